@@ -1,0 +1,54 @@
+#!/bin/sh
+# Installs what `make demo` and `make test` need and this host lacks: Debian packages, and a Python
+# environment in .venv. Says what before it does. Does nothing, at once, when nothing is missing.
+set -eu
+cd "$(dirname "$0")/.."
+
+packages="slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev gcc libc6-dev make
+python3 python3-venv lua5.1 lua-check shellcheck"
+
+missing=
+for package in $packages; do
+  case $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true) in
+    *' installed') ;;
+    *) missing="$missing $package" ;;
+  esac
+done
+
+if [ -n "$missing" ]; then
+  echo "Installing Debian packages:$missing"
+  sudo=
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || {
+      echo "This needs root, and there is no sudo: run as root: apt-get install$missing" >&2
+      exit 1
+    }
+    sudo=sudo
+  fi
+  # The packages start munge and Slurm of their own, which nobody configured: not wanted here.
+  policy=/usr/sbin/policy-rc.d
+  made=
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
+    $sudo chmod 755 "$policy"
+    made=yes
+  fi
+  trap '[ -z "$made" ] || $sudo rm -f "$policy"' EXIT
+  $sudo apt-get update -qq
+  # shellcheck disable=SC2086 # a list of words
+  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing \
+    >.install.log 2>&1 || { tail -n 30 .install.log >&2; exit 1; }
+  rm -f .install.log
+fi
+
+python=/usr/bin/python3
+stamp=.venv/.installed
+wanted=$(cksum <pyproject.toml)
+if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
+  echo "Installing Python packages into .venv: this project with torch 2.13.0, scikit-learn, test tools"
+  echo "(a gigabyte or more to fetch when pip finds no CPU build of torch)"
+  [ -x .venv/bin/python ] || $python -m venv .venv
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+  echo "$wanted" >"$stamp"
+fi

@@ -1,0 +1,249 @@
+"""The command `malleable`: arguments, wiring, exit codes; no decisions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Callable, Optional
+
+from rich.console import Console
+
+from slurm_hooks import __version__
+from slurm_hooks.errors import MalleableError, UsageError
+from slurm_hooks.jobpath import write_job_path
+from slurm_hooks.policy import render_policy
+from slurm_hooks.reconcile import loop, tick
+from slurm_hooks.report.codec import plan_data, tick_data, to_data
+from slurm_hooks.report.text import (
+    explain_lines,
+    find_job,
+    fragments_table,
+    jobs_table,
+    print_lines,
+    solve_line,
+    tick_lines,
+)
+from slurm_hooks.sandbox import cli as sandbox_cli
+from slurm_hooks.settings import Settings, load
+from slurm_hooks.slurm.gateway import observe, read_cluster
+from slurm_hooks.slurm.live import Live
+
+out = Console()
+err = Console(stderr=True)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run one command; the exit code tells retry later (75), bad settings (78), bug (70)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if words[:1] == ["sandbox"]:
+            return sandbox_cli.main(words[1:])
+        arguments = _parser().parse_args(words)
+        command: Callable[[argparse.Namespace], int] = arguments.command
+        return command(arguments)
+    except MalleableError as error:
+        print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="malleable",
+        description="Deep-learning jobs that live in the holes of a Slurm cluster.",
+        epilog="Users start with: sbatch --malleable=MIN-MAX train.sh",
+    )
+    parser.add_argument("--version", action="version", version=f"malleable {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add(commands, "status", _status, "malleable jobs and their fragments", job="optional")
+    _add(commands, "explain", _explain, "why a job has the size it has", job="needed")
+    _add(commands, "plan", _plan, "what the next tick would do; changes nothing")
+    _add_reconcile(commands)
+    _add_render(commands)
+    commands.add_parser("sandbox", help="a throwaway real Slurm on this host", add_help=False)
+    return parser
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    command: Callable[[argparse.Namespace], int],
+    text: str,
+    job: str = "",
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    if job:
+        nargs = "?" if job == "optional" else None
+        parser.add_argument("job", metavar="JOBID", nargs=nargs, help="id of the job array")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="settings file to use")
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _add_reconcile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _add(commands, "reconcile", _reconcile, "one tick: look, plan, check, apply")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
+    parser.add_argument(
+        "--loop", type=_seconds, metavar="SECONDS", help="a tick every SECONDS, until a signal"
+    )
+
+
+def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("render", help="write files that Slurm's side reads")
+    kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True)
+    lua = kinds.add_parser("lua", help="the policy table of job_submit, from the settings")
+    lua.add_argument("--settings", type=Path, metavar="FILE", help="settings file to use")
+    lua.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
+    lua.add_argument("--check", action="store_true", help="only check settings and Slurm")
+    lua.set_defaults(command=_render_lua)
+    path = kinds.add_parser("job-path", help="the directory that jobs get in PYTHONPATH")
+    path.add_argument("directory", type=Path)
+    path.set_defaults(command=_render_job_path)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError("must be from 1 to 86400 seconds")
+    return value
+
+
+def _live(settings: Settings) -> Live:
+    return Live(settings.tick.command_timeout_s, settings.tick.slurm_bin)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    snapshot = observe(_live(settings), settings.site.partitions)
+    if arguments.job is None:
+        if arguments.json:
+            print(json.dumps({"jobs": to_data(snapshot.jobs), "unknown": list(snapshot.unknown)}))
+        elif snapshot.jobs:
+            out.print(jobs_table(snapshot))
+        else:
+            print_lines(out, ["no malleable jobs"])
+        print_lines(err, snapshot.unknown if not arguments.json else ())
+        return 0
+    job = find_job(snapshot, _job_id(arguments.job))
+    if job is None:
+        raise UsageError(_no_job(arguments.job))
+    if arguments.json:
+        print(json.dumps(to_data(job)))
+    else:
+        out.print(fragments_table(job, snapshot.now))
+    return 0
+
+
+def _job_id(text: str) -> int:
+    head = text.split("_", 1)[0]
+    if not head.isdigit():
+        raise UsageError(f"{text!r} is no job id: give the number that sbatch printed")
+    return int(head)
+
+
+def _no_job(text: str) -> str:
+    return (
+        f"Slurm knows no malleable job {text}: it may have ended some time ago, "
+        "or was submitted without --malleable (see `malleable status`)"
+    )
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    report = tick(_live(settings), settings, is_dry=True)
+    job = find_job(report.snapshot, _job_id(arguments.job))
+    if job is None:
+        raise UsageError(_no_job(arguments.job))
+    lines = explain_lines(job, report.plan, report.at)
+    if arguments.json:
+        print(json.dumps({"job": to_data(job), "lines": lines}))
+    else:
+        print_lines(out, lines)
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    report = tick(_live(settings), settings, is_dry=True)
+    if arguments.json:
+        print(json.dumps(plan_data(report.plan)))
+        return 0
+    for job in report.plan.jobs:
+        print_lines(out, [f"job {job.job_id}: {job.nodes_now} -> {job.nodes_planned} node(s)"])
+        print_lines(out, [f"  {reason}" for reason in job.reasons])
+    print_lines(out, tick_lines(report)[:-1] + [solve_line(report.plan.solve)])
+    return 0
+
+
+def _reconcile(arguments: argparse.Namespace) -> int:
+    if arguments.loop is None:
+        return _one_tick(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    loop(lambda: _tolerant_tick(arguments), arguments.loop, stop.wait)
+    return 0
+
+
+def _one_tick(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    report = tick(_live(settings), settings, arguments.dry_run)
+    if arguments.json:
+        print(json.dumps(tick_data(report)), flush=True)
+    else:
+        print_lines(out, tick_lines(report))
+    return 0
+
+
+def _tolerant_tick(arguments: argparse.Namespace) -> None:
+    """A tick whose failure is told and survived: settings are read again next time."""
+    try:
+        _one_tick(arguments)
+    except MalleableError as error:
+        print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
+
+
+def _render_lua(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    cluster = read_cluster(_live(settings))
+    unfit = [p for p in settings.site.partitions if not cluster.preemptible.get(p)]
+    text = render_policy(settings, cluster, _uids(settings.site.operators))
+    for name in unfit:
+        known = "cannot be preempted by requeue" if name in cluster.preemptible else "is unknown"
+        print_lines(err, [f"malleable: partition {name} {known}: jobs there will be refused"])
+    if arguments.check:
+        return 1 if unfit else 0
+    if arguments.output is None:
+        print(text, end="")
+        return 0
+    partial = arguments.output.with_name(f".{arguments.output.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(arguments.output)
+    return 0
+
+
+def _uids(names: Sequence[str]) -> dict[str, int]:
+    """The uids of operators that exist on this host."""
+    known = {entry.pw_name: entry.pw_uid for entry in pwd.getpwall()}
+    return {name: known[name] for name in names if name in known}
+
+
+def _render_job_path(arguments: argparse.Namespace) -> int:
+    print(write_job_path(arguments.directory))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,412 @@
+"""The shared vocabulary: frozen values that describe the cluster and what to do with it.
+
+Times are zoned datetimes, durations timedeltas. Nothing here reads a clock, a file or Slurm, and
+constructors refuse values that cannot exist.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Optional, Union
+
+
+class NodeState(enum.Enum):
+    """What a node can be used for, folded from Slurm's base state and flags."""
+
+    FREE = "free"  # idle and healthy
+    BUSY = "busy"  # allocated to some job
+    LEAVING = "leaving"  # an admin drains it or wants to reboot it: to be given back at once
+    DOWN = "down"  # not usable now: down, powered off, in maintenance
+    UNKNOWN = "unknown"  # a state this version does not know: left alone
+
+
+@dataclass(frozen=True)
+class Node:
+    """One compute node; `raw_state` is Slurm's own text, for people to read."""
+
+    name: str
+    state: NodeState
+    partitions: frozenset[str]
+    features: frozenset[str] = frozenset()
+    cpus: int = 1
+    memory_mib: int = 0
+    raw_state: str = ""
+
+
+@dataclass(frozen=True)
+class PlannedStart:
+    """A pending job of somebody else for which Slurm has planned a start on named nodes."""
+
+    job_id: str
+    start: datetime
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Nodes promised to somebody from `start` to `end`."""
+
+    name: str
+    start: datetime
+    end: datetime
+    nodes: frozenset[str]
+
+    def __post_init__(self) -> None:
+        if self.end < self.start:
+            raise ValueError(f"reservation {self.name} ends before it starts")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for and the site accepted: `--malleable=MIN-MAX,unit=N,engine=NAME`.
+
+    `lease` is the longest lease of one fragment (`--time`), `shortest_hole` the shortest hole
+    worth starting in (`--time-min`), `fragments` the number of array elements.
+    """
+
+    min_nodes: int
+    max_nodes: int
+    fragments: int
+    lease: timedelta
+    shortest_hole: timedelta
+    unit: int = 1
+    engine: str = "torchrun"
+    launch: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_nodes <= self.max_nodes:
+            raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} are not a range")
+        if self.unit < 1 or self.min_nodes % self.unit or self.max_nodes % self.unit:
+            raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} do not fit unit {self.unit}")
+        if self.fragments < 1 or self.lease <= timedelta(0):
+            raise ValueError("a request needs a fragment and a lease")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What AdminComment says of one fragment: the accepted request and our notes on it.
+
+    `released` is when the fragment was last released into a hole, `noticed` when it was last asked
+    to leave or found dead, `failures` how often in a row the job had died at once by then, `avoid`
+    the nodes where this fragment died at once.
+    """
+
+    request: Request
+    released: Optional[datetime] = None
+    noticed: Optional[datetime] = None
+    failures: int = 0
+    avoid: frozenset[str] = frozenset()
+    stopped: str = ""
+
+
+class FragmentState(enum.Enum):
+    """Where a fragment is in its life, as Slurm tells it."""
+
+    HELD = "held"  # pending, priority 0: waits for us
+    PENDING = "pending"  # released, or requeued by Slurm: may start any moment
+    RUNNING = "running"
+    ENDING = "ending"  # completing: its processes are on their way out
+    DONE = "done"  # exit code 0
+    TIMED_OUT = "timed out"  # its lease ended
+    FAILED = "failed"  # any other end that is not the user's wish
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"  # a state this version does not know: left alone
+
+
+ENDED_STATES = frozenset(
+    {
+        FragmentState.DONE,
+        FragmentState.TIMED_OUT,
+        FragmentState.FAILED,
+        FragmentState.CANCELLED,
+    }
+)
+
+
+@dataclass(frozen=True, order=True)
+class FragmentId:
+    """An array element, written JOB_INDEX."""
+
+    job_id: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.job_id}_{self.index}"
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """One element of a malleable job's array.
+
+    `start` and `end` belong to the current (or last) run; `end` of a running fragment is the end
+    of its lease. `limit` is the time limit that Slurm enforces.
+    """
+
+    id: FragmentId
+    state: FragmentState
+    mark: Mark
+    nodes: frozenset[str] = frozenset()
+    start: Optional[datetime] = None
+    end: Optional[datetime] = None
+    limit: Optional[timedelta] = None
+    eligible: Optional[datetime] = None
+    restarts: int = 0
+    exit_code: str = ""
+    note: str = ""  # the rest of AdminComment, which belongs to the site
+
+    @property
+    def is_leaving(self) -> bool:
+        """True once notice was given for the current run."""
+        return self.mark.noticed is not None
+
+    @property
+    def is_active(self) -> bool:
+        """True while it runs and has not been asked to leave."""
+        return self.state is FragmentState.RUNNING and not self.is_leaving
+
+
+@dataclass(frozen=True)
+class MalleableJob:
+    """All fragments of one array, in order of their index."""
+
+    job_id: int
+    user: str
+    partition: str
+    request: Request
+    fragments: tuple[Fragment, ...]
+    submitted: Optional[datetime] = None
+
+    @property
+    def active(self) -> tuple[Fragment, ...]:
+        """The fragments that train now."""
+        return tuple(f for f in self.fragments if f.is_active)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The nodes of the active fragments."""
+        return frozenset(n for f in self.active for n in f.nodes)
+
+    @property
+    def avoid(self) -> frozenset[str]:
+        """The nodes on which a fragment of this job died at once."""
+        return frozenset(n for f in self.fragments for n in f.mark.avoid)
+
+    @property
+    def failures(self) -> int:
+        """How often in a row this job's fragments died at once."""
+        return max((f.mark.failures for f in self.fragments), default=0)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Throughput over node counts: linear between points, constant beyond the last.
+
+    The first point is (0, 0). Values have any unit: the allocator uses them relative to the value
+    at the job's smallest size.
+    """
+
+    points: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        sizes = [n for n, _ in self.points]
+        if not self.points or self.points[0] != (0, 0.0):
+            raise ValueError("a curve starts at (0, 0.0)")
+        if sizes != sorted(set(sizes)) or any(v < 0 for _, v in self.points):
+            raise ValueError("a curve has growing sizes and no negative value")
+
+    def __call__(self, nodes: float) -> float:
+        """The throughput at `nodes`, in the curve's own unit."""
+        last_n, last_v = self.points[0]
+        for n, v in self.points[1:]:
+            if nodes <= n:
+                return last_v + (v - last_v) * (nodes - last_n) / (n - last_n)
+            last_n, last_v = n, v
+        return last_v
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """The few settings of slurmctld that the mechanism depends on."""
+
+    version: tuple[int, ...]
+    kill_wait: timedelta
+    min_job_age: timedelta
+    max_array_size: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The cluster at one moment, as far as it matters here.
+
+    `unknown` holds one line for each thing in Slurm's answer that could not be understood; what
+    it speaks of is in no other field.
+    """
+
+    now: datetime
+    slurm: Slurm
+    nodes: tuple[Node, ...]
+    jobs: tuple[MalleableJob, ...]
+    planned: tuple[PlannedStart, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    curves: dict[int, Curve] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.now.tzinfo is None:
+            raise ValueError("a snapshot needs a zoned time")
+
+
+class HoleEnd(enum.Enum):
+    """Who ends a hole."""
+
+    RESERVATION = "reservation"
+    PLANNED = "planned start"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True)
+class Hole:
+    """A node usable from the snapshot's moment until `end` (None: nobody has claimed it).
+
+    `by` names the reservation or job that ends the hole.
+    """
+
+    node: str
+    end: Optional[datetime] = None
+    source: HoleEnd = HoleEnd.NOBODY
+    by: str = ""
+
+
+class Cause(enum.Enum):
+    """Why a fragment is told to go, or comes."""
+
+    HOLE_OPEN = "hole open"
+    HOLE_CLOSES = "hole closes"
+    NODE_LEAVES = "node leaves service"
+    BETTER_USE = "better use elsewhere"
+    BELOW_MIN = "below the job's minimum"
+    NOTICE_OVER = "notice is over"
+    PREEMPTED = "requeued by Slurm"
+    NOT_STARTED = "released but not started in time"
+    LEASE_ENDED = "lease ended"
+    DIED = "fragment died"
+    LEFT = "left after notice"
+    FINISHED = "training finished"
+    FAILED_TOO_OFTEN = "failed too often"
+    RECOVERED = "runs well again"
+
+
+@dataclass(frozen=True)
+class Grow:
+    """Release a held fragment onto `nodes` with a lease of `limit`."""
+
+    fragment: FragmentId
+    nodes: frozenset[str]
+    limit: timedelta
+    mark: Mark
+    cause: Cause = Cause.HOLE_OPEN
+
+
+@dataclass(frozen=True)
+class Renew:
+    """Set the time limit of a running fragment, counted from its start, to `limit`."""
+
+    fragment: FragmentId
+    limit: timedelta
+    cause: Cause = Cause.HOLE_OPEN
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Write a fragment's mark and nothing else."""
+
+    fragment: FragmentId
+    mark: Mark
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Mark a running fragment as leaving and send SIGURG to all its processes."""
+
+    fragment: FragmentId
+    mark: Mark
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class Shrink:
+    """Requeue a fragment, running or ended, into the held state.
+
+    `mark` is written before; a running fragment dies of SIGTERM, then SIGKILL after KillWait.
+    """
+
+    fragment: FragmentId
+    mark: Mark
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Hold a fragment that is pending."""
+
+    fragment: FragmentId
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Cancel these fragments of a job that has ended."""
+
+    fragments: tuple[FragmentId, ...]
+    cause: Cause
+
+
+Action = Union[Grow, Renew, Remark, Notice, Shrink, Hold, Finish]
+
+
+class SolveStatus(enum.Enum):
+    """How the allocation came about; never an empty map for all three."""
+
+    OPTIMAL = "optimal"
+    INCUMBENT = "out of time, best found"
+    UNCHANGED = "no answer, nothing changed"
+    NOTHING = "nothing to do"
+
+
+@dataclass(frozen=True)
+class Solve:
+    """How the allocator reached its answer. `value` and `bound` are in normalised node-seconds."""
+
+    status: SolveStatus = SolveStatus.NOTHING
+    solver: str = "none"
+    reason: str = ""
+    seconds: float = 0.0
+    value: float = 0.0
+    bound: float = 0.0
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """What the plan means for one job: sizes in nodes, and one line for each thing behind them."""
+
+    job_id: int
+    nodes_now: int
+    nodes_planned: int
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do, and why. Applying it twice does no harm."""
+
+    actions: tuple[Action, ...] = ()
+    jobs: tuple[JobPlan, ...] = ()
+    solve: Solve = field(default_factory=Solve)
+    notes: tuple[str, ...] = ()
+
+    def with_actions(self, actions: tuple[Action, ...], *notes: str) -> Plan:
+        """The same plan with other actions and additional notes."""
+        return replace(self, actions=actions, notes=self.notes + notes)

@@ -1,0 +1,52 @@
+"""The site's rules as a Lua table, for the check that runs inside slurmctld.
+
+job_submit may not start processes or read TOML, so the values are rendered once, here. Must not
+know how Slurm is asked; the caller brings what Slurm said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Protocol
+
+from slurm_hooks.model import Slurm
+from slurm_hooks.settings import Settings
+
+HEADER = "-- Written by `malleable render lua`; edit malleable.toml and render again.\n"
+
+
+class SlurmSays(Protocol):
+    """What Slurm says of itself: which partitions it can preempt by requeue, its array limit."""
+
+    @property
+    def preemptible(self) -> Mapping[str, bool]: ...
+    @property
+    def slurm(self) -> Slurm: ...
+
+
+def render_policy(settings: Settings, cluster: SlurmSays, operators: Mapping[str, int]) -> str:
+    """The text of malleable_policy.lua; `operators` maps user names to uids."""
+    request, lease = settings.request, settings.lease
+    fit = {p: cluster.preemptible.get(p, False) for p in settings.site.partitions}
+    lines = [
+        f"partitions = {{{', '.join(_text(p) for p in settings.site.partitions)}}},",
+        f"preemptible = {_flags(fit)},",
+        f"operators = {{{', '.join(f'[{uid}] = true' for uid in sorted(operators.values()))}}},",
+        f"engines = {_flags(dict.fromkeys(request.engines, True))},",
+        f"max_fragments = {request.max_fragments},",
+        f"max_nodes = {request.max_nodes},",
+        f"max_array_size = {min(request.max_array_size, cluster.slurm.max_array_size)},",
+        f"lease_s = {lease.length_s},",
+        f"hole_s = {lease.shortest_hole_s},",
+    ]
+    return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+
+
+def _flags(values: Mapping[str, bool]) -> str:
+    pairs = (f"[{_text(key)}] = {'true' if on else 'false'}" for key, on in values.items())
+    return "{" + ", ".join(pairs) + "}"
+
+
+def _text(value: str) -> str:
+    return json.dumps(value)  # a JSON string of plain characters is a Lua string

@@ -1,0 +1,82 @@
+"""One tick: lock, observe, plan, guard, apply, report.
+
+Safe to run twice, to miss, to kill at any line: the truth is in Slurm and every tick starts there.
+Holds no policy; decisions are in core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable, Optional
+
+from filelock import FileLock, Timeout
+
+from slurm_hooks.core.guard import guard, needs_guard
+from slurm_hooks.core.plan import make_plan
+from slurm_hooks.errors import RetryLater, SettingsError
+from slurm_hooks.report.tick import TickReport
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.gateway import apply, look_again, observe
+from slurm_hooks.slurm.live import Port
+
+
+def _no_pause(command: str) -> None:
+    """Called before each write; does nothing outside tests and progress displays."""
+
+
+def tick(
+    port: Port,
+    settings: Settings,
+    is_dry: bool = False,
+    pause: Callable[[str], None] = _no_pause,
+) -> TickReport:
+    """Run one tick. With `is_dry` nothing is written and no lock is needed.
+
+    Raises RetryLater if Slurm does not answer or another tick runs.
+    """
+    began = time.monotonic()
+    before = len(port.asked)
+    refused: list[str] = []
+    with contextlib.nullcontext() if is_dry else _locked(settings.tick.lock):
+        seen = observe(port, settings.site.partitions)
+        plan = make_plan(seen, settings, time.monotonic)
+        if needs_guard(plan):
+            plan = guard(plan, seen, look_again(port, seen), settings.lease)
+        if not is_dry:
+            refused = apply(port, seen, plan.actions, pause)
+    asked = tuple(port.asked[before:])
+    seconds = time.monotonic() - began
+    return TickReport(seen.now, plan, seen, tuple(refused), asked, seconds, is_dry)
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Hold the tick lock; the kernel lets go of it when this process ends, however it ends."""
+    lock_file = Path(path)
+    try:
+        lock_file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        lock = FileLock(lock_file, timeout=0)
+        lock.acquire()
+    except Timeout as error:
+        raise RetryLater(f"another tick is running (it holds {path}); nothing done") from error
+    except OSError as error:
+        raise SettingsError([f"tick.lock = {path!r}: cannot be used: {error}"]) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def loop(once: Callable[[], None], seconds: float, wait: Callable[[float], Optional[bool]]) -> None:
+    """Call `once` every `seconds` until `wait(pause)` returns True.
+
+    A tick that takes longer delays the next one; none are made up for.
+    """
+    while True:
+        began = time.monotonic()
+        once()
+        if wait(max(0.0, seconds - (time.monotonic() - began))):
+            return

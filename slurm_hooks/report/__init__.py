@@ -1,0 +1,1 @@
+"""Values printed for people and programs: no decisions, no Slurm."""

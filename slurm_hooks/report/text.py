@@ -1,0 +1,157 @@
+"""Lines and tables for people. Colours only where rich finds a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Optional
+
+from rich.console import Console
+from rich.table import Table
+
+from slurm_hooks.model import (
+    Action,
+    Finish,
+    Fragment,
+    FragmentState,
+    Grow,
+    MalleableJob,
+    Plan,
+    Renew,
+    Snapshot,
+    Solve,
+)
+from slurm_hooks.report.tick import TickReport
+from slurm_hooks.slurm.actions import ranges
+from slurm_hooks.slurm.text import fold
+
+
+def action_line(action: Action) -> str:
+    """One action in one line."""
+    if isinstance(action, Finish):
+        return f"cancel {' '.join(ranges(action.fragments))}: {action.cause.value}"
+    verb = type(action).__name__.lower()
+    line = f"{verb} {action.fragment}"
+    if isinstance(action, Grow):
+        line += f" on {fold(action.nodes)} for {minutes(action.limit)}"
+    if isinstance(action, Renew):
+        line += f" to {minutes(action.limit)} from its start"
+    return f"{line}: {action.cause.value}"
+
+
+def minutes(span: timedelta) -> str:
+    """A duration as Slurm people write it."""
+    total = int(span.total_seconds())
+    hours, rest = divmod(total, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def tick_lines(report: TickReport) -> list[str]:
+    """What a tick did, one line a fact; nothing to tell gives one line."""
+    verb = "would " if report.is_dry else ""
+    lines = [f"{verb}{action_line(action)}" for action in report.plan.actions]
+    lines += [f"refused by Slurm: {text}" for text in report.refused]
+    lines += [f"note: {text}" for text in report.plan.notes]
+    lines.append(
+        f"tick at {report.at:%Y-%m-%d %H:%M:%S}Z: {len(report.plan.actions)} action(s), "
+        f"{len(report.snapshot.jobs)} job(s), {report.rpcs} RPC(s), {report.seconds:.2f} s; "
+        f"{solve_line(report.plan.solve)}"
+    )
+    return lines
+
+
+def solve_line(solve: Solve) -> str:
+    """How the allocation was found."""
+    why = f" ({solve.reason})" if solve.reason else ""
+    return f"{solve.solver}: {solve.status.value} in {solve.seconds:.3f} s{why}"
+
+
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print lines as they are: nothing in them is markup."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def jobs_table(snapshot: Snapshot) -> Table:
+    """All malleable jobs, one line each."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("JOBID", "USER", "STATE", "NODES", "MIN-MAX", "LEASE ENDS", "NODELIST"):
+        table.add_column(name, justify="right" if name == "NODES" else "left")
+    for job in snapshot.jobs:
+        request = job.request
+        table.add_row(
+            str(job.job_id),
+            job.user,
+            job_state(job),
+            str(len(job.nodes)),
+            f"{request.min_nodes}-{request.max_nodes}",
+            _next_end(job, snapshot.now),
+            fold(job.nodes) if job.nodes else "",
+        )
+    return table
+
+
+def job_state(job: MalleableJob) -> str:
+    """One word for a whole job."""
+    states = {f.state for f in job.fragments}
+    if any(f.mark.stopped for f in job.fragments):
+        return "stopped"
+    if FragmentState.RUNNING in states:
+        return "running" if len(job.nodes) >= job.request.min_nodes else "below min"
+    if FragmentState.PENDING in states:
+        return "starting"
+    if FragmentState.HELD in states:
+        return "waiting"
+    return "cancelled" if states == {FragmentState.CANCELLED} else "ended"
+
+
+def _next_end(job: MalleableJob, now: datetime) -> str:
+    ends = [f.end for f in job.active if f.end is not None]
+    return f"in {minutes(min(ends) - now)}" if ends else ""
+
+
+def fragments_table(job: MalleableJob, now: datetime) -> Table:
+    """All fragments of one job."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("FRAGMENT", "STATE", "NODES", "LEASE ENDS", "STARTS", "NOTE"):
+        table.add_column(name)
+    for fragment in job.fragments:
+        is_running = fragment.state is FragmentState.RUNNING
+        table.add_row(
+            str(fragment.id),
+            "leaving" if fragment.is_leaving and is_running else fragment.state.value,
+            fold(fragment.nodes) if fragment.nodes and is_running else "",
+            _lease_end(fragment, now) if is_running else "",
+            str(fragment.restarts + (1 if fragment.start and is_running else 0)),
+            fragment.mark.stopped,
+        )
+    return table
+
+
+def _lease_end(fragment: Fragment, now: datetime) -> str:
+    return f"in {minutes(fragment.end - now)}" if fragment.end else ""
+
+
+def explain_lines(job: MalleableJob, plan: Plan, now: datetime) -> list[str]:
+    """Why a job has the size it has."""
+    planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
+    request = job.request
+    lines = [
+        f"job {job.job_id} of {job.user}: {job_state(job)}, {len(job.nodes)} node(s) of "
+        f"{request.min_nodes}-{request.max_nodes}, engine {request.engine}, "
+        f"lease {minutes(request.lease)}, shortest hole {minutes(request.shortest_hole)}"
+    ]
+    if planned is not None:
+        if planned.nodes_planned != planned.nodes_now:
+            lines.append(f"the next tick takes it to {planned.nodes_planned} node(s)")
+        lines += planned.reasons
+    mine = {f.id for f in job.fragments}
+    for action in plan.actions:
+        if getattr(action, "fragment", None) in mine:
+            lines.append(f"next tick: {action_line(action)}")
+    return lines
+
+
+def find_job(snapshot: Snapshot, job_id: int) -> Optional[MalleableJob]:
+    """The job with this id, or None."""
+    return next((job for job in snapshot.jobs if job.job_id == job_id), None)

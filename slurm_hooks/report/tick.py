@@ -1,0 +1,27 @@
+"""What one tick saw, decided, did and cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from slurm_hooks.model import Plan, Snapshot
+from slurm_hooks.slurm.live import Asked
+
+
+@dataclass(frozen=True)
+class TickReport:
+    """What one tick saw, decided and did."""
+
+    at: datetime
+    plan: Plan
+    snapshot: Snapshot
+    refused: tuple[str, ...]
+    asked: tuple[Asked, ...]
+    seconds: float
+    is_dry: bool
+
+    @property
+    def rpcs(self) -> int:
+        """Remote procedure calls made to slurmctld."""
+        return sum(a.rpcs for a in self.asked)

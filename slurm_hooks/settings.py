@@ -1,0 +1,215 @@
+"""The site's settings: TOML into frozen sections, every fault reported at once.
+
+The documented file is etc/malleable.toml; a test keeps the two alike. Must not know Slurm.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Optional
+
+from slurm_hooks.errors import SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DEFAULT_PATH = Path("/etc/slurm-malleable/malleable.toml")
+
+
+def _number(default: float, low: float, high: float = math.inf) -> Any:
+    return field(default=default, metadata={"low": low, "high": high})
+
+
+def _names(*default: str) -> Any:
+    return field(default=default, metadata={"names": True})
+
+
+def _choice(default: str, *choices: str) -> Any:
+    return field(default=default, metadata={"choices": choices})
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where malleable jobs run and who may touch their fragments."""
+
+    partitions: tuple[str, ...] = _names("malleable")
+    operators: tuple[str, ...] = _names("root", "slurm")
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """What a user may ask for."""
+
+    max_fragments: int = _number(64, 1, 10_000)
+    max_nodes: int = _number(1024, 1, 65_535)
+    max_array_size: int = _number(1001, 2, 4_000_001)
+    engines: tuple[str, ...] = _names("torchrun")
+
+
+@dataclass(frozen=True)
+class Lease:
+    """How long a fragment may use a node before it must be renewed."""
+
+    length_s: int = _number(600, 60, 86_400)
+    shortest_hole_s: int = _number(120, 60, 86_400)
+    margin_s: int = _number(60, 0, 3_600)
+    notice_s: int = _number(20, 1, 600)
+    start_timeout_s: int = _number(60, 5, 3_600)
+
+
+@dataclass(frozen=True)
+class Planning:
+    """How the allocator weighs its choices."""
+
+    horizon_s: float = _number(120, 1, 86_400)
+    grow_s: float = _number(10, 0, 3_600)
+    shrink_s: float = _number(5, 0, 3_600)
+    start_s: float = _number(15, 0, 3_600)
+    snooze_s: float = _number(60, 0, 3_600)
+    headroom_nodes: int = _number(0, 0, 1_000_000)
+    serial_fraction: float = _number(0.01, 0, 1)
+    solver: str = _choice("auto", "auto", "highs", "cbc", "dynamic", "greedy")
+    solve_limit_s: float = _number(5, 0.1, 600)
+    gap: float = _number(1e-3, 0, 0.5)
+
+
+@dataclass(frozen=True)
+class Failures:
+    """When a job that keeps dying is stopped."""
+
+    limit: int = _number(3, 1, 1_000)
+    at_once_s: int = _number(60, 1, 3_600)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """How the reconciler runs."""
+
+    lock: str = field(default="/run/slurm-malleable/tick.lock", metadata={"path": True})
+    command_timeout_s: float = _number(10, 1, 300)
+    slurm_bin: str = field(default="", metadata={"path": True})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All sections; `Settings()` is what ships."""
+
+    site: Site = field(default_factory=Site)
+    request: RequestLimits = field(default_factory=RequestLimits)
+    lease: Lease = field(default_factory=Lease)
+    plan: Planning = field(default_factory=Planning)
+    failures: Failures = field(default_factory=Failures)
+    tick: Tick = field(default_factory=Tick)
+
+
+def load(path: Optional[Path] = None) -> Settings:
+    """The settings at `path`, else at $MALLEABLE_SETTINGS, else the site's file if there is one.
+
+    Raises SettingsError with every fault. Without any file the shipped defaults hold.
+    """
+    chosen = path or _from_environment()
+    if chosen is None:
+        return load(DEFAULT_PATH) if DEFAULT_PATH.exists() else Settings()
+    try:
+        text = chosen.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"cannot read the settings file {chosen}: {error}"]) from error
+    return parse(text, str(chosen))
+
+
+def _from_environment() -> Optional[Path]:
+    named = os.environ.get("MALLEABLE_SETTINGS")
+    return Path(named) if named else None
+
+
+def parse(text: str, source: str = "settings") -> Settings:
+    """Settings from TOML text. Raises SettingsError with every fault, each with its key."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError([f"{source}: not valid TOML: {error}"]) from error
+    faults: list[str] = []
+    sections: dict[str, Any] = {}
+    known = {f.name: f for f in fields(Settings)}
+    for name, value in data.items():
+        if name not in known:
+            faults.append(f"{source}: unknown section [{name}]; known: {', '.join(known)}")
+        elif not isinstance(value, Mapping):
+            faults.append(f"{source}: {name} = {value!r} is a key outside a section")
+        else:
+            section = known[name].default_factory
+            sections[name] = _section(section, name, value, faults)
+    settings = Settings(**{k: v for k, v in sections.items() if v is not None})
+    faults += _contradictions(settings)
+    if faults:
+        raise SettingsError([_prefixed(source, fault) for fault in faults])
+    return settings
+
+
+def _prefixed(source: str, fault: str) -> str:
+    return fault if fault.startswith(source) else f"{source}: {fault}"
+
+
+def _section(kind: Any, name: str, data: Mapping[str, Any], faults: list[str]) -> Any:
+    known = {f.name: f for f in fields(kind)}
+    values = {}
+    before = len(faults)
+    for key, value in data.items():
+        if key not in known:
+            faults.append(f"unknown key {name}.{key}; known: {', '.join(known)}")
+            continue
+        fault = _fault(known[key], value)
+        if fault:
+            faults.append(f"{name}.{key} = {value!r}: {fault}")
+        values[key] = tuple(value) if isinstance(value, list) else value
+    return kind(**values) if len(faults) == before else None
+
+
+def _fault(spec: Field[Any], value: Any) -> str:
+    """What is wrong with a value, in words that say what is allowed; empty if nothing is."""
+    meta = spec.metadata
+    if "low" in meta:
+        return _number_fault(spec, value)
+    if "names" in meta:
+        is_names = isinstance(value, list) and all(isinstance(v, str) and v for v in value)
+        return "" if is_names and value else "must be a list of at least one name"
+    if "choices" in meta:
+        return "" if value in meta["choices"] else f"must be one of {', '.join(meta['choices'])}"
+    if not isinstance(value, str) or (value and not value.startswith("/")):
+        return "must be an absolute path"
+    return ""
+
+
+def _number_fault(spec: Field[Any], value: Any) -> str:
+    low, high = spec.metadata["low"], spec.metadata["high"]
+    whole = "int" in str(spec.type)
+    kind = "a whole number" if whole else "a number"
+    allowed = f"{kind} from {low:g} to {high:g}" if high < math.inf else f"{kind} from {low:g}"
+    is_kind = isinstance(value, int) or (isinstance(value, float) and not whole)
+    if isinstance(value, bool) or not is_kind or not low <= value <= high:
+        return f"must be {allowed}"
+    return ""
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    """Faults of keys that are each allowed but cannot hold together."""
+    lease = settings.lease
+    faults = []
+    if lease.shortest_hole_s > lease.length_s:
+        faults.append(
+            f"lease.shortest_hole_s = {lease.shortest_hole_s}: "
+            f"must not be longer than lease.length_s = {lease.length_s}"
+        )
+    if lease.notice_s >= lease.length_s:
+        faults.append(
+            f"lease.notice_s = {lease.notice_s}: "
+            f"must be shorter than lease.length_s = {lease.length_s}"
+        )
+    return faults

@@ -1,0 +1,153 @@
+"""Actions as Slurm commands: equal changes share one. Must not run anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Union
+
+from slurm_hooks.model import (
+    Action,
+    Finish,
+    FragmentId,
+    Grow,
+    Hold,
+    Mark,
+    Notice,
+    Remark,
+    Renew,
+    Shrink,
+)
+from slurm_hooks.slurm.mark import format_mark
+from slurm_hooks.slurm.text import Command, fold
+
+Notes = Mapping[FragmentId, str]
+
+
+@dataclass(frozen=True)
+class Update:
+    """One line for scontrol: its words, and the fragments it speaks of."""
+
+    words: tuple[str, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """True if no word could be read as more than one by scontrol's own line reader."""
+        return all(re.fullmatch(r"[A-Za-z0-9_.,:=@+\[\]{}/-]+", word) for word in self.words)
+
+
+def commands(actions: Sequence[Action], notes: Notes) -> list[Command]:
+    """The commands for all actions, in the order in which they must happen.
+
+    Leases are extended first, then fragments are told to leave or put away, and only then new
+    ones are released: killed anywhere, the rest is still safe. `notes` is what AdminComment says
+    beside our mark, per fragment.
+    """
+    done: list[Command] = []
+    done += _scontrol(_renewals(a for a in actions if isinstance(a, Renew)))
+    done += _scontrol([_mark_line(a, notes) for a in actions if isinstance(a, (Remark, Notice))])
+    done += _signals([a.fragment for a in actions if isinstance(a, Notice)])
+    done += _scontrol(_shrinks([a for a in actions if isinstance(a, Shrink)], notes))
+    done += _scontrol([Update(("hold", str(a.fragment))) for a in actions if isinstance(a, Hold)])
+    done += _cancels([f for a in actions if isinstance(a, Finish) for f in a.fragments])
+    done += _scontrol(_grows([a for a in actions if isinstance(a, Grow)], notes))
+    return done
+
+
+def _scontrol(lines: Sequence[Update]) -> list[Command]:
+    """Lines for scontrol: the plain ones share a process, in order, up to the first other one."""
+    done: list[Command] = []
+    batch: list[Update] = []
+    for line in lines:
+        if line.is_plain:
+            batch.append(line)
+            continue
+        done += [*_batch(batch), Command(("scontrol", *line.words))]
+        batch = []
+    return [*done, *_batch(batch)]
+
+
+def _batch(lines: Sequence[Update]) -> list[Command]:
+    if not lines:
+        return []
+    text = "".join(" ".join(line.words) + "\n" for line in lines)
+    return [Command(("scontrol",), text, len(lines))]
+
+
+def ranges(fragments: Iterable[FragmentId]) -> list[str]:
+    """Fragments of one job as one word: `7_3`, or `7_[0-2,5]`."""
+    by_job: dict[int, list[int]] = {}
+    for fragment in sorted(fragments):
+        by_job.setdefault(fragment.job_id, []).append(fragment.index)
+    return [f"{job}_{_indexes(found)}" for job, found in by_job.items()]
+
+
+def _indexes(indexes: list[int]) -> str:
+    if len(indexes) == 1:
+        return str(indexes[0])
+    runs: list[list[int]] = []
+    for index in indexes:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return "[" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) + "]"
+
+
+def _renewals(actions: Iterable[Renew]) -> list[Update]:
+    by_limit: dict[int, list[FragmentId]] = {}
+    for action in actions:
+        by_limit.setdefault(_minutes(action.limit), []).append(action.fragment)
+    return [
+        Update(("update", f"jobid={word}", f"TimeLimit={minutes}"))
+        for minutes, fragments in sorted(by_limit.items())
+        for word in ranges(fragments)
+    ]
+
+
+def _minutes(limit: timedelta) -> int:
+    return int(limit.total_seconds() // 60)
+
+
+def _comment(fragment: FragmentId, mark: Mark, notes: Notes) -> str:
+    text = format_mark(mark, notes[fragment]) if fragment in notes else format_mark(mark)
+    return f"AdminComment={text}"
+
+
+def _mark_line(action: Union[Remark, Notice, Shrink], notes: Notes) -> Update:
+    fragment = action.fragment
+    return Update(("update", f"jobid={fragment}", _comment(fragment, action.mark, notes)))
+
+
+def _shrinks(actions: Sequence[Shrink], notes: Notes) -> list[Update]:
+    lines = []
+    for action in actions:
+        lines.append(_mark_line(action, notes))
+        lines.append(Update(("requeuehold", str(action.fragment))))
+    return lines
+
+
+def _grows(actions: Sequence[Grow], notes: Notes) -> list[Update]:
+    """StartTime=now lifts the two minutes that Slurm makes a requeued job wait."""
+    lines = []
+    for action in actions:
+        where = f"jobid={action.fragment}"
+        limit = f"TimeLimit={_minutes(action.limit)}"
+        comment = _comment(action.fragment, action.mark, notes)
+        nodes = (f"ReqNodeList={fold(action.nodes)}", f"NumNodes={len(action.nodes)}")
+        lines.append(Update(("update", where, *nodes, limit, "StartTime=now", comment)))
+        lines.append(Update(("release", str(action.fragment))))
+    return lines
+
+
+def _signals(fragments: Sequence[FragmentId]) -> list[Command]:
+    words = ranges(fragments)
+    argv = ("scancel", "--quiet", "--signal=URG", "--full", *words)
+    return [Command(argv, rpcs=len(fragments))] if words else []
+
+
+def _cancels(fragments: Sequence[FragmentId]) -> list[Command]:
+    words = ranges(fragments)
+    return [Command(("scancel", "--quiet", *words), rpcs=len(fragments))] if words else []

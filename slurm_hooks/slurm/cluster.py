@@ -1,0 +1,172 @@
+"""The question to scontrol about nodes, reservations and configuration, and its answer.
+
+Must not run anything. Records are one line each; the words read here come before any text that an
+admin writes freely.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from slurm_hooks.errors import UnreadableOutput
+from slurm_hooks.model import Node, NodeState, Reservation, Slurm
+from slurm_hooks.slurm.text import Command, expand, parse_time
+
+
+def cluster_command() -> Command:
+    """Nodes, reservations, partitions and configuration by one scontrol."""
+    asked = ("show nodes", "show reservations", "show partitions", "show config")
+    return Command(("scontrol", "--oneliner"), "".join(f"{a}\n" for a in asked), len(asked))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What scontrol said, with slurmctld's own clock in `now`."""
+
+    now: datetime
+    slurm: Slurm
+    nodes: tuple[Node, ...]
+    reservations: tuple[Reservation, ...]
+    preemptible: Mapping[str, bool]
+    unknown: tuple[str, ...]
+
+
+def parse_cluster(text: str) -> Cluster:
+    """Read the answer to cluster_command. Raises UnreadableOutput without clock or version."""
+    lines = text.splitlines()
+    config = dict(_config(lines))
+    now = parse_time(config.get("Configuration data as of", ""))
+    if now is None or "SLURM_VERSION" not in config:
+        raise UnreadableOutput(
+            f"scontrol show config said neither time nor version: {text[-200:]!r}"
+        )
+    partitions = [line for line in lines if line.startswith("PartitionName=")]
+    is_up = {_word(line, "PartitionName"): _word(line, "State") == "UP" for line in partitions}
+    reservations, blocked, unknown = _reservations(lines)
+    nodes = [_node(line, is_up, blocked) for line in lines if line.startswith("NodeName=")]
+    unknown += [
+        f"node {n.name}: state {n.raw_state}" for n in nodes if n.state is NodeState.UNKNOWN
+    ]
+    return Cluster(
+        now=now,
+        slurm=_slurm(config),
+        nodes=tuple(nodes),
+        reservations=tuple(reservations),
+        preemptible={_word(p, "PartitionName"): _is_preemptible(p, config) for p in partitions},
+        unknown=tuple(unknown),
+    )
+
+
+def _config(lines: list[str]) -> Iterable[tuple[str, str]]:
+    for line in lines:
+        as_of = re.match(r"(Configuration data as of) (\S+)", line)
+        pair = re.match(r"(\w+)\s+= (.*)", line)
+        if as_of or pair:
+            key, value = (as_of or pair).groups()  # type: ignore[union-attr]
+            yield key, value.strip()
+
+
+def _slurm(config: Mapping[str, str]) -> Slurm:
+    def number(key: str, default: int) -> int:
+        found = re.match(r"\d+", config.get(key, ""))
+        return int(found.group()) if found else default
+
+    return Slurm(
+        version=tuple(int(n) for n in re.findall(r"\d+", config["SLURM_VERSION"])[:3]),
+        kill_wait=timedelta(seconds=number("KillWait", 30)),
+        min_job_age=timedelta(seconds=number("MinJobAge", 300)),
+        max_array_size=number("MaxArraySize", 1001),
+    )
+
+
+def _is_preemptible(line: str, config: Mapping[str, str]) -> bool:
+    mode = _word(line, "PreemptMode") or config.get("PreemptMode", "")
+    return "REQUEUE" in mode and config.get("PreemptType", "preempt/none") != "preempt/none"
+
+
+def _word(line: str, key: str) -> str:
+    """The first value of a key in a one-line record; what admins write freely comes later."""
+    found = re.search(rf"(?:^|\s){key}=(\S*)", line)
+    return found.group(1) if found else ""
+
+
+_IGNORED = {
+    "PLANNED",
+    "RESERVED",
+    "CLOUD",
+    "DYNAMIC_NORM",
+    "DYNAMIC_FUTURE",
+    "PERFCTRS",
+    "PERFCNTRS",
+}
+_LEAVING = {"DRAIN", "DRAINING", "DRAINED", "MAINTENANCE", "REBOOT_REQUESTED", "REBOOT_ISSUED"}
+_DOWN = {
+    "DOWN",
+    "ERROR",
+    "FUTURE",
+    "UNKNOWN",
+    "FAIL",
+    "NOT_RESPONDING",
+    "INVALID_REG",
+    "INVAL",
+    "BLOCKED",
+    "POWERED_DOWN",
+    "POWERING_DOWN",
+    "POWERING_UP",
+    "POWER_DOWN",
+    "POWER_UP",
+}
+_BASE = {"IDLE": NodeState.FREE, "ALLOCATED": NodeState.BUSY, "MIXED": NodeState.BUSY}
+
+
+def node_state(text: str) -> NodeState:
+    """Fold Slurm's base state and flags; a word this version does not know gives UNKNOWN."""
+    words = set(text.replace("*", "+NOT_RESPONDING").split("+")) - _IGNORED
+    if words & _DOWN:
+        return NodeState.DOWN
+    if words - _LEAVING - {"COMPLETING"} - set(_BASE):
+        return NodeState.UNKNOWN
+    if words & _LEAVING:
+        return NodeState.LEAVING
+    if "COMPLETING" in words:
+        return NodeState.BUSY
+    states = [_BASE[word] for word in words]
+    return states[0] if len(states) == 1 else NodeState.UNKNOWN
+
+
+def _node(line: str, is_up: Mapping[str, bool], blocked: frozenset[str]) -> Node:
+    name, state = _word(line, "NodeName"), _word(line, "State")
+    partitions = (p for p in _word(line, "Partitions").split(",") if is_up.get(p))
+    features = _word(line, "ActiveFeatures").replace("(null)", "")
+    return Node(
+        name=name,
+        state=NodeState.UNKNOWN if name in blocked else node_state(state),
+        partitions=frozenset(partitions),
+        features=frozenset(f for f in features.split(",") if f),
+        cpus=int(_word(line, "CPUTot") or 1),
+        memory_mib=int(_word(line, "RealMemory") or 0),
+        raw_state=f"{state} (reservation unreadable)" if name in blocked else state,
+    )
+
+
+def _reservations(lines: list[str]) -> tuple[list[Reservation], frozenset[str], list[str]]:
+    """Reservations; the nodes of those that cannot be read; a line about each of the latter."""
+    read: list[Reservation] = []
+    blocked: set[str] = set()
+    unknown: list[str] = []
+    for line in lines:
+        if not line.startswith("ReservationName="):
+            continue
+        name, nodes = _word(line, "ReservationName"), expand(_word(line, "Nodes"))
+        try:
+            start, end = parse_time(_word(line, "StartTime")), parse_time(_word(line, "EndTime"))
+            if start is None or end is None:
+                raise ValueError("it has no start or end")
+            read.append(Reservation(name, start, end, nodes))
+        except ValueError as error:
+            blocked |= nodes
+            unknown.append(f"reservation {name}: {error}: its nodes are left alone")
+    return read, frozenset(blocked), unknown

@@ -1,0 +1,105 @@
+"""Runs Slurm's commands on this host: no shell, always a time limit, failures sorted by kind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass, field
+from typing import Optional, Protocol
+
+from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
+from slurm_hooks.slurm.text import Command
+
+_BUSY = re.compile(
+    r"Unable to contact|Socket timed out|Connection refused|connect failure|Zero Bytes|"
+    r"try again|temporarily unable|Munge|munge|Slurm controller not|DNS SRV",
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One command that was run: which, how many RPCs, how many seconds, what it complained."""
+
+    argv: tuple[str, ...]
+    rpcs: int
+    seconds: float
+    complaint: str = ""
+
+
+class Port(Protocol):
+    """What the rest of the package needs of Slurm: a command in, its output back.
+
+    Raises RetryLater if Slurm did not answer, CommandRefused if it said no, MissingProgram if
+    there is no such command on this host.
+    """
+
+    asked: list[Asked]
+
+    def ask(self, command: Command) -> str:
+        """Run one command and return what it printed."""
+        ...
+
+
+@dataclass
+class Live:
+    """The Slurm that this host's commands talk to. `bin_dir` is for commands outside PATH."""
+
+    timeout_s: float = 10.0
+    bin_dir: str = ""
+    environment: Optional[dict[str, str]] = None
+    asked: list[Asked] = field(default_factory=list)
+
+    def ask(self, command: Command) -> str:
+        """Run one command and return what it printed; see Port."""
+        began = time.monotonic()
+        try:
+            done = self._run(command)
+        except FileNotFoundError as error:
+            raise MissingProgram(
+                f"{command.argv[0]} is not on this host (PATH or tick.slurm_bin); "
+                "it comes with Slurm's client package"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            self._note(command, began, "timed out")
+            raise RetryLater(
+                f"`{_shown(command)}` gave no answer in {self.timeout_s:g} s; is slurmctld up?"
+            ) from error
+        complaint = done.stderr.strip()
+        self._note(command, began, complaint)
+        if done.returncode == 0:
+            return done.stdout
+        if _BUSY.search(complaint):
+            raise RetryLater(f"`{_shown(command)}`: Slurm is not ready: {complaint[-300:]}")
+        raise CommandRefused(
+            f"`{_shown(command)}` ended with {done.returncode}: {complaint[-300:]}"
+        )
+
+    def _run(self, command: Command) -> subprocess.CompletedProcess[str]:
+        program, *rest = command.argv
+        path = os.path.join(self.bin_dir, program) if self.bin_dir else program
+        environment = dict(os.environ if self.environment is None else self.environment)
+        environment["SLURM_TIME_FORMAT"] = "%s"
+        for name in ("SQUEUE_FORMAT", "SQUEUE_FORMAT2", "SQUEUE_STATES", "SLURM_CLUSTERS"):
+            environment.pop(name, None)
+        return subprocess.run(
+            [path, *rest],
+            input=command.stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=self.timeout_s,
+            env=environment,
+            check=False,
+        )
+
+    def _note(self, command: Command, began: float, complaint: str) -> None:
+        seconds = time.monotonic() - began
+        self.asked.append(Asked(command.argv, command.rpcs, seconds, complaint))
+
+
+def _shown(command: Command) -> str:
+    first = command.stdin.split("\n", 1)[0]
+    words = " ".join(command.argv)
+    return f"{words} <<< {first}"[:160] if first else words[:160]

@@ -1,0 +1,87 @@
+"""The mark in AdminComment: `malleable{min=2,max=16,...}`, read and written.
+
+Users cannot edit AdminComment, so what it says was accepted by the site. Text outside the braces
+belongs to the site and is kept. plugins/lua/malleable.lua writes the first version of it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from typing import Optional
+
+from slurm_hooks.model import Mark, Request
+
+_MARK = re.compile(r"malleable\{([^{}]*)\}")
+_PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+-]+)")
+_PLACE = "\0"  # where the mark stood in the rest of the comment
+
+
+def parse_mark(comment: str) -> Optional[tuple[Mark, str]]:
+    """The mark and the rest of the comment; None if there is no mark.
+
+    Raises ValueError if there is one that cannot be read.
+    """
+    found = _MARK.search(comment)
+    if not found:
+        return None
+    pairs = [_PAIR.fullmatch(part) for part in found.group(1).split(",")]
+    if not all(pairs):
+        raise ValueError(f"the mark {found.group(0)!r} is not a list of key=value")
+    values = {pair.group(1): pair.group(2) for pair in pairs if pair}
+    rest = comment[: found.start()] + _PLACE + comment[found.end() :]
+    return _mark(values), rest
+
+
+def _mark(values: dict[str, str]) -> Mark:
+    missing = {"min", "max", "frags", "lease", "hole"} - set(values)
+    if missing:
+        raise ValueError(f"the mark lacks {', '.join(sorted(missing))}")
+    request = Request(
+        min_nodes=int(values["min"]),
+        max_nodes=int(values["max"]),
+        fragments=int(values["frags"]),
+        lease=timedelta(seconds=int(values["lease"])),
+        shortest_hole=timedelta(seconds=int(values["hole"])),
+        unit=int(values.get("unit", "1")),
+        engine=values.get("engine", "torchrun"),
+        launch=values.get("launch", ""),
+    )
+    return Mark(
+        request=request,
+        released=_time(values.get("at")),
+        noticed=_time(values.get("leave")),
+        failures=int(values.get("fails", "0")),
+        avoid=frozenset(values["avoid"].split("+")) if "avoid" in values else frozenset(),
+        stopped=values.get("stop", ""),
+    )
+
+
+def _time(text: Optional[str]) -> Optional[datetime]:
+    return datetime.fromtimestamp(int(text), timezone.utc) if text else None
+
+
+def format_mark(mark: Mark, rest: str = _PLACE) -> str:
+    """The comment with the mark in its place; `rest` is what parse_mark returned."""
+    request = mark.request
+    pairs = {
+        "min": request.min_nodes,
+        "max": request.max_nodes,
+        "unit": request.unit,
+        "engine": request.engine,
+        "launch": request.launch,
+        "frags": request.fragments,
+        "lease": int(request.lease.total_seconds()),
+        "hole": int(request.shortest_hole.total_seconds()),
+        "at": _epoch(mark.released),
+        "leave": _epoch(mark.noticed),
+        "fails": mark.failures or "",
+        "avoid": "+".join(sorted(mark.avoid)),
+        "stop": mark.stopped,
+    }
+    inner = ",".join(f"{key}={value}" for key, value in pairs.items() if value != "")
+    return rest.replace(_PLACE, f"malleable{{{inner}}}", 1)
+
+
+def _epoch(when: Optional[datetime]) -> object:
+    return int(when.timestamp()) if when else ""
