@@ -1,0 +1,95 @@
+"""From counts to names: which fragment leaves, which starts, and on which nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from slurm_hooks.core.classes import ClassKey, Ground, Pool
+from slurm_hooks.core.holes import lease_within
+from slurm_hooks.core.leases import notice
+from slurm_hooks.model import (
+    Action,
+    Cause,
+    Fragment,
+    FragmentState,
+    Grow,
+    Hold,
+    MalleableJob,
+)
+
+_FAR = timedelta(days=365_000)
+
+
+@dataclass(frozen=True)
+class Change:
+    """The actions for one job, and the fragments that go."""
+
+    actions: tuple[Action, ...]
+    going: frozenset[Fragment]
+
+
+def change(
+    job: MalleableJob,
+    targets: Mapping[ClassKey, int],
+    pool: Pool,
+    growable: Sequence[Fragment],
+    ground: Ground,
+) -> Change:
+    """Actions that bring a job from what it holds to `targets` nodes in each class.
+
+    Takes the nodes it hands out from the pool, so that no node is given twice.
+    """
+    going = _leavers(job, targets, pool)
+    cause = Cause.BELOW_MIN if not sum(targets.values()) else Cause.BETTER_USE
+    actions: list[Action] = [_dismiss(f, cause, ground.now) for f in going]
+    waiting = iter(sorted(growable, key=lambda f: f.id))
+    for key, target in sorted(targets.items()):
+        held = pool.held.get(key, {}).get(job.job_id, [])
+        missing = target - sum(len(f.nodes) for f in held)
+        for _ in range(max(missing, 0) // job.request.unit):
+            fragment = next(waiting, None)
+            if fragment is not None:
+                actions.append(_grow(fragment, job, _take(pool, key, job.request.unit), ground))
+    return Change(tuple(actions), frozenset(going))
+
+
+def _leavers(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> list[Fragment]:
+    """Fragments beyond the target of their class: not yet started first, shortest lease first."""
+    going: list[Fragment] = []
+    for key, by_job in sorted(pool.held.items()):
+        held = by_job.get(job.job_id, [])
+        surplus = sum(len(f.nodes) for f in held) - targets.get(key, 0)
+        for fragment in sorted(held, key=_usefulness):
+            if surplus <= 0:
+                break
+            going.append(fragment)
+            surplus -= len(fragment.nodes)
+    return going
+
+
+def _usefulness(fragment: Fragment) -> tuple[bool, float, int]:
+    end = fragment.end.timestamp() if fragment.end else 0.0
+    return (fragment.state is FragmentState.RUNNING, end, -fragment.id.index)
+
+
+def _dismiss(fragment: Fragment, cause: Cause, now: datetime) -> Action:
+    if fragment.state is FragmentState.PENDING:
+        return Hold(fragment.id, cause)
+    return notice(fragment, cause, now)
+
+
+def _take(pool: Pool, key: ClassKey, count: int) -> list[str]:
+    free = pool.free[key]
+    taken, pool.free[key] = free[:count], free[count:]
+    return taken
+
+
+def _grow(fragment: Fragment, job: MalleableJob, nodes: list[str], ground: Ground) -> Grow:
+    ends = [ground.latest[name] for name in nodes]
+    latest = min((end for end in ends if end is not None), default=None)
+    longest = min(job.request.lease, ground.longest_lease)
+    limit = lease_within(ground.now, latest, longest)
+    mark = replace(fragment.mark, released=ground.now, noticed=None)
+    return Grow(fragment.id, frozenset(nodes), limit, mark)

@@ -1,0 +1,56 @@
+"""Holes: until when each node is free of other people's claims, and what lease fits inside.
+
+Only what Slurm publishes counts here: reservations and planned starts. Unplanned ends are a matter
+of preemption.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Optional
+
+from slurm_hooks.model import Hole, HoleEnd, Slurm, Snapshot
+from slurm_hooks.settings import Lease
+
+MINUTE = timedelta(minutes=1)  # Slurm keeps time limits in whole minutes
+
+
+def holes_of(snapshot: Snapshot) -> dict[str, Hole]:
+    """The hole of every node, busy or not: it ends at the earliest claim by somebody else.
+
+    A reservation that has begun and not ended closes its nodes now.
+    """
+    holes = {node.name: Hole(node.name) for node in snapshot.nodes}
+    for reservation in snapshot.reservations:
+        if reservation.end > snapshot.now:
+            claim = (reservation.start, HoleEnd.RESERVATION, reservation.name)
+            _claim(holes, reservation.nodes, claim)
+    for planned in snapshot.planned:
+        _claim(holes, planned.nodes, (planned.start, HoleEnd.PLANNED, f"job {planned.job_id}"))
+    return holes
+
+
+def _claim(
+    holes: dict[str, Hole], nodes: frozenset[str], claim: tuple[datetime, HoleEnd, str]
+) -> None:
+    start, source, by = claim
+    for name in nodes & holes.keys():
+        end = holes[name].end
+        if end is None or start < end:
+            holes[name] = Hole(name, start, source, by)
+
+
+def latest_end(hole: Hole, slurm: Slurm, lease: Lease) -> Optional[datetime]:
+    """The last moment at which a lease in this hole may end; None if nobody claims the node.
+
+    slurmctld enforces limits late (every half minute: the margin) and kills late (KillWait).
+    """
+    if hole.end is None:
+        return None
+    return hole.end - slurm.kill_wait - timedelta(seconds=lease.margin_s)
+
+
+def lease_within(now: datetime, latest: Optional[datetime], longest: timedelta) -> timedelta:
+    """The longest lease of whole minutes from now; zero if not even one fits."""
+    room = longest if latest is None else min(longest, latest - now)
+    return max(room // MINUTE, 0) * MINUTE

@@ -1,0 +1,104 @@
+"""The allocation problem in counts: how many nodes of each class each job should hold.
+
+Nodes that are alike form a class, so the problem does not grow with the machine. This module only
+holds the values that go in and come out; the solvers next door share them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from slurm_hooks.model import Curve, Solve
+
+
+@dataclass(frozen=True)
+class JobAsk:
+    """What one job wants, can use and holds.
+
+    `held[c]` counts the nodes of class c that it holds now, `usable[c]` says whether it may get
+    new nodes of class c (it may always keep what it holds). Sizes are in nodes and multiples of
+    `unit` in each class. `grow_s`, `shrink_s` and `start_s` are the seconds without progress after
+    growing, shrinking and starting from nothing. A job with `may_grow` False keeps or loses nodes.
+    `weight` multiplies its value.
+    """
+
+    name: str
+    min_nodes: int
+    max_nodes: int
+    curve: Curve
+    held: tuple[int, ...]
+    usable: tuple[bool, ...]
+    unit: int = 1
+    grow_s: float = 0.0
+    shrink_s: float = 0.0
+    start_s: float = 0.0
+    weight: float = 1.0
+    may_grow: bool = True
+
+    @property
+    def size(self) -> int:
+        """The nodes it holds now."""
+        return sum(self.held)
+
+    def speedup(self, nodes: int) -> float:
+        """Throughput at `nodes` over the throughput at its smallest size per node of that size.
+
+        A job at MIN nodes has speed-up MIN times its efficiency there, so jobs of different MIN
+        compare by nodes well used.
+        """
+        base = self.curve(self.unit) / self.unit
+        return self.curve(nodes) / base if base > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class NodeClass:
+    """`capacity` nodes, free or held by a job of the problem, that stay open for `open_s` seconds.
+
+    `open_s` is infinite where nobody has claimed the nodes.
+    """
+
+    capacity: int
+    open_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Jobs, classes, and the seconds to look ahead.
+
+    `headroom_nodes` free nodes are not given to growing jobs. `survival_s` is the mean time after
+    which an open hole closes unplanned (infinite: never); it discounts later periods.
+    """
+
+    jobs: tuple[JobAsk, ...]
+    classes: tuple[NodeClass, ...]
+    horizon_s: float = 120.0
+    headroom_nodes: int = 0
+    survival_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        for job in self.jobs:
+            if not len(job.held) == len(job.usable) == len(self.classes):
+                raise ValueError(f"job {job.name} does not speak of {len(self.classes)} classes")
+        if self.horizon_s <= 0:
+            raise ValueError("the horizon must be positive")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a solver may take: seconds, and the relative gap at which it may stop."""
+
+    seconds: float = 5.0
+    gap: float = 1e-3
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Nodes by (job, class), in the problem's order, and how they were found."""
+
+    counts: tuple[tuple[int, ...], ...]
+    solve: Solve = field(default_factory=Solve)
+
+    def size(self, job: int) -> int:
+        """Nodes of the job at position `job`."""
+        return sum(self.counts[job])
