@@ -1,0 +1,15 @@
+--- A job_submit.lua for a site that has none. Copy it beside slurm.conf and set
+-- JobSubmitPlugins=lua there. A site with its own file adds the pcall line to that instead,
+-- before its final `return slurm.SUCCESS`.
+
+function slurm_job_submit(_job_desc, _partitions, _uid)
+  return slurm.SUCCESS
+end
+
+function slurm_job_modify(_job_desc, _job_rec, _partitions, _uid)
+  return slurm.SUCCESS
+end
+
+pcall(dofile, "/usr/share/slurm-malleable/lua/malleable_submit.lua")
+
+return slurm.SUCCESS

@@ -1,0 +1,264 @@
+--- What a submission with --malleable becomes, and why it is refused.
+--
+-- Slurm's controller holds locks while job_submit runs, so this is pure
+-- computing on plain tables. The module must not know the `slurm` table, files,
+-- the clock or job_desc: malleable_submit.lua reads and writes those. The request
+-- itself is read by malleable_request.lua. Numbers come as Slurm gives them:
+-- minutes for limits, NO_VAL for "not given".
+-- Runs on Lua 5.1 (Debian's Slurm) to 5.4.
+
+local M = {}
+
+M.NO_VAL = 4294967294 -- a 32-bit field that nobody set
+M.NO_VAL16 = 65534 -- the same in a 16-bit field
+M.INFINITE = 4294967295
+M.MARK_PATTERN = "malleable%b{}"
+
+local MAIL_REQUEUE = 8 -- every shrink is a requeue
+local MAIL_PER_FRAGMENT = { 16, 32, 64, 128, 512 } -- TIME_LIMIT, _90, _80, _50, ARRAY_TASKS
+
+local function is_given(value)
+  return value ~= nil and value ~= M.NO_VAL
+end
+
+--- Options of sbatch that a malleable job cannot take: test and what to write instead.
+local OPTION_CHECKS = {
+  function(job)
+    if job.array_inx then
+      return "--array: a malleable job is made an array by itself; drop --array, and submit "
+        .. "one job per case"
+    end
+  end,
+  function(job)
+    if is_given(job.het_job_offset) then
+      return "heterogeneous job: components cannot be malleable; drop the ':' or hetjob parts"
+    end
+  end,
+  function(job)
+    if job.cron_job then
+      return "scrontab: an entry cannot be malleable; let the entry call sbatch --malleable=..."
+    end
+  end,
+  function(job)
+    if job.requeue == 0 then
+      return "--no-requeue: nodes are given back by requeueing; drop --no-requeue, and let the "
+        .. "script resume from its checkpoint"
+    end
+  end,
+  function(job)
+    local list = (job.dependency or ""):lower()
+    if list:find("singleton", 1, true) then
+      return "--dependency=singleton: the job's own fragments would wait for each other; "
+        .. "write --dependency=afterany:JOBID"
+    end
+    if list:find("expand:", 1, true) then
+      return "--dependency=expand: a malleable job grows by itself; drop it"
+    end
+  end,
+  function(job)
+    if (job.begin_time or 0) > 0 then
+      return "--begin: nodes are given when there are some over, at no set time; drop --begin, "
+        .. "or write --dependency=afterany:JOBID"
+    end
+  end,
+  function(job)
+    if job.req_nodes then
+      return "--nodelist: nodes are chosen among those left over; drop it, and narrow the "
+        .. "choice with --constraint or --exclude"
+    end
+  end,
+  function(job)
+    if job.contiguous == 1 then
+      return "--contiguous: nodes left over are where they are; drop it, or write --switches=1"
+    end
+  end,
+}
+
+local function check_nodes(job, request)
+  local least = is_given(job.min_nodes) and job.min_nodes or request.unit
+  local most = is_given(job.max_nodes) and job.max_nodes or least
+  if least == request.unit and most == request.unit then return nil end
+  return string.format("--nodes: the node count follows from --malleable and --nodes would be "
+    .. "the nodes of one fragment, %d; drop --nodes", request.unit)
+end
+
+local function check_tasks(job, request)
+  local tasks, per_node = job.num_tasks, job.ntasks_per_node
+  if not is_given(tasks) or not per_node or per_node == M.NO_VAL16 or per_node == 0 then
+    return nil
+  end
+  local room = per_node * request.unit
+  if tasks <= room then return nil end
+  return string.format("--ntasks: counts the tasks of one fragment, at most %d with "
+    .. "--ntasks-per-node=%d; drop --ntasks", room, per_node)
+end
+
+local function is_ours(name, policy)
+  for _, partition in ipairs(policy.partitions) do
+    if partition == name then return true end
+  end
+  return false
+end
+
+--- The partition: what the user asked for, else what the site chose, else the default.
+local function choose_partition(job, site, policy)
+  if job.partition then return job.partition end
+  if site.partition and is_ours(site.partition, policy) then return site.partition end
+  return policy.partitions[1]
+end
+
+local function check_partition(name, request, record, policy)
+  if not is_ours(name, policy) then
+    return string.format("--partition=%s: malleable jobs run in %s; drop --partition or write "
+      .. "--partition=%s", name, table.concat(policy.partitions, " or "), policy.partitions[1])
+  end
+  if not policy.preemptible[name] then
+    return string.format("--partition=%s: Slurm cannot preempt jobs there, which a malleable "
+      .. "job must allow; tell your administrator", name)
+  end
+  local total = record and record.total_nodes
+  if total and request and request.min > total then
+    return string.format("--malleable: MIN %d is more than the %d nodes of partition %s; "
+      .. "write a smaller MIN", request.min, total, name)
+  end
+  return nil
+end
+
+--- Longest lease in seconds that site and partition allow.
+local function limit_lease(record, policy)
+  local minutes = record and record.max_time
+  if is_given(minutes) and minutes ~= M.INFINITE and minutes > 0 then
+    return math.min(policy.lease_s, minutes * 60)
+  end
+  return policy.lease_s
+end
+
+--- Lease and shortest hole in seconds, and a fault if they do not fit together.
+local function choose_times(job, record, policy)
+  local limit = limit_lease(record, policy)
+  local has_time = is_given(job.time_limit) and job.time_limit ~= M.INFINITE
+  local has_min = is_given(job.time_min) and job.time_min ~= M.INFINITE and job.time_min > 0
+  local lease = has_time and math.min(job.time_limit * 60, limit) or limit
+  local hole = has_min and job.time_min * 60 or policy.hole_s
+  if hole <= lease then return lease, hole, nil end
+  if has_min and has_time and job.time_min > job.time_limit then
+    return lease, hole, string.format("--time-min=%d: is longer than --time=%d; write "
+      .. "--time-min=%d or less", job.time_min, job.time_limit, job.time_limit)
+  end
+  if has_min then
+    return lease, hole, string.format("--time-min=%d: is longer than the longest lease here, "
+      .. "%d seconds; write --time-min=%d or less", job.time_min, limit,
+      math.max(math.floor(limit / 60), 1))
+  end
+  if has_time and limit >= policy.hole_s then
+    return lease, hole, string.format("--time=%d: is the longest lease of a fragment and shorter "
+      .. "than the shortest hole worth starting in, %d seconds; write --time=%d or more",
+      job.time_limit, hole, math.ceil(hole / 60))
+  end
+  return lease, hole, string.format("time: the longest lease here, %d seconds, is shorter than the "
+    .. "shortest hole, %d seconds; tell your administrator", limit, hole)
+end
+
+--- Mail of the whole job: drop what would come once per fragment or lease.
+-- Returns the new mail type and whether anything that was asked for by name went.
+function M.trim_mail(mail_type)
+  local function drop(value, bit)
+    if math.floor(value / bit) % 2 == 1 then return value - bit end
+    return value
+  end
+  local kept = mail_type
+  for _, bit in ipairs(MAIL_PER_FRAGMENT) do
+    kept = drop(kept, bit)
+  end
+  return drop(kept, MAIL_REQUEUE), kept ~= mail_type
+end
+
+--- Put our mark behind what the site wrote; an older mark of ours is replaced.
+local function write_comment(site_text, mark)
+  local kept = (site_text or ""):gsub(M.MARK_PATTERN, ""):gsub(";+$", "")
+  if kept == "" then return mark end
+  return kept .. ";" .. mark
+end
+
+local function write_mark(request, lease, hole)
+  local launch = request.launch and ",launch=" .. request.launch or ""
+  return string.format("malleable{min=%d,max=%d,unit=%d,engine=%s,frags=%d,lease=%d,hole=%d%s}",
+    request.min, request.max, request.unit, request.engine, request.max / request.unit,
+    lease, hole, launch)
+end
+
+--- True if fragments that write to this file would share it.
+local function is_shared_file(path)
+  return path ~= nil and path ~= "/dev/null" and not path:find("%%%d*[ajJN]")
+end
+
+local function write_notes(job, lost_mail)
+  local notes = {}
+  if is_shared_file(job.std_out) then
+    -- Neither readable nor writable from Lua in 22.05: open_mode.
+    notes[1] = "note: all fragments write to " .. job.std_out .. ", and each start empties it "
+      .. "unless --open-mode=append is given or --output contains %a"
+  end
+  if job.priority == 0 then
+    notes[#notes + 1] = "note: --hold changes nothing, fragments are held until nodes are left "
+      .. "over; submit later, or use scancel"
+  end
+  if lost_mail then
+    notes[#notes + 1] = "note: mail speaks of the whole job; ARRAY_TASKS and TIME_LIMIT mail, "
+      .. "which would come for every fragment, is not sent"
+  end
+  return notes
+end
+
+local function add(list, more)
+  for _, item in ipairs(more) do
+    list[#list + 1] = item
+  end
+end
+
+--- Fields to write for a sound request.
+local function write_fields(request, job, site, partition, lease, hole)
+  local set = {
+    partition = partition,
+    array_inx = string.format("0-%d", request.max / request.unit - 1),
+    min_nodes = request.unit,
+    max_nodes = request.unit,
+    priority = 0,
+    requeue = 1,
+    time_limit = math.max(math.floor(lease / 60), 1),
+    admin_comment = write_comment(site.admin_comment, write_mark(request, lease, hole)),
+  }
+  -- With a minimum, backfill would shorten the limit that the reconciler set.
+  if is_given(job.time_min) then set.time_min = M.NO_VAL end
+  return set
+end
+
+--- Decide on one submission.
+-- asked: {request, faults} as malleable_request.lua read them (request nil if unreadable);
+-- job: fields as the user asked; site: {partition, admin_comment, parts} after the site's own
+-- function, parts being Slurm's partition records by name; policy: a checked policy.
+-- Returns {faults, notes, set}: refuse if there are faults, else write `set`.
+function M.submit(asked, job, site, policy)
+  local request, faults = asked.request, {}
+  add(faults, asked.faults)
+  if #faults > 0 then request = nil end -- what is judged against it would mislead
+  if request then
+    faults[#faults + 1] = check_nodes(job, request)
+    faults[#faults + 1] = check_tasks(job, request)
+  end
+  for _, check in ipairs(OPTION_CHECKS) do
+    faults[#faults + 1] = check(job)
+  end
+  local partition = choose_partition(job, site, policy)
+  local record = site.parts[partition]
+  faults[#faults + 1] = check_partition(partition, request, record, policy)
+  local lease, hole, fault = choose_times(job, record, policy)
+  faults[#faults + 1] = fault
+  if #faults > 0 then return { faults = faults, notes = {} } end
+  local mail, lost_mail = M.trim_mail(job.mail_type or 0)
+  local set = write_fields(request, job, site, partition, lease, hole)
+  if mail ~= (job.mail_type or 0) then set.mail_type = mail end
+  return { faults = faults, notes = write_notes(job, lost_mail), set = set }
+end
+
+return M

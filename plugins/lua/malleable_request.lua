@@ -1,0 +1,189 @@
+--- The request MIN-MAX[,unit=N][,engine=NAME][,launch=srun]: read and judged by the policy.
+--
+-- The text comes from the submit host, so nothing in it is trusted. Pure: no file, no clock, no
+-- `slurm` table, nothing of the job around the request (malleable.lua knows that).
+-- Runs on Lua 5.1 (Debian's Slurm) to 5.4.
+
+local M = {}
+
+local MAX_COUNT = 65535
+
+local function is_count(value)
+  return type(value) == "number" and value >= 1 and value % 1 == 0
+end
+
+--- Engines that are on, in order, for a message.
+local function list_engines(set)
+  local names = {}
+  for name, on in pairs(set) do
+    if on then names[#names + 1] = tostring(name) end
+  end
+  table.sort(names)
+  return table.concat(names, " or engine=")
+end
+
+--- Faults of the policy table that `malleable render lua` writes; empty if sound.
+function M.check_policy(policy)
+  if type(policy) ~= "table" then return { "the policy file does not return a table" } end
+  local faults = {}
+  for _, key in ipairs({ "max_fragments", "max_nodes", "max_array_size", "lease_s", "hole_s" }) do
+    if not is_count(policy[key]) then
+      faults[#faults + 1] = key .. " is not a whole number of at least 1"
+    end
+  end
+  for _, key in ipairs({ "partitions", "preemptible", "operators", "engines" }) do
+    if type(policy[key]) ~= "table" then faults[#faults + 1] = key .. " is not a table" end
+  end
+  if type(policy.partitions) == "table" and type(policy.partitions[1]) ~= "string" then
+    faults[#faults + 1] = "partitions names no partition"
+  end
+  return faults
+end
+
+--- The flag as a user would write it, without what is a default anyway.
+local function spell(min, max, request)
+  local text = string.format("--malleable=%d-%d", min, max)
+  if request.unit > 1 then text = string.format("%s,unit=%d", text, request.unit) end
+  if request.engine ~= "torchrun" then text = text .. ",engine=" .. request.engine end
+  if request.launch then text = text .. ",launch=" .. request.launch end
+  return text
+end
+
+local function parse_count(text)
+  if text and text:match("^%d%d?%d?%d?%d?$") then return tonumber(text) end
+  return nil
+end
+
+local PARSERS = {
+  unit = parse_count,
+  engine = function(text)
+    return #text <= 32 and text:match("^[a-z][a-z0-9_]*$") or nil
+  end,
+  launch = function(text)
+    return text == "srun" and text or nil
+  end,
+}
+
+local function parse_option(request, seen, part)
+  local key, value = part:match("^([a-z]+)=(.*)$")
+  if not key or not PARSERS[key] then
+    return string.format("--malleable: '%s' is not known; after MIN-MAX write unit=N, "
+      .. "engine=NAME or launch=srun", part:sub(1, 40))
+  end
+  if seen[key] then return "--malleable: " .. key .. " is given twice; write it once" end
+  seen[key] = true
+  request[key] = PARSERS[key](value)
+  if request[key] == nil then
+    return string.format("--malleable: '%s' is not a usable %s; write unit=N (1 to %d), "
+      .. "engine=NAME or launch=srun", value:sub(1, 40), key, MAX_COUNT)
+  end
+  return nil
+end
+
+--- Split `2-16,unit=1,engine=torchrun[,launch=srun]`.
+-- Returns the request {min, max, unit, engine, launch} or nil, and a list of faults.
+function M.parse(text)
+  local first, rest = text:match("^([^,]*)(.*)$")
+  local low, high = first:match("^(%d+)%-(%d+)$")
+  local request = { min = parse_count(low), max = parse_count(high), unit = 1, engine = "torchrun" }
+  local faults, seen = {}, {}
+  if not (request.min and request.max) then
+    faults[1] = string.format("--malleable: '%s' is not MIN-MAX, two node counts of 1 to %d; "
+      .. "write for example --malleable=2-16", first:sub(1, 40), MAX_COUNT)
+  end
+  for part in rest:gmatch(",([^,]*)") do
+    faults[#faults + 1] = parse_option(request, seen, part)
+  end
+  if #faults > 0 then return nil, faults end
+  return request, faults
+end
+
+--- Most fragments of a job, and the name of the limit.
+local function limit_fragments(policy)
+  if policy.max_array_size < policy.max_fragments then
+    return policy.max_array_size, "Slurm's MaxArraySize"
+  end
+  return policy.max_fragments, "max_fragments"
+end
+
+--- MIN-MAX cut down to what the site allows with this unit, which is at most max_nodes.
+local function spell_largest(request, policy)
+  local unit = request.unit
+  local largest = math.min(limit_fragments(policy), math.floor(policy.max_nodes / unit)) * unit
+  local min = math.max(math.floor(math.min(request.min, largest) / unit), 1) * unit
+  return spell(min, math.min(largest, math.max(request.max, unit)), request)
+end
+
+local function check_range(request, policy)
+  local min, max, unit = request.min, request.max, request.unit
+  if min < 1 or max < 1 or unit < 1 or max > MAX_COUNT then
+    return string.format("--malleable: MIN, MAX and unit count nodes from 1 to %d; "
+      .. "write for example %s", MAX_COUNT,
+      spell_largest({ min = 1, max = max, unit = 1, engine = "torchrun" }, policy))
+  end
+  if min > max then
+    return string.format("--malleable: MIN %d is larger than MAX %d; write %s", min, max,
+      spell(max, min, request))
+  end
+  if unit > policy.max_nodes then
+    return string.format("--malleable: unit %d is more than the %d nodes a job may have here "
+      .. "(max_nodes); write a smaller unit", unit, policy.max_nodes)
+  end
+  if max > policy.max_nodes then
+    return string.format("--malleable: MAX %d is more than the %d nodes a job may have here "
+      .. "(max_nodes); write %s", max, policy.max_nodes, spell_largest(request, policy))
+  end
+  return nil
+end
+
+local function check_unit(request)
+  local min, max, unit = request.min, request.max, request.unit
+  if min % unit == 0 and max % unit == 0 then return nil end
+  local up, down = math.ceil(min / unit) * unit, math.max(math.floor(max / unit), 1) * unit
+  return string.format("--malleable: MIN %d and MAX %d must be multiples of unit %d; write %s",
+    min, max, unit, spell(math.min(up, down), down, request))
+end
+
+--- Smallest unit with which MIN-MAX fits into `limit` fragments, or nil.
+local function find_unit(request, limit)
+  for count = limit, 1, -1 do
+    local unit = request.max / count
+    if unit % 1 == 0 and request.min % unit == 0 then return unit end
+  end
+  return nil
+end
+
+local function check_fragments(request, policy)
+  local limit, name = limit_fragments(policy)
+  local count = request.max / request.unit
+  if count <= limit then return nil end
+  local advice = spell_largest(request, policy)
+  local unit = find_unit(request, limit)
+  -- A larger unit starts the script once for several nodes: only srun fills those.
+  if unit and (request.launch or request.unit > 1) then
+    advice = advice .. " or " .. spell(request.min, request.max,
+      { unit = unit, engine = request.engine, launch = request.launch })
+  end
+  return string.format("--malleable: MAX %d needs %d fragments, a job may have %d here (%s); "
+    .. "write %s", request.max, count, limit, name, advice)
+end
+
+local function check_engine(request, policy)
+  if policy.engines[request.engine] then return nil end
+  return string.format("--malleable: engine %s is not offered here; write engine=%s",
+    request.engine, list_engines(policy.engines))
+end
+
+--- Read a request and judge it by the policy.
+-- Returns the request, or nil if it cannot be read, and a list of all faults. Of the size only
+-- the first fault is named, the others would follow from it.
+function M.read(text, policy)
+  local request, faults = M.parse(text)
+  if not request then return nil, faults end
+  faults[1] = check_range(request, policy) or check_unit(request)
+    or check_fragments(request, policy)
+  faults[#faults + 1] = check_engine(request, policy)
+  return request, faults
+end
+
+return M

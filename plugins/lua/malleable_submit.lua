@@ -1,0 +1,174 @@
+--- Wires the malleable checks into a site's job_submit.lua, with one line at its end, before
+-- its final `return slurm.SUCCESS`:
+--
+--   pcall(dofile, "/usr/share/slurm-malleable/lua/malleable_submit.lua")
+--
+-- The site's slurm_job_submit and slurm_job_modify run first; a refusal of theirs stands, and
+-- what they write is kept except where a malleable job needs another value. `pcall` keeps the
+-- site's file working when our package is gone.
+--
+-- The modules are read from this file's directory. The policy is read from MALLEABLE_POLICY (a
+-- global path set before that line), else from malleable_policy.lua beside the file with that
+-- line. Slurm reads all this again when job_submit.lua changes: after a new policy, `touch` it.
+--
+-- An error in here refuses malleable jobs and lets every other job pass.
+
+if _G.MALLEABLE_WRAPPED then return end -- read twice: wrapped already
+
+local KEY = "MALLEABLE="
+local JOB_FIELDS = {
+  "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
+  "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
+  "time_limit", "time_min", "mail_type", "priority", "std_out",
+}
+
+local function read_path(info)
+  return info and info.source:match("^@(.*)$")
+end
+
+local function cut_directory(path)
+  return path:match("^(.*/)") or "./"
+end
+
+local own_path = read_path(debug.getinfo(1, "S")) or ""
+local own_dir = cut_directory(own_path)
+
+--- Path of the policy: set by the site, or beside the file that reads this one.
+local function find_policy()
+  if type(_G.MALLEABLE_POLICY) == "string" then return _G.MALLEABLE_POLICY end
+  for level = 2, 10 do -- our file, dofile, pcall, the site's file
+    local info = debug.getinfo(level, "S")
+    if not info then break end
+    local path = read_path(info)
+    if path and path ~= own_path then return cut_directory(path) .. "malleable_policy.lua" end
+  end
+  return "/etc/slurm/malleable_policy.lua"
+end
+
+local policy_path = find_policy()
+
+local function load_modules()
+  return {
+    request = dofile(own_dir .. "malleable_request.lua"),
+    submit = dofile(own_dir .. "malleable.lua"),
+    modify = dofile(own_dir .. "malleable_modify.lua"),
+  }
+end
+
+--- The checked policy, or nil and what is wrong with it.
+local function load_policy(request)
+  local ok, policy = pcall(dofile, policy_path)
+  if not ok then return nil, tostring(policy) end
+  local faults = request.check_policy(policy)
+  if #faults > 0 then return nil, policy_path .. ": " .. table.concat(faults, "; ") end
+  return policy
+end
+
+local loaded, modules = pcall(load_modules)
+local policy, broken
+if loaded then
+  policy, broken = load_policy(modules.request)
+else
+  modules, broken = nil, tostring(modules)
+end
+if broken then slurm.log_error("malleable: %s", broken) end
+
+--- Value of our option in this submission, nil for all other jobs.
+local function find_request(job_desc)
+  local env = job_desc.spank_job_env -- from index 0; nil if no SPANK plugin put anything there
+  if not env then return nil end
+  for _, entry in pairs(env) do
+    if entry:sub(1, #KEY) == KEY then return entry:sub(#KEY + 1) end
+  end
+  return nil
+end
+
+local function read_fields(job_desc, names)
+  local fields = {}
+  for _, name in ipairs(names) do
+    fields[name] = job_desc[name]
+  end
+  return fields
+end
+
+local function say(lines)
+  for _, line in ipairs(lines) do
+    slurm.log_user("%s", line)
+  end
+end
+
+local function submit(text, job, job_desc, parts)
+  if not policy then
+    say({ "--malleable: malleable jobs are off here, as their policy cannot be read; submit "
+      .. "without it, or tell your administrator: " .. broken })
+    return slurm.ERROR
+  end
+  local request, faults = modules.request.read(text, policy)
+  local site = { partition = job_desc.partition, admin_comment = job_desc.admin_comment,
+    parts = parts }
+  local decision = modules.submit.submit({ request = request, faults = faults }, job, site, policy)
+  say(decision.faults)
+  if #decision.faults > 0 then return slurm.ERROR end
+  for name, value in pairs(decision.set) do
+    job_desc[name] = value
+  end
+  say(decision.notes)
+  return slurm.SUCCESS
+end
+
+local function modify(job_desc, job_rec, uid)
+  if modules.modify.is_operator(uid, job_rec.user_id, policy) then
+    return slurm.SUCCESS
+  end
+  local code, lines = modules.modify.judge(read_fields(job_desc, modules.modify.FIELDS))
+  if not code then return slurm.SUCCESS end
+  say(lines) -- 22.05 puts this into slurmctld's log only; the error number reaches the user
+  return code
+end
+
+--- Run one of ours; a fault in it refuses the malleable job that met it.
+local function guard(what, body, ...)
+  local ok, code = pcall(body, ...)
+  if ok then return code end
+  slurm.log_error("malleable: %s: %s", what, tostring(code))
+  pcall(slurm.log_user, "%s", "malleable: a fault of the site's job_submit stopped this; tell "
+    .. "your administrator: " .. tostring(code))
+  return slurm.ERROR
+end
+
+--- True for sbatch. salloc and srun inherit the variable when they are called inside a malleable
+-- job, and stay what they are. They have no std_in; reading `script` copies all of it.
+local function is_batch(job_desc)
+  return (job_desc.std_in or job_desc.script) ~= nil
+end
+
+--- What a submission asks for: text of the request and the fields as the user gave them.
+local function inspect(job_desc)
+  local text = find_request(job_desc)
+  if not text or not is_batch(job_desc) then return nil end
+  return text, read_fields(job_desc, JOB_FIELDS)
+end
+
+local function has_mark(job_rec)
+  return modules and modules.modify.is_marked(job_rec.admin_comment)
+end
+
+local site_submit, site_modify = slurm_job_submit, slurm_job_modify
+
+function slurm_job_submit(job_desc, parts, uid)
+  local ok, text, job = pcall(inspect, job_desc)
+  local code = slurm.SUCCESS
+  if site_submit then code = site_submit(job_desc, parts, uid) end
+  if not (ok and text) or (code or slurm.SUCCESS) ~= slurm.SUCCESS then return code end
+  return guard("submission", submit, text, job, job_desc, parts)
+end
+
+function slurm_job_modify(job_desc, job_rec, parts, uid)
+  local ok, marked = pcall(has_mark, job_rec)
+  local code = slurm.SUCCESS
+  if site_modify then code = site_modify(job_desc, job_rec, parts, uid) end
+  if not (ok and marked) or (code or slurm.SUCCESS) ~= slurm.SUCCESS then return code end
+  return guard("change", modify, job_desc, job_rec, uid)
+end
+
+_G.MALLEABLE_WRAPPED = true

@@ -1,0 +1,148 @@
+-- The glue against a small stand-in for Slurm. Run as:
+--   lua glue_test.lua DIRECTORY_OF_MODULES SCRATCH_DIRECTORY
+-- The scratch directory holds policy_good.lua, policy_bad.lua and site.lua, which reads the glue
+-- the way a site's job_submit.lua does; malleable_policy.lua beside site.lua.
+
+local modules, scratch = arg[1], arg[2]
+local NO_VAL = 4294967294
+local ran, failed = 0, 0
+local said, logged
+
+local function check(name, ok, seen)
+  ran = ran + 1
+  if ok then return end
+  failed = failed + 1
+  print("FAILED " .. name .. ": saw " .. tostring(seen))
+end
+
+--- Load the glue anew into fresh globals, as slurmctld does when the script changes.
+local function load_glue(policy, site)
+  said, logged = {}, {}
+  slurm = {
+    SUCCESS = 0, ERROR = -1,
+    log_user = function(form, ...) said[#said + 1] = string.format(form, ...) end,
+    log_error = function(form, ...) logged[#logged + 1] = string.format(form, ...) end,
+  }
+  site = site or {}
+  slurm_job_submit, slurm_job_modify = site.submit, site.modify
+  MALLEABLE_POLICY = policy and scratch .. "/" .. policy
+  MALLEABLE_WRAPPED = nil
+  MALLEABLE_GLUE = modules .. "/malleable_submit.lua"
+  dofile(scratch .. "/site.lua")
+end
+
+--- A job_desc that remembers what was written.
+local function describe_job(fields)
+  local job = {
+    script = "#!/bin/sh\n", min_nodes = NO_VAL, max_nodes = NO_VAL, priority = NO_VAL,
+    requeue = 65534, time_limit = NO_VAL, time_min = NO_VAL, het_job_offset = NO_VAL,
+    mail_type = 0, num_tasks = NO_VAL, begin_time = 0, contiguous = 0,
+    spank_job_env = { [0] = "_SLURM_SPANK_OPTION_malleable_malleable=2-4",
+      [1] = "MALLEABLE=2-4,unit=1,engine=torchrun" },
+  }
+  for key, value in pairs(fields or {}) do
+    job[key] = value
+  end
+  return job
+end
+
+local function heard(pattern)
+  return table.concat(said, "\n"):find(pattern) ~= nil
+end
+
+local PLAIN = { spank_job_env = false }
+local MARK = "malleable{min=2,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
+
+load_glue("policy_good.lua")
+local job = describe_job()
+check("no site functions: accepted", slurm_job_submit(job, {}, 1000) == 0, said[1])
+check("array", job.array_inx == "0-3", job.array_inx)
+check("mark", job.admin_comment == MARK, job.admin_comment)
+check("held", job.priority == 0, job.priority)
+
+job = describe_job(PLAIN)
+check("a job of somebody else passes", slurm_job_submit(job, {}, 1000) == 0)
+check("and is untouched", job.array_inx == nil and job.priority == NO_VAL)
+
+job = describe_job({ spank_job_env = { [0] = "OTHER=1", [3] = "XMALLEABLE=1-2" } })
+check("another plugin's environment passes", slurm_job_submit(job, {}, 1000) == 0)
+check("untouched too", job.array_inx == nil)
+
+job = describe_job()
+job.script = nil
+check("no script: salloc inside a malleable job", slurm_job_submit(job, {}, 1000) == 0)
+check("stays what it is", job.array_inx == nil)
+
+check("a fault refuses", slurm_job_submit(describe_job({ array_inx = "1-3" }), {}, 1000) == -1)
+check("and says why", heard("%-%-array"), said[1])
+
+-- Without MALLEABLE_POLICY the policy lies beside the file that reads the glue.
+load_glue(nil)
+check("policy beside the site's file", slurm_job_submit(describe_job(), {}, 1000) == 0, said[1])
+
+-- The site's own functions.
+local seen
+load_glue("policy_good.lua", {
+  submit = function(desc)
+    seen = desc.admin_comment
+    desc.partition, desc.admin_comment = "main", "site"
+    return desc.comment == "no" and slurm.ERROR or slurm.SUCCESS
+  end,
+  modify = function(desc) return desc.comment == "no" and 2000 or 0 end,
+})
+job = describe_job()
+check("site runs first", slurm_job_submit(job, {}, 1000) == 0 and seen == nil, seen)
+check("site's comment is kept", job.admin_comment == "site;" .. MARK, job.admin_comment)
+check("site's default partition gives way", job.partition == "malleable", job.partition)
+job = describe_job({ comment = "no" })
+check("site's refusal stands", slurm_job_submit(job, {}, 1000) == -1 and job.array_inx == nil)
+local held = { admin_comment = MARK, user_id = 1000 }
+check("site's refusal of a change stands",
+  slurm_job_modify({ comment = "no" }, held, {}, 0) == 2000)
+check("released by its user", slurm_job_modify({ priority = 4294967295 }, held, {}, 1000) == 2042)
+check("and he is told", heard("hold cannot be changed"), said[1])
+check("released by an operator", slurm_job_modify({ priority = 4294967295 }, held, {}, 0) == 0)
+check("held by its user", slurm_job_modify({ priority = 0 }, held, {}, 1000) == 0)
+check("time limit", slurm_job_modify({ time_limit = 5 }, held, {}, 1000) == 2002)
+check("somebody else's job", slurm_job_modify({ time_limit = 5 }, { user_id = 1 }, {}, 1) == 0)
+
+-- Read twice: wrapped once.
+local calls = 0
+load_glue("policy_good.lua", { submit = function() calls = calls + 1; return 0 end })
+dofile(scratch .. "/site.lua")
+slurm_job_submit(describe_job(PLAIN), {}, 1000)
+check("wrapped once", calls == 1, calls)
+
+-- A broken or missing policy.
+for _, name in ipairs({ "policy_bad.lua", "policy_syntax.lua", "policy_missing.lua" }) do
+  load_glue(name)
+  check(name .. ": logged", #logged == 1, #logged)
+  check(name .. ": other jobs pass", slurm_job_submit(describe_job(PLAIN), {}, 1000) == 0)
+  check(name .. ": ours are refused", slurm_job_submit(describe_job(), {}, 1000) == -1)
+  check(name .. ": with a reason", heard("malleable jobs are off here.*" .. name), said[1])
+  local release = { priority = 4294967295 }
+  check(name .. ": the owner cannot release", slurm_job_modify(release, held, {}, 1000) == 2042)
+  check(name .. ": an operator can", slurm_job_modify(release, held, {}, 64030) == 0)
+end
+
+-- A module that is missing.
+load_glue("policy_good.lua")
+MALLEABLE_WRAPPED = nil
+MALLEABLE_GLUE = scratch .. "/lonely/malleable_submit.lua"
+slurm_job_submit, slurm_job_modify = nil, nil
+dofile(scratch .. "/site.lua")
+check("no modules: other jobs pass", slurm_job_submit(describe_job(PLAIN), {}, 1000) == 0)
+check("no modules: ours are refused", slurm_job_submit(describe_job(), {}, 1000) == -1)
+check("no modules: changes pass", slurm_job_modify({}, held, {}, 1000) == 0)
+
+-- An error inside: a job_desc that cannot be read or written.
+load_glue("policy_good.lua")
+local unreadable = setmetatable({}, { __index = function() error("no such field") end })
+check("an unreadable job passes", slurm_job_submit(unreadable, {}, 1000) == 0)
+check("an unreadable record passes", slurm_job_modify({}, unreadable, {}, 1000) == 0)
+job = setmetatable({}, { __index = describe_job(), __newindex = function() error("read-only") end })
+check("a fault while writing refuses", slurm_job_submit(job, {}, 1000) == -1)
+check("with a message", heard("tell your administrator.*read%-only"), said[1])
+
+print(string.format("%d checks, %d failed", ran, failed))
+os.exit(failed == 0 and 0 or 1)

@@ -1,0 +1,282 @@
+-- Tables of cases for the pure modules. Run as: lua malleable_test.lua DIRECTORY_OF_MODULES
+-- Prints one line per failed case; exits 1 if there is one.
+
+local dir = arg[1]
+local request_module = dofile(dir .. "/malleable_request.lua")
+local submit_module = dofile(dir .. "/malleable.lua")
+local modify_module = dofile(dir .. "/malleable_modify.lua")
+
+local NO_VAL, NO_VAL16, INFINITE = 4294967294, 65534, 4294967295
+local ran, failed = 0, 0
+
+local function show(value)
+  if type(value) ~= "table" then return tostring(value) end
+  local parts = {}
+  for key, item in pairs(value) do
+    parts[#parts + 1] = tostring(key) .. "=" .. show(item)
+  end
+  table.sort(parts)
+  return "{" .. table.concat(parts, ", ") .. "}"
+end
+
+local function check(name, ok, seen)
+  ran = ran + 1
+  if ok then return end
+  failed = failed + 1
+  print("FAILED " .. name .. ": saw " .. show(seen))
+end
+
+local function merge(base, changes)
+  local result = {}
+  for key, value in pairs(base) do result[key] = value end
+  for key, value in pairs(changes or {}) do result[key] = value end
+  return result
+end
+
+local POLICY = {
+  partitions = { "malleable", "scavenge" },
+  preemptible = { malleable = true },
+  operators = { [0] = true, [64030] = true },
+  engines = { torchrun = true, tasks = true },
+  max_fragments = 64, max_nodes = 1024, max_array_size = 1001, lease_s = 600, hole_s = 120,
+}
+
+-- What Slurm 22.05 shows for `sbatch --malleable=2-16 job.sh`, as Lua 5.1 and 5.3 see it.
+local JOB = {
+  min_nodes = NO_VAL, max_nodes = NO_VAL, priority = NO_VAL, requeue = NO_VAL16,
+  time_limit = NO_VAL, time_min = NO_VAL, het_job_offset = NO_VAL, mail_type = 0,
+  num_tasks = NO_VAL, ntasks_per_node = NO_VAL16, begin_time = 0, contiguous = 0,
+  cron_job = false,
+}
+
+local PARTS = {
+  malleable = { max_time = INFINITE, total_nodes = 500 },
+  main = { max_time = INFINITE, total_nodes = 500 },
+}
+
+local function submit(case)
+  local policy = merge(POLICY, case.policy)
+  local site = merge({ parts = PARTS }, case.site)
+  local request, faults = request_module.read(case.text or "2-16,unit=1,engine=torchrun", policy)
+  return submit_module.submit({ request = request, faults = faults }, merge(JOB, case.job), site,
+    policy)
+end
+
+-- Sound submissions: fields that must be written.
+local SOUND = {
+  { name = "canonical", set = {
+    partition = "malleable", array_inx = "0-15", min_nodes = 1, max_nodes = 1, priority = 0,
+    requeue = 1, time_limit = 10, admin_comment =
+      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120}" } },
+  { name = "short form", text = "2-4", set = { array_inx = "0-3" } },
+  { name = "one node", text = "1-1", set = { array_inx = "0-0" } },
+  { name = "unit and launch", text = "4-16,unit=4,engine=tasks,launch=srun", set = {
+    array_inx = "0-3", min_nodes = 4, max_nodes = 4, admin_comment =
+      "malleable{min=4,max=16,unit=4,engine=tasks,frags=4,lease=600,hole=120,launch=srun}" } },
+  { name = "keys in any order", text = "2-4,engine=tasks,unit=2", set = { array_inx = "0-1" } },
+  { name = "floats as Lua 5.3 sees Slurm's numbers", job = { time_limit = 5.0, time_min = 3.0 },
+    set = { time_limit = 5, time_min = NO_VAL, admin_comment =
+      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=300,hole=180}" } },
+  { name = "time is capped", job = { time_limit = 60 }, set = { time_limit = 10 } },
+  { name = "time unlimited", job = { time_limit = INFINITE }, set = { time_limit = 10 } },
+  { name = "shorter time with its own minimum", job = { time_limit = 1, time_min = 1 },
+    set = { time_limit = 1, admin_comment =
+      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=60,hole=60}" } },
+  { name = "odd lease is rounded down", policy = { lease_s = 199 }, set = { time_limit = 3 } },
+  { name = "short lease is one minute", policy = { lease_s = 40, hole_s = 30 },
+    set = { time_limit = 1 } },
+  { name = "partition limit caps the lease", site = { parts = {
+    malleable = { max_time = 4, total_nodes = 99 } } }, set = { time_limit = 4 } },
+  { name = "partition not listed for this user", site = { parts = {} },
+    set = { partition = "malleable" } },
+  { name = "site filled in its default partition", site = { partition = "main" },
+    set = { partition = "malleable" } },
+  { name = "site chose one of ours", site = { partition = "scavenge" },
+    policy = { preemptible = { scavenge = true } }, set = { partition = "scavenge" } },
+  { name = "partition by name", job = { partition = "malleable" },
+    set = { partition = "malleable" } },
+  { name = "site comment is kept", site = { admin_comment = "paid by x" }, set = { admin_comment =
+    "paid by x;malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120}" } },
+  { name = "older mark is replaced", site = { admin_comment = "a;malleable{lease=9999}" },
+    set = { admin_comment =
+      "a;malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120}" } },
+  { name = "nodes equal to the unit", text = "2-4,unit=2", job = { min_nodes = 2, max_nodes = 2 },
+    set = { min_nodes = 2 } },
+  { name = "tasks that fit", job = { num_tasks = 4, ntasks_per_node = 4 }, set = { requeue = 1 } },
+  { name = "mail all", job = { mail_type = 1295 }, set = { mail_type = 1287 } },
+  { name = "mail per fragment and limits", job = { mail_type = 512 + 16 + 128 + 2 },
+    set = { mail_type = 2 }, note = "mail" },
+  { name = "hold", job = { priority = 0 }, set = { priority = 0 }, note = "%-%-hold" },
+  { name = "requeue asked for", job = { requeue = 1 }, set = { requeue = 1 } },
+  { name = "other dependency", job = { dependency = "afterok:12" }, set = { requeue = 1 } },
+  { name = "shared log", job = { std_out = "/home/a/log" },
+    set = { requeue = 1 }, note = "%-%-output" },
+  { name = "exactly max_fragments", text = "1-64", set = { array_inx = "0-63" } },
+}
+
+for _, case in ipairs(SOUND) do
+  local decision = submit(case)
+  check(case.name .. " (no faults)", #decision.faults == 0, decision.faults)
+  for field, value in pairs(case.set) do
+    local seen = decision.set and decision.set[field]
+    check(case.name .. " (" .. field .. ")", seen == value, seen)
+  end
+  local said = table.concat(decision.notes, "\n")
+  check(case.name .. " (notes)", said:find(case.note or "^$") ~= nil, said)
+end
+
+-- Unsound submissions: the faults in order, each as a pattern.
+local UNSOUND = {
+  { name = "MIN above MAX", text = "8-4", faults = { "write %-%-malleable=4%-8$" } },
+  { name = "zero MIN", text = "0-4", faults = { "count nodes from 1.*=1%-4$" } },
+  { name = "zero MAX", text = "0-0", faults = { "count nodes from 1.*=1%-1$" } },
+  { name = "zero unit", text = "1-4,unit=0", faults = { "count nodes from 1" } },
+  { name = "beyond 16 bits", text = "1-99999", faults = { "from 1 to 65535; .*=1%-64$" } },
+  { name = "beyond max_nodes", text = "1-2000", faults = { "1024 nodes.*=1%-64$" } },
+  { name = "beyond max_nodes with a unit", text = "1-2000,unit=16",
+    faults = { "=16%-1024,unit=16$" } },
+  { name = "unit beyond max_nodes", text = "2000-2000,unit=2000", faults = { "smaller unit$" } },
+  { name = "more than max_fragments", text = "2-128",
+    faults = { "128 fragments.*64 here %(max_fragments%); write %-%-malleable=2%-64$" } },
+  { name = "launch=srun may use a unit", text = "2-128,launch=srun",
+    faults = { "or %-%-malleable=2%-128,unit=2,launch=srun$" } },
+  { name = "no unit divides", text = "3-127,launch=srun", faults = { "=3%-64,launch=srun$" } },
+  { name = "a unit may be larger", text = "16-512,unit=2",
+    faults = { "write %-%-malleable=16%-128,unit=2 or %-%-malleable=16%-512,unit=8$" } },
+  { name = "MaxArraySize", text = "2-12", policy = { max_array_size = 10 },
+    faults = { "MaxArraySize%); write %-%-malleable=2%-10$" } },
+  { name = "not multiples", text = "3-9,unit=4", faults = { "=4%-8,unit=4$" } },
+  { name = "unit above MAX", text = "1-2,unit=8", faults = { "=8%-8,unit=8$" } },
+  { name = "unknown engine", text = "1-2,engine=foo",
+    faults = { "engine foo .*write engine=tasks or engine=torchrun$" } },
+  { name = "no text", text = "", faults = { "is not MIN%-MAX" } },
+  { name = "one number", text = "4", faults = { "'4' is not MIN%-MAX" } },
+  { name = "negative", text = "-1-4", faults = { "is not MIN%-MAX" } },
+  { name = "hexadecimal and spaces", text = " 0x2-4", faults = { "is not MIN%-MAX" } },
+  { name = "huge number", text = "1-123456789012345678901", faults = { "is not MIN%-MAX" } },
+  { name = "all keys wrong", text = "1-2,foo=1,unit=x,engine=A,launch=mpirun,,unit", faults = {
+    "'foo=1' is not known", "'x' is not a usable unit", "'A' is not a usable engine",
+    "'mpirun' is not a usable launch", "'' is not known", "'unit' is not known" } },
+  { name = "key twice", text = "1-2,unit=1,unit=2", faults = { "unit is given twice" } },
+  { name = "engine with an odd name", text = "1-2,engine=x{y}",
+    faults = { "not a usable engine" } },
+  { name = "long engine", text = "1-2,engine=" .. ("a"):rep(33),
+    faults = { "not a usable engine" } },
+  { name = "array", job = { array_inx = "0-3" }, faults = { "^%-%-array:" } },
+  { name = "het job", job = { het_job_offset = 0 }, faults = { "^heterogeneous" } },
+  { name = "scrontab", job = { cron_job = true }, faults = { "^scrontab" } },
+  { name = "no-requeue", job = { requeue = 0 }, faults = { "^%-%-no%-requeue:" } },
+  { name = "singleton", job = { dependency = "afterok:1,Singleton" }, faults = { "=singleton:" } },
+  { name = "expand", job = { dependency = "expand:12" }, faults = { "=expand:" } },
+  { name = "begin", job = { begin_time = 1700000000 }, faults = { "^%-%-begin:" } },
+  { name = "nodelist", job = { req_nodes = "n1" }, faults = { "^%-%-nodelist:" } },
+  { name = "contiguous", job = { contiguous = 1 }, faults = { "^%-%-contiguous:" } },
+  { name = "nodes", job = { min_nodes = 4, max_nodes = 4 }, faults = { "^%-%-nodes:" } },
+  { name = "nodes as a range", job = { min_nodes = 1, max_nodes = 4 }, faults = { "^%-%-nodes:" } },
+  { name = "tasks of the whole job", job = { num_tasks = 8, ntasks_per_node = 4 },
+    faults = { "^%-%-ntasks: .*at most 4" } },
+  { name = "other partition", job = { partition = "main" },
+    faults = { "^%-%-partition=main: .*malleable or scavenge; .*%-%-partition=malleable$" } },
+  { name = "list of partitions", job = { partition = "malleable,main" },
+    faults = { "^%-%-partition" } },
+  { name = "not preemptible", job = { partition = "scavenge" }, faults = { "cannot preempt" } },
+  { name = "MIN above the partition", text = "8-16",
+    site = { parts = { malleable = { max_time = INFINITE, total_nodes = 4 } } },
+    faults = { "MIN 8 .* 4 nodes of partition malleable" } },
+  { name = "time below the shortest hole", job = { time_limit = 1 },
+    faults = { "^%-%-time=1: .*write %-%-time=2" } },
+  { name = "time-min above time", job = { time_limit = 5, time_min = 8 },
+    faults = { "^%-%-time%-min=8: .*write %-%-time%-min=5" } },
+  { name = "time-min above the longest lease", job = { time_min = 20 },
+    faults = { "^%-%-time%-min=20: .*600 seconds; write %-%-time%-min=10" } },
+  { name = "partition limit below the hole", site = { parts = { malleable = { max_time = 1 } } },
+    faults = { "^time: .*administrator" } },
+  { name = "everything at once", text = "4-2,engine=foo", job = { array_inx = "1", requeue = 0,
+    partition = "main", time_limit = 1 }, faults = { "MIN 4", "engine foo", "%-%-array",
+    "%-%-no%-requeue", "%-%-partition", "%-%-time=1" } },
+}
+
+for _, case in ipairs(UNSOUND) do
+  local faults = submit(case).faults
+  check(case.name .. " (count)", #faults == #case.faults, faults)
+  for index, pattern in ipairs(case.faults) do
+    local seen = faults[index] or ""
+    check(case.name .. " (" .. pattern .. ")", seen:find(pattern) ~= nil, faults)
+    check(case.name .. " (one line)", not seen:find("\n"), seen)
+  end
+end
+
+-- Advice must itself be acceptable.
+for _, case in ipairs(UNSOUND) do
+  for _, fault in ipairs(submit(case).faults) do
+    for advice in fault:gmatch("write (%-%-malleable=%S+)") do
+      local text = advice:gsub("^%-%-malleable=", ""):gsub(",engine=foo", "")
+      local faults = submit({ text = text, policy = case.policy }).faults
+      check(case.name .. " (advice " .. advice .. ")", #faults == 0, faults)
+    end
+  end
+end
+
+-- Policies: number of faults.
+local POLICIES = {
+  { name = "sound", faults = 0 },
+  { name = "no partition", change = { partitions = {} }, faults = 1 },
+  { name = "text for a number", change = { lease_s = "600" }, faults = 1 },
+  { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },
+  { name = "no tables", change = { engines = 1, operators = "root", preemptible = false },
+    faults = 3 },
+}
+
+for _, case in ipairs(POLICIES) do
+  local faults = request_module.check_policy(merge(POLICY, case.change))
+  check("policy " .. case.name, #faults == case.faults, faults)
+end
+check("policy nil", #request_module.check_policy(nil) == 1)
+
+-- Changes by the owner. Unset fields are those of a 22.05 `scontrol update`.
+local UNSET = {
+  priority = NO_VAL, nice = NO_VAL, begin_time = 0, end_time = 0, time_limit = NO_VAL,
+  time_min = NO_VAL, requeue = NO_VAL16, contiguous = NO_VAL16, req_switch = NO_VAL,
+  min_nodes = NO_VAL, max_nodes = NO_VAL, num_tasks = NO_VAL, min_cpus = NO_VAL,
+  max_cpus = NO_VAL, cpus_per_task = NO_VAL16, ntasks_per_node = NO_VAL16,
+  pn_min_cpus = NO_VAL16, pn_min_memory = 18446744073709551616.0, pn_min_tmp_disk = NO_VAL,
+  shared = NO_VAL16, reboot = NO_VAL16,
+}
+local HELD, DENIED = modify_module.JOB_HELD, modify_module.ACCESS_DENIED
+local CHANGES = {
+  { name = "nothing or a comment", code = nil },
+  { name = "hold", change = { priority = 0 }, code = nil },
+  { name = "release", change = { priority = INFINITE }, code = HELD, text = "released" },
+  { name = "priority", change = { priority = 65534 }, code = HELD, text = "Priority" },
+  { name = "nice", change = { nice = 2147483653 }, code = DENIED, text = "Nice" },
+  { name = "time limit", change = { time_limit = 5 }, code = DENIED, text = "another %-%-time" },
+  { name = "throttle", change = { array_inx = "1" }, code = DENIED, text = "Throttle" },
+  { name = "node list", change = { req_nodes = "n1" }, code = DENIED, text = "ReqNodeList" },
+  { name = "start", change = { begin_time = 1795187648 }, code = DENIED, text = "StartTime" },
+  { name = "memory", change = { pn_min_memory = 100 }, code = DENIED, text = "MinMemory" },
+  { name = "memory per CPU", change = { pn_min_memory = 9223372036854775808.0 }, code = DENIED,
+    text = "MinMemory" },
+  { name = "nodes", change = { min_nodes = 65534 }, code = DENIED, text = "NumNodes" },
+  { name = "requeue off", change = { requeue = 0 }, code = DENIED, text = "Requeue" },
+  { name = "two at once", change = { partition = "main", qos = "high" }, code = DENIED,
+    text = "Partition.*\n.*QOS" },
+  { name = "a Slurm without these fields", base = {}, code = nil },
+}
+
+for _, case in ipairs(CHANGES) do
+  local code, lines = modify_module.judge(merge(case.base or UNSET, case.change))
+  check("change: " .. case.name, code == case.code, code)
+  local text = table.concat(lines, "\n")
+  check("change: " .. case.name .. " (text)", text:find(case.text or "^$") ~= nil, text)
+end
+
+check("root may", modify_module.is_operator(0, 1000, POLICY))
+check("a listed operator may", modify_module.is_operator(64030, 1000, POLICY))
+check("the owner may not", not modify_module.is_operator(1000, 1000, POLICY))
+check("no policy: the owner may not", not modify_module.is_operator(1000, 1000, nil))
+check("no policy: others may", modify_module.is_operator(64030, 1000, nil))
+check("mark", modify_module.is_marked("x;malleable{min=1}"))
+check("no mark", not modify_module.is_marked("malleable") and not modify_module.is_marked(nil))
+
+print(string.format("%d checks, %d failed", ran, failed))
+os.exit(failed == 0 and 0 or 1)

@@ -1,0 +1,73 @@
+"""The submit script's modules under every Lua that is there: pure tables and the glue."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+MODULES = HERE.parent.parent / "plugins" / "lua"
+SHIPPED = ("malleable_request", "malleable", "malleable_modify", "malleable_submit", "job_submit")
+
+POLICY = """return {
+  partitions = {"malleable"}, preemptible = {malleable = true}, operators = {[0] = true},
+  engines = {torchrun = true}, max_fragments = 64, max_nodes = 1024, max_array_size = 1001,
+  lease_s = 600, hole_s = 120,
+}
+"""
+FILES = {
+    "malleable_policy.lua": POLICY,
+    "policy_good.lua": POLICY,
+    "policy_bad.lua": POLICY.replace("lease_s = 600", 'lease_s = "600"'),
+    "policy_syntax.lua": "return {",
+    "site.lua": "pcall(dofile, MALLEABLE_GLUE)\nreturn 0\n",
+}
+
+
+def run(argv: list[str]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(params=["lua5.1", "lua5.3", "lua5.4"])
+def lua(request: pytest.FixtureRequest) -> str:
+    """An interpreter; Slurm on Debian is linked to 5.1, other builds to newer ones."""
+    found = shutil.which(str(request.param))
+    if found is None:
+        pytest.skip(f"{request.param} is not installed")
+    return found
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """Policies, a site's file, and a directory where the glue stands without its modules."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "lonely").mkdir()
+    shutil.copy(MODULES / "malleable_submit.lua", tmp_path / "lonely")
+    return tmp_path
+
+
+def test_pure_modules(lua: str) -> None:
+    run([lua, str(HERE / "malleable_test.lua"), str(MODULES)])
+
+
+def test_glue(lua: str, scratch: Path) -> None:
+    run([lua, str(HERE / "glue_test.lua"), str(MODULES), str(scratch)])
+
+
+def test_example_works_without_the_package(lua: str) -> None:
+    """The example's path need not exist: the site's file must load all the same."""
+    run([lua, "-e", f"slurm = {{SUCCESS = 0}} assert(dofile('{MODULES}/job_submit.lua') == 0)"])
+
+
+def test_luacheck() -> None:
+    luacheck = shutil.which("luacheck")
+    if luacheck is None:
+        pytest.skip("luacheck is not installed")
+    shipped = [str(MODULES / f"{name}.lua") for name in SHIPPED]
+    tests = [str(path) for path in sorted(HERE.glob("*.lua"))]
+    run([luacheck, "--quiet", "--config", str(MODULES / ".luacheckrc"), *shipped, *tests])
