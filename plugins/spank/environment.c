@@ -1,0 +1,287 @@
+#include "environment.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMBER_SIZE 16 /* a 32-bit number or two 16-bit ones and a colon */
+
+const char *const environment_names[] = {
+	"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "PET_LOCAL_ADDR",
+	"PET_MAX_RESTARTS", "MALLEABLE_JOB_ID", "MALLEABLE_FRAGMENT", "MALLEABLE_MIN",
+	"MALLEABLE_MAX", "MALLEABLE_UNIT", "MALLEABLE_ENGINE", "MALLEABLE_DIR",
+	"MALLEABLE_NOTICE_S", NULL,
+};
+
+const char *environment_value(char *const *list, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (; list && *list; list++) {
+		if (!strncmp(*list, name, length) && (*list)[length] == '=')
+			return *list + length + 1;
+	}
+	return NULL;
+}
+
+/* FNV-1a, 32 bits: http://www.isthe.com/chongo/tech/comp/fnv/ */
+static uint32_t hash(const char *text)
+{
+	uint32_t value = 2166136261U;
+
+	for (; *text; text++)
+		value = (value ^ (unsigned char)*text) * 16777619U;
+	return value;
+}
+
+/* Append `item` to a comma-separated list. */
+static bool append(char *list, size_t size, const char *item)
+{
+	size_t used = strlen(list);
+	int added = snprintf(list + used, size - used, "%s%s", used ? "," : "", item);
+
+	return added >= 0 && (size_t)added < size - used;
+}
+
+static bool make_mark(const char *name, const char *value, char *mark, size_t size)
+{
+	int used = snprintf(mark, size, "%s:%08x", name, (unsigned)hash(value));
+
+	return used >= 0 && (size_t)used < size;
+}
+
+bool environment_is_ours(const char *marks, const char *name, const char *value)
+{
+	char mark[64];
+
+	if (!marks || !value || !make_mark(name, value, mark, sizeof(mark)))
+		return false;
+	while (*marks) {
+		size_t length = strcspn(marks, ",");
+
+		if (length == strlen(mark) && !memcmp(marks, mark, length))
+			return true;
+		marks += length;
+		marks += *marks == ',';
+	}
+	return false;
+}
+
+static bool remember(struct environment *environment, const char *name, const char *value)
+{
+	char mark[64];
+
+	return make_mark(name, value, mark, sizeof(mark)) &&
+	       append(environment->marks, sizeof(environment->marks), mark);
+}
+
+static bool put(struct environment *environment, const char *name, const char *value)
+{
+	struct variable *variable = &environment->set[environment->count];
+
+	if (environment->count == ENVIRONMENT_VARIABLES)
+		return false;
+	variable->value = strdup(value);
+	if (!variable->value)
+		return false;
+	variable->name = name;
+	environment->count++;
+	return remember(environment, name, value);
+}
+
+/*
+ * Settle one variable. A `value` of NULL is unknown here (a step does not know
+ * the job's work directory): what the batch step handed down stays as it is.
+ */
+static bool settle(struct environment *environment, char *const *list, const char *name,
+		   const char *value)
+{
+	const char *found = environment_value(list, name);
+	bool ours = environment_is_ours(environment_value(list, ENVIRONMENT_MARKS), name, found);
+
+	if (!value)
+		return ours ? remember(environment, name, found) : true;
+	if (!found || ours)
+		return put(environment, name, value);
+	if (strcmp(found, value))
+		return append(environment->kept, sizeof(environment->kept), name);
+	return true;
+}
+
+static bool settle_number(struct environment *environment, char *const *list, const char *name,
+			  unsigned value)
+{
+	char text[NUMBER_SIZE];
+
+	snprintf(text, sizeof(text), "%u", value);
+	return settle(environment, list, name, text);
+}
+
+/* What a program inside needs to know of the request, whatever its engine. */
+static bool settle_request(struct environment *environment, char *const *list,
+			   const struct request *request)
+{
+	return settle_number(environment, list, "MALLEABLE_MIN", request->min_nodes) &&
+	       settle_number(environment, list, "MALLEABLE_MAX", request->max_nodes) &&
+	       settle_number(environment, list, "MALLEABLE_UNIT", request->unit_nodes) &&
+	       settle(environment, list, "MALLEABLE_ENGINE", request->engine);
+}
+
+static bool settle_fragment(struct environment *environment, char *const *list,
+			    const struct place *place, const struct settings *settings,
+			    const char *dir)
+{
+	return settle_number(environment, list, "MALLEABLE_JOB_ID", place->job_id) &&
+	       settle_number(environment, list, "MALLEABLE_FRAGMENT", place->fragment) &&
+	       settle(environment, list, "MALLEABLE_DIR", dir) &&
+	       settle_number(environment, list, "MALLEABLE_NOTICE_S", settings->notice_s);
+}
+
+/* Fragments, as torchrun wants its --nnodes. */
+static void print_nnodes(const struct request *request, char *text, size_t size)
+{
+	unsigned min = request->min_nodes / request->unit_nodes;
+	unsigned max = request->max_nodes / request->unit_nodes;
+
+	if (min == max)
+		snprintf(text, size, "%u", min);
+	else
+		snprintf(text, size, "%u:%u", min, max);
+}
+
+/* torchrun reads PET_<OPTION> for every option that its command line leaves out. */
+static bool settle_torchrun(struct environment *environment, char *const *list,
+			    const struct request *request, const struct place *place,
+			    const char *dir)
+{
+	char nnodes[NUMBER_SIZE];
+
+	print_nnodes(request, nnodes, sizeof(nnodes));
+	return settle(environment, list, "PET_NNODES", nnodes) &&
+	       settle(environment, list, "PET_RDZV_BACKEND", "malleable") &&
+	       settle_number(environment, list, "PET_RDZV_ID", place->job_id) &&
+	       settle(environment, list, "PET_RDZV_ENDPOINT", dir) &&
+	       settle(environment, list, "PET_LOCAL_ADDR", place->node_addr);
+}
+
+static bool find_dir(const char *pattern, const struct place *place, char *dir, size_t size)
+{
+	int used;
+
+	if (!place->dir && environment_expand(pattern, place, dir, size))
+		return true;
+	used = snprintf(dir, size, "%s", place->dir ? place->dir : "");
+	if (used > 0 && (size_t)used < size)
+		return true;
+	*dir = '\0';
+	return false;
+}
+
+bool environment_decide(const struct request *request, const struct settings *settings,
+			const struct place *place, char *const *list,
+			struct environment *environment)
+{
+	const char *dir = environment->dir;
+
+	*environment = (struct environment){.count = 0};
+	if (!settle_request(environment, list, request))
+		return false;
+	if (!place->in_array)
+		return true;
+	if (!find_dir(settings->dir, place, environment->dir, sizeof(environment->dir)))
+		dir = NULL;
+	if (!settle_fragment(environment, list, place, settings, dir))
+		return false;
+	if (strcmp(request->engine, "torchrun"))
+		return true;
+	return settle_torchrun(environment, list, request, place, dir) &&
+	       settle_number(environment, list, "PET_MAX_RESTARTS", settings->max_restarts);
+}
+
+void environment_free(struct environment *environment)
+{
+	for (size_t i = 0; i < environment->count; i++)
+		free(environment->set[i].value);
+	environment->count = 0;
+}
+
+bool environment_expand(const char *pattern, const struct place *place, char *path, size_t size)
+{
+	char id[NUMBER_SIZE];
+	size_t used = 0;
+
+	snprintf(id, sizeof(id), "%u", (unsigned)place->job_id);
+	for (; *pattern; pattern++) {
+		char plain[2] = {*pattern, '\0'};
+		const char *part = plain;
+		int added;
+
+		if (*pattern == '%' && pattern[1]) {
+			pattern++;
+			part = *pattern == 'w' ? place->work_dir : *pattern == 'A' ? id : "%";
+		}
+		if (!part)
+			return false;
+		added = snprintf(path + used, size - used, "%s", part);
+		if (added < 0 || (size_t)added >= size - used)
+			return false;
+		used += (size_t)added;
+	}
+	return used > 0;
+}
+
+static bool is_entry(const char *start, size_t length, const char *entry)
+{
+	return length == strlen(entry) && !memcmp(start, entry, length);
+}
+
+char *environment_path_with(const char *path, const char *entry)
+{
+	const char *rest = path ? path : "";
+	size_t size = strlen(entry) + strlen(rest) + 2;
+	char *result;
+
+	for (const char *at = rest; *at; at += *at == ':') {
+		size_t length = strcspn(at, ":");
+
+		if (is_entry(at, length, entry))
+			return NULL;
+		at += length;
+	}
+	result = malloc(size);
+	if (result)
+		snprintf(result, size, "%s%s%s", entry, *rest ? ":" : "", rest);
+	return result;
+}
+
+char *environment_path_without(const char *path, const char *entry)
+{
+	size_t used = 0;
+	bool first = true, found = false;
+	char *result = malloc(strlen(path) + 1);
+
+	if (!result)
+		return NULL;
+	for (const char *at = path;; at++) {
+		size_t length = strcspn(at, ":");
+
+		if (is_entry(at, length, entry)) {
+			found = true;
+		} else {
+			/* Empty entries mean something to Python and are kept. */
+			if (!first)
+				result[used++] = ':';
+			memcpy(result + used, at, length);
+			used += length;
+			first = false;
+		}
+		at += length;
+		if (!*at)
+			break;
+	}
+	result[used] = '\0';
+	if (found)
+		return result;
+	free(result);
+	return NULL;
+}

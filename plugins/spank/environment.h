@@ -1,0 +1,94 @@
+/*
+ * Which variables a malleable job's processes get, and which of the variables
+ * that are already there came from us.
+ *
+ * Pure: values in, values out. It knows no SPANK handle, reads no file and
+ * asks neither the process environment nor the clock, so every rule about
+ * whose value wins can be tested without Slurm.
+ *
+ * MALLEABLE_SET lists what we set as NAME:HASH[,NAME:HASH...]. The hash of the
+ * value tells our own value from one that the user wrote over it later.
+ */
+#ifndef MALLEABLE_ENVIRONMENT_H
+#define MALLEABLE_ENVIRONMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "request.h"
+#include "settings.h"
+
+#define ENVIRONMENT_VARIABLES 14
+#define ENVIRONMENT_MARKS_SIZE 512
+#define ENVIRONMENT_KEPT_SIZE 384
+
+/* Bookkeeping variables: always ours, never the user's. */
+#define ENVIRONMENT_MARKS "MALLEABLE_SET"
+#define ENVIRONMENT_KEPT "MALLEABLE_KEPT"
+#define ENVIRONMENT_ENTRY "MALLEABLE_PYTHONPATH"
+
+/*
+ * The canonical request and the shared directory, under names that Slurm keeps
+ * even with --export=NONE, where 22.05 drops the option's own variable and
+ * srun drops MALLEABLE_DIR. The first is Slurm's spelling of the job control
+ * variable MALLEABLE, the second is set in the batch step.
+ */
+#define ENVIRONMENT_REQUEST "SLURM_SPANK_MALLEABLE"
+#define ENVIRONMENT_DIR "SLURM_SPANK_MALLEABLE_DIR"
+
+/* Where this process runs. Unknown texts are NULL, and what needs them stays unset. */
+struct place {
+	bool in_array;         /* an array element; if not, the job runs as a rigid one */
+	uint32_t job_id;       /* of the array */
+	uint32_t fragment;     /* array task id */
+	const char *node_addr; /* the node's NodeAddr */
+	const char *work_dir;  /* the job's; a step may have another one */
+	const char *dir;       /* the shared directory, where a batch step found it before */
+};
+
+struct variable {
+	const char *name;
+	char *value; /* owned */
+};
+
+struct environment {
+	struct variable set[ENVIRONMENT_VARIABLES];
+	size_t count;
+	char marks[ENVIRONMENT_MARKS_SIZE]; /* the new MALLEABLE_SET */
+	char kept[ENVIRONMENT_KEPT_SIZE];   /* names, comma-separated; empty if none */
+	char dir[PATH_MAX];                 /* the job's shared directory; empty if unknown */
+};
+
+/* The value of `name` in a NULL-terminated NAME=VALUE list, or NULL. */
+const char *environment_value(char *const *list, const char *name);
+
+/*
+ * Decide what to set beside `list`, the job's present environment. The user's
+ * own values are not in `set`; those that differ from ours are named in
+ * `kept`. False: no memory or no room, nothing is to be set. Call
+ * environment_free in either case.
+ */
+bool environment_decide(const struct request *request, const struct settings *settings,
+			const struct place *place, char *const *list,
+			struct environment *environment);
+
+void environment_free(struct environment *environment);
+
+/* Every variable that environment_decide may set; NULL ends the list. */
+extern const char *const environment_names[];
+
+/* Is `value` of `name` the one that `marks` (MALLEABLE_SET, may be NULL) tells of? */
+bool environment_is_ours(const char *marks, const char *name, const char *value);
+
+/* Fill in %w, %A and %%; false if it does not fit or %w is wanted and unknown. */
+bool environment_expand(const char *pattern, const struct place *place, char *path, size_t size);
+
+/*
+ * PYTHONPATH with `entry` in front, or without `entry`. The result is the
+ * caller's to free; NULL if nothing changes or there is no memory.
+ */
+char *environment_path_with(const char *path, const char *entry);
+char *environment_path_without(const char *path, const char *entry);
+
+#endif

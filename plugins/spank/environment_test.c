@@ -1,0 +1,231 @@
+/* Tests of whose value wins, without Slurm: `make test`. */
+#include "check.h"
+#include "environment.h"
+
+static const char *decided(const struct environment *environment, const char *name)
+{
+	for (size_t i = 0; i < environment->count; i++) {
+		if (!strcmp(environment->set[i].name, name))
+			return environment->set[i].value;
+	}
+	return NULL;
+}
+
+struct scene {
+	struct request request;
+	struct settings settings;
+	struct place place;
+	struct environment environment;
+};
+
+static void prepare(struct scene *scene, const char *text)
+{
+	char fault[REQUEST_FAULT_SIZE];
+
+	request_parse(text, &scene->request, fault, sizeof(fault));
+	settings_default(&scene->settings);
+	scene->place = (struct place){true, 42, 3, "10.0.0.7", "/home/ada/run", NULL};
+}
+
+static void decide(struct scene *scene, char *const *list)
+{
+	expect(environment_decide(&scene->request, &scene->settings, &scene->place, list,
+				  &scene->environment),
+	       "decide", NULL);
+}
+
+static void test_everything_is_set(void)
+{
+	static const char *const wanted[][2] = {
+		{"PET_NNODES", "2:8"},
+		{"PET_RDZV_BACKEND", "malleable"},
+		{"PET_RDZV_ID", "42"},
+		{"PET_RDZV_ENDPOINT", "/home/ada/run/.malleable/42"},
+		{"PET_LOCAL_ADDR", "10.0.0.7"},
+		{"PET_MAX_RESTARTS", "1000"},
+		{"MALLEABLE_JOB_ID", "42"},
+		{"MALLEABLE_FRAGMENT", "3"},
+		{"MALLEABLE_MIN", "4"},
+		{"MALLEABLE_MAX", "16"},
+		{"MALLEABLE_UNIT", "2"},
+		{"MALLEABLE_ENGINE", "torchrun"},
+		{"MALLEABLE_DIR", "/home/ada/run/.malleable/42"},
+		{"MALLEABLE_NOTICE_S", "20"},
+	};
+	char *list[] = {"HOME=/home/ada", "PET_NNODESX=9", NULL};
+	struct scene scene;
+
+	prepare(&scene, "4-16,unit=2");
+	decide(&scene, list);
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+		const char *value = decided(&scene.environment, wanted[i][0]);
+
+		expect_text(value, wanted[i][1], wanted[i][0]);
+		expect(environment_is_ours(scene.environment.marks, wanted[i][0], value),
+		       "marked", wanted[i][0]);
+	}
+	expect(scene.environment.count == ENVIRONMENT_VARIABLES, "count", NULL);
+	for (size_t i = 0; environment_names[i]; i++)
+		expect(decided(&scene.environment, environment_names[i]) != NULL, "listed",
+		       environment_names[i]);
+	expect_text(scene.environment.kept, "", "kept");
+	environment_free(&scene.environment);
+}
+
+static void test_fixed_size(void)
+{
+	struct scene scene;
+
+	prepare(&scene, "4-4");
+	decide(&scene, NULL);
+	expect_text(decided(&scene.environment, "PET_NNODES"), "4", "equal MIN and MAX");
+	environment_free(&scene.environment);
+}
+
+static void test_users_value_wins(void)
+{
+	char *list[] = {"PET_MAX_RESTARTS=3", "PET_RDZV_ID=mine", "MALLEABLE_MIN=2", NULL};
+	struct scene scene;
+
+	prepare(&scene, "2-4");
+	decide(&scene, list);
+	expect_text(decided(&scene.environment, "PET_MAX_RESTARTS"), NULL, "kept");
+	expect_text(scene.environment.kept, "PET_RDZV_ID,PET_MAX_RESTARTS", "reported");
+	expect(!environment_is_ours(scene.environment.marks, "MALLEABLE_MIN", "2"),
+	       "the same value is still the user's", scene.environment.marks);
+	environment_free(&scene.environment);
+}
+
+/* A step finds what the batch step set; the script changed one value. */
+static void test_step(void)
+{
+	struct scene scene;
+	char marks[ENVIRONMENT_MARKS_SIZE + 16];
+	char *list[] = {marks, "PET_LOCAL_ADDR=10.0.0.7", "PET_MAX_RESTARTS=5",
+			"PET_RDZV_ENDPOINT=/home/ada/run/.malleable/42", NULL};
+
+	prepare(&scene, "2-4");
+	decide(&scene, NULL);
+	snprintf(marks, sizeof(marks), "MALLEABLE_SET=%s", scene.environment.marks);
+	environment_free(&scene.environment);
+	scene.place.node_addr = "10.0.0.8";
+	scene.place.work_dir = NULL;
+	decide(&scene, list);
+	expect_text(decided(&scene.environment, "PET_LOCAL_ADDR"), "10.0.0.8", "this node's");
+	expect_text(decided(&scene.environment, "PET_RDZV_ENDPOINT"), NULL, "left as it is");
+	expect(environment_is_ours(scene.environment.marks, "PET_RDZV_ENDPOINT",
+				   "/home/ada/run/.malleable/42"),
+	       "still ours", scene.environment.marks);
+	expect_text(scene.environment.kept, "PET_MAX_RESTARTS", "changed by the script");
+	environment_free(&scene.environment);
+}
+
+/* With srun --export=NONE only what the batch step handed down tells the directory. */
+static void test_handed_down_dir(void)
+{
+	struct scene scene;
+
+	prepare(&scene, "2-4");
+	decide(&scene, NULL);
+	expect_text(scene.environment.dir, "/home/ada/run/.malleable/42", "found");
+	environment_free(&scene.environment);
+	scene.place.work_dir = NULL;
+	decide(&scene, NULL);
+	expect_text(scene.environment.dir, "", "unknown");
+	expect_text(decided(&scene.environment, "MALLEABLE_DIR"), NULL, "unknown");
+	environment_free(&scene.environment);
+	scene.place.dir = "/handed/42";
+	decide(&scene, NULL);
+	expect_text(decided(&scene.environment, "PET_RDZV_ENDPOINT"), "/handed/42", "handed");
+	environment_free(&scene.environment);
+}
+
+static void test_rigid(void)
+{
+	struct scene scene;
+
+	prepare(&scene, "2-4");
+	scene.place.in_array = false;
+	decide(&scene, NULL);
+	expect(scene.environment.count == 4, "only the request", NULL);
+	expect_text(decided(&scene.environment, "MALLEABLE_MAX"), "4", "MAX");
+	expect_text(decided(&scene.environment, "PET_NNODES"), NULL, "PET_NNODES");
+	environment_free(&scene.environment);
+}
+
+static void test_other_engine(void)
+{
+	struct scene scene;
+
+	prepare(&scene, "2-4,engine=tasks");
+	decide(&scene, NULL);
+	expect_text(decided(&scene.environment, "PET_NNODES"), NULL, "PET_NNODES");
+	expect_text(decided(&scene.environment, "MALLEABLE_ENGINE"), "tasks", "engine");
+	expect_text(decided(&scene.environment, "MALLEABLE_JOB_ID"), "42", "job id");
+	environment_free(&scene.environment);
+}
+
+static void test_marks(void)
+{
+	expect(!environment_is_ours(NULL, "A", "1"), "no marks", NULL);
+	expect(!environment_is_ours("", "A", "1"), "empty", NULL);
+	expect(!environment_is_ours(",,,", "A", "1"), "commas", NULL);
+	expect(!environment_is_ours("A:350ca8af", "A", NULL), "no value", NULL);
+	expect(environment_is_ours("A:350ca8af", "A", "0"), "FNV-1a of 0", NULL);
+	expect(environment_is_ours("B:1,A:350ca8af,", "A", "0"), "second", NULL);
+	expect(!environment_is_ours("AA:350ca8af", "A", "0"), "other name", NULL);
+	expect(!environment_is_ours("A:350ca8af0", "A", "0"), "longer", NULL);
+}
+
+static void test_expand(void)
+{
+	struct place place = {true, 7, 0, NULL, "/w", NULL};
+	char path[16];
+
+	expect(environment_expand("%w/%A/%%", &place, path, sizeof(path)), "expand", NULL);
+	expect_text(path, "/w/7/%", "expanded");
+	expect(!environment_expand("/a/long/path/to/%A", &place, path, sizeof(path)), "fits",
+	       path);
+	place.work_dir = NULL;
+	expect(!environment_expand("%w/%A", &place, path, sizeof(path)), "unknown", path);
+	expect(environment_expand("/s/%A", &place, path, sizeof(path)), "not wanted", path);
+}
+
+static void expect_path(char *found, const char *wanted, const char *what)
+{
+	expect_text(found, wanted, what);
+	free(found);
+}
+
+static void test_python_path(void)
+{
+	expect_path(environment_path_with(NULL, "/j"), "/j", "none");
+	expect_path(environment_path_with("", "/j"), "/j", "empty");
+	expect_path(environment_path_with("/a:/b", "/j"), "/j:/a:/b", "in front");
+	expect_path(environment_path_with("/a:", "/j"), "/j:/a:", "empty entry");
+	expect_path(environment_path_with("/j", "/j"), NULL, "already alone");
+	expect_path(environment_path_with("/a:/j:/b", "/j"), NULL, "already there");
+	expect_path(environment_path_with("/jj:/a/j", "/j"), "/j:/jj:/a/j", "similar");
+	expect_path(environment_path_without("/j:/a", "/j"), "/a", "first");
+	expect_path(environment_path_without("/a:/j", "/j"), "/a", "last");
+	expect_path(environment_path_without("/a:/j:/b:/j", "/j"), "/a:/b", "all");
+	expect_path(environment_path_without("/j::/a", "/j"), ":/a", "empty entry");
+	expect_path(environment_path_without("/j", "/j"), "", "alone");
+	expect_path(environment_path_without("/a", "/j"), NULL, "not there");
+	expect_path(environment_path_without("", "/j"), NULL, "empty");
+}
+
+int main(void)
+{
+	test_everything_is_set();
+	test_fixed_size();
+	test_users_value_wins();
+	test_step();
+	test_handed_down_dir();
+	test_rigid();
+	test_other_engine();
+	test_marks();
+	test_expand();
+	test_python_path();
+	return conclude("the environment");
+}

@@ -1,0 +1,61 @@
+#include "inherit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "environment.h"
+
+#define OPTION_ENTRY "_SLURM_SPANK_OPTION_malleable_malleable"
+#define INHERITED_OPTION "SLURM_SPANK_" OPTION_ENTRY
+
+bool inherit_is_inside(void)
+{
+	return getenv(ENVIRONMENT_REQUEST) || getenv(ENVIRONMENT_MARKS);
+}
+
+bool inherit_is_option(const char *value)
+{
+	const char *inherited = getenv(INHERITED_OPTION);
+
+	return inherit_is_inside() && inherited && value && !strcmp(inherited, value);
+}
+
+static void forget_python_path(void)
+{
+	const char *path = getenv("PYTHONPATH");
+	const char *entry = getenv(ENVIRONMENT_ENTRY);
+	char *rest = (path && entry) ? environment_path_without(path, entry) : NULL;
+
+	if (rest && *rest)
+		setenv("PYTHONPATH", rest, 1);
+	else if (rest)
+		unsetenv("PYTHONPATH");
+	free(rest);
+}
+
+static void forget_variables(void)
+{
+	const char *marks = getenv(ENVIRONMENT_MARKS);
+
+	for (const char *const *name = environment_names; *name; name++) {
+		if (environment_is_ours(marks, *name, getenv(*name)))
+			unsetenv(*name);
+	}
+	forget_python_path();
+	unsetenv(ENVIRONMENT_MARKS);
+	unsetenv(ENVIRONMENT_KEPT);
+	unsetenv(ENVIRONMENT_ENTRY);
+}
+
+void inherit_forget(spank_t spank)
+{
+	forget_variables();
+	unsetenv(ENVIRONMENT_REQUEST);
+	unsetenv(ENVIRONMENT_DIR);
+	unsetenv(INHERITED_OPTION);
+	unsetenv(OPTION_ENTRY);
+	/* srun has copied SLURM_SPANK_* before it asks us; sbatch and salloc have not. */
+	spank_job_control_unsetenv(spank, "MALLEABLE");
+	spank_job_control_unsetenv(spank, "MALLEABLE_DIR");
+	spank_job_control_unsetenv(spank, OPTION_ENTRY);
+}

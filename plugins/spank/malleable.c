@@ -1,0 +1,251 @@
+/*
+ * SPANK plugin `malleable`: the option --malleable and the environment that
+ * comes with it.
+ *
+ * Only dispatch: request.c reads the option, settings.c the plugstack line,
+ * environment.c decides about variables, place.c asks where we are, inherit.c
+ * drops what comes from a surrounding job. It must never fail or delay a job,
+ * so it is meant to be `optional` in plugstack.conf, opens no file, and does
+ * nothing for a job without the option.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#pragma GCC visibility push(default)
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+SPANK_PLUGIN(malleable, 1)
+#pragma GCC visibility pop
+
+#include "environment.h"
+#include "inherit.h"
+#include "place.h"
+#include "request.h"
+#include "settings.h"
+
+static bool is_requested;
+static struct request request;
+static struct settings settings; /* read in slurmstepd only */
+
+/*
+ * salloc carries its options in a global `saopt`, sbatch in `sbopt` (seen in
+ * 22.05.8, 24.11.5 and 26.05.5). That holds for renamed and wrapped commands;
+ * the name is the second question. In doubt it is sbatch.
+ */
+static bool is_salloc(void)
+{
+	if (dlsym(RTLD_DEFAULT, "sbopt"))
+		return false;
+	return dlsym(RTLD_DEFAULT, "saopt") || !strcmp(program_invocation_short_name, "salloc");
+}
+
+static int refuse_command(const char *command)
+{
+	slurm_error("malleable: %s cannot take --malleable: a malleable job is made of "
+		    "requeueable batch fragments; use sbatch --malleable=MIN-MAX SCRIPT",
+		    command);
+	return -1;
+}
+
+static int read_option(const char *value)
+{
+	char fault[REQUEST_FAULT_SIZE] = "";
+
+	is_requested = request_parse(value, &request, fault, sizeof(fault));
+	if (is_requested)
+		return 0;
+	slurm_error("malleable: %s", fault);
+	return -1;
+}
+
+/* 22.05 calls this twice in a step: for srun's message and for the environment. */
+static int take_option(int val, const char *value, int remote)
+{
+	(void)val;
+	if (!remote && spank_context() == S_CTX_LOCAL)
+		return inherit_is_option(value) ? 0 : refuse_command("srun");
+	if (!remote && is_salloc())
+		return refuse_command("salloc");
+	return read_option(value);
+}
+
+static struct spank_option option = {
+	.name = "malleable",
+	.arginfo = "MIN-MAX[,unit=N][,engine=NAME][,launch=srun]",
+	.usage = "run on MIN to MAX nodes, growing and shrinking as nodes are left over; "
+		 "unit: nodes per fragment (1), engine: what grows and shrinks (torchrun), "
+		 "launch=srun: the script starts its workers with srun. sbatch only",
+	.has_arg = 1,
+	.val = 0,
+	.cb = take_option,
+};
+
+/* srun may instead be a step of the present job. */
+static bool is_new_job(spank_context_t context)
+{
+	return context == S_CTX_ALLOCATOR || (context == S_CTX_LOCAL && !getenv("SLURM_JOB_ID"));
+}
+
+int slurm_spank_init(spank_t spank, int argc, char *argv[])
+{
+	spank_context_t context = spank_context();
+	spank_err_t error;
+
+	(void)argc;
+	(void)argv;
+	if (context != S_CTX_ALLOCATOR && context != S_CTX_LOCAL && context != S_CTX_REMOTE)
+		return 0;
+	if (is_new_job(context) && inherit_is_inside())
+		inherit_forget(spank);
+	error = spank_option_register(spank, &option);
+	if (error)
+		slurm_error("malleable: cannot register --malleable: %s", spank_strerror(error));
+	return 0;
+}
+
+/* Hand the canonical request to job_submit, Prolog and Epilog. */
+static int pass_request_on(spank_t spank)
+{
+	char text[REQUEST_TEXT_SIZE] = "";
+	spank_err_t error = ESPANK_NOSPACE;
+
+	if (request_print(&request, text, sizeof(text)))
+		error = spank_job_control_setenv(spank, "MALLEABLE", text, 1);
+	if (!error)
+		return 0;
+	slurm_error("malleable: cannot pass --malleable=%s on to the controller: %s", text,
+		    spank_strerror(error));
+	return -1;
+}
+
+/* Called before the job's log is open, so what is wrong here goes to slurmd's log. */
+static void read_settings(int argc, char *argv[])
+{
+	char fault[SETTINGS_FAULT_SIZE];
+
+	settings_default(&settings);
+	for (int i = 0; i < argc; i++) {
+		if (!settings_take(&settings, argv[i], fault, sizeof(fault)))
+			slurm_error("malleable: %s", fault);
+	}
+}
+
+/* With sbatch --export=NONE, 22.05 does not bring the option itself to the node. */
+static void read_request_of_job(spank_t spank)
+{
+	char **list = NULL;
+	const char *text = NULL;
+
+	if (spank_get_item(spank, S_JOB_ENV, &list) == ESPANK_SUCCESS)
+		text = environment_value(list, ENVIRONMENT_REQUEST);
+	if (text)
+		read_option(text);
+}
+
+int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
+{
+	if (spank_context() == S_CTX_ALLOCATOR && is_requested)
+		return pass_request_on(spank);
+	if (spank_context() != S_CTX_REMOTE)
+		return 0;
+	if (!is_requested)
+		read_request_of_job(spank);
+	if (is_requested)
+		read_settings(argc, argv);
+	return 0;
+}
+
+/* One line in the job's own log: slurm_spank_log is what reaches it from user_init on. */
+static void report(const struct place *place, const char *kept)
+{
+	if (!place->in_array)
+		slurm_spank_log("malleable: this job is not an array of fragments, so it runs as "
+				"a rigid job and --malleable has no effect; ask your "
+				"administrator whether job_submit knows malleable jobs");
+	if (*kept)
+		slurm_spank_log("malleable: your own values are kept for %s; unset them before "
+				"sbatch to get those of the malleable job",
+				kept);
+}
+
+static spank_err_t set_variables(spank_t spank, const struct environment *environment)
+{
+	spank_err_t error = ESPANK_SUCCESS;
+
+	for (size_t i = 0; i < environment->count && !error; i++)
+		error = spank_setenv(spank, environment->set[i].name, environment->set[i].value,
+				     1);
+	if (!error)
+		error = spank_setenv(spank, ENVIRONMENT_MARKS, environment->marks, 1);
+	if (!error && *environment->dir)
+		error = spank_setenv(spank, ENVIRONMENT_DIR, environment->dir, 1);
+	if (!error && *environment->kept)
+		error = spank_setenv(spank, ENVIRONMENT_KEPT, environment->kept, 1);
+	else if (!error)
+		spank_unsetenv(spank, ENVIRONMENT_KEPT);
+	return error;
+}
+
+static spank_err_t set_python_path(spank_t spank)
+{
+	char **list = NULL;
+	char *path = NULL;
+	spank_err_t error = spank_get_item(spank, S_JOB_ENV, &list);
+
+	if (error || !*settings.pythonpath)
+		return error;
+	path = environment_path_with(environment_value(list, "PYTHONPATH"), settings.pythonpath);
+	if (path)
+		error = spank_setenv(spank, "PYTHONPATH", path, 1);
+	if (!error)
+		error = spank_setenv(spank, ENVIRONMENT_ENTRY, settings.pythonpath, 1);
+	free(path);
+	return error;
+}
+
+/*
+ * Batch script and steps, as the user. slurmstepd has changed to the work
+ * directory before it calls this; that of a step may not be the job's.
+ */
+int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
+{
+	struct environment environment = {.count = 0};
+	struct place place = {.in_array = false};
+	char work_dir[PATH_MAX], addr[PLACE_ADDR_SIZE];
+	char **list = NULL;
+
+	(void)argc;
+	(void)argv;
+	if (!is_requested)
+		return 0;
+	if (spank_get_item(spank, S_JOB_ENV, &list))
+		goto fail;
+	place_find_array(spank, &place);
+	if (place_is_batch(spank))
+		place.work_dir = getcwd(work_dir, sizeof(work_dir));
+	else
+		place.dir = environment_value(list, ENVIRONMENT_DIR);
+	if (place_find_addr(addr, sizeof(addr)))
+		place.node_addr = addr;
+	if (!environment_decide(&request, &settings, &place, list, &environment))
+		goto fail;
+	if (place_is_batch(spank))
+		report(&place, environment.kept);
+	if (set_variables(spank, &environment))
+		goto fail;
+	if (place.in_array && set_python_path(spank))
+		goto fail;
+	environment_free(&environment);
+	return 0;
+fail:
+	slurm_error("malleable: cannot set the environment of the malleable job; "
+		    "it runs without it");
+	environment_free(&environment);
+	return 0;
+}

@@ -1,0 +1,54 @@
+#define _GNU_SOURCE
+#include "place.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/*
+ * NodeAddr as Slurm has it: names of nodes need not resolve. Neither function
+ * is public, so both are looked up: slurm_conf_get_address(NodeName) gives a
+ * text to be freed with slurm_xfree (22.05.8, 24.11.5, 26.05.5). The similar
+ * slurm_conf_get_nodeaddr is keyed by host name and misses nodes whose
+ * NodeHostname differs. slurmstepd has SLURMD_NODENAME in its own environment.
+ */
+bool place_find_addr(char *addr, size_t size)
+{
+	char *(*get_address)(const char *) = NULL;
+	void (*xfree)(void **) = NULL;
+	const char *node = getenv("SLURMD_NODENAME");
+	char *found = NULL;
+	bool fits;
+
+	*(void **)&get_address = dlsym(RTLD_DEFAULT, "slurm_conf_get_address");
+	*(void **)&xfree = dlsym(RTLD_DEFAULT, "slurm_xfree");
+	if (!node || !get_address || !xfree)
+		return false;
+	found = get_address(node);
+	if (!found)
+		return false;
+	fits = (size_t)snprintf(addr, size, "%s", found) < size;
+	xfree((void **)&found);
+	return fits;
+}
+
+bool place_is_batch(spank_t spank)
+{
+	uint32_t step = 0;
+
+	return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
+	       step == SLURM_BATCH_SCRIPT;
+}
+
+/* In a step of srun, Slurm reads the array ids from SLURM_ARRAY_* (22.05 and later). */
+void place_find_array(spank_t spank, struct place *place)
+{
+	uint32_t job_id = 0, task_id = NO_VAL;
+
+	if (spank_get_item(spank, S_JOB_ARRAY_ID, &job_id) ||
+	    spank_get_item(spank, S_JOB_ARRAY_TASK_ID, &task_id))
+		return;
+	place->in_array = job_id && task_id != NO_VAL;
+	place->job_id = job_id;
+	place->fragment = task_id;
+}

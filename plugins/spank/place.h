@@ -1,0 +1,25 @@
+/*
+ * Where in Slurm this process runs: questions to slurmstepd, asked once and
+ * handed on as values. Of use in the remote context only.
+ */
+#ifndef MALLEABLE_PLACE_H
+#define MALLEABLE_PLACE_H
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "environment.h"
+
+#define PLACE_ADDR_SIZE 1025 /* NI_MAXHOST */
+
+bool place_is_batch(spank_t spank);
+
+/* Fill in the array's job id and this fragment's number, if it is an array. */
+void place_find_array(spank_t spank, struct place *place);
+
+/* This node's NodeAddr; false if Slurm does not tell. */
+bool place_find_addr(char *addr, size_t size);
+
+#endif

@@ -1,0 +1,197 @@
+/* Tests of the option and of the plugstack arguments, without Slurm: `make test`. */
+#include "check.h"
+#include "request.h"
+#include "settings.h"
+
+static const struct {
+	const char *text;
+	const char *canonical;
+} good_requests[] = {
+	{"2-16", "2-16,unit=1,engine=torchrun"},
+	{"1-1", "1-1,unit=1,engine=torchrun"},
+	{"1-65535", "1-65535,unit=1,engine=torchrun"},
+	{"002-04", "2-4,unit=1,engine=torchrun"},
+	{"4-16,unit=2", "4-16,unit=2,engine=torchrun"},
+	{"2-4,engine=mpi", "2-4,unit=1,engine=mpi"},
+	{"2-4,launch=srun", "2-4,unit=1,engine=torchrun,launch=srun"},
+	{"4-8,launch=srun,engine=a_1,unit=4", "4-8,unit=4,engine=a_1,launch=srun"},
+	{"65535-65535,unit=65535,engine=abcdefghijklmnopqrstuvwxyz012345,launch=srun",
+	 "65535-65535,unit=65535,engine=abcdefghijklmnopqrstuvwxyz012345,launch=srun"},
+};
+
+static const struct {
+	const char *text;
+	const char *said; /* must be in the message */
+} bad_requests[] = {
+	{NULL, "--malleable=2-16"},
+	{"", "--malleable=2-16"},
+	{"x", "MIN-MAX"},
+	{"4", "--malleable=1-4"},
+	{"1", "one number is not a range"},
+	{"4-2", "--malleable=2-4"},
+	{"0-4", "from 1 to 65535"},
+	{"0-0", "from 1 to 65535"},
+	{"2-65536", "from 1 to 65535"},
+	{"2-99999999999999999999", "from 1 to 65535"},
+	{"-4", "from 1 to 65535"},
+	{"2-", "from 1 to 65535"},
+	{"-", "from 1 to 65535"},
+	{"2--4", "from 1 to 65535"},
+	{"2-4-6", "from 1 to 65535"},
+	{"+2-4", "from 1 to 65535"},
+	{" 2-4", "from 1 to 65535"},
+	{"2-4 ", "from 1 to 65535"},
+	{"2:4", "MIN-MAX"},
+	{"0x2-4", "from 1 to 65535"},
+	{",2-4", "MIN-MAX"},
+	{"unit=1,2-4", "MIN-MAX"},
+	{"2-4,", "comma"},
+	{"2-4,,unit=1", "comma"},
+	{"2-4,unit", "key=value"},
+	{"2-4,unit=", "unit=2"},
+	{"2-4,unit=0", "unit=2"},
+	{"2-4,unit=1.5", "unit=2"},
+	{"2-4,unit=1,unit=1", "unit is given twice"},
+	{"2-4,engine=a,engine=a", "engine is given twice"},
+	{"2-4,Unit=1", "no such key"},
+	{"2-4,=1", "no such key"},
+	{"2-4,lease=9", "no such key"},
+	{"2-4,engine=", "engine=torchrun"},
+	{"2-4,engine=Torchrun", "engine=torchrun"},
+	{"2-4,engine=1a", "engine=torchrun"},
+	{"2-4,engine=a-b", "engine=torchrun"},
+	{"2-4,engine=a=b", "engine=torchrun"},
+	{"2-4,engine=abcdefghijklmnopqrstuvwxyz0123456", "engine=torchrun"},
+	{"2-4,launch=mpirun", "launch=srun"},
+	{"2-4,launch=", "launch=srun"},
+	{"2-5,unit=2", "--malleable=2-4,unit=2"},
+	{"3-8,unit=2", "--malleable=4-8,unit=2"},
+	{"3-5,unit=7", "none lies in 3-5"},
+	{"2-4\n;rm", "2-4?;rm"},
+	{"2-4,\xff\x1b[31m", "2-4,??[31m"},
+};
+
+static void test_good_requests(void)
+{
+	for (size_t i = 0; i < sizeof(good_requests) / sizeof(good_requests[0]); i++) {
+		struct request request, again;
+		char fault[REQUEST_FAULT_SIZE] = "", text[REQUEST_TEXT_SIZE] = "";
+		char second[REQUEST_TEXT_SIZE] = "";
+
+		expect(request_parse(good_requests[i].text, &request, fault, sizeof(fault)),
+		       good_requests[i].text, fault);
+		expect(request_print(&request, text, sizeof(text)), "print", text);
+		expect_text(text, good_requests[i].canonical, good_requests[i].text);
+		expect(request_parse(text, &again, fault, sizeof(fault)), text, fault);
+		expect(request_print(&again, second, sizeof(second)), "print", second);
+		expect_text(second, text, "canonical text changes");
+	}
+}
+
+static void test_bad_requests(void)
+{
+	for (size_t i = 0; i < sizeof(bad_requests) / sizeof(bad_requests[0]); i++) {
+		struct request request;
+		char fault[REQUEST_FAULT_SIZE] = "";
+		const char *text = bad_requests[i].text;
+
+		expect(!request_parse(text, &request, fault, sizeof(fault)), "accepted", text);
+		expect(strstr(fault, bad_requests[i].said) != NULL, bad_requests[i].said, fault);
+		expect(!strncmp(fault, "--malleable=", 12), "begins with what was given", fault);
+		expect(!strchr(fault, '\n'), "one line", fault);
+	}
+}
+
+static void test_long_request(void)
+{
+	char text[4096], fault[REQUEST_FAULT_SIZE] = "";
+	struct request request;
+
+	memset(text, '7', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	expect(!request_parse(text, &request, fault, sizeof(fault)), "accepted", "long");
+	expect(strstr(fault, "...") != NULL, "shortened", fault);
+	for (size_t size = 1; size < 40; size++) {
+		char *small = malloc(size);
+
+		if (small)
+			request_parse(text, &request, small, size);
+		free(small);
+	}
+}
+
+/* Every prefix and every one-byte change of a good text: no crash, no loose end. */
+static void test_mangled_requests(void)
+{
+	const char *text = "4-16,unit=2,engine=torchrun,launch=srun";
+	const char bytes[] = "0-,=aZ\x80 ";
+	size_t length = strlen(text);
+	struct request request;
+	char fault[REQUEST_FAULT_SIZE], canonical[REQUEST_TEXT_SIZE];
+
+	for (size_t at = 0; at <= length; at++) {
+		for (size_t b = 0; b < sizeof(bytes); b++) {
+			char *copy = strdup(text);
+
+			if (!copy)
+				return;
+			copy[at] = bytes[b]; /* the last one cuts the text short */
+			copy[length] = '\0';
+			if (request_parse(copy, &request, fault, sizeof(fault)))
+				expect(request_print(&request, canonical, sizeof(canonical)),
+				       "print", copy);
+			free(copy);
+		}
+	}
+}
+
+static void test_small_print(void)
+{
+	struct request request;
+	char fault[REQUEST_FAULT_SIZE], text[8];
+
+	request_parse("2-4", &request, fault, sizeof(fault));
+	expect(!request_print(&request, text, sizeof(text)), "fits", text);
+}
+
+/* --- settings --- */
+
+static void test_settings(void)
+{
+	static const char *const good[] = {"pythonpath=/opt/a", "notice=0", "notice=86400",
+					   "max_restarts=1000000", "dir=/scratch/%A",
+					   "dir=%w/.m/%A/100%%"};
+	static const char *const bad[] = {"pythonpath=", "pythonpath=a", "pythonpath=/a:/b",
+					  "notice=", "notice=-1", "notice=1s", "notice=86401",
+					  "notice=99999999999", "max_restarts=1000001", "dir=",
+					  "dir=x/%A", "dir=/a/%u/%A", "dir=/a/%A/%", "dir=%w/x",
+					  "colour=blue", "notice", ""};
+	struct settings settings;
+	char fault[SETTINGS_FAULT_SIZE] = "";
+
+	settings_default(&settings);
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		expect(settings_take(&settings, good[i], fault, sizeof(fault)), good[i], fault);
+	expect_text(settings.pythonpath, "/opt/a", "pythonpath");
+	expect_text(settings.dir, "%w/.m/%A/100%%", "dir");
+	expect(settings.notice_s == 86400 && settings.max_restarts == 1000000, "numbers", NULL);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct settings before = settings;
+
+		expect(!settings_take(&settings, bad[i], fault, sizeof(fault)), "accepted",
+		       bad[i]);
+		expect(strstr(fault, "ignored") != NULL, bad[i], fault);
+		expect(!memcmp(&before, &settings, sizeof(settings)), "changed by", bad[i]);
+	}
+}
+
+int main(void)
+{
+	test_good_requests();
+	test_bad_requests();
+	test_long_request();
+	test_mangled_requests();
+	test_small_print();
+	test_settings();
+	return conclude("the request");
+}

@@ -1,0 +1,126 @@
+"""Submissions from inside a malleable job, which must not inherit it.
+
+What job_submit sees of the option is judged by what it makes of a job: with the option an array
+with an AdminComment, without it neither.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spank_jobs import (
+    SHELL_USER,
+    USER,
+    ours,
+    printed,
+    release,
+    run_fragment,
+    script,
+    show,
+    wait_for,
+)
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tidy(sandbox: Any) -> Iterator[None]:
+    yield
+    for user in (USER, SHELL_USER):
+        sandbox.run(["scancel", f"--user={user}"], check=False)
+
+
+@pytest.fixture(scope="module")
+def nested(sandbox: Any) -> tuple[str, dict[str, str]]:
+    """The parent's log, and the ids of jobs that its script submitted, by name."""
+    inner = script(sandbox, "inner", "print_env inner", head="#SBATCH --malleable=1-3\n")
+    plain = script(sandbox, "inner_plain", "print_env inner")
+    output = f"{sandbox.work}/spank_inner_%x.out"
+    calls = [
+        f"--job-name={name} --output={output} {options} {path}"
+        for name, options, path in (
+            ("all", "--hold", plain),
+            ("none", "--hold --export=NONE", plain),
+            ("some", "--hold --export=ALL,X=1", plain),
+            ("own", "--hold --malleable=1-2", plain),
+            ("directive", "--hold", inner),
+        )
+    ]
+    body = "\n".join(
+        [
+            "export PET_MAX_RESTARTS=9",
+            *(f"echo submitted $(sbatch --parsable {call}) {call.split()[0]}" for call in calls),
+            "srun --malleable=3-4 true",
+            "step='srun bash -c \"print_env sallocstep\"'",
+            'salloc -N1 -p malleable bash -c "print_env salloc; $step"',
+            "env -u SLURM_JOB_ID -u SLURM_JOBID srun -N1 -p malleable bash -c 'print_env srun'",
+        ]
+    )
+    path = script(sandbox, "parent", body)
+    mine = {"PYTHONPATH": "/mine", "PET_RDZV_ID": "abc"}
+    log = run_fragment(sandbox, path, "--malleable=2-4", user=SHELL_USER, **mine)[1]
+    found = re.findall(r"^submitted (\d+) --job-name=(\w+)$", log, flags=re.MULTILINE)
+    jobs = {name: job for job, name in found}
+    # Held so far: in a higher tier they would preempt the parent.
+    for name in ("all", "none", "some"):
+        sandbox.run(["scontrol", "release", jobs[name]])
+    return log, jobs
+
+
+@pytest.mark.parametrize("name", ["all", "none", "some"])
+def test_nested_submission_inherits_nothing(
+    sandbox: Any, nested: tuple[str, dict[str, str]], name: str
+) -> None:
+    seen = show(sandbox, nested[1][name])
+    assert "ArrayTaskId" not in seen
+    assert "malleable{" not in seen.get("AdminComment", "")
+    log = wait_for(Path(sandbox.work) / f"spank_inner_{name}.out", "\nEND\n")
+    found = printed(log, "inner")
+    assert found
+    assert "malleable:" not in log
+    assert not [variable for variable in found if "SPANK" in variable]
+    kept = {} if name == "none" else {"PET_MAX_RESTARTS": "9", "PET_RDZV_ID": "abc"}
+    assert {variable: found[variable] for variable in ours(found)} == kept
+    assert found.get("PYTHONPATH") == (None if name == "none" else "/mine")
+
+
+@pytest.mark.parametrize(("name", "most"), [("own", "2"), ("directive", "3")])
+def test_nested_submission_with_its_own_option(
+    sandbox: Any, nested: tuple[str, dict[str, str]], name: str, most: str
+) -> None:
+    comment = show(sandbox, nested[1][name])["AdminComment"]
+    assert comment.startswith(f"malleable{{min=1,max={most},unit=1,")
+
+
+def test_nested_malleable_job_has_its_own_values(
+    sandbox: Any, nested: tuple[str, dict[str, str]]
+) -> None:
+    job = nested[1]["own"]
+    release(sandbox, f"{job}_0")
+    log = wait_for(Path(sandbox.work) / "spank_inner_own.out", "\nEND\n")
+    found = printed(log, "inner")
+    assert found["PET_NNODES"] == "1:2"
+    assert found["MALLEABLE_JOB_ID"] == job
+    assert found["MALLEABLE_DIR"] == f"{sandbox.work}/.malleable/{job}"
+    assert found["MALLEABLE_KEPT"] == "PET_RDZV_ID,PET_MAX_RESTARTS"
+    assert found["PYTHONPATH"] == f"{found['MALLEABLE_PYTHONPATH']}:/mine"
+
+
+@pytest.mark.parametrize("who", ["salloc", "sallocstep", "srun"])
+def test_new_allocations_inside_start_clean(nested: tuple[str, dict[str, str]], who: str) -> None:
+    found = printed(nested[0], who)
+    assert ours(found) == {"PET_MAX_RESTARTS", "PET_RDZV_ID"}
+    assert found["PYTHONPATH"] == "/mine"
+    assert not [variable for variable in found if "SPANK" in variable]
+
+
+def test_another_wish_of_a_step_is_refused(nested: tuple[str, dict[str, str]]) -> None:
+    assert "malleable: srun cannot take --malleable" in nested[0]

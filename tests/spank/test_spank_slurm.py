@@ -1,0 +1,220 @@
+"""The SPANK plugin in a real Slurm: the option, its refusals and what the processes get."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from spank_jobs import (
+    NAMES,
+    SHELL_USER,
+    USER,
+    ours,
+    printed,
+    release,
+    run_fragment,
+    script,
+    show,
+    submit,
+    wait_for,
+    wait_until_held,
+)
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
+]
+
+BASIC = """print_env batch
+srun bash -c 'print_env step'
+cd /
+PET_MAX_RESTARTS=7 srun bash -c 'print_env changed'
+srun --export=NONE /usr/bin/env | sed 's/^/bare /'
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tidy(sandbox: Any) -> Iterator[None]:
+    yield
+    for user in (USER, SHELL_USER):
+        sandbox.run(["scancel", f"--user={user}"], check=False)
+
+
+# --- the option ---
+
+
+@pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])
+def test_help(sandbox: Any, command: str) -> None:
+    text = sandbox.run([command, "--help"]).stdout
+    assert "--malleable=MIN-MAX[,unit=N][,engine=NAME][,launch=srun]" in text
+
+
+def test_option_in_the_script(sandbox: Any) -> None:
+    path = script(sandbox, "directive", "", head="#SBATCH --malleable=2-4\n")
+    job = submit(sandbox, path)
+    seen = show(sandbox, job)
+    sandbox.run(["scancel", job])
+    assert seen["ArrayTaskId"] == "0-3"
+    assert seen["AdminComment"].startswith("malleable{min=2,max=4,unit=1,engine=torchrun,")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("", "--malleable=2-16"),
+        ("4", "--malleable=1-4"),
+        ("4-2", "--malleable=2-4"),
+        ("0-3", "from 1 to 65535"),
+        ("2-70000", "from 1 to 65535"),
+        ("a-b", "from 1 to 65535"),
+        ("2-5,unit=2", "--malleable=2-4,unit=2"),
+        ("2-4,unit=1,unit=1", "unit is given twice"),
+        ("2-4,engine=Big", "engine=torchrun"),
+        ("2-4,launch=mpirun", "launch=srun"),
+        ("2-4,colour=blue", "the keys are"),
+        ("2-4,", "remove that comma"),
+    ],
+)
+def test_bad_values(sandbox: Any, value: str, said: str) -> None:
+    argv = ["sbatch", f"--malleable={value}", "--wrap=true"]
+    done = sandbox.run(argv, user=USER, check=False)
+    assert done.returncode != 0
+    assert f"sbatch: error: malleable: --malleable={value}: " in done.stderr
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("command", ["salloc", "srun"])
+def test_refused_by_commands_that_cannot_requeue(sandbox: Any, command: str) -> None:
+    done = sandbox.run([command, "--malleable=1-2", "true"], user=USER, check=False)
+    assert done.returncode != 0
+    assert f"malleable: {command} cannot take --malleable" in done.stderr
+    assert "use sbatch --malleable=MIN-MAX SCRIPT" in done.stderr
+
+
+def test_renamed_commands(sandbox: Any) -> None:
+    """A site's wrapper may call its copy of sbatch or salloc something else."""
+    find = 'cp "$(command -v {0})" ./my{0} && ./my{0} {1}'
+    good = sandbox.run(
+        ["bash", "-c", find.format("sbatch", "--parsable --hold --malleable=1-2 --wrap=true")],
+        user=USER,
+    )
+    assert "ArrayTaskId" in show(sandbox, good.stdout.strip())
+    bad = sandbox.run(
+        ["bash", "-c", find.format("salloc", "--malleable=1-2 true")], user=USER, check=False
+    )
+    assert "salloc cannot take --malleable" in bad.stderr
+
+
+# --- the environment ---
+
+
+@pytest.fixture(scope="module")
+def basic(sandbox: Any) -> tuple[str, str]:
+    return run_fragment(
+        sandbox, script(sandbox, "basic", BASIC), "--malleable=2-4", PYTHONPATH="/mine"
+    )
+
+
+def test_batch_script(sandbox: Any, basic: tuple[str, str]) -> None:
+    job, log = basic
+    seen = printed(log, "batch")
+    directory = f"{sandbox.work}/.malleable/{job}"
+    assert seen["PET_NNODES"] == "2:4"
+    assert seen["PET_RDZV_BACKEND"] == "malleable"
+    assert seen["PET_RDZV_ID"] == seen["MALLEABLE_JOB_ID"] == job
+    assert seen["PET_RDZV_ENDPOINT"] == seen["MALLEABLE_DIR"] == directory
+    assert seen["PET_LOCAL_ADDR"] == "127.0.0.1"
+    assert int(seen["PET_MAX_RESTARTS"]) >= 1000
+    assert int(seen["MALLEABLE_NOTICE_S"]) >= 0
+    assert seen["MALLEABLE_FRAGMENT"] == "0"
+    assert (seen["MALLEABLE_MIN"], seen["MALLEABLE_MAX"]) == ("2", "4")
+    assert (seen["MALLEABLE_UNIT"], seen["MALLEABLE_ENGINE"]) == ("1", "torchrun")
+    assert "MALLEABLE_KEPT" not in seen
+    assert "your own values" not in log
+    assert not any("_SLURM_SPANK_OPTION_" in name for name in seen if name[0] == "_")
+
+
+def test_python_path(basic: tuple[str, str]) -> None:
+    for who in ("batch", "step"):
+        seen = printed(basic[1], who)
+        assert seen["PYTHONPATH"] == f"{seen['MALLEABLE_PYTHONPATH']}:/mine"
+
+
+def test_step_sees_what_the_script_sees(basic: tuple[str, str]) -> None:
+    batch, step = printed(basic[1], "batch"), printed(basic[1], "step")
+    assert ours(step) == ours(batch) >= NAMES
+    assert all(step[name] == batch[name] for name in ours(step))
+
+
+def test_value_changed_in_the_script_wins(basic: tuple[str, str]) -> None:
+    seen = printed(basic[1], "changed")
+    assert seen["PET_MAX_RESTARTS"] == "7"
+    assert seen["MALLEABLE_KEPT"] == "PET_MAX_RESTARTS"
+
+
+def test_step_without_exported_environment(basic: tuple[str, str]) -> None:
+    batch, bare = printed(basic[1], "batch"), printed(basic[1], "bare")
+    assert {name: bare[name] for name in NAMES} == {name: batch[name] for name in NAMES}
+    assert bare["PYTHONPATH"] == batch["MALLEABLE_PYTHONPATH"]
+
+
+@pytest.mark.parametrize("export", ["NONE", "ALL,X=1", "X=1"])
+def test_export_does_not_lose_the_request(sandbox: Any, export: str) -> None:
+    name = f"export{export.replace(',', '').replace('=', '')}"
+    path = script(sandbox, name, "export PATH=/usr/bin:/bin\nprint_env batch")
+    options = ("--malleable=1-2", f"--export={export}")
+    seen = printed(run_fragment(sandbox, path, *options, user=SHELL_USER)[1], "batch")
+    assert seen["PET_NNODES"] == "1:2"
+    assert seen.get("X") == ("1" if "X=1" in export else None)
+
+
+def test_users_values_win_and_are_reported(sandbox: Any) -> None:
+    path = script(sandbox, "kept", "print_env batch")
+    mine = {"PET_RDZV_BACKEND": "c10d", "PET_NNODES": "3", "MALLEABLE_UNIT": "1"}
+    log = run_fragment(sandbox, path, "--malleable=1-2", **mine)[1]
+    seen = printed(log, "batch")
+    assert mine.items() <= seen.items()
+    assert seen["MALLEABLE_KEPT"] == "PET_NNODES,PET_RDZV_BACKEND"
+    lines = [line for line in log.splitlines() if "your own values" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith(
+        "malleable: your own values are kept for PET_NNODES,PET_RDZV_BACKEND"
+    )
+
+
+def test_other_jobs_get_nothing(sandbox: Any) -> None:
+    path = script(sandbox, "plain", "print_env batch\nsrun bash -c 'print_env step'")
+    submit(sandbox, path, f"--output={path.with_suffix('.out')}")
+    log = wait_for(path.with_suffix(".out"), "\nEND\n")
+    assert not ours(printed(log, "batch")) | ours(printed(log, "step"))
+    assert not [name for name in printed(log, "batch") if "SPANK" in name]
+    assert "malleable:" not in log
+
+
+def test_requeue_keeps_the_environment(sandbox: Any) -> None:
+    path = script(sandbox, "requeue", "print_env run$SLURM_RESTART_COUNT\necho RUNS\nexec sleep 60")
+    job = submit(sandbox, path, "--malleable=1-2", env={"PYTHONPATH": "/mine"})
+    log = path.with_suffix(".0.out")
+    release(sandbox, f"{job}_0", "ReqNodeList=n1")
+    wait_for(log, "\nRUNS\n")
+    sandbox.run(["scontrol", "requeuehold", f"{job}_0"])
+    wait_until_held(sandbox, f"{job}_0")
+    release(sandbox, f"{job}_0", "ReqNodeList=n2")
+    content = wait_for(log, "\nRUNS\n", count=2)
+    sandbox.run(["scancel", job])
+    first, second = printed(content, "run"), printed(content, "run1")
+    assert (first["SLURMD_NODENAME"], second["SLURMD_NODENAME"]) == ("n1", "n2")
+    assert ours(first) == ours(second) >= NAMES
+    assert all(first[name] == second[name] for name in (*NAMES, "PYTHONPATH"))
+
+
+def test_without_job_submit_the_job_is_rigid_and_says_so(fresh_sandbox: Any) -> None:
+    box = fresh_sandbox(nodes=1, lua_dir=None, policy=None)
+    path = script(box, "rigid", "print_env batch")
+    submit(box, path, "--malleable=1-2", f"--output={path.with_suffix('.out')}")
+    log = wait_for(path.with_suffix(".out"), "\nEND\n")
+    expected = {"MALLEABLE_MIN", "MALLEABLE_MAX", "MALLEABLE_UNIT", "MALLEABLE_ENGINE"}
+    assert ours(printed(log, "batch")) == {*expected, "MALLEABLE_SET"}
+    assert log.count("malleable: this job is not an array of fragments") == 1

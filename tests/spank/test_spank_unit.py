@@ -1,0 +1,60 @@
+"""Builds the SPANK plugin away from the source tree and runs its C tests, without a Slurm."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent.parent / "plugins" / "spank"
+EXPORTS = {
+    "plugin_name",
+    "plugin_type",
+    "plugin_version",
+    "spank_plugin_version",
+    "slurm_spank_init",
+    "slurm_spank_init_post_opt",
+    "slurm_spank_user_init",
+}
+
+pytestmark = pytest.mark.skipif(
+    not all(map(shutil.which, ("make", "cc"))), reason="make and a C compiler are needed"
+)
+needs_header = pytest.mark.skipif(
+    not Path("/usr/include/slurm/spank.h").exists(), reason="slurm/spank.h is not installed"
+)
+
+
+def make(build: Path, *words: str) -> str:
+    argv = ["make", "-C", str(SOURCE), f"BUILD_DIR={build}", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_pure_parts(tmp_path: Path) -> None:
+    output = make(tmp_path / "build", "test")
+    assert "all tests of the request passed" in output
+    assert "all tests of the environment passed" in output
+
+
+@needs_header
+def test_exports_nothing_but_spank_symbols(tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    make(build, "all")
+    argv = ["nm", "-D", "--defined-only", str(build / "malleable.so")]
+    listing = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
+    assert set(re.findall(r" [A-Z] (\w+)", listing)) == EXPORTS
+
+
+@needs_header
+def test_install_and_clean(tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    make(build, "install", f"DESTDIR={tmp_path}/root", "PLUGIN_DIR=/usr/lib64/slurm")
+    installed = tmp_path / "root/usr/lib64/slurm/malleable.so"
+    assert installed.stat().st_mode & 0o777 == 0o755
+    make(build, "clean")
+    assert not build.exists()
