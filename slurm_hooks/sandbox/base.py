@@ -1,0 +1,158 @@
+"""The directory in which sandboxes live: who may use it, one at a time, which names and ports.
+
+Knows file modes, locks and sockets; knows nothing of Slurm or of what is in a sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Collection, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.errors import RetryLater, UsageError
+
+LOCK_WAIT_S = 30.0
+# Below the range from which Linux hands out ports by itself (32768 and up).
+FIRST_PORT, LAST_PORT = 20000, 32000
+RECORD = "sandbox.json"
+UNFINISHED = ".new-"
+
+
+def default_base() -> Path:
+    """/tmp/slurm-malleable-sandbox-UID.
+
+    Not $XDG_RUNTIME_DIR: munged refuses a socket below a directory that others cannot pass.
+    """
+    return Path(f"/tmp/slurm-malleable-sandbox-{os.geteuid()}")
+
+
+def make_base(base: Path) -> Path:
+    """Creates it with mode 0755 and returns its real path.
+
+    Raises UsageError if it belongs to somebody else, if others may write into it, or if others
+    cannot reach it (munged insists, and so do jobs of other users).
+    """
+    with contextlib.suppress(FileExistsError):
+        base.mkdir(mode=0o755, parents=True)
+        base.chmod(0o755)  # whatever the umask took away
+    found = os.lstat(base)
+    is_safe = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not is_safe or found.st_mode & 0o022:
+        raise UsageError(
+            f"Sandboxes cannot live in {base}: it must be a directory of user {os.geteuid()} that "
+            f"nobody else may write (seen: user {found.st_uid}, mode "
+            f"{stat.filemode(found.st_mode)}); remove it or name another base."
+        )
+    real = base.resolve()
+    closed = [path for path in (real, *real.parents) if not path.stat().st_mode & stat.S_IXOTH]
+    if closed:
+        raise UsageError(
+            f"Sandboxes cannot live in {base}: other users cannot pass {closed[0]} (chmod o+x), "
+            "and munged then refuses to start; name another base, for example below /tmp."
+        )
+    return real
+
+
+@contextlib.contextmanager
+def locked(base: Path, limit_s: float = LOCK_WAIT_S) -> Iterator[Path]:
+    """Makes the base directory and holds its lock; yields its real path.
+
+    The lock is on the directory itself, so no lock file stays behind; the kernel releases it
+    when the holder dies. Raises RetryLater after `limit_s` seconds.
+    """
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        try:
+            real = make_base(base)
+            handle = os.open(real, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # removed by another one's end between two of these lines
+            continue
+        try:
+            # Whoever held it before may have removed the directory: then take the new one.
+            if _lock(handle, deadline) and _is_same(handle, real):
+                _remove_unfinished(real)
+                yield real
+                return
+        finally:
+            os.close(handle)
+    raise RetryLater(f"Waited {limit_s:.0f} s for the lock of {base}; another sandbox is starting.")
+
+
+def _lock(handle: int, deadline: float) -> bool:
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.02)
+    return False
+
+
+def _is_same(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_unfinished(base: Path) -> None:
+    """What a creator that was killed while it held the lock left behind."""
+    for leftover in base.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def remove_if_unused(base: Path) -> None:
+    """Removes the default base once no sandbox is left in it; a base of the caller's stays."""
+    if base != default_base() or not base.exists():
+        return
+    with contextlib.suppress(OSError, RetryLater), locked(base, limit_s=1.0) as real:
+        real.rmdir()  # refuses while there is something in it
+
+
+def sandbox_directories(base: Path) -> list[Path]:
+    """The directories of the sandboxes there, by name; none if the base does not exist."""
+    return sorted(record.parent for record in base.resolve().glob(f"[!.]*/{RECORD}"))
+
+
+def free_name(base: Path) -> str:
+    """The first of sb1, sb2, ... that is not taken."""
+    return next(name for n in range(1, 10_000) if not (base / (name := f"sb{n}")).exists())
+
+
+def free_ports(count: int, taken: Collection[range], start: Optional[int] = None) -> int:
+    """The first of `count` ports in a row that nobody listens on and no sandbox has taken.
+
+    Looks from `start` upwards and then from below; by default from somewhere at random, for
+    sandboxes in other bases and of other users are not covered by this base's lock.
+    Raises RetryLater if there is no such row.
+    """
+    last = LAST_PORT - count
+    begin = random.randrange(FIRST_PORT, last) if start is None else start
+    for first in chain(range(begin, last, 10), range(FIRST_PORT, begin, 10)):
+        wanted = range(first, first + count)
+        if not any(_overlap(wanted, other) for other in taken) and all(map(_is_free, wanted)):
+            return first
+    raise RetryLater(f"No {count} free ports in a row between {FIRST_PORT} and {LAST_PORT}.")
+
+
+def _overlap(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as slurmd binds
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

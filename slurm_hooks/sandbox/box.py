@@ -1,0 +1,294 @@
+"""A throwaway real Slurm on this host: the object that demo, tests and benchmarks hold.
+
+Orders the steps (lay out, start, wait, stop, remove) and keeps the record up to date. How a
+daemon starts, what its files say and which processes are ours is decided in the modules below.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Optional
+
+from slurm_hooks.errors import RetryLater, UsageError
+from slurm_hooks.sandbox import base, daemons, processes
+from slurm_hooks.sandbox.commands import (
+    Command,
+    additions,
+    call_command,
+    clean_environment,
+    run_command,
+)
+from slurm_hooks.sandbox.create import create
+from slurm_hooks.sandbox.record import Record, read_record, write_record
+from slurm_hooks.sandbox.spec import SandboxSpec
+
+Progress = Callable[[str, int, int], None]  # what, how many are done, of how many
+NODES_AT_ONCE = 64  # slurmd started before waiting for them: more would starve each other
+USABLE = ("idle", "mixed", "allocated", "completing", "reserved", "planned")
+
+
+class Sandbox:
+    """One running sandbox. Use `Sandbox.up`, best as a context manager, or `Sandbox.attach`."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    @classmethod
+    def up(cls, spec: Optional[SandboxSpec] = None, progress: Optional[Progress] = None) -> Sandbox:
+        """Starts one and returns when every node is idle.
+
+        Raises MissingProgram, naming packages, if Slurm is not installed; RetryLater, with the
+        log's end, if it does not come up; whatever was started is then gone again.
+        """
+        spec = spec or SandboxSpec()
+        box = cls(create(spec))
+        try:
+            box._start(progress or _silent)
+        except BaseException:
+            box.down()
+            raise
+        return box
+
+    @classmethod
+    def attach(cls, directory: Path) -> Sandbox:
+        """The sandbox in `directory`, whoever started it. Raises UsageError if there is none."""
+        return cls(read_record(directory.resolve()))
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.down()
+
+    @property
+    def record(self) -> Record:
+        return self._record
+
+    @property
+    def dir(self) -> Path:
+        return self._record.layout.dir
+
+    @property
+    def name(self) -> str:
+        return self._record.layout.name
+
+    @property
+    def work(self) -> Path:
+        """A directory for jobs' scripts and output; every user may write it if we are root."""
+        return self._record.layout.work
+
+    @property
+    def settings(self) -> Path:
+        return self._record.layout.settings
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(f"n{index}" for index in range(1, self._record.nodes + 1))
+
+    def running(self) -> tuple[str, ...]:
+        """The daemons that live: munged, slurmctld and names of nodes."""
+        return tuple(name for name in self._record.daemons if self._is_running(name))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that make any Slurm command, and `malleable`, speak to this sandbox."""
+        return self._additions(os.environ.get("PATH", os.defpath))
+
+    def _additions(self, path: str) -> dict[str, str]:
+        return additions(self._record.slurm, self._record.layout, path)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        user: Optional[str] = None,
+        cwd: Optional[Path] = None,
+        env: Optional[Mapping[str, str]] = None,
+        check: bool = True,
+        timeout_s: float = 30.0,
+        stdin: Optional[str] = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command inside: its Slurm, its root, by default in `work`.
+
+        `user` needs root rights. `env` adds to the environment. Raises CommandRefused with the
+        output if it fails (unless `check` is false), RetryLater after `timeout_s` seconds.
+        """
+        command = self._command(argv, user, cwd or self.work, env or {})
+        command = replace(command, timeout_s=timeout_s, stdin=stdin)
+        return run_command(command, self._record.slurm, check)
+
+    def call(self, argv: Sequence[str], user: Optional[str] = None) -> int:
+        """Runs a command inside, in the caller's directory and on the caller's terminal.
+
+        Returns its exit code; no time-out.
+        """
+        return call_command(self._command(argv, user, Path.cwd(), {}), self._record.slurm)
+
+    def _command(
+        self, argv: Sequence[str], user: Optional[str], cwd: Path, env: Mapping[str, str]
+    ) -> Command:
+        kept = clean_environment(os.environ, user)
+        added = self._additions(kept.get("PATH", self._record.slurm.path))
+        return Command(tuple(map(str, argv)), cwd, {**kept, **added, **env}, user)
+
+    def log(self, name: str) -> str:
+        """The whole log of munged, slurmctld or a node; empty if there is none."""
+        path = self._record.layout.logs / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_ready(self, nodes: Optional[Sequence[str]] = None, limit_s: float = 60.0) -> None:
+        """Until slurmctld answers and these nodes (default: all) can run jobs.
+
+        Raises RetryLater with the states seen and the end of a log.
+        """
+        wanted, states = set(nodes or self.nodes), dict[str, str]()
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            self._raise_if_ended(wanted)
+            states = self._states()
+            late = sorted(node for node in wanted if states.get(node, "?") not in USABLE)
+            if not late:
+                return
+            time.sleep(0.1)
+        raise RetryLater(self._not_ready(late, states, limit_s))
+
+    def _states(self) -> dict[str, str]:
+        """Node -> state; a star (no answer from slurmd) makes it one that is not usable."""
+        answer = self.run(
+            ["sinfo", "-h", "-N", "-p", "main", "-o", "%N %T"], check=False, timeout_s=20
+        )
+        lines = (line.split() for line in answer.stdout.splitlines())
+        # "allocated+" and "idle-": a job is completing there, backfill has planned one
+        return {words[0]: words[1].rstrip("+-") for words in lines if len(words) == 2}
+
+    def _raise_if_ended(self, nodes: set[str]) -> None:
+        for name, process in self._record.daemons.items():
+            is_wanted = name in nodes or name in (daemons.MUNGED, daemons.CONTROLLER)
+            if is_wanted and not processes.is_alive(process):
+                tail = daemons.log_tail(self._record.layout, name)
+                raise RetryLater(f"{name} of sandbox {self.name} has ended:\n{tail}")
+
+    def _not_ready(self, late: Sequence[str], states: Mapping[str, str], limit_s: float) -> str:
+        seen = ", ".join(f"{node} {states.get(node, 'unknown')}" for node in late[:5])
+        tail = daemons.log_tail(self._record.layout, late[0])
+        return (
+            f"{len(late)} nodes of sandbox {self.name} not usable after {limit_s:.0f} s: {seen}. "
+            f"The end of {late[0]}'s log:\n{tail}"
+        )
+
+    def start_controller(self) -> None:
+        """Starts slurmctld unless it runs; returns when it answers."""
+        if not self._is_running(daemons.CONTROLLER):
+            started = daemons.start_controller(self._record.slurm, self._record.layout)
+            self._remember({daemons.CONTROLLER: started})
+        self.run(["squeue", "-h"])
+
+    def kill_controller(self) -> None:
+        """SIGKILL, as a crash; jobs run on."""
+        self._stop(daemons.CONTROLLER, grace_s=0)
+
+    def restart_controller(self) -> None:
+        """An orderly stop, which saves its state, and a start."""
+        self._stop(daemons.CONTROLLER, grace_s=30)
+        self.start_controller()
+
+    def stop_node(self, node: str) -> None:
+        """Ends a node's slurmd; its jobs' processes run on, as when slurmd is upgraded."""
+        self._known(node)
+        self._stop(node, grace_s=10)
+
+    def start_node(self, node: str) -> None:
+        """Starts a node's slurmd unless it runs; returns when the node can run jobs."""
+        self._known(node)
+        if not self._is_running(node):
+            started = daemons.start_node(self._record.slurm, self._record.layout, node)
+            self._remember({node: started})
+        self.wait_ready([node])
+
+    def down(self) -> None:
+        """Ends every process of the sandbox, jobs included, and removes its files. Idempotent.
+
+        Raises RetryLater if a process cannot be ended; its files are then left for another try.
+        """
+        if not self.dir.exists():
+            return
+        self._end_processes()
+        for _attempt in range(3):  # a process that was killed may have made files meanwhile
+            shutil.rmtree(self.dir, ignore_errors=True)
+            if not self.dir.exists():
+                break
+        if self.dir.exists():
+            raise UsageError(f"{self.dir} cannot be removed: see who owns what is left in it.")
+        base.remove_if_unused(self.dir.parent)
+
+    def _end_processes(self) -> None:
+        # The controller first and at once: it would requeue and start jobs while we end them.
+        layout, recorded = self._record.layout, dict(self._record.daemons)
+        controller = recorded.pop(daemons.CONTROLLER, None)
+        family = set(processes.find_processes(layout.dir, layout.conf))
+        processes.stop([controller] if controller else [], grace_s=0)
+        left = family | {process for process in recorded.values() if processes.is_alive(process)}
+        for grace_s in (1.0, 0.2, 0.2, 0.2, 0.0):
+            if not left:
+                return
+            processes.stop(left, grace_s=grace_s)
+            left = set(processes.find_processes(layout.dir, layout.conf))
+            left |= {process for process in family if processes.is_alive(process)}
+        if left:
+            numbers = ", ".join(str(process.pid) for process in sorted(left))
+            raise RetryLater(f"Processes of sandbox {self.name} do not end: {numbers}.")
+
+    def _start(self, progress: Progress) -> None:
+        slurm, layout = self._record.slurm, self._record.layout
+        progress("munged", 0, self._record.nodes)
+        self._remember({daemons.MUNGED: daemons.start_munged(slurm, layout)})
+        progress("slurmctld", 0, self._record.nodes)
+        self._remember({daemons.CONTROLLER: daemons.start_controller(slurm, layout)})
+        for first in range(0, self._record.nodes, NODES_AT_ONCE):
+            batch = self.nodes[first : first + NODES_AT_ONCE]
+            progress("slurmd", first, self._record.nodes)
+            self._remember({node: daemons.start_node(slurm, layout, node) for node in batch})
+            self.wait_ready(batch, limit_s=30 + self._record.nodes / 4)
+        progress("ready", self._record.nodes, self._record.nodes)
+
+    def _known(self, node: str) -> None:
+        if node not in self.nodes:
+            raise UsageError(
+                f"Sandbox {self.name} has no node {node!r}, only n1-n{len(self.nodes)}"
+            )
+
+    def _is_running(self, daemon: str) -> bool:
+        process = self._record.daemons.get(daemon)
+        return process is not None and processes.is_alive(process)
+
+    def _stop(self, daemon: str, grace_s: float) -> None:
+        process = self._record.daemons.get(daemon)
+        if process is not None and processes.stop([process], grace_s):
+            raise RetryLater(f"{daemon} (process {process.pid}) does not end.")
+        self._record = self._record.without(daemon)
+        write_record(self._record)
+
+    def _remember(self, started: dict[str, processes.Process]) -> None:
+        self._record = self._record.with_daemons(started)
+        write_record(self._record)
+
+
+def list_sandboxes(directory: Optional[Path] = None) -> list[Sandbox]:
+    """The sandboxes below a base directory (default: this user's), running or left behind."""
+    where = directory or base.default_base()
+    return [Sandbox.attach(found) for found in base.sandbox_directories(where)]
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    return None

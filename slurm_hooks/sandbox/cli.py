@@ -1,0 +1,190 @@
+"""The command line of the sandbox, `malleable sandbox ...`: reads arguments, prints results.
+
+Decides nothing about Slurm. Everything it prints on standard output can be read by a program
+(`--json`) or by a shell (`eval`); progress goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Optional
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from slurm_hooks.errors import MalleableError, UsageError
+from slurm_hooks.sandbox.base import default_base
+from slurm_hooks.sandbox.box import Sandbox, list_sandboxes
+from slurm_hooks.sandbox.installation import find_installation
+from slurm_hooks.sandbox.project import project_spec
+from slurm_hooks.sandbox.spec import SandboxSpec
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one command and returns its exit code; a failure is one message on standard error."""
+    options, command = split_command(argv)
+    arguments = _parser().parse_args(options)
+    arguments.command = command
+    try:
+        code: int = arguments.action(arguments)
+    except MalleableError as error:
+        print(f"malleable sandbox: {error}", file=sys.stderr)
+        return error.exit_code
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="malleable sandbox", description="A throwaway real Slurm on this host."
+    )
+    parser.add_argument(
+        "--base", type=Path, help=f"where sandboxes live (default {default_base()})"
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_up(commands)
+    down = commands.add_parser("down", help="end a sandbox, its jobs and its files")
+    down.add_argument("name", nargs="?", help="which one, if there are several")
+    down.add_argument("--all", action="store_true", help="every sandbox of this user")
+    down.set_defaults(action=_down)
+    status = commands.add_parser("status", help="what runs")
+    status.add_argument("--json", action="store_true")
+    status.set_defaults(action=_status)
+    shell = commands.add_parser("shell", help="a shell whose Slurm is the sandbox")
+    shell.add_argument("name", nargs="?")
+    shell.set_defaults(action=_shell)
+    run = commands.add_parser(
+        "run", usage="malleable sandbox run [--user USER] [NAME] -- COMMAND...", help="one command"
+    )
+    run.add_argument("name", nargs="?")
+    run.add_argument("--user", help="as this user (root only)")
+    run.set_defaults(action=_run)
+    return parser
+
+
+def _add_up(commands: Any) -> None:
+    up = commands.add_parser("up", help="start a sandbox")
+    up.add_argument("--nodes", type=int, default=8, help="default %(default)s")
+    up.add_argument("--cpus", type=int, default=2, help="per node, default %(default)s")
+    up.add_argument("--name", help="default sb1, sb2, ...")
+    up.add_argument("--plain", action="store_true", help="Slurm alone, nothing of this project")
+    up.add_argument("--slurm-root", type=Path, help="run the Slurm of this root (implies --plain)")
+    up.add_argument("--json", action="store_true")
+    up.set_defaults(action=_up)
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    is_plain = arguments.plain or arguments.slurm_root is not None
+    spec = SandboxSpec() if is_plain else project_spec()
+    spec = replace(
+        spec,
+        nodes=arguments.nodes,
+        cpus=arguments.cpus,
+        name=arguments.name,
+        base=arguments.base,
+        slurm=find_installation(arguments.slurm_root),
+    )
+    box = _up_with_bar(spec)
+    print(json.dumps(_summary(box)) if arguments.json else _usage(box))
+    return 0
+
+
+def _up_with_bar(spec: SandboxSpec) -> Sandbox:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("files", total=spec.nodes)
+        return Sandbox.up(
+            spec, lambda what, done, _total: bar.update(task, description=what, completed=done)
+        )
+
+
+def _usage(box: Sandbox) -> str:
+    """Lines that a shell can `eval` and a person can read."""
+    added = box.environment
+    lines = [f"export {name}={shlex.quote(added[name])}" for name in sorted(added)]
+    return "\n".join(
+        [
+            *lines,
+            f"# Sandbox {box.name}: {len(box.nodes)} nodes, "
+            f"Slurm {box.record.slurm.version_text}, files in {box.dir}.",
+            f"# Try:  malleable sandbox run {box.name} -- sinfo",
+            '# Use it in this shell:  eval "$(malleable sandbox up)"',
+            f"# End:  malleable sandbox down {box.name}",
+        ]
+    )
+
+
+def _summary(box: Sandbox) -> dict[str, Any]:
+    return {
+        "name": box.name,
+        "dir": str(box.dir),
+        "work": str(box.work),
+        "nodes": len(box.nodes),
+        "slurm_version": box.record.slurm.version_text,
+        "running": box.running(),
+        "environment": box.environment,
+    }
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    summaries = [_summary(box) for box in list_sandboxes(arguments.base)]
+    if arguments.json:
+        print(json.dumps(summaries))
+        return 0
+    for one in summaries:
+        running = one["running"]
+        nodes = sum(daemon.startswith("n") for daemon in running)
+        state = "up" if "slurmctld" in running and "munged" in running else "not running"
+        print(
+            f"{one['name']}: {state}, {nodes} of {one['nodes']} nodes, "
+            f"Slurm {one['slurm_version']}, {one['dir']}"
+        )
+    if not summaries:
+        print("No sandbox. Start one: malleable sandbox up")
+    return 0
+
+
+def _down(arguments: argparse.Namespace) -> int:
+    boxes = list_sandboxes(arguments.base)
+    for box in boxes if arguments.all else [_chosen(boxes, arguments.name)]:
+        box.down()
+        print(f"{box.name}: gone")
+    return 0
+
+
+def _shell(arguments: argparse.Namespace) -> int:
+    box = _chosen(list_sandboxes(arguments.base), arguments.name)
+    print(f"Sandbox {box.name}; exit ends the shell, not the sandbox.", file=sys.stderr)
+    return box.call([os.environ.get("SHELL", "/bin/sh")])
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not arguments.command:
+        raise UsageError("Which command? malleable sandbox run [NAME] -- COMMAND...")
+    box = _chosen(list_sandboxes(arguments.base), arguments.name)
+    return box.call(arguments.command, user=arguments.user)
+
+
+def split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What stands before the first `--`, which is ours, and the command after it."""
+    words = list(argv)
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
+
+
+def _chosen(boxes: Sequence[Sandbox], name: Optional[str]) -> Sandbox:
+    """The one with this name, or the only one."""
+    found = [box for box in boxes if name in (None, box.name)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(box.name for box in boxes) or "none; start one with: malleable sandbox up"
+    asked = f"There is no sandbox {name!r}." if name else "Which sandbox?"
+    raise UsageError(f"{asked} There is: {known}.")

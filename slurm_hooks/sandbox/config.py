@@ -1,0 +1,139 @@
+"""The configuration files of a sandbox as a pure function of spec, Slurm version and layout.
+
+Writes nothing and starts nothing. Quirks of a Slurm version belong here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from slurm_hooks.sandbox.installation import Installation
+from slurm_hooks.sandbox.spec import Layout, SandboxSpec
+
+# Defaults wait seconds for batches of work; these make a small machine answer at once.
+SCHEDULER_PARAMETERS = (
+    "batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval={bf_s},bf_continue"
+)
+CGROUP_PLUGIN_CAN_BE_DISABLED = (24, 5)  # in the manual of 24.05, not in that of 23.11
+MANY_NODES = 64
+MAX_ARRAY_SIZE = 1001
+MIN_JOB_AGE_S = 3600  # finished elements stay known, to be held again or looked at
+PREEMPTIBLE = {"main": False, "malleable": True}  # the partitions, and which can be preempted
+
+
+def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[str, str]:
+    """File name (in the directory of slurm.conf) -> text of it."""
+    files = {"slurm.conf": _slurm_conf(spec, layout)}
+    if slurm.version >= CGROUP_PLUGIN_CAN_BE_DISABLED:
+        # 24.11 and 26.05 stop without it where cgroups are not theirs; 22.05 refuses it.
+        files["cgroup.conf"] = "CgroupPlugin=disabled\n"
+    if spec.spank is not None:
+        files["plugstack.conf"] = _plugstack_conf(spec, layout)
+    if spec.policy is not None:
+        files["malleable_policy.lua"] = spec.policy
+    files["malleable.toml"] = spec.settings_text or default_settings(slurm, layout)
+    return files
+
+
+def default_settings(slurm: Installation, layout: Layout) -> str:
+    """The settings that fit a sandbox and what runs beside it; the rest is as shipped."""
+    return (
+        f'[site]\npartitions = ["malleable"]\noperators = ["{layout.user}"]\n\n'
+        f'[tick]\nlock = "{layout.run}/tick.lock"\nslurm_bin = "{slurm.bin_dir}"\n'
+    )
+
+
+def _slurm_conf(spec: SandboxSpec, layout: Layout) -> str:
+    parts = (
+        _daemon_lines(layout),
+        _network_lines(spec, layout),
+        _job_lines(spec),
+        _hook_lines(spec),
+        _machine_lines(spec, layout),
+        [spec.extra_conf.rstrip("\n")] if spec.extra_conf else [],
+    )
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _daemon_lines(layout: Layout) -> list[str]:
+    return [
+        f"ClusterName={layout.name.replace('-', '')}",
+        f"SlurmUser={layout.user}",
+        f"SlurmdUser={layout.user}",
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={layout.munge_socket}",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core",
+        "ReturnToService=2",
+        "MailProg=/bin/true",
+        f"StateSaveLocation={layout.state}",
+        f"SlurmctldPidFile={layout.run}/slurmctld.pid",
+        f"SlurmctldLogFile={layout.logs}/slurmctld.log",
+        f"SlurmdSpoolDir={layout.spool}/%n",
+        f"SlurmdPidFile={layout.run}/%n.pid",
+        f"SlurmdLogFile={layout.logs}/%n.log",
+        "SlurmdParameters=config_overrides",  # more CPUs and memory than the host has
+    ]
+
+
+def _network_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
+    lines = [
+        # The host's own name need not resolve: slurmctld takes "localhost" for itself.
+        "SlurmctldHost=localhost(127.0.0.1)",
+        f"SlurmctldPort={layout.controller_port}",
+        "SlurmctldTimeout=60",
+        "SlurmdTimeout=60",
+    ]
+    if spec.nodes > MANY_NODES:
+        lines.append("MessageTimeout=30")  # one host plays them all and answers late
+    if layout.is_loopback_only:
+        lines.append("CommunicationParameters=NoInAddrAny,NoCtldInAddrAny")
+    return lines
+
+
+def _job_lines(spec: SandboxSpec) -> list[str]:
+    parameters = SCHEDULER_PARAMETERS.format(bf_s=spec.backfill_interval_s)
+    return [
+        f"SchedulerParameters={parameters}",
+        f"KillWait={spec.kill_wait_s}",
+        "JobRequeue=1",
+        "JobFileAppend=1",  # a requeued fragment must not overwrite its log
+        f"MinJobAge={MIN_JOB_AGE_S}",
+        f"MaxArraySize={MAX_ARRAY_SIZE}",
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=REQUEUE",
+    ]
+
+
+def _hook_lines(spec: SandboxSpec) -> list[str]:
+    lines = []
+    if spec.lua_dir is not None:
+        lines.append("JobSubmitPlugins=lua")
+    if spec.prolog is not None:
+        lines.append(f"Prolog={spec.prolog.absolute()}")
+    if spec.epilog is not None:
+        lines.append(f"Epilog={spec.epilog.absolute()}")
+    return lines
+
+
+def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
+    names, ports = "n1", f"{layout.node_port}"
+    if spec.nodes > 1:
+        names = f"n[1-{spec.nodes}]"
+        ports = f"{layout.node_port}-{layout.node_port + spec.nodes - 1}"
+    return [
+        f"NodeName={names} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports} "
+        f"CPUs={spec.cpus} RealMemory={spec.memory_mib}",
+        "PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF "
+        "MaxTime=INFINITE OverSubscribe=EXCLUSIVE",
+        # GraceTime above 0 is enforced by a slow periodic check only (22.05): KillWait is the grace
+        "PartitionName=malleable Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=0 "
+        "MaxTime=INFINITE OverSubscribe=EXCLUSIVE",
+    ]
+
+
+def _plugstack_conf(spec: SandboxSpec, layout: Layout) -> str:
+    arguments = [f"notice={spec.notice_s}", f"max_restarts={spec.max_restarts}"]
+    if spec.job_path is not None:
+        arguments.insert(0, f"pythonpath={layout.job_path}")
+    return f"optional {layout.spank} {' '.join([*arguments, f'dir={spec.job_dir}'])}\n"

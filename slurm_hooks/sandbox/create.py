@@ -1,0 +1,61 @@
+"""Brings a sandbox into being on disk: a name, ports and files that no other one has.
+
+Starts no process. The directory appears complete or not at all, so that whoever finds one can
+also end it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from pathlib import Path
+
+from slurm_hooks.errors import MalleableError, UsageError
+from slurm_hooks.sandbox import base, daemons
+from slurm_hooks.sandbox.installation import Installation, find_installation
+from slurm_hooks.sandbox.record import Record, read_record, write_record
+from slurm_hooks.sandbox.spec import Layout, SandboxSpec
+
+
+def create(spec: SandboxSpec) -> Record:
+    """Takes a name and ports, writes all files, and returns the record of a sandbox that is down.
+
+    Raises UsageError if the name is taken, MissingProgram if Slurm is not installed.
+    """
+    slurm = spec.slurm or find_installation()
+    with base.locked(spec.base or base.default_base()) as where:
+        name = spec.name or base.free_name(where)
+        if (where / name).exists():
+            raise UsageError(f"There is a sandbox {name!r} in {where} already; end it first.")
+        taken = [_ports(found) for found in base.sandbox_directories(where)]
+        first = base.free_ports(spec.nodes + 1, taken)
+        layout = Layout(where / name, getpass.getuser(), first, first + 1, _is_loopback_only(slurm))
+        record = Record(layout, slurm, spec.nodes)
+        draft = where / f"{base.UNFINISHED}{name}"
+        draft.mkdir(mode=0o755)
+        draft.chmod(0o755)
+        daemons.lay_out(spec, slurm, layout, draft)
+        write_record(record, draft)
+        draft.rename(layout.dir)
+    return record
+
+
+def _ports(directory: Path) -> range:
+    try:
+        return read_record(directory).ports
+    except MalleableError:  # ended meanwhile, or unreadable: the ports themselves still tell
+        return range(0)
+
+
+def _is_loopback_only(slurm: Installation) -> bool:
+    """Whether the daemons can be told to bind to 127.0.0.1 alone.
+
+    With NoInAddrAny (22.05) Slurm binds to what the host's own name resolves to, and srun fails
+    if that is nothing; the nodes' address is 127.0.0.1. Another root may resolve differently.
+    """
+    if slurm.prefix:
+        return False
+    try:
+        return socket.gethostbyname(socket.gethostname()) == "127.0.0.1"
+    except OSError:
+        return False

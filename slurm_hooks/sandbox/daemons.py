@@ -1,0 +1,164 @@
+"""Lays out a sandbox's files and starts munged, slurmctld and slurmd as processes of their own.
+
+Daemons outlive the process that starts them: whoever reads the record can end them. Knows no
+policy of when to start or stop what.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from slurm_hooks.errors import RetryLater
+from slurm_hooks.sandbox.config import render_conf
+from slurm_hooks.sandbox.installation import Installation
+from slurm_hooks.sandbox.processes import POLL_S, Process, identify, is_alive
+from slurm_hooks.sandbox.spec import Layout, SandboxSpec
+
+MUNGED = "munged"
+CONTROLLER = "slurmctld"
+# Python ignores SIGPIPE, and a background shell SIGINT: the daemons and their jobs must not.
+DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+TAIL_LINES = 15
+# Where a package puts the Lua files; the copies in a sandbox load each other instead.
+INSTALLED_LUA = "/usr/share/slurm-malleable/lua"
+
+
+def lay_out(spec: SandboxSpec, slurm: Installation, layout: Layout, directory: Path) -> None:
+    """Writes every file of the sandbox into `directory`, which will become `layout.dir`.
+
+    Modes are set, whatever the umask: other users' jobs must reach the conf and the sockets.
+    """
+    for path in (layout.etc, layout.spool, layout.logs, layout.run, layout.work, layout.job_path):
+        _make_directory(directory / path.name, 0o755)
+    for path in (layout.state, layout.munge_key.parent):
+        _make_directory(directory / path.name, 0o700)
+    for node in spec.node_names:
+        _make_directory(directory / layout.spool.name / node, 0o755)
+    if os.geteuid() == 0:
+        (directory / layout.work.name).chmod(0o1777)
+    _write_key(directory / layout.munge_key.relative_to(layout.dir))
+    _copy_parts(spec, layout, directory)
+    for name, text in render_conf(spec, slurm, layout).items():
+        _write(directory / layout.etc.name / name, text)
+
+
+def _make_directory(path: Path, mode: int) -> None:
+    path.mkdir()
+    path.chmod(mode)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o644)
+
+
+def _write_key(path: Path) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(secrets.token_bytes(128))
+
+
+def _copy_parts(spec: SandboxSpec, layout: Layout, directory: Path) -> None:
+    """Copies, because other users and other roots may not reach the originals."""
+    etc, job_path = directory / layout.etc.name, directory / layout.job_path.name
+    if spec.spank is not None:
+        shutil.copy(spec.spank, etc / layout.spank.name)
+        (etc / layout.spank.name).chmod(0o755)
+    for script in sorted(spec.lua_dir.glob("*.lua")) if spec.lua_dir else []:
+        _write(etc / script.name, script.read_text().replace(INSTALLED_LUA, str(layout.etc)))
+    if spec.job_path is not None:
+        shutil.copytree(spec.job_path, job_path, dirs_exist_ok=True)
+        for path in [job_path, *job_path.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def start_munged(slurm: Installation, layout: Layout) -> Process:
+    """Ready when this returns: its socket answers.
+
+    No --force: the directories have the modes that munged asks for. With its default of two
+    threads a burst of messages ends in "Munge encode failed".
+    """
+    private = layout.munge_key.parent
+    argv = [
+        slurm.daemon(MUNGED),
+        "--foreground",
+        "--num-threads=10",
+        f"--key-file={layout.munge_key}",
+        f"--socket={layout.munge_socket}",
+        f"--pid-file={layout.run / 'munged.pid'}",
+        f"--seed-file={private / 'seed'}",
+    ]
+    process = _spawn(argv, slurm, layout, layout.logs / "munged.log")
+    layout_socket = str(layout.munge_socket)
+    _wait_for(lambda: _connects(socket.AF_UNIX, layout_socket), process, MUNGED, layout)
+    return process
+
+
+def start_controller(slurm: Installation, layout: Layout) -> Process:
+    """Ready when this returns: it listens, which is not yet that it knows its nodes."""
+    # -D also keeps the process number over `scontrol reconfigure` (24.11 and later re-execute).
+    argv = [slurm.daemon(CONTROLLER), "-D", "-f", str(layout.conf)]
+    process = _spawn(argv, slurm, layout, layout.logs / f"{CONTROLLER}.out")
+    # Clients ask a dead controller for 10 s; a refused connection says the same at once.
+    address = ("127.0.0.1", layout.controller_port)
+    _wait_for(lambda: _connects(socket.AF_INET, address), process, CONTROLLER, layout)
+    return process
+
+
+def start_node(slurm: Installation, layout: Layout, node: str) -> Process:
+    """Returns at once; sinfo tells when the node has registered."""
+    argv = [slurm.daemon("slurmd"), "-D", "-f", str(layout.conf), "-N", node]
+    return _spawn(argv, slurm, layout, layout.logs / f"{node}.out")
+
+
+def log_tail(layout: Layout, daemon: str, lines: int = TAIL_LINES) -> str:
+    """The last lines of a daemon's log, or of what it printed if it died before it had a log."""
+    for path in (layout.logs / f"{daemon}.log", layout.logs / f"{daemon}.out"):
+        if path.exists() and (text := path.read_text(errors="replace").strip()):
+            return "\n".join(text.splitlines()[-lines:])
+    return f"(no log of {daemon})"
+
+
+def _spawn(argv: list[str], slurm: Installation, layout: Layout, output: Path) -> Process:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    full = [*slurm.prefix, "/usr/bin/env", "-C", str(layout.dir), *argv]
+    pid = os.posix_spawnp(
+        full[0],
+        full,
+        {"PATH": slurm.path, "LANG": "C.UTF-8", "SLURM_CONF": str(layout.conf)},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=DEFAULT_SIGNALS,
+    )
+    return identify(pid) or Process(pid, -1)  # -1: gone already, which the caller's wait tells
+
+
+def _connects(family: socket.AddressFamily, address: object) -> bool:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(address) == 0  # type: ignore[arg-type]
+
+
+def _wait_for(
+    is_ready: Callable[[], bool], process: Process, name: str, layout: Layout, limit_s: float = 20.0
+) -> None:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if not is_alive(process):
+            raise RetryLater(f"{name} ended as soon as it started:\n{log_tail(layout, name)}")
+        if is_ready():
+            return
+        time.sleep(POLL_S)
+    raise RetryLater(f"{name} not ready after {limit_s:.0f} s:\n{log_tail(layout, name)}")

@@ -1,0 +1,140 @@
+"""Processes of a sandbox, told from everybody else's by number, start time and evidence.
+
+A process number alone is never trusted: the kernel gives it to somebody else later. Reads
+`/proc`; knows nothing of what the daemons do or of how they are started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+POLL_S = 0.02
+# Positions in /proc/PID/stat after the parenthesised name.
+STATE, PARENT, STARTED = 0, 1, 19
+
+
+@dataclass(frozen=True, order=True)
+class Process:
+    """A process: its number and its start in clock ticks since boot, unique together."""
+
+    pid: int
+    started: int
+
+
+def identify(pid: int) -> Optional[Process]:
+    """The live process with this number, or None if there is none (a zombie is none)."""
+    fields = _stat(pid)
+    if fields is None or fields[STATE] in "ZX":
+        return None
+    return Process(pid, int(fields[STARTED]))
+
+
+def is_alive(process: Process) -> bool:
+    """Whether it still runs; a child of ours that ended is reaped on the way."""
+    if identify(process.pid) == process:
+        return True
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+    return False
+
+
+def stop(processes: Iterable[Process], grace_s: float, kill_s: float = 5.0) -> list[Process]:
+    """SIGTERM, SIGKILL after `grace_s`; whatever is left `kill_s` later is returned."""
+    left = _signal_and_wait(list(processes), signal.SIGTERM, grace_s) if grace_s else [*processes]
+    return _signal_and_wait(left, signal.SIGKILL, kill_s)
+
+
+def _signal_and_wait(processes: list[Process], number: int, limit_s: float) -> list[Process]:
+    for process in processes:
+        if is_alive(process):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, number)
+    deadline = time.monotonic() + limit_s
+    left = [process for process in processes if is_alive(process)]
+    while left and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        left = [process for process in left if is_alive(process)]
+    return left
+
+
+def find_processes(directory: Path, conf: Path) -> list[Process]:
+    """Everything that belongs to the sandbox in `directory`: daemons, slurmstepd, jobs' processes.
+
+    Evidence: a munge or Slurm program that names a file of the directory or has one open; a
+    process that slurmd started with this slurm.conf; and whatever descends from those. A shell
+    that merely has SLURM_CONF set is not one, nor are this process and its ancestors.
+    """
+    parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
+    spared = _lineage(os.getpid(), parents)
+    mine = {pid for pid in parents if _is_daemon(pid, directory) or _is_job(pid, conf)} - spared
+    family = {pid for pid in parents if mine & _lineage(pid, parents)} - spared
+    return sorted(found for pid in family if (found := identify(pid)) is not None)
+
+
+def _is_daemon(pid: int, directory: Path) -> bool:
+    program = os.path.basename(_link(pid, "exe"))
+    if not program.startswith(("slurm", "munged")):
+        return False
+    if f"{directory}/".encode() in _read(pid, "cmdline"):
+        return True
+    # slurmstepd and slurmscriptd overwrite their command line and environment: look at the log.
+    return any(f"{directory}/" in target for target in _open_files(pid))
+
+
+def _is_job(pid: int, conf: Path) -> bool:
+    environ = _read(pid, "environ").split(b"\0")
+    is_ours = f"SLURM_CONF={conf}".encode() in environ
+    return is_ours and any(entry.startswith(b"SLURMD_NODENAME=") for entry in environ)
+
+
+def _lineage(pid: int, parents: dict[int, int]) -> set[int]:
+    """The process and its ancestors; bounded, for a number may be reused during the scan."""
+    line: set[int] = set()
+    while pid in parents and pid not in line:
+        line.add(pid)
+        pid = parents[pid]
+    return line
+
+
+def _pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def _parent(pid: int) -> Optional[int]:
+    fields = _stat(pid)
+    return None if fields is None else int(fields[PARENT])
+
+
+def _stat(pid: int) -> Optional[list[str]]:
+    # The name may hold spaces and parentheses: split after the last one.
+    text = _read(pid, "stat").decode(errors="replace")
+    return text.rpartition(")")[2].split() or None
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:  # gone meanwhile, or somebody else's
+        return b""
+
+
+def _link(pid: int, name: str) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/{name}")
+    except OSError:
+        return ""
+
+
+def _open_files(pid: int) -> list[str]:
+    try:
+        numbers = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return []
+    return [_link(pid, f"fd/{number}") for number in numbers]

@@ -1,0 +1,146 @@
+"""A sandbox with this project in it: plugin, submit script, policy, job path and hooks.
+
+Finds the parts in the source tree, where the plugin is built first, else where a package puts
+them. The rest of the sandbox knows the parts only as optional paths.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Optional
+
+from filelock import FileLock
+
+from slurm_hooks import settings
+from slurm_hooks.errors import MissingProgram
+from slurm_hooks.jobpath import write_job_path
+from slurm_hooks.model import Slurm
+from slurm_hooks.policy import render_policy
+from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PREEMPTIBLE
+from slurm_hooks.sandbox.daemons import INSTALLED_LUA
+from slurm_hooks.sandbox.installation import PLUGIN_DIRS, has_compiler
+from slurm_hooks.sandbox.spec import SandboxSpec
+
+PACKAGE = Path(__file__).resolve().parent.parent
+TREE = PACKAGE.parent
+INSTALLED_JOB_PATH = Path("/usr/share/slurm-malleable/jobpath")
+BUILD_LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where this project's parts lie; None for one that is not there."""
+
+    spank: Optional[Path]
+    job_path: Optional[Path]
+    lua_dir: Optional[Path]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the Slurm of a sandbox will say of itself; config.py makes it so."""
+
+    preemptible: Mapping[str, bool]
+    slurm: Slurm
+
+
+def project_spec(**overrides: Any) -> SandboxSpec:
+    """A spec with every part that is there; `overrides` are fields of SandboxSpec and win.
+
+    For a Slurm in another root override `spank` too: a plugin works with its own Slurm only.
+    Raises MissingProgram if the plugin's source is there and cannot be built, SettingsError if
+    `settings_text` is wrong.
+    """
+    chosen = settings.parse(overrides.get("settings_text") or "")
+    parts = _tree_parts() if (TREE / "plugins" / "spank").is_dir() else _installed_parts()
+    known = SandboxSpec(
+        spank=parts.spank,
+        job_path=parts.job_path,
+        lua_dir=parts.lua_dir,
+        policy=_render_policy(chosen) if parts.lua_dir else None,
+        prolog=_existing(PACKAGE / "hooks" / "prolog.sh"),
+        epilog=_existing(PACKAGE / "hooks" / "epilog.sh"),
+        notice_s=chosen.lease.notice_s,
+    )
+    return replace(known, **overrides)
+
+
+def _render_policy(chosen: settings.Settings) -> str:
+    spec = SandboxSpec()
+    seconds = timedelta(seconds=1)
+    slurm = Slurm((), spec.kill_wait_s * seconds, MIN_JOB_AGE_S * seconds, MAX_ARRAY_SIZE)
+    operators = {"root": 0, "caller": os.geteuid()}
+    return render_policy(chosen, Expected(PREEMPTIBLE, slurm), operators)
+
+
+def _tree_parts() -> Parts:
+    build = TREE / "build"
+    with _building(build):
+        return Parts(
+            spank=_build_spank(build / "spank"),
+            job_path=_fresh_job_path(build / "jobpath"),
+            lua_dir=_existing(TREE / "plugins" / "lua"),
+        )
+
+
+def _installed_parts() -> Parts:
+    plugins = (found for pattern in PLUGIN_DIRS for found in Path("/").glob(pattern))
+    built = (_existing(plugin / "malleable.so") for plugin in plugins)
+    return Parts(
+        spank=next((path for path in built if path is not None), None),
+        job_path=_existing(INSTALLED_JOB_PATH),
+        lua_dir=_existing(Path(INSTALLED_LUA)),
+    )
+
+
+def _existing(path: Path) -> Optional[Path]:
+    return path if path.exists() else None
+
+
+@contextmanager
+def _building(build: Path) -> Iterator[None]:
+    """One build at a time: test runs side by side share the tree."""
+    build.mkdir(exist_ok=True)
+    with FileLock(build / "sandbox.lock", timeout=BUILD_LIMIT_S):
+        yield
+
+
+def _build_spank(target: Path) -> Path:
+    if not has_compiler():
+        raise MissingProgram(
+            "The SPANK plugin is built with make and a C compiler, which this host lacks: "
+            "apt-get install gcc make libslurm-dev, or start without it (--plain)."
+        )
+    source = TREE / "plugins" / "spank"
+    argv = ["make", "-s", "-C", str(source), f"BUILD_DIR={target}", "all"]
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_LIMIT_S,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode != 0:
+        raise MissingProgram(
+            f"The SPANK plugin does not build ({' '.join(argv)}). If slurm/spank.h is missing: "
+            f"apt-get install libslurm-dev.\n{done.stdout}{done.stderr}"
+        )
+    return target / "malleable.so"
+
+
+def _fresh_job_path(target: Path) -> Path:
+    """Written anew only if a source is newer: another sandbox may be copying it."""
+    sources = [PACKAGE / "__init__.py", PACKAGE / "jobpath.py", *PACKAGE.glob("elastic/*.py")]
+    stamp = target.with_suffix(".stamp")
+    newest = max(path.stat().st_mtime for path in sources)
+    if not stamp.exists() or stamp.stat().st_mtime < newest:
+        write_job_path(target)
+        stamp.write_text("")
+    return target

@@ -1,0 +1,145 @@
+"""What a sandbox should be (`SandboxSpec`) and where its files lie (`Layout`).
+
+Values only: this module starts nothing, and knows neither Slurm's file formats nor `/proc`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.errors import UsageError
+from slurm_hooks.sandbox.installation import Installation
+
+# sockaddr_un holds 108 bytes; slurmstepd appends "/spool/n1024/n1024_4294967294.4294967294".
+LONGEST_DIRECTORY = 60
+MAX_NODES = 1024
+
+
+@dataclass(frozen=True)
+class SandboxSpec:
+    """What to start. Paths left at None leave that component out.
+
+    `nodes` nodes named n1, n2, ... of `cpus` CPUs and `memory_mib` MiB each; the host need not
+    have that many. `base` is the directory in which sandboxes live, `slurm` the Slurm to run;
+    both are found when None. `extra_conf` ends up last in slurm.conf, where it wins.
+    """
+
+    nodes: int = 8
+    cpus: int = 2
+    memory_mib: int = 2000
+    name: Optional[str] = None
+    base: Optional[Path] = None
+    slurm: Optional[Installation] = None
+    extra_conf: str = ""
+    kill_wait_s: int = 5
+    backfill_interval_s: int = 2
+    spank: Optional[Path] = None  # malleable.so
+    job_path: Optional[Path] = None  # what the plugin puts in front of PYTHONPATH
+    lua_dir: Optional[Path] = None  # holds job_submit.lua and what it loads
+    policy: Optional[str] = None  # text of malleable_policy.lua
+    prolog: Optional[Path] = None
+    epilog: Optional[Path] = None
+    settings_text: Optional[str] = None  # text of malleable.toml
+    notice_s: int = 20
+    max_restarts: int = 1000
+    job_dir: str = "%w/.malleable/%A"
+
+    def __post_init__(self) -> None:
+        faults = [fault for fault in self._faults() if fault]
+        if faults:
+            raise UsageError("This sandbox cannot be: " + "; ".join(faults) + ".")
+
+    def _faults(self) -> list[str]:
+        return [
+            "" if 1 <= self.nodes <= MAX_NODES else f"nodes={self.nodes} is not in 1-{MAX_NODES}",
+            "" if self.cpus >= 1 else f"cpus={self.cpus} is below 1",
+            "" if self.memory_mib >= 1 else f"memory_mib={self.memory_mib} is below 1",
+            "" if self.kill_wait_s >= 1 else f"kill_wait_s={self.kill_wait_s} is below 1",
+            "" if _is_name(self.name) else f"name={self.name!r} is not of letters, digits and '-'",
+        ]
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(f"n{index}" for index in range(1, self.nodes + 1))
+
+
+def _is_name(name: Optional[str]) -> bool:
+    if name is None:
+        return True
+    return 0 < len(name) <= 20 and name.isascii() and name.replace("-", "").isalnum()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where one sandbox lives: its directory, its ports, the user its daemons run as.
+
+    Node number i (from 1) listens on port `node_port + i - 1`. `is_loopback_only` says that the
+    daemons may bind to 127.0.0.1 alone.
+    """
+
+    dir: Path
+    user: str
+    controller_port: int
+    node_port: int
+    is_loopback_only: bool
+
+    def __post_init__(self) -> None:
+        if len(str(self.dir)) > LONGEST_DIRECTORY:
+            raise UsageError(
+                f"The sandbox directory {self.dir} is longer than {LONGEST_DIRECTORY} characters, "
+                "so the socket names under it would not fit; choose a shorter base directory."
+            )
+
+    @property
+    def name(self) -> str:
+        return self.dir.name
+
+    @property
+    def etc(self) -> Path:
+        return self.dir / "etc"
+
+    @property
+    def conf(self) -> Path:
+        return self.etc / "slurm.conf"
+
+    @property
+    def settings(self) -> Path:
+        return self.etc / "malleable.toml"
+
+    @property
+    def job_path(self) -> Path:
+        return self.dir / "jobpath"
+
+    @property
+    def spank(self) -> Path:
+        return self.etc / "malleable.so"
+
+    @property
+    def state(self) -> Path:
+        return self.dir / "state"
+
+    @property
+    def spool(self) -> Path:
+        return self.dir / "spool"
+
+    @property
+    def logs(self) -> Path:
+        return self.dir / "log"
+
+    @property
+    def run(self) -> Path:
+        return self.dir / "run"
+
+    @property
+    def work(self) -> Path:
+        return self.dir / "work"
+
+    @property
+    def munge_socket(self) -> Path:
+        return self.run / "munge.sock"
+
+    @property
+    def munge_key(self) -> Path:
+        return self.dir / "munge" / "key"

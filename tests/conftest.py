@@ -1,0 +1,95 @@
+"""Fixtures that more than one part's tests use: above all, a real Slurm with this project in it.
+
+Slurm tests are skipped, with what to install, on a host without Slurm; when one fails, the end
+of slurmctld's log is added to its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+
+from slurm_hooks.errors import MissingProgram
+from slurm_hooks.sandbox import Sandbox, SandboxSpec
+from slurm_hooks.sandbox.installation import Installation, find_installation
+
+LOG_LINES = 60
+
+
+@pytest.fixture(scope="session")
+def installation() -> Installation:
+    """This host's Slurm; without one the test is skipped."""
+    try:
+        return find_installation()
+    except MissingProgram as error:
+        pytest.skip(f"Slurm is not installed: {error}")
+
+
+def project_spec_or_skip(**overrides: Any) -> SandboxSpec:
+    from slurm_hooks.sandbox.project import project_spec  # noqa: PLC0415  (builds the plugin)
+
+    try:
+        return project_spec(**overrides)
+    except MissingProgram as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def sandbox(installation: Installation) -> Iterator[Sandbox]:
+    """Four nodes with plugin, submit script and hooks, shared by the tests of one module."""
+    with Sandbox.up(project_spec_or_skip(nodes=4, slurm=installation)) as box:
+        yield box
+
+
+@dataclass
+class SandboxFactory:
+    """Called with fields of SandboxSpec, starts a sandbox; remembers them to end them."""
+
+    make_spec: Callable[..., SandboxSpec]
+    boxes: list[Sandbox] = field(default_factory=list)
+
+    def __call__(self, **overrides: Any) -> Sandbox:
+        self.boxes.append(Sandbox.up(self.make_spec(**overrides)))
+        return self.boxes[-1]
+
+    def down(self) -> None:
+        for box in self.boxes:
+            box.down()
+
+
+@pytest.fixture
+def fresh_sandbox(installation: Installation) -> Iterator[SandboxFactory]:
+    """Starts sandboxes with this project in them, which end with the test."""
+    factory = SandboxFactory(partial(project_spec_or_skip, slurm=installation))
+    yield factory
+    factory.down()
+
+
+@pytest.fixture
+def bare_sandbox(installation: Installation) -> Iterator[SandboxFactory]:
+    """As fresh_sandbox, but Slurm alone: nothing of this project runs in it."""
+    factory = SandboxFactory(partial(SandboxSpec, slurm=installation))
+    yield factory
+    factory.down()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if not report.failed or item.get_closest_marker("slurm") is None:
+        return
+    for box in _boxes(getattr(item, "funcargs", {})):
+        lines = box.log("slurmctld").splitlines()[-LOG_LINES:]
+        report.sections.append((f"slurmctld of {box.name}, last lines", "\n".join(lines)))
+
+
+def _boxes(arguments: dict[str, Any]) -> list[Sandbox]:
+    """The sandboxes that a test was given or has started."""
+    found = [value for value in arguments.values() if isinstance(value, Sandbox)]
+    factories = [value for value in arguments.values() if isinstance(value, SandboxFactory)]
+    return found + [box for factory in factories for box in factory.boxes if box.dir.exists()]

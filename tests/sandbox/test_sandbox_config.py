@@ -1,0 +1,300 @@
+"""What a sandbox writes, finds and refuses, without starting anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks import settings
+from slurm_hooks.errors import MissingProgram, RetryLater, UnreadableOutput, UsageError
+from slurm_hooks.sandbox import SandboxSpec, cli
+from slurm_hooks.sandbox.base import free_name, free_ports, locked, make_base
+from slurm_hooks.sandbox.commands import additions, clean_environment
+from slurm_hooks.sandbox.config import render_conf
+from slurm_hooks.sandbox.installation import Installation, find_installation, parse_version
+from slurm_hooks.sandbox.processes import Process
+from slurm_hooks.sandbox.record import Record, read_record, write_record
+from slurm_hooks.sandbox.spec import Layout
+
+LAYOUT = Layout(Path("/b/sb1"), "alice", 20000, 20001, is_loopback_only=True)
+
+
+def slurm(*version: int) -> Installation:
+    return Installation(Path("/usr/bin"), Path("/usr/sbin"), Path("/usr/sbin"), None, version)
+
+
+def conf_lines(spec: SandboxSpec, layout: Layout = LAYOUT) -> list[str]:
+    return render_conf(spec, slurm(22, 5, 8), layout)["slurm.conf"].splitlines()
+
+
+@pytest.mark.parametrize(
+    ("version", "cgroup"),
+    [
+        ((22, 5, 8), None),
+        ((23, 11, 4), None),
+        ((24, 5, 2), "CgroupPlugin=disabled\n"),
+        ((24, 11, 5), "CgroupPlugin=disabled\n"),
+        ((26, 5, 5), "CgroupPlugin=disabled\n"),
+    ],
+)
+def test_cgroups_are_disabled_where_slurm_knows_how(version, cgroup):
+    assert render_conf(SandboxSpec(), slurm(*version), LAYOUT).get("cgroup.conf") == cgroup
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        (
+            SandboxSpec(nodes=8),
+            "NodeName=n[1-8] NodeHostname=localhost NodeAddr=127.0.0.1 Port=20001-20008 "
+            "CPUs=2 RealMemory=2000",
+        ),
+        (
+            SandboxSpec(nodes=1, cpus=4, memory_mib=500),
+            "NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port=20001 "
+            "CPUs=4 RealMemory=500",
+        ),
+        (SandboxSpec(), "SlurmctldHost=localhost(127.0.0.1)"),
+        (SandboxSpec(), "SlurmctldPort=20000"),
+        (SandboxSpec(), "SlurmUser=alice"),
+        (SandboxSpec(), "AuthInfo=socket=/b/sb1/run/munge.sock"),
+        (SandboxSpec(), "SlurmdSpoolDir=/b/sb1/spool/%n"),
+        (SandboxSpec(), "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"),
+        (SandboxSpec(kill_wait_s=9), "KillWait=9"),
+        (SandboxSpec(), "JobFileAppend=1"),
+        (SandboxSpec(nodes=65), "MessageTimeout=30"),
+        (SandboxSpec(lua_dir=Path("/lua")), "JobSubmitPlugins=lua"),
+        (SandboxSpec(prolog=Path("/h/prolog.sh")), "Prolog=/h/prolog.sh"),
+        (SandboxSpec(epilog=Path("/h/epilog.sh")), "Epilog=/h/epilog.sh"),
+        (
+            SandboxSpec(backfill_interval_s=5),
+            "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,"
+            "bf_interval=5,bf_continue",
+        ),
+    ],
+)
+def test_slurm_conf_has_the_line(spec, line):
+    assert line in conf_lines(spec)
+
+
+@pytest.mark.parametrize("word", ["JobSubmitPlugins", "Prolog", "Epilog", "MessageTimeout"])
+def test_slurm_conf_leaves_out_what_was_not_asked_for(word):
+    assert not [line for line in conf_lines(SandboxSpec()) if line.startswith(word)]
+
+
+def test_daemons_bind_everywhere_where_the_host_name_does_not_resolve():
+    lines = conf_lines(SandboxSpec(), replace(LAYOUT, is_loopback_only=False))
+    assert not [line for line in lines if line.startswith("CommunicationParameters")]
+
+
+def test_extra_conf_comes_last_and_whole():
+    assert conf_lines(SandboxSpec(extra_conf="A=1\nB=2\n"))[-2:] == ["A=1", "B=2"]
+
+
+def test_only_the_malleable_partition_can_be_preempted():
+    partitions = {
+        line.split()[0]: line.split() for line in conf_lines(SandboxSpec()) if "Partition" in line
+    }
+    assert "PreemptMode=OFF" in partitions["PartitionName=main"]
+    assert {"PreemptMode=REQUEUE", "GraceTime=0"} <= set(partitions["PartitionName=malleable"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (SandboxSpec(), None),
+        (
+            SandboxSpec(spank=Path("/x/malleable.so"), job_path=Path("/x/jobpath")),
+            "optional /b/sb1/etc/malleable.so pythonpath=/b/sb1/jobpath notice=20 "
+            "max_restarts=1000 dir=%w/.malleable/%A\n",
+        ),
+        (
+            SandboxSpec(spank=Path("/x/malleable.so"), notice_s=5, max_restarts=7, job_dir="/s/%A"),
+            "optional /b/sb1/etc/malleable.so notice=5 max_restarts=7 dir=/s/%A\n",
+        ),
+    ],
+)
+def test_plugstack_conf(spec, text):
+    assert render_conf(spec, slurm(22, 5, 8), LAYOUT).get("plugstack.conf") == text
+
+
+def test_default_settings_are_valid_and_fit_the_sandbox():
+    text = render_conf(SandboxSpec(), slurm(22, 5, 8), LAYOUT)["malleable.toml"]
+    parsed = settings.parse(text)
+    assert parsed.site.operators == ("alice",)
+    assert parsed.tick.lock == "/b/sb1/run/tick.lock"
+
+
+def test_given_settings_and_policy_are_written_as_they_are():
+    spec = SandboxSpec(settings_text="[lease]\nlength_s = 60\n", policy="return {}\n")
+    files = render_conf(spec, slurm(22, 5, 8), LAYOUT)
+    assert files["malleable.toml"] == spec.settings_text
+    assert files["malleable_policy.lua"] == spec.policy
+
+
+def test_a_wrong_spec_names_every_fault():
+    with pytest.raises(UsageError) as caught:
+        SandboxSpec(nodes=0, cpus=0, memory_mib=0, kill_wait_s=0, name="a b")
+    for word in ("nodes=0", "cpus=0", "memory_mib=0", "kill_wait_s=0", "'a b'"):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../x", "", ".new-a", "a/b", "x" * 21, "-"])
+def test_a_name_cannot_lead_elsewhere(name):
+    with pytest.raises(UsageError, match="name="):
+        SandboxSpec(name=name)
+
+
+def test_a_directory_too_deep_for_sockets_is_refused():
+    with pytest.raises(UsageError, match="shorter base"):
+        replace(LAYOUT, dir=Path("/" + "d" * 60))
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("slurm-wlm 22.05.8\n", (22, 5, 8)),
+        ("slurm 24.11.0-0rc1", (24, 11, 0)),
+        ("slurm 26.05", (26, 5)),
+    ],
+)
+def test_parse_version(text, version):
+    assert parse_version(text) == version
+
+
+def test_parse_version_says_what_it_saw():
+    with pytest.raises(UnreadableOutput, match="no such thing"):
+        parse_version("no such thing")
+
+
+def test_missing_programs_are_named_with_their_packages(tmp_path):
+    with pytest.raises(MissingProgram) as caught:
+        find_installation(root=tmp_path)
+    for word in ("slurmctld", "slurmd", "munged", "sinfo", "slurm-client", "munge", str(tmp_path)):
+        assert word in str(caught.value)
+    assert "apt-get install munge slurm-client slurmctld slurmd" in str(caught.value)
+
+
+def test_the_command_line_reports_a_missing_slurm(tmp_path, capsys):
+    assert cli.main(["up", "--slurm-root", str(tmp_path)]) == MissingProgram.exit_code
+    assert "apt-get install" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["run", "sb1", "--", "sinfo", "-N"], (["run", "sb1"], ["sinfo", "-N"])),
+        (["run", "--", "sinfo", "--", "x"], (["run"], ["sinfo", "--", "x"])),
+        (["down", "sb1"], (["down", "sb1"], [])),
+        ([], ([], [])),
+    ],
+)
+def test_split_command(words, expected):
+    assert cli.split_command(words) == expected
+
+
+def test_the_environment_hides_other_slurms():
+    environ = {"SLURM_JOB_ID": "1", "SBATCH_PARTITION": "x", "PET_NNODES": "2", "HOME": "/h"}
+    assert clean_environment(environ, None) == {"HOME": "/h"}
+
+
+def test_another_user_gets_his_own_home_and_nothing_of_ours():
+    kept = clean_environment({"HOME": "/secret", "TOKEN": "x", "LANG": "C"}, "root")
+    assert kept["HOME"] == "/root"
+    assert kept["LANG"] == "C"
+    assert "TOKEN" not in kept
+
+
+def test_path_puts_the_sandbox_first_only_if_another_slurm_would_win(tmp_path):
+    other = tmp_path / "sinfo"
+    other.write_text("")
+    other.chmod(0o755)
+    path = additions(slurm(22, 5, 8), LAYOUT, f"{tmp_path}:/bin")["PATH"]
+    assert path.split(":")[:2] == ["/usr/bin", str(tmp_path)]
+
+
+def test_record_survives_the_disk(tmp_path):
+    layout = replace(LAYOUT, dir=tmp_path)
+    record = Record(layout, slurm(22, 5, 8), 3, {"n1": Process(7, 8)})
+    write_record(record)
+    assert read_record(tmp_path) == record
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
+def test_an_unreadable_record_is_reported(tmp_path, text):
+    (tmp_path / "sandbox.json").write_text(text)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_record(tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_base_that_others_may_write_is_refused(tmp_path, mode):
+    base = tmp_path / "base"
+    base.mkdir()
+    base.chmod(mode)
+    with pytest.raises(UsageError, match="nobody else may write"):
+        make_base(base)
+
+
+def test_a_base_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "real").mkdir(mode=0o755)
+    (tmp_path / "base").symlink_to(tmp_path / "real")
+    with pytest.raises(UsageError):
+        make_base(tmp_path / "base")
+
+
+@pytest.fixture
+def open_path(tmp_path):
+    """A directory that everybody can reach; pytest's own are its user's alone."""
+    path = Path(f"/tmp/sbo-{os.getpid()}")
+    path.mkdir(mode=0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def test_a_base_that_others_cannot_reach_is_refused(open_path):
+    (open_path / "closed").mkdir(mode=0o700)
+    with pytest.raises(UsageError, match="cannot pass"):
+        make_base(open_path / "closed" / "base")
+
+
+def test_the_lock_clears_what_a_killed_creator_left(open_path):
+    base = open_path / "base"
+    (base / ".new-sb1").mkdir(parents=True)
+    base.chmod(0o755)
+    with locked(base) as real:
+        assert list(real.iterdir()) == []
+
+
+def test_the_lock_is_held_by_one(open_path):
+    with locked(open_path), pytest.raises(RetryLater, match="lock"):  # noqa: SIM117
+        with locked(open_path, limit_s=0.1):
+            pass
+
+
+def test_a_name_that_is_taken_is_not_given_again(tmp_path):
+    (tmp_path / "sb1").mkdir()
+    assert free_name(tmp_path) == "sb2"
+
+
+def test_ports_avoid_other_sandboxes_and_listeners():
+    start = 31000
+    first = free_ports(10, [], start)
+    taken = range(first, first + 10)
+    other = free_ports(10, [taken], start)
+    assert not set(taken) & set(range(other, other + 10))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", first + 3))
+        listener.listen()
+        other = free_ports(10, [], start)
+        assert first + 3 not in range(other, other + 10)
+
+
+def test_no_ports_left_is_worth_another_try():
+    with pytest.raises(RetryLater, match="No 10 free ports"):
+        free_ports(10, [range(65536)])

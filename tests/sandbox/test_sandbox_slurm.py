@@ -1,0 +1,312 @@
+"""Real sandboxes: what comes up, what jobs can do in them, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
+from slurm_hooks.sandbox import Sandbox, SandboxSpec, cli, list_sandboxes
+from slurm_hooks.sandbox.processes import Process, find_processes, identify, is_alive
+
+pytestmark = pytest.mark.slurm
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="jobs of other users need root")
+
+STUBBORN = (
+    "#!/bin/bash\ntrap '' TERM\n(trap '' TERM; setsid sleep 987) &\nwhile :; do sleep 1; done\n"
+)
+
+
+def wait_until(is_so: Callable[[], bool], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < deadline, f"not so after {limit_s:.0f} s"
+        time.sleep(0.05)
+
+
+def submit(box: Sandbox, script: str, *options: str, user: str | None = None) -> str:
+    return box.run(["sbatch", "--parsable", *options], stdin=script, user=user).stdout.strip()
+
+
+def state(box: Sandbox, job: str) -> str:
+    return box.run(["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"]).stdout.strip()
+
+
+def is_reachable(tree: str) -> bool:
+    """Whether every directory on the way can be entered by anybody."""
+    return all(path.stat().st_mode & 0o001 for path in [Path(tree), *Path(tree).parents])
+
+
+def family(box: Sandbox) -> list[Process]:
+    return find_processes(box.dir, box.record.layout.conf)
+
+
+def test_all_nodes_come_up_and_nothing_stays_behind(bare_sandbox):
+    box = bare_sandbox(nodes=4)
+    job = submit(box, STUBBORN, "-N2")
+    wait_until(lambda: state(box, job) == "RUNNING")
+    # munged, slurmctld, its slurmscriptd, 4 slurmd, 2 slurmstepd... and a job that ignores SIGTERM
+    wait_until(lambda: len(family(box)) >= 9)
+    running, conf = family(box), box.record.layout.conf
+    box.down()
+    assert not [process for process in running if is_alive(process)]
+    assert find_processes(box.dir, conf) == []
+    assert not box.dir.exists()
+    box.down()
+
+
+def test_the_context_ends_it_after_an_error(installation):
+    with pytest.raises(KeyError), Sandbox.up(SandboxSpec(nodes=1, slurm=installation)) as box:
+        raise KeyError
+    assert not box.dir.exists()
+
+
+def test_two_at_once_share_nothing(bare_sandbox):
+    one, two = bare_sandbox(nodes=2), bare_sandbox(nodes=2)
+    job = submit(one, "#!/bin/sh\nsleep 60\n")
+    wait_until(lambda: state(one, job) == "RUNNING")
+    assert two.run(["squeue", "-h"]).stdout == ""
+    assert not set(one.record.ports) & set(two.record.ports)
+    two.down()
+    assert state(one, job) == "RUNNING"
+    assert set(one.running()) == {"munged", "slurmctld", "n1", "n2"}
+
+
+def test_two_starting_at_the_same_moment_do_not_collide(installation):
+    script = (
+        "import sys; from pathlib import Path; from slurm_hooks.sandbox import *\n"
+        "box = Sandbox.up(SandboxSpec(nodes=2, base=Path(sys.argv[1]))); print(box.dir)"
+    )
+    base = Path(f"/tmp/sbt-{os.getpid()}")
+    argv = [sys.executable, "-c", script, str(base)]
+    try:
+        starters = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        found = {starter.communicate(timeout=60)[0].strip() for starter in starters}
+        assert len(found) == 3
+        assert [str(box.dir) for box in list_sandboxes(base)] == sorted(found)
+    finally:
+        for box in list_sandboxes(base):
+            box.down()
+        base.rmdir()
+
+
+def test_a_crash_and_a_restart_of_the_controller_keep_jobs(bare_sandbox):
+    box = bare_sandbox(nodes=2)
+    job = submit(box, "#!/bin/sh\nsleep 60\n")
+    wait_until(lambda: state(box, job) == "RUNNING")
+    box.restart_controller()
+    assert state(box, job) == "RUNNING"
+    box.kill_controller()
+    assert "slurmctld" not in box.running()
+    box.start_controller()
+    assert state(box, job) == "RUNNING"
+    box.wait_ready()
+
+
+def test_a_node_can_be_stopped_and_started(bare_sandbox):
+    box = bare_sandbox(nodes=2)
+    box.stop_node("n2")
+    assert "n2" not in box.running()
+    box.start_node("n2")
+    assert box.run(["srun", "-w", "n2", "printenv", "SLURMD_NODENAME"]).stdout == "n2\n"
+    with pytest.raises(UsageError, match="n9"):
+        box.stop_node("n9")
+
+
+@needs_root
+def test_another_user_runs_jobs_and_owns_what_they_write(bare_sandbox):
+    box = bare_sandbox(nodes=2)
+    job = submit(box, "#!/bin/sh\nid -un; hostname >&2\nsrun -N2 id -un\n", "-N2", user="nobody")
+    output = box.work / f"slurm-{job}.out"
+    wait_until(lambda: state(box, job) == "COMPLETED")
+    assert output.read_text().split().count("nobody") == 3
+    assert output.owner() == "nobody"
+
+
+@needs_root
+def test_an_ordinary_user_can_have_one(installation):
+    """A process that is `nobody` from its start; run by such a user, the other tests show it."""
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    tree = str(Path(__file__).resolve().parents[2])
+    if python is None or not is_reachable(tree):
+        pytest.skip(f"user nobody cannot reach a python3 or {tree}")
+    base = Path(f"/tmp/sbn-{os.getpid()}")
+    base.mkdir(mode=0o755)
+    os.chown(base, 65534, 65534)
+    script = (
+        "import sys; from pathlib import Path; from slurm_hooks.sandbox import *\n"
+        "with Sandbox.up(SandboxSpec(nodes=2, base=Path(sys.argv[1]))) as box:\n"
+        "    print(box.run(['srun', '-N2', 'id', '-u']).stdout)\n"
+    )
+    try:
+        done = subprocess.run(
+            [python, "-c", script, str(base)],
+            user=65534,
+            group=65534,
+            extra_groups=[],
+            cwd="/",
+            env={"PYTHONPATH": tree, "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.stdout.split() == ["65534", "65534"], done.stderr
+        assert list(base.iterdir()) == []
+    finally:
+        base.rmdir()
+
+
+def test_many_nodes(bare_sandbox):
+    box = bare_sandbox(nodes=24)
+    ran = box.run(["srun", "-N24", "printenv", "SLURMD_NODENAME"]).stdout.split()
+    assert sorted(ran) == sorted(box.nodes)
+
+
+def test_a_killed_parent_leaves_what_down_can_end(installation):
+    base = Path(f"/tmp/sbk-{os.getpid()}")
+    script = (
+        "import sys, time; from pathlib import Path; from slurm_hooks.sandbox import *\n"
+        "box = Sandbox.up(SandboxSpec(nodes=2, base=Path(sys.argv[1])))\n"
+        "box.run(['sbatch', '-N2'], stdin='#!/bin/sh\\nsleep 600\\n')\n"
+        "print('up', flush=True); time.sleep(600)\n"
+    )
+    argv = [sys.executable, "-c", script, str(base)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "up\n"
+        parent.send_signal(signal.SIGKILL)
+    (box,) = list_sandboxes(base)
+    left = family(box)
+    assert {"munged", "slurmctld", "n1", "n2"} == set(box.running())
+    assert cli.main(["--base", str(base), "down", "--all"]) == 0
+    assert not [process for process in left if is_alive(process)]
+    assert list(base.iterdir()) == []
+    base.rmdir()
+
+
+def test_a_parent_killed_while_it_starts_leaves_what_down_can_end(installation):
+    base = Path(f"/tmp/sbm-{os.getpid()}")
+    script = (
+        "import sys; from pathlib import Path; from slurm_hooks.sandbox import *\n"
+        "import os; seen = lambda what, done, total: what == 'slurmd' and os.kill(os.getpid(), 9)\n"
+        "Sandbox.up(SandboxSpec(nodes=2, base=Path(sys.argv[1])), seen)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(base)], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    (box,) = list_sandboxes(base)
+    assert set(box.running()) == {"munged", "slurmctld"}
+    box.down()
+    assert list(base.iterdir()) == []
+    base.rmdir()
+
+
+def test_a_failed_start_says_why_and_leaves_nothing(installation):
+    base = Path(f"/tmp/sbf-{os.getpid()}")
+    with pytest.raises(RetryLater, match="slurmctld ended as soon as it started"):
+        Sandbox.up(SandboxSpec(nodes=1, base=base, slurm=installation, extra_conf="Nonsense=1"))
+    assert list(base.iterdir()) == []
+    base.rmdir()
+
+
+def test_down_spares_shells_that_use_the_sandbox(bare_sandbox):
+    box = bare_sandbox(nodes=1)
+    with subprocess.Popen(["sleep", "60"], env=box.environment) as user_shell:
+        box.down()
+        assert user_shell.poll() is None
+        user_shell.kill()
+
+
+def test_a_number_used_again_is_not_ours():
+    me = identify(os.getpid())
+    assert me is not None
+    assert is_alive(me)
+    assert not is_alive(Process(me.pid, me.started - 1))
+
+
+def test_a_failing_command_shows_its_output(bare_sandbox):
+    box = bare_sandbox(nodes=1)
+    with pytest.raises(CommandRefused, match="invalid partition"):
+        box.run(["sbatch", "-p", "nowhere"], stdin="#!/bin/sh\n")
+    assert box.run(["false"], check=False).returncode == 1
+    with pytest.raises(RetryLater, match="no end after"):
+        box.run(["sleep", "9"], timeout_s=0.2)
+    with pytest.raises(UsageError, match="no user"):
+        box.run(["true"], user="nobody-of-that-name")
+
+
+def test_attach_finds_a_running_one(bare_sandbox):
+    box = bare_sandbox(nodes=2)
+    other = Sandbox.attach(box.dir)
+    assert other.running() == box.running()
+    assert other.run(["sinfo", "-h", "-o", "%N"]).stdout.split() == ["n[1-2]"]
+    with pytest.raises(UsageError, match="no sandbox"):
+        Sandbox.attach(box.work)
+
+
+def test_the_project_is_in_the_shared_one(sandbox):
+    assert "--malleable=" in sandbox.run(["sbatch", "--help"]).stdout
+    job = sandbox.run(
+        ["sbatch", "--parsable", "--malleable=1-2"], stdin="#!/bin/sh\nenv | sort\n"
+    ).stdout.strip()
+    shown = sandbox.run(["scontrol", "show", "job", job]).stdout
+    assert "AdminComment=malleable{min=1,max=2," in shown
+    assert "Partition=malleable" in shown
+    assert "JobHeldUser" in shown
+    assert (sandbox.record.layout.job_path / "slurm_hooks" / "elastic").is_dir()
+    sandbox.run(["scontrol", "update", f"jobid={job}_0", "ReqNodeList=n1", "TimeLimit=2"])
+    sandbox.run(["scontrol", "release", f"{job}_0"])
+    output = sandbox.work / f"slurm-{job}_0.out"
+    wait_until(lambda: output.exists() and "PYTHONPATH=" in output.read_text())
+    seen = output.read_text().splitlines()
+    assert "PET_RDZV_BACKEND=malleable" in seen
+    assert f"PYTHONPATH={sandbox.record.layout.job_path}" in seen
+    sandbox.run(["scancel", job])
+
+
+def test_the_command_line(installation, capfd):
+    base = Path(f"/tmp/sbc-{os.getpid()}")
+    options = ["--base", str(base)]
+    try:
+        assert cli.main([*options, "up", "--plain", "--nodes", "2", "--json"]) == 0
+        told = json.loads(capfd.readouterr().out)
+        assert (told["name"], told["nodes"]) == ("sb1", 2)
+        assert cli.main([*options, "run", "sb1", "--", "sinfo", "-h", "-o", "%N"]) == 0
+        assert cli.main([*options, "run", "sb1", "--", "sh", "-c", "exit 7"]) == 7
+        assert cli.main([*options, "status"]) == 0
+        said = capfd.readouterr().out
+        assert "n[1-2]" in said
+        assert "sb1: up, 2 of 2 nodes" in said
+        assert cli.main([*options, "down", "sb2"]) == UsageError.exit_code
+        assert "There is: sb1." in capfd.readouterr().err
+        assert cli.main([*options, "down", "--all"]) == 0
+        assert cli.main([*options, "status"]) == 0
+        assert "No sandbox." in capfd.readouterr().out
+    finally:
+        for box in list_sandboxes(base):
+            box.down()
+        base.rmdir()
+
+
+def test_up_prints_what_a_shell_can_eval(installation, capfd):
+    base = Path(f"/tmp/sbe-{os.getpid()}")
+    try:
+        assert cli.main(["--base", str(base), "up", "--plain", "--nodes", "1"]) == 0
+        text = f"{capfd.readouterr().out}\nsinfo -h -o %N"
+        done = subprocess.run(
+            ["sh", "-c", text], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.stdout == "n1\n", done.stderr
+    finally:
+        for box in list_sandboxes(base):
+            box.down()
+        base.rmdir()
