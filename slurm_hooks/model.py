@@ -90,7 +90,7 @@ class Mark:
 
     `released` is when the fragment was last released into a hole, `noticed` when it was last asked
     to leave or found dead, `failures` how often in a row the job had died at once by then, `avoid`
-    the nodes where this fragment died at once.
+    the nodes where this fragment died at once or that did not fit it.
     """
 
     request: Request
@@ -154,6 +154,7 @@ class Fragment:
     eligible: Optional[datetime] = None
     restarts: int = 0
     exit_code: str = ""
+    reason: str = ""  # why it waits, in Slurm's words
     note: str = ""  # the rest of AdminComment, which belongs to the site
 
     @property
@@ -287,7 +288,9 @@ class Cause(enum.Enum):
     NODE_LEAVES = "node leaves service"
     BETTER_USE = "better use elsewhere"
     BELOW_MIN = "below the job's minimum"
+    REMINDED = "was given notice"
     NOTICE_OVER = "notice is over"
+    UNFIT = "Slurm finds the node unfit for it"
     PREEMPTED = "requeued by Slurm"
     NOT_STARTED = "released but not started in time"
     LEASE_ENDED = "lease ended"
@@ -340,12 +343,13 @@ class Notice:
 class Shrink:
     """Requeue a fragment, running or ended, into the held state.
 
-    `mark` is written before; a running fragment dies of SIGTERM, then SIGKILL after KillWait.
+    A running one dies of SIGTERM, then of SIGKILL after KillWait. A new `mark` is written
+    afterwards: Slurm (22.05) does not let the comment of an ended job be changed.
     """
 
     fragment: FragmentId
-    mark: Mark
     cause: Cause
+    mark: Optional[Mark] = None
 
 
 @dataclass(frozen=True)

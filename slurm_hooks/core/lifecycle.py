@@ -27,6 +27,8 @@ from slurm_hooks.model import (
 from slurm_hooks.settings import Settings
 
 _EXIT_SLACK = timedelta(seconds=10)  # from the agent's decision to leave to the script's exit
+_OPEN_STATES = frozenset({FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING})
+_BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}  # what can be requeued into held
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,9 @@ def _forgive(job: MalleableJob) -> list[Action]:
 
 def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:
     """Cancel what waits. Running fragments of a finished job have until their leases end."""
-    waiting = {FragmentState.HELD, FragmentState.PENDING}
-    if cause is Cause.FAILED_TOO_OFTEN:
-        waiting.add(FragmentState.RUNNING)
-    open_ones = tuple(f.id for f in job.fragments if f.state in waiting)
+    is_failed = cause is Cause.FAILED_TOO_OFTEN
+    closed = _OPEN_STATES if is_failed else _OPEN_STATES - {FragmentState.RUNNING}
+    open_ones = tuple(f.id for f in job.fragments if f.state in closed)
     actions = (Finish(open_ones, cause),) if open_ones else ()
     return Upkeep(actions=actions, is_over=True, reasons=(reason,))
 
@@ -125,39 +126,48 @@ def _stop(job: MalleableJob, died: Fragment, settings: Settings) -> Upkeep:
     where = "+".join(sorted(died.nodes)) or "unknown"
     code = re.sub(r"[^A-Za-z0-9:]", "_", died.exit_code) or "unknown"
     why = f"failed-{settings.failures.limit}-times:exit-{code}-on-{where}"
-    remarks = tuple(
-        Remark(f.id, replace(f.mark, stopped=why), Cause.FAILED_TOO_OFTEN)
-        for f in job.fragments
-        if f.state is not FragmentState.CANCELLED
-    )
-    closing = _close(job, Cause.FAILED_TOO_OFTEN, f"stopped: {why}")
-    return replace(closing, actions=remarks + closing.actions)
+    told: list[Action] = []
+    for fragment in job.fragments:
+        mark = replace(fragment.mark, stopped=why)
+        if fragment.state in _OPEN_STATES:
+            told.append(Remark(fragment.id, mark, Cause.FAILED_TOO_OFTEN))
+        elif fragment.state in _BACK_STATES:
+            told.append(Shrink(fragment.id, Cause.FAILED_TOO_OFTEN, mark))
+    marked = tuple(a.fragment for a in told if isinstance(a, (Remark, Shrink)))
+    closing = Finish(marked, Cause.FAILED_TOO_OFTEN)
+    return Upkeep(actions=(*told, closing), is_over=True, reasons=(f"stopped: {why}",))
 
 
 def _steps(
     fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings
 ) -> tuple[Action, ...]:
-    state, mark = fragment.state, fragment.mark
+    state = fragment.state
     if state is FragmentState.PENDING:
         return _pending(fragment, now, settings)
     if state is FragmentState.RUNNING:
         return _running(fragment, now, settings)
     if state is FragmentState.FAILED:
         cause = Cause.LEFT if fragment.is_leaving else Cause.DIED
-        return (Shrink(fragment.id, _after_death(fragment, job, now, settings), cause),)
-    if state in ENDED_STATES and state is not FragmentState.CANCELLED:
-        cause = Cause.LEFT if fragment.is_leaving else Cause.LEASE_ENDED
-        return (Shrink(fragment.id, mark, cause),)
+        return (Shrink(fragment.id, cause, _after_death(fragment, job, now, settings)),)
+    if state in _BACK_STATES:
+        return (Shrink(fragment.id, Cause.LEFT if fragment.is_leaving else Cause.LEASE_ENDED),)
     return ()
 
 
 def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
-    """Hold what Slurm requeued (it waits for a later BeginTime) and what did not start in time."""
+    """Hold what Slurm requeued (it waits for a later BeginTime) and what did not start in time.
+
+    A node that Slurm says can never run this fragment (memory, features, generic resources that
+    the job asked for) is avoided from then on.
+    """
+    mark = fragment.mark
+    if fragment.reason == "BadConstraints":
+        avoid = replace(mark, avoid=mark.avoid | fragment.nodes)
+        return (Remark(fragment.id, avoid, Cause.UNFIT), Hold(fragment.id, Cause.UNFIT))
     if fragment.eligible is not None and fragment.eligible > now:
         return (Hold(fragment.id, Cause.PREEMPTED),)
-    released = fragment.mark.released
     patience = timedelta(seconds=settings.lease.start_timeout_s)
-    if released is None or now - released > patience:
+    if mark.released is None or now - mark.released > patience:
         return (Hold(fragment.id, Cause.NOT_STARTED),)
     return ()
 
@@ -167,14 +177,12 @@ def _running(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Act
     mark = fragment.mark
     if mark.noticed is not None:
         if now - mark.noticed >= timedelta(seconds=settings.lease.notice_s):
-            return (Shrink(fragment.id, mark, Cause.NOTICE_OVER),)
-        return (Notice(fragment.id, mark, Cause.NOTICE_OVER),)
+            return (Shrink(fragment.id, Cause.NOTICE_OVER),)
+        return (Notice(fragment.id, mark, Cause.REMINDED),)
     return ()
 
 
-def _after_death(
-    fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings
-) -> Mark:
+def _after_death(fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings) -> Mark:
     """The mark of a dead fragment: it snoozes, and a death at once is counted.
 
     One tick counts one failure, however many fragments of a gang died together. Where the rest of
@@ -194,7 +202,8 @@ def _reasons(job: MalleableJob, died: list[Fragment]) -> tuple[str, ...]:
         for f in died
     ]
     if job.avoid:
-        reasons.append(f"avoids {', '.join(sorted(job.avoid))}: a fragment died there at once")
+        names = ", ".join(sorted(job.avoid))
+        reasons.append(f"avoids {names}: a fragment died there at once, or they do not fit it")
     unknown = [str(f.id) for f in job.fragments if f.state is FragmentState.UNKNOWN]
     if unknown:
         reasons.append(f"state unknown, left alone: {', '.join(unknown)}")

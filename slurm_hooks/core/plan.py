@@ -207,4 +207,3 @@ def _warnings(snapshot: Snapshot) -> tuple[str, ...]:
             "and lost to its job if no tick ran meanwhile; set 3600",
         )
     return ()
-

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Union
 
 from slurm_hooks.model import (
     Action,
@@ -47,7 +46,8 @@ def commands(actions: Sequence[Action], notes: Notes) -> list[Command]:
     """
     done: list[Command] = []
     done += _scontrol(_renewals(a for a in actions if isinstance(a, Renew)))
-    done += _scontrol([_mark_line(a, notes) for a in actions if isinstance(a, (Remark, Notice))])
+    told = [a for a in actions if isinstance(a, (Remark, Notice))]
+    done += _scontrol([_mark_line(a.fragment, a.mark, notes) for a in told])
     done += _signals([a.fragment for a in actions if isinstance(a, Notice)])
     done += _scontrol(_shrinks([a for a in actions if isinstance(a, Shrink)], notes))
     done += _scontrol([Update(("hold", str(a.fragment))) for a in actions if isinstance(a, Hold)])
@@ -116,16 +116,16 @@ def _comment(fragment: FragmentId, mark: Mark, notes: Notes) -> str:
     return f"AdminComment={text}"
 
 
-def _mark_line(action: Union[Remark, Notice, Shrink], notes: Notes) -> Update:
-    fragment = action.fragment
-    return Update(("update", f"jobid={fragment}", _comment(fragment, action.mark, notes)))
+def _mark_line(fragment: FragmentId, mark: Mark, notes: Notes) -> Update:
+    return Update(("update", f"jobid={fragment}", _comment(fragment, mark, notes)))
 
 
 def _shrinks(actions: Sequence[Shrink], notes: Notes) -> list[Update]:
     lines = []
     for action in actions:
-        lines.append(_mark_line(action, notes))
         lines.append(Update(("requeuehold", str(action.fragment))))
+        if action.mark is not None:
+            lines.append(_mark_line(action.fragment, action.mark, notes))
     return lines
 
 

@@ -30,6 +30,7 @@ JOB_FIELDS = (
     "TimeLimit",
     "restartcnt",
     "exit_code",
+    "Reason",
     "NodeList",
     "ReqNodes",
     "SchedNodes",
@@ -124,9 +125,15 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         eligible=parse_time(row["EligibleTime"]),
         limit=parse_limit(row["TimeLimit"]),
         restarts=int(row["restartcnt"] or 0),
-        exit_code=row["exit_code"],
+        exit_code=exit_code(row["exit_code"]),
+        reason=row["Reason"],
         note=note,
     )
+
+
+def exit_code(text: str) -> str:
+    """Code and signal as `7:0`; squeue (22.05) prints the wait status, here 1792."""
+    return f"{int(text) >> 8}:{int(text) & 0x7F}" if text.isdigit() else text
 
 
 def _planned(row: Mapping[str, str]) -> Optional[PlannedStart]:

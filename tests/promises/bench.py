@@ -1,0 +1,163 @@
+"""A malleable job on a sandbox, and ticks run against it, for the tests of the promises."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from slurm_hooks.model import FragmentState, MalleableJob, Snapshot
+from slurm_hooks.reconcile import tick
+from slurm_hooks.report.text import find_job
+from slurm_hooks.report.tick import TickReport
+from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.settings import Settings, load
+from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.slurm.live import Asked, Live
+from slurm_hooks.slurm.text import Command
+
+SHORT = """
+[lease]
+length_s = 120
+shortest_hole_s = 60
+margin_s = 35
+notice_s = 3
+start_timeout_s = 15
+
+[plan]
+snooze_s = 0
+
+[failures]
+at_once_s = 20
+"""
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL: nothing in the package may catch it."""
+
+
+@dataclass
+class CutPort:
+    """Slurm reached through a reconciler that dies after `writes` single changes."""
+
+    live: Live
+    writes: int
+    asked: list[Asked] = field(default_factory=list)
+
+    def ask(self, command: Command) -> str:
+        if command.argv[0] == "squeue" or command.stdin.startswith("show "):
+            return self.live.ask(command)
+        lines = command.stdin.splitlines(keepends=True)
+        cost = len(lines) or 1
+        if cost > self.writes:
+            if lines and self.writes:
+                self.live.ask(replace(command, stdin="".join(lines[: self.writes])))
+            raise Killed
+        self.writes -= cost
+        return self.live.ask(command)
+
+
+@dataclass
+class Bench:
+    """Ticks and questions against one sandbox."""
+
+    box: Sandbox
+
+    def __post_init__(self) -> None:
+        text = self.box.settings.read_text()
+        if SHORT not in text:
+            self.box.settings.write_text(text + SHORT)
+
+    @property
+    def settings(self) -> Settings:
+        return load(self.box.settings)
+
+    @property
+    def live(self) -> Live:
+        return Live(environment={**os.environ, **self.box.environment})
+
+    def submit(self, script: str, request: str = "1-3", user: str = "nobody") -> int:
+        path = self.box.work / f"job{time.monotonic_ns()}.sh"
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+        as_user = user if os.geteuid() == 0 else None
+        argv = ["sbatch", f"--malleable={request}", str(path)]
+        said = self.box.run(argv, user=as_user).stdout
+        found = re.search(r"batch job (\d+)", said)
+        assert found, said
+        return int(found.group(1))
+
+    def tick(self) -> TickReport:
+        return tick(self.live, self.settings)
+
+    def malleable(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "slurm_hooks.cli", *words],
+            env={**os.environ, **self.box.environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def observe(self) -> Snapshot:
+        return observe(self.live, self.settings.site.partitions)
+
+    def job(self, job_id: int) -> MalleableJob:
+        job = find_job(self.observe(), job_id)
+        assert job is not None
+        return job
+
+    def states(self, job_id: int) -> list[FragmentState]:
+        return [f.state for f in self.job(job_id).fragments]
+
+    def until(self, job_id: int, is_so: Callable[[MalleableJob], bool], limit_s: float = 30) -> None:
+        """Wait without ticking."""
+        self._wait(job_id, is_so, limit_s, lambda: None)
+
+    def tick_until(
+        self, job_id: int, is_so: Callable[[MalleableJob], bool], limit_s: float = 45
+    ) -> None:
+        """Tick once a second until it is so."""
+        self._wait(job_id, is_so, limit_s, lambda: self.tick() and None)
+
+    def _wait(
+        self,
+        job_id: int,
+        is_so: Callable[[MalleableJob], bool],
+        limit_s: float,
+        meanwhile: Callable[[], None],
+    ) -> None:
+        deadline = time.monotonic() + limit_s
+        while not is_so(self.job(job_id)):
+            assert time.monotonic() < deadline, [
+                (str(f.id), f.state.value, f.reason, sorted(f.nodes))
+                for f in self.job(job_id).fragments
+            ]
+            meanwhile()
+            time.sleep(0.5)
+
+    def cancel_all(self) -> None:
+        """Leave the cluster empty for the next test."""
+        for job in self.observe().jobs:
+            self.box.run(["scancel", str(job.job_id)], check=False)
+        self.box.run(["scancel", "--partition=main", "--state=RUNNING"], check=False)
+        self.box.run(["scancel", "--partition=main", "--state=PENDING"], check=False)
+        deadline = time.monotonic() + 30
+        while self.box.run(["squeue", "-h"]).stdout.strip():
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+
+
+def has(count: int, state: FragmentState = FragmentState.RUNNING) -> Callable[[MalleableJob], bool]:
+    """True for a job with so many fragments in a state."""
+    return lambda job: sum(f.state is state for f in job.fragments) == count
+
+
+def occupied(job: MalleableJob) -> set[str]:
+    """The nodes of all running fragments, leaving ones too."""
+    return {n for f in job.fragments if f.state is FragmentState.RUNNING for n in f.nodes}
