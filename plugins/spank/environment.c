@@ -138,10 +138,12 @@ static bool settle_fragment(struct environment *environment, char *const *list,
 }
 
 /* Fragments, as torchrun wants its --nnodes. */
+/* One agent a fragment, which the batch script starts; with launch=srun one a node. */
 static void print_nnodes(const struct request *request, char *text, size_t size)
 {
-	unsigned min = request->min_nodes / request->unit_nodes;
-	unsigned max = request->max_nodes / request->unit_nodes;
+	unsigned nodes_per_agent = request->launch_srun ? 1 : request->unit_nodes;
+	unsigned min = request->min_nodes / nodes_per_agent;
+	unsigned max = request->max_nodes / nodes_per_agent;
 
 	if (min == max)
 		snprintf(text, size, "%u", min);

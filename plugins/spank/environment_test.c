@@ -82,6 +82,17 @@ static void test_fixed_size(void)
 	environment_free(&scene.environment);
 }
 
+/* srun starts torchrun on every node, the batch script only on the first of a fragment. */
+static void test_agents(void)
+{
+	struct scene scene;
+
+	prepare(&scene, "4-16,unit=2,launch=srun");
+	decide(&scene, NULL);
+	expect_text(decided(&scene.environment, "PET_NNODES"), "4:16", "one agent a node");
+	environment_free(&scene.environment);
+}
+
 static void test_users_value_wins(void)
 {
 	char *list[] = {"PET_MAX_RESTARTS=3", "PET_RDZV_ID=mine", "MALLEABLE_MIN=2", NULL};
@@ -219,6 +230,7 @@ int main(void)
 {
 	test_everything_is_set();
 	test_fixed_size();
+	test_agents();
 	test_users_value_wins();
 	test_step();
 	test_handed_down_dir();

@@ -46,7 +46,7 @@ def _slurm_conf(spec: SandboxSpec, layout: Layout) -> str:
         _daemon_lines(layout),
         _network_lines(spec, layout),
         _job_lines(spec),
-        _hook_lines(spec),
+        _hook_lines(spec, layout),
         _machine_lines(spec, layout),
         [spec.extra_conf.rstrip("\n")] if spec.extra_conf else [],
     )
@@ -105,14 +105,14 @@ def _job_lines(spec: SandboxSpec) -> list[str]:
     ]
 
 
-def _hook_lines(spec: SandboxSpec) -> list[str]:
+def _hook_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
     lines = []
     if spec.lua_dir is not None:
         lines.append("JobSubmitPlugins=lua")
     if spec.prolog is not None:
-        lines.append(f"Prolog={spec.prolog.absolute()}")
+        lines.append(f"Prolog={layout.etc / spec.prolog.name}")
     if spec.epilog is not None:
-        lines.append(f"Epilog={spec.epilog.absolute()}")
+        lines.append(f"Epilog={layout.etc / spec.epilog.name}")
     return lines
 
 
