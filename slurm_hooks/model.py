@@ -375,7 +375,7 @@ class SolveStatus(enum.Enum):
     """How the allocation came about; never an empty map for all three."""
 
     OPTIMAL = "optimal"
-    INCUMBENT = "out of time, best found"
+    INCUMBENT = "best found, not proven best"
     UNCHANGED = "no answer, nothing changed"
     NOTHING = "nothing to do"
 

@@ -1,0 +1,261 @@
+"""All solvers against brute force on small problems, and against each other."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pulp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_hooks.core.allocate import allocate
+from slurm_hooks.core.dynamic import TooLarge, solve_dynamic
+from slurm_hooks.core.greedy import solve_greedy
+from slurm_hooks.core.merge import merge
+from slurm_hooks.core.milp import build, solve_milp
+from slurm_hooks.core.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.core.value import (
+    Row,
+    held_counts,
+    infeasibility,
+    is_feasible,
+    nodes_to_give,
+    periods,
+    row_fault,
+    row_value,
+    value,
+)
+from slurm_hooks.model import Curve, SolveStatus
+
+EXACT = Limits(seconds=20, gap=1e-9)
+
+
+def brute_force(problem: Problem) -> float:
+    """The greatest value of all allowed counts, by trying every row of every job."""
+    spans = periods(problem)
+    choices = [list(_rows(problem, job)) for job in problem.jobs]
+    most = nodes_to_give(problem)
+
+    @functools.lru_cache(None)
+    def best(at: int, free: Row, given_before: int) -> float:
+        if at == len(choices):
+            return 0.0
+        values = []
+        for row in choices[at]:
+            left = tuple(f - n for f, n in zip(free, row))
+            given_now = given_before + sum(row)
+            if min(left, default=0) >= 0 and given_now <= most:
+                rest = best(at + 1, left, given_now)
+                values.append(rest + row_value(problem.jobs[at], spans, row))
+        return max(values)
+
+    return best(0, tuple(c.capacity for c in problem.classes), 0)
+
+
+def _rows(problem: Problem, job: JobAsk) -> Iterator[Row]:
+    ranges = [range(c.capacity + 1) for c in problem.classes]
+    return (row for row in itertools.product(*ranges) if not row_fault(job, row))
+
+
+seconds = st.sampled_from([0.0, 1.0, 7.5, 30.0, 200.0])
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> Curve:
+    """Any shape that rises at first: also with steps, plateaus and drops."""
+    sizes = sorted(draw(st.sets(st.integers(1, 6), min_size=1, max_size=4)))
+    values = [draw(st.integers(1, 40)) / 8 for _ in sizes]
+    return Curve(((0, 0.0), *zip(sizes, values)))
+
+
+@st.composite
+def jobs(draw: st.DrawFn, name: str, held: tuple[int, ...]) -> JobAsk:
+    low = draw(st.integers(1, 4))
+    return JobAsk(
+        name=name,
+        min_nodes=low,
+        max_nodes=low + draw(st.integers(0, 5)),
+        curve=draw(curves()),
+        held=held,
+        usable=tuple(draw(st.booleans()) or draw(st.booleans()) for _ in held),
+        unit=draw(st.sampled_from([1, 1, 2])),
+        grow_s=draw(seconds),
+        shrink_s=draw(seconds),
+        start_s=draw(seconds),
+        weight=draw(st.sampled_from([1.0, 0.0, 0.3, 4.0])),
+        may_grow=draw(st.sampled_from([True, True, False])),
+    )
+
+
+@st.composite
+def problems(draw: st.DrawFn, most_classes: int = 3) -> Problem:
+    classes = tuple(
+        NodeClass(draw(st.integers(0, 4)), draw(st.sampled_from([math.inf, 120.0, 60.0, 20.0])))
+        for _ in range(draw(st.integers(1, most_classes)))
+    )
+    free = [c.capacity for c in classes]
+    asks = []
+    for at in range(draw(st.integers(1, 3))):
+        held = tuple(draw(st.integers(0, f)) if draw(st.booleans()) else 0 for f in free)
+        free = [f - h for f, h in zip(free, held)]
+        asks.append(draw(jobs(f"job{at}", held)))
+    return Problem(
+        tuple(asks),
+        classes,
+        horizon_s=draw(st.sampled_from([120.0, 30.0])),
+        headroom_nodes=draw(st.sampled_from([0, 0, 1, 3])),
+        survival_s=draw(st.sampled_from([math.inf, 100.0])),
+    )
+
+
+def agree(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-7)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems())
+def test_milp_finds_the_optimum(problem: Problem) -> None:
+    found = solve_milp(problem, EXACT)
+    assert infeasibility(problem, found.counts) == ""
+    assert found.solve.status is SolveStatus.OPTIMAL
+    assert math.isclose(value(problem, found.counts), brute_force(problem), abs_tol=2e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(), st.sampled_from(["milp", "milp", "cbc"]))
+def test_start_does_not_change_the_optimum(problem: Problem, name: str) -> None:
+    cold = solve_milp(problem, EXACT, name)
+    warm = solve_milp(problem, EXACT, name, solve_greedy(problem))
+    assert infeasibility(problem, warm.counts) == ""
+    assert math.isclose(cold.solve.value, warm.solve.value, rel_tol=1e-6, abs_tol=1e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_start_is_a_solution_of_the_model(problem: Problem) -> None:
+    """The values given to the solver meet every constraint and are worth what `value` says."""
+    start = solve_greedy(problem)
+    sheet, models = build(problem, start)
+    assert tuple(model.row() for model in models) == start
+    for constraint in sheet.lp.constraints.values():
+        assert constraint.valid(1e-9)
+    worth = sheet.constant + (sheet.lp.objective.value() or 0.0)
+    assert math.isclose(worth, value(problem, start), rel_tol=1e-9, abs_tol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(pulp, "HiGHS"), reason="PuLP before 2.8 cannot drive HiGHS")
+@settings(max_examples=25, deadline=None)
+@given(problems())
+def test_cbc_agrees_with_highs(problem: Problem) -> None:
+    cbc, highs = (solve_milp(problem, EXACT, name) for name in ("cbc", "highs"))
+    assert infeasibility(problem, cbc.counts) == ""
+    assert math.isclose(cbc.solve.value, highs.solve.value, rel_tol=1e-6, abs_tol=1e-4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(problems(most_classes=1))
+def test_dynamic_programme_finds_the_optimum(problem: Problem) -> None:
+    counts = solve_dynamic(problem)
+    assert infeasibility(problem, counts) == ""
+    assert agree(value(problem, counts), brute_force(problem))
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_greedy_is_allowed_and_below_the_optimum(problem: Problem) -> None:
+    counts = solve_greedy(problem)
+    assert infeasibility(problem, counts) == ""
+    assert value(problem, counts) <= brute_force(problem) + 1e-7
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_merging_classes_keeps_the_optimum(problem: Problem) -> None:
+    merged = merge(problem)
+    small = solve_greedy(merged.problem)
+    counts = merged.split(small)
+    assert infeasibility(problem, counts) == ""
+    assert agree(value(problem, counts), value(merged.problem, small))
+    assert agree(brute_force(problem), brute_force(merged.problem))
+    assert merged.split(held_counts(merged.problem)) == held_counts(problem)
+
+
+@settings(max_examples=80, deadline=None)
+@given(problems(), st.sampled_from(["auto", "greedy", "dynamic"]))
+def test_allocate_never_falls_below_greedy_or_status_quo(problem: Problem, solver: str) -> None:
+    found = allocate(problem, EXACT, solver)
+    held = held_counts(problem)
+    assert infeasibility(problem, found.counts) == ""
+    assert agree(found.solve.value, value(problem, found.counts))
+    assert found.solve.value <= found.solve.bound + 1e-6
+    merged = merge(problem)
+    floors = [value(merged.problem, solve_greedy(merged.problem))]
+    floors += [value(problem, held)] if is_feasible(problem, held) else []
+    assert found.solve.value >= max(floors) - 1e-6
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems())
+def test_planning_again_changes_nothing(problem: Problem) -> None:
+    """With nothing to pay for a rescale the answer is stable; with costs it is all the more."""
+    first = allocate(problem, EXACT)
+    moved = tuple(replace(j, held=row) for j, row in zip(problem.jobs, first.counts))
+    again = replace(problem, jobs=moved)
+    second = allocate(again, EXACT)
+    assert second.solve.value >= value(again, first.counts) - 1e-6
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(), st.randoms(use_true_random=False))
+def test_order_of_jobs_does_not_matter(problem: Problem, random: object) -> None:
+    order = list(range(len(problem.jobs)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    shuffled = replace(problem, jobs=tuple(problem.jobs[at] for at in order))
+    straight, other = allocate(problem, EXACT), allocate(shuffled, EXACT)
+    assert [straight.counts[at] for at in order] == list(other.counts)
+
+
+def many_jobs(count: int, nodes: int) -> Problem:
+    curve = Curve(((0, 0.0), (1, 1.0), (2, 1.9), (8, 6.0), (16, 9.0)))
+    asks = tuple(
+        JobAsk(
+            name=f"job{at:02}",
+            min_nodes=2 + at % 5,
+            max_nodes=16,
+            curve=curve,
+            held=(at % 7 if at % 7 > 1 + at % 5 else 0,),
+            usable=(True,),
+            grow_s=10 + at,
+            shrink_s=8 + at,
+            start_s=20 + at,
+            weight=1 + at / 10,
+        )
+        for at in range(count)
+    )
+    return Problem(asks, (NodeClass(nodes),))
+
+
+@pytest.mark.parametrize("nodes", [50, 61, 97, 150])
+def test_dynamic_programme_and_milp_agree_on_more_jobs(nodes: int) -> None:
+    problem = many_jobs(20, nodes)
+    exact = solve_dynamic(problem)
+    assert is_feasible(problem, exact)
+    found = solve_milp(problem, Limits(seconds=20, gap=1e-7))
+    assert math.isclose(value(problem, exact), found.solve.value, rel_tol=1e-6)
+
+
+def test_dynamic_programme_gives_up_rather_than_run_for_hours() -> None:
+    problem = many_jobs(20, 50)
+    with pytest.raises(TooLarge):
+        solve_dynamic(problem, most_steps=1)
+
+
+def test_dynamic_programme_is_for_one_class() -> None:
+    problem = Problem((), (NodeClass(1), NodeClass(1)))
+    with pytest.raises(ValueError, match="one class"):
+        solve_dynamic(problem)
