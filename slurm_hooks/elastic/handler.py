@@ -1,0 +1,130 @@
+"""torchrun's view of the session: the RendezvousHandler named `malleable`.
+
+Only translation: torch's calls to session's, stores to torch's types. No decisions.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed.elastic.rendezvous.api import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousStoreInfo,
+)
+
+from .directory import DirectoryError
+from .notice import Notice
+from .options import Options, say
+from .session import Session
+from .store import GATHER_S, RoundStore, arrive, connect, meet, open_store
+
+BACKEND = "malleable"
+
+
+class MalleableHandler(RendezvousHandler):
+    """One per agent. `next_rendezvous` ends the process with SystemExit when this
+    fragment leaves (0), the training is over (0) or cannot go on (1, with a message)."""
+
+    def __init__(self, options: Options, session: Session, notice: Notice) -> None:
+        self._options = options
+        self._session = session
+        self._notice = notice
+        self._hosted: Any = None
+        self._store: Any = None
+
+    def get_backend(self) -> str:
+        """See the base class."""
+        return BACKEND
+
+    def get_run_id(self) -> str:
+        """See the base class."""
+        return self._options.run
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Workers use the agent's store: its port is taken already, so no two jobs can
+        want the same one. Every round has a new store, so losing its host is no harm."""
+        return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Join the next round and wait until all its agents are there."""
+        self._notice.listen()
+        try:
+            return self._join_round()
+        except DirectoryError as error:
+            raise SystemExit(f"malleable: {error}") from None
+
+    def _join_round(self) -> RendezvousInfo:
+        self._session.enter()
+        while True:
+            self._hosted = None  # the store of the round before
+            round_ = self._session.wait_for_round(self._open_store)
+            rank = self._session.rank
+            self._store = self._reach(round_.host, round_.port, rank)
+            size = len(round_.order)
+            if self._store and arrive(self._store, size, self._session.is_broken):
+                if rank:
+                    say(f"round {round_.number}: rank {rank} of {size}")
+                return self._info(rank, size, round_.host, round_.port)
+            say(f"round {round_.number} broke before it began; trying again")
+            self._session.enter(is_retry=True)
+
+    def _open_store(self) -> int:
+        try:
+            self._hosted = open_store(self._options.host)
+        except RuntimeError as error:
+            raise SystemExit(
+                f"malleable: cannot serve a store as {self._options.host}: {_first_line(error)}; "
+                "PET_LOCAL_ADDR must be an address of this node"
+            ) from None
+        return int(self._hosted.port)
+
+    def _reach(self, host: str, port: int, rank: int) -> Any:
+        if rank == 0 and self._hosted is not None:
+            return self._hosted
+        try:
+            return connect(host, port)
+        except RuntimeError as error:
+            say(f"cannot reach the store at {host} port {port}: {_first_line(error)}")
+            return None
+
+    def _info(self, rank: int, size: int, host: str, port: int) -> RendezvousInfo:
+        store: Any = RoundStore(self._store, self._session.succeed, self._session.await_end)
+        if self.use_agent_store:
+            bootstrap = RendezvousStoreInfo(host, port)
+        else:
+            bootstrap = RendezvousStoreInfo.build(rank, self._store, self._options.host)
+        return RendezvousInfo(store, rank, size, bootstrap)
+
+    def num_nodes_waiting(self) -> int:
+        """Positive when the workers must stop for a new round. Called every monitor
+        interval (0.1 s), so it looks at the directory less often than that."""
+        self._notice.listen()
+        return int(self._session.should_stop(self._meet))
+
+    def _meet(self, is_broken: Callable[[], bool]) -> None:
+        size = len(self._session.round.order) if self._session.round else 0
+        meet(self._store, size, GATHER_S, is_broken)
+
+    def is_closed(self) -> bool:
+        """Whether the training has ended."""
+        return self._session.is_over()
+
+    def set_closed(self) -> None:
+        """Nothing to do: one agent cannot end the training of the others."""
+
+    def shutdown(self) -> bool:
+        """Called once by torchrun, as the last thing, unless a signal ended it. After a
+        failure this agent is taken off the list; the others go on without it."""
+        is_failure = sys.exc_info()[1] is not None
+        self._session.close(is_failure)
+        self._store = self._hosted = None
+        return True
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:200]

@@ -1,0 +1,100 @@
+"""What this agent tells the others about itself: that it joins, leaves, has finished, is
+gone; and the heart that goes with it. When to say so is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from .access import PatientDirectory
+from .directory import DirectoryError, SharedDirectory
+from .notice import Notice
+from .pulse import Pulse
+from .state import (
+    Admission,
+    Member,
+    State,
+    admit,
+    announce_leave,
+    come_back,
+    depart,
+    join,
+    restart,
+    succeed,
+)
+
+
+class Membership:
+    """One agent in the shared state. Methods raise DirectoryError unless they say not to."""
+
+    def __init__(self, me: Member, directory: SharedDirectory, pulse: Pulse) -> None:
+        self.me = replace(me, door=pulse.door.port)
+        self.directory = PatientDirectory(directory)
+        self.restarts = 0  # how much of torchrun's budget was used here
+        self._pulse = pulse
+        self._stage = 0
+        self._is_gone = False
+
+    @property
+    def token(self) -> str:
+        """The name of this agent in the state."""
+        return self.me.token
+
+    def ask_in(self, notice: Notice, ends: int) -> Admission:
+        """Join for the first time, unless there is nothing to join."""
+        self.me = replace(self.me, ends=ends)
+        self.directory.insist(lambda: self._pulse.start(notice))
+        plain = self.directory.plain
+        self._stage = plain.read_stage(self.me.place_name, self.me.incarnation)
+        verdict = [Admission.NOTHING_LEFT]
+
+        def change(state: State) -> State:
+            verdict[0] = admit(state, self.me, self._stage, int(time.time()))
+            if verdict[0] in (Admission.NOTHING_LEFT, Admission.WAIT):
+                return state
+            is_new = verdict[0] is Admission.RESTART
+            return join(restart(state, self._stage) if is_new else state, self.me)
+
+        self.directory.update(change)
+        return verdict[0]
+
+    def rejoin(self, ends: int, failed: bool = False) -> None:
+        """Wait for the next round; `failed`: because the workers here crashed."""
+        self.restarts += failed
+        self.me = replace(self.me, ends=ends, failed=failed)
+        self.directory.update(lambda s: come_back(s, self.me))
+
+    def announce_leave(self) -> State:
+        """Will not be in the next round. Does not wait for a directory in trouble."""
+        return self.directory.plain.update(lambda s: announce_leave(s, self.token))
+
+    def succeed(self) -> None:
+        """The workers here have finished the training."""
+        self.directory.update(lambda s: succeed(s, self.token, int(time.time())))
+        self.pass_stage()
+
+    def pass_stage(self) -> None:
+        """The next torchrun of this batch script is another training."""
+        plain, me = self.directory.plain, self.me
+        self.directory.insist(
+            lambda: plain.write_stage(me.place_name, me.incarnation, self._stage + 1)
+        )
+
+    def depart(self, notice: Notice, planned: bool) -> None:
+        """Be no member any more. Never raises: the others notice the silence."""
+        if self._is_gone:
+            return
+        try:
+            self.directory.plain.update(
+                lambda s: depart(s, self.token, int(time.time()), planned), timeout_s=10.0
+            )
+        except DirectoryError as error:
+            self.directory.complain(error)
+        self.fall_silent(notice)
+
+    def fall_silent(self, notice: Notice) -> None:
+        """Beat no more, and stay listed as what one was. Never raises."""
+        if not self._is_gone:
+            self._is_gone = True
+            self._pulse.stop(notice)

@@ -1,0 +1,140 @@
+"""The knobs of the rendezvous, and who this agent is, from torchrun's parameters and the
+environment that the job's plugin set. Values only; reads no file and asks nobody.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from .rounds import Limits
+from .state import Member
+
+
+class OptionError(ValueError):
+    """A setting cannot be used; the message names it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of one agent; seconds throughout."""
+
+    directory: Path
+    run: str
+    limits: Limits
+    host: str
+    notice_s: float
+    poll_s: float
+    beat_s: float
+    keep_alive_s: float
+    settle_s: float  # newcomers must have been quiet so long before training stops for them
+    leave_s: float  # a leaver waits at most so long for the others to have stopped
+    wait_s: float  # patience below the minimum
+
+
+def options(params: Any, env: Mapping[str, str]) -> Options:
+    """Options from torch's RendezvousParameters. A knob is looked up in `--rdzv-conf`,
+    then as MALLEABLE_<NAME> in the environment. Raises OptionError."""
+
+    def knob(name: str, default: float) -> float:
+        text = params.get(name) or env.get(f"MALLEABLE_{name.upper()}", "") or str(default)
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 1e9:
+            raise OptionError(f"{name}={text!r}: give seconds, a number from 0 on")
+        return value
+
+    if not params.endpoint.startswith("/"):
+        raise OptionError(
+            f"PET_RDZV_ENDPOINT={params.endpoint!r}: give the absolute path of a directory "
+            "that all nodes of the job share"
+        )
+    return Options(
+        directory=Path(params.endpoint),
+        run=re.sub(r"[^ -~]", "?", str(params.run_id))[:200],
+        limits=Limits(
+            smallest=params.min_nodes,
+            largest=params.max_nodes,
+            last_call_s=knob("last_call_s", 3.0),
+            max_crashes=max(1, int(knob("max_crashes", 3))),
+        ),
+        host=_host(params.local_addr),
+        notice_s=knob("notice_s", 20.0),
+        poll_s=max(0.05, knob("poll_s", _gentle(params.max_nodes, 0.2))),
+        beat_s=max(0.1, knob("beat_s", _gentle(params.max_nodes, 1.0))),
+        keep_alive_s=max(1.0, knob("keep_alive_s", _gentle(params.max_nodes, 6.0))),
+        settle_s=knob("settle_s", 1.0),
+        leave_s=knob("leave_s", 40.0),
+        wait_s=knob("wait_s", 7 * 86400.0),
+    )
+
+
+def _gentle(agents: int, base_s: float) -> float:
+    """Poll less often when many agents share one directory."""
+    return base_s * min(4.0, max(1.0, agents / 128))
+
+
+def _host(local_addr: str | None) -> str:
+    host = local_addr or socket.getfqdn()
+    if not re.fullmatch(r"[A-Za-z0-9._:%-]{1,255}", host):
+        raise OptionError(f"PET_LOCAL_ADDR={host!r} is neither a host name nor an address")
+    return host
+
+
+def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
+    """This agent as a newcomer."""
+    job = _digits(env.get("SLURM_JOB_ID", ""))
+    return Member(
+        token=secrets.token_hex(8),
+        fragment=_digits(env.get("MALLEABLE_FRAGMENT") or env.get("SLURM_ARRAY_TASK_ID", "")),
+        node=_digits(env.get("SLURM_PROCID", "")),
+        incarnation=f"{job}.{_digits(env.get('SLURM_RESTART_COUNT', ''))}",
+        host=host,
+        ends=ends,
+    )
+
+
+def overrides(argv: Sequence[str]) -> str:
+    """The flag on torchrun's command line that keeps it from using this rendezvous, or
+    nothing. Arguments of the training script are not torchrun's."""
+    own = list(takewhile(lambda word: not word.endswith(".py"), argv[1:]))
+    for at, word in enumerate(own):
+        flag, _, value = word.replace("_", "-").partition("=")
+        if flag == "--standalone":
+            return flag
+        if flag == "--rdzv-backend":
+            chosen = value or (own[at + 1] if at + 1 < len(own) else "")
+            return "" if chosen == "malleable" else f"{flag}={chosen}"
+    return ""
+
+
+def _digits(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
+
+
+def remarks(params: Any, env: Mapping[str, str]) -> list[str]:
+    """What the user set himself and therefore wins, one line each."""
+    lines = []
+    kept = re.sub(r"[^A-Za-z0-9_,]", "", env.get("MALLEABLE_KEPT", ""))
+    if kept:
+        lines.append(f"kept as you set them: {kept}")
+    smallest, _, largest = env.get("PET_NNODES", "").partition(":")
+    given = f"{params.min_nodes}:{params.max_nodes}"
+    if smallest and given != f"{smallest}:{largest or smallest}":
+        lines.append(f"your --nnodes={given} replaces {env['PET_NNODES']} of the job")
+    return lines
+
+
+def say(text: str) -> None:
+    """One line to the job's log."""
+    sys.stderr.write(f"malleable: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,114 @@
+"""The heart of one agent: a thread that beats, watches others, and says good-bye when
+the agent is cut off. A thread, because torchrun's main thread may stand for half a minute
+while it stops workers, and that is no death.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import threading
+import time
+from contextlib import suppress
+
+from .directory import DirectoryError, SharedDirectory
+from .door import SUSPECT_BEATS, Door, is_dead, knock_all
+from .notice import Notice
+from .state import State, depart, expire
+from .watch import Watch, watched
+
+FAREWELL_S = 3.0
+
+
+class Pulse:
+    """Beats for `token` every `beat_s` until stopped or terminated."""
+
+    def __init__(
+        self, directory: SharedDirectory, token: str, beat_s: float, keep_alive_s: float
+    ) -> None:
+        self._directory = directory
+        self._token = token
+        self._beat_s = beat_s
+        self._keep_alive_s = keep_alive_s
+        self._watch = Watch(keep_alive_s)
+        self.door = Door(token)
+        self._count = 0
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    def start(self, notice: Notice) -> None:
+        """Beat once, then go on in the background. Raises DirectoryError."""
+        if self._thread is not None:
+            return
+        self._directory.write_beat(self._token, self._count)
+        self._thread = threading.Thread(
+            target=self._run, args=(notice,), name="malleable-pulse", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self._finish, notice)
+
+    def stop(self, notice: Notice) -> None:
+        """Beat no more."""
+        self._is_stopped = True
+        notice.wake()
+        if self._thread is not None:
+            self._thread.join(FAREWELL_S)
+        self._directory.remove_beat(self._token)
+        if self._thread is None or not self._thread.is_alive():
+            self.door.close()
+
+    def _finish(self, notice: Notice) -> None:
+        if notice.is_terminated and self._thread is not None:
+            self._thread.join(FAREWELL_S)
+
+    def _run(self, notice: Notice) -> None:
+        next_beat = time.monotonic()
+        while not self._is_stopped:
+            if notice.is_terminated:
+                self._say_goodbye()
+                return
+            if time.monotonic() >= next_beat:
+                next_beat = time.monotonic() + self._beat_s
+                self._beat()
+            pause = max(0.0, next_beat - time.monotonic())
+            woken, _, _ = select.select([notice.wake_read, self.door.fileno()], [], [], pause)
+            if notice.wake_read in woken:
+                os.read(notice.wake_read, 64)
+            self.door.answer()
+
+    def _beat(self) -> None:
+        self._count += 1
+        try:
+            self._directory.write_beat(self._token, self._count)
+            state = self._directory.read()
+            beats = {t: self._directory.read_beat(t) for t in watched(state, self._token)}
+            still = self._watch.observe(time.monotonic(), beats)
+            dead = self._dead(state, still)
+            if dead:
+                self._bury(dead)
+        except DirectoryError:
+            self._watch.reset()  # what cannot be read is not dead
+
+    def _dead(self, state: State, still: dict[str, float]) -> frozenset[str]:
+        suspects = {t: s for t, s in still.items() if s >= SUSPECT_BEATS * self._beat_s}
+        if not suspects:
+            return frozenset()
+        doors = [(m.host, m.door, m.token) for m in state.members if m.token in suspects]
+        return frozenset(
+            token
+            for token, answer in knock_all(doors).items()
+            if is_dead(suspects[token], answer, self._beat_s, self._keep_alive_s)
+        )
+
+    def _bury(self, tokens: frozenset[str]) -> None:
+        self._directory.update(lambda s: expire(s, tokens, int(time.time())))
+        for token in tokens:
+            self._directory.remove_beat(token)
+
+    def _say_goodbye(self) -> None:
+        with suppress(DirectoryError):  # failing that, the others will notice the silence
+            self._directory.update(
+                lambda s: depart(s, self._token, int(time.time()), planned=False), FAREWELL_S
+            )
+        self._directory.remove_beat(self._token)

@@ -1,0 +1,157 @@
+"""When to stop for a new round, who is in it, and in which order.
+
+Pure decisions on State; they know neither time (the callers say how long things have
+been quiet) nor how a State is shared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .state import CRASH_WINDOW_S, Member, Phase, Round, State, Stop, fail, find
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of a round in agents, and the patience of whoever forms one (seconds)."""
+
+    smallest: int
+    largest: int
+    last_call_s: float = 3.0
+    straggler_s: float = 60.0
+    max_crashes: int = 3
+
+
+def stop_reason(state: State, token: str, limits: Limits) -> Stop:
+    """Whether the healthy workers of `token` must stop for a new round."""
+    me = find(state, token)
+    round_ = state.round
+    if me is None or round_ is None or token not in round_.order or me.phase is Phase.READY:
+        return Stop.NOW
+    peers = [find(state, t) for t in round_.order]
+    if any(p is not None and p.phase is Phase.DONE for p in peers):
+        return Stop.NO  # it is ending: nobody can come back from DONE
+    if any(p is None or p.phase is Phase.READY for p in peers):
+        return Stop.NOW
+    if any(p is not None and p.phase is Phase.LEAVING for p in peers):
+        return Stop.PLANNED
+    if newcomers(state) and len(round_.order) < limits.largest:
+        return Stop.GROW
+    return Stop.NO
+
+
+def newcomers(state: State) -> tuple[str, ...]:
+    """Tokens that wait outside of the current round."""
+    inside = set(state.round.order) if state.round else set()
+    return tuple(m.token for m in state.members if m.phase is Phase.READY and m.token not in inside)
+
+
+def ready(state: State) -> tuple[Member, ...]:
+    """Who could be in the next round right now."""
+    return tuple(m for m in state.members if m.phase is Phase.READY)
+
+
+def pending(state: State) -> tuple[Member, ...]:
+    """Who is expected back, but still runs or stops its workers."""
+    return tuple(m for m in state.members if m.phase is Phase.ACTIVE)
+
+
+def expected(state: State) -> tuple[str, ...]:
+    """Who waits and who is waited for; while this does not change, things are quiet."""
+    return tuple(m.token for m in (*ready(state), *pending(state)))
+
+
+def has_running_peers(state: State, last: Round | None, token: str) -> bool:
+    """Whether somebody else of the round `last` still runs its workers in it."""
+    if last is None or state.round is None or state.round.number != last.number:
+        return False
+    running = {m.token for m in pending(state)}
+    return any(t in running for t in last.order if t != token)
+
+
+def ranked(state: State, limits: Limits) -> tuple[Member, ...]:
+    """The next round by rank: longest lease first (its agent hosts the store), then
+    Slurm order. Leases are compared by the minute, as Slurm counts them; otherwise the
+    seconds between two starts would shuffle the order. If there are more than fit, those
+    that already trained keep their place."""
+    by_claim = sorted(ready(state), key=lambda m: (m.round == 0, _rank_key(m)))
+    return tuple(sorted(by_claim[: limits.largest], key=_rank_key))
+
+
+def _rank_key(member: Member) -> tuple[int, int, int, str]:
+    return (-(member.ends // 60), member.fragment, member.node, member.token)
+
+
+def may_form(state: State, limits: Limits, quiet_s: float, waited_s: float) -> bool:
+    """Whether a round should be formed now. `quiet_s`: since the waiting list changed;
+    `waited_s`: since this agent began to wait."""
+    waiting = ready(state)
+    if len(waiting) < limits.smallest:
+        return False
+    if pending(state):
+        return quiet_s >= limits.straggler_s and waited_s >= limits.straggler_s
+    veterans = sum(1 for m in waiting if m.round)
+    if len(waiting) >= limits.largest or veterans >= limits.smallest:
+        return True
+    return quiet_s >= limits.last_call_s
+
+
+def is_stranded(state: State, token: str, limits: Limits) -> bool:
+    """Whether this agent failed after others had finished, with too few left to go on."""
+    me = find(state, token)
+    if me is None or not me.round or not state.done or pending(state):
+        return False
+    return len(ready(state)) < limits.smallest
+
+
+def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
+    """Form the next round from those who are ready, its store at host:port; or give up
+    when the workers failed `max_crashes` times in a row with nobody lost or added."""
+    chosen = ranked(state, limits)
+    crashes = _count_crash(state, chosen, now)
+    if crashes >= limits.max_crashes:
+        return fail(replace(state, crashes=crashes), now)
+    number = state.rounds + 1
+    tokens = tuple(m.token for m in chosen)
+    new_round = Round(
+        number=number,
+        order=tokens,
+        fragments=tuple(m.fragment for m in chosen),
+        host=host,
+        port=port,
+        cause=_cause(state, chosen),
+        formed_at=now,
+    )
+    members = tuple(_enrol(m, tokens, number) for m in state.members)
+    return replace(state, members=members, round=new_round, rounds=number, gone=(), crashes=crashes)
+
+
+def _enrol(member: Member, tokens: tuple[str, ...], number: int) -> Member:
+    if member.token in tokens:
+        return replace(member, phase=Phase.ACTIVE, failed=False, round=number)
+    if member.phase is Phase.LEAVING:
+        return replace(member, round=0)  # its leave is told in this round's cause already
+    return member
+
+
+def _count_crash(state: State, chosen: tuple[Member, ...], now: int) -> int:
+    unprovoked = not _losses(state) and all(m.round for m in chosen)
+    if state.round is None or not unprovoked or not any(m.failed for m in chosen):
+        return 0
+    is_recent = now - state.round.formed_at < CRASH_WINDOW_S
+    return state.crashes + 1 if is_recent else 1
+
+
+def _cause(state: State, chosen: tuple[Member, ...]) -> str:
+    joined = [f"joined {m.fragment}" for m in chosen if not m.round]
+    if state.round is None:
+        return "start"
+    notes = [*_losses(state), *joined]
+    if not notes and any(m.failed for m in chosen):
+        notes = ["workers failed"]
+    return ", ".join(notes[:16]) or "asked again"
+
+
+def _losses(state: State) -> list[str]:
+    leaving = [f"left {m.fragment}" for m in state.members if m.phase is Phase.LEAVING and m.round]
+    return [*state.gone, *leaving]

@@ -1,0 +1,223 @@
+"""The shared state of one training as plain values, and the ways it may change.
+
+Every agent reads the same State and decides alike; a change is a function from State to
+State. Nothing here knows clocks, files, signals or torch, so that every decision can be
+tested by calling it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+GONE_KEPT = 64
+DONE_KEPT = 4096
+CRASH_WINDOW_S = 300
+STALE_OUTCOME_S = 86400
+
+
+class Phase(str, Enum):
+    """What an agent does at the moment."""
+
+    READY = "ready"  # stopped or new, waits for the next round
+    ACTIVE = "active"  # runs workers in the current round
+    LEAVING = "leaving"  # as ACTIVE, but will not be in the next round
+    DONE = "done"  # its workers finished the training
+
+
+class Outcome(str, Enum):
+    """How the training ended, if it did."""
+
+    OPEN = "open"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class Stop(Enum):
+    """Whether a healthy agent should stop its workers, and how."""
+
+    NO = "no"
+    GROW = "grow"  # newcomers wait: when their arrival has settled, together
+    PLANNED = "planned"  # somebody leaves: together, before any peer vanishes
+    NOW = "now"  # the round is broken already
+
+
+class Admission(Enum):
+    """What becomes of an agent that asks to take part for the first time."""
+
+    JOIN = "join"
+    WAIT = "wait"  # the others still work on the training before
+    RESTART = "restart"  # begin a fresh training: the old state is a left-over
+    NOTHING_LEFT = "nothing left"  # this training is over
+
+
+@dataclass(frozen=True)
+class Member:
+    """One agent. `ends` is the end of its lease in epoch seconds, 0 if unknown; `door`
+    the port where it answers; `round` the last round it took part in, 0 for a newcomer."""
+
+    token: str
+    fragment: int
+    node: int
+    incarnation: str
+    host: str
+    ends: int = 0
+    door: int = 0
+    phase: Phase = Phase.READY
+    failed: bool = False
+    round: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Position in Slurm order: fragment, then node within the fragment."""
+        return (self.fragment, self.node)
+
+    @property
+    def place_name(self) -> str:
+        """The same as a word."""
+        return f"{self.fragment}.{self.node}"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One formed world. `order` holds the tokens by rank; rank 0 hosts the store."""
+
+    number: int
+    order: tuple[str, ...]
+    fragments: tuple[int, ...]
+    host: str
+    port: int
+    cause: str
+    formed_at: int
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything the agents share. `revision` counts changes; `stage` counts the
+    trainings that one batch script runs after another; `gone` tells who left or was
+    lost since the last round; `crashes` how often in a row workers failed by themselves."""
+
+    run: str
+    revision: int = 0
+    stage: int = 1
+    members: tuple[Member, ...] = ()
+    round: Round | None = None
+    rounds: int = 0
+    gone: tuple[str, ...] = ()
+    crashes: int = 0
+    outcome: Outcome = Outcome.OPEN
+    outcome_at: int = 0
+    done: tuple[tuple[int, int, str], ...] = ()  # fragment, node, incarnation
+
+
+def find(state: State, token: str) -> Member | None:
+    """The member with this token, if it is (still) one."""
+    return next((m for m in state.members if m.token == token), None)
+
+
+def admit(state: State, newcomer: Member, stage: int, now: int) -> Admission:
+    """What to do with an agent that comes for the first time; `stage` is the training
+    its batch script has reached. A left-over must never block a rerun: a fragment that
+    had finished and runs again under a new incarnation was requeued on purpose, and a
+    failed training is not kept from a new try."""
+    if state.outcome is Outcome.FAILED:
+        return Admission.RESTART
+    if state.outcome is Outcome.FINISHED and _is_rerun(state, newcomer, now):
+        return Admission.RESTART
+    if stage > state.stage:
+        return Admission.RESTART if state.outcome is Outcome.FINISHED else Admission.WAIT
+    if stage < state.stage or state.outcome is Outcome.FINISHED:
+        return Admission.NOTHING_LEFT
+    return Admission.JOIN
+
+
+def _is_rerun(state: State, newcomer: Member, now: int) -> bool:
+    if now - state.outcome_at > STALE_OUTCOME_S:
+        return True
+    finished_as = [inc for frag, node, inc in state.done if (frag, node) == newcomer.place]
+    return bool(finished_as) and newcomer.incarnation not in finished_as
+
+
+def restart(state: State, stage: int) -> State:
+    """An empty state for a new training; the revision goes on, so nothing old matches."""
+    return State(run=state.run, revision=state.revision, stage=stage, rounds=state.rounds)
+
+
+def join(state: State, member: Member) -> State:
+    """Enter the waiting list, as a newcomer or back from a round. An older agent at the
+    same place is dead (Slurm runs one incarnation at a time) and is replaced."""
+    before = find(state, member.token)
+    arrived = replace(member, phase=Phase.READY, round=before.round if before else 0)
+    if before is not None:
+        others = tuple(arrived if m.token == member.token else m for m in state.members)
+        return replace(state, members=others)
+    stale = [m for m in state.members if m.place == member.place and m.phase is not Phase.DONE]
+    state = _remove(state, {m.token for m in stale}, "lost")
+    return replace(state, members=(*state.members, arrived))
+
+
+def come_back(state: State, member: Member) -> State:
+    """Join, unless the training has ended meanwhile."""
+    return join(state, member) if state.outcome is Outcome.OPEN else state
+
+
+def announce_leave(state: State, token: str) -> State:
+    """Say that this agent will not be in the next round."""
+    return _change(state, token, {Phase.ACTIVE}, Phase.LEAVING)
+
+
+def depart(state: State, token: str, now: int, planned: bool) -> State:
+    """Remove an agent that goes (planned) or was cut off. Who is done stays listed."""
+    return _settle(_remove(state, {token}, "left" if planned else "lost"), now)
+
+
+def expire(state: State, tokens: frozenset[str], now: int) -> State:
+    """Remove agents whose heart has stopped."""
+    return _settle(_remove(state, set(tokens), "lost"), now)
+
+
+def succeed(state: State, token: str, now: int) -> State:
+    """This agent's workers have finished the training."""
+    member = find(state, token)
+    if member is None or member.phase is Phase.DONE:
+        return state
+    state = _change(state, token, {Phase.ACTIVE, Phase.LEAVING}, Phase.DONE)
+    done = (*state.done, (member.fragment, member.node, member.incarnation))[-DONE_KEPT:]
+    return _settle(replace(state, done=done), now)
+
+
+def fail(state: State, now: int) -> State:
+    """Give the training up for everybody."""
+    return replace(state, outcome=Outcome.FAILED, outcome_at=now)
+
+
+def _change(state: State, token: str, allowed: set[Phase], phase: Phase) -> State:
+    members = tuple(
+        replace(m, phase=phase) if m.token == token and m.phase in allowed else m
+        for m in state.members
+    )
+    return replace(state, members=members)
+
+
+def _remove(state: State, tokens: set[str], verb: str) -> State:
+    going = [m for m in state.members if m.token in tokens and m.phase is not Phase.DONE]
+    if not going:
+        return state
+    notes = tuple(
+        f"{'left' if m.phase is Phase.LEAVING else verb} {m.fragment}" for m in going if m.round
+    )
+    stay = tuple(m for m in state.members if m not in going)
+    return replace(state, members=stay, gone=(*state.gone, *notes)[-GONE_KEPT:])
+
+
+def _settle(state: State, now: int) -> State:
+    """The training is finished once somebody is done and nobody else still works on it."""
+    if state.outcome is not Outcome.OPEN or not state.done:
+        return state
+    busy = any(
+        m.phase in (Phase.ACTIVE, Phase.LEAVING) or (m.phase is Phase.READY and m.round)
+        for m in state.members
+    )
+    if busy:
+        return state
+    return replace(state, outcome=Outcome.FINISHED, outcome_at=now)

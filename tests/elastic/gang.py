@@ -1,0 +1,137 @@
+"""Several torchrun agents on this host, with the environment that a fragment would have."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("train_tiny.py")
+_DROPPED = ("SLURM_", "PET_", "MALLEABLE_", "TORCHELASTIC_")
+
+
+class Gang:
+    """Agents by fragment number; every one is ended by its own pid."""
+
+    def __init__(self, job_path: Path, work: Path) -> None:
+        self.job_path = job_path
+        self.work = work
+        self.shared = work / "shared"
+        self.agents: dict[int, subprocess.Popen[bytes]] = {}
+        self.extra: dict[str, str] = {}
+
+    def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
+        env = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
+        return {
+            **env,
+            "PET_NNODES": nnodes,
+            "PET_RDZV_BACKEND": "malleable",
+            "PET_RDZV_ID": "77",
+            "PET_RDZV_ENDPOINT": str(self.shared),
+            "PET_LOCAL_ADDR": "127.0.0.1",
+            "PET_MAX_RESTARTS": "1000",
+            "MALLEABLE_JOB_ID": "77",
+            "MALLEABLE_FRAGMENT": str(fragment),
+            "SLURM_RESTART_COUNT": str(restarts),
+            "MALLEABLE_LAST_CALL_S": "2",
+            "MALLEABLE_KEEP_ALIVE_S": "3",
+            "MALLEABLE_BEAT_S": "0.5",
+            "MALLEABLE_SETTLE_S": "0.3",
+            "PYTHONPATH": str(self.job_path),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "ignore",
+            **self.extra,
+        }
+
+    def start(
+        self, fragment: int, nnodes: str, steps: int, *more: str, restarts: int = 0
+    ) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "torch.distributed.run", str(SCRIPT)]
+        with open(self.log_path(fragment), "ab") as log:
+            agent = subprocess.Popen(
+                [*command, str(self.work), str(steps), *more],
+                env=self.environment(fragment, nnodes, restarts),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.agents[fragment] = agent
+        return agent
+
+    def log_path(self, fragment: int) -> Path:
+        return self.work / f"agent-{fragment}.log"
+
+    def log(self, fragment: int) -> str:
+        return self.log_path(fragment).read_text(errors="replace")
+
+    def wait_exit(self, *fragments: int, timeout: float = 40.0) -> list[int]:
+        deadline = time.monotonic() + timeout
+        left = [self.agents[f] for f in fragments]
+        return [a.wait(timeout=max(0.1, deadline - time.monotonic())) for a in left]
+
+    def worker_pids(self, fragment: int) -> list[int]:
+        pid = self.agents[fragment].pid
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        return [int(p) for p in text.split()]
+
+    def cut_off(self, fragment: int, sig: signal.Signals) -> None:
+        """As Slurm ends a fragment: every process gets the signal at once."""
+        for pid in [*self.worker_pids(fragment), self.agents[fragment].pid]:
+            os.kill(pid, sig)
+
+    def notify(self, *fragments: int) -> float:
+        """SIGURG to all processes of the fragments; returns the time."""
+        for fragment in fragments:
+            for pid in [self.agents[fragment].pid, *self.worker_pids(fragment)]:
+                os.kill(pid, signal.SIGURG)
+        return time.time()
+
+    def steps(self) -> list[tuple[float, int, int]]:
+        path = self.work / "steps.log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        rows = [line.split() for line in lines]
+        return [(float(t), int(s), int(w)) for t, s, w in rows if t and s and w]
+
+    def begins(self) -> list[dict[str, float]]:
+        path = self.work / "begins.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def rounds(self) -> list[dict[str, object]]:
+        path = self.shared / "rounds.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait_world(self, world: int, since: float = 0.0, timeout: float = 40.0) -> float:
+        """Time of the first step with this world size after `since`."""
+
+        def seen() -> float:
+            return next((t for t, _, w in self.steps() if w == world and t > since), 0.0)
+
+        return wait_for(seen, timeout, self.dump)
+
+    def dump(self) -> str:
+        return "\n".join(f"--- {f}\n{self.log(f)[-3000:]}" for f in self.agents)
+
+    def stop(self) -> None:
+        for fragment, agent in self.agents.items():
+            if agent.poll() is None:
+                for pid in [*self.worker_pids(fragment), agent.pid]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                agent.wait(10)
+
+
+def wait_for(seen: Callable[[], float], timeout: float, explain: Callable[[], str]) -> float:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        found = seen()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"nothing within {timeout} s\n{explain()}")

@@ -1,0 +1,33 @@
+"""The example trains to its stated accuracy, and growing or shrinking changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "digits" / "train.py"
+
+
+def train(work: Path, processes: int, steps: int) -> dict[str, object]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={processes}", str(SCRIPT)]
+    command += [f"--steps={steps}", f"--work={work}"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "SLURM_"))}
+    subprocess.run(command, env={**env, "OMP_NUM_THREADS": "1"}, check=True, timeout=100)
+    return dict(json.loads((work / "result.json").read_text()))
+
+
+def test_accuracy_and_resuming_on_another_number_of_processes(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    train(tmp_path, 2, 300)
+    result = train(tmp_path, 1, 600)
+    assert result["worlds"] == [1, 2]
+    assert result["starts"] == [[0, 2], [300, 1]]
+    assert float(str(result["accuracy"])) >= 0.95

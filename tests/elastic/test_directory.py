@@ -1,0 +1,136 @@
+"""The shared directory as a compare-and-set store, with real processes and files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic import directory as module
+from slurm_hooks.elastic.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.state import Member, State, join
+
+HAMMER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from slurm_hooks.elastic import directory
+if sys.argv[3] == "unlocked":
+    directory._queue = lambda handle, deadline: None
+shared = directory.SharedDirectory(Path(sys.argv[1]), "7")
+for _ in range(int(sys.argv[2])):
+    shared.update(lambda s: replace(s, rounds=s.rounds + 1), timeout_s=60)
+"""
+
+
+def opened(path: Path) -> SharedDirectory:
+    shared = SharedDirectory(path, "7")
+    shared.open()
+    return shared
+
+
+@pytest.mark.parametrize("locks", ["locked", "unlocked"])
+def test_no_update_is_lost_among_processes(tmp_path: Path, locks: str) -> None:
+    """`unlocked`: as on file systems whose locks only work within one node."""
+    shared = opened(tmp_path / "job")
+    writers, each = 4, 40
+    command = [sys.executable, "-c", HAMMER, str(shared.path), str(each), locks]
+    processes = [subprocess.Popen(command) for _ in range(writers)]
+    assert [p.wait(timeout=60) for p in processes] == [0] * writers
+    state = shared.read()
+    assert (state.rounds, state.revision) == (writers * each, writers * each)
+    assert not list(shared.path.glob("claim.*"))
+    assert not list(shared.path.glob("draft.*"))
+
+
+def test_private_and_empty_at_first(tmp_path: Path) -> None:
+    shared = opened(tmp_path / "a" / "b")
+    assert shared.path.stat().st_mode & 0o777 == 0o700
+    assert shared.read() == State(run="7")
+
+
+def test_an_update_without_change_writes_nothing(tmp_path: Path) -> None:
+    shared = opened(tmp_path)
+    assert shared.update(lambda s: s).revision == 0
+    assert not (tmp_path / "state.json").exists()
+
+
+def test_a_claim_whose_writer_died_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLAIM_STALE_S", 0.3)
+    shared = opened(tmp_path)
+    (tmp_path / "claim.1").touch()
+    assert shared.update(lambda s: replace(s, rounds=1)).rounds == 1
+
+
+def test_readers_see_changes_of_others_at_once(tmp_path: Path) -> None:
+    one, two = opened(tmp_path), opened(tmp_path)
+    for number in range(1, 30):
+        one.update(lambda s: replace(s, rounds=s.rounds + 1))
+        assert two.read().rounds == number
+
+
+def test_a_directory_of_another_job_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path).update(lambda s: replace(s, rounds=1))
+    with pytest.raises(DirectoryError, match="belongs to the job 7, not to 8"):
+        SharedDirectory(tmp_path, "8").read()
+
+
+def test_damage_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text("{torn")
+    with pytest.raises(DirectoryError, match="remove that directory"):
+        opened(tmp_path).read()
+
+
+@pytest.mark.parametrize("name", ["file/dir", "missing\0byte"])
+def test_unusable_places_are_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises((DirectoryError, ValueError)) as caught:
+        opened(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+def test_hearts(tmp_path: Path) -> None:
+    shared = opened(tmp_path)
+    assert shared.read_beat("ab") is None
+    shared.write_beat("ab", 41)
+    assert shared.read_beat("ab") == 41
+    (tmp_path / "beats" / "ab").write_text("junk")
+    assert shared.read_beat("ab") is None
+    shared.remove_beat("ab")
+    with pytest.raises(DirectoryError, match="refusing"):
+        shared.write_beat("../x", 1)
+
+
+def test_stage_belongs_to_one_incarnation(tmp_path: Path) -> None:
+    shared = opened(tmp_path)
+    assert shared.read_stage("1.0", "9.0") == 1
+    shared.write_stage("1.0", "9.0", 2)
+    assert shared.read_stage("1.0", "9.0") == 2
+    assert shared.read_stage("1.0", "9.1") == 1
+
+
+def test_round_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROUND_LOG_BYTES", 100)
+    shared = opened(tmp_path)
+    for _ in range(50):
+        shared.log_round("x" * 20)
+    assert (tmp_path / "rounds.jsonl").stat().st_size < 130
+
+
+def test_five_hundred_agents_fit_and_parse_quickly(tmp_path: Path) -> None:
+    def crowd(state: State) -> State:
+        for n in range(500):
+            state = join(state, Member(f"{n:016x}", n, 0, "123456.0", f"node{n}.cluster"))
+        return state
+
+    shared = opened(tmp_path)
+    shared.update(crowd)
+    began = time.monotonic()
+    assert len(opened(tmp_path).read().members) == 500
+    assert time.monotonic() - began < 0.5

@@ -1,0 +1,218 @@
+"""Hearts, leases, options and the job path: small pure pieces."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks import __version__
+from slurm_hooks.elastic import lease as lease_module
+from slurm_hooks.elastic.door import Answer, Door, is_dead, knock, knock_all
+from slurm_hooks.elastic.lease import Lease, Step, decide, hint, parse, request
+from slurm_hooks.elastic.options import OptionError, identity, options, overrides, remarks
+from slurm_hooks.elastic.state import Member, State, join
+from slurm_hooks.elastic.watch import Quiet, Watch, watched
+from slurm_hooks.jobpath import write_job_path
+
+
+def crowd(size: int) -> State:
+    state = State(run="7")
+    for n in range(size):
+        state = join(state, Member(f"{n:016x}", n, 0, "1.0", "h"))
+    return state
+
+
+def test_everybody_is_watched_by_few() -> None:
+    state = crowd(20)
+    tokens = [m.token for m in state.members]
+    assert watched(state, tokens[0]) == tuple(tokens[1:])
+    assert watched(state, tokens[7]) == (tokens[6], tokens[5])
+    assert watched(state, tokens[1]) == (tokens[0], tokens[19])
+    assert watched(crowd(1), tokens[0]) == ()
+    assert watched(crowd(2), tokens[1]) == (tokens[0],)
+    assert watched(state, "stranger") == ()
+
+
+def test_stillness_is_measured_per_heart() -> None:
+    watch = Watch(6.0)
+    for t in range(6):
+        still = watch.observe(float(t), {"a": t, "b": 0, "c": None})
+        assert still == {"a": 0.0, "b": float(t), "c": float(t)}
+
+
+def test_silence_means_nothing_to_a_blind_observer() -> None:
+    watch = Watch(3.0)
+    watch.observe(0.0, {"a": 1})
+    assert watch.observe(60.0, {"a": 1}) == {"a": 0.0}  # suspended meanwhile
+    assert watch.observe(61.0, {"a": 1}) == {"a": 1.0}
+    watch.reset()  # the directory could not be read
+    assert watch.observe(62.0, {"a": 1}) == {"a": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "answer", "dead"),
+    [
+        (2.0, Answer.GONE, False),
+        (2.5, Answer.GONE, True),
+        (5.9, Answer.SILENT, False),
+        (6.0, Answer.SILENT, True),
+        (59.0, Answer.ALIVE, False),
+        (60.0, Answer.ALIVE, True),
+    ],
+)
+def test_when_to_give_somebody_up(silent_s: float, answer: Answer, dead: bool) -> None:
+    assert is_dead(silent_s, answer, beat_s=1.0, keep_alive_s=6.0) is dead
+
+
+def test_knocking() -> None:
+    door = Door("a" * 16)
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(knock_all, [("127.0.0.1", door.port, "a" * 16)])
+        while not asked.done():
+            door.answer()
+    assert asked.result() == {"a" * 16: Answer.ALIVE}
+    assert knock("127.0.0.1", door.port, "a" * 16) is Answer.ALIVE  # hung, but there
+    door.answer()
+    with ThreadPoolExecutor() as pool:
+        stranger = pool.submit(knock, "127.0.0.1", door.port, "b" * 16)
+        while not stranger.done():
+            door.answer()
+    assert stranger.result() is Answer.GONE
+    door.close()
+    assert knock("127.0.0.1", door.port, "a" * 16) is Answer.GONE
+    assert knock("no-such-host.invalid", 1, "a" * 16) is Answer.SILENT
+
+
+@pytest.mark.parametrize(
+    ("line", "flag"),
+    [
+        ("torchrun train.py --standalone", ""),
+        ("torchrun --nnodes 2 --rdzv-backend malleable train.py", ""),
+        ("torchrun --standalone train.py", "--standalone"),
+        ("torchrun --rdzv_backend=c10d train.py", "--rdzv-backend=c10d"),
+        ("torchrun --rdzv-backend static train.py", "--rdzv-backend=static"),
+    ],
+)
+def test_flags_that_bypass_the_rendezvous(line: str, flag: str) -> None:
+    assert overrides(line.split()) == flag
+
+
+def test_quiet() -> None:
+    quiet = Quiet()
+    assert quiet.observe(5.0, "a") == 0.0
+    assert quiet.observe(7.0, "a") == 2.0
+    assert quiet.observe(8.0, "b") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("left_s", "asked", "together", "step"),
+    [
+        (300, False, False, Step.KEEP),
+        (22, False, False, Step.ASK),
+        (21, True, False, Step.KEEP),
+        (20, True, False, Step.LEAVE),
+        (-5, False, False, Step.ASK),
+        (60, False, True, Step.KEEP),
+        (45, False, True, Step.ASK),
+        (45, True, True, Step.LEAVE),
+    ],
+)
+def test_lease_steps(left_s: float, asked: bool, together: bool, step: Step) -> None:
+    assert decide(1000.0, int(1000 + left_s), 20.0, asked, together) is step
+
+
+def test_an_unknown_end_never_ends() -> None:
+    assert decide(1000.0, 0, 20.0, False) is Step.KEEP
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"), [("1700000000\n", 1700000000), ("N/A", 0), ("", 0), ("-1", 0), ("1e9", 0)]
+)
+def test_answers_of_squeue(text: str, ends: int) -> None:
+    assert parse(text) == ends
+    assert request("12")[2] == "--job=12"
+    assert hint({"SLURM_JOB_END_TIME": text.strip()}) == ends
+
+
+def test_a_renewed_lease_goes_on_and_silence_of_slurm_does_not_renew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [1000, 1600, 0]
+    monkeypatch.setattr(lease_module, "ask", lambda env: answers.pop(0))
+    lease = Lease({}, 20.0)
+    assert not lease.is_over(900.0)
+    assert not lease.is_over(979.0)  # asks: renewed to 1600
+    assert lease.ends == 1600
+    assert not lease.is_over(1579.0)  # asks: no answer
+    assert lease.is_over(1580.0)
+
+
+@dataclass
+class Parameters:
+    endpoint: str = "/shared/7"
+    run_id: str = "7"
+    min_nodes: int = 2
+    max_nodes: int = 16
+    local_addr: str = "n1"
+    config: dict[str, str] = field(default_factory=dict)
+
+    def get(self, key: str, default: object = None) -> object:
+        return self.config.get(key, default)
+
+
+def test_command_line_before_environment_before_default() -> None:
+    env = {"MALLEABLE_LAST_CALL_S": "9", "MALLEABLE_NOTICE_S": "30"}
+    found = options(Parameters(config={"last_call_s": "1"}), env)
+    assert (found.limits.last_call_s, found.notice_s, found.keep_alive_s) == (1.0, 30.0, 6.0)
+    assert options(Parameters(max_nodes=512), {}).poll_s > found.poll_s
+
+
+@pytest.mark.parametrize(
+    ("parameters", "env", "hint_"),
+    [
+        (Parameters(endpoint="host:29500"), {}, "PET_RDZV_ENDPOINT"),
+        (Parameters(local_addr="a b"), {}, "PET_LOCAL_ADDR"),
+        (Parameters(), {"MALLEABLE_NOTICE_S": "soon"}, "notice_s='soon'"),
+        (Parameters(), {"MALLEABLE_NOTICE_S": "nan"}, "notice_s='nan'"),
+    ],
+)
+def test_bad_options_are_named(parameters: Parameters, env: dict[str, str], hint_: str) -> None:
+    with pytest.raises(OptionError, match=hint_):
+        options(parameters, env)
+
+
+def test_identity_comes_from_slurm() -> None:
+    env = {"SLURM_JOB_ID": "88", "SLURM_RESTART_COUNT": "2", "MALLEABLE_FRAGMENT": "5"}
+    me = identity(env, "n1", 600)
+    assert (me.place, me.incarnation, me.ends) == ((5, 0), "88.2", 600)
+    assert me.token != identity(env, "n1", 600).token
+
+
+def test_what_the_user_set_is_remarked() -> None:
+    env = {"MALLEABLE_KEPT": "PET_MAX_RESTARTS", "PET_NNODES": "2:8"}
+    assert remarks(Parameters(), env) == [
+        "kept as you set them: PET_MAX_RESTARTS",
+        "your --nnodes=2:16 replaces 2:8 of the job",
+    ]
+    assert remarks(Parameters(), {"PET_NNODES": "2:16"}) == []
+
+
+def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> None:
+    write_job_path(tmp_path)
+    path = write_job_path(tmp_path)  # renewing is fine
+    info = f"slurm_malleable_elastic-{__version__}.dist-info"
+    assert sorted(p.name for p in path.iterdir()) == sorted(["slurm_hooks", info])
+    assert sorted(p.name for p in (path / "slurm_hooks").iterdir()) == ["__init__.py", "elastic"]
+    code = (
+        "import sys; from importlib.metadata import entry_points;"
+        "e, = [e for e in entry_points(group='torchrun.handlers') if e.name == 'malleable'];"
+        "assert callable(e.load()()); assert 'torch' not in sys.modules"
+    )
+    subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=path, env={"PYTHONPATH": str(path)}, check=True
+    )

@@ -1,0 +1,159 @@
+"""Real torchrun processes on this host: what a job lives through."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from .gang import Gang, wait_for
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+LONG = 100_000
+
+
+def crashed_fragments(gang: Gang) -> list[int]:
+    """Fragments whose agent had to use restarts of its budget."""
+    return sorted({int(b["fragment"]) for b in gang.begins() if b["restarts"]})
+
+
+def end_soon(gang: Gang) -> None:
+    """Let the training reach its target at the next restart or step."""
+    (gang.work / "enough").touch()
+
+
+def test_grows_and_shrinks_as_planned_without_using_restarts(gang: Gang) -> None:
+    for fragment in (9, 10):
+        gang.start(fragment, "1:4", LONG)
+    gang.wait_world(2)
+    assert [b["fragment"] for b in sorted(gang.begins(), key=lambda b: b["rank"])] == [9, 10]
+    t = time.time()
+    gang.start(2, "1:4", LONG)
+    grown_at = gang.wait_world(3, since=t)
+    asked_at = gang.notify(10)  # neither first nor host of the store
+    shrunk_at = gang.wait_world(2, since=asked_at)
+    assert gang.wait_exit(10) == [0]
+    asked_again_at = gang.notify(2)  # rank 0: host of the store
+    alone_at = gang.wait_world(1, since=asked_again_at)
+    assert gang.wait_exit(2) == [0]
+    end_soon(gang)
+    assert gang.wait_exit(9) == [0]
+    assert crashed_fragments(gang) == [], gang.dump()
+    causes = [r["cause"] for r in gang.rounds()]
+    assert causes == ["start", "joined 2", "left 10", "left 2"]
+    print(f"grow {grown_at - t:.1f} s, shrink {shrunk_at - asked_at:.1f} s,", end=" ")
+    print(f"host leaves {alone_at - asked_again_at:.1f} s")
+    assert shrunk_at - asked_at < 15
+
+
+def test_several_leave_at_once_in_one_round(gang: Gang) -> None:
+    for fragment in (1, 2, 3):
+        gang.start(fragment, "1:3", LONG)
+    gang.wait_world(3)
+    gang.notify(1)
+    time.sleep(0.15)
+    t = gang.notify(3)
+    gang.wait_world(1, since=t)
+    assert gang.wait_exit(1, 3) == [0, 0]
+    assert [r["size"] for r in gang.rounds()] == [3, 1]
+    assert crashed_fragments(gang) == []
+
+
+def test_loses_the_host_of_the_store_twice_and_goes_on(gang: Gang) -> None:
+    for fragment in (1, 2, 3):
+        gang.start(fragment, "1:3", LONG)
+    gang.wait_world(3)
+    terminated_at = time.time()
+    gang.cut_off(1, signal.SIGTERM)
+    two_at = gang.wait_world(2, since=terminated_at)
+    killed_at = time.time()
+    gang.cut_off(2, signal.SIGKILL)
+    one_at = gang.wait_world(1, since=killed_at)
+    assert 0 not in gang.wait_exit(1, 2)
+    end_soon(gang)
+    assert gang.wait_exit(3) == [0]
+    print(f"SIGTERM {two_at - terminated_at:.1f} s, SIGKILL {one_at - killed_at:.1f} s")
+    assert [r["cause"] for r in gang.rounds()] == ["start", "lost 1", "lost 2"]
+
+
+def test_waits_below_the_minimum_and_comes_back(gang: Gang) -> None:
+    for fragment in (1, 2):
+        gang.start(fragment, "2:3", LONG)
+    gang.wait_world(2)
+    gang.cut_off(2, signal.SIGTERM)
+    gang.wait_exit(2)
+    wait_for(lambda: "lost 2" in (gang.shared / "state.json").read_text(), 20, gang.dump)
+    time.sleep(1.5)
+    assert gang.agents[1].poll() is None
+    assert len(gang.rounds()) == 1
+    t = time.time()
+    gang.start(2, "2:3", LONG, restarts=1)
+    gang.wait_world(2, since=t)
+    gang.notify(2)  # below the minimum as planned, then the last one is asked as well
+    assert gang.wait_exit(2) == [0]
+    gang.notify(1)
+    assert gang.wait_exit(1) == [0]
+
+
+def test_a_late_one_finds_nothing_to_do_and_a_requeued_one_trains_again(gang: Gang) -> None:
+    gang.start(1, "1:3", 20)
+    gang.start(2, "1:3", 20)
+    assert gang.wait_exit(1, 2) == [0, 0]
+    rounds = len(gang.rounds())
+    gang.start(3, "1:3", 20)
+    assert gang.wait_exit(3) == [0]
+    assert "already finished" in gang.log(3)
+    assert len(gang.rounds()) == rounds
+    gang.start(1, "1:3", 20, restarts=1)
+    assert gang.wait_exit(1) == [0]
+    assert len(gang.rounds()) == rounds + 1
+
+
+def test_gives_up_on_a_script_that_is_broken(gang: Gang) -> None:
+    gang.extra["MALLEABLE_MAX_CRASHES"] = "2"
+    for fragment in (1, 2):
+        gang.start(fragment, "1:2", LONG, "3")
+    assert gang.wait_exit(1, 2) == [1, 1]
+    assert "malleable: giving up: the workers failed 2 times in a row" in gang.log(1)
+
+
+SQUEUE = """#!/bin/sh
+job="${2#--job=}"
+if [ "$job" = 1 ] && [ -e asked.1 ]; then cat end.later; else cat end.soon; fi
+touch "asked.$job"
+"""
+
+
+def test_leaves_at_the_end_of_its_lease(gang: Gang) -> None:
+    """A stand-in squeue: fragment 1 is renewed after the first answer, 2 never is."""
+    tools = gang.work / "tools"
+    tools.mkdir()
+    (tools / "squeue").write_text(SQUEUE.replace("#!/bin/sh", f"#!/bin/sh\ncd {tools}"))
+    (tools / "squeue").chmod(0o755)
+    (tools / "end.soon").write_text(f"{int(time.time()) + 12}\n")
+    (tools / "end.later").write_text(f"{int(time.time()) + 600}\n")
+    gang.extra["PATH"] = f"{tools}:{os.environ['PATH']}"
+    gang.extra["MALLEABLE_NOTICE_S"] = "2"
+    for fragment in (1, 2):
+        gang.extra["SLURM_JOB_ID"] = str(fragment)
+        gang.start(fragment, "1:2", LONG)
+    gang.wait_world(2)
+    assert gang.wait_exit(2) == [0]
+    gang.wait_world(1)
+    assert "lease" in gang.log(2)
+    assert gang.agents[1].poll() is None
+    assert crashed_fragments(gang) == []
+
+
+def test_an_unusable_directory_is_one_clear_line(gang: Gang) -> None:
+    gang.shared = gang.work / "file" / "dir"
+    (gang.work / "file").write_text("")
+    gang.start(1, "1:2", 5)
+    assert gang.wait_exit(1) == [1]
+    lines = [line for line in gang.log(1).splitlines() if line.startswith("malleable:")]
+    assert len(lines) == 1
+    assert str(gang.shared) in lines[0]
+    assert "Traceback" not in gang.log(1)
