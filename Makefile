@@ -30,7 +30,7 @@ lint: setup
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
-	@luacheck --quiet plugins/lua tests/lua
+	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh
 
 bench-allocator: setup

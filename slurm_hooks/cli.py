@@ -9,6 +9,7 @@ import pwd
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable, Optional
@@ -51,11 +52,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except MalleableError as error:
         print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
         return error.exit_code
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        print_lines(err, [f"malleable: {error.filename or 'this host'}: {error.strerror}"])
+        return os.EX_IOERR
+    except KeyboardInterrupt:
+        return 130
+    except Exception:  # a bug: its trace is wanted, and an exit code that says so
+        traceback.print_exc()
+        return MalleableError.exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -148,7 +155,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _job_id(text: str) -> int:
     head = text.split("_", 1)[0]
-    if not head.isdigit():
+    if not (head.isascii() and head.isdigit()):
         raise UsageError(f"{text!r} is no job id: give the number that sbatch printed")
     return int(head)
 
@@ -183,7 +190,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     for job in report.plan.jobs:
         print_lines(out, [f"job {job.job_id}: {job.nodes_now} -> {job.nodes_planned} node(s)"])
         print_lines(out, [f"  {reason}" for reason in job.reasons])
-    print_lines(out, tick_lines(report)[:-1] + [solve_line(report.plan.solve)])
+    print_lines(out, [*tick_lines(report)[:-1], solve_line(report.plan.solve)])
     return 0
 
 
@@ -213,6 +220,8 @@ def _tolerant_tick(arguments: argparse.Namespace) -> None:
         _one_tick(arguments)
     except MalleableError as error:
         print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
+    except Exception:  # a bug in one tick must not end the service
+        traceback.print_exc()
 
 
 def _render_lua(arguments: argparse.Namespace) -> int:

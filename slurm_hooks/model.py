@@ -297,7 +297,7 @@ class Cause(enum.Enum):
     DIED = "fragment died"
     LEFT = "left after notice"
     FINISHED = "training finished"
-    FAILED_TOO_OFTEN = "failed too often"
+    STOPPED = "stopped for good"
     RECOVERED = "runs well again"
 
 

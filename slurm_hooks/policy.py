@@ -49,4 +49,6 @@ def _flags(values: Mapping[str, bool]) -> str:
 
 
 def _text(value: str) -> str:
-    return json.dumps(value)  # a JSON string of plain characters is a Lua string
+    return json.dumps(
+        value, ensure_ascii=False
+    )  # a JSON string of plain characters is a Lua string

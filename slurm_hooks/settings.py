@@ -93,6 +93,7 @@ class Tick:
     """How the reconciler runs."""
 
     lock: str = field(default="/run/slurm-malleable/tick.lock", metadata={"path": True})
+    every_s: float = _number(30, 1, 600)
     command_timeout_s: float = _number(10, 1, 300)
     slurm_bin: str = field(default="", metadata={"path": True})
 
@@ -182,7 +183,8 @@ def _fault(spec: Field[Any], value: Any) -> str:
         return "" if is_names and value else "must be a list of at least one name"
     if "choices" in meta:
         return "" if value in meta["choices"] else f"must be one of {', '.join(meta['choices'])}"
-    if not isinstance(value, str) or (value and not value.startswith("/")):
+    may_be_empty = spec.default == ""
+    if not isinstance(value, str) or not (value.startswith("/") or (may_be_empty and not value)):
         return "must be an absolute path"
     return ""
 
@@ -211,5 +213,11 @@ def _contradictions(settings: Settings) -> list[str]:
         faults.append(
             f"lease.notice_s = {lease.notice_s}: "
             f"must be shorter than lease.length_s = {lease.length_s}"
+        )
+    lead_s = lease.notice_s + settings.tick.every_s
+    if lease.shortest_hole_s <= lead_s:
+        faults.append(
+            f"lease.shortest_hole_s = {lease.shortest_hole_s}: must be longer than "
+            f"lease.notice_s + tick.every_s = {lead_s:g}, or a fragment goes as it comes"
         )
     return faults

@@ -39,20 +39,33 @@ def change(
 ) -> Change:
     """Actions that bring a job from what it holds to `targets` nodes in each class.
 
-    Takes the nodes it hands out from the pool, so that no node is given twice.
+    Takes the nodes it hands out from the pool, so that no node is given twice. Nodes that another
+    job still holds come in a later tick, and a gang does not start with less than its minimum.
     """
     going = _leavers(job, targets, pool)
     cause = Cause.BELOW_MIN if not sum(targets.values()) else Cause.BETTER_USE
     actions: list[Action] = [_dismiss(f, cause, ground.now) for f in going]
-    waiting = iter(sorted(growable, key=lambda f: f.id))
+    where = _openings(job, targets, pool)
+    starting = list(zip(sorted(growable, key=lambda f: f.id), where))
+    unit, size = job.request.unit, sum(len(f.nodes) for f in _held(job, pool))
+    if size + unit * len(starting) >= job.request.min_nodes:
+        actions += [_grow(f, job, _take(pool, key, unit), ground) for f, key in starting]
+    return Change(tuple(actions), frozenset(going))
+
+
+def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:
+    return [f for by_job in pool.held.values() for f in by_job.get(job.job_id, [])]
+
+
+def _openings(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> list[ClassKey]:
+    """The class of each fragment that can start now, as far as free nodes go."""
+    found: list[ClassKey] = []
     for key, target in sorted(targets.items()):
         held = pool.held.get(key, {}).get(job.job_id, [])
         missing = target - sum(len(f.nodes) for f in held)
-        for _ in range(max(missing, 0) // job.request.unit):
-            fragment = next(waiting, None)
-            if fragment is not None:
-                actions.append(_grow(fragment, job, _take(pool, key, job.request.unit), ground))
-    return Change(tuple(actions), frozenset(going))
+        nodes = min(missing, len(pool.free.get(key, ())))
+        found += [key] * (max(nodes, 0) // job.request.unit)
+    return found
 
 
 def _leavers(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> list[Fragment]:

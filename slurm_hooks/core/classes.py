@@ -48,13 +48,17 @@ class Pool:
 
 @dataclass(frozen=True)
 class Ground:
-    """What classing needs to know: the moment, every node, the latest lease end on each."""
+    """What is the same for all jobs: the moment, every node, the latest lease end on each.
+
+    `until_next` is the time until the next tick.
+    """
 
     now: datetime
     nodes: Mapping[str, Node]
     latest: Mapping[str, Optional[datetime]]
     horizon: timedelta
     longest_lease: timedelta
+    until_next: timedelta
 
 
 def pool_of(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from slurm_hooks.core.holes import holes_of, latest_end
-from slurm_hooks.model import Action, FragmentId, Grow, NodeState, Plan, Renew, Snapshot
+from slurm_hooks.model import Action, Grow, NodeState, Plan, Renew, Snapshot
 from slurm_hooks.settings import Lease
 
 
@@ -68,10 +68,3 @@ def _overrun(nodes: frozenset[str], length: timedelta, fresh: Snapshot, lease: L
         if latest is not None and fresh.now + length > latest:
             return f"{name} is wanted by {holes[name].by} sooner"
     return ""
-
-
-def fragments_of(plan: Plan) -> tuple[FragmentId, ...]:
-    """Every fragment that the plan touches."""
-    single = [a.fragment for a in plan.actions if hasattr(a, "fragment")]
-    many = [f for a in plan.actions for f in getattr(a, "fragments", ())]
-    return tuple(sorted({*single, *many}))

@@ -21,7 +21,7 @@ class Stay:
 
 
 def may_stay(fragment: Fragment, ground: Ground, lease: Lease) -> Stay:
-    """A fragment goes when its node leaves service, or when its hole is about to close.
+    """A fragment goes when its node leaves service, or in time before its hole closes.
 
     Nodes in a state nobody knows, or down, are left to Slurm.
     """
@@ -30,18 +30,12 @@ def may_stay(fragment: Fragment, ground: Ground, lease: Lease) -> Stay:
         return Stay(None, Cause.NODE_LEAVES)
     ends = [ground.latest[node.name] for node in known]
     latest = min((end for end in ends if end is not None), default=None)
-    overruns = latest is not None and fragment.end is not None and fragment.end > latest
-    if latest is not None and overruns and not _is_cuttable(fragment, ground.now, latest, lease):
-        return Stay(latest, Cause.HOLE_CLOSES)
-    return Stay(latest)
-
-
-def _is_cuttable(fragment: Fragment, now: datetime, latest: datetime, lease: Lease) -> bool:
-    """True if the lease can be cut to end by `latest` and still leave time for a notice."""
-    if fragment.start is None:
-        return False
-    end = fragment.start + (latest - fragment.start) // MINUTE * MINUTE
-    return end > now + timedelta(seconds=lease.notice_s)
+    if latest is None or fragment.start is None:
+        return Stay(latest)
+    last_end = fragment.start + (latest - fragment.start) // MINUTE * MINUTE
+    lead = timedelta(seconds=lease.notice_s) + ground.until_next
+    goes = last_end - ground.now <= lead
+    return Stay(latest, Cause.HOLE_CLOSES if goes else None)
 
 
 def renewal(
@@ -49,19 +43,26 @@ def renewal(
 ) -> Optional[Renew]:
     """The new time limit of a fragment that stays, or None if the present one is right.
 
-    Cut to the hole if it overruns it; extended once half of the lease is used.
+    Cut to the hole if it overruns it, as one without an end does; extended once half of the lease
+    is used.
     """
-    if fragment.start is None or fragment.end is None:
+    if fragment.start is None:
         return None
     length = min(job.request.lease, timedelta(seconds=lease.length_s))
     wanted = ground.now + length
     end = wanted if stay.latest is None else min(wanted, stay.latest)
     limit = (end - fragment.start) // MINUTE * MINUTE
-    new_end = fragment.start + limit
+    if fragment.end is None:
+        return Renew(fragment.id, limit)
     if stay.latest is not None and fragment.end > stay.latest:
         return Renew(fragment.id, limit, Cause.HOLE_CLOSES)
-    is_half_used = fragment.end - ground.now <= length / 2
-    return Renew(fragment.id, limit) if is_half_used and new_end > fragment.end else None
+    if fragment.end - ground.now > length / 2:
+        return None
+    now_limit = fragment.end - fragment.start
+    if limit <= now_limit:  # one minute more, where leases are too short for whole minutes
+        limit = now_limit + MINUTE
+    fits = stay.latest is None or fragment.start + limit <= stay.latest
+    return Renew(fragment.id, limit) if fits else None
 
 
 def notice(fragment: Fragment, cause: Cause, now: datetime) -> Action:

@@ -50,13 +50,15 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings) -> Upkeep:
     """What to do about a job's fragments because of the state they are in."""
     stopped = next((f.mark.stopped for f in job.fragments if f.mark.stopped), "")
     if stopped:
-        return _close(job, Cause.FAILED_TOO_OFTEN, f"stopped: {stopped}")
+        return _close(job, Cause.STOPPED, f"stopped: {stopped}")
     if any(is_finish(f, settings) for f in job.fragments):
         return _close(job, Cause.FINISHED, "training finished")
+    if is_crippled(job):
+        return _stop(job, "too-few-fragments-left")
     died = [f for f in job.fragments if is_quick_death(f, settings)]
     lives = has_lived(job, now, settings)
     if died and not lives and job.failures + 1 >= settings.failures.limit:
-        return _stop(job, died[0], settings)
+        return _stop(job, _blame(died[0], settings))
     actions: list[Action] = _forgive(job) if lives else []
     for fragment in job.fragments:
         actions += _steps(fragment, job, now, settings)
@@ -98,6 +100,15 @@ def is_quick_death(fragment: Fragment, settings: Settings) -> bool:
     return fragment.end - fragment.start < timedelta(seconds=settings.failures.at_once_s)
 
 
+def is_crippled(job: MalleableJob) -> bool:
+    """True if the user cancelled so many fragments that the rest can never be enough."""
+    cancelled = sum(f.state is FragmentState.CANCELLED for f in job.fragments)
+    if cancelled == len(job.fragments):
+        return False
+    request = job.request
+    return cancelled > 0 and (request.fragments - cancelled) * request.unit < request.min_nodes
+
+
 def has_lived(job: MalleableJob, now: datetime, settings: Settings) -> bool:
     """True if a fragment trains for longer than a script that fails at once would last."""
     at_once = timedelta(seconds=settings.failures.at_once_s)
@@ -109,32 +120,37 @@ def _forgive(job: MalleableJob) -> list[Action]:
     return [
         Remark(f.id, replace(f.mark, failures=0), Cause.RECOVERED)
         for f in job.fragments
-        if f.mark.failures and f.state in (FragmentState.HELD, FragmentState.RUNNING)
+        if f.mark.failures and (f.state is FragmentState.HELD or f.is_active)
     ]
 
 
 def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:
     """Cancel what waits. Running fragments of a finished job have until their leases end."""
-    is_failed = cause is Cause.FAILED_TOO_OFTEN
+    is_failed = cause is Cause.STOPPED
     closed = _OPEN_STATES if is_failed else _OPEN_STATES - {FragmentState.RUNNING}
     open_ones = tuple(f.id for f in job.fragments if f.state in closed)
     actions = (Finish(open_ones, cause),) if open_ones else ()
     return Upkeep(actions=actions, is_over=True, reasons=(reason,))
 
 
-def _stop(job: MalleableJob, died: Fragment, settings: Settings) -> Upkeep:
+def _blame(died: Fragment, settings: Settings) -> str:
+    """The reason of a stop, in the words that a mark may hold."""
     where = "+".join(sorted(died.nodes)) or "unknown"
     code = re.sub(r"[^A-Za-z0-9:]", "_", died.exit_code) or "unknown"
-    why = f"failed-{settings.failures.limit}-times:exit-{code}-on-{where}"
+    return f"failed-{settings.failures.limit}-times:exit-{code}-on-{where}"
+
+
+def _stop(job: MalleableJob, why: str) -> Upkeep:
+    """Write the reason on every fragment, then cancel them."""
     told: list[Action] = []
     for fragment in job.fragments:
         mark = replace(fragment.mark, stopped=why)
         if fragment.state in _OPEN_STATES:
-            told.append(Remark(fragment.id, mark, Cause.FAILED_TOO_OFTEN))
+            told.append(Remark(fragment.id, mark, Cause.STOPPED))
         elif fragment.state in _BACK_STATES:
-            told.append(Shrink(fragment.id, Cause.FAILED_TOO_OFTEN, mark))
+            told.append(Shrink(fragment.id, Cause.STOPPED, mark))
     marked = tuple(a.fragment for a in told if isinstance(a, (Remark, Shrink)))
-    closing = Finish(marked, Cause.FAILED_TOO_OFTEN)
+    closing = Finish(marked, Cause.STOPPED)
     return Upkeep(actions=(*told, closing), is_over=True, reasons=(f"stopped: {why}",))
 
 

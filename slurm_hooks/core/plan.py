@@ -6,7 +6,7 @@ Upkeep of what ended, notice to what must leave, allocation of what is left, lea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from slurm_hooks.core.allocate import allocate
@@ -20,6 +20,8 @@ from slurm_hooks.core.lifecycle import Upkeep, upkeep
 from slurm_hooks.core.problem import Allocation, JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.model import (
     Action,
+    Cause,
+    Finish,
     Fragment,
     FragmentState,
     Grow,
@@ -27,6 +29,8 @@ from slurm_hooks.model import (
     JobPlan,
     MalleableJob,
     Plan,
+    Remark,
+    Shrink,
     Snapshot,
 )
 from slurm_hooks.settings import Settings
@@ -101,18 +105,33 @@ def _ground(snapshot: Snapshot, settings: Settings, holes: dict[str, Hole]) -> G
         latest=latest,
         horizon=timedelta(seconds=settings.plan.horizon_s),
         longest_lease=timedelta(seconds=settings.lease.length_s),
+        until_next=timedelta(seconds=settings.tick.every_s),
     )
 
 
 def _case(job: MalleableJob, ground: Ground, settings: Settings) -> Case:
     care = upkeep(job, ground.now, settings)
-    if care.is_over:
-        return Case(job, care, {}, (), False)
+    job, care = _as_marked(job, care)
     stays = {f: may_stay(f, ground, settings.lease) for f in job.active}
-    notices = tuple(notice(f, s.leaves, ground.now) for f, s in stays.items() if s.leaves)
+    leaving = {f: s.leaves for f, s in stays.items() if s.leaves}
+    if care.is_over:
+        ends = tuple(Finish((f.id,), cause) for f, cause in leaving.items())
+        return Case(job, care, stays, ends, False)
+    notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
     left = [f.mark.noticed for f in job.fragments if f.mark.noticed is not None]
     snooze = timedelta(seconds=settings.plan.snooze_s)
     return Case(job, care, stays, notices, any(ground.now - when < snooze for when in left))
+
+
+def _as_marked(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
+    """Job and upkeep with the marks that the upkeep's own actions will have written."""
+    marks = {a.fragment: a.mark for a in care.actions if isinstance(a, (Shrink, Remark)) and a.mark}
+
+    def told(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
+        return tuple(replace(f, mark=marks.get(f.id, f.mark)) for f in fragments)
+
+    care = replace(care, arriving=told(care.arriving), growable=told(care.growable))
+    return replace(job, fragments=told(job.fragments)), care
 
 
 def _pool(ground: Ground, cases: list[Case], placed: list[Case]) -> Pool:
@@ -183,8 +202,11 @@ def _renewals(
     case: Case, going: frozenset[Fragment], ground: Ground, settings: Settings
 ) -> list[Action]:
     stayers = [(f, s) for f, s in case.stays.items() if s.leaves is None and f not in going]
-    found = (renewal(f, case.job, stay, ground, settings.lease) for f, stay in stayers)
-    return [action for action in found if action is not None]
+    made = [renewal(f, case.job, stay, ground, settings.lease) for f, stay in stayers]
+    found = [action for action in made if action is not None]
+    if case.upkeep.is_over:  # no longer than now, but a closing hole still cuts
+        return [action for action in found if action.cause is Cause.HOLE_CLOSES]
+    return list(found)
 
 
 def _job_plan(

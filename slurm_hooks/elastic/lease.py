@@ -94,6 +94,6 @@ class Lease:
             heard = ask(self._env)
             asked = heard <= self.ends
             self._confirmed_at = now if asked else float("-inf")
-            self.ends = max(heard, self.ends)
+            self.ends = heard or self.ends  # a lease may have been cut as well
             step = decide(now, self.ends, self._notice_s, asked, together)
         return step is Step.LEAVE

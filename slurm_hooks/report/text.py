@@ -41,9 +41,10 @@ def action_line(action: Action) -> str:
 
 def minutes(span: timedelta) -> str:
     """A duration as Slurm people write it."""
-    total = int(span.total_seconds())
+    total = int(abs(span.total_seconds()))
     hours, rest = divmod(total, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+    text = f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+    return f"-{text}" if span < timedelta(0) else text
 
 
 def tick_lines(report: TickReport) -> list[str]:
@@ -69,7 +70,7 @@ def solve_line(solve: Solve) -> str:
 def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Print lines as they are: nothing in them is markup."""
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def jobs_table(snapshot: Snapshot) -> Table:

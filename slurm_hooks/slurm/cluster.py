@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ClusterShell.NodeSet import NodeSetParseError
+
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Node, NodeState, Reservation, Slurm
 from slurm_hooks.slurm.text import Command, expand, parse_time
@@ -141,14 +143,16 @@ def _node(line: str, is_up: Mapping[str, bool], blocked: frozenset[str]) -> Node
     name, state = _word(line, "NodeName"), _word(line, "State")
     partitions = (p for p in _word(line, "Partitions").split(",") if is_up.get(p))
     features = _word(line, "ActiveFeatures").replace("(null)", "")
+    cpus, memory = _word(line, "CPUTot"), _word(line, "RealMemory")
+    is_odd = name in blocked or not (cpus + memory).isdecimal()
     return Node(
         name=name,
-        state=NodeState.UNKNOWN if name in blocked else node_state(state),
+        state=NodeState.UNKNOWN if is_odd else node_state(state),
         partitions=frozenset(partitions),
         features=frozenset(f for f in features.split(",") if f),
-        cpus=int(_word(line, "CPUTot") or 1),
-        memory_mib=int(_word(line, "RealMemory") or 0),
-        raw_state=f"{state} (reservation unreadable)" if name in blocked else state,
+        cpus=0 if is_odd else int(cpus or 1),
+        memory_mib=0 if is_odd else int(memory or 0),
+        raw_state=f"{state} (left alone: record or reservation unreadable)" if is_odd else state,
     )
 
 
@@ -160,7 +164,11 @@ def _reservations(lines: list[str]) -> tuple[list[Reservation], frozenset[str], 
     for line in lines:
         if not line.startswith("ReservationName="):
             continue
-        name, nodes = _word(line, "ReservationName"), expand(_word(line, "Nodes"))
+        name = _word(line, "ReservationName")
+        try:
+            nodes = expand(_word(line, "Nodes"))
+        except NodeSetParseError as error:
+            raise UnreadableOutput(f"reservation {name}: nodes cannot be read: {error}") from error
         try:
             start, end = parse_time(_word(line, "StartTime")), parse_time(_word(line, "EndTime"))
             if start is None or end is None:

@@ -56,10 +56,10 @@ class Live:
         began = time.monotonic()
         try:
             done = self._run(command)
-        except FileNotFoundError as error:
+        except OSError as error:
             raise MissingProgram(
-                f"{command.argv[0]} is not on this host (PATH or tick.slurm_bin); "
-                "it comes with Slurm's client package"
+                f"{command.argv[0]} is not on this host or cannot be run ({error.strerror}): look "
+                "at PATH and tick.slurm_bin; it comes with Slurm's client package"
             ) from error
         except subprocess.TimeoutExpired as error:
             self._note(command, began, "timed out")

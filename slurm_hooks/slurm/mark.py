@@ -30,7 +30,10 @@ def parse_mark(comment: str) -> Optional[tuple[Mark, str]]:
         raise ValueError(f"the mark {found.group(0)!r} is not a list of key=value")
     values = {pair.group(1): pair.group(2) for pair in pairs if pair}
     rest = comment[: found.start()] + _PLACE + comment[found.end() :]
-    return _mark(values), rest
+    try:
+        return _mark(values), rest
+    except (OverflowError, OSError) as error:
+        raise ValueError(f"the mark {found.group(0)!r} holds an impossible number") from error
 
 
 def _mark(values: dict[str, str]) -> Mark:

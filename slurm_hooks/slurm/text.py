@@ -23,7 +23,10 @@ def parse_time(text: str) -> Optional[datetime]:
     """A moment printed with SLURM_TIME_FORMAT=%s; None for none. Raises ValueError otherwise."""
     if text in ("", "N/A", "Unknown", "None", "NONE"):
         return None
-    return datetime.fromtimestamp(int(text), timezone.utc)
+    try:
+        return datetime.fromtimestamp(int(text), timezone.utc)
+    except (OverflowError, OSError) as error:
+        raise ValueError(f"not a moment: {text!r}") from error
 
 
 def parse_limit(text: str) -> Optional[timedelta]:

@@ -70,6 +70,7 @@ class Bench:
     def __post_init__(self) -> None:
         text = self.box.settings.read_text()
         if SHORT not in text:
+            text = text.replace("[tick]", "[tick]\nevery_s = 2")
             self.box.settings.write_text(text + SHORT)
 
     @property
@@ -115,7 +116,9 @@ class Bench:
     def states(self, job_id: int) -> list[FragmentState]:
         return [f.state for f in self.job(job_id).fragments]
 
-    def until(self, job_id: int, is_so: Callable[[MalleableJob], bool], limit_s: float = 30) -> None:
+    def until(
+        self, job_id: int, is_so: Callable[[MalleableJob], bool], limit_s: float = 30
+    ) -> None:
         """Wait without ticking."""
         self._wait(job_id, is_so, limit_s, lambda: None)
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from promises.bench import Bench, CutPort, Killed, has, occupied
 
+from promises.bench import Bench, CutPort, Killed, has, occupied
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import FragmentState, Hold, Shrink
 from slurm_hooks.reconcile import tick
@@ -237,8 +237,8 @@ def test_a_reservation_cuts_the_lease_and_the_node_is_free_before(bench: Bench) 
     (name,) = bench.job(job).nodes
     start = int(bench.observe().now.timestamp()) + 50
     bench.box.run(
-        ["scontrol", "create", "reservation", f"starttime=now+{50}", "duration=5"]
-        + ["users=root", f"nodes={name}", "flags=ignore_jobs", "reservationname=r1"]
+        "scontrol create reservation reservationname=r1 starttime=now+50 duration=5 "
+        f"users=root flags=ignore_jobs nodes={name}".split()
     )
     try:
         seen: list[object] = []

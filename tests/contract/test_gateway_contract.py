@@ -1,0 +1,66 @@
+"""What the rest of the package may expect of any Port: recorded, fake and live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from captured_slurm import recorded
+from fake_slurm import FakeSlurm
+from slurm_hooks.errors import CommandRefused
+from slurm_hooks.slurm.gateway import look_again, observe, read_cluster
+from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.slurm.text import Command
+
+KINDS = ["recorded", "fake", pytest.param("live", marks=pytest.mark.slurm)]
+
+
+@pytest.fixture(params=KINDS)
+def port(request: pytest.FixtureRequest) -> Iterator[Port]:
+    if request.param == "recorded":
+        yield recorded("running")
+    elif request.param == "fake":
+        yield FakeSlurm({"n1": "", "n2": "+DRAIN"})
+    else:
+        box: Any = request.getfixturevalue("sandbox")
+        yield Live(10.0, environment=dict(box.environment))
+
+
+def test_a_snapshot_in_two_commands(port: Port) -> None:
+    seen = observe(port, ["malleable"])
+    assert len(port.asked) == 2
+    assert seen.now.tzinfo is not None
+    assert seen.nodes
+    assert all(node.partitions for node in seen.nodes)
+    assert len(seen.slurm.version) == 3
+
+
+def test_looking_again_takes_one(port: Port) -> None:
+    seen = observe(port, ["malleable"])
+    fresh = look_again(port, seen)
+    assert len(port.asked) == 3
+    assert fresh.now >= seen.now
+    assert fresh.jobs == seen.jobs
+
+
+def test_the_malleable_partition_can_be_preempted(port: Port) -> None:
+    cluster = read_cluster(port)
+    assert cluster.preemptible["malleable"]
+    assert not cluster.preemptible.get("main", False)
+
+
+def test_what_is_asked_is_remembered(port: Port) -> None:
+    read_cluster(port)
+    (asked,) = port.asked
+    assert asked.argv[0] == "scontrol"
+    assert asked.rpcs == 4
+    assert asked.seconds >= 0
+
+
+@pytest.mark.slurm
+def test_a_refusal_is_told(sandbox: Any) -> None:
+    live = Live(10.0, environment=dict(sandbox.environment))
+    with pytest.raises(CommandRefused, match="99999"):
+        live.ask(Command(("scontrol",), "hold 99999_0\n"))

@@ -1,0 +1,75 @@
+"""Hypothesis strategies for whole clusters, as a FakeSlurm in any state."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from fake_parts import START, Booking, Element, Rigid
+from fake_slurm import FakeSlurm
+
+NODE_FLAGS = [*[""] * 12, "+DRAIN", "+REBOOT_REQUESTED", "DOWN", "IDLE+NEW_WORD", "+PLANNED"]
+MARK = (
+    "malleable{{min={low},max={high},unit={unit},engine=torchrun,frags={n},lease={lease},hole=120"
+)
+NOTES = [*[""] * 8, ",fails=1", ",avoid=n1"]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> FakeSlurm:
+    """Up to 8 nodes and 3 jobs with elements in any state, other people's jobs, reservations."""
+    names = [f"n{i}" for i in range(1, draw(st.integers(1, 8)) + 1)]
+    slurm = FakeSlurm({name: draw(st.sampled_from(NODE_FLAGS)) for name in names})
+    free = list(names)
+    for job in range(1, draw(st.integers(0, 3)) + 1):
+        _job(draw, slurm, job, free)
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        some = frozenset(draw(st.lists(st.sampled_from(names), min_size=1, max_size=4)))
+        start = START + draw(st.integers(-300, 1500))
+        slurm.bookings.append(Booking(f"r{start}", some, 0, start, start + 900))
+    for at in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        some = frozenset(draw(st.lists(st.sampled_from(names), min_size=1, max_size=4)))
+        start = START + draw(st.integers(1, 1500))
+        slurm.rigid.append(Rigid(90 + at, some, 0, start, 300))
+    return slurm
+
+
+def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
+    unit = draw(st.sampled_from([1, 1, 1, 2]))
+    low = unit * draw(st.integers(1, 3))
+    high = low + unit * draw(st.integers(0, 3))
+    lease = draw(st.sampled_from([120, 300, 600, 3600]))
+    mark = MARK.format(low=low, high=high, unit=unit, n=high // unit, lease=lease)
+    for index in range(high // unit):
+        element = Element(job, index, mark)
+        element.limit_min = draw(st.integers(2, 10))
+        notes = draw(st.sampled_from(NOTES))
+        state = draw(st.sampled_from(["HELD"] * 3 + ["PENDING"] + ["RUNNING"] * 2 + ["ENDED"]))
+        if state in ("PENDING", "RUNNING") and len(free) >= unit:
+            element.asked = frozenset(free.pop(0) for _ in range(unit))
+            notes += _under_way(draw, element, state)
+        elif state == "ENDED":
+            element.state = draw(
+                st.sampled_from(["COMPLETED", "FAILED", "TIMEOUT", "TIMEOUT", "CANCELLED", "ODD"])
+            )
+            ran = draw(st.integers(0, 60 * element.limit_min))
+            element.start = START - 30 - ran
+            element.end = element.start + ran
+            element.exit_code = 256 if element.state == "FAILED" else 0
+        element.comment = mark + notes + "}"
+        slurm.elements[element.name] = element
+
+
+def _under_way(draw: st.DrawFn, element: Element, state: str) -> str:
+    """Make an element pending or running; says what its mark tells."""
+    released = START - draw(st.integers(0, 90))
+    element.is_held = False
+    if state == "PENDING":
+        element.eligible = released + draw(st.sampled_from([0, 0, 120]))
+        return f",at={released}"
+    element.state, element.nodes = "RUNNING", element.asked
+    element.start = START - draw(st.integers(0, 60 * element.limit_min - 1))
+    element.end = element.start + 60 * element.limit_min
+    if draw(st.integers(0, 4)):
+        return f",at={element.start}"
+    element.signalled = START - draw(st.integers(0, 40))
+    return f",at={element.start},leave={element.signalled}"

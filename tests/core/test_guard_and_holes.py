@@ -1,0 +1,179 @@
+"""Holes, leases, and the last check before anything is written."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import pytest
+
+from build import (
+    NOW,
+    after,
+    make_fragment,
+    make_job,
+    make_mark,
+    make_node,
+    make_nodes,
+    make_slurm,
+    make_snapshot,
+    no_clock,
+    plan_start,
+    reserve,
+    span,
+)
+from slurm_hooks.core.guard import guard, needs_guard
+from slurm_hooks.core.holes import holes_of, latest_end, lease_within
+from slurm_hooks.core.plan import make_plan
+from slurm_hooks.model import (
+    Action,
+    Cause,
+    Curve,
+    FragmentId,
+    FragmentState,
+    Grow,
+    Hole,
+    HoleEnd,
+    NodeState,
+    Notice,
+    Plan,
+    Renew,
+)
+from slurm_hooks.settings import Lease, Settings
+
+SETTINGS = Settings()
+LEASE = SETTINGS.lease
+CURVES = {1: Curve(((0, 0.0), (1, 1.0), (6, 1.05))), 2: Curve(((0, 0.0), (6, 6.0)))}
+ID = FragmentId(7, 0)
+RUNNING = make_fragment(0, FragmentState.RUNNING, ["n1"])  # its lease ends in 400 s
+
+
+def test_the_earliest_claim_ends_a_hole() -> None:
+    seen = make_snapshot(
+        nodes=make_nodes(4),
+        reservations=[
+            reserve(["n1", "n2"], 900),
+            reserve(["n3"], -900, -1),
+            reserve(["n4"], -5, 60),
+        ],
+        planned=[plan_start(["n2", "n9"], 300)],
+    )
+    holes = holes_of(seen)
+    assert holes["n1"] == Hole("n1", after(900), HoleEnd.RESERVATION, "maint")
+    assert holes["n2"] == Hole("n2", after(300), HoleEnd.PLANNED, "job 99")
+    assert holes["n3"] == Hole("n3")
+    assert holes["n4"].end == after(-5)
+
+
+def test_a_lease_ends_kill_wait_and_margin_early() -> None:
+    hole = Hole("n1", after(600), HoleEnd.RESERVATION, "maint")
+    assert latest_end(hole, make_slurm(kill_wait=span(30)), Lease(margin_s=60)) == after(510)
+    assert latest_end(Hole("n1"), make_slurm(), LEASE) is None
+
+
+@pytest.mark.parametrize(
+    ("latest_s", "longest_s", "wanted_s"),
+    [(None, 600, 600), (None, 119, 60), (130, 600, 120), (59, 600, 0), (-300, 600, 0)],
+)
+def test_leases_are_whole_minutes(
+    latest_s: Optional[float], longest_s: float, wanted_s: float
+) -> None:
+    latest = None if latest_s is None else after(latest_s)
+    assert lease_within(NOW, latest, span(longest_s)) == span(wanted_s)
+
+
+def check(action: Action, fresh_nodes: dict[str, NodeState], reserved_s: float = 0) -> Plan:
+    """The guarded plan of one action, with n1 reserved in `reserved_s` seconds."""
+    seen = make_snapshot(make_job(RUNNING), nodes=make_nodes(3))
+    fresh = make_snapshot(
+        nodes=[make_node(name, state) for name, state in fresh_nodes.items()],
+        reservations=[reserve(["n1"], reserved_s)] if reserved_s else [],
+        now=after(2),
+    )
+    return guard(Plan((action,)), seen, fresh, LEASE)
+
+
+GROW = Grow(ID, frozenset({"n1"}), span(300), make_mark())
+
+
+@pytest.mark.parametrize(
+    ("action", "states", "reserved_s", "fault"),
+    [
+        (GROW, {"n1": NodeState.FREE}, 0, ""),
+        (GROW, {"n1": NodeState.FREE}, 1000, ""),
+        (GROW, {"n1": NodeState.FREE}, 380, "wanted by maint sooner"),
+        (GROW, {"n1": NodeState.BUSY}, 0, "no longer free"),
+        (GROW, {"n1": NodeState.LEAVING}, 0, "no longer free"),
+        (GROW, {"n2": NodeState.FREE}, 0, "no longer free"),
+        (Renew(ID, span(900)), {"n1": NodeState.BUSY}, 0, ""),
+        (Renew(ID, span(900)), {"n1": NodeState.BUSY}, 600, "wanted by maint sooner"),
+        (Renew(ID, span(900)), {"n2": NodeState.BUSY}, 0, "n1 is gone"),
+        (Renew(ID, span(300)), {"n1": NodeState.BUSY}, 150, ""),  # shorter is always safe
+        (Renew(FragmentId(8, 0), span(300)), {"n1": NodeState.BUSY}, 0, "fragment is gone"),
+        (Notice(ID, make_mark(), Cause.HOLE_CLOSES), {}, 0, ""),
+    ],
+)
+def test_guard(action: Action, states: dict[str, NodeState], reserved_s: float, fault: str) -> None:
+    plan = check(action, states, reserved_s)
+    assert (plan.actions == ()) == bool(fault)
+    assert fault in "\n".join(plan.notes)
+
+
+def test_who_needs_a_guard() -> None:
+    assert needs_guard(Plan((GROW,)))
+    assert needs_guard(Plan((Renew(ID, span(60)),)))
+    assert not needs_guard(Plan((Notice(ID, make_mark(), Cause.HOLE_CLOSES),)))
+
+
+def renewals(start_s: float, lease_s: float, hole_s: float = 0) -> list[Action]:
+    """What is done about a fragment that began `start_s` ago with a lease of `lease_s`."""
+    fragment = make_fragment(
+        0, FragmentState.RUNNING, ["n1"], start=after(-start_s), limit=span(lease_s)
+    )
+    reserved = [reserve(["n1"], hole_s)] if hole_s else []
+    nodes = [make_node("n1", NodeState.BUSY)]
+    seen = make_snapshot(make_job(fragment), nodes=nodes, reservations=reserved)
+    return list(make_plan(seen, SETTINGS, no_clock).actions)
+
+
+def test_a_lease_is_renewed_at_half_time() -> None:
+    assert renewals(299, 600) == []
+    assert renewals(300, 600) == [Renew(ID, span(900))]
+    assert renewals(330, 600) == [Renew(ID, span(900))]
+
+
+def test_a_renewal_stops_at_the_hole() -> None:
+    assert renewals(300, 600, hole_s=600) == [Renew(ID, span(780))]
+    assert renewals(300, 600, hole_s=390) == []
+
+
+def test_a_lease_that_overruns_is_cut() -> None:
+    assert renewals(100, 600, hole_s=390) == [Renew(ID, span(360), Cause.HOLE_CLOSES)]
+
+
+@pytest.mark.parametrize("hole_s", [60, 100, 130])
+def test_what_cannot_be_cut_is_told_to_go(hole_s: float) -> None:
+    (action,) = renewals(100, 600, hole_s)
+    assert isinstance(action, Notice)
+    assert action.cause is Cause.HOLE_CLOSES
+
+
+# Shows a bug: without an end (TimeLimit=UNLIMITED set by an admin) nothing ever overruns a hole.
+def test_an_endless_lease_is_cut_too() -> None:
+    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], end=None)
+    seen = make_snapshot(
+        make_job(fragment),
+        nodes=[make_node("n1", NodeState.BUSY)],
+        reservations=[reserve(["n1"], 390)],
+    )
+    assert make_plan(seen, SETTINGS, no_clock).actions != ()
+
+
+def test_a_handover_takes_two_steps() -> None:
+    """Nodes of a job that shrinks are given to another one once they are free."""
+    mine = [make_fragment(i, FragmentState.RUNNING, [f"n{i + 1}"], job_id=1) for i in range(4)]
+    flat = make_job(*mine, job_id=1)
+    eager = make_job(held=2, job_id=2)
+    seen = make_snapshot(flat, eager, nodes=make_nodes(4, NodeState.BUSY), curves=CURVES)
+    actions = make_plan(seen, SETTINGS, no_clock).actions
+    assert actions
+    assert all(isinstance(a, Notice) and a.fragment.job_id == 1 for a in actions)

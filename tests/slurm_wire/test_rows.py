@@ -1,0 +1,238 @@
+"""What is read from squeue and scontrol, odd content included."""
+
+from __future__ import annotations
+
+import pytest
+
+from fake_answers import row as squeue_row
+from slurm_hooks.errors import UnreadableOutput
+from slurm_hooks.model import FragmentState, NodeState
+from slurm_hooks.slurm.cluster import node_state, parse_cluster
+from slurm_hooks.slurm.jobs import JOB_FIELDS, Jobs, fragment_state, jobs_command, parse_jobs
+
+MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("IDLE", NodeState.FREE),
+        ("IDLE+PLANNED", NodeState.FREE),
+        ("IDLE+RESERVED", NodeState.FREE),
+        ("IDLE+CLOUD", NodeState.FREE),
+        ("IDLE+DYNAMIC_NORM", NodeState.FREE),
+        ("ALLOCATED", NodeState.BUSY),
+        ("ALLOCATED+RESERVED", NodeState.BUSY),
+        ("MIXED", NodeState.BUSY),
+        ("MIXED+PLANNED", NodeState.BUSY),
+        ("IDLE+COMPLETING", NodeState.BUSY),
+        ("ALLOCATED+COMPLETING", NodeState.BUSY),
+        ("IDLE+DRAIN", NodeState.LEAVING),
+        ("ALLOCATED+DRAIN", NodeState.LEAVING),
+        ("MIXED+DRAIN+COMPLETING", NodeState.LEAVING),
+        ("IDLE+MAINTENANCE+RESERVED+PLANNED", NodeState.LEAVING),
+        ("ALLOCATED+REBOOT_REQUESTED", NodeState.LEAVING),
+        ("IDLE+REBOOT_ISSUED", NodeState.LEAVING),
+        ("DOWN", NodeState.DOWN),
+        ("DOWN*", NodeState.DOWN),
+        ("DOWN+DRAIN", NodeState.DOWN),
+        ("DOWN*+DRAIN", NodeState.DOWN),
+        ("IDLE*", NodeState.DOWN),
+        ("IDLE+NOT_RESPONDING", NodeState.DOWN),
+        ("IDLE+FAIL", NodeState.DOWN),
+        ("IDLE+CLOUD+POWERED_DOWN", NodeState.DOWN),
+        ("IDLE+POWERING_UP", NodeState.DOWN),
+        ("FUTURE", NodeState.DOWN),
+        ("UNKNOWN", NodeState.DOWN),
+        ("UNKNOWN+INVALID_REG", NodeState.DOWN),
+        ("IDLE+SOMETHING_NEW", NodeState.UNKNOWN),
+        ("SOMETHING_NEW", NodeState.UNKNOWN),
+        ("IDLE~", NodeState.UNKNOWN),
+        ("PLANNED", NodeState.UNKNOWN),
+        ("", NodeState.UNKNOWN),
+        ("idle", NodeState.UNKNOWN),
+    ],
+)
+def test_node_states(text: str, state: NodeState) -> None:
+    assert node_state(text) is state
+
+
+@pytest.mark.parametrize(
+    ("text", "priority", "state"),
+    [
+        ("PENDING", "0", FragmentState.HELD),
+        ("PENDING", "4294901750", FragmentState.PENDING),
+        ("REQUEUED", "0", FragmentState.HELD),
+        ("REQUEUE_HOLD", "0", FragmentState.HELD),
+        ("SPECIAL_EXIT", "0", FragmentState.HELD),
+        ("RUNNING", "0", FragmentState.RUNNING),  # `scontrol hold` on a running job, 22.05
+        ("RUNNING", "1", FragmentState.RUNNING),
+        ("CONFIGURING", "1", FragmentState.RUNNING),
+        ("COMPLETING", "1", FragmentState.ENDING),
+        ("STAGE_OUT", "1", FragmentState.ENDING),
+        ("COMPLETED", "1", FragmentState.DONE),
+        ("TIMEOUT", "1", FragmentState.TIMED_OUT),
+        ("CANCELLED", "0", FragmentState.CANCELLED),
+        *[
+            (word, "1", FragmentState.FAILED)
+            for word in [
+                "FAILED",
+                "NODE_FAIL",
+                "BOOT_FAIL",
+                "OUT_OF_MEMORY",
+                "DEADLINE",
+                "PREEMPTED",
+            ]
+        ],
+        *[
+            (word, "1", FragmentState.UNKNOWN)
+            for word in ("SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "REVOKED", "NEW", "")
+        ],
+    ],
+)
+def test_fragment_states(text: str, priority: str, state: FragmentState) -> None:
+    assert fragment_state(text, priority) is state
+
+
+def read(*lines: str) -> Jobs:
+    return parse_jobs("".join(f"{line}\n" for line in lines), ["malleable"])
+
+
+def row(job: str = "7_0", comment: str = MARK, **values: object) -> str:
+    values.setdefault("Partition", "malleable")
+    values.setdefault("State", "PENDING")
+    values.setdefault("PriorityLong", 0)
+    return squeue_row(JobArrayID=job, UserName="nobody", admin_comment=comment, **values)
+
+
+def test_no_word_of_a_user_is_asked_for() -> None:
+    written_by_users = {"Name", "Comment", "Command", "WorkDir", "Dependency", "Licenses", "WCKey"}
+    assert not written_by_users & set(JOB_FIELDS)
+    assert "--array" in jobs_command().argv
+    assert JOB_FIELDS[-1] == "admin_comment"
+
+
+@pytest.mark.parametrize("note", ["|", "a|b||c", "x=1; ", "{}", "RUNNING|0|"])
+def test_pipes_in_the_site_s_comment(note: str) -> None:
+    (job,) = read(row(comment=note + MARK)).malleable
+    assert job.fragments[0].note.startswith(note)
+    assert job.fragments[0].note.count("|") == note.count("|")
+
+
+def test_lines_that_are_no_rows() -> None:
+    jobs = read("slurm_load_jobs error", "", "7_1|RUNNING", row())
+    assert len(jobs.malleable) == 1
+    assert len(jobs.unknown) == 3
+
+
+def test_elements_become_one_job_in_order() -> None:
+    jobs = read(row("7_10"), row("8_0"), row("7_2"))
+    assert [j.job_id for j in jobs.malleable] == [7, 8]
+    assert [f.id.index for f in jobs.malleable[0].fragments] == [2, 10]
+
+
+@pytest.mark.parametrize("comment", ["malleable{a=1}", MARK.replace("max=6", "max=0")])
+def test_a_broken_mark_concerns_one_element(comment: str) -> None:
+    jobs = read(row("7_0", comment), row("7_1"))
+    assert [f.id.index for f in jobs.malleable[0].fragments] == [1]
+    assert "7_0 left alone" in jobs.unknown[0]
+
+
+def test_a_mark_on_something_that_is_no_element() -> None:
+    assert "no array element" in read(row("7")).unknown[0]
+    assert "no array element" in read(row("7_[0-3]")).unknown[0]
+
+
+def test_other_partitions_are_not_ours() -> None:
+    assert read(row(Partition="main")).malleable == ()
+
+
+def test_an_ordinary_job_in_our_partition_can_have_a_planned_start() -> None:
+    line = row("9", "(null)", StartTime=1_800_000_300, SchedNodes="n[1-2]", PriorityLong=5)
+    (start,) = read(line).planned
+    assert (start.job_id, start.nodes) == ("9", {"n1", "n2"})
+
+
+def test_a_released_fragment_waits_for_its_node() -> None:
+    (job,) = read(row(PriorityLong=9, ReqNodes="n3")).malleable
+    assert job.fragments[0].nodes == {"n3"}
+    (job,) = read(row(PriorityLong=0, ReqNodes="n3")).malleable
+    assert job.fragments[0].nodes == frozenset()
+
+
+def test_a_host_list_nobody_understands() -> None:
+    jobs = read(row(State="RUNNING", NodeList="n[1-"), row("7_1"))
+    assert "7_0 left alone" in jobs.unknown[0]
+    assert len(jobs.malleable[0].fragments) == 1
+
+
+# -- scontrol
+
+TAIL = ("Configuration data as of 1800000000", "SLURM_VERSION           = 22.05.8")
+NODE = "NodeName={} CPUTot=2 RealMemory=2000 State=IDLE Partitions=main,malleable Reason=State=DOWN"
+UP = "PartitionName=malleable PreemptMode=REQUEUE State=UP"
+
+
+def cluster(*lines: str):  # type: ignore[no-untyped-def]
+    return parse_cluster("\n".join((*lines, *TAIL)))
+
+
+def test_without_clock_or_version_nothing_is_believed() -> None:
+    for text in ("", "\n".join(TAIL[:1]), "\n".join(TAIL[1:])):
+        with pytest.raises(UnreadableOutput):
+            parse_cluster(text)
+
+
+def test_what_admins_write_is_not_read_as_state() -> None:
+    (node,) = cluster(NODE.format("n1"), UP).nodes
+    assert node.state is NodeState.FREE
+
+
+def test_a_partition_that_is_down_offers_no_node() -> None:
+    (node,) = cluster(NODE.format("n1"), UP.replace("UP", "DOWN")).nodes
+    assert "malleable" not in node.partitions
+
+
+def test_a_reservation_nobody_understands_blocks_its_nodes() -> None:
+    line = "ReservationName=odd StartTime=soon EndTime=1800000900 Nodes=n[1-2]"
+    found = cluster(NODE.format("n1"), NODE.format("n3"), UP, line)
+    assert [n.state for n in found.nodes] == [NodeState.UNKNOWN, NodeState.FREE]
+    assert any("reservation odd" in text for text in found.unknown)
+
+
+def test_a_reservation_that_ends_before_it_starts_blocks_its_nodes() -> None:
+    line = "ReservationName=odd StartTime=1800000900 EndTime=1800000000 Nodes=n1"
+    assert cluster(NODE.format("n1"), UP, line).nodes[0].state is NodeState.UNKNOWN
+
+
+# Shows a bug: the host list is expanded outside of the `try`, so ClusterShell's error escapes.
+def test_a_reservation_with_an_odd_host_list_blocks_everything_it_may_mean() -> None:
+    line = "ReservationName=odd StartTime=1800000300 EndTime=1800000900 Nodes=n[1-"
+    try:
+        found = cluster(NODE.format("n1"), UP, line)
+    except UnreadableOutput:
+        return
+    assert all(node.state is not NodeState.FREE for node in found.nodes)
+
+
+# Shows a bug: a number that is none escapes as ValueError.
+def test_a_node_with_odd_numbers_is_left_alone() -> None:
+    try:
+        (node,) = cluster(NODE.format("n1").replace("CPUTot=2", "CPUTot=many"), UP).nodes
+    except UnreadableOutput:
+        return
+    assert node.state is NodeState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("partition", "config", "fits"),
+    [
+        ("PreemptMode=REQUEUE", "preempt/partition_prio", True),
+        ("PreemptMode=OFF", "preempt/partition_prio", False),
+        ("PreemptMode=CANCEL", "preempt/partition_prio", False),
+        ("PreemptMode=REQUEUE", "preempt/none", False),
+    ],
+)
+def test_who_can_be_preempted(partition: str, config: str, fits: bool) -> None:
+    lines = (f"PartitionName=malleable {partition} State=UP", f"PreemptType = {config}")
+    assert cluster(*lines).preemptible == {"malleable": fits}

@@ -1,0 +1,184 @@
+"""The command line: exit codes, and one line instead of a stack trace."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from captured_slurm import CAPTURED
+from slurm_hooks import cli
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A site whose Slurm answers with captured output and writes down what it is told."""
+    captured = CAPTURED / "22.05"
+    (tmp_path / "bin").mkdir()
+    for name, answer in (("squeue", "held.squeue.txt"), ("scontrol", "held.scontrol.txt")):
+        path = tmp_path / "bin" / name
+        path.write_text(
+            f"#!/bin/sh\ntext=$(cat)\ncase $text in 'show nodes'*|'') cat {captured / answer};;\n"
+            f'*) echo "$text" >> {tmp_path}/told;; esac\n'
+        )
+        path.chmod(0o755)
+    settings = tmp_path / "malleable.toml"
+    settings.write_text(
+        f'[tick]\nslurm_bin = "{tmp_path / "bin"}"\nlock = "{tmp_path / "tick.lock"}"\n'
+    )
+    monkeypatch.setenv("MALLEABLE_SETTINGS", str(settings))
+    for console in (cli.out, cli.err):
+        monkeypatch.setattr(console, "_width", 200)
+    return tmp_path
+
+
+def run(capsys: Output, *words: str) -> tuple[int, str, str]:
+    code = cli.main(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def job_id(capsys: Output) -> str:
+    return str(json.loads(run(capsys, "status", "--json")[1])["jobs"][0]["job_id"])
+
+
+def test_a_missing_settings_file(capsys: Output, tmp_path: Path) -> None:
+    code, _, err = run(capsys, "plan", "--settings", str(tmp_path / "none.toml"))
+    assert code == 78
+    assert err.count("\n") == 1
+    assert "none.toml" in err
+
+
+def test_five_mistakes_are_five_lines(capsys: Output, tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text("[lease]\na = 1\nb = 2\nlength_s = 1\nmargin_s = -1\nnotice_s = 0\n")
+    code, out, err = run(capsys, "reconcile", "--settings", str(path))
+    assert (code, out) == (78, "")
+    assert len(err.splitlines()) == 5
+    assert all(line.startswith("malleable: ") for line in err.splitlines())
+
+
+def test_slurm_does_not_answer(capsys: Output, site: Path) -> None:
+    (site / "bin" / "squeue").write_text("#!/bin/sh\necho Unable to contact >&2\nexit 1\n")
+    code, _, err = run(capsys, "reconcile")
+    assert code == 75
+    assert err.count("\n") == 1
+
+
+def test_slurm_is_not_there(capsys: Output, site: Path) -> None:
+    (site / "bin" / "squeue").unlink()
+    code, _, err = run(capsys, "status")
+    assert code == 69
+    assert "squeue is not on this host" in err
+
+
+def test_slurm_prints_something_else(capsys: Output, site: Path) -> None:
+    (site / "bin" / "scontrol").write_text("#!/bin/sh\necho hello\n")
+    assert run(capsys, "status")[0] == 76
+
+
+@pytest.mark.parametrize("word", ["999999", "999999_3"])
+def test_an_unknown_job(capsys: Output, site: Path, word: str) -> None:
+    for command in ("status", "explain"):
+        code, _, err = run(capsys, command, word)
+        assert code == 64
+        assert f"no malleable job {word}" in err
+
+
+# The last two show a bug: str.isdigit() is true of digits that int() refuses.
+@pytest.mark.parametrize("word", ["abc", "", "-1x", "²", "1²"])
+def test_what_is_no_job_id(capsys: Output, site: Path, word: str) -> None:
+    code, _, err = run(capsys, "explain", "--", word)
+    assert code == 64
+    assert "is no job id" in err
+
+
+@pytest.mark.parametrize("command", ["status", "plan", "reconcile --dry-run", "reconcile"])
+def test_json_is_one_object(capsys: Output, site: Path, command: str) -> None:
+    code, out, _ = run(capsys, *command.split(), "--json")
+    assert code == 0
+    assert isinstance(json.loads(out), dict)
+    assert out.count("\n") == 1
+
+
+def test_json_of_one_job(capsys: Output, site: Path) -> None:
+    word = job_id(capsys)
+    assert str(json.loads(run(capsys, "status", word, "--json")[1])["job_id"]) == word
+    assert json.loads(run(capsys, "explain", word, "--json")[1])["lines"]
+
+
+def test_text_for_people(capsys: Output, site: Path) -> None:
+    word = job_id(capsys)
+    assert word in run(capsys, "status")[1]
+    assert f"{word}_5" in run(capsys, "status", f"{word}_[0-5]")[1]
+    assert "waiting" in run(capsys, "explain", word)[1]
+    assert f"job {word}: 0 ->" in run(capsys, "plan")[1]
+
+
+def test_a_dry_run_tells_and_writes_nothing(capsys: Output, site: Path) -> None:
+    code, out, _ = run(capsys, "reconcile", "--dry-run")
+    assert code == 0
+    assert "would grow" in out
+    assert not (site / "told").exists()
+    assert not (site / "tick.lock").exists()
+
+
+def test_a_tick_writes(capsys: Output, site: Path) -> None:
+    assert run(capsys, "reconcile")[0] == 0
+    assert "release " in (site / "told").read_text()
+
+
+def test_the_policy(capsys: Output, site: Path) -> None:
+    code, out, err = run(capsys, "render", "lua")
+    assert (code, err) == (0, "")
+    assert "partitions = {" in out
+    assert run(capsys, "render", "lua", "--check")[:2] == (0, "")
+    target = site / "policy.lua"
+    assert run(capsys, "render", "lua", "-o", str(target))[0] == 0
+    assert target.read_text() == out
+
+
+# Shows a bug: OSError of the output file escapes as a stack trace.
+def test_a_policy_that_cannot_be_written(capsys: Output, site: Path) -> None:
+    code, _, err = run(capsys, "render", "lua", "-o", str(site / "no" / "policy.lua"))
+    assert code != 0
+    assert err.startswith("malleable: ")
+
+
+def test_an_unfit_partition_fails_the_check(capsys: Output, site: Path) -> None:
+    path = site / "malleable.toml"
+    path.write_text('[site]\npartitions = ["main", "nowhere"]\n' + path.read_text())
+    code, _, err = run(capsys, "render", "lua", "--check")
+    assert code == 1
+    assert "main cannot be preempted" in err
+    assert "nowhere is unknown" in err
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["reconcile", "--loop", "0"], ["explain"]])
+def test_wrong_words(capsys: Output, words: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert caught.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_loop_ends_with_a_signal_and_survives_failures(site: Path) -> None:
+    (site / "bin" / "squeue").write_text("#!/bin/sh\necho Unable to contact >&2\nexit 1\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", "1"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        assert [process.stderr.readline()[:11] for _ in range(2)] == ["malleable: "] * 2
+        process.terminate()
+        assert process.wait(timeout=10) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=10)

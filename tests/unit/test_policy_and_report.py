@@ -1,0 +1,194 @@
+"""The policy table is valid Lua, and what people read is right."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+from datetime import timedelta
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from build import (
+    NOW,
+    after,
+    make_fragment,
+    make_job,
+    make_mark,
+    make_nodes,
+    make_snapshot,
+    no_clock,
+    reserve,
+    span,
+)
+from slurm_hooks.core.plan import make_plan
+from slurm_hooks.model import (
+    Cause,
+    Finish,
+    FragmentId,
+    FragmentState,
+    Grow,
+    MalleableJob,
+    NodeState,
+    Renew,
+    Solve,
+)
+from slurm_hooks.policy import render_policy
+from slurm_hooks.report.codec import plan_data, to_data
+from slurm_hooks.report.text import (
+    action_line,
+    explain_lines,
+    fragments_table,
+    job_state,
+    jobs_table,
+    minutes,
+    print_lines,
+)
+from slurm_hooks.settings import Settings, parse
+from slurm_hooks.slurm.cluster import Cluster
+
+LUA = shutil.which("lua5.1") or shutil.which("lua")
+ODD = ["malleable", "a-b.c", 'q"uote', "back\\slash", "new\nline"]
+
+
+def cluster(array_size: int = 500) -> Cluster:
+    slurm = make_snapshot().slurm
+    slurm = type(slurm)(slurm.version, slurm.kill_wait, slurm.min_job_age, array_size)
+    return Cluster(NOW, slurm, (), (), {"malleable": True, "main": False}, ())
+
+
+def lua(text: str, expression: str) -> str:
+    if LUA is None:
+        pytest.skip("lua5.1 is not installed")
+    program = f"local p = (function()\n{text}\nend)()\nio.write(tostring({expression}))"
+    done = subprocess.run(
+        [LUA, "-"], input=program, capture_output=True, text=True, timeout=10, check=False
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("#p.partitions", "1"),
+        ("p.partitions[1]", "malleable"),
+        ("p.preemptible.malleable", "true"),
+        ("p.operators[0]", "true"),
+        ("p.operators[1000]", "nil"),
+        ("p.engines.torchrun", "true"),
+        ("p.max_fragments", "64"),
+        ("p.max_nodes", "1024"),
+        ("p.max_array_size", "500"),
+        ("p.lease_s", "600"),
+        ("p.hole_s", "120"),
+    ],
+)
+def test_the_policy_in_lua(expression: str, value: str) -> None:
+    assert lua(render_policy(Settings(), cluster(), {"root": 0}), expression) == value
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_names_cannot_break_out(name: str) -> None:
+    settings = parse(f"[site]\npartitions = [{json.dumps(name)}]")
+    text = render_policy(settings, cluster(), {})
+    assert lua(text, "p.partitions[1]") == name
+    assert lua(text, "p.engines.torchrun") == "true"
+
+
+# Shows a bug: JSON writes \u00fc, which Lua 5.1 reads as "u00fc".
+def test_names_beyond_ascii() -> None:
+    settings = parse('[site]\npartitions = ["büro"]')
+    assert lua(render_policy(settings, cluster(), {}), "p.partitions[1]") == "büro"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (59, "0:59"), (600, "10:00"), (3600, "1:00:00"), (90061, "25:01:01")],
+)
+def test_durations(seconds: int, text: str) -> None:
+    assert minutes(timedelta(seconds=seconds)) == text
+
+
+# Shows a bug: slurmctld looks at limits each half minute, till then the rest is negative.
+def test_an_overrun_lease_reads_well() -> None:
+    late = make_fragment(0, FragmentState.RUNNING, ["n1"], start=after(-605))
+    text = printed(fragments_table(make_job(late), NOW))
+    assert "59:55" not in text
+
+
+def printed(table: Table) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+RUNNING = make_fragment(0, FragmentState.RUNNING, ["n1"])
+
+
+@pytest.mark.parametrize(
+    ("job", "word"),
+    [
+        (make_job(held=2), "waiting"),
+        (make_job(RUNNING, held=1), "running"),
+        (make_job(make_fragment(0, FragmentState.PENDING, ["n1"]), held=1), "starting"),
+        (make_job(make_fragment(0, stopped="why"), held=1), "stopped"),
+        (make_job(make_fragment(0, FragmentState.CANCELLED)), "cancelled"),
+        (make_job(make_fragment(0, FragmentState.DONE)), "ended"),
+    ],
+)
+def test_one_word_for_a_job(job: MalleableJob, word: str) -> None:
+    assert job_state(job) == word
+
+
+def test_tables() -> None:
+    seen = make_snapshot(make_job(RUNNING, held=1), nodes=make_nodes(2))
+    text = printed(jobs_table(seen))
+    assert "in 6:40" in text
+    assert "1-6" in text
+    leaving = make_fragment(1, FragmentState.RUNNING, ["n2"], noticed=NOW)
+    text = printed(fragments_table(make_job(RUNNING, leaving), NOW))
+    assert "7_0" in text
+    assert "leaving" in text
+
+
+def test_actions_in_words() -> None:
+    grow = Grow(FragmentId(7, 0), frozenset({"n1", "n2"}), span(300), make_mark())
+    assert action_line(grow) == "grow 7_0 on n[1-2] for 5:00: hole open"
+    assert action_line(Renew(FragmentId(7, 1), span(4000))).startswith("renew 7_1 to 1:06:40 ")
+    finish = Finish((FragmentId(7, 1), FragmentId(7, 2)), Cause.FINISHED)
+    assert action_line(finish) == "cancel 7_[1-2]: training finished"
+
+
+# Shows a bug: rich replaces emoji codes unless told not to (emoji=False).
+def test_nothing_is_markup() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    print_lines(console, ["[bold]7_[0-5][/bold] :smile:"])
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "[bold]7_[0-5][/bold] :smile:\n"
+
+
+def test_a_job_is_explained() -> None:
+    job = make_job(RUNNING, held=5)
+    seen = make_snapshot(
+        job,
+        nodes=[make_nodes(1, NodeState.BUSY)[0], *make_nodes(3)[1:]],
+        reservations=[reserve(["n2"], 60)],
+    )
+    plan = make_plan(seen, Settings(), no_clock)
+    text = "\n".join(explain_lines(job, plan, NOW))
+    assert "running, 1 node(s) of 1-6" in text
+    assert "next tick: grow 7_1 on n3" in text
+    assert "free, but its hole is too short (reservation: maint)" in text
+    json.dumps(plan_data(plan))
+
+
+def test_data_is_plain() -> None:
+    data = to_data({"at": NOW, "set": frozenset({"b", "a"}), "far": float("inf"), "s": Solve()})
+    assert data["set"] == ["a", "b"]
+    assert data["far"] is None
+    assert json.loads(json.dumps(data))["s"]["status"] == "nothing to do"

@@ -1,0 +1,164 @@
+"""One tick, killed anywhere, and twice at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from captured_slurm import SITUATIONS, recorded
+from fake_slurm import FakeSlurm
+from slurm_hooks.errors import RetryLater, SettingsError
+from slurm_hooks.reconcile import loop, tick
+from slurm_hooks.settings import Settings
+
+MARK = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
+HOLD_LOCK = """
+import sys, time
+from filelock import FileLock
+lock = FileLock(sys.argv[1])
+lock.acquire()
+print("held", flush=True)
+time.sleep(30)
+"""
+
+
+class Killed(Exception):
+    """A tick that ended between two writes."""
+
+
+def settings_in(directory: Path) -> Settings:
+    shipped = Settings()
+    return replace(shipped, tick=replace(shipped.tick, lock=str(directory / "run" / "tick.lock")))
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_dry_run_only_reads(situation: str, tmp_path: Path) -> None:
+    port = recorded(situation)
+    report = tick(port, settings_in(tmp_path), is_dry=True)
+    assert report.is_dry
+    assert len(port.asked) <= 3
+    assert all(c.argv[0] == "squeue" or c.stdin.startswith("show ") for c in port.commands)
+    assert list(tmp_path.iterdir()) == []
+    assert report.rpcs == sum(a.rpcs for a in port.asked)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_reads_are_at_most_three_commands(situation: str, tmp_path: Path) -> None:
+    port = recorded(situation)
+    tick(port, settings_in(tmp_path))
+    reads = [c for c in port.commands if c.argv[0] == "squeue" or c.stdin.startswith("show ")]
+    assert len(reads) <= 3
+    assert port.commands[: len(reads)] == reads
+
+
+def test_one_tick_at_a_time(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    Path(settings.tick.lock).parent.mkdir()
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, settings.tick.lock], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        port = recorded("running")
+        with pytest.raises(RetryLater, match="another tick is running"):
+            tick(port, settings)
+        assert port.asked == []
+    finally:
+        other.kill()
+        other.communicate(timeout=10)
+    tick(recorded("running"), settings)  # the kernel has let go of the lock
+
+
+def test_a_lock_that_cannot_be_is_a_settings_fault(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(SettingsError, match=r"tick\.lock"):
+        tick(recorded("running"), settings_in(tmp_path))
+
+
+def two_jobs() -> FakeSlurm:
+    """Two jobs that fill the machine together."""
+    slurm = FakeSlurm({f"n{i}": "" for i in range(1, 9)})
+    slurm.submit(1, 4, MARK)
+    slurm.submit(2, 4, MARK)
+    return slurm
+
+
+def live_on(slurm: FakeSlurm, settings: Settings, seconds: int) -> None:
+    for _ in range(seconds // 10):
+        tick(slurm, settings)
+        slurm.advance(10)
+
+
+def trouble(slurm: FakeSlurm) -> None:
+    slurm.preempt("1_0")
+    slurm.nodes["n8"] = "+DRAIN"
+    slurm.elements["2_1"].state = "FAILED"
+    slurm.elements["2_1"].end = slurm.now
+    slurm.advance(10)
+
+
+@pytest.mark.parametrize("writes", range(9))
+def test_a_tick_killed_between_any_two_writes(writes: int, tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    slurm = two_jobs()
+    left = [writes]
+
+    def pause(command: str) -> None:
+        if left[0] == 0:
+            raise Killed
+        left[0] -= 1
+
+    killed = 0
+    for _ in range(40):
+        try:
+            tick(slurm, settings, pause=pause)
+        except Killed:
+            killed += 1
+            break
+        slurm.advance(10)
+        if slurm.now % 300 == 0:
+            trouble(slurm)
+    live_on(slurm, settings, 400)
+    slurm.nodes["n8"] = ""
+    live_on(slurm, settings, 300)
+    assert killed == 1
+    assert slurm.violations == []
+    running = [e for e in slurm.elements.values() if e.state == "RUNNING"]
+    assert len(running) == 8
+    assert len({n for e in running for n in e.nodes}) == 8
+
+
+def test_two_ticks_at_the_same_moment_do_no_more_than_one(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    slurm = two_jobs()
+    tick(slurm, settings)
+    before = len(slurm.commands)
+    tick(slurm, settings)
+    assert all(c.argv[0] == "squeue" or c.stdin.startswith("show") for c in slurm.commands[before:])
+
+
+def test_slurm_does_not_answer(tmp_path: Path) -> None:
+    port = recorded("running")
+    port.answers = {**port.answers, "squeue": RetryLater("no answer")}
+    with pytest.raises(RetryLater):
+        tick(port, settings_in(tmp_path))
+    assert len(port.asked) == 1
+
+
+def test_the_loop_keeps_its_pace() -> None:
+    waits: list[float] = []
+    runs: list[float] = []
+
+    def wait(pause: float) -> bool:
+        waits.append(pause)
+        return len(waits) == 3
+
+    loop(lambda: runs.append(time.monotonic()), 5.0, wait)
+    assert len(runs) == 3
+    assert all(4.5 < pause <= 5.0 for pause in waits)
