@@ -138,17 +138,24 @@ def solve_greedy(problem: Problem) -> Counts:
 
     The problem must not contradict itself (`value.contradiction`).
     """
-    climbed = _climb(problem)
+    climbed = climb_from(problem, ((0,) * len(problem.classes),) * len(problem.jobs))
     held = held_counts(problem)
     if is_feasible(problem, held) and value(problem, held) >= value(problem, climbed):
         return held
     return climbed
 
 
-def _climb(problem: Problem) -> Counts:
+def climb_from(problem: Problem, rows: Counts) -> Counts:
+    """Rows (job, class) that have what `rows` have and whatever adds value, steepest first.
+
+    Each of `rows` must be allowed, none or a part of what its job holds; together they must fit.
+    """
     spans = periods(problem)
     stock = _Stock([c.capacity for c in problem.classes], nodes_to_give(problem))
     climbers = [_Climber(problem, job, spans) for job in problem.jobs]
+    for climber, row in zip(climbers, rows):
+        stock.take(climber.row, row)
+        climber.move_to(row)
     heap: list[tuple[float, str, int, Row]] = []
     for at in range(len(climbers)):
         _push(heap, climbers, at, stock)
