@@ -75,7 +75,7 @@ class Planning:
     snooze_s: float = _number(60, 0, 3_600)
     headroom_nodes: int = _number(0, 0, 1_000_000)
     serial_fraction: float = _number(0.005, 0, 1)
-    solver: str = _choice("auto", "auto", "highs", "cbc", "dynamic", "greedy")
+    solver: str = _choice("auto", "auto", "prices", "highs", "cbc", "dynamic", "greedy")
     solve_limit_s: float = _number(5, 0.1, 600)
     gap: float = _number(1e-3, 0, 0.5)
 

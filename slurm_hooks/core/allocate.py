@@ -15,8 +15,10 @@ from dataclasses import replace
 
 from slurm_hooks.core.dynamic import TooLarge, solve_dynamic
 from slurm_hooks.core.greedy import solve_greedy
+from slurm_hooks.core.market import Priced
 from slurm_hooks.core.merge import merge
 from slurm_hooks.core.milp import solve_milp
+from slurm_hooks.core.prices import solve_prices
 from slurm_hooks.core.problem import Allocation, Limits, Problem
 from slurm_hooks.core.value import (
     Counts,
@@ -24,12 +26,15 @@ from slurm_hooks.core.value import (
     held_counts,
     infeasibility,
     is_feasible,
+    periods,
     value,
 )
 from slurm_hooks.model import Solve, SolveStatus
 
-SOLVERS = ("auto", "dynamic", "milp", "highs", "cbc", "greedy")
+SOLVERS = ("auto", "dynamic", "prices", "milp", "highs", "cbc", "greedy")
 DEFAULT_LIMITS = Limits()
+LARGEST_MENU = 3_000_000
+"""Sizes of all jobs in all periods beyond which asking them for prices takes too long."""
 
 
 def allocate(
@@ -40,27 +45,48 @@ def allocate(
 ) -> Allocation:
     """Nodes by (job, class) for the problem, and how they were found.
 
-    `auto` takes the dynamic programme where all nodes are alike to the jobs, otherwise the best
-    MILP solver installed. A solver that fails is replaced by the greedy search; `Solve` says so.
-    The same problem gets the same answer whatever the order of its jobs, except that a MILP solver
-    that runs out of time stops where it is. Raises ValueError for a solver of no such name.
+    `auto` takes the dynamic programme where all nodes are alike to the jobs, otherwise prices, and
+    the best MILP solver installed where prices cannot prove the gap asked for. A solver that fails
+    is replaced by the greedy search; `Solve` says so. The same problem gets the same answer
+    whatever the order of its jobs, except that a search that runs out of time stops where it is.
+    Raises ValueError for a solver of no such name.
     """
     if solver not in SOLVERS:
         raise ValueError(f"no solver {solver!r}, there are {', '.join(SOLVERS)}")
-    start = clock()
-    found = _by_name(problem, limits, solver)
-    return replace(found, solve=replace(found.solve, seconds=clock() - start))
+    watch = _Watch(clock, limits.seconds)
+    found = _by_name(problem, limits, solver, watch)
+    return replace(found, solve=replace(found.solve, seconds=watch.seconds()))
 
 
-def _by_name(problem: Problem, limits: Limits, solver: str) -> Allocation:
+class _Watch:
+    """How much of the time is gone."""
+
+    def __init__(self, clock: Callable[[], float], limit_s: float) -> None:
+        self._clock, self._start, self._limit_s = clock, clock(), limit_s
+
+    def seconds(self) -> float:
+        """Seconds since the search began."""
+        return self._clock() - self._start
+
+    def left(self) -> float:
+        """Seconds until it has to end."""
+        return max(0.0, self._limit_s - self.seconds())
+
+    def is_late(self) -> bool:
+        """True once the time is up."""
+        return self.left() == 0
+
+
+def _by_name(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
     """Solve with the jobs in order of their names, so that ties do not depend on the caller."""
     order = sorted(range(len(problem.jobs)), key=lambda at: problem.jobs[at].name)
-    found = _solve(replace(problem, jobs=tuple(problem.jobs[at] for at in order)), limits, solver)
+    ordered = replace(problem, jobs=tuple(problem.jobs[at] for at in order))
+    found = _solve(ordered, limits, solver, watch)
     counts = dict(zip(order, found.counts))
     return replace(found, counts=tuple(counts[at] for at in range(len(order))))
 
 
-def _solve(problem: Problem, limits: Limits, solver: str) -> Allocation:
+def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
     held = held_counts(problem)
     fault = contradiction(problem)
     if fault:
@@ -72,7 +98,7 @@ def _solve(problem: Problem, limits: Limits, solver: str) -> Allocation:
     merged = merge(problem)
     small = merged.problem
     floor = solve_greedy(small)
-    chosen = _best(small, _ask(small, limits, solver, floor), floor)
+    chosen = _best(small, _ask(small, limits, solver, floor, watch), floor)
     counts = merged.split(chosen.counts)
     fault = infeasibility(problem, counts)
     if fault:
@@ -80,7 +106,9 @@ def _solve(problem: Problem, limits: Limits, solver: str) -> Allocation:
     return replace(chosen, counts=counts)
 
 
-def _ask(problem: Problem, limits: Limits, solver: str, floor: Counts) -> Allocation:
+def _ask(
+    problem: Problem, limits: Limits, solver: str, floor: Counts, watch: _Watch
+) -> Allocation:
     """The answer of the solver that was asked for or fits the problem; `floor` is the fallback."""
     shape = f"{len(problem.jobs)} jobs, {len(problem.classes)} classes"
     if solver == "greedy":
@@ -92,13 +120,46 @@ def _ask(problem: Problem, limits: Limits, solver: str, floor: Counts) -> Alloca
             if solver == "dynamic":
                 return _greedy(problem, floor, f"dynamic programme: {error}")
             shape = f"{shape}; dynamic programme: {error}"
-    name = "milp" if solver == "auto" else solver
+    if solver not in {"auto", "prices"}:
+        return _milp(problem, limits, solver, (shape, Priced(floor, 0.0, math.inf)))
+    if not _is_askable(problem):
+        shape = f"{shape}; too many sizes for prices"
+        return _milp(problem, limits, "milp", (shape, Priced(floor, 0.0, math.inf)))
+    priced = solve_prices(problem, floor, limits.gap, watch.is_late)
+    shape = f"{shape}; prices within {max(priced.gap, 0.0):.2g}"
+    if solver == "prices" or priced.gap <= limits.gap or watch.is_late():
+        return _priced(priced, limits, shape, watch.is_late())
+    return _milp(problem, replace(limits, seconds=watch.left()), "milp", (shape, priced))
+
+
+def _is_askable(problem: Problem) -> bool:
+    total = sum(c.capacity for c in problem.classes)
+    sizes = sum(min(job.max_nodes, total) // job.unit + 1 for job in problem.jobs)
+    return sizes * len(periods(problem)) <= LARGEST_MENU
+
+
+def _priced(priced: Priced, limits: Limits, reason: str, is_late: bool) -> Allocation:
+    is_proven = priced.gap <= limits.gap
+    reason = reason if is_proven or not is_late else f"{reason}; out of time"
+    status = SolveStatus.OPTIMAL if is_proven else SolveStatus.INCUMBENT
+    solve = Solve(status, "prices", reason, value=priced.value, bound=priced.bound)
+    return Allocation(priced.counts, solve)
+
+
+def _milp(
+    problem: Problem, limits: Limits, name: str, known: tuple[str, Priced]
+) -> Allocation:
+    """The answer of a MILP solver that starts from what is known and stops at a known bound."""
+    reason, start = known
     try:
-        found = solve_milp(problem, limits, name, floor)
+        found = solve_milp(problem, limits, name, start.counts, start.bound)
     except Exception as error:  # whatever PuLP or a solver binary throws, the tick goes on
-        return _greedy(problem, floor, f"{name} failed: {type(error).__name__}: {error}")
-    reason = f"{shape}; {found.solve.reason}" if found.solve.reason else shape
-    return replace(found, solve=replace(found.solve, reason=reason))
+        reason = f"{reason}; {name} failed: {type(error).__name__}: {error}"
+        if start.bound < math.inf:
+            return _priced(start, limits, reason, is_late=False)
+        return _greedy(problem, start.counts, reason)
+    said = f"; {found.solve.reason}" if found.solve.reason else ""
+    return replace(found, solve=replace(found.solve, reason=f"{reason}{said}"))
 
 
 def _dynamic(problem: Problem, reason: str) -> Allocation:

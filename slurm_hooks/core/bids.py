@@ -103,7 +103,8 @@ class Bidder:
         self._held: Optional[_Mode] = None
         self._more: Optional[_Mode] = None
         if not is_off_unit(job):
-            whole = [progress(job, n * job.unit) for n in range(job.max_nodes // job.unit + 1)]
+            most = min(job.max_nodes, sum(caps)) // job.unit
+            whole = [progress(job, n * job.unit) for n in range(most + 1)]
             self._held = self._held_mode(depths, whole)
             self._more = self._more_mode(depths, whole)
 

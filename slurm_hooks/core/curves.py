@@ -36,17 +36,20 @@ def prior(serial_fraction: float = SERIAL_FRACTION, max_nodes: int = 64) -> Curv
     return Curve(((0, 0.0), *points))
 
 
+LEAST_RATE = 1e-100  # anything less is noise, and its ratios are not exact
+
+
 def curve_of(samples: Iterable[tuple[int, float]]) -> Curve:
     """The curve through measured (nodes, throughput), made safe.
 
-    Samples that are not finite and positive are dropped, several of one size become their median.
+    Samples that are not finite and well above zero are dropped, several of one size become their median.
     Going up, each point is then held between the throughput before it (more nodes do not hurt) and
     the same throughput per node as before it (never above linear). Raises ValueError if no sample
     is left.
     """
     by_size: dict[int, list[float]] = {}
     for nodes, rate in samples:
-        if nodes >= 1 and math.isfinite(rate) and rate > 0:
+        if nodes >= 1 and math.isfinite(rate) and rate >= LEAST_RATE:
             by_size.setdefault(nodes, []).append(rate)
     if not by_size:
         raise ValueError("no usable sample of throughput")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 import pulp
@@ -60,9 +60,15 @@ def find_backend(name: str, limits: Limits) -> Backend:
 
 
 def solve_milp(
-    problem: Problem, limits: Limits, name: str = "milp", start: Optional[Counts] = None
+    problem: Problem,
+    limits: Limits,
+    name: str = "milp",
+    start: Optional[Counts] = None,
+    bound: float = math.inf,
 ) -> Allocation:
     """The best counts (job, class) found within the limits; the search begins at `start` if given.
+
+    `bound` is an upper bound known beforehand: an answer within the gap of it ends the search.
 
     OPTIMAL within the gap, INCUMBENT if time ran out with an answer in hand, UNCHANGED with the
     counts held now if it ran out before. The bound is infinite where the solver tells none.
@@ -72,10 +78,26 @@ def solve_milp(
         warnings.simplefilter("ignore", DeprecationWarning)  # PuLP 3.3 announces PuLP 4
         backend = find_backend(name, limits)
         sheet, models = build(problem, start or held_counts(problem))
+        if 0 < bound < math.inf:
+            _stop_near(backend, sheet.constant - bound / (1 + limits.gap))
         if start:
             _start_from_values(backend.solver)
         sheet.lp.solve(backend.solver)
-    return _read(problem, sheet, models, backend)
+    return _capped(_read(problem, sheet, models, backend), bound, limits.gap)
+
+
+def _stop_near(backend: Backend, target: float) -> None:
+    """Let HiGHS, which minimises, stop at an objective of `target`; PuLP has that for CBC not."""
+    if backend.name == "highs":
+        backend.solver.optionsDict["objective_target"] = target
+
+
+def _capped(found: Allocation, bound: float, gap: float) -> Allocation:
+    """The allocation with the better of its own bound and a known one, and what that proves."""
+    solve = replace(found.solve, bound=max(found.solve.value, min(found.solve.bound, bound)))
+    if solve.status is SolveStatus.INCUMBENT and solve.bound - solve.value <= gap * abs(solve.value):
+        solve = replace(solve, status=SolveStatus.OPTIMAL)
+    return replace(found, solve=solve)
 
 
 def _start_from_values(solver: Any) -> None:

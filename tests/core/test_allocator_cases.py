@@ -17,7 +17,7 @@ from slurm_hooks.core.value import MOVE_S, held_counts, infeasibility, value
 from slurm_hooks.model import Curve, Solve, SolveStatus
 
 EXACT = Limits(seconds=20, gap=1e-9)
-SOLVERS = ["auto", "dynamic", "highs", "cbc", "greedy"]
+SOLVERS = ["auto", "dynamic", "prices", "highs", "cbc", "greedy"]
 LINEAR = Curve(((0, 0.0), (64, 64.0)))
 FLAT_AFTER_4 = Curve(((0, 0.0), (4, 4.0), (64, 4.0)))
 STEP_AT_4 = Curve(((0, 0.0), (1, 1.0), (3, 1.0), (4, 4.0), (64, 64.0)))
@@ -215,7 +215,7 @@ def broken(*_: object) -> Allocation:
 @pytest.mark.parametrize("misbehave", [no_answer, all_zero, too_much, broken])
 def test_failing_solver_is_replaced(misbehave: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocate_module, "solve_milp", misbehave)
-    found = allocate(TWO_CLASSES)
+    found = allocate(TWO_CLASSES, solver="milp")
     assert infeasibility(TWO_CLASSES, found.counts) == ""
     assert found.solve.value > value(TWO_CLASSES, held_counts(TWO_CLASSES))
     assert found.solve.status is SolveStatus.INCUMBENT
@@ -230,25 +230,25 @@ def test_failing_solver_never_releases_everything(
     problem = replace(TWO_CLASSES, jobs=frozen)
     monkeypatch.setattr(allocate_module, "solve_milp", misbehave)
     # Merging leaves two classes: the dynamic programme cannot help.
-    assert allocate(problem).counts == held_counts(problem)
+    assert allocate(problem, solver="milp").counts == held_counts(problem)
 
 
 def test_message_tells_why_a_solver_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocate_module, "solve_milp", broken)
-    assert "cbc: permission denied" in allocate(TWO_CLASSES).solve.reason
+    assert "cbc: permission denied" in allocate(TWO_CLASSES, solver="milp").solve.reason
 
 
 def test_no_solver_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(milp_module.pulp, "HiGHS", raising=False)
     monkeypatch.setattr(milp_module.pulp.COIN_CMD, "available", lambda self: False)
-    found = allocate(TWO_CLASSES)
+    found = allocate(TWO_CLASSES, solver="milp")
     assert found.solve.solver == "greedy"
     assert "no solver milp on this host" in found.solve.reason
 
 
 def test_cbc_steps_in_without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(milp_module.pulp, "HiGHS", raising=False)
-    assert allocate(TWO_CLASSES).solve.solver == "cbc"
+    assert allocate(TWO_CLASSES, solver="milp").solve.solver == "cbc"
 
 
 def test_seconds_come_from_the_clock() -> None:

@@ -1,0 +1,141 @@
+"""All jobs of a problem as bidders for its nodes: what they want at given prices, made to fit.
+
+It keeps the best answer and the best bound that came up. It must not know how prices are searched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slurm_hooks.core.bids import Bid, Bidder, Order, depths_of
+from slurm_hooks.core.greedy import climb_from
+from slurm_hooks.core.problem import Problem
+from slurm_hooks.core.value import Counts, nodes_to_give, periods, value
+
+FITS = 6
+
+
+@dataclass(frozen=True)
+class Priced:
+    """The best counts (job, class) found, their value, and the bound that no answer exceeds.
+
+    `rounds` counts how often all jobs were asked.
+    """
+
+    counts: Counts
+    value: float
+    bound: float
+    rounds: int = 0
+
+    @property
+    def gap(self) -> float:
+        """What could still be missing, relative to the value."""
+        return (self.bound - self.value) / max(abs(self.value), 1e-9)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """All jobs' answers to `prices`: the bound they prove and the nodes they take (class)."""
+
+    prices: tuple[float, ...]
+    bids: tuple[Bid, ...]
+    bound: float
+    demand: tuple[int, ...]
+
+
+class Market:
+    """Bidders and supply. `start` (job, class) must be allowed; it is the first best answer."""
+
+    def __init__(self, problem: Problem, start: Counts) -> None:
+        self.problem = problem
+        self.spans = periods(problem)
+        self.caps = [c.capacity for c in problem.classes]
+        self.depths = depths_of(self.spans, len(self.caps))
+        self.spare = max(0, sum(self.caps) - nodes_to_give(problem))
+        self.counts, self.value, self.bound = start, value(problem, start), math.inf
+        self.rounds = 0
+        self._bidders = [Bidder(job, self.spans, self.caps) for job in problem.jobs]
+        self._urgency = [0.0] * len(problem.jobs)
+
+    def result(self) -> Priced:
+        """The best so far."""
+        return Priced(self.counts, self.value, max(self.bound, self.value), self.rounds)
+
+    def ask(self, prices: Sequence[float]) -> Asked:
+        """Every job's best row at `prices` (class), spread over classes of the same price."""
+        self.rounds += 1
+        demand = [0] * len(self.caps)
+        order = self._order(prices, demand)
+        bids = []
+        for bidder in self._bidders:
+            bid = bidder.answer(prices, order)
+            bids.append(bid)
+            if any(bid.row):
+                demand = [d + n for d, n in zip(demand, bid.row)]
+                order = self._order(prices, demand)
+        bound = sum(bid.surplus for bid in bids) + self._worth(prices, self.caps)
+        self.bound = min(self.bound, bound)
+        return Asked(tuple(prices), tuple(bids), bound, tuple(demand))
+
+    def repair(self, asked: Asked, is_done: Callable[[], bool]) -> None:
+        """Make the answers fit the supply; keep the result if it is the best so far.
+
+        Whoever lost most by coming late comes earlier the next time (squeaky wheel optimisation,
+        Joslin and Clements 1999); the fit that loses least is completed.
+        """
+        fits: list[tuple[float, Counts]] = []
+        while len(fits) < FITS and not is_done():
+            fits.append(self._fit(asked))
+            if fits[-1][0] < 1e-4 * abs(self.value):
+                break
+        if fits:
+            counts = climb_from(self.problem, min(fits)[1])
+            worth = value(self.problem, counts)
+            if worth > self.value:
+                self.counts, self.value = counts, worth
+
+    def _fit(self, asked: Asked) -> tuple[float, Counts]:
+        """Rows that fit, and what they lose against the bound of the prices.
+
+        All keep what they want to keep; then in turn they take of what is left.
+        """
+        rows = [
+            tuple(map(min, bid.row, job.held)) for bid, job in zip(asked.bids, self.problem.jobs)
+        ]
+        free = [cap - sum(column) for cap, column in zip(self.caps, zip(*rows))]
+        budget, lost = sum(free) - self.spare, 0.0
+        for at in sorted(range(len(rows)), key=lambda at: -self._urgency[at]):
+            bid = asked.bids[at]
+            if bid.row == rows[at]:
+                continue
+            order = self._order(asked.prices, [-f for f in free], [0] * len(free))
+            got = self._bidders[at].answer(asked.prices, order, [min(f, budget) for f in free])
+            self._urgency[at] += bid.surplus - got.surplus
+            lost += bid.surplus - got.surplus
+            added = [n - o for n, o in zip(got.row, rows[at])]
+            if sum(added) <= budget:
+                rows[at] = got.row
+                budget -= sum(added)
+                free = [f - a for f, a in zip(free, added)]
+        return lost + self._worth(asked.prices, free), tuple(rows)
+
+    def _order(
+        self, prices: Sequence[float], demand: Sequence[int], caps: Sequence[int] = ()
+    ) -> Order:
+        """Classes by depth, the cheapest first, then the one of which most is left."""
+        found: list[list[int]] = [[] for _ in range(len(self.spans) + 1)]
+        keys = [(p, d - cap) for p, d, cap in zip(prices, demand, caps or self.caps)]
+        for c in sorted(range(len(self.caps)), key=keys.__getitem__):
+            found[self.depths[c]].append(c)
+        return found
+
+    def _worth(self, prices: Sequence[float], nodes: Sequence[int]) -> float:
+        """The price of so many nodes (class), the headroom at the lowest price there is.
+
+        Of the nodes of a positive capacity as many stay idle as the headroom says. The best dual
+        price of that rule, given the prices of the nodes, is the lowest of them.
+        """
+        lowest = min((p for p, cap in zip(prices, self.caps) if cap), default=0.0)
+        return sum(p * n for p, n in zip(prices, nodes)) - self.spare * lowest
