@@ -37,4 +37,4 @@ bench-allocator: setup
 	@$(PYTHON) benchmarks/allocator.py
 
 clean:
-	rm -rf $(BUILD) dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(BUILD) dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
