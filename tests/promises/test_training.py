@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from promises.bench import Bench, has, occupied
 
+from promises.bench import Bench, has, occupied
 from slurm_hooks.model import FragmentState
 from slurm_hooks.sandbox import Sandbox
 
