@@ -2,12 +2,13 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast lint bench-allocator clean
+.PHONY: help setup plugin demo test fast lint bench-allocator bench-hooks bench-tick clean
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make lint    format, types, imports, Lua, shell"
+	@echo "make bench-allocator, bench-hooks, bench-tick   what docs/performance.md shows"
 	@echo "make clean   remove what was built; the environment in .venv stays"
 
 setup:
@@ -34,7 +35,13 @@ lint: setup
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh
 
 bench-allocator: setup
-	@$(PYTHON) benchmarks/allocator.py
+	@PYTHONPATH=. $(PYTHON) benchmarks/allocator.py
+
+bench-hooks: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/hooks.py
+
+bench-tick: plugin
+	@PYTHONPATH=. $(PYTHON) benchmarks/tick.py
 
 clean:
-	rm -rf $(BUILD) dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(BUILD) dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -206,6 +207,8 @@ def _reconcile(arguments: argparse.Namespace) -> int:
 
 def _one_tick(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
+    if arguments.loop is not None:
+        settings = replace(settings, tick=replace(settings.tick, every_s=arguments.loop))
     report = tick(_live(settings), settings, arguments.dry_run)
     if arguments.json:
         print(json.dumps(tick_data(report)), flush=True)

@@ -21,7 +21,7 @@ case $SLURM_JOB_UID in '' | 0 | *[!0-9]*) owned= ;; *) owned=$SLURM_JOB_UID ;; e
 if [ -n "$owned" ]; then
   # shellcheck disable=SC2044 # paths in /proc have no spaces
   for proc in $(find /proc -maxdepth 1 -name '[0-9]*' -uid "$owned" 2>/dev/null); do
-    env=$(tr '\0' '\n' <"$proc/environ" 2>/dev/null) || continue
+    env=$({ tr '\0' '\n' <"$proc/environ"; } 2>/dev/null) || continue
     case "
 $env
 " in
@@ -30,6 +30,8 @@ SLURM_JOB_ID=$SLURM_JOB_ID
 "*) ;;
       *) continue ;;
     esac
+    # This script itself and its like, where slurmd runs as the user of the job.
+    echo "$env" | grep -q '^SLURM_SCRIPT_CONTEXT=' && continue
     # Several slurmd may share a host, and several clusters a node.
     echo "$env" | grep -qx "SLURMD_NODENAME=$SLURMD_NODENAME" || continue
     echo "$env" | grep -qx "SLURM_CLUSTER_NAME=$SLURM_CLUSTER_NAME" || continue

@@ -104,7 +104,7 @@ def _first(root: Path, dirs: Sequence[str], program: str) -> Optional[Path]:
     for directory in dirs:
         candidate = root / directory.lstrip("/") / program
         # Debian links slurmctld to /etc/alternatives: from outside the root such a link dangles.
-        if candidate.is_symlink() or os.access(candidate, os.X_OK):
+        if os.path.islink(candidate) or os.access(candidate, os.X_OK):
             return Path(directory) / program
     return None
 

@@ -142,10 +142,23 @@ def _grows(actions: Sequence[Grow], notes: Notes) -> list[Update]:
     return lines
 
 
+_SCANCEL_THREADS = 10  # fragments that one scancel signals at a time
+_PATIENCE_S = 2.0
+
+
 def _signals(fragments: Sequence[FragmentId]) -> list[Command]:
-    words = ranges(fragments)
-    argv = ("scancel", "--quiet", "--signal=URG", "--full", *words)
-    return [Command(argv, rpcs=len(fragments))] if words else []
+    """SIGURG to every process of the fragments.
+
+    While two elements of the array are pending, slurmctld (22.05) delivers the signal and yet
+    answers "Job can not be altered now", at which scancel sleeps and tries again for half a
+    minute. So it is not waited for; a notice is repeated until the fragment has gone.
+    """
+    done = []
+    for first in range(0, len(fragments), _SCANCEL_THREADS):
+        some = sorted(fragments)[first : first + _SCANCEL_THREADS]
+        argv = ("scancel", "--quiet", "--signal=URG", "--full", *ranges(some))
+        done.append(Command(argv, rpcs=len(some), patience_s=_PATIENCE_S))
+    return done
 
 
 def _cancels(fragments: Sequence[FragmentId]) -> list[Command]:

@@ -12,11 +12,16 @@ from ClusterShell.NodeSet import NodeSet
 
 @dataclass(frozen=True)
 class Command:
-    """A program with its arguments and standard input; `rpcs` says how many RPCs it makes."""
+    """A program with its arguments and standard input; `rpcs` says how many RPCs it makes.
+
+    With a `patience_s` it is ended after so many seconds and its answer is not looked at: whether
+    it worked is seen in the next tick.
+    """
 
     argv: tuple[str, ...]
     stdin: str = ""
     rpcs: int = 1
+    patience_s: float = 0.0
 
 
 def parse_time(text: str) -> Optional[datetime]:

@@ -21,11 +21,12 @@ from slurm_hooks.slurm.live import Asked, Live
 from slurm_hooks.slurm.text import Command
 
 SHORT = """
+# short, for tests
 [lease]
 length_s = 120
 shortest_hole_s = 60
 margin_s = 35
-notice_s = 3
+notice_s = {notice_s}
 start_timeout_s = 15
 
 [plan]
@@ -66,12 +67,13 @@ class Bench:
     """Ticks and questions against one sandbox."""
 
     box: Sandbox
+    notice_s: int = 3
 
     def __post_init__(self) -> None:
-        text = self.box.settings.read_text()
-        if SHORT not in text:
+        text = self.box.settings.read_text().partition("\n# short")[0]
+        if "every_s" not in text:
             text = text.replace("[tick]", "[tick]\nevery_s = 2")
-            self.box.settings.write_text(text + SHORT)
+        self.box.settings.write_text(text + SHORT.format(notice_s=self.notice_s))
 
     @property
     def settings(self) -> Settings:

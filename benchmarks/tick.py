@@ -1,0 +1,62 @@
+"""What a tick costs with many jobs in the queue: seconds, commands, RPCs, on a real Slurm.
+
+Run: python benchmarks/tick.py [--rigid N] [--malleable N]; the last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+
+from slurm_hooks.reconcile import tick
+from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.sandbox.project import project_spec
+from slurm_hooks.settings import load
+from slurm_hooks.slurm.live import Live
+
+TICKS = 7
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rigid", type=int, default=2000, help="pending jobs of others")
+    parser.add_argument("--malleable", type=int, default=20, help="jobs of 16 fragments each")
+    options = parser.parse_args()
+    with Sandbox.up(project_spec(nodes=16)) as box:
+        result = measure(box, options.rigid, options.malleable)
+    print(json.dumps(result))
+
+
+def measure(box: Sandbox, rigid: int, malleable: int) -> dict[str, object]:
+    """Fill the queue, then time ticks that only look, and squeue beside them."""
+    hold = ["sbatch", "-p", "main", "--hold", "--wrap", "sleep 1", "--output=/dev/null"]
+    box.run([*hold, f"--array=0-{min(rigid, 1000) - 1}"])
+    for _ in range(rigid // 1000 - 1):
+        box.run([*hold, "--array=0-999"])
+    script = box.work / "job.sh"
+    script.write_text("#!/bin/bash\nexec sleep 600\n")
+    for _ in range(malleable):
+        box.run(["sbatch", "--malleable=1-16", "--output=/dev/null", str(script)])
+    settings, port = load(box.settings), Live(environment={**os.environ, **box.environment})
+    first = tick(port, settings)
+    time.sleep(3)
+    reports = [tick(port, settings) for _ in range(TICKS)]
+    reads = [a for r in reports for a in r.asked]
+    return {
+        "jobs_of_others": rigid,
+        "malleable_jobs": malleable,
+        "fragments": 16 * malleable,
+        "first_tick_s": round(first.seconds, 3),
+        "first_tick_rpcs": first.rpcs,
+        "tick_s": round(statistics.median(r.seconds for r in reports), 3),
+        "commands": statistics.median(len(r.asked) for r in reports),
+        "slurm_s": round(sum(a.seconds for a in reads) / len(reports), 3),
+        "solver_s": round(statistics.median(r.plan.solve.seconds for r in reports), 3),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Runs the scenario on two sandboxes side by side and hands over what was seen.
+
+Does things in order and holds no judgement: verdict says what they mean, show prints them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from demo.records import Recording, Row, last_step, parse_rounds
+from demo.sampler import Reconciler, Sampler
+from demo.scenario import (
+    BOOKING,
+    LIMIT_S,
+    NODES,
+    PARTITION,
+    REQUEST,
+    RIGID,
+    SUBMIT_AT_S,
+    TICK_S,
+    TRAINING,
+    Rigid,
+)
+from slurm_hooks.sandbox import Sandbox
+
+DIGITS = Path(__file__).resolve().parents[1] / "digits"
+PAUSE_S = 0.2
+URGENT_PATIENCE_S = 15.0
+FIRST_START_S = 90.0
+ENDED = ("CANCELLED", "COMPLETED", "TIMEOUT", "FAILED")
+
+
+class DemoFailed(Exception):
+    """The scenario was not played to its end; the message says at which step and why."""
+
+
+@dataclass
+class Run:
+    """A scenario being played: both sandboxes, what was submitted, what listens."""
+
+    main: Sandbox
+    alone: Sandbox
+    user: Optional[str]
+    zero: float = 0.0
+    job: str = ""
+    ids: dict[str, tuple[str, str]] = field(default_factory=dict)
+    sampler: Optional[Sampler] = None
+    sampler_alone: Optional[Sampler] = None
+    reconciler: Optional[Reconciler] = None
+    is_booked: bool = False
+
+    @property
+    def now(self) -> float:
+        """Seconds since the load began."""
+        return time.time() - self.zero
+
+    @property
+    def log(self) -> list[str]:
+        """The job's log so far."""
+        path = self.main.work / f"digits-{self.job}.log"
+        return path.read_text(errors="replace").splitlines() if path.exists() else []
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Training steps done and in all."""
+        return last_step(self.log)
+
+    @property
+    def recording(self) -> Recording:
+        """Everything seen so far."""
+        begin = self.zero + BOOKING.starts_s
+        return Recording(
+            zero=self.zero,
+            job=self.job,
+            ids=dict(self.ids),
+            with_it=tuple(self.sampler.samples) if self.sampler else (),
+            without=tuple(self.sampler_alone.samples) if self.sampler_alone else (),
+            ticks=tuple(self.reconciler.ticks) if self.reconciler else (),
+            rounds=parse_rounds(_read(self.main.work / ".malleable" / self.job / "rounds.jsonl")),
+            result=_result(self.main.work / "result.json"),
+            begin=begin,
+            end=begin + 60 * BOOKING.minutes,
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _result(path: Path) -> dict[str, Any]:
+    """What the training wrote at its end; nothing while it is being written."""
+    try:
+        return dict(json.loads(_read(path)))
+    except ValueError:
+        return {}
+
+
+def play(run: Run, out: Path, watch: Callable[[Run], None]) -> None:
+    """Play the scenario to its end, calling `watch` several times a second.
+
+    Raises DemoFailed if the training stops, does not start, or is not done in time.
+    """
+    for name in ("train.py", "train.sh"):
+        shutil.copy(DIGITS / name, run.main.work / name)
+    ticks = out / "ticks.jsonl"
+    ticks.unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        run.sampler = stack.enter_context(Sampler(run.main))
+        run.sampler_alone = stack.enter_context(Sampler(run.alone))
+        run.zero = _next_second()
+        run.reconciler = stack.enter_context(Reconciler(run.main, TICK_S, ticks))
+        while not _is_over(run):
+            _submit_due(run)
+            _raise_if_stuck(run)
+            watch(run)
+            time.sleep(PAUSE_S)
+        time.sleep(2.5)  # two more samples
+        watch(run)
+
+
+def _next_second() -> float:
+    """Wait for a whole second and return it: Slurm's own times are whole, so they compare."""
+    whole = float(int(time.time()) + 1)
+    time.sleep(max(0.0, whole - time.time()))
+    return whole
+
+
+def _submit_due(run: Run) -> None:
+    """Everything whose time has come, in both sandboxes at the same moment."""
+    for rigid in RIGID:
+        if rigid.name not in run.ids and _is_due(rigid, run):
+            run.ids[rigid.name] = (_submit(rigid, run.main), _submit(rigid, run.alone))
+    if not run.job and run.now >= SUBMIT_AT_S:
+        run.job = _submit_training(run)
+    if not run.is_booked and run.now >= BOOKING.at_s:
+        for box in (run.main, run.alone):
+            box.run(_booking(run.zero))
+        run.is_booked = True
+
+
+def _is_due(rigid: Rigid, run: Run) -> bool:
+    """Urgent jobs wait a little for the moment when no node is free: that is their point."""
+    if run.now < rigid.at_s:
+        return False
+    return not rigid.is_urgent or _is_full(run) or run.now >= rigid.at_s + URGENT_PATIENCE_S
+
+
+def _is_full(run: Run) -> bool:
+    samples = run.sampler.samples if run.sampler else []
+    return len(samples) > 1 and all(
+        len({node for row in s.rows if row.is_on_nodes for node in row.nodes}) == NODES
+        for s in samples[-2:]
+    )
+
+
+def _submit(rigid: Rigid, box: Sandbox) -> str:
+    argv = ["sbatch", "--parsable", f"--job-name={rigid.name}", f"--partition={PARTITION}"]
+    argv += [f"--nodes={rigid.nodes}", "--exclusive", f"--time={rigid.limit_min}"]
+    argv += ["--output=/dev/null", f"--wrap=exec sleep {rigid.runs_s}"]
+    return box.run(argv).stdout.strip()
+
+
+def _submit_training(run: Run) -> str:
+    """As its user would: the environment's own bin directory in PATH, so torchrun is found."""
+    path = f"{Path(sys.executable).parent}:{run.main.environment['PATH']}"
+    argv = ["sbatch", "--parsable", *REQUEST, "train.sh", *TRAINING]
+    answer = run.main.run(argv, user=run.user, env={"PATH": path})
+    return answer.stdout.strip()
+
+
+def _booking(zero: float) -> list[str]:
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(zero + BOOKING.starts_s))
+    words = ["scontrol", "create", "reservation", f"reservation={BOOKING.name}"]
+    words += [f"starttime={at}", f"duration={BOOKING.minutes}", f"nodes={BOOKING.node}"]
+    return [*words, "users=root", "flags=ignore_jobs"]
+
+
+def _is_over(run: Run) -> bool:
+    """True once the training and every rigid job have ended and the reservation has begun."""
+    if not run.job or len(run.ids) < len(RIGID) or run.now < BOOKING.starts_s + 3:
+        return False
+    rigid = [row.state for row in _rows(run) if not row.is_fragment]
+    return _has_ended(run) and all(state in ENDED for state in rigid)
+
+
+def _rows(run: Run) -> tuple[Row, ...]:
+    samples = run.sampler.samples if run.sampler else []
+    return samples[-1].rows if samples else ()
+
+
+def _has_ended(run: Run) -> bool:
+    """True if every fragment has ended for good: a job that goes on has some held or running."""
+    training = [row.state for row in _rows(run) if row.is_fragment]
+    return bool(training) and all(state in ENDED for state in training)
+
+
+def _raise_if_stuck(run: Run) -> None:
+    if run.reconciler is not None and not run.reconciler.is_running:
+        said = "\n".join(run.reconciler.complaints[-10:])
+        raise DemoFailed(f"malleable reconcile ended by itself at {run.now:.0f} s:\n{said}")
+    if _has_ended(run) and not run.recording.result:
+        raise DemoFailed(f"the training has ended without a result after {run.now:.0f} s")
+    if run.now > LIMIT_S:
+        done, of = run.steps
+        raise DemoFailed(f"not done after {LIMIT_S:.0f} s: step {done} of {of}")
+    if run.job and run.now > FIRST_START_S and not run.recording.rounds:
+        raise DemoFailed(f"the training has not begun after {run.now:.0f} s")
+
+
+def complaints(run: Run) -> list[str]:
+    """What ticks and samplers complained about."""
+    found = list(run.reconciler.complaints) if run.reconciler else []
+    for sampler in (run.sampler, run.sampler_alone):
+        found += sampler.missed if sampler else []
+    return found
+
+
+def evidence(run: Run) -> list[str]:
+    """The ends of the logs that tell why something failed."""
+    lines = ["", "The end of the job's log:", *run.log[-25:]]
+    lines += ["", "The end of slurmctld's log:", *run.main.log("slurmctld").splitlines()[-25:]]
+    drained = run.main.run(["sinfo", "--list-reasons"], check=False).stdout.splitlines()[1:]
+    lines += ["", "Nodes that Slurm has taken out of service:", *(drained or ["none"])]
+    said = complaints(run)[-10:]
+    return [*lines, "", "What the reconciler and the samplers complained:", *(said or ["nothing"])]

@@ -1,0 +1,197 @@
+"""What the demo sees and keeps: samples of both sandboxes, and reports of ticks. Pure.
+
+Asks only for fields whose text no user writes; knows nothing of processes or clocks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Optional
+
+from ClusterShell.NodeSet import NodeSetParseError
+
+from slurm_hooks.slurm.text import expand, parse_time
+
+FIELDS = (
+    "JobArrayID",
+    "Partition",
+    "State",
+    "SubmitTime",
+    "StartTime",
+    "EndTime",
+    "NodeList",
+    "SchedNodes",
+)
+SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
+QUESTION = (*SQUEUE, "-O" + ",".join(f"{name}:|" for name in FIELDS))
+ON_A_NODE = ("RUNNING", "COMPLETING", "CONFIGURING")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job, or one element of an array, at one moment; times in epoch seconds.
+
+    `end` of a running job is the end of its time limit; `planned` are the nodes that Slurm means
+    to start a pending job on, `start` then being the moment.
+    """
+
+    job: str
+    partition: str
+    state: str
+    submit: Optional[float] = None
+    start: Optional[float] = None
+    end: Optional[float] = None
+    nodes: frozenset[str] = frozenset()
+    planned: frozenset[str] = frozenset()
+
+    @property
+    def is_on_nodes(self) -> bool:
+        """True while its processes may be there."""
+        return self.state in ON_A_NODE and bool(self.nodes)
+
+    @property
+    def is_fragment(self) -> bool:
+        """True for an element of a malleable job."""
+        return "_" in self.job
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Every job that one sandbox knows, at `t` (epoch seconds)."""
+
+    t: float
+    rows: tuple[Row, ...]
+
+    def find(self, job: str) -> Optional[Row]:
+        """The row of a job, if it is there."""
+        return next((row for row in self.rows if row.job == job), None)
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Fragment -> node of those on nodes."""
+        return {r.job: min(r.nodes) for r in self.rows if r.is_fragment and r.is_on_nodes}
+
+
+@dataclass(frozen=True)
+class Act:
+    """One action of a tick: `kind` (grow, renew, ...), which fragments, where, why."""
+
+    t: float
+    kind: str
+    fragments: tuple[str, ...]
+    cause: str
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def is_renewal(self) -> bool:
+        """True for a longer lease; a lease that is cut is a `renew` too."""
+        return self.kind == "renew" and self.cause == "hole open"
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What one tick did, and what it cost."""
+
+    t: float
+    seconds: float
+    rpcs: int
+    acts: tuple[Act, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Round:
+    """A training round as the job's own log tells it; `restarts_used` counts up within the job."""
+
+    t: float
+    size: int
+    cause: str
+    restarts_used: int
+
+
+def parse_sample(t: float, text: str) -> Sample:
+    """Read squeue's answer to QUESTION. Raises ValueError for a line that is no job."""
+    return Sample(t, tuple(_row(line) for line in text.splitlines() if line.strip()))
+
+
+def _row(line: str) -> Row:
+    parts = [part.strip() for part in line.split("|")]
+    if len(parts) < len(FIELDS):
+        raise ValueError(f"squeue: not a job line: {line[:120]!r}")
+    job, partition, state, submit, start, end, nodes, planned = parts[: len(FIELDS)]
+    times = (_epoch(submit), _epoch(start), _epoch(end))
+    try:
+        return Row(job, partition, state, *times, nodes=expand(nodes), planned=expand(planned))
+    except NodeSetParseError as error:
+        raise ValueError(f"squeue: job {job}: {error}") from error
+
+
+def _epoch(text: str) -> Optional[float]:
+    moment = parse_time(text)
+    return None if moment is None else moment.timestamp()
+
+
+def parse_tick(line: str) -> Tick:
+    """Read one line of `malleable reconcile --json`. Raises ValueError for any other line."""
+    try:
+        data = json.loads(line)
+        at = datetime.fromisoformat(data["at"]).timestamp()
+        acts = tuple(_act(at, action) for action in data["plan"]["actions"])
+        return Tick(at, data["seconds"], data["rpcs"], acts, tuple(data["refused"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a tick: {line[:120]!r}: {error!r}") from error
+
+
+def _act(at: float, action: dict[str, Any]) -> Act:
+    fragments = action.get("fragments") or [action["fragment"]]
+    nodes = tuple(action.get("nodes") or ())
+    return Act(at, action["kind"], tuple(fragments), action["cause"], nodes)
+
+
+def parse_rounds(text: str) -> tuple[Round, ...]:
+    """Read the job's rounds.jsonl; a last line that is still being written is left out."""
+    rounds = []
+    for line in text.splitlines(keepends=True):
+        if line.endswith("\n"):
+            data = json.loads(line)
+            restarts = int(data["restarts_used"])
+            rounds.append(Round(float(data["t"]), int(data["size"]), str(data["cause"]), restarts))
+    return tuple(rounds)
+
+
+def last_step(lines: Sequence[str]) -> tuple[int, int]:
+    """How far the training's log says it is: steps done and steps in all; zeros if unknown."""
+    for line in reversed(lines):
+        words = line.replace(":", " ").split()
+        is_step = len(words) > 3 and words[0] == "step" and words[2] == "of"
+        if is_step and words[1].isdigit() and words[3].isdigit():
+            return int(words[1]), int(words[3])
+    return 0, 0
+
+
+@dataclass(frozen=True)
+class Recording:
+    """All that was seen so far. `zero` is the epoch of the load's start.
+
+    `ids` maps the name of a rigid job to its job id with and without the malleable job; `end` is
+    the epoch at which the reservation of the scenario ends, `begin` at which it starts.
+    """
+
+    zero: float
+    job: str
+    ids: Mapping[str, tuple[str, str]]
+    with_it: tuple[Sample, ...]
+    without: tuple[Sample, ...] = ()
+    ticks: tuple[Tick, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    result: Mapping[str, Any] = field(default_factory=dict)
+    begin: float = float("inf")
+    end: float = float("inf")
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Job id (beside the malleable job) -> name of the rigid job."""
+        return {ids[0]: name for name, ids in self.ids.items()}

@@ -1,0 +1,142 @@
+"""`make demo`: play the scenario, judge it, draw it, print it; exit 0 only if every check holds.
+
+Wiring only. Whatever happens, Ctrl-C and SIGTERM included, the sandboxes are taken down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Optional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+
+from demo import drive, place, show, timeline, verdict
+from slurm_hooks.errors import MalleableError
+
+# Elsewhere than on a terminal rich would fold lines at 80 columns.
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+class Stopped(BaseException):
+    """A signal asked us to end; not an Exception, so that nothing on the way takes it for one."""
+
+
+def main() -> int:
+    """The exit code: 0 if all went as it should, 1 if not, 130 or 143 after a signal."""
+    arguments = _arguments()
+    began = time.monotonic()
+    try:
+        with _signals_raise():
+            code = _demo(arguments)
+    except Stopped as stop:
+        say(f"Stopped by signal {stop}; the sandboxes are gone.")
+        return 128 + int(str(stop))
+    except (drive.DemoFailed, MalleableError) as error:
+        say(f"The demo failed: {error}")
+        return 1
+    say(f"{time.monotonic() - began:.0f} s in all.")
+    return code
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="A malleable job in an eight-node Slurm.")
+    parser.add_argument("--out", type=Path, default=Path("demo"), help="default: %(default)s")
+    parser.add_argument("--keep", action="store_true", help="leave the sandbox up afterwards")
+    return parser.parse_args()
+
+
+def say(text: str) -> None:
+    """One piece of text as it is."""
+    out.print(text, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """The first signal ends the demo in order; further ones cannot disturb the taking down."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def stop(number: int, _frame: Optional[FrameType]) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    user, who = place.submitter()
+    say("Starting two Slurms of eight nodes on this host: the same load with and without a")
+    say(f"malleable job; {who}.")
+    has_run = False
+    with place.sandboxes(lambda: arguments.keep and has_run) as (main_box, alone):
+        run = drive.Run(main_box, alone, user)
+        try:
+            _play(run, arguments.out)
+        except (drive.DemoFailed, MalleableError):
+            for line in drive.evidence(run):
+                say(line)
+            raise
+        report = verdict.report(run.recording, place.about(main_box))
+        code = _tell(run, report, arguments.out)
+        has_run = True
+        if arguments.keep:
+            _tell_kept(run)
+    return code
+
+
+def _play(run: drive.Run, where: Path) -> None:
+    view = show.Picture(out) if out.is_terminal else show.Plain(out)
+    with view:
+        drive.play(run, where, lambda r: view.update(_frame(r)))
+
+
+def _frame(run: drive.Run) -> show.Frame:
+    done, of = run.steps
+    return show.Frame(run.recording, run.now, done, of)
+
+
+def _tell(run: drive.Run, report: dict[str, Any], where: Path) -> int:
+    """Write the files, print the report, and say whether it is good."""
+    (where / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    (where / "job.log").write_text("\n".join(run.log) + "\n")
+    timeline.draw(run.recording, where / "timeline.png")
+    say("")
+    show.summary(report, out)
+    is_good = all(check["met"] for check in report["checks"])
+    if not is_good:
+        for line in drive.evidence(run):
+            say(line)
+    said = drive.complaints(run)
+    if said:
+        say(f"Complaints on the way ({len(said)}), the last: {said[-1]}")
+    names = ("report.json", "timeline.png", "job.log", "ticks.jsonl")
+    say("Files: " + ", ".join(os.path.relpath(where / name) for name in names))
+    return 0 if is_good else 1
+
+
+def _tell_kept(run: drive.Run) -> None:
+    name = run.main.name
+    say(f"The sandbox {name} stays up. A shell in it: malleable sandbox shell {name}")
+    say(f"Its end: malleable sandbox down {name}")
+    say(f"(malleable: {Path(sys.executable).parent / 'malleable'})")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""What a person sees while the demo runs and when it ends. Values in, text out.
+
+On a terminal a live picture of the nodes; elsewhere plain lines as things happen, without escape
+codes. Knows nothing of Slurm or processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Optional
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from demo.records import Recording
+from demo.scenario import LIMIT_S
+from demo.story import IDLE, NODE_NAMES, OURS, RESERVED, Event, events, occupants
+
+COLUMN_S = 5  # seconds that one cell of the picture stands for
+LAST_EVENTS = 8
+HEARTBEAT_S = 20.0
+EXPECTED_S = 205.0  # how long the load usually takes
+STYLES = {OURS: "bold orange1", IDLE: "grey42", RESERVED: "magenta"}
+LETTERS = {OURS: "█", IDLE: "·", RESERVED: "R"}
+RIGID_STYLE = "deep_sky_blue1"
+LEFT = ("", "CAUSE", "JOB", "CHECK", "SEEN")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One moment of the demo, as far as a person sees it."""
+
+    recording: Recording
+    now: float
+    steps: int
+    of: int
+
+    @property
+    def size(self) -> int:
+        """The job's nodes now."""
+        samples = self.recording.with_it
+        return len(set(samples[-1].held.values())) if samples else 0
+
+    @property
+    def progress(self) -> str:
+        """Size and steps in words."""
+        steps = f", step {self.steps} of {self.of}" if self.of else ""
+        nodes = "1 node" if self.size == 1 else f"{self.size} nodes"
+        return f"the job trains on {nodes}{steps}" if self.size else f"the job has no node{steps}"
+
+
+class Plain:
+    """Lines as things happen, and a sign of life when nothing does."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._told: set[Event] = set()
+        self._last = 0.0
+
+    def __enter__(self) -> Plain:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        return None
+
+    def update(self, frame: Frame) -> None:
+        """Print what is new since the last call."""
+        lines = []
+        for event in events(frame.recording):
+            if event not in self._told:
+                self._told.add(event)
+                lines.append(event_line(event))
+        if not lines and frame.now - self._last >= HEARTBEAT_S:
+            lines.append(f"{frame.now:5.0f} s  ... {frame.progress}")
+        if lines:
+            self._last = frame.now
+        for line in lines:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class Picture:
+    """A live picture of the nodes on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, refresh_per_second=4, transient=False)
+
+    def __enter__(self) -> Picture:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self._live.stop()
+
+    def update(self, frame: Frame) -> None:
+        """Draw this moment."""
+        self._live.update(picture(frame))
+
+
+def event_line(event: Event) -> str:
+    """`   12 s  grow 7_0 on n6: hole open`."""
+    return f"{event.t:5.0f} s  {event.text}"
+
+
+def picture(frame: Frame) -> RenderableType:
+    """The whole display of one moment."""
+    told = events(frame.recording)[-LAST_EVENTS:]
+    lines = [Text(event_line(e), style=_event_style(e), no_wrap=True) for e in told]
+    lines += [Text("")] * (LAST_EVENTS - len(lines))
+    head = Text(f"{frame.now:5.0f} s  {frame.progress}", style="bold")
+    bar = ProgressBar(total=EXPECTED_S, completed=min(frame.now, EXPECTED_S), width=60)
+    return Group(head, bar, nodes_table(frame.recording), legend(), Text(""), *lines)
+
+
+def _event_style(event: Event) -> str:
+    styles = {"grow": "orange1", "rigid": RIGID_STYLE, "preempted": "bold red", "refused": "yellow"}
+    return styles.get(event.kind, "")
+
+
+def nodes_table(recording: Recording) -> Table:
+    """A row a node: its history, one cell for COLUMN_S seconds, and who is there now."""
+    width = int(LIMIT_S) // COLUMN_S + 1
+    history = [Text() for _ in NODE_NAMES]
+    now: dict[str, str] = {}
+    column = 0
+    for sample in recording.with_it:
+        if (sample.t - recording.zero) // COLUMN_S < column:
+            continue
+        column += 1
+        now = occupants(sample, recording)
+        for text, node in zip(history, NODE_NAMES):
+            text.append(letter(now[node]), style=style(now[node]))
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(width=3)
+    table.add_column(width=width)
+    table.add_column(width=12)
+    for text, node in zip(history, NODE_NAMES):
+        name = now.get(node, IDLE)
+        table.add_row(node, text, Text(name, style=style(name)))
+    return table
+
+
+def letter(name: str) -> str:
+    """One cell: rigid jobs by their first letter."""
+    return LETTERS.get(name) or name[:1]
+
+
+def style(name: str) -> str:
+    """The colour of an occupant."""
+    return STYLES.get(name, RIGID_STYLE)
+
+
+def legend() -> Text:
+    """What the cells mean."""
+    parts = (("█", OURS), ("l s p u", "rigid jobs"), ("R", RESERVED), ("·", IDLE))
+    text = Text(f"    one cell is {COLUMN_S} s:  ", style="dim")
+    for sign, name in parts:
+        text.append(sign, style=style(name))
+        text.append(f" {name}   ", style="dim")
+    return text
+
+
+def summary(report: dict[str, Any], console: Console) -> None:
+    """The short report at the end."""
+    job = report["malleable_jobs"][0]
+    sizes_table = _table(("AT", "NODES", "CAUSE"), "Sizes of the malleable job")
+    for row in job["sizes"]:
+        sizes_table.add_row(f"{row['t']:.0f} s", str(row["nodes"]), row["cause"])
+    console.print(sizes_table)
+    console.print(_rigid_table(report["rigid_jobs"]))
+    for line in _facts(report):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(_checks_table(report["checks"]))
+    for line in report["violations"]:
+        console.print(f"VIOLATION: {line}", markup=False, highlight=False, style="bold red")
+
+
+def _table(names: Sequence[str], title: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    for name in names:
+        table.add_column(name, justify="left" if name in LEFT else "right")
+    return table
+
+
+def _rigid_table(rigid: Sequence[dict[str, Any]]) -> Table:
+    names = ("JOB", "NODES", "SUBMITTED", "PLANNED", "STARTED", "WITHOUT US", "DELAY")
+    table = _table(names, "Rigid jobs, beside the malleable job and without it")
+    for row in rigid:
+        moments = (row[key] for key in ("submit", "planned_start", "start", "start_without"))
+        delay = "?" if row["delay_s"] is None else f"{row['delay_s']:+.0f} s"
+        table.add_row(row["name"], str(row["nodes"]), *map(_moment, moments), delay)
+    return table
+
+
+def _moment(seconds: Optional[float]) -> str:
+    return "-" if seconds is None else f"{max(0.0, seconds):.0f} s"
+
+
+def _facts(report: dict[str, Any]) -> list[str]:
+    job, booked, ticks = report["malleable_jobs"][0], report["reservations"][0], report["ticks"]
+    here, there = report["node_seconds"], report["node_seconds_without"]
+    freed = booked["freed_before_s"]
+    when = "was never ours" if freed is None else f"our last fragment left {freed:.0f} s before"
+    return [
+        "",
+        f"Reservation {booked['name']} of {','.join(booked['nodes'])} from "
+        f"{booked['start']:.0f} s: {when}.",
+        f"Training: {job['steps']} steps, accuracy {job['final_accuracy']}, {job['rounds']} "
+        f"rounds, {job['restarts_used']} restarts of torchrun's budget used.",
+        f"Ticks: {ticks['count']}, RPCs {ticks['rpcs_per_tick']['median']:g} (at most "
+        f"{ticks['rpcs_per_tick']['max']}), seconds {ticks['seconds_per_tick']['median']:g} "
+        f"(at most {ticks['seconds_per_tick']['max']:g}).",
+        f"Node-seconds: rigid {here['rigid']:.0f}, malleable {here[OURS]:.0f}, reserved "
+        f"{here[RESERVED]:.0f}, idle {here[IDLE]:.0f} (without the malleable job "
+        f"{there[IDLE]:.0f} idle).",
+        "",
+    ]
+
+
+def _checks_table(found: Sequence[dict[str, Any]]) -> Table:
+    table = _table(("", "CHECK", "SEEN"), "Checks")
+    for check in found:
+        mark = Text("ok", style="green") if check["met"] else Text("FAILED", style="bold red")
+        table.add_row(mark, check["what"], check["seen"])
+    return table

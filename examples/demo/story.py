@@ -1,0 +1,220 @@
+"""What happened, told from a recording: who was on which node, sizes with causes, events. Pure.
+
+The same recording gives the same story, and a longer one only adds to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Optional
+
+from demo.records import Act, Recording, Row, Sample
+from demo.scenario import BOOKING, KILL_WAIT_S, NODES, TICK_S
+
+OURS, IDLE, RESERVED = "malleable", "idle", "reserved"
+NODE_NAMES = tuple(f"n{index}" for index in range(1, NODES + 1))
+PREEMPTED = "preempted by Slurm"
+LEASE_ENDED = "lease ended"
+FINISHED = "training finished"
+UNKNOWN = "unknown"
+HINDSIGHT_S = 2 * TICK_S + 2  # by then a tick has told why a fragment went
+VERBS = {("finish", FINISHED): "cancel what waits:", ("renew", "hole closes"): "cut the lease of"}
+GOING = ("notice", "shrink", "hold", "finish")
+
+
+@dataclass(frozen=True)
+class Size:
+    """The job's nodes from `t` (seconds since the load began) on."""
+
+    t: float
+    nodes: int
+    cause: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something worth a line; `kind` chooses colour and marker."""
+
+    t: float
+    kind: str
+    text: str
+
+
+def occupants(sample: Sample, recording: Recording) -> dict[str, str]:
+    """Node -> name of a rigid job, OURS, RESERVED or IDLE."""
+    is_reserved = recording.begin <= sample.t < recording.end
+    found = dict.fromkeys(NODE_NAMES, IDLE)
+    if is_reserved:
+        found[BOOKING.node] = RESERVED
+    for row in sample.rows:
+        if row.is_on_nodes:
+            name = OURS if row.is_fragment else _rigid_name(row, recording)
+            found.update({node: name for node in row.nodes if node in found})
+    return found
+
+
+def _rigid_name(row: Row, recording: Recording) -> str:
+    """The name of a rigid job in either sandbox."""
+    for name, ids in recording.ids.items():
+        if row.job in ids:
+            return name
+    return f"job {row.job}"
+
+
+def pairs(samples: tuple[Sample, ...]) -> Iterator[tuple[Sample, Sample]]:
+    """Each sample with the next one."""
+    return zip(samples, samples[1:])
+
+
+def sizes(recording: Recording) -> list[Size]:
+    """Every change of the job's node count, with its cause."""
+    found = [Size(0.0, 0, "submitted")]
+    for before, after in pairs(recording.with_it):
+        gone, come = changes(before, after)
+        count = len(set(after.held.values()))
+        if count == found[-1].nodes:
+            continue
+        reasons = [why_gone(f, before, after, recording) for f in gone]
+        reasons += [why_come(f, after.t, recording) for f in come]
+        causes = sorted(set(reasons)) or [UNKNOWN]
+        found.append(Size(round(after.t - recording.zero, 1), count, ", ".join(causes)))
+    return found
+
+
+def changes(before: Sample, after: Sample) -> tuple[list[str], list[str]]:
+    """Fragments that went and that came between two samples."""
+    old, new = before.held, after.held
+    gone = [f for f, node in old.items() if new.get(f) != node]
+    return gone, [f for f, node in new.items() if old.get(f) != node]
+
+
+def why_come(fragment: str, t: float, recording: Recording) -> str:
+    """The cause that the tick gave which released this fragment."""
+    grown = [a for a in _acts(fragment, recording) if a.kind == "grow" and a.t <= t]
+    return grown[-1].cause if grown else UNKNOWN
+
+
+def why_gone(fragment: str, before: Sample, after: Sample, recording: Recording) -> str:
+    """Why a fragment is no longer on its node: the first order to go, or what Slurm did."""
+    row, now = before.find(fragment), after.find(fragment)
+    if row is None:
+        return UNKNOWN
+    order = _order_to_go(fragment, row, after, recording)
+    if order is not None and order.cause == "requeued by Slurm":
+        return PREEMPTED
+    if order is not None:
+        return order.cause
+    if now is not None and now.state == "PENDING":
+        return PREEMPTED
+    if now is not None and now.state in ("COMPLETED", "TIMEOUT"):
+        return FINISHED if recording.result else LEASE_ENDED
+    return UNKNOWN
+
+
+def _order_to_go(fragment: str, row: Row, after: Sample, recording: Recording) -> Optional[Act]:
+    """The first act that speaks of this run's end, up to the tick after it."""
+    since = row.start or 0.0
+    for act in _acts(fragment, recording):
+        if act.kind == "grow" and act.t > after.t:
+            return None  # the next run begins
+        if since <= act.t <= after.t + HINDSIGHT_S and act.kind in GOING:
+            return act
+    return None
+
+
+def _acts(fragment: str, recording: Recording) -> Iterator[Act]:
+    return (act for tick in recording.ticks for act in tick.acts if fragment in act.fragments)
+
+
+def preempted(recording: Recording) -> list[tuple[float, str]]:
+    """Moments (seconds since the load began) and fragments that Slurm took a node from."""
+    found = []
+    for before, after in pairs(recording.with_it):
+        for fragment in changes(before, after)[0]:
+            if why_gone(fragment, before, after, recording) == PREEMPTED:
+                found.append((after.t - recording.zero, fragment))
+    return found
+
+
+def events(recording: Recording) -> list[Event]:
+    """Everything worth telling, in order of time."""
+    found = [*_tick_events(recording), *_rigid_events(recording), *_round_events(recording)]
+    found += _preemption_events(recording)
+    last = recording.with_it[-1].t if recording.with_it else recording.zero
+    if last >= recording.begin:
+        at = recording.begin - recording.zero
+        found.append(
+            Event(at, "reservation", f"reservation {BOOKING.name} begins on {BOOKING.node}")
+        )
+    return sorted(found, key=lambda event: (event.t, event.text))
+
+
+def _tick_events(recording: Recording) -> Iterator[Event]:
+    for tick in recording.ticks:
+        for act in tick.acts:
+            if act.kind != "remark" and act.cause != "notice is over":
+                yield Event(act.t - recording.zero, act.kind, _act_text(act, recording))
+        for text in tick.refused:
+            yield Event(tick.t - recording.zero, "refused", f"refused by Slurm: {text}")
+
+
+def _act_text(act: Act, recording: Recording) -> str:
+    """`notice 3_2 on n8: hole closes`."""
+    count = len(act.fragments)
+    who = " ".join(act.fragments) if count < 3 else f"{count} fragments"
+    nodes = act.nodes or (_nodes_then(act, recording) if act.kind in ("notice", "renew") else ())
+    where = f" on {','.join(nodes)}" if nodes else ""
+    verb = VERBS.get((act.kind, act.cause), act.kind)
+    return f"{verb} {who}{where}: {act.cause}"
+
+
+def _nodes_then(act: Act, recording: Recording) -> tuple[str, ...]:
+    """The nodes of an act's fragments just before it."""
+    before = [sample for sample in recording.with_it if sample.t <= act.t]
+    held = before[-1].held if before else {}
+    return tuple(sorted(held[f] for f in act.fragments if f in held))
+
+
+def _rigid_events(recording: Recording) -> Iterator[Event]:
+    """Starts, planned starts and ends of the rigid jobs beside the malleable one."""
+    for job, name in recording.names.items():
+        seen = ""
+        for sample in recording.with_it:
+            row = sample.find(job)
+            state = _rigid_state(row) if row else ""
+            if row and state and state != seen:
+                yield Event(
+                    sample.t - recording.zero, "rigid", f"{name}: {_rigid_text(row, recording)}"
+                )
+                seen = state
+
+
+def _rigid_state(row: Row) -> str:
+    if row.state == "PENDING":
+        return f"planned {sorted(row.planned)}" if row.planned else ""
+    return "running" if row.state in ("RUNNING", "CONFIGURING") else "ended"
+
+
+def _rigid_text(row: Row, recording: Recording) -> str:
+    if row.state == "PENDING":
+        at = (row.start or 0.0) - recording.zero
+        return f"start planned for {at:.0f} s on {','.join(sorted(row.planned))}"
+    if row.state in ("RUNNING", "CONFIGURING"):
+        return f"started on {','.join(sorted(row.nodes))}"
+    return f"ended ({row.state.lower()})"
+
+
+def _round_events(recording: Recording) -> Iterator[Event]:
+    for found in recording.rounds:
+        nodes = "1 node" if found.size == 1 else f"{found.size} nodes"
+        text = f"training goes on with {nodes}: {found.cause}"
+        yield Event(found.t - recording.zero, "round", text)
+
+
+def _preemption_events(recording: Recording) -> Iterator[Event]:
+    """Told once the next tick has confirmed it, so that no order of ours is taken for one."""
+    last = recording.with_it[-1].t if recording.with_it else 0.0
+    for t, fragment in preempted(recording):
+        if last - (recording.zero + t) > min(HINDSIGHT_S, KILL_WAIT_S):
+            yield Event(t, "preempted", f"{fragment} preempted by Slurm for an urgent job")

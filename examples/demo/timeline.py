@@ -1,0 +1,170 @@
+"""The picture of a run: who had the nodes over time, and node by node. Values in, a PNG out.
+
+Colours are from Okabe and Ito's set, which colour-blind readers can tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.patches import Patch
+
+from demo.records import Recording
+from demo.scenario import BOOKING, NODES
+from demo.story import (
+    IDLE,
+    NODE_NAMES,
+    OURS,
+    RESERVED,
+    occupants,
+    preempted,
+    sizes,
+)
+
+COLOURS = {"rigid": "#0072B2", OURS: "#E69F00", RESERVED: "#CC79A7", IDLE: "#E8E8E8"}
+HATCHES = {RESERVED: "///"}
+BOXES = {RESERVED: {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}}
+ORDER = ("rigid", OURS, IDLE, RESERVED)
+TOUCHING_S = 30.0
+Bar = tuple[float, float, str]
+
+
+def draw(recording: Recording, path: Path) -> Path:
+    """Write the picture to `path` and return it."""
+    figure, (top, bottom) = plt.subplots(
+        2, 1, figsize=(12, 7.5), sharex=True, height_ratios=(3, 4), layout="constrained"
+    )
+    _draw_stack(top, recording)
+    _draw_nodes(bottom, recording)
+    _draw_markers((top, bottom), recording)
+    bottom.set_xlabel("time since the load began (s)")
+    figure.suptitle("One malleable training job in the holes of an eight-node Slurm", fontsize=14)
+    handles = [
+        Patch(facecolor=COLOURS[kind], hatch=HATCHES.get(kind), label=_kind_label(kind))
+        for kind in ORDER
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(ORDER), frameon=False)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return path
+
+
+def _kind_label(kind: str) -> str:
+    return {"rigid": "rigid jobs", OURS: "malleable job"}.get(kind, kind)
+
+
+def _draw_stack(axes: Any, recording: Recording) -> None:
+    times, counts = stack(recording)
+    heights = [counts[kind] for kind in ORDER]
+    colours = [COLOURS[kind] for kind in ORDER]
+    areas = axes.stackplot(times, heights, colors=colours, step="post", edgecolor="white", lw=0.3)
+    for area, kind in zip(areas, ORDER):
+        area.set_hatch(HATCHES.get(kind))
+    axes.set_ylabel("nodes")
+    axes.set_ylim(0, NODES)
+    axes.set_xlim(0, max([*times, 1.0]))
+
+
+def stack(recording: Recording) -> tuple[list[float], dict[str, list[int]]]:
+    """Moments, and for each of ORDER its nodes at these moments."""
+    times, counts = [], {kind: [] for kind in ORDER}  # type: ignore[var-annotated]
+    for sample in recording.with_it:
+        kinds = [kind_of(name) for name in occupants(sample, recording).values()]
+        times.append(max(0.0, sample.t - recording.zero))
+        for kind in ORDER:
+            counts[kind].append(kinds.count(kind))
+    return times, counts
+
+
+def kind_of(name: str) -> str:
+    """The kind of an occupant: every other name is a rigid job's."""
+    return name if name in COLOURS else "rigid"
+
+
+def _draw_nodes(axes: Any, recording: Recording) -> None:
+    for line, node in enumerate(NODE_NAMES):
+        for begin, end, name in bars(recording, node):
+            kind = kind_of(name)
+            axes.barh(
+                line,
+                end - begin,
+                left=begin,
+                height=0.82,
+                color=COLOURS[kind],
+                edgecolor="white",
+                linewidth=0.6,
+                hatch=HATCHES.get(kind),
+            )
+            if kind != IDLE and end - begin > 2.2 * len(name):
+                colour = "white" if kind == "rigid" else "black"
+                axes.text(
+                    begin + 2,
+                    line,
+                    name,
+                    va="center",
+                    fontsize=8,
+                    color=colour,
+                    bbox=BOXES.get(kind),
+                )
+    axes.set_yticks(range(NODES), NODE_NAMES)
+    axes.invert_yaxis()
+    axes.set_ylabel("node")
+
+
+def bars(recording: Recording, node: str) -> list[Bar]:
+    """Stretches of one occupant on one node: begin, end (seconds), name."""
+    found: list[Bar] = []
+    last = None
+    for sample in recording.with_it:
+        t = max(0.0, sample.t - recording.zero)
+        name = occupants(sample, recording)[node]
+        if last is not None and last[1] == name:
+            found[-1] = (found[-1][0], t, name)
+        else:
+            if found:
+                found[-1] = (found[-1][0], t, found[-1][2])
+            found.append((t, t, name))
+        last = (t, name)
+    return found
+
+
+def markers(recording: Recording) -> list[tuple[float, str]]:
+    """Moments worth a line through the picture, with a short name each."""
+    renewals = sorted(
+        {act.t - recording.zero for t in recording.ticks for act in t.acts if act.is_renewal}
+    )
+    found = [(renewals[0], "first renewal")] if renewals else []
+    found += [(t, "preemption") for t, _ in preempted(recording)]
+    if recording.with_it and recording.with_it[-1].t >= recording.begin:
+        found.append((recording.begin - recording.zero, f"{BOOKING.name} begins"))
+    changes = sizes(recording)
+    if recording.result and changes[-1].nodes == 0:
+        found.append((changes[-1].t, "training done"))
+    return sorted(found)
+
+
+def _draw_markers(both: Sequence[Any], recording: Recording) -> None:
+    """Names stand above the picture, on two levels where they would touch."""
+    is_raised, before = False, float("-inf")
+    for t, name in markers(recording):
+        for axes in both:
+            axes.axvline(t, color="black", linestyle="--", linewidth=1.0)
+        is_raised = t - before < TOUCHING_S and not is_raised
+        before = t
+        both[0].annotate(
+            name,
+            (t, NODES),
+            xytext=(0, 16 if is_raised else 4),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=9,
+            annotation_clip=False,
+        )

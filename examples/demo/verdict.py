@@ -1,0 +1,261 @@
+"""Was anybody delayed, did every lease hold, did the demo show what it should: pure functions.
+
+Input is a recording, output plain data for report.json. A number that looks bad is reported as
+it is; nothing here rounds a delay away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Optional
+
+from demo.records import Recording, Row, Sample
+from demo.scenario import BOOKING, CLOCK_S, KILL_WAIT_S, RIGID, TARGET_ACCURACY, Rigid
+from demo.story import IDLE, OURS, RESERVED, Size, occupants, pairs, preempted, sizes
+
+SAMPLING_S = 1.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing the demo must show; `seen` is what it saw."""
+
+    what: str
+    is_met: bool
+    seen: str
+
+
+def violations(recording: Recording) -> list[str]:
+    """Every broken promise, one line each; empty if all were kept."""
+    return [
+        *_overstayed_leases(recording),
+        *_overstayed_reservation(recording),
+        *_overstayed_plans(recording),
+    ]
+
+
+def _overstayed_leases(recording: Recording) -> list[str]:
+    """Fragments still on a node after their lease's end (Slurm's own time limit of the run)."""
+    leases: dict[str, float] = {}
+    worst: dict[tuple[str, float], float] = {}
+    for sample in recording.with_it:
+        for row in sample.rows:
+            if not row.is_fragment or not row.is_on_nodes:
+                continue
+            if row.state == "RUNNING" and row.end is not None:
+                leases[row.job] = row.end
+            lease = leases.get(row.job)
+            if lease is not None and sample.t > lease + SAMPLING_S:
+                worst[row.job, lease] = sample.t - lease
+    return [
+        f"fragment {job} was on its node {over:.1f} s after its lease had ended at "
+        f"{lease - recording.zero:.0f} s"
+        for (job, lease), over in worst.items()
+    ]
+
+
+def _overstayed_reservation(recording: Recording) -> list[str]:
+    inside = [s for s in recording.with_it if recording.begin <= s.t < recording.end]
+    late = [s.t - recording.begin for s in inside if BOOKING.node in s.held.values()]
+    if not late:
+        return []
+    return [
+        f"reservation {BOOKING.name}: a fragment was on {BOOKING.node} until {late[-1]:.1f} s "
+        "after its start"
+    ]
+
+
+def _overstayed_plans(recording: Recording) -> list[str]:
+    """Rigid jobs that wait past the start that Slurm had published, with us on their nodes."""
+    found = (_overstayed_plan(r, recording) for r in RIGID if r.name in recording.ids)
+    return [line for line in found if line]
+
+
+def _overstayed_plan(rigid: Rigid, recording: Recording) -> str:
+    """The plan that counts is the one in force when its time came, whatever came after it."""
+    slack = SAMPLING_S + (KILL_WAIT_S if rigid.is_urgent else 0.0)
+    plan: Optional[Row] = None
+    due: Optional[Row] = None
+    line = ""
+    for sample in recording.with_it:
+        row = sample.find(recording.ids[rigid.name][0])
+        if row is None or row.state != "PENDING":
+            continue
+        if due is None and plan is not None and (plan.start or 0.0) <= sample.t:
+            due = plan
+        over = sample.t - (due.start or 0.0) if due else 0.0
+        mine = sorted(due.planned & set(sample.held.values())) if due else []
+        if over > slack and mine:
+            line = (
+                f"job {rigid.name} waited {over:.1f} s past its planned start with fragments on "
+                f"{', '.join(mine)}"
+            )
+        plan = row if row.planned else plan
+    return line
+
+
+def rigid_jobs(recording: Recording) -> list[dict[str, Any]]:
+    """Submission, planned start, start and delay of every rigid job; seconds of the load."""
+    return [_rigid(rigid, recording) for rigid in RIGID if rigid.name in recording.ids]
+
+
+def _rigid(rigid: Rigid, recording: Recording) -> dict[str, Any]:
+    job, alone = recording.ids[rigid.name]
+    here, there = _last(job, recording.with_it), _last(alone, recording.without)
+    waits = [_wait(here), _wait(there)]
+    is_known = waits[0] is not None and waits[1] is not None
+    return {
+        "name": rigid.name,
+        "urgent": rigid.is_urgent,
+        "nodes": rigid.nodes,
+        "submit": _since(here.submit if here else None, recording.zero),
+        "planned_start": _since(_planned_start(job, recording), recording.zero),
+        "start": _since(here.start if here and waits[0] is not None else None, recording.zero),
+        "start_without": _since(
+            there.start if there and waits[1] is not None else None, recording.zero
+        ),
+        "delay_s": waits[0] - waits[1] if is_known else None,  # type: ignore[operator]
+    }
+
+
+def _last(job: str, samples: Sequence[Sample]) -> Optional[Row]:
+    return samples[-1].find(job) if samples else None
+
+
+def _wait(row: Optional[Row]) -> Optional[float]:
+    """Seconds from submission to start; None if it did not start."""
+    if row is None or row.state == "PENDING" or row.start is None or row.submit is None:
+        return None
+    return row.start - row.submit
+
+
+def _planned_start(job: str, recording: Recording) -> Optional[float]:
+    """The start that Slurm published last before the job started."""
+    rows = (sample.find(job) for sample in recording.with_it)
+    starts = [r.start for r in rows if r and r.state == "PENDING" and r.planned]
+    return starts[-1] if starts else None
+
+
+def _since(moment: Optional[float], zero: float) -> Optional[float]:
+    return None if moment is None else round(moment - zero, 1)
+
+
+def reservation(recording: Recording) -> dict[str, Any]:
+    """When the last fragment left the reserved node before the reservation began."""
+    free_at: Optional[float] = None
+    for before, after in pairs(recording.with_it):
+        was_there = BOOKING.node in before.held.values()
+        if was_there and BOOKING.node not in after.held.values():
+            free_at = after.t
+    return {
+        "name": BOOKING.name,
+        "nodes": [BOOKING.node],
+        "start": _since(recording.begin, recording.zero),
+        "last_node_free_at": _since(free_at, recording.zero),
+        "freed_before_s": None if free_at is None else round(recording.begin - free_at, 1),
+    }
+
+
+def node_seconds(samples: Sequence[Sample], recording: Recording) -> dict[str, float]:
+    """Node-seconds by occupant over the load."""
+    total = {"rigid": 0.0, OURS: 0.0, IDLE: 0.0, RESERVED: 0.0}
+    for before, after in pairs(tuple(s for s in samples if s.t >= recording.zero)):
+        for name in occupants(before, recording).values():
+            total[name if name in total else "rigid"] += after.t - before.t
+    return {name: round(seconds, 1) for name, seconds in total.items()}
+
+
+def ticks(recording: Recording) -> dict[str, Any]:
+    """How many ticks there were and what they cost."""
+    rpcs = [tick.rpcs for tick in recording.ticks] or [0]
+    seconds = [tick.seconds for tick in recording.ticks] or [0.0]
+    return {
+        "count": len(recording.ticks),
+        "rpcs_per_tick": {"median": median(rpcs), "max": max(rpcs)},
+        "seconds_per_tick": {
+            "median": round(median(seconds), 3),
+            "max": round(max(seconds), 3),
+        },
+    }
+
+
+def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
+    """All of report.json; `about` is what only the outside knows (version, date, machine)."""
+    changes = sizes(recording)
+    result = recording.result
+    job = {
+        "job_id": recording.job,
+        "sizes": [{"t": s.t, "nodes": s.nodes, "cause": s.cause} for s in changes],
+        "steps": result.get("steps"),
+        "final_accuracy": result.get("accuracy"),
+        "restarts_used": max((r.restarts_used for r in recording.rounds), default=None),
+        "rounds": len(recording.rounds),
+    }
+    found = {
+        "malleable_jobs": [job],
+        "rigid_jobs": rigid_jobs(recording),
+        "reservations": [reservation(recording)],
+        "ticks": ticks(recording),
+        "node_seconds": node_seconds(recording.with_it, recording),
+        "node_seconds_without": node_seconds(recording.without, recording),
+        "violations": violations(recording),
+        "t0_epoch": round(recording.zero, 3),
+        **about,
+    }
+    done = checks(found, changes, recording)
+    found["checks"] = [{"what": c.what, "met": c.is_met, "seen": c.seen} for c in done]
+    return found
+
+
+def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> list[Check]:
+    """What must hold for the demo to succeed."""
+    job, booked = found["malleable_jobs"][0], found["reservations"][0]
+    accuracy, freed = job["final_accuracy"], booked["freed_before_s"]
+    renewals = sum(act.is_renewal for tick in recording.ticks for act in tick.acts)
+    taken = preempted(recording)
+    peaks = [s.nodes for s in changes]
+    last = changes[-1]
+    is_after = last.nodes == 0 and recording.zero + last.t > recording.begin
+    grown = sum(1 for a, b in zip(changes, changes[1:]) if b.nodes > a.nodes)
+    cleared = _made_room(changes, found["rigid_jobs"])
+    return [
+        Check("no promise broken", not found["violations"], f"{len(found['violations'])} broken"),
+        *[_delay_check(rigid) for rigid in found["rigid_jobs"]],
+        Check("the job grew, shrank and grew again", grown >= 3, f"sizes {peaks}"),
+        Check("leases were renewed", renewals > 0, f"{renewals} renewals"),
+        Check("it made room ahead of a planned start", bool(cleared), cleared or "never"),
+        Check("the urgent job took one fragment", len(taken) == 1, f"{len(taken)} preempted"),
+        Check(
+            "the reserved node was free before the reservation",
+            freed is not None and freed > 0,
+            "never ours" if freed is None else f"{freed:.0f} s before",
+        ),
+        Check("training finished after the reservation began", is_after, f"at {last.t:.0f} s"),
+        Check(
+            f"accuracy of {TARGET_ACCURACY} or better",
+            accuracy is not None and accuracy >= TARGET_ACCURACY,
+            f"{accuracy}",
+        ),
+    ]
+
+
+def _made_room(changes: Sequence[Size], rigid: Sequence[dict[str, Any]]) -> str:
+    """When a fragment left because a hole closed, between a job's submission and its start."""
+    for job in rigid:
+        if job["planned_start"] is None or job["start"] is None:
+            continue
+        for size in changes:
+            if "hole closes" in size.cause and job["submit"] < size.t <= job["start"]:
+                return f"at {size.t:.0f} s for {job['planned_start']:.0f} s"
+    return ""
+
+
+def _delay_check(rigid: dict[str, Any]) -> Check:
+    """Planned and first-come starts: none beyond the clocks' noise. Urgent: up to KillWait."""
+    delay = rigid["delay_s"]
+    allowed = CLOCK_S + (KILL_WAIT_S if rigid["urgent"] else 0)
+    is_met = delay is not None and delay <= allowed
+    what = f"{rigid['name']} started as early as without the job, within {allowed:.0f} s"
+    return Check(what, is_met, "it did not start" if delay is None else f"{delay:+.0f} s")

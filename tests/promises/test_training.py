@@ -1,0 +1,112 @@
+"""A real training in a real Slurm: it grows, a node is taken from it, it ends with its result."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from promises.bench import Bench, has, occupied
+from slurm_hooks.model import FragmentState
+from slurm_hooks.sandbox import Sandbox
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch]
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
+BIN = Path(sys.executable).parent
+TRAIN = f"export PATH={BIN}:$PATH\nexec torchrun train.py"
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    """The user is root's or nobody's: whoever can read this Python."""
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    bench = Bench(sandbox, notice_s=10)
+    shutil.copy(DIGITS, sandbox.work / "train.py")
+    yield bench
+    bench.cancel_all()
+
+
+def submit(bench: Bench, script: str, request: str) -> int:
+    return bench.submit(script, request, user="root" if os.geteuid() == 0 else "nobody")
+
+
+def read_lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_training_grows_loses_a_node_and_finishes(bench: Bench) -> None:
+    box = bench.box
+    job = submit(bench, f"{TRAIN} --steps=300 --pace=0.12 --every=10", "1-3")
+    bench.tick()
+    bench.until(job, has(3))
+    rounds = box.work / ".malleable" / str(job) / "rounds.jsonl"
+    wait_for(lambda: any(line["size"] == 3 for line in read_lines(rounds)), bench)
+    name = sorted(bench.job(job).nodes)[0]  # the node of rank 0 and of the store
+    box.run(["scontrol", "update", f"nodename={name}", "state=drain", "reason=test"])
+    try:
+        bench.tick_until(job, lambda j: name not in occupied(j), 40)
+        bench.tick_until(job, is_over, 120)
+    finally:
+        box.run(["scontrol", "update", f"nodename={name}", "state=resume"])
+    result = json.loads((box.work / "result.json").read_text())
+    assert result["steps"] == 300
+    assert result["accuracy"] >= 0.95
+    found = read_lines(rounds)
+    assert len(found) >= 2
+    assert all(line["restarts_used"] == 0 for line in found)
+    assert not [f for f in bench.job(job).fragments if f.state is FragmentState.FAILED]
+
+
+def is_over(job: object) -> bool:
+    states = {f.state for f in job.fragments}  # type: ignore[attr-defined]
+    return FragmentState.DONE in states and not states & {
+        FragmentState.RUNNING,
+        FragmentState.HELD,
+        FragmentState.PENDING,
+        FragmentState.ENDING,
+    }
+
+
+def wait_for(is_so: object, bench: Bench, limit_s: float = 60) -> None:
+    deadline = time.monotonic() + limit_s
+    while not is_so():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        bench.tick()
+        time.sleep(0.5)
+
+
+def test_an_unreachable_shared_directory_is_told_in_one_line_and_stops_the_job(
+    bench: Bench,
+) -> None:
+    script = f"export PET_RDZV_ENDPOINT=/proc/nowhere\n{TRAIN} --steps=10"
+    job = submit(bench, script, "1-1")
+    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments), 100)
+    log = (bench.box.work / f"slurm-{job}_0.out").read_text()
+    told = [line for line in log.splitlines() if "/proc/nowhere" in line]
+    assert len(told) == 3, log  # one for each start
+    assert "Traceback" not in log
+    assert "failed-3-times:exit-1:0" in bench.malleable("explain", str(job)).stdout
+
+
+def test_five_mistakes_in_the_settings_are_all_named_and_nothing_is_done(bench: Bench) -> None:
+    job = submit(bench, TRAIN, "1-1")
+    good = bench.box.settings.read_text()
+    bad = good.replace("length_s = 120", "length_s = 5").replace("margin_s = 35", "margin_s = -1")
+    bad = bad.replace("snooze_s = 0", 'snooze_s = "none"\nsolvr = "auto"') + "\n[plans]\n"
+    bench.box.settings.write_text(bad)
+    try:
+        done = bench.malleable("reconcile")
+    finally:
+        bench.box.settings.write_text(good)
+    assert done.returncode == 78
+    wrong = ("lease.length_s", "lease.margin_s", "plan.snooze_s", "plan.solvr", "[plans]")
+    assert all(any(name in line for line in done.stderr.splitlines()) for name in wrong), done
+    assert len(done.stderr.splitlines()) == 5
+    assert bench.states(job) == [FragmentState.HELD]
