@@ -170,7 +170,10 @@ class Fragment:
 
 @dataclass(frozen=True)
 class MalleableJob:
-    """All fragments of one array, in order of their index."""
+    """All fragments of one array, in order of their index.
+
+    `priority` is the highest that Slurm gives any of them; 0 while all are held.
+    """
 
     job_id: int
     user: str
@@ -178,6 +181,7 @@ class MalleableJob:
     request: Request
     fragments: tuple[Fragment, ...]
     submitted: Optional[datetime] = None
+    priority: int = 0
 
     @property
     def active(self) -> tuple[Fragment, ...]:

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from slurm_hooks.core.guard import guard, needs_guard
 from slurm_hooks.core.plan import make_plan
+from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import RetryLater, SettingsError
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
@@ -40,9 +41,10 @@ def tick(
     began = time.monotonic()
     before = len(port.asked)
     refused: list[str] = []
+    objective = find_objective(settings.plan.objective)
     with contextlib.nullcontext() if is_dry else _locked(settings.tick.lock):
         seen = observe(port, settings.site.partitions)
-        plan = make_plan(seen, settings, time.monotonic)
+        plan = make_plan(seen, settings, time.monotonic, objective)
         if needs_guard(plan):
             plan = guard(plan, seen, look_again(port, seen), settings.lease)
         if not is_dry:

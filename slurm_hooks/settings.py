@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -33,6 +34,10 @@ def _names(*default: str) -> Any:
 
 def _choice(default: str, *choices: str) -> Any:
     return field(default=default, metadata={"choices": choices})
+
+
+def _word(default: str) -> Any:
+    return field(default=default, metadata={"word": True})
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,9 @@ class Lease:
 class Planning:
     """How the allocator weighs its choices."""
 
+    objective: str = _word("speedup")
     horizon_s: float = _number(120, 1, 86_400)
+    rescale: str = _choice("horizon", "horizon", "amortised")
     grow_s: float = _number(10, 0, 3_600)
     shrink_s: float = _number(5, 0, 3_600)
     start_s: float = _number(15, 0, 3_600)
@@ -181,6 +188,9 @@ def _fault(spec: Field[Any], value: Any) -> str:
     if "names" in meta:
         is_names = isinstance(value, list) and all(isinstance(v, str) and v for v in value)
         return "" if is_names and value else "must be a list of at least one name"
+    if "word" in meta:
+        is_word = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", value)
+        return "" if is_word else "must be a name of letters, digits and any of _ . -"
     if "choices" in meta:
         return "" if value in meta["choices"] else f"must be one of {', '.join(meta['choices'])}"
     may_be_empty = spec.default == ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Optional
 
 from slurm_hooks.core.allocate import allocate
 from slurm_hooks.core.arrange import Change, change
@@ -17,6 +18,15 @@ from slurm_hooks.core.explain import reasons_for
 from slurm_hooks.core.holes import holes_of, latest_end
 from slurm_hooks.core.leases import Stay, may_stay, notice, renewal
 from slurm_hooks.core.lifecycle import Upkeep, upkeep
+from slurm_hooks.core.objectives import (
+    OBJECTIVES,
+    JobFacts,
+    Objective,
+    Record,
+    Worth,
+    amortised,
+    weigh,
+)
 from slurm_hooks.core.problem import Allocation, JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.model import (
     Action,
@@ -74,15 +84,26 @@ class Case:
         return not self.upkeep.is_over and self.reachable >= self.job.request.min_nodes
 
 
-def make_plan(snapshot: Snapshot, settings: Settings, clock: Callable[[], float]) -> Plan:
-    """The plan for a snapshot. Same snapshot, same plan; `clock` only measures the solver."""
+def make_plan(
+    snapshot: Snapshot,
+    settings: Settings,
+    clock: Callable[[], float],
+    objective: Optional[Objective] = None,
+) -> Plan:
+    """The plan for a snapshot. Same snapshot, same plan; `clock` only ends a search in time.
+
+    `objective` is that of the settings, which must be one of `OBJECTIVES` if it is not given.
+    """
     holes = holes_of(snapshot)
     ground = _ground(snapshot, settings, holes)
     cases = [_case(job, ground, settings) for job in snapshot.jobs]
     placed = [case for case in cases if case.is_placed]
     pool = _pool(ground, cases, placed)
     keys = pool.keys
-    problem = _problem(placed, pool, keys, snapshot, settings)
+    worths, faults = _worths(placed, snapshot, settings, objective)
+    problem = _problem(placed, pool, keys, worths, settings)
+    if settings.plan.rescale == "amortised":
+        problem = amortised(problem, [_record(case, snapshot) for case in placed])
     limits = Limits(settings.plan.solve_limit_s, settings.plan.gap)
     allocation = allocate(problem, limits, settings.plan.solver, clock)
     changes = _changes(placed, pool, keys, allocation, ground)
@@ -93,7 +114,7 @@ def make_plan(snapshot: Snapshot, settings: Settings, clock: Callable[[], float]
         actions += [*case.upkeep.actions, *case.notices, *made.actions]
         actions += _renewals(case, made.going, ground, settings)
         plans.append(_job_plan(case, made, ground, holes, settings))
-    notes = snapshot.unknown + _warnings(snapshot)
+    notes = snapshot.unknown + faults + _warnings(snapshot)
     return Plan(tuple(actions), tuple(plans), allocation.solve, notes)
 
 
@@ -147,15 +168,53 @@ def _pool(ground: Ground, cases: list[Case], placed: list[Case]) -> Pool:
     return pool_of(ground, (case.job for case in placed), staying, taken)
 
 
+def _worths(
+    placed: list[Case], snapshot: Snapshot, settings: Settings, objective: Optional[Objective]
+) -> tuple[list[Worth], tuple[str, ...]]:
+    """What each job counts, and what was wrong with what the objective said."""
+    objective = objective or OBJECTIVES[settings.plan.objective]
+    known = [case.job.priority for case in placed if case.job.priority > 0]
+    mean = sum(known) / len(known) if known else 1.0
+    serial = settings.plan.serial_fraction
+    facts = (_facts(case, snapshot, serial, mean) for case in placed)
+    found = [weigh(objective, of_job) for of_job in facts]
+    return [worth for worth, _ in found], tuple(fault for _, fault in found if fault)
+
+
+def _facts(case: Case, snapshot: Snapshot, serial: float, mean_priority: float) -> JobFacts:
+    job, request = case.job, case.job.request
+    curve = snapshot.curves.get(job.job_id)
+    return JobFacts(
+        name=str(job.job_id),
+        curve=curve or prior(serial, request.max_nodes),
+        unit=request.unit,
+        min_nodes=request.min_nodes,
+        max_nodes=request.max_nodes,
+        user=job.user,
+        partition=job.partition,
+        priority=job.priority / mean_priority if job.priority > 0 else 1.0,
+        age_s=_record(case, snapshot).age_s,
+        nodes=case.size,
+    )
+
+
+def _record(case: Case, snapshot: Snapshot) -> Record:
+    """Age since submission, and fragments put back so far: about one for each rescale."""
+    since = case.job.submitted or snapshot.now
+    age_s = max(0.0, (snapshot.now - since).total_seconds())
+    return Record(age_s, sum(f.restarts for f in case.job.fragments))
+
+
 def _problem(
     placed: list[Case],
     pool: Pool,
     keys: list[ClassKey],
-    snapshot: Snapshot,
+    worths: list[Worth],
     settings: Settings,
 ) -> Problem:
+    jobs = (_ask(case, pool, keys, worth, settings) for case, worth in zip(placed, worths))
     return Problem(
-        jobs=tuple(_ask(case, pool, keys, snapshot, settings) for case in placed),
+        jobs=tuple(jobs),
         classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in keys),
         horizon_s=settings.plan.horizon_s,
         headroom_nodes=settings.plan.headroom_nodes,
@@ -163,16 +222,16 @@ def _problem(
 
 
 def _ask(
-    case: Case, pool: Pool, keys: list[ClassKey], snapshot: Snapshot, settings: Settings
+    case: Case, pool: Pool, keys: list[ClassKey], worth: Worth, settings: Settings
 ) -> JobAsk:
     job, plan = case.job, settings.plan
-    curve = snapshot.curves.get(job.job_id)
     mine = [pool.held.get(key, {}).get(job.job_id, []) for key in keys]
     return JobAsk(
         name=str(job.job_id),
         min_nodes=job.request.min_nodes,
         max_nodes=case.reachable,
-        curve=curve or prior(plan.serial_fraction, job.request.max_nodes),
+        curve=worth.curve,
+        weight=worth.weight,
         held=tuple(sum(len(f.nodes) for f in found) for found in mine),
         usable=tuple(job.job_id in key.jobs for key in keys),
         unit=job.request.unit,

@@ -101,6 +101,7 @@ def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
         request=fragments[0].mark.request,
         fragments=fragments,
         submitted=parse_time(row["SubmitTime"]),
+        priority=max(int(r["PriorityLong"]) if r["PriorityLong"].isdigit() else 0 for _, r in rows),
     )
 
 

@@ -1,0 +1,44 @@
+"""Finds a site's own objective among the entry points of installed packages.
+
+The tick runs as root, so the only way in is a package that an administrator installed and a name
+that he wrote into the settings: never a path, never a module named by a user.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from typing import Any
+
+from slurm_hooks.core.objectives import OBJECTIVES, Objective
+from slurm_hooks.errors import SettingsError
+
+GROUP = "slurm_malleable.objectives"
+
+
+def find_objective(name: str) -> Objective:
+    """The objective called `name`, ours first. Raises SettingsError if there is none that loads."""
+    if name in OBJECTIVES:
+        return OBJECTIVES[name]
+    named = {entry.name: entry for entry in _entries()}
+    if name not in named:
+        known = ", ".join([*OBJECTIVES, *sorted(named)])
+        fault = f"plan.objective = {name!r}: no installed package has it in {GROUP}"
+        raise SettingsError([f"{fault}; known: {known}"])
+    entry = named[name]
+    try:
+        found: Objective = entry.load()
+    except Exception as error:  # somebody else's code
+        seen = f"{type(error).__name__}: {error}"
+        fault = f"plan.objective = {name!r}: cannot load {entry.value}: {seen}"
+        raise SettingsError([fault]) from error
+    if not callable(found):
+        raise SettingsError([f"plan.objective = {name!r}: {entry.value} is no function"])
+    return found
+
+
+def _entries() -> Iterable[Any]:
+    if sys.version_info >= (3, 10):
+        return metadata.entry_points(group=GROUP)
+    return metadata.entry_points().get(GROUP, ())

@@ -1,0 +1,137 @@
+"""What each objective prefers, and that nobody's objective can stop a tick."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator_problems import agree, problems, rows_of
+from slurm_hooks.core.allocate import allocate
+from slurm_hooks.core.curves import prior
+from slurm_hooks.core.objectives import (
+    OBJECTIVES,
+    JobFacts,
+    Record,
+    Worth,
+    amortised,
+    restart_factor,
+    weigh,
+)
+from slurm_hooks.core.problem import JobAsk, NodeClass, Problem
+from slurm_hooks.core.value import Row, is_idle, periods, progress, row_value
+from slurm_hooks.model import Curve
+
+FAST = Curve(((0, 0.0), (1, 1000.0), (8, 5000.0)))
+SLOW = Curve(((0, 0.0), (1, 10.0), (8, 79.0)))
+
+
+def facts(curve: Curve = SLOW, **changes: object) -> JobFacts:
+    return replace(JobFacts("7", curve, 1, 1, 8), **changes)  # type: ignore[arg-type]
+
+
+def split(objective: str, nodes: int, *jobs: JobFacts) -> list[int]:
+    """Sizes that the objective leads to on so many nodes."""
+    asks = []
+    for at, job in enumerate(jobs):
+        worth, fault = weigh(OBJECTIVES[objective], job)
+        assert fault == ""
+        ask = JobAsk(f"job{at}", 1, 8, worth.curve, (0,), (True,), weight=worth.weight)
+        asks.append(ask)
+    found = allocate(Problem(tuple(asks), (NodeClass(nodes),)))
+    return [sum(row) for row in found.counts]
+
+
+def test_throughput_starves_the_slow_model_and_speedup_does_not() -> None:
+    assert split("throughput", 8, facts(FAST), facts(SLOW)) == [8, 0]
+    assert split("speedup", 8, facts(FAST), facts(SLOW)) == [1, 7]
+
+
+def test_efficiency_stops_at_the_knee() -> None:
+    """Amdahl with serial fraction s: S * E is greatest at 1/s - 1 nodes, here 7."""
+    exact = Curve(((0, 0.0), *((n, n / (1 + 0.125 * (n - 1))) for n in range(1, 9))))
+    assert split("efficiency", 8, facts(exact)) == [7]
+    assert split("speedup", 8, facts(exact)) == [8]
+
+
+def test_priority_decides_between_equals() -> None:
+    low, high = facts(prior(0.05, 8), priority=0.5), facts(prior(0.05, 8), priority=1.5)
+    sizes = split("priority", 8, low, high)
+    assert sizes[1] > sizes[0]
+
+
+def test_a_site_may_weigh_as_it_likes() -> None:
+    def urgent(job: JobFacts) -> Worth:
+        return Worth(9.0 if job.user == "ada" else 1.0, job.curve)
+
+    assert weigh(urgent, facts(user="ada")) == (Worth(9.0, SLOW), "")
+
+
+def broken(job: JobFacts) -> Worth:
+    raise KeyError(job.user)
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        (broken, "KeyError"),
+        (lambda job: 3, "not a Worth"),
+        (lambda job: Worth(math.nan, job.curve), "weight nan"),
+        (lambda job: Worth(-1.0, job.curve), "weight -1"),
+        (lambda job: Worth("1", job.curve), "failed: TypeError"),
+    ],
+)
+def test_a_bad_objective_is_told_and_replaced(objective: object, said: str) -> None:
+    worth, fault = weigh(objective, facts())  # type: ignore[arg-type]
+    assert worth == Worth(1.0, SLOW)
+    assert said in fault
+
+
+FACTORS = [
+    (Record(1000, 0), 20, 1000 / 1020),
+    (Record(1000, 10), 20, 800 / 1020),
+    (Record(0, 0), 20, 0.05),
+    (Record(100, 50), 20, 0.05),
+    (Record(0, 0), 0, 1.0),
+]
+
+
+@pytest.mark.parametrize(("record", "restart_s", "expected"), FACTORS)
+def test_restart_factor(record: Record, restart_s: float, expected: float) -> None:
+    assert restart_factor(record, restart_s) == pytest.approx(expected)
+
+
+def _plain(job: JobAsk, problem: Problem, row: Row) -> float:
+    """Progress over the look-ahead, changes and starts for free."""
+    free = replace(job, grow_s=0.0, shrink_s=0.0, start_s=0.0)
+    return row_value(free, periods(problem), row)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(), st.integers(0, 5000), st.integers(0, 20))
+def test_amortised_is_the_factor_on_every_change(
+    problem: Problem, age_s: int, restarts: int
+) -> None:
+    """Differences between rows are those of Sia's rule: factor times progress, except to stay."""
+    record = Record(age_s, restarts)
+    priced = amortised(problem, [record] * len(problem.jobs))
+    for job, other in zip(problem.jobs, priced.jobs):
+        if is_idle(job) or progress(job, min(job.size, job.max_nodes)) <= 0:
+            assert other == job
+            continue
+        factor = restart_factor(record, job.grow_s)
+        stay = _plain(job, problem, job.held)
+        if job.size > job.max_nodes:
+            continue
+        for row in rows_of(problem, job):
+            moved = sum(abs(n - h) for n, h in zip(row, job.held))
+            if not moved:
+                continue
+            peace = 1e-3 * job.weight * moved
+            expected = factor * (_plain(job, problem, row) + peace) - stay - factor * peace
+            spans = periods(priced)
+            got = row_value(other, spans, row) - row_value(other, spans, job.held)
+            assert agree(got, expected)
