@@ -21,8 +21,10 @@ from slurm_hooks import __version__
 from slurm_hooks.errors import MalleableError, UsageError
 from slurm_hooks.jobpath import write_job_path
 from slurm_hooks.policy import render_policy
-from slurm_hooks.reconcile import loop, tick
+from slurm_hooks.reconcile import loop, rehearse, tick
 from slurm_hooks.report.codec import plan_data, tick_data, to_data
+from slurm_hooks.report.snapshot import read as read_snapshot
+from slurm_hooks.report.snapshot import save as save_snapshot
 from slurm_hooks.report.text import (
     explain_lines,
     find_job,
@@ -76,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add(commands, "status", _status, "malleable jobs and their fragments", job="optional")
     _add(commands, "explain", _explain, "why a job has the size it has", job="needed")
-    _add(commands, "plan", _plan, "what the next tick would do; changes nothing")
+    _add_plan(commands)
     _add_reconcile(commands)
     _add_render(commands)
     commands.add_parser("sandbox", help="a throwaway real Slurm on this host", add_help=False)
@@ -98,6 +100,17 @@ def _add(
     parser.add_argument("--settings", type=Path, metavar="FILE", help="settings file to use")
     parser.set_defaults(command=command)
     return parser
+
+
+def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _add(commands, "plan", _plan, "what the next tick would do; changes nothing")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--snapshot", type=Path, metavar="FILE", help="plan what FILE says instead of asking Slurm"
+    )
+    source.add_argument(
+        "--save", type=Path, metavar="FILE", help="also write what was seen into FILE"
+    )
 
 
 def _add_reconcile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -184,7 +197,12 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
-    report = tick(_live(settings), settings, is_dry=True)
+    if arguments.snapshot:
+        report = rehearse(read_snapshot(arguments.snapshot), settings)
+    else:
+        report = tick(_live(settings), settings, is_dry=True)
+    if arguments.save:
+        save_snapshot(report.snapshot, arguments.save)
     if arguments.json:
         print(json.dumps(plan_data(report.plan)))
         return 0

@@ -18,6 +18,7 @@ from slurm_hooks.core.guard import guard, needs_guard
 from slurm_hooks.core.plan import make_plan
 from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import RetryLater, SettingsError
+from slurm_hooks.model import Snapshot
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.gateway import apply, look_again, observe
@@ -52,6 +53,14 @@ def tick(
     asked = tuple(port.asked[before:])
     seconds = time.monotonic() - began
     return TickReport(seen.now, plan, seen, tuple(refused), asked, seconds, is_dry)
+
+
+def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
+    """The plan for a snapshot that was taken elsewhere; asks nobody, changes nothing."""
+    began = time.monotonic()
+    objective = find_objective(settings.plan.objective)
+    plan = make_plan(seen, settings, time.monotonic, objective)
+    return TickReport(seen.now, plan, seen, (), (), time.monotonic() - began, is_dry=True)
 
 
 @contextlib.contextmanager

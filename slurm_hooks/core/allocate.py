@@ -106,9 +106,7 @@ def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allo
     return replace(chosen, counts=counts)
 
 
-def _ask(
-    problem: Problem, limits: Limits, solver: str, floor: Counts, watch: _Watch
-) -> Allocation:
+def _ask(problem: Problem, limits: Limits, solver: str, floor: Counts, watch: _Watch) -> Allocation:
     """The answer of the solver that was asked for or fits the problem; `floor` is the fallback."""
     shape = f"{len(problem.jobs)} jobs, {len(problem.classes)} classes"
     if solver == "greedy":
@@ -146,9 +144,7 @@ def _priced(priced: Priced, limits: Limits, reason: str, is_late: bool) -> Alloc
     return Allocation(priced.counts, solve)
 
 
-def _milp(
-    problem: Problem, limits: Limits, name: str, known: tuple[str, Priced]
-) -> Allocation:
+def _milp(problem: Problem, limits: Limits, name: str, known: tuple[str, Priced]) -> Allocation:
     """The answer of a MILP solver that starts from what is known and stops at a known bound."""
     reason, start = known
     try:

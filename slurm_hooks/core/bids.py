@@ -190,7 +190,7 @@ class Bidder:
         limit: Sequence[int],
         best: Bid,
     ) -> Bid:
-        """The better of `best` and the best row of the mode with at most `limit` (class) of each."""
+        """The better of `best` and the best row of the mode within `limit` (class)."""
         if mode is None:
             return best
         trail = _Trail()
@@ -256,10 +256,7 @@ def _extended(values: list[float], lot: _Lot, size: int) -> list[float]:
     price, length = lot.price, min(size, len(values) + lot.units)
     paid = [v + price * n for n, v in enumerate(values)]
     paid += [NEVER] * (length - len(values))
-    if lot.units >= length:
-        paid = list(accumulate(paid, max))
-    else:
-        paid = _window_max(paid, lot.units + 1)
+    paid = _window_max(paid, min(lot.units + 1, length))
     return [v - price * n for n, v in enumerate(paid)]
 
 

@@ -42,8 +42,8 @@ LEAST_RATE = 1e-100  # anything less is noise, and its ratios are not exact
 def curve_of(samples: Iterable[tuple[int, float]]) -> Curve:
     """The curve through measured (nodes, throughput), made safe.
 
-    Samples that are not finite and well above zero are dropped, several of one size become their median.
-    Going up, each point is then held between the throughput before it (more nodes do not hurt) and
+    Samples that are not finite and well above zero are dropped, several of one size become their
+    median. Going up, each point is then held between the throughput before it (more nodes do not hurt) and
     the same throughput per node as before it (never above linear). Raises ValueError if no sample
     is left.
     """

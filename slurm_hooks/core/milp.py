@@ -95,7 +95,9 @@ def _stop_near(backend: Backend, target: float) -> None:
 def _capped(found: Allocation, bound: float, gap: float) -> Allocation:
     """The allocation with the better of its own bound and a known one, and what that proves."""
     solve = replace(found.solve, bound=max(found.solve.value, min(found.solve.bound, bound)))
-    if solve.status is SolveStatus.INCUMBENT and solve.bound - solve.value <= gap * abs(solve.value):
+    if solve.status is SolveStatus.INCUMBENT and solve.bound - solve.value <= gap * abs(
+        solve.value
+    ):
         solve = replace(solve, status=SolveStatus.OPTIMAL)
     return replace(found, solve=solve)
 

@@ -138,7 +138,7 @@ def amortised(problem: Problem, records: Sequence[Record]) -> Problem:
     """The problem with rescales priced by age, `records` (job), instead of by the look-ahead.
 
     With r the restart factor of the job's `grow_s`, progress V over the look-ahead at another size
-    counts r * V, at the size now V. The solvers know a fixed cost of changing. Less (1 - r) * V(now)
+    counts r * V, at the size now V. The solvers know a fixed cost of changing. Less (1 - r) V(now)
     on both sides that is the same: weight times r, and a change costs (1 - r) * V(now). A job that
     does not train has nothing to interrupt and keeps its `start_s`.
     """

@@ -221,9 +221,7 @@ def _problem(
     )
 
 
-def _ask(
-    case: Case, pool: Pool, keys: list[ClassKey], worth: Worth, settings: Settings
-) -> JobAsk:
+def _ask(case: Case, pool: Pool, keys: list[ClassKey], worth: Worth, settings: Settings) -> JobAsk:
     job, plan = case.job, settings.plan
     mine = [pool.held.get(key, {}).get(job.job_id, []) for key in keys]
     return JobAsk(

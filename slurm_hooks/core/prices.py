@@ -190,9 +190,7 @@ def _own_levels(
     return best[1]
 
 
-def _step(
-    market: Market, sectors: Sectors, tariff: Tariff, asked: Asked, scale: float
-) -> Tariff:
+def _step(market: Market, sectors: Sectors, tariff: Tariff, asked: Asked, scale: float) -> Tariff:
     """One step up where too much is wanted, down where too little.
 
     Scaled by the supply of each group, so that small groups move as fast as large ones.

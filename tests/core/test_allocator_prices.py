@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 import pytest
+from allocator_problems import agree, brute_force, problems, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator_problems import agree, brute_force, problems, rows_of
 from slurm_hooks.core import allocate as allocate_module
 from slurm_hooks.core.allocate import allocate
 from slurm_hooks.core.bids import Bidder, depths_of

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pulp
 import pytest
+from allocator_problems import agree, brute_force, problems
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator_problems import agree, brute_force, problems
 from slurm_hooks.core.allocate import allocate
 from slurm_hooks.core.dynamic import TooLarge, solve_dynamic
 from slurm_hooks.core.greedy import solve_greedy

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 import pytest
+from allocator_problems import agree, problems, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator_problems import agree, problems, rows_of
 from slurm_hooks.core.allocate import allocate
 from slurm_hooks.core.curves import prior
 from slurm_hooks.core.objectives import (

@@ -1,0 +1,197 @@
+"""Plain JSON data back into values of the model, and the JSON schema of it.
+
+The other direction is `codec`. Both follow the types of the dataclasses, so a field added to the
+model needs nothing here. Every fault names the key at which it was found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from slurm_hooks.model import FragmentId
+
+
+class BadData(ValueError):
+    """Data that is no such value: `key` says where, the message what was found and wanted."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key or 'the object'}: {text}")
+
+
+def from_data(kind: Any, data: Any, key: str = "") -> Any:
+    """The value of the type `kind` that `to_data` would turn into `data`. Raises BadData."""
+    if kind in _PLAIN:
+        return _PLAIN[kind](data, key)
+    origin = get_origin(kind)
+    if origin is Union:
+        return None if data is None else from_data(get_args(kind)[0], data, key)
+    if origin in (tuple, frozenset):
+        return _items(kind, data, key)
+    if origin is dict:
+        return _mapping(kind, data, key)
+    if issubclass(kind, enum.Enum):
+        return _choice(kind, data, key)
+    return _object(kind, data, key)
+
+
+def _object(kind: Any, data: Any, key: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise BadData(key, f"an object is wanted, {_seen(data)} is there")
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    hints = get_type_hints(kind)
+    for name in data:
+        if name not in fields:
+            known = ", ".join(fields)
+            raise BadData(_below(key, str(name)), f"unknown key; known: {known}")
+    for name, spec in fields.items():
+        if name not in data and _is_needed(spec):
+            raise BadData(_below(key, name), "missing")
+    values = {n: from_data(hints[n], item, _below(key, n)) for n, item in data.items()}
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise BadData(key, str(error)) from error
+
+
+def _is_needed(spec: dataclasses.Field[Any]) -> bool:
+    return spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
+
+
+def _items(kind: Any, data: Any, key: str) -> Any:
+    if not isinstance(data, list):
+        raise BadData(key, f"a list is wanted, {_seen(data)} is there")
+    kinds = get_args(kind)
+    if get_origin(kind) is frozenset or kinds[-1] is Ellipsis:
+        values = [from_data(kinds[0], item, f"{key}[{at}]") for at, item in enumerate(data)]
+        return frozenset(values) if get_origin(kind) is frozenset else tuple(values)
+    if len(data) != len(kinds):
+        raise BadData(key, f"{len(kinds)} items are wanted, {len(data)} are there")
+    pairs = enumerate(zip(kinds, data))
+    return tuple(from_data(each, item, f"{key}[{at}]") for at, (each, item) in pairs)
+
+
+def _mapping(kind: Any, data: Any, key: str) -> dict[int, Any]:
+    """A mapping from whole numbers, which JSON writes as text."""
+    if not isinstance(data, Mapping):
+        raise BadData(key, f"an object is wanted, {_seen(data)} is there")
+    for name in data:
+        if not re.fullmatch(r"\d{1,10}", str(name)):
+            raise BadData(_below(key, str(name)), "keys here are job ids")
+    values = get_args(kind)[1]
+    return {int(name): from_data(values, item, _below(key, name)) for name, item in data.items()}
+
+
+def _choice(kind: Any, data: Any, key: str) -> enum.Enum:
+    for member in kind:
+        if member.value == data:
+            return member  # type: ignore[no-any-return]
+    raise BadData(key, f"one of {', '.join(m.value for m in kind)} is wanted, not {_seen(data)}")
+
+
+def _whole(data: Any, key: str) -> int:
+    if isinstance(data, bool) or not isinstance(data, int):
+        raise BadData(key, f"a whole number is wanted, {_seen(data)} is there")
+    return data
+
+
+def _number(data: Any, key: str) -> float:
+    if isinstance(data, bool) or not isinstance(data, (int, float)) or not math.isfinite(data):
+        raise BadData(key, f"a number is wanted, {_seen(data)} is there")
+    return float(data)
+
+
+def _text(data: Any, key: str) -> str:
+    if not isinstance(data, str):
+        raise BadData(key, f"text is wanted, {_seen(data)} is there")
+    return data
+
+
+def _moment(data: Any, key: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(_text(data, key))
+    except ValueError as error:
+        wanted = "a time with zone such as 2026-11-20T08:00:00+00:00 is wanted"
+        raise BadData(key, f"{wanted}, {_seen(data)} is there") from error
+    if moment.tzinfo is None:
+        raise BadData(key, f"the time {data} has no zone")
+    return moment
+
+
+def _duration(data: Any, key: str) -> timedelta:
+    try:
+        return timedelta(seconds=_number(data, key))
+    except OverflowError as error:
+        raise BadData(key, f"{data} seconds are too many") from error
+
+
+def _fragment(data: Any, key: str) -> FragmentId:
+    found = re.fullmatch(r"(\d{1,10})_(\d{1,10})", _text(data, key))
+    if not found:
+        raise BadData(key, f"a fragment such as 34_0 is wanted, {_seen(data)} is there")
+    return FragmentId(int(found.group(1)), int(found.group(2)))
+
+
+_PLAIN: dict[Any, Callable[[Any, str], Any]] = {
+    int: _whole,
+    float: _number,
+    str: _text,
+    datetime: _moment,
+    timedelta: _duration,
+    FragmentId: _fragment,
+}
+
+_PLAIN_SCHEMA: dict[Any, dict[str, Any]] = {
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    str: {"type": "string"},
+    datetime: {"type": "string", "format": "date-time"},
+    timedelta: {"type": "number", "description": "seconds"},
+    FragmentId: {"type": "string", "pattern": "^[0-9]+_[0-9]+$"},
+}
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of what `to_data` makes of a value of the type."""
+    if kind in _PLAIN_SCHEMA:
+        return dict(_PLAIN_SCHEMA[kind])
+    origin, kinds = get_origin(kind), get_args(kind)
+    if origin is Union:
+        return {"anyOf": [schema_of(kinds[0]), {"type": "null"}]}
+    if origin is dict:
+        keys = {"pattern": "^[0-9]+$"}
+        return {
+            "type": "object",
+            "propertyNames": keys,
+            "additionalProperties": schema_of(kinds[1]),
+        }
+    if origin is tuple and kinds[-1] is not Ellipsis:
+        count = len(kinds)
+        items = [schema_of(each) for each in kinds]
+        return {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
+    if origin in (tuple, frozenset):
+        return {"type": "array", "items": schema_of(kinds[0])}
+    if issubclass(kind, enum.Enum):
+        return {"enum": [member.value for member in kind]}
+    hints = get_type_hints(kind)
+    fields = dataclasses.fields(kind)
+    return {
+        "type": "object",
+        "properties": {f.name: schema_of(hints[f.name]) for f in fields},
+        "required": [f.name for f in fields if _is_needed(f)],
+        "additionalProperties": False,
+    }
+
+
+def _below(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
+
+
+def _seen(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,170 @@
+"""Snapshots as files: nothing lost on the way, and one line for every kind of fault."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from captured_slurm import SITUATIONS, recorded
+from core.strategies import clusters
+from fake_slurm import FakeSlurm
+from slurm_hooks import cli
+from slurm_hooks.model import Curve, Snapshot
+from slurm_hooks.report import snapshot as files
+from slurm_hooks.report.codec import to_data
+from slurm_hooks.report.decode import BadData
+from slurm_hooks.slurm.gateway import observe
+
+ROOT = Path(__file__).parents[2]
+Output = pytest.CaptureFixture[str]
+
+
+def look(situation: str = "running") -> Snapshot:
+    """What a tick sees on a real Slurm, with a curve besides."""
+    seen = observe(recorded(situation), ["malleable"])
+    curves = {job.job_id: Curve(((0, 0.0), (1, 2.5), (4, 9.0))) for job in seen.jobs}
+    return replace(seen, curves=curves)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_what_a_real_slurm_said_survives_the_file(situation: str, tmp_path: Path) -> None:
+    seen = look(situation)
+    files.save(seen, tmp_path / "seen.json")
+    assert files.read(tmp_path / "seen.json") == seen
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters())
+def test_any_cluster_survives_the_file(slurm: FakeSlurm) -> None:
+    seen = observe(slurm, ["malleable"])
+    assert files.parse(json.loads(files.snapshot_text(seen))["snapshot"]) == seen
+
+
+def test_a_stored_snapshot_gets_the_same_plan(tmp_path: Path, capsys: Output) -> None:
+    seen = observe(FakeSlurm({"n1": "", "n2": ""}), ["malleable"])
+    path = tmp_path / "seen.json"
+    files.save(seen, path)
+    assert cli.main(["plan", "--snapshot", str(path), "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert cli.main(["plan", "--snapshot", str(path), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    first["solve"].pop("seconds"), again["solve"].pop("seconds")
+    assert first == again
+    assert first["solve"]["status"] == "nothing to do"
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_planning_needs_no_slurm(situation: str, tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "seen.json"
+    files.save(look(situation), path)
+    assert cli.main(["plan", "--snapshot", str(path)]) == 0
+    assert " s (" in capsys.readouterr().out.splitlines()[-1]
+
+
+def held() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(files.snapshot_text(look("held")))
+    return data
+
+
+FAULTS = [
+    (["now"], "yesterday", "now: a time with zone"),
+    (["now"], "2026-11-20T08:00:00", "now: the time 2026-11-20T08:00:00 has no zone"),
+    (["now"], None, "now: a time with zone"),
+    (["nodes", 0, "state"], "idle", "nodes[0].state: one of free, busy"),
+    (["nodes", 0, "cpus"], "4", "nodes[0].cpus: a whole number is wanted, '4' is there"),
+    (["nodes", 0, "cpus"], True, "nodes[0].cpus: a whole number"),
+    (["nodes", 0, "colour"], "red", "nodes[0].colour: unknown key; known: name, state"),
+    (["nodes"], {}, "nodes: a list is wanted"),
+    (["nodes", 1], 7, "nodes[1]: an object is wanted, 7 is there"),
+    (["jobs", 0, "request", "min_nodes"], 9, "jobs[0].request: sizes 9-6 are not a range"),
+    (["jobs", 0, "request", "lease"], 1e300, "jobs[0].request.lease: 1e+300 seconds are too many"),
+    (["jobs", 0, "fragments", 2, "id"], "34", "jobs[0].fragments[2].id: a fragment such as 34_0"),
+    (["curves", "x"], {}, "curves.x: keys here are job ids"),
+    (["curves", "34", "points"], [[0, 0], [1]], "curves.34.points[1]: 2 items are wanted, 1"),
+    (["curves", "34", "points"], [[1, 1]], "curves.34: a curve starts at (0, 0.0)"),
+    (["curves"], [], "curves: an object is wanted"),
+    (["slurm", "kill_wait"], float("nan"), "slurm.kill_wait: a number is wanted, nan is there"),
+    (["slurm"], {}, "slurm.version: missing"),
+]
+
+
+@pytest.mark.parametrize(("where", "what", "said"), FAULTS, ids=[f[2][:40] for f in FAULTS])
+def test_a_fault_is_one_line_with_its_key(
+    where: list[Any], what: object, said: str, tmp_path: Path, capsys: Output
+) -> None:
+    data = held()
+    place = data["snapshot"]
+    for step in where[:-1]:
+        place = place[step]
+    place[where[-1]] = what
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(data))
+    assert cli.main(["plan", "--snapshot", str(path), "--json"]) == 64
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err.replace("\n", " ").replace("  ", " ")
+    assert str(path) in err.replace("\n", "")
+
+
+BAD_FILES = [
+    ("", "not valid JSON"),
+    ("{", "not valid JSON"),
+    ("[" * 100_000, "nested too deeply"),
+    ("3", '"format" is not'),
+    ("{}", '"format" is not'),
+    (json.dumps({"format": files.FORMAT}), "version: 1 is wanted, None is there"),
+    (json.dumps({"format": files.FORMAT, "version": 1}), "an object is wanted, None is there"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), BAD_FILES, ids=[said for _, said in BAD_FILES])
+def test_a_file_that_is_no_snapshot(text: str, said: str, tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    assert cli.main(["plan", "--snapshot", str(path)]) == 64
+    assert said in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_no_such_file(tmp_path: Path, capsys: Output) -> None:
+    assert cli.main(["plan", "--snapshot", str(tmp_path / "none.json")]) == 74
+    assert "none.json" in capsys.readouterr().err.replace("\n", "")
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_nodes_that_the_file_forgot_stop_nothing(situation: str, tmp_path: Path) -> None:
+    data = json.loads(files.snapshot_text(look(situation)))
+    data["snapshot"]["nodes"] = []
+    path = tmp_path / "seen.json"
+    path.write_text(json.dumps(data))
+    assert cli.main(["plan", "--snapshot", str(path), "--json"]) == 0
+
+
+def test_the_schema_in_the_documents_is_the_one_in_force() -> None:
+    stored = json.loads((ROOT / "docs/snapshot.schema.json").read_text())
+    assert stored == files.schema()
+
+
+def test_what_is_written_has_the_keys_of_the_schema() -> None:
+    def check(schema: dict[str, Any], data: Any, key: str) -> None:
+        if schema.get("type") == "object" and "properties" in schema:
+            assert set(data) <= set(schema["properties"]), key
+            assert set(schema["required"]) <= set(data), key
+            for name, item in data.items():
+                check(schema["properties"][name], item, f"{key}.{name}")
+        elif schema.get("type") == "array" and "items" in schema:
+            for item in data:
+                check(schema["items"], item, key)
+
+    check(files.schema(), held(), "")
+
+
+def test_unknown_lines_are_kept() -> None:
+    seen = replace(look("held"), unknown=("squeue: not a job line: 'x'",))
+    assert files.parse(to_data(seen)) == seen
+    with pytest.raises(BadData, match="unknown"):
+        files.parse({**to_data(seen), "unknown": 3})
