@@ -2,13 +2,13 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast lint bench-allocator bench-hooks bench-tick clean
+.PHONY: help setup plugin demo test fast lint bench-allocator bench-bftrainer bench-hooks bench-tick clean
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make lint    format, types, imports, Lua, shell"
-	@echo "make bench-allocator, bench-hooks, bench-tick   what docs/performance.md shows"
+	@echo "make bench-allocator, bench-bftrainer, bench-hooks, bench-tick   what docs/performance.md shows"
 	@echo "make clean   remove what was built; the environment in .venv stays"
 
 setup:
@@ -35,7 +35,10 @@ lint: setup
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh
 
 bench-allocator: setup
-	@PYTHONPATH=. $(PYTHON) benchmarks/allocator.py
+	@PYTHONPATH=. $(PYTHON) benchmarks/allocator.py --png $(BUILD)/bench-allocator.png
+
+bench-bftrainer: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/bftrainer.py
 
 bench-hooks: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/hooks.py

@@ -97,8 +97,7 @@ def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allo
         return Allocation(held, Solve(reason="no nodes"))
     merged = merge(problem)
     small = merged.problem
-    floor = solve_greedy(small)
-    chosen = _best(small, _ask(small, limits, solver, floor, watch), floor)
+    chosen = _choose(small, limits, solver, watch)
     counts = merged.split(chosen.counts)
     fault = infeasibility(problem, counts)
     if fault:
@@ -106,18 +105,27 @@ def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allo
     return replace(chosen, counts=counts)
 
 
-def _ask(problem: Problem, limits: Limits, solver: str, floor: Counts, watch: _Watch) -> Allocation:
-    """The answer of the solver that was asked for or fits the problem; `floor` is the fallback."""
+def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
+    """The exact answer where there is a cheap one, else the solver's or the greedy search's."""
     shape = f"{len(problem.jobs)} jobs, {len(problem.classes)} classes"
-    if solver == "greedy":
-        return _greedy(problem, floor, "asked for")
     if solver == "dynamic" or (solver == "auto" and len(problem.classes) == 1):
         try:
-            return _dynamic(problem, shape)
+            found = _dynamic(problem, shape)
+            return _best(problem, found, found.counts)
         except (TooLarge, ValueError) as error:
-            if solver == "dynamic":
-                return _greedy(problem, floor, f"dynamic programme: {error}")
+            solver = "greedy" if solver == "dynamic" else solver
             shape = f"{shape}; dynamic programme: {error}"
+    floor = solve_greedy(problem)
+    return _best(problem, _ask(problem, limits, (solver, shape), floor, watch), floor)
+
+
+def _ask(
+    problem: Problem, limits: Limits, wish: tuple[str, str], floor: Counts, watch: _Watch
+) -> Allocation:
+    """The answer of the solver in `wish`, which says why too; `floor` is the fallback."""
+    solver, shape = wish
+    if solver == "greedy":
+        return _greedy(problem, floor, shape)
     if solver not in {"auto", "prices"}:
         return _milp(problem, limits, solver, (shape, Priced(floor, 0.0, math.inf)))
     if not _is_askable(problem):

@@ -43,9 +43,9 @@ def curve_of(samples: Iterable[tuple[int, float]]) -> Curve:
     """The curve through measured (nodes, throughput), made safe.
 
     Samples that are not finite and well above zero are dropped, several of one size become their
-    median. Going up, each point is then held between the throughput before it (more nodes do not hurt) and
-    the same throughput per node as before it (never above linear). Raises ValueError if no sample
-    is left.
+    median. Going up, each point is then held between the throughput before it (more nodes do not
+    hurt) and the same throughput per node as before it (never above linear). Raises ValueError if
+    no sample is left.
     """
     by_size: dict[int, list[float]] = {}
     for nodes, rate in samples:

@@ -99,6 +99,8 @@ def _capped(found: Allocation, bound: float, gap: float) -> Allocation:
         solve.value
     ):
         solve = replace(solve, status=SolveStatus.OPTIMAL)
+    elif solve.status is SolveStatus.INCUMBENT:
+        solve = replace(solve, reason="out of time")
     return replace(found, solve=solve)
 
 

@@ -192,6 +192,7 @@ def test_no_time_at_all_returns_where_the_search_started() -> None:
     if found.solve.solver == "highs":  # CBC says nothing in no time
         assert found.counts == start
         assert found.solve.status is SolveStatus.INCUMBENT
+        assert found.solve.reason == "out of time"
 
 
 def no_answer(problem: Problem, *_: object) -> Allocation:

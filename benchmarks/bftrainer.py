@@ -1,0 +1,254 @@
+"""BFTrainer's node-level formulation against ours: `python benchmarks/bftrainer.py`.
+
+The baseline is written from the equations of the model (arXiv 2106.12091 and its released code), in
+our own words, through PuLP:
+
+    max  sum_j T_fwd * S_j - sum_j (u_j * R_up_j * r_j + d_j * R_dw_j * r_j)
+    x[j,n] binary, sum_j x[j,n] <= 1; n_j = sum_n x[j,n] is 0 or from Jmin_j to Jmax_j
+    D_j = sum_n |x[j,n] - c[j,n]| equals n_j - C_j or C_j - n_j: a job only gains or only loses
+    S_j piecewise linear over (N_ji, O_ji), weights of two neighbours at most (SOS2, by binaries)
+    u_j = 1 if n_j > C_j, d_j = 1 if n_j < C_j; r_j = O_j(C_j), so that a start from zero is free
+
+"Equals one or the other" is switched by a big-M. Published is M = N + 1: then D_j + (n_j - C_j),
+twice the growth, stays below N + 1, so nobody grows by more than (N + 1) / 2 nodes in one solve.
+Repaired is M = 2 N. Both solvers get the same instances: one class of nodes, since the baseline
+knows no hole ends. Prints a table and, last, one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import pulp
+from rich.console import Console
+from rich.table import Table
+
+from slurm_hooks.core.allocate import allocate
+from slurm_hooks.core.curves import prior
+from slurm_hooks.core.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.model import Curve
+
+T_FWD_S, UP_S, DOWN_S = 120.0, 18.0, 12.0
+SERIAL = (0.0016, 0.0021, 0.0036, 0.00495, 0.0074, 0.0128, 0.0244)
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """One job of the baseline: sizes, curve, rescale seconds, the nodes that it holds."""
+
+    low: int
+    high: int
+    curve: Curve
+    nodes: frozenset[int]
+
+    @property
+    def rate(self) -> float:
+        """What it does now."""
+        return self.curve(len(self.nodes))
+
+    def worth(self, size: int) -> float:
+        """The objective of the baseline for this job at `size` nodes."""
+        grows, shrinks = size > len(self.nodes), size < len(self.nodes)
+        return T_FWD_S * self.curve(size) - self.rate * (UP_S * grows + DOWN_S * shrinks)
+
+
+def make_trainers(jobs: int, nodes: int, seed: int) -> list[Trainer]:
+    """Jobs from 1 to 64 nodes in the middle of their day: two in three train, a tenth is free."""
+    rng = random.Random(seed)
+    spare = list(range(nodes))
+    rng.shuffle(spare)
+    keep_free = nodes // 10
+    trainers = []
+    for at in range(jobs):
+        wanted = rng.randint(1, max(1, 2 * nodes // jobs)) if at % 3 else 0
+        taken = min(wanted, 64, max(0, len(spare) - keep_free))
+        mine, spare = spare[:taken], spare[taken:]
+        trainers.append(Trainer(1, 64, prior(rng.choice(SERIAL), 64), frozenset(mine)))
+    return trainers
+
+
+def node_level(trainers: list[Trainer], nodes: int, is_published: bool) -> tuple[Any, list[Any]]:
+    """The model and each job's size as an expression."""
+    lp = pulp.LpProblem("node_level", pulp.LpMaximize)
+    big = nodes + 1 if is_published else 2 * nodes
+    rows, sizes, gains = [], [], []
+    for j, job in enumerate(trainers):
+        x = [pulp.LpVariable(f"x_{j}_{n}", cat="Binary") for n in range(nodes)]
+        size = pulp.lpSum(x)
+        moved = pulp.lpSum(1 - x[n] if n in job.nodes else x[n] for n in range(nodes))
+        grown = size - len(job.nodes)
+        runs, up, down, loses = (
+            pulp.LpVariable(f"{name}_{j}", cat="Binary") for name in ("run", "up", "down", "lose")
+        )
+        lp += size >= job.low * runs
+        lp += size <= job.high * runs
+        lp += moved - grown <= big * loses
+        lp += moved + grown <= big * (1 - loses)
+        lp += grown <= nodes * up
+        lp += -1 * grown <= nodes * down
+        speed = add_curve(lp, f"{j}", job.curve, size)
+        gains.append(T_FWD_S * speed - job.rate * (UP_S * up + DOWN_S * down))
+        rows.append(x)
+        sizes.append(size)
+    for n in range(nodes):
+        lp += pulp.lpSum(row[n] for row in rows) <= 1
+    lp.setObjective(pulp.lpSum(gains))
+    return lp, sizes
+
+
+def add_curve(lp: Any, name: str, curve: Curve, size: Any) -> Any:
+    """The curve's value at `size`: a mix of two neighbouring points."""
+    points = curve.points
+    mix = [pulp.LpVariable(f"w_{name}_{i}", 0, 1) for i in range(len(points))]
+    picks = [pulp.LpVariable(f"z_{name}_{i}", cat="Binary") for i in range(len(points) - 1)]
+    lp += pulp.lpSum(mix) == 1
+    lp += pulp.lpSum(picks) == 1
+    for i, weight in enumerate(mix):
+        lp += weight <= pulp.lpSum(picks[max(0, i - 1) : i + 1])
+    lp += size == pulp.lpSum(n * weight for (n, _), weight in zip(points, mix))
+    return pulp.lpSum(value * weight for (_, value), weight in zip(points, mix))
+
+
+def find_solver(name: str, seconds: float, gap: float) -> Any:
+    """HiGHS or CBC through PuLP, one thread."""
+    if name == "highs":
+        return pulp.HiGHS(msg=False, timeLimit=seconds, gapRel=gap, threads=1)
+    path = pulp.PULP_CBC_CMD.pulp_cbc_path
+    return pulp.COIN_CMD(path=path, msg=False, timeLimit=seconds, gapRel=gap)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Sizes (job), seconds to build and to solve, and whether the optimum was proven."""
+
+    sizes: tuple[int, ...]
+    build_s: float
+    solve_s: float
+    is_proven: bool
+
+
+def run_node_level(
+    trainers: list[Trainer], nodes: int, solver: Any, is_published: bool = False
+) -> Run:
+    """Build and solve the baseline. Without an answer in time all sizes are zero, as published."""
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        lp, sizes = node_level(trainers, nodes, is_published)
+        built = time.perf_counter()
+        lp.solve(solver)
+    solved = time.perf_counter()
+    is_proven = lp.sol_status == pulp.LpSolutionOptimal
+    has_answer = is_proven or lp.sol_status == pulp.LpSolutionIntegerFeasible
+    found = tuple(round(pulp.value(size) or 0) if has_answer else 0 for size in sizes)
+    return Run(found, built - start, solved - built, is_proven)
+
+
+def as_problem(trainers: list[Trainer], nodes: int) -> Problem:
+    """The same instance in counts: one class, starts for free, the same curves in the same unit."""
+    asks = (
+        JobAsk(
+            name=f"job{at:03}",
+            min_nodes=job.low,
+            max_nodes=job.high,
+            curve=job.curve,
+            held=(len(job.nodes),),
+            usable=(True,),
+            grow_s=UP_S,
+            shrink_s=DOWN_S,
+            weight=job.curve(1),
+        )
+        for at, job in enumerate(trainers)
+    )
+    return Problem(tuple(asks), (NodeClass(nodes),), horizon_s=T_FWD_S)
+
+
+def run_ours(trainers: list[Trainer], nodes: int, gap: float) -> Run:
+    """Ours, the building of the problem included."""
+    start = time.perf_counter()
+    problem = as_problem(trainers, nodes)
+    built = time.perf_counter()
+    found = allocate(problem, Limits(gap=gap))
+    sizes = tuple(sum(row) for row in found.counts)
+    is_proven = found.solve.bound <= found.solve.value * (1 + gap)
+    return Run(sizes, built - start, time.perf_counter() - built, is_proven)
+
+
+def worth(trainers: list[Trainer], sizes: tuple[int, ...]) -> float:
+    """The objective of the baseline."""
+    return sum(job.worth(size) for job, size in zip(trainers, sizes))
+
+
+def compare(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """One instance, first the baseline, then ours several times."""
+    trainers = make_trainers(options.jobs, options.nodes, seed)
+    solver = find_solver(options.solver, options.seconds, options.gap)
+    theirs = run_node_level(trainers, options.nodes, solver, options.published)
+    ours = [run_ours(trainers, options.nodes, options.gap) for _ in range(options.repeats)]
+    seconds = statistics.median(run.build_s + run.solve_s for run in ours)
+    return {
+        "seed": seed,
+        "node_level_build_s": round(theirs.build_s, 3),
+        "node_level_solve_s": round(theirs.solve_s, 3),
+        "node_level_proven": theirs.is_proven,
+        "node_level_worth": round(worth(trainers, theirs.sizes), 3),
+        "ours_s": round(seconds, 5),
+        "ours_worth": round(worth(trainers, ours[0].sizes), 3),
+        "ratio": round((theirs.build_s + theirs.solve_s) / seconds, 1),
+    }
+
+
+def big_m() -> dict[str, int]:
+    """One job, ten free nodes: what each formulation gives it."""
+    alone = [Trainer(1, 64, Curve(((0, 0.0), (64, 64.0))), frozenset())]
+    solver = find_solver("cbc", 30.0, 1e-6)
+    published = run_node_level(alone, 10, solver, is_published=True)
+    repaired = run_node_level(alone, 10, solver)
+    ours = run_ours(alone, 10, 1e-6)
+    runs = {"published": published, "repaired": repaired, "ours": ours}
+    return {name: run.sizes[0] for name, run in runs.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=35)
+    parser.add_argument("--nodes", type=int, default=256)
+    parser.add_argument("--solver", choices=("highs", "cbc"), default="highs")
+    parser.add_argument("--published", action="store_true", help="big-M as published")
+    parser.add_argument("--seconds", type=float, default=120.0, help="limit of the node level")
+    parser.add_argument("--gap", type=float, default=1e-3)
+    parser.add_argument("--seeds", type=int, default=3, help="instances")
+    parser.add_argument("--repeats", type=int, default=21, help="runs of ours, the median counts")
+    options = parser.parse_args()
+    table = Table("instance", "node level s", "ours s", "times faster", "worth, ours / theirs")
+    runs = []
+    for seed in range(1, options.seeds + 1):
+        run = compare(options, seed)
+        print(f"instance {seed} of {options.seeds} done", file=sys.stderr)
+        runs.append(run)
+        share = run["ours_worth"] / run["node_level_worth"] if run["node_level_worth"] else 0.0
+        node_s = run["node_level_build_s"] + run["node_level_solve_s"]
+        cells = f"{node_s:.2f}", f"{run['ours_s']:.4f}", f"{run['ratio']:.0f}", f"{share:.5f}"
+        table.add_row(f"{options.jobs} x {options.nodes}, {seed}", *cells)
+    Console().print(table)
+    summary = {
+        "jobs": options.jobs,
+        "nodes": options.nodes,
+        "solver": options.solver,
+        "least_ratio": min(run["ratio"] for run in runs),
+        "ten_free_nodes_one_job": big_m(),
+        "instances": runs,
+    }
+    print(json.dumps(summary))
+
+
+if __name__ == "__main__":
+    main()
