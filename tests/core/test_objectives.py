@@ -10,20 +10,24 @@ from allocator_problems import agree, problems, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from build import after, make_fragment, make_job, make_node, make_nodes, make_snapshot, no_clock
 from slurm_hooks.core.allocate import allocate
 from slurm_hooks.core.curves import prior
 from slurm_hooks.core.objectives import (
     OBJECTIVES,
     JobFacts,
+    Objective,
     Record,
     Worth,
     amortised,
     restart_factor,
     weigh,
 )
+from slurm_hooks.core.plan import make_plan
 from slurm_hooks.core.problem import JobAsk, NodeClass, Problem
 from slurm_hooks.core.value import Row, is_idle, periods, progress, row_value
-from slurm_hooks.model import Curve
+from slurm_hooks.model import Curve, FragmentState, NodeState, Snapshot
+from slurm_hooks.settings import Settings, parse
 
 FAST = Curve(((0, 0.0), (1, 1000.0), (8, 5000.0)))
 SLOW = Curve(((0, 0.0), (1, 10.0), (8, 79.0)))
@@ -135,3 +139,49 @@ def test_amortised_is_the_factor_on_every_change(
             spans = periods(priced)
             got = row_value(other, spans, row) - row_value(other, spans, job.held)
             assert agree(got, expected)
+
+
+# In a whole plan.
+
+
+def two_jobs(**changes: object) -> Snapshot:
+    """Two jobs of four held fragments each, one more important to Slurm, and six free nodes."""
+    low = replace(make_job(held=4, job_id=7), priority=1)
+    high = replace(make_job(held=4, job_id=8), priority=1000)
+    return make_snapshot(low, high, nodes=make_nodes(6), **changes)
+
+
+def sizes(settings: Settings, objective: Objective | None = None) -> dict[int, int]:
+    plan = make_plan(two_jobs(), settings, no_clock, objective)
+    return {job.job_id: job.nodes_planned for job in plan.jobs}
+
+
+def test_plan_follows_the_objective_of_the_settings() -> None:
+    assert sizes(parse('[plan]\nobjective = "speedup"\n')) == {7: 4, 8: 2}  # as good as 3 and 3
+    assert sizes(parse('[plan]\nobjective = "priority"\n')) == {7: 2, 8: 4}
+
+
+def test_plan_follows_a_sites_own_objective() -> None:
+    def first(job: JobFacts) -> Worth:
+        return Worth(9.0 if job.name == "7" else 1.0, job.curve)
+
+    assert sizes(parse('[plan]\nobjective = "site"\n'), first) == {7: 4, 8: 2}
+
+
+def test_plan_tells_of_a_broken_objective() -> None:
+    plan = make_plan(two_jobs(), Settings(), no_clock, broken)
+    assert [note for note in plan.notes if "objective failed" in note] == [
+        "job 7: the objective failed: KeyError: 'nobody'",
+        "job 8: the objective failed: KeyError: 'nobody'",
+    ]
+    assert sum(job.nodes_planned for job in plan.jobs) == 6
+
+
+@pytest.mark.parametrize(("age_s", "grown"), [(3600, 2), (1, 1)])
+def test_amortised_leaves_young_jobs_in_peace(age_s: float, grown: int) -> None:
+    """One node held, one free: growth is worth it to an old job only."""
+    running = make_fragment(0, FragmentState.RUNNING, ["n1"])
+    job = replace(make_job(running, held=3), submitted=after(-age_s))
+    seen = make_snapshot(job, nodes=(make_node("n1", NodeState.BUSY), make_node("n2")))
+    plan = make_plan(seen, parse('[plan]\nrescale = "amortised"\ngrow_s = 60\n'), no_clock)
+    assert plan.jobs[0].nodes_planned == grown

@@ -137,3 +137,8 @@ def test_timed_out() -> None:
     assert fragment.limit is not None
     late = fragment.end - fragment.start - fragment.limit
     assert timedelta(0) < late < timedelta(seconds=30)  # limits are checked each half minute
+
+
+def test_priority_is_that_of_the_fragments_that_have_one() -> None:
+    assert [job.priority for job in see("held").jobs] == [0]
+    assert see("running").jobs[0].priority > 4_000_000_000
