@@ -80,7 +80,7 @@ def make_problem(jobs: int, nodes: int, classes: int, seed: int = 1, sectors: in
     for at in range(jobs):
         held = [0] * classes
         if at % 3:
-            for _ in range(rng.randint(1, max(1, nodes // jobs))):
+            for _ in range(rng.randint(1, min(64, max(1, nodes // jobs)))):
                 c = rng.randrange(classes)
                 if free[c]:
                     held[c] += 1

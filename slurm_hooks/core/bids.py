@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import add
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from slurm_hooks.core.problem import JobAsk
 from slurm_hooks.core.value import (
@@ -45,8 +45,7 @@ class Bid:
     surplus: float
 
 
-@dataclass(frozen=True)
-class _Lot:
+class _Lot(NamedTuple):
     """Up to `units` of one class, each at `price`."""
 
     of_class: int
@@ -218,12 +217,7 @@ class Bidder:
         unit, size = self.job.unit, mode.most + 1
         values = [0.0]
         for depth in range(len(mode.classes) - 1, -1, -1):
-            inside = mode.classes[depth]
-            lots = [
-                _Lot(c, prices[c] * unit, limit[c] // unit)
-                for c in order[depth]
-                if c in inside and limit[c] >= unit
-            ]
+            lots = _lots(mode, depth, prices, order, limit, unit)
             if not trail.steps and len(values) == 1:
                 values = _first(values[0], lots, mode.most)
                 trail.first = lots
@@ -239,6 +233,27 @@ class Bidder:
 def depths_of(spans: Sequence[Period], classes: int) -> list[int]:
     """For how many periods each class stays open."""
     return [sum(span.is_open[c] for span in spans) for c in range(classes)]
+
+
+def _lots(
+    mode: _Mode,
+    depth: int,
+    prices: Sequence[float],
+    order: Order,
+    limit: Sequence[int],
+    unit: int,
+) -> list[_Lot]:
+    """What classes of this depth offer, cheapest first, as far as anybody could use it."""
+    inside, missing = mode.classes[depth], mode.most
+    lots: list[_Lot] = []
+    for c in order[depth] if inside else ():
+        if missing <= 0:
+            break
+        units = limit[c] // unit
+        if units > 0 and c in inside:
+            lots.append(_Lot(c, prices[c] * unit, units))
+            missing -= units
+    return lots
 
 
 def _first(value: float, lots: Sequence[_Lot], most: int) -> list[float]:

@@ -61,10 +61,9 @@ class _Stock:
 class _Climber:
     """One job on its way up, and the classes it may keep and gain, in the order of filling."""
 
-    def __init__(self, problem: Problem, job: JobAsk, spans: tuple[Period, ...]) -> None:
-        order = closing_order(problem.classes)
+    def __init__(self, job: JobAsk, spans: tuple[Period, ...], order: list[int]) -> None:
         self.job = job
-        self.row: Row = (0,) * len(problem.classes)
+        self.row: Row = (0,) * len(order)
         self._spans = spans
         self._keep = [c for c in order if job.held[c]]
         self._new = [c for c in order if may_gain(job, c)]
@@ -97,14 +96,21 @@ class _Climber:
         fills = list(self._fills(stock))
         reach = size + min(sum(n for _, n in fills), stock.budget)
         sizes = set(kinks(job, reach)) | {job.size, job.size + job.unit}
-        edge = size
-        for _, nodes in fills:
-            edge += nodes
-            sizes.add(edge)
+        sizes.update(self._edges(fills, size))
         row = list(self.row)
         for target in sorted(n for n in sizes if n > size and n in size_range(job, reach)):
             self._fill(row, fills, target)
             yield tuple(row)
+
+    def _edges(self, fills: list[tuple[int, int]], size: int) -> Iterator[int]:
+        """The sizes at which a class is used up and the next one closes at another time."""
+        for at, (c, nodes) in enumerate(fills):
+            size += nodes
+            if at + 1 == len(fills) or self._closes(fills[at + 1][0]) != self._closes(c):
+                yield size
+
+    def _closes(self, of_class: int) -> int:
+        return sum(span.is_open[of_class] for span in self._spans)
 
     def _fills(self, stock: _Stock) -> Iterator[tuple[int, int]]:
         """Classes and the nodes to be had from each: held ones first, new ones if all are kept."""
@@ -152,7 +158,8 @@ def climb_from(problem: Problem, rows: Counts) -> Counts:
     """
     spans = periods(problem)
     stock = _Stock([c.capacity for c in problem.classes], nodes_to_give(problem))
-    climbers = [_Climber(problem, job, spans) for job in problem.jobs]
+    order = closing_order(problem.classes)
+    climbers = [_Climber(job, spans, order) for job in problem.jobs]
     for climber, row in zip(climbers, rows):
         stock.take(climber.row, row)
         climber.move_to(row)

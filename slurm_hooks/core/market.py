@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slurm_hooks.core.bids import Bid, Bidder, Order, depths_of
+from slurm_hooks.core.bids import Bid, Bidder, depths_of
 from slurm_hooks.core.greedy import climb_from
 from slurm_hooks.core.problem import Problem
-from slurm_hooks.core.value import Counts, nodes_to_give, periods, value
+from slurm_hooks.core.value import Counts, Row, nodes_to_give, periods, value
 
 FITS = 6
 
@@ -45,6 +45,36 @@ class Asked:
     demand: tuple[int, ...]
 
 
+class _Shelf:
+    """Nodes on offer: `left` of each class, and classes by depth in the order to take them.
+
+    The cheapest first, of equal prices the one of which most is left, so that demand spreads.
+    """
+
+    def __init__(
+        self, prices: Sequence[float], nodes: Sequence[int], depths: Sequence[int]
+    ) -> None:
+        self.left = list(nodes)
+        self.order: list[list[int]] = [[] for _ in range(max(depths, default=0) + 1)]
+        self._keys = [(price, -n) for price, n in zip(prices, nodes)]
+        for c, depth in enumerate(depths):
+            self.order[depth].append(c)
+        self._depths = depths
+        for classes in self.order:
+            classes.sort(key=self._keys.__getitem__)
+
+    def take(self, row: Row) -> None:
+        """Take the nodes of a row (class) off the shelf."""
+        touched = set()
+        for c, n in enumerate(row):
+            if n:
+                self.left[c] -= n
+                self._keys[c] = (self._keys[c][0], -self.left[c])
+                touched.add(self._depths[c])
+        for depth in touched:
+            self.order[depth].sort(key=self._keys.__getitem__)
+
+
 class Market:
     """Bidders and supply. `start` (job, class) must be allowed; it is the first best answer."""
 
@@ -66,15 +96,13 @@ class Market:
     def ask(self, prices: Sequence[float]) -> Asked:
         """Every job's best row at `prices` (class), spread over classes of the same price."""
         self.rounds += 1
-        demand = [0] * len(self.caps)
-        order = self._order(prices, demand)
+        shelf = _Shelf(prices, self.caps, self.depths)
         bids = []
         for bidder in self._bidders:
-            bid = bidder.answer(prices, order)
+            bid = bidder.answer(prices, shelf.order)
             bids.append(bid)
-            if any(bid.row):
-                demand = [d + n for d, n in zip(demand, bid.row)]
-                order = self._order(prices, demand)
+            shelf.take(bid.row)
+        demand = [cap - left for cap, left in zip(self.caps, shelf.left)]
         bound = sum(bid.surplus for bid in bids) + self._worth(prices, self.caps)
         self.bound = min(self.bound, bound)
         return Asked(tuple(prices), tuple(bids), bound, tuple(demand))
@@ -105,31 +133,22 @@ class Market:
             tuple(map(min, bid.row, job.held)) for bid, job in zip(asked.bids, self.problem.jobs)
         ]
         free = [cap - sum(column) for cap, column in zip(self.caps, zip(*rows))]
+        shelf = _Shelf(asked.prices, free, self.depths)
         budget, lost = sum(free) - self.spare, 0.0
         for at in sorted(range(len(rows)), key=lambda at: -self._urgency[at]):
             bid = asked.bids[at]
             if bid.row == rows[at]:
                 continue
-            order = self._order(asked.prices, [-f for f in free], [0] * len(free))
-            got = self._bidders[at].answer(asked.prices, order, [min(f, budget) for f in free])
+            limits = [min(left, budget) for left in shelf.left]
+            got = self._bidders[at].answer(asked.prices, shelf.order, limits)
             self._urgency[at] += bid.surplus - got.surplus
             lost += bid.surplus - got.surplus
-            added = [n - o for n, o in zip(got.row, rows[at])]
+            added = tuple(n - o for n, o in zip(got.row, rows[at]))
             if sum(added) <= budget:
                 rows[at] = got.row
                 budget -= sum(added)
-                free = [f - a for f, a in zip(free, added)]
-        return lost + self._worth(asked.prices, free), tuple(rows)
-
-    def _order(
-        self, prices: Sequence[float], demand: Sequence[int], caps: Sequence[int] = ()
-    ) -> Order:
-        """Classes by depth, the cheapest first, then the one of which most is left."""
-        found: list[list[int]] = [[] for _ in range(len(self.spans) + 1)]
-        keys = [(p, d - cap) for p, d, cap in zip(prices, demand, caps or self.caps)]
-        for c in sorted(range(len(self.caps)), key=keys.__getitem__):
-            found[self.depths[c]].append(c)
-        return found
+                shelf.take(added)
+        return lost + self._worth(asked.prices, shelf.left), tuple(rows)
 
     def _worth(self, prices: Sequence[float], nodes: Sequence[int]) -> float:
         """The price of so many nodes (class), the headroom at the lowest price there is.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from slurm_hooks.model import Curve, Solve
 
@@ -36,10 +37,14 @@ class JobAsk:
     weight: float = 1.0
     may_grow: bool = True
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The nodes it holds now."""
         return sum(self.held)
+
+    @cached_property
+    def _rate_per_node(self) -> float:
+        return self.curve(self.unit) / self.unit
 
     def speedup(self, nodes: int) -> float:
         """Throughput at `nodes` over the throughput at its smallest size per node of that size.
@@ -47,7 +52,7 @@ class JobAsk:
         A job at MIN nodes has speed-up MIN times its efficiency there, so jobs of different MIN
         compare by nodes well used.
         """
-        base = self.curve(self.unit) / self.unit
+        base = self._rate_per_node
         return self.curve(nodes) / base if base > 0 else 0.0
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from slurm_hooks.core.problem import JobAsk, NodeClass, Problem
 
@@ -74,11 +75,10 @@ def row_value(job: JobAsk, spans: Sequence[Period], row: Row) -> float:
 
     And less `MOVE_S` times the weight for each node that comes or goes.
     """
-    sizes = [sum(n for n, is_open in zip(row, p.is_open) if is_open) for p in spans]
+    sizes = [sum(compress(row, p.is_open)) for p in spans]
     total = sum(p.seconds * progress(job, size) for p, size in zip(spans, sizes))
-    moves = [n - h for n, h in zip(row, job.held)]
-    gained = sum(n for n in moves if n > 0)
-    lost = -sum(n for n in moves if n < 0)
+    gained = sum(map(max, row, job.held)) - job.size
+    lost = gained - (sum(row) - job.size)
     delay = job.start_s * progress(job, sizes[0]) if is_idle(job) else 0.0
     return total - delay - change_cost(job, gained, lost)
 
