@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby
 from operator import add
 from typing import NamedTuple, Optional
 
@@ -72,21 +72,27 @@ class _Mode:
 class _Trail:
     """The lots and values at each step, to find the way back from the best position."""
 
-    steps: list[tuple[_Lot, list[float]]] = field(default_factory=list)
+    steps: list[tuple[list[_Lot], list[float]]] = field(default_factory=list)
     first: list[_Lot] = field(default_factory=list)
 
     def back(self, at: int, row: list[int], unit: int) -> None:
         """Add to `row` what the position `at` is made of."""
-        for lot, before in reversed(self.steps):
-            choices = range(max(0, at - len(before) + 1), min(lot.units, at) + 1)
-            left = [before[at - k] - k * lot.price for k in choices]
+        for lots, before in reversed(self.steps):
+            price, units = lots[0].price, sum(lot.units for lot in lots)
+            choices = range(max(0, at - len(before) + 1), min(units, at) + 1)
+            left = [before[at - k] - k * price for k in choices]
             taken = choices[left.index(max(left))]
-            row[lot.of_class] += taken * unit
+            _hand_out(lots, taken, row, unit)
             at -= taken
-        for lot in self.first:
-            taken = min(lot.units, at)
-            row[lot.of_class] += taken * unit
-            at -= taken
+        _hand_out(self.first, at, row, unit)
+
+
+def _hand_out(lots: Sequence[_Lot], units: int, row: list[int], unit: int) -> None:
+    """Add so many units from the lots, in their order, to `row` (class)."""
+    for lot in lots:
+        taken = min(lot.units, units)
+        row[lot.of_class] += taken * unit
+        units -= taken
 
 
 class Bidder:
@@ -222,9 +228,10 @@ class Bidder:
                 values = _first(values[0], lots, mode.most)
                 trail.first = lots
             else:
-                for lot in lots:
-                    trail.steps.append((lot, values))
-                    values = _extended(values, lot, size)
+                for _, equal in groupby(lots, key=_price):
+                    group = list(equal)
+                    trail.steps.append((group, values))
+                    values = _extended(values, group, size)
             if depth:
                 values = list(map(add, values, mode.gains[depth]))
         return values
@@ -266,13 +273,18 @@ def _first(value: float, lots: Sequence[_Lot], most: int) -> list[float]:
     return list(accumulate(costs, initial=value))
 
 
-def _extended(values: list[float], lot: _Lot, size: int) -> list[float]:
-    """The best of each number of units when up to `lot.units` more may come from the lot."""
-    price, length = lot.price, min(size, len(values) + lot.units)
+def _price(lot: _Lot) -> float:
+    return lot.price
+
+
+def _extended(values: list[float], lots: Sequence[_Lot], size: int) -> list[float]:
+    """The best of each number of units when more may come from the lots, all of one price."""
+    price, units = lots[0].price, sum(lot.units for lot in lots)
+    length = min(size, len(values) + units)
     paid = [v + price * n for n, v in enumerate(values)]
     paid += [NEVER] * (length - len(values))
-    paid = _window_max(paid, min(lot.units + 1, length))
-    return [v - price * n for n, v in enumerate(paid)]
+    most = list(accumulate(paid, max)) if units >= length else _window_max(paid, units + 1)
+    return [v - price * n for n, v in enumerate(most)]
 
 
 def _window_max(values: list[float], width: int) -> list[float]:

@@ -58,15 +58,24 @@ class _Stock:
         self.budget -= sum(new) - sum(old)
 
 
+@dataclass(frozen=True)
+class _Way:
+    """Classes in the order of filling, and for how many periods each (class) stays open."""
+
+    order: list[int]
+    depths: list[int]
+
+
 class _Climber:
     """One job on its way up, and the classes it may keep and gain, in the order of filling."""
 
-    def __init__(self, job: JobAsk, spans: tuple[Period, ...], order: list[int]) -> None:
+    def __init__(self, job: JobAsk, spans: tuple[Period, ...], way: _Way) -> None:
         self.job = job
-        self.row: Row = (0,) * len(order)
+        self.row: Row = (0,) * len(way.depths)
         self._spans = spans
-        self._keep = [c for c in order if job.held[c]]
-        self._new = [c for c in order if may_gain(job, c)]
+        self._depths = way.depths
+        self._keep = [c for c in way.order if job.held[c]]
+        self._new = [c for c in way.order if may_gain(job, c)]
         self._value = row_value(job, spans, self.row)
 
     def move_to(self, row: Row) -> None:
@@ -106,11 +115,8 @@ class _Climber:
         """The sizes at which a class is used up and the next one closes at another time."""
         for at, (c, nodes) in enumerate(fills):
             size += nodes
-            if at + 1 == len(fills) or self._closes(fills[at + 1][0]) != self._closes(c):
+            if at + 1 == len(fills) or self._depths[fills[at + 1][0]] != self._depths[c]:
                 yield size
-
-    def _closes(self, of_class: int) -> int:
-        return sum(span.is_open[of_class] for span in self._spans)
 
     def _fills(self, stock: _Stock) -> Iterator[tuple[int, int]]:
         """Classes and the nodes to be had from each: held ones first, new ones if all are kept."""
@@ -158,8 +164,9 @@ def climb_from(problem: Problem, rows: Counts) -> Counts:
     """
     spans = periods(problem)
     stock = _Stock([c.capacity for c in problem.classes], nodes_to_give(problem))
-    order = closing_order(problem.classes)
-    climbers = [_Climber(job, spans, order) for job in problem.jobs]
+    depths = [sum(span.is_open[c] for span in spans) for c in range(len(problem.classes))]
+    way = _Way(closing_order(problem.classes), depths)
+    climbers = [_Climber(job, spans, way) for job in problem.jobs]
     for climber, row in zip(climbers, rows):
         stock.take(climber.row, row)
         climber.move_to(row)

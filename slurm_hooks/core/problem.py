@@ -43,6 +43,11 @@ class JobAsk:
         return sum(self.held)
 
     @cached_property
+    def is_off_unit(self) -> bool:
+        """True if what it holds is no multiple of its unit in some class."""
+        return self.unit > 1 and any(n % self.unit for n in self.held)
+
+    @cached_property
     def _rate_per_node(self) -> float:
         return self.curve(self.unit) / self.unit
 

@@ -119,7 +119,7 @@ def is_off_unit(job: JobAsk) -> bool:
     Such a job (its unit was split by a hole that ends for one node only) is kept as it is or given
     up, never resized.
     """
-    return any(n % job.unit for n in job.held)
+    return job.is_off_unit
 
 
 def may_gain(job: JobAsk, of_class: int) -> bool:
