@@ -97,9 +97,11 @@ def test_merging_classes_keeps_the_optimum(problem: Problem) -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(problems(), st.sampled_from(["auto", "greedy", "dynamic"]))
-def test_allocate_never_falls_below_greedy_or_status_quo(problem: Problem, solver: str) -> None:
-    found = allocate(problem, EXACT, solver)
+@given(problems(), st.sampled_from(["auto", "prices", "greedy", "dynamic"]), st.booleans())
+def test_allocate_never_falls_below_greedy_or_status_quo(
+    problem: Problem, solver: str, is_exact: bool
+) -> None:
+    found = allocate(problem, EXACT if is_exact else Limits(), solver)
     held = held_counts(problem)
     assert infeasibility(problem, found.counts) == ""
     assert agree(found.solve.value, value(problem, found.counts))
