@@ -17,7 +17,8 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "digits" / "train.py"
 
 def train(work: Path, processes: int, steps: int) -> dict[str, object]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={processes}", str(SCRIPT)]
+    # a host whose own name does not resolve would wait for itself
+    command += ["--local-addr=127.0.0.1", f"--nproc-per-node={processes}", str(SCRIPT)]
     command += [f"--steps={steps}", f"--work={work}"]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "SLURM_"))}
     subprocess.run(command, env={**env, "OMP_NUM_THREADS": "1"}, check=True, timeout=100)

@@ -35,6 +35,7 @@ def run(hooks: Path, script: Path, **values: str) -> str:
         "SLURM_JOB_UID": str(os.geteuid()),
         "SLURMD_NODENAME": "n1",
         "SLURM_CLUSTER_NAME": "test",
+        "SLURM_SCRIPT_CONTEXT": f"{script.stem}_slurmd",
         **values,
     }
     done = subprocess.run(
