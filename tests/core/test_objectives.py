@@ -114,7 +114,7 @@ def _plain(job: JobAsk, problem: Problem, row: Row) -> float:
     return row_value(free, periods(problem), row)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problems(), st.integers(0, 5000), st.integers(0, 20))
 def test_amortised_is_the_factor_on_every_change(
     problem: Problem, age_s: int, restarts: int
