@@ -1,15 +1,14 @@
-"""The shared vocabulary: frozen values that describe the cluster and what to do with it.
+"""The cluster as one tick sees it: nodes, reservations, malleable jobs and their fragments.
 
-Times are zoned datetimes, durations timedeltas. Nothing here reads a clock, a file or Slurm, and
-constructors refuse values that cannot exist.
+Times are zoned datetimes, durations timedeltas. Constructors refuse values that cannot exist.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Optional, Union
+from typing import Optional
 
 
 class NodeState(enum.Enum):
@@ -282,139 +281,3 @@ class Hole:
     end: Optional[datetime] = None
     source: HoleEnd = HoleEnd.NOBODY
     by: str = ""
-
-
-class Cause(enum.Enum):
-    """Why a fragment is told to go, or comes."""
-
-    HOLE_OPEN = "hole open"
-    HOLE_CLOSES = "hole closes"
-    NODE_LEAVES = "node leaves service"
-    BETTER_USE = "better use elsewhere"
-    BELOW_MIN = "below the job's minimum"
-    REMINDED = "was given notice"
-    NOTICE_OVER = "notice is over"
-    UNFIT = "Slurm finds the node unfit for it"
-    PREEMPTED = "requeued by Slurm"
-    NOT_STARTED = "released but not started in time"
-    LEASE_ENDED = "lease ended"
-    DIED = "fragment died"
-    LEFT = "left after notice"
-    FINISHED = "training finished"
-    STOPPED = "stopped for good"
-    RECOVERED = "runs well again"
-
-
-@dataclass(frozen=True)
-class Grow:
-    """Release a held fragment onto `nodes` with a lease of `limit`."""
-
-    fragment: FragmentId
-    nodes: frozenset[str]
-    limit: timedelta
-    mark: Mark
-    cause: Cause = Cause.HOLE_OPEN
-
-
-@dataclass(frozen=True)
-class Renew:
-    """Set the time limit of a running fragment, counted from its start, to `limit`."""
-
-    fragment: FragmentId
-    limit: timedelta
-    cause: Cause = Cause.HOLE_OPEN
-
-
-@dataclass(frozen=True)
-class Remark:
-    """Write a fragment's mark and nothing else."""
-
-    fragment: FragmentId
-    mark: Mark
-    cause: Cause
-
-
-@dataclass(frozen=True)
-class Notice:
-    """Mark a running fragment as leaving and send SIGURG to all its processes."""
-
-    fragment: FragmentId
-    mark: Mark
-    cause: Cause
-
-
-@dataclass(frozen=True)
-class Shrink:
-    """Requeue a fragment, running or ended, into the held state.
-
-    A running one dies of SIGTERM, then of SIGKILL after KillWait. A new `mark` is written
-    afterwards: Slurm (22.05) does not let the comment of an ended job be changed.
-    """
-
-    fragment: FragmentId
-    cause: Cause
-    mark: Optional[Mark] = None
-
-
-@dataclass(frozen=True)
-class Hold:
-    """Hold a fragment that is pending."""
-
-    fragment: FragmentId
-    cause: Cause
-
-
-@dataclass(frozen=True)
-class Finish:
-    """Cancel these fragments of a job that has ended."""
-
-    fragments: tuple[FragmentId, ...]
-    cause: Cause
-
-
-Action = Union[Grow, Renew, Remark, Notice, Shrink, Hold, Finish]
-
-
-class SolveStatus(enum.Enum):
-    """How the allocation came about; never an empty map for all three."""
-
-    OPTIMAL = "optimal"
-    INCUMBENT = "best found, not proven best"
-    UNCHANGED = "no answer, nothing changed"
-    NOTHING = "nothing to do"
-
-
-@dataclass(frozen=True)
-class Solve:
-    """How the allocator reached its answer. `value` and `bound` are in normalised node-seconds."""
-
-    status: SolveStatus = SolveStatus.NOTHING
-    solver: str = "none"
-    reason: str = ""
-    seconds: float = 0.0
-    value: float = 0.0
-    bound: float = 0.0
-
-
-@dataclass(frozen=True)
-class JobPlan:
-    """What the plan means for one job: sizes in nodes, and one line for each thing behind them."""
-
-    job_id: int
-    nodes_now: int
-    nodes_planned: int
-    reasons: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to do, and why. Applying it twice does no harm."""
-
-    actions: tuple[Action, ...] = ()
-    jobs: tuple[JobPlan, ...] = ()
-    solve: Solve = field(default_factory=Solve)
-    notes: tuple[str, ...] = ()
-
-    def with_actions(self, actions: tuple[Action, ...], *notes: str) -> Plan:
-        """The same plan with other actions and additional notes."""
-        return replace(self, actions=actions, notes=self.notes + notes)
