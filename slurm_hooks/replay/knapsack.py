@@ -18,6 +18,11 @@ _Layer = dict[int, tuple[float, int]]  # nodes given so far -> (loss, size of th
 
 NEVER = -math.inf
 
+SHARES = (1 / 256, 1 / 64, 1 / 16, 1 / 4, 1.0)
+"""How much of the gap to search, one after the other: an answer within a share is the best of all,
+and the work grows faster than the share.
+"""
+
 
 class Menu:
     """What each size is worth to one job: `values[n]` for n nodes, `NEVER` where not allowed.
@@ -65,13 +70,13 @@ class Menu:
 def _corners(values: Sequence[float]) -> list[int]:
     """The sizes between which values are linear; the sides of a gap are corners too."""
     last = len(values) - 1
-    slack = 1e-12 * max(1.0, max(abs(v) for v in values if v > NEVER))
+    slack = 1e-12 * max([1.0, *(abs(v) for v in values if v > NEVER)])
     found = [0]
     for n in range(1, last):
         before, here, after = values[n - 1 : n + 2]
         if here == NEVER:
             continue
-        if before == NEVER or after == NEVER or abs(before - 2 * here + after) > slack:
+        if NEVER in (before, after) or abs(before - 2 * here + after) > slack:
             found.append(n)
     return found if last == 0 else [*found, last]
 
@@ -99,7 +104,11 @@ def best_sizes(menus: Sequence[Menu], most: int) -> list[int]:
     allowed = bound - worth - 1e-12 * max(1.0, abs(bound))
     if allowed <= 0:
         return sizes
-    return _search(menus, most, price, allowed) or sizes
+    for share in SHARES:
+        found = _search(menus, most, price, allowed * share)
+        if found:
+            return found
+    return sizes
 
 
 def _relax(menus: Sequence[Menu], most: int) -> tuple[list[int], float, float, float]:

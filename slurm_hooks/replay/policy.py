@@ -15,6 +15,7 @@ from slurm_hooks.replay.rules import Rescale
 from slurm_hooks.replay.work import Kind
 
 Row = tuple[int, ...]
+MOST_ANSWERS = 1_000
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,21 @@ class Optimum:
         self._t_fwd_s = t_fwd_s
         self._is_normalised = is_normalised
         self._menus: dict[tuple[int, int, bool], Menu] = {}
+        self._answers: dict[tuple[int, ...], list[int]] = {}
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The best sizes."""
         menus = [self._menu(job) for job in question.jobs]
-        return [(n,) for n in best_sizes(menus, question.capacity[0])]
+        key = (question.capacity[0], *map(id, menus))
+        if key not in self._answers:
+            if len(self._answers) >= MOST_ANSWERS:
+                self._answers.clear()
+            self._answers[key] = best_sizes(menus, question.capacity[0])
+        return [(n,) for n in self._answers[key]]
 
     def _menu(self, job: Held) -> Menu:
-        key = (id(job.kind), job.row[0], job.may_grow)
+        is_free = not self._rescale.up_s and not self._rescale.down_s and job.may_grow
+        key = (id(job.kind), 0 if is_free else job.row[0], job.may_grow)
         menu = self._menus.get(key)
         if menu is None:
             menu = self._menus[key] = Menu(self._values(job))

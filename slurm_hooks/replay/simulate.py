@@ -28,14 +28,13 @@ MOST_SAMPLES = 2_000
 class Outcome:
     """What happened; sums over the whole record.
 
-    `hits` counts how often a job lost nodes without a plan (once per moment), `released_nodes` the
-    nodes given back ahead of a known end, `samples` are (time, idle nodes, used nodes).
+    `hits` counts how often a job lost nodes without a plan (once per moment), `lost` tells which
+    (time, node); `samples` are (time, idle nodes, used nodes).
     """
 
     ledger: Ledger = field(default_factory=Ledger)
     hits: int = 0
-    hit_nodes: int = 0
-    released_nodes: int = 0
+    lost: list[tuple[float, int]] = field(default_factory=list)
     rescales: int = 0
     solve_s: list[float] = field(default_factory=list)
     job_s: dict[str, list[float]] = field(default_factory=dict)
@@ -131,6 +130,7 @@ class Simulation:
         ledger = self.outcome.ledger
         self._is_dirty = True
         for job, nodes in self._supply.leave(moment.leaves).items():
+            self.outcome.lost += [(moment.at_s, node) for node in nodes]
             size = job.size
             job.advance(moment.at_s, ledger)
             for node in nodes:
@@ -138,7 +138,6 @@ class Simulation:
             job.forget(size, ledger)
             job.pause(Pause.LOSS, self._rules.rescale.down_s)
             self.outcome.hits += 1
-            self.outcome.hit_nodes += len(nodes)
         self._supply.join(moment)
 
     def _complete(self, now: float) -> None:
@@ -180,9 +179,7 @@ class Simulation:
         worth = tuple(s >= self._rules.shortest_s for s in classes.open_s)
         return Question(tuple(asked), tuple(capacity), classes.open_s, worth)
 
-    def _moves(
-        self, asked: Question, rows: Sequence[Row], classes: Classes
-    ) -> list[Move]:
+    def _moves(self, asked: Question, rows: Sequence[Row], classes: Classes) -> list[Move]:
         """Name the nodes: a job gives up those it got last, and gets those free last."""
         gone: list[list[int]] = []
         for job, held, row in zip(self.jobs, asked.jobs, rows):

@@ -43,9 +43,7 @@ class Kind:
     rates: tuple[float, ...]
 
 
-def kind(
-    name: str, curve: Curve, sizes: tuple[int, int] = (1, 64), images: float = IMAGES
-) -> Kind:
+def kind(name: str, curve: Curve, sizes: tuple[int, int] = (1, 64), images: float = IMAGES) -> Kind:
     """A kind of job from its curve. Raises ValueError if it could never make progress."""
     low, high = sizes
     if not 1 <= low <= high <= MOST_NODES:
