@@ -43,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
     loaded = scenario.load(_source(arguments), _say)
     record = scenario.window(loaded.record, arguments.from_s, arguments.to_s)
     names = _lines(arguments)
+    rules = scenario.rules_of(conditions, settings)
     base = reference(*scenario.run_dedicated(record, conditions), record.window_s)
     lines: dict[str, dict[str, Any]] = {}
     outcomes: dict[str, Outcome] = {}
@@ -51,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
             task = bar.add_task(name, total=1.0)
             tell = _teller(bar, task)
             outcome = scenario.run(name, record, conditions, settings, tell)
-            delays = scenario.planned_delays(loaded, outcome)
+            delays = scenario.planned_delays(loaded, outcome, rules)
             lines[name] = result(outcome, record, base, delays)
             outcomes[name] = outcome
     if arguments.png:

@@ -42,7 +42,7 @@ class Running:
         self.entered_s = now
         self.finish_s = math.inf
         self.no_growth_until = -math.inf
-        self._left = kind.images
+        self.left = kind.images
         self._pause = Pause.NONE
         self._paused_until = now
         self._checkpoint_s = checkpoint_s
@@ -67,8 +67,8 @@ class Running:
         self.since = now
 
     def _work(self, rate: float, seconds: float, ledger: Ledger) -> None:
-        done = min(rate * seconds, self._left)
-        self._left -= done
+        done = min(rate * seconds, self.left)
+        self.left -= done
         ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) + done
         if not self._checkpoint_s:
             return
@@ -83,7 +83,7 @@ class Running:
         self._pause = why
         self._paused_until = self.since + seconds
         rate = self.kind.rates[min(len(self.nodes), self.kind.max_nodes)]
-        self.finish_s = self._paused_until + self._left / rate if rate > 0 else math.inf
+        self.finish_s = self._paused_until + self.left / rate if rate > 0 else math.inf
 
     def save(self) -> None:
         """A planned change comes at a step boundary, where the work is kept."""
@@ -91,7 +91,7 @@ class Running:
 
     def forget(self, size: int, ledger: Ledger) -> None:
         """Lose the work since the last checkpoint, done on `size` nodes; the job is up to date."""
-        self._left += self._unsaved
+        self.left += self._unsaved
         ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) - self._unsaved
         ledger.redone_node_s += size * self._unsaved_s
         self.save()
@@ -99,5 +99,5 @@ class Running:
     def complete(self, now: float, ledger: Ledger) -> None:
         """Bring progress to the end; rounding leaves nothing undone."""
         self.advance(now, ledger)
-        ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) + self._left
-        self._left = 0.0
+        ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) + self.left
+        self.left = 0.0

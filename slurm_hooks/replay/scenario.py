@@ -176,24 +176,31 @@ def run_dedicated(record: Record, conditions: Conditions) -> tuple[Outcome, floa
     return outcome, record.equivalent_nodes / nodes
 
 
-def planned_delays(loaded: Loaded, outcome: Outcome) -> list[float]:
+def planned_delays(loaded: Loaded, outcome: Outcome, rules: Rules) -> list[float]:
     """Seconds by which planned starts of rigid jobs moved because of malleable jobs.
 
-    Only a rescheduled workload can move: its schedule is computed again, every job delayed by
-    `KILL_WAIT_S` whose nodes were still in use at its start. A start is planned if the job was
-    queued before. With recorded starts there is nothing to compute, the list is empty.
+    Only a rescheduled workload can move: its schedule is computed again, every planned job delayed
+    by `KILL_WAIT_S` whose nodes were still in use at its start. A start is planned if the job was
+    queued for long enough that a tick saw it in time. With recorded starts there is nothing to
+    compute, the list is empty.
     """
     if loaded.workload is None or loaded.placed is None:
         return []
+    ahead_s = rules.early_s + rules.lead_s + rules.tick_s + rules.latency_s
+    planned = {
+        at: job
+        for at, job in enumerate(loaded.jobs)
+        if not job.is_running and 0 < job.start_s - job.submit_s >= ahead_s
+    }
     held: dict[float, set[int]] = {}
     for at_s, node in outcome.lost:
         held.setdefault(at_s, set()).add(node)
+    nodes = loaded.placed.nodes
     late = {
         job.number
-        for at, job in enumerate(loaded.jobs)
-        if held.get(job.start_s, set()) & set(loaded.placed.nodes.get(at, ()))
+        for at, job in planned.items()
+        if not held.get(job.start_s, set()).isdisjoint(nodes.get(at, ()))
     }
     again = reschedule(loaded.workload, dict.fromkeys(late, KILL_WAIT_S))
     moved = {job.number: job.start_s for job in again}
-    planned = (job for job in loaded.jobs if job.submit_s < job.start_s and not job.is_running)
-    return [max(0.0, moved[job.number] - job.start_s) for job in planned if job.number in moved]
+    return [max(0.0, moved[job.number] - job.start_s) for job in planned.values()]

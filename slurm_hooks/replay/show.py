@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +14,29 @@ from slurm_hooks.replay.simulate import Outcome
 HOUR_S = 3600.0
 
 
+ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
+    ("efficiency U", lambda line: f"{line['efficiency']:.4f}"),
+    ("images/s", lambda line: f"{line['images_per_s']:,.0f}"),
+    ("node-hours harvested", lambda line: f"{line['node_hours']:,.0f}"),
+    ("share of idle time", lambda line: f"{line['used_share']:.1%}"),
+    ("preemption hits", lambda line: f"{line['preemption_hits']:,}"),
+    ("work lost, node-hours", lambda line: f"{line['work_lost_node_s'] / HOUR_S:,.1f}"),
+    ("rescales", lambda line: f"{line['rescales']:,}"),
+    ("jobs done", lambda line: f"{line['jobs_done']:,}"),
+    ("planned starts delayed, s", lambda line: f"{line['planned_delay_s']['sum']:g}"),
+    ("solve median, ms", lambda line: f"{line['solve_s']['median'] * 1e3:.2f}"),
+    ("solve maximum, ms", lambda line: f"{line['solve_s']['maximum'] * 1e3:.1f}"),
+)
+
+
 def table(lines: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One row for each policy."""
-    shown = Table(title="What malleable jobs would have made of the idle nodes")
-    shown.add_column("policy")
-    for name in (
-        "efficiency U",
-        "images/s",
-        "node-hours",
-        "idle time used",
-        "preemption hits",
-        "work lost, node-h",
-        "rescales",
-        "planned delay, s",
-        "solve median, ms",
-        "solve max, ms",
-    ):
+    """One column for each policy."""
+    nodes = next(iter(lines.values()))["equivalent_nodes"]
+    shown = Table("", title=f"{nodes:,.1f} nodes idle on average, and what came of them")
+    for name in lines:
         shown.add_column(name, justify="right")
-    for name, line in lines.items():
-        shown.add_row(
-            name,
-            f"{line['efficiency']:.4f}",
-            f"{line['images_per_s']:,.0f}",
-            f"{line['node_hours']:,.0f}",
-            f"{line['used_share']:.1%}",
-            f"{line['preemption_hits']:,}",
-            f"{line['work_lost_node_s'] / HOUR_S:,.1f}",
-            f"{line['rescales']:,}",
-            f"{line['planned_delay_s']['sum']:g}",
-            f"{line['solve_s']['median'] * 1e3:.2f}",
-            f"{line['solve_s']['maximum'] * 1e3:.1f}",
-        )
+    for title, text in ROWS:
+        shown.add_row(title, *(text(line) for line in lines.values()))
     return shown
 
 

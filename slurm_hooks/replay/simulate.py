@@ -91,7 +91,7 @@ class Simulation:
                 self._carry_out(self._orders, now)
                 carry = math.inf
             if tick == now:
-                if self._is_dirty and carry == math.inf:
+                if carry == math.inf and (self._is_dirty or self._supply.is_closing(now)):
                     self._orders = self._plan(now)
                     carry = now + self._rules.latency_s
                     if not self._rules.latency_s:
@@ -159,7 +159,7 @@ class Simulation:
         rows = self._policy.decide(asked)
         self.outcome.solve_s.append(time.perf_counter() - start)
         moves = self._moves(asked, rows, classes)
-        self._is_dirty = bool(moves or classes.of_node or classes.closing or any(snoozing))
+        self._is_dirty = bool(moves) or any(snoozing)
         return moves
 
     def _question(self, classes: Classes, snoozing: Sequence[bool]) -> Question:

@@ -83,6 +83,10 @@ class Supply:
         self.free[node] = None
         return True
 
+    def is_closing(self, now: float) -> bool:
+        """True if an end is known and near: time alone changes the answer then."""
+        return bool(self._ending(now))
+
     def classes(self, now: float) -> Classes:
         """Nodes by known end, as far ahead as it matters."""
         found = self._ending(now)
