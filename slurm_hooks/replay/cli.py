@@ -104,7 +104,7 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
         default="planned",
         help="hole ends known from a job's submission on, or not at all",
     )
-    add("--solver", choices=SOLVERS, help="of the allocator (default: as in the settings)")
+    add("--solver", choices=SOLVERS, help="always ask the allocator, with this solver")
     add(
         "--rescale",
         type=_pair,
@@ -164,7 +164,7 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         checkpoint_s=checkpoint,
         objective=arguments.objective,
         ends=arguments.ends,
-        solver=arguments.solver or plan.solver,
+        solver=arguments.solver or "",
     )
 
 

@@ -70,7 +70,7 @@ class Conditions:
     checkpoint_s: float
     objective: str = ""  # empty: each policy's own
     ends: str = "planned"
-    solver: str = "auto"
+    solver: str = ""  # empty: the settings', or greedy where every change is a decision
 
 
 def load(source: Source, tell: Callable[[str], None]) -> Loaded:
@@ -109,7 +109,6 @@ def rules_of(conditions: Conditions, settings: Settings) -> Rules:
     if not conditions.tick_s:
         return Rules(
             conditions.rescale,
-            shortest_s=lease.shortest_hole_s,
             horizon_s=conditions.t_fwd_s,
             checkpoint_s=conditions.checkpoint_s,
         )
@@ -127,7 +126,12 @@ def rules_of(conditions: Conditions, settings: Settings) -> Rules:
 
 
 def policy_of(name: str, conditions: Conditions, settings: Settings) -> Policy:
-    """The policy of that name."""
+    """The policy of that name.
+
+    Event-driven, nodes that will close soon are worth taking too, so known ends make many classes
+    at each of some ten thousand decisions: the greedy search answers there unless a solver is
+    asked for.
+    """
     rescale, t_fwd_s = conditions.rescale, conditions.t_fwd_s
     if name == "none":
         return Nothing()
@@ -135,12 +139,14 @@ def policy_of(name: str, conditions: Conditions, settings: Settings) -> Policy:
         return Equal()
     if name == "optimum":
         return Optimum(rescale, t_fwd_s, conditions.objective == "speedup")
+    usual = settings.plan.solver if conditions.tick_s else "greedy"
     shipped = Shipped(
         rescale,
         t_fwd_s,
         sees_ends=name == "oracle" or conditions.ends == "planned",
         objective=conditions.objective or "speedup",
-        solver="greedy" if name == "greedy" else conditions.solver,
+        solver="greedy" if name == "greedy" else conditions.solver or usual,
+        is_tabled=name != "greedy" and not conditions.solver,
         limits=Limits(settings.plan.solve_limit_s, settings.plan.gap),
     )
     return Allocator(shipped)

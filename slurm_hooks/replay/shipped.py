@@ -27,6 +27,7 @@ MOST_MENUS = 20_000
 class Shipped:
     """What the settings say: costs, look-ahead, solver; `sees_ends`: hole ends matter if known.
 
+    `is_tabled` allows the fast search where it is exact; else the allocator is asked every time.
     The objective `throughput` makes raw images per second count instead of speed-ups.
     """
 
@@ -35,6 +36,7 @@ class Shipped:
     sees_ends: bool = False
     objective: str = "speedup"
     solver: str = "auto"
+    is_tabled: bool = True
     limits: Limits = field(default_factory=Limits)
 
 
@@ -52,7 +54,7 @@ class Allocator:
         Nodes that are about to close and are not worth taking can only be kept, which never costs
         anything; then only the counts in the first class are open, and those are tabled.
         """
-        if self._shipped.solver == "auto" and not any(question.worth_taking[1:]):
+        if self._shipped.is_tabled and not any(question.worth_taking[1:]):
             menus = [self._menu(job, question.open_s) for job in question.jobs]
             sizes = best_sizes(menus, question.capacity[0])
             return [_row(job, n) for job, n in zip(question.jobs, sizes)]

@@ -63,12 +63,12 @@ def policies(rescale: Rescale) -> list[Policy]:
         Equal(),
         Optimum(rescale, 120.0),
         Allocator(Shipped(rescale, 120.0)),
-        Allocator(Shipped(rescale, 120.0, sees_ends=True)),
+        Allocator(Shipped(rescale, 120.0, sees_ends=True, solver="greedy")),
     ]
 
 
 RULES = (
-    Rules(Rescale(6.0, 4.0), shortest_s=120.0),
+    Rules(Rescale(6.0, 4.0)),
     Rules(Rescale(6.0, 4.0), tick_s=30.0, latency_s=2.0, lead_s=50.0, shortest_s=120.0),
 )
 
