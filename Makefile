@@ -2,7 +2,8 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast lint bench-allocator bench-bftrainer bench-hooks bench-tick clean
+.PHONY: help setup plugin demo test fast lint clean bench-allocator bench-bftrainer bench-hooks \
+	bench-tick bench-replay-reference bench-replay-better bench-replay-speed
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
@@ -45,6 +46,9 @@ bench-hooks: setup
 
 bench-tick: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/tick.py
+
+bench-replay-reference bench-replay-better bench-replay-speed: bench-replay-%: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/replay_$*.py
 
 clean:
 	rm -rf $(BUILD) dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,6 +22,7 @@ from slurm_hooks.errors import MalleableError, UsageError
 from slurm_hooks.jobpath import write_job_path
 from slurm_hooks.policy import render_policy
 from slurm_hooks.reconcile import loop, rehearse, tick
+from slurm_hooks.replay import cli as replay_cli
 from slurm_hooks.report.codec import plan_data, tick_data, to_data
 from slurm_hooks.report.snapshot import read as read_snapshot
 from slurm_hooks.report.snapshot import save as save_snapshot
@@ -49,6 +50,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         if words[:1] == ["sandbox"]:
             return sandbox_cli.main(words[1:])
+        if words[:1] == ["replay"]:
+            return replay_cli.main(words[1:])
         arguments = _parser().parse_args(words)
         command: Callable[[argparse.Namespace], int] = arguments.command
         return command(arguments)
@@ -81,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_reconcile(commands)
     _add_render(commands)
+    commands.add_parser("replay", help="what a recorded machine would have gained", add_help=False)
     commands.add_parser("sandbox", help="a throwaway real Slurm on this host", add_help=False)
     return parser
 

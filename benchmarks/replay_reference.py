@@ -1,0 +1,56 @@
+"""Is the replay right? The reference table of BFTrainer's rules: `make bench-replay-reference`.
+
+First half of the Summit log, columns 0 to 1023, endless ShuffleNet queue, event-driven, look-ahead
+120 s. Every value has to be within .004. Prints a table and one JSON object as its last line; the
+exit code tells whether all values agree.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from replay_runs import PUBLISHED_T_FWD_S, Run, label, measure
+from rich.console import Console
+from rich.table import Table
+
+from slurm_hooks.replay.rules import Rescale
+
+WITHIN = 0.004
+CASES = (
+    ("equal", Rescale(18.0, 12.0), (0.803, 0.863)),
+    ("optimum", Rescale(18.0, 12.0), (0.878, 0.931)),
+    ("optimum", Rescale(1.0, 0.7), (0.921, 0.963)),
+    ("optimum", Rescale(0.0, 0.0), (0.924, 0.965)),
+)
+
+
+def main() -> int:
+    """Run all cases."""
+    rows = []
+    for policy, rescale, wanted in CASES:
+        for jobs, target in zip((10, 35), wanted):
+            run = Run("summit", policy, jobs, rescale, t_fwd_s=PUBLISHED_T_FWD_S)
+            line = measure(run)
+            rows.append(
+                {
+                    "policy": policy,
+                    "rescale_s": label(rescale),
+                    "jobs": jobs,
+                    "reference": target,
+                    "efficiency": round(line["efficiency"], 4),
+                    "agrees": abs(line["efficiency"] - target) <= WITHIN,
+                    "wall_s": round(line["wall_s"], 1),
+                }
+            )
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console(stderr=True).print(table)
+    agrees = all(row["agrees"] for row in rows)
+    print(json.dumps({"benchmark": "replay-reference", "agrees": agrees, "rows": rows}))
+    return 0 if agrees else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

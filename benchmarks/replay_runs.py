@@ -1,0 +1,114 @@
+"""What the replay benchmarks have in common: where the logs are, one line of a replay, printing.
+
+The logs are no part of the project; they are looked for beside the checkout, in `../shared/data`,
+or in $MALLEABLE_DATA. Without them a benchmark says so and succeeds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Optional
+
+from slurm_hooks.replay import scenario
+from slurm_hooks.replay.record import Record
+from slurm_hooks.replay.result import Reference, reference, result
+from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.scenario import Conditions, Source
+from slurm_hooks.replay.work import Queue, read_queue, read_scaling
+from slurm_hooks.settings import Settings
+
+SETTINGS = Settings()
+PUBLISHED_T_FWD_S = 120.0
+RESCALES = (Rescale(18.0, 12.0), Rescale(60.0, 40.0), Rescale(1.0, 0.7))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One line: a log, a queue, a policy. `tick_s` zero: event-driven; `t_fwd_s` zero: as ships."""
+
+    log: str
+    policy: str
+    jobs: int
+    rescale: Rescale
+    queue: str = "shufflenet"
+    objective: str = ""
+    ends: str = "unknown"
+    tick_s: float = 0.0
+    t_fwd_s: float = 0.0
+
+
+def data() -> Path:
+    """The directory of the logs; ends the program, successfully, if there is none."""
+    named = os.environ.get("MALLEABLE_DATA")
+    found = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not (found / "bftrainer").is_dir():
+        print(f"skipped: no recorded logs in {found} (set MALLEABLE_DATA)", file=sys.stderr)
+        print(json.dumps({"skipped": "no recorded logs"}))
+        sys.exit(0)
+    return found
+
+
+@cache
+def record_of(log: str) -> Record:
+    """The log of that name: `summit`, or a file of traces."""
+    if log == "summit":
+        path = data() / "bftrainer" / "summit_first.idle.csv.gz"
+        source = Source("idle", path, columns=(0, 1023))
+    else:
+        source = Source("swf", data() / "traces" / f"{log}.swf.gz")
+    return scenario.load(source, print).record
+
+
+@cache
+def queue_of(name: str) -> Queue:
+    """A built-in queue, seed 1."""
+    return read_queue(name, read_scaling(data() / "bftrainer" / "dnn_scaling.json"), seed=1)
+
+
+@cache
+def _reference(log: str, queue: str, jobs: int) -> Reference:
+    record, conditions = record_of(log), _conditions(Run(log, "none", jobs, RESCALES[0], queue))
+    return reference(*scenario.run_dedicated(record, conditions), record.window_s)
+
+
+def _conditions(run: Run) -> Conditions:
+    return Conditions(
+        queue=queue_of(run.queue),
+        jobs=run.jobs,
+        rescale=run.rescale,
+        t_fwd_s=run.t_fwd_s or SETTINGS.plan.horizon_s,
+        tick_s=run.tick_s,
+        latency_s=2.0 if run.tick_s else 0.0,
+        checkpoint_s=600.0 if run.tick_s else 0.0,
+        objective=run.objective,
+        ends=run.ends,
+    )
+
+
+def measure(run: Run, part: Optional[tuple[float, float]] = None) -> dict[str, Any]:
+    """The numbers of one line, `wall_s` included; of a part of the log if one is given."""
+    record = record_of(run.log)
+    base = _reference(run.log, run.queue, run.jobs)
+    if part:
+        record = scenario.window(record, *part)
+    start = time.perf_counter()
+    outcome = scenario.run(run.policy, record, _conditions(run), SETTINGS)
+    wall_s = time.perf_counter() - start
+    return {**result(outcome, record, base, ()), "wall_s": wall_s}
+
+
+def with_policy(run: Run, policy: str) -> Run:
+    """The same line for another policy; the published one looks ahead 120 s."""
+    t_fwd_s = PUBLISHED_T_FWD_S if policy == "optimum" else 0.0
+    return replace(run, policy=policy, t_fwd_s=t_fwd_s)
+
+
+def label(rescale: Rescale) -> str:
+    """Like 18/12."""
+    return f"{rescale.up_s:g}/{rescale.down_s:g}"

@@ -1,0 +1,260 @@
+"""The command line of `malleable replay`: reads choices, runs the lines, prints.
+
+Results go to standard output; notes, bad lines and the progress bar to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from slurm_hooks.core.allocate import SOLVERS
+from slurm_hooks.errors import UsageError
+from slurm_hooks.replay import scenario
+from slurm_hooks.replay.result import reference, result
+from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.scenario import Conditions, Loaded, Source
+from slurm_hooks.replay.show import chart, models_table, table
+from slurm_hooks.replay.simulate import Outcome
+from slurm_hooks.replay.work import BUILT_IN, read_queue, read_scaling
+from slurm_hooks.settings import Settings, load
+
+DEFAULT_CHECKPOINT_S = 600.0
+DEFAULT_LATENCY_S = 2.0
+COMPARED = ("equal", "oracle")
+
+out = Console()
+err = Console(stderr=True)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one replay; errors are MalleableError and left to the caller."""
+    arguments = _parser().parse_args(argv)
+    settings = load(arguments.settings)
+    conditions = _conditions(arguments, settings)
+    loaded = scenario.load(_source(arguments), _say)
+    record = scenario.window(loaded.record, arguments.from_s, arguments.to_s)
+    names = _lines(arguments)
+    rules = scenario.rules_of(conditions, settings)
+    base = reference(*scenario.run_dedicated(record, conditions), record.window_s)
+    lines: dict[str, dict[str, Any]] = {}
+    outcomes: dict[str, Outcome] = {}
+    with _progress() as bar:
+        for name in names:
+            task = bar.add_task(name, total=1.0)
+            tell = _teller(bar, task)
+            outcome = scenario.run(name, record, conditions, settings, tell)
+            delays = scenario.planned_delays(loaded, outcome, rules)
+            lines[name] = result(outcome, record, base, delays)
+            outcomes[name] = outcome
+    if arguments.png:
+        chart(arguments.png, lines, outcomes[names[0]])
+    _print(arguments, conditions, loaded, lines)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="malleable replay",
+        description="What malleable jobs would have made of a recorded machine's idle nodes.",
+        epilog="Without --event-driven the reconciler's own tick, latency and leases are used.",
+    )
+    source = parser.add_argument_group("the machine").add_mutually_exclusive_group(required=True)
+    source.add_argument("--idle", type=Path, metavar="FILE", help="idle intervals: CSV, may be .gz")
+    source.add_argument("--swf", type=Path, metavar="FILE", help="workload log, in nodes")
+    source.add_argument("--sacct", type=Path, metavar="FILE", help="output of sacct --parsable2")
+    add = parser.add_argument
+    add("--columns", type=_columns, metavar="A-B", help="with --idle: only these columns")
+    add("--reschedule", action="store_true", help="with --swf: FCFS and EASY instead of the log")
+    add("--nodes", default="", metavar="LIST", help="with --sacct: all nodes, like n[1-64]")
+    add("--from", dest="from_s", type=_seconds, metavar="S", help="leave out what was before")
+    add("--to", dest="to_s", type=_seconds, metavar="S", help="leave out what comes after")
+    add("--skip-bad", action="store_true", help="count bad lines instead of refusing the log")
+    add("--queue", required=True, metavar="NAME", help=f"{', '.join(BUILT_IN)}, or a file")
+    add("--scaling", type=Path, required=True, metavar="FILE", help="images/s by model and nodes")
+    add("--jobs", type=_jobs, required=True, metavar="N", help="malleable jobs at once")
+    _add_system(parser)
+    add("--seed", type=int, default=1, metavar="N", help="order of a shuffled queue (default 1)")
+    add("--json", action="store_true", help="one JSON object instead of tables")
+    add("--png", type=Path, metavar="FILE", help="write charts")
+    return parser
+
+
+def _add_system(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--policy", choices=scenario.POLICIES, default="default", help="who shares out the nodes")
+    add(
+        "--compare",
+        type=_policies,
+        metavar="LIST",
+        help="lines beside it, or none (default equal,oracle beside the policy default)",
+    )
+    add("--objective", choices=scenario.OBJECTIVES, default="", help="what is to be maximised")
+    add(
+        "--ends",
+        choices=scenario.ENDS,
+        default="planned",
+        help="hole ends known from a job's submission on, or not at all",
+    )
+    add("--solver", choices=SOLVERS, help="always ask the allocator, with this solver")
+    add(
+        "--rescale",
+        type=_pair,
+        metavar="UP,DOWN",
+        help="seconds without progress after growing and shrinking (default: settings)",
+    )
+    add("--t-fwd", type=_positive, metavar="S", help="look-ahead (default: settings)")
+    clock = parser.add_mutually_exclusive_group()
+    clock.add_argument("--event-driven", action="store_true", help="decide at each change")
+    clock.add_argument("--tick", type=_positive, metavar="S", help="decide every S seconds")
+    add(
+        "--latency",
+        type=_seconds,
+        default=DEFAULT_LATENCY_S,
+        metavar="S",
+        help="from a tick's look to its effect (default %(default)g)",
+    )
+    add(
+        "--checkpoint",
+        type=_seconds,
+        metavar="S",
+        help="unplanned losses cost the work since the last one (default 600, event-driven 0)",
+    )
+    add("--settings", type=Path, metavar="FILE", help="settings file to use")
+
+
+def _source(arguments: argparse.Namespace) -> Source:
+    kind = next(k for k in ("idle", "swf", "sacct") if getattr(arguments, k))
+    for option, owner in (("columns", "idle"), ("reschedule", "swf"), ("nodes", "sacct")):
+        if getattr(arguments, option) and kind != owner:
+            raise UsageError(f"--{option} goes with --{owner}, not with --{kind}")
+    return Source(
+        kind,
+        getattr(arguments, kind),
+        arguments.columns,
+        arguments.reschedule,
+        arguments.nodes,
+        arguments.skip_bad,
+    )
+
+
+def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions:
+    plan = settings.plan
+    tick = 0.0 if arguments.event_driven else arguments.tick or settings.tick.every_s
+    checkpoint = arguments.checkpoint
+    if checkpoint is None:
+        checkpoint = 0.0 if arguments.event_driven else DEFAULT_CHECKPOINT_S
+    if tick and arguments.latency >= tick:
+        raise UsageError(f"--latency {arguments.latency:g} must be shorter than a tick, {tick:g} s")
+    return Conditions(
+        queue=read_queue(arguments.queue, read_scaling(arguments.scaling), arguments.seed),
+        jobs=arguments.jobs,
+        rescale=arguments.rescale or Rescale(plan.grow_s, plan.shrink_s),
+        t_fwd_s=arguments.t_fwd or plan.horizon_s,
+        tick_s=tick,
+        latency_s=arguments.latency,
+        checkpoint_s=checkpoint,
+        objective=arguments.objective,
+        ends=arguments.ends,
+        solver=arguments.solver or "",
+    )
+
+
+def _lines(arguments: argparse.Namespace) -> list[str]:
+    """The policies to run, the one asked for first."""
+    compared = arguments.compare
+    if compared is None:
+        compared = COMPARED if arguments.policy == "default" and not arguments.json else ()
+    return list(dict.fromkeys([arguments.policy, *compared]))
+
+
+def _print(
+    arguments: argparse.Namespace,
+    conditions: Conditions,
+    loaded: Loaded,
+    lines: dict[str, dict[str, Any]],
+) -> None:
+    record = loaded.record
+    if not arguments.json:
+        out.print(table(lines))
+        out.print(models_table(lines[arguments.policy]))
+        for note in record.notes:
+            _say(note)
+        return
+    settings = {
+        "policy": arguments.policy,
+        "queue": arguments.queue,
+        "jobs": conditions.jobs,
+        "rescale_s": [conditions.rescale.up_s, conditions.rescale.down_s],
+        "t_fwd_s": conditions.t_fwd_s,
+        "tick_s": conditions.tick_s,
+        "checkpoint_s": conditions.checkpoint_s,
+        "seed": arguments.seed,
+    }
+    told = {**settings, "skipped_lines": record.skipped, "notes": record.notes}
+    compared = {name: line for name, line in lines.items() if name != arguments.policy}
+    print(json.dumps({**lines[arguments.policy], **told, "lines": compared}))
+
+
+def _progress() -> Progress:
+    """A bar on standard error, if that is a terminal."""
+    columns = (TextColumn("{task.description:>8}"), BarColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=err, disable=not sys.stderr.isatty(), transient=True)
+
+
+def _teller(bar: Progress, task: Any) -> Callable[[float], None]:
+    return lambda share: bar.update(task, completed=share)
+
+
+def _say(text: str) -> None:
+    err.print(f"malleable replay: {text}", style=None, markup=False, highlight=False)
+
+
+def _columns(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no range like 0-1023")
+    return int(first), int(last)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not (value >= 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{text!r} must be at least 0 seconds")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = _seconds(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be at least 1 second")
+    return value
+
+
+def _jobs(text: str) -> int:
+    if not (text.isdecimal() and 1 <= int(text) <= 10_000):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number from 1 to 10000")
+    return int(text)
+
+
+def _pair(text: str) -> Rescale:
+    parts = text.split(",")
+    if len(parts) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 18,12")
+    return Rescale(_seconds(parts[0]), _seconds(parts[1]))
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    names = tuple(name for name in text.split(",") if name and name != "none")
+    unknown = [name for name in names if name not in scenario.POLICIES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no policy {', '.join(unknown)}")
+    return names

@@ -1,0 +1,104 @@
+"""Logs line by line: plain or compressed, with every bad line known by file and number.
+
+A reader of one format turns a line into a value or raises `BadLine`; whether that ends the reading
+or is counted and passed over is decided here. This module must not know any format.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Callable, TextIO, TypeVar
+
+from slurm_hooks.errors import MalleableError, UsageError
+
+T = TypeVar("T")
+MOST_TOLD = 20
+
+
+class BadLine(ValueError):
+    """A line that says nothing usable; the message says why."""
+
+
+class BadLog(MalleableError):
+    """A log has a line that cannot be used; nothing was simulated."""
+
+    exit_code = 65  # EX_DATAERR
+
+
+class Log:
+    """One log file. `skip_bad` passes over bad lines, `skipped` counts them."""
+
+    def __init__(
+        self, path: Path, skip_bad: bool = False, tell: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.path = path
+        self.skipped = 0
+        self._skip_bad = skip_bad
+        self._tell = tell
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Number and text of every line that is not empty. Raises UsageError, BadLog."""
+        try:
+            with _opened(self.path) as stream:
+                for number, line in enumerate(stream, start=1):
+                    text = line.rstrip("\r\n")
+                    if text.strip():
+                        yield number, text
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise BadLog(f"{self.path}: damaged: {error}") from error
+        except OSError as error:
+            raise UsageError(f"cannot read {self.path}: {error.strerror or error}") from error
+
+    def parsed(self, number: int, text: str, parse: Callable[[str], T]) -> list[T]:
+        """The value of a line, in a list; an empty list if the line was bad and is skipped."""
+        try:
+            return [parse(text)]
+        except BadLine as error:
+            self.bad(number, str(error))
+            return []
+
+    def bad(self, number: int, why: str) -> None:
+        """Report line `number`. Raises BadLog unless bad lines are skipped."""
+        message = f"{self.path}, line {number}: {why}"
+        if not self._skip_bad:
+            raise BadLog(f"{message} (--skip-bad leaves such lines out and counts them)")
+        self.skipped += 1
+        if self.skipped <= MOST_TOLD:
+            self._tell(f"{message}; left out")
+        elif self.skipped == MOST_TOLD + 1:
+            self._tell(f"{self.path}: more bad lines are only counted")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """The text of the file; what is no UTF-8 shows up as replacement characters."""
+    if path.suffix == ".gz":
+        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
+            yield stream
+    else:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            yield stream
+
+
+def seconds(text: str, what: str) -> float:
+    """A finite number. Raises BadLine."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise BadLine(f"{what} {text!r} is no number") from None
+    if not math.isfinite(value):
+        raise BadLine(f"{what} {text!r} is no finite number")
+    return value
+
+
+def whole(text: str, what: str) -> int:
+    """A whole number, also written as 3.0. Raises BadLine."""
+    value = seconds(text, what)
+    if value != int(value):
+        raise BadLine(f"{what} {text!r} is no whole number")
+    return int(value)

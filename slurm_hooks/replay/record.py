@@ -1,0 +1,108 @@
+"""What a recorded machine looks like to the simulator: when each node was idle.
+
+Times are seconds from the start of the record, nodes are numbers. This module must not know which
+kind of log the record came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Node `node` is idle from `start_s` to `end_s`.
+
+    `known_s` is the moment from which on the end could be known: the submission of the job that
+    takes the node. Infinite: it comes as a surprise.
+    """
+
+    node: int
+    start_s: float
+    end_s: float
+    known_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class Rigid:
+    """A job of somebody else that starts at `start_s` on `nodes`, submitted at `submit_s`."""
+
+    name: str
+    submit_s: float
+    start_s: float
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """Idle intervals of `nodes` nodes between `from_s` and `to_s`.
+
+    `skipped` counts lines of the log that could not be read and were left out, `notes` tells what
+    a reader should know about how the intervals came about.
+    """
+
+    intervals: tuple[Interval, ...]
+    nodes: int
+    from_s: float
+    to_s: float
+    skipped: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.to_s <= self.from_s:
+            raise ValueError(f"the record ends at {self.to_s:g} s, before {self.from_s:g} s")
+
+    @property
+    def window_s(self) -> float:
+        """The length of the record in seconds."""
+        return self.to_s - self.from_s
+
+    @property
+    def idle_node_s(self) -> float:
+        """Node-seconds of idle time."""
+        return math.fsum(i.end_s - i.start_s for i in self.intervals)
+
+    @property
+    def equivalent_nodes(self) -> float:
+        """The time average of idle nodes."""
+        return self.idle_node_s / self.window_s
+
+    def between(self, from_s: float, to_s: float) -> Record:
+        """The part of the record from `from_s` to `to_s`."""
+        cut = (_cut(i, from_s, to_s) for i in self.intervals)
+        kept = tuple(i for i in cut if i.end_s > i.start_s)
+        return replace(self, intervals=kept, from_s=from_s, to_s=to_s)
+
+
+def _cut(interval: Interval, from_s: float, to_s: float) -> Interval:
+    start, end = max(interval.start_s, from_s), min(interval.end_s, to_s)
+    return replace(interval, start_s=start, end_s=end)
+
+
+def dedicated(nodes: int, from_s: float, to_s: float) -> Record:
+    """A machine of `nodes` nodes that are idle all the time."""
+    whole = tuple(Interval(n, from_s, to_s) for n in range(nodes))
+    return Record(whole, nodes, from_s, to_s)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What changes on the machine at one time: nodes that leave come first."""
+
+    at_s: float
+    leaves: tuple[int, ...]
+    joins: tuple[Interval, ...]
+
+
+def moments(intervals: Iterable[Interval], to_s: float) -> list[Moment]:
+    """All changes before `to_s`, in order of time; those of one time together."""
+    leaves: dict[float, list[int]] = {}
+    joins: dict[float, list[Interval]] = {}
+    for interval in sorted(intervals, key=lambda i: (i.start_s, i.node)):
+        joins.setdefault(interval.start_s, []).append(interval)
+        if interval.end_s < to_s:
+            leaves.setdefault(interval.end_s, []).append(interval.node)
+    times = sorted(leaves.keys() | joins.keys())
+    return [Moment(t, tuple(sorted(leaves.get(t, ()))), tuple(joins.get(t, ()))) for t in times]

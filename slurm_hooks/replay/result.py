@@ -1,0 +1,91 @@
+"""What a run means: the numbers that people and scripts read.
+
+Efficiency U is work done over the work of the same queue on dedicated nodes, as many as are idle
+on average (BFTrainer, arXiv 2106.12091). This module must not know how numbers are shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from slurm_hooks.replay.record import Record
+from slurm_hooks.replay.running import Pause
+from slurm_hooks.replay.simulate import Outcome
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Images/s by model of the same queue on dedicated nodes, scaled to the equivalent nodes."""
+
+    images_per_s: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        """Images/s of all models."""
+        return math.fsum(self.images_per_s.values())
+
+
+def reference(outcome: Outcome, factor: float, window_s: float) -> Reference:
+    """The reference from a run on dedicated nodes."""
+    images = outcome.ledger.images
+    return Reference({name: n * factor / window_s for name, n in images.items()})
+
+
+def result(
+    outcome: Outcome, record: Record, base: Reference, delays: Sequence[float]
+) -> dict[str, Any]:
+    """The numbers of one line, as plain data for JSON."""
+    ledger, window_s = outcome.ledger, record.window_s
+    images = {name: n / window_s for name, n in ledger.images.items()}
+    total = math.fsum(images.values())
+    idle = record.idle_node_s
+    return {
+        "efficiency": _share(total, base.total),
+        "equivalent_nodes": record.equivalent_nodes,
+        "images_per_s": total,
+        "models": {n: _model(n, images, base, outcome) for n in sorted(base.images_per_s)},
+        "idle_node_s": idle,
+        "used_node_s": ledger.used_node_s,
+        "used_share": _share(ledger.used_node_s, idle),
+        "node_hours": ledger.used_node_s / 3600,
+        "preemption_hits": outcome.hits,
+        "preempted_nodes": len(outcome.lost),
+        "work_lost_node_s": ledger.paused_node_s[Pause.LOSS] + ledger.redone_node_s,
+        "paused_node_s": {p.value: s for p, s in ledger.paused_node_s.items() if p != Pause.NONE},
+        "redone_node_s": ledger.redone_node_s,
+        "rescales": outcome.rescales,
+        "planned_delay_s": {"sum": math.fsum(delays), "max": max(delays, default=0.0)},
+        "mean_job_s": {name: fmean(found) for name, found in sorted(outcome.job_s.items())},
+        "jobs_done": sum(map(len, outcome.job_s.values())),
+        "solve_s": _times(outcome.solve_s),
+    }
+
+
+def _model(
+    name: str, images: dict[str, float], base: Reference, outcome: Outcome
+) -> dict[str, Any]:
+    mine, done = images.get(name, 0.0), outcome.job_s.get(name, [])
+    return {
+        "images_per_s": mine,
+        "efficiency": _share(mine, base.images_per_s[name]),
+        "jobs_done": len(done),
+        "mean_job_s": fmean(done) if done else None,
+    }
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _times(seconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(seconds) or [0.0]
+    return {
+        "count": len(seconds),
+        "median": median(ordered),
+        "p99": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
+        "maximum": ordered[-1],
+    }

@@ -1,0 +1,103 @@
+"""One malleable job in the simulator: its nodes, its progress, its pauses.
+
+Progress is kept in images and brought up to date only when something about the job changes. This
+module must not know who decides about sizes.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+from slurm_hooks.replay.work import Kind
+
+
+class Pause(enum.Enum):
+    """Why a job makes no progress for a while."""
+
+    NONE = "none"
+    GROW = "grow"
+    SHRINK = "shrink"
+    LOSS = "loss"  # nodes went without a plan
+
+
+class Ledger:
+    """Sums over all jobs, in node-seconds and images."""
+
+    def __init__(self) -> None:
+        self.used_node_s = 0.0
+        self.paused_node_s = dict.fromkeys(Pause, 0.0)
+        self.redone_node_s = 0.0
+        self.images: dict[str, float] = {}
+
+
+class Running:
+    """A job among those that share the nodes now; times in seconds."""
+
+    def __init__(self, number: int, kind: Kind, now: float, checkpoint_s: float) -> None:
+        self.number = number
+        self.kind = kind
+        self.nodes: dict[int, None] = {}  # in the order they came
+        self.since = now
+        self.entered_s = now
+        self.finish_s = math.inf
+        self.no_growth_until = -math.inf
+        self.left = kind.images
+        self._pause = Pause.NONE
+        self._paused_until = now
+        self._checkpoint_s = checkpoint_s
+        self._unsaved = 0.0  # images since the last checkpoint
+        self._unsaved_s = 0.0
+
+    @property
+    def size(self) -> int:
+        """Nodes it holds."""
+        return len(self.nodes)
+
+    def advance(self, now: float, ledger: Ledger) -> None:
+        """Bring progress up to `now`. To be called before the size changes."""
+        dt, size = now - self.since, len(self.nodes)
+        if dt > 0 and size:
+            worked = min(max(now - self._paused_until, 0.0), dt)
+            ledger.used_node_s += size * dt
+            if worked < dt:
+                ledger.paused_node_s[self._pause] += size * (dt - worked)
+            if worked > 0:
+                self._work(self.kind.rates[min(size, self.kind.max_nodes)], worked, ledger)
+        self.since = now
+
+    def _work(self, rate: float, seconds: float, ledger: Ledger) -> None:
+        done = min(rate * seconds, self.left)
+        self.left -= done
+        ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) + done
+        if not self._checkpoint_s:
+            return
+        self._unsaved_s += seconds
+        self._unsaved += done
+        if self._unsaved_s >= self._checkpoint_s:
+            self._unsaved_s %= self._checkpoint_s
+            self._unsaved = min(rate * self._unsaved_s, done)
+
+    def pause(self, why: Pause, seconds: float) -> None:
+        """No progress for so long from now on, whatever pause there was; the job is up to date."""
+        self._pause = why
+        self._paused_until = self.since + seconds
+        rate = self.kind.rates[min(len(self.nodes), self.kind.max_nodes)]
+        self.finish_s = self._paused_until + self.left / rate if rate > 0 else math.inf
+
+    def save(self) -> None:
+        """A planned change comes at a step boundary, where the work is kept."""
+        self._unsaved = self._unsaved_s = 0.0
+
+    def forget(self, size: int, ledger: Ledger) -> None:
+        """Lose the work since the last checkpoint, done on `size` nodes; the job is up to date."""
+        self.left += self._unsaved
+        ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) - self._unsaved
+        ledger.redone_node_s += size * self._unsaved_s
+        self.save()
+
+    def complete(self, now: float, ledger: Ledger) -> None:
+        """Bring progress to the end; rounding leaves nothing undone."""
+        self.advance(now, ledger)
+        ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) + self.left
+        self.left = 0.0

@@ -1,0 +1,212 @@
+"""From choices to a run: which record, which queue, which policy under which rules.
+
+The rules of the real system come from the site's settings, so that a site replays what it would
+run. This module must not know how choices are typed or results are shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.core.problem import Limits
+from slurm_hooks.errors import UsageError
+from slurm_hooks.replay.backfill import reschedule
+from slurm_hooks.replay.idle_csv import read_idle
+from slurm_hooks.replay.lines import Log
+from slurm_hooks.replay.place import Placed, place
+from slurm_hooks.replay.policy import Equal, Nothing, Optimum, Policy
+from slurm_hooks.replay.record import Record, dedicated
+from slurm_hooks.replay.rules import Rescale, Rules
+from slurm_hooks.replay.sacct import read_sacct
+from slurm_hooks.replay.shipped import Allocator, Shipped
+from slurm_hooks.replay.simulate import Outcome, Simulation
+from slurm_hooks.replay.swf import RigidJob, Workload, read_swf
+from slurm_hooks.replay.work import Queue
+from slurm_hooks.settings import Settings
+
+POLICIES = ("default", "optimum", "equal", "greedy", "oracle", "none")
+OBJECTIVES = ("speedup", "throughput")
+ENDS = ("planned", "unknown")
+KILL_WAIT_S = 30.0
+"""Slurm's default KillWait: the longest that a fragment can stay after it was told to go."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the record comes from: `kind` is idle, swf or sacct."""
+
+    kind: str
+    path: Path
+    columns: Optional[tuple[int, int]] = None
+    is_rescheduled: bool = False
+    machine: str = ""
+    skip_bad: bool = False
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A record, and for rescheduled workloads what is needed to schedule them again."""
+
+    record: Record
+    workload: Optional[Workload] = None
+    jobs: tuple[RigidJob, ...] = ()
+    placed: Optional[Placed] = None
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What every line of one replay has in common. `tick_s` zero means event-driven."""
+
+    queue: Queue
+    jobs: int
+    rescale: Rescale
+    t_fwd_s: float
+    tick_s: float
+    latency_s: float
+    checkpoint_s: float
+    objective: str = ""  # empty: each policy's own
+    ends: str = "planned"
+    solver: str = ""  # empty: the settings', or greedy where every change is a decision
+
+
+def load(source: Source, tell: Callable[[str], None]) -> Loaded:
+    """Read the log. Raises BadLog, UsageError."""
+    log = Log(source.path, source.skip_bad, tell)
+    if source.kind == "idle":
+        return Loaded(read_idle(log, source.columns))
+    if source.kind == "sacct":
+        return Loaded(read_sacct(log, source.machine))
+    workload = read_swf(log)
+    jobs = reschedule(workload) if source.is_rescheduled else workload.jobs
+    placed = place(jobs, workload.nodes, workload.window_s)
+    record = replace(placed.record, skipped=log.skipped)
+    if not source.is_rescheduled:
+        return Loaded(record)
+    note = "jobs were rescheduled (FCFS, EASY backfill): far less is idle than on real machines"
+    return Loaded(replace(record, notes=(*record.notes, note)), workload, jobs, placed)
+
+
+def window(record: Record, from_s: Optional[float], to_s: Optional[float]) -> Record:
+    """The part of the record that was asked for. Raises UsageError if there is none."""
+    start = record.from_s if from_s is None else max(from_s, record.from_s)
+    end = record.to_s if to_s is None else min(to_s, record.to_s)
+    if end <= start:
+        raise UsageError(
+            f"--from {start:g} --to {end:g}: the log has {record.from_s:g} to {record.to_s:g} s"
+        )
+    if (start, end) == (record.from_s, record.to_s):
+        return record
+    return record.between(start, end)
+
+
+def rules_of(conditions: Conditions, settings: Settings) -> Rules:
+    """How the real system behaves; event-driven runs leave out all that takes time."""
+    plan, lease = settings.plan, settings.lease
+    if not conditions.tick_s:
+        return Rules(
+            conditions.rescale,
+            horizon_s=conditions.t_fwd_s,
+            checkpoint_s=conditions.checkpoint_s,
+        )
+    return Rules(
+        conditions.rescale,
+        tick_s=conditions.tick_s,
+        latency_s=conditions.latency_s,
+        early_s=lease.margin_s + KILL_WAIT_S,
+        lead_s=lease.notice_s + conditions.tick_s,
+        shortest_s=lease.shortest_hole_s,
+        horizon_s=conditions.t_fwd_s,
+        snooze_s=plan.snooze_s,
+        checkpoint_s=conditions.checkpoint_s,
+    )
+
+
+def policy_of(name: str, conditions: Conditions, settings: Settings) -> Policy:
+    """The policy of that name.
+
+    Event-driven, nodes that will close soon are worth taking too, so known ends make many classes
+    at each of some ten thousand decisions: the greedy search answers there unless a solver is
+    asked for.
+    """
+    rescale, t_fwd_s = conditions.rescale, conditions.t_fwd_s
+    if name == "none":
+        return Nothing()
+    if name == "equal":
+        return Equal()
+    if name == "optimum":
+        return Optimum(rescale, t_fwd_s, conditions.objective == "speedup")
+    usual = settings.plan.solver if conditions.tick_s else "greedy"
+    shipped = Shipped(
+        rescale,
+        t_fwd_s,
+        sees_ends=name == "oracle" or conditions.ends == "planned",
+        objective=conditions.objective or "speedup",
+        solver="greedy" if name == "greedy" else conditions.solver or usual,
+        is_tabled=name != "greedy" and not conditions.solver,
+        limits=Limits(settings.plan.solve_limit_s, settings.plan.gap),
+    )
+    return Allocator(shipped)
+
+
+def run(
+    name: str,
+    record: Record,
+    conditions: Conditions,
+    settings: Settings,
+    tell: Callable[[float], None] = lambda share: None,
+) -> Outcome:
+    """One line: the policy of that name over the record."""
+    if name == "oracle":
+        known = tuple(replace(i, known_s=-math.inf) for i in record.intervals)
+        record = replace(record, intervals=known)
+    policy = policy_of(name, conditions, settings)
+    rules = rules_of(conditions, settings)
+    return Simulation(record, conditions.queue, conditions.jobs, policy, rules).run(tell)
+
+
+def run_dedicated(record: Record, conditions: Conditions) -> tuple[Outcome, float]:
+    """The same queue on as many nodes as are idle on average, all the time, without rescales.
+
+    Whole nodes are run; the factor scales the result to the exact average. The objective is the
+    sum of speed-ups whatever the policies want, so that lines can be compared.
+    """
+    nodes = max(round(record.equivalent_nodes), 1)
+    free = Rescale(0.0, 0.0)
+    best = Optimum(free, conditions.t_fwd_s, is_normalised=True)
+    whole = dedicated(nodes, record.from_s, record.to_s)
+    outcome = Simulation(whole, conditions.queue, conditions.jobs, best, Rules(free)).run()
+    return outcome, record.equivalent_nodes / nodes
+
+
+def planned_delays(loaded: Loaded, outcome: Outcome, rules: Rules) -> list[float]:
+    """Seconds by which planned starts of rigid jobs moved because of malleable jobs.
+
+    Only a rescheduled workload can move: its schedule is computed again, every planned job delayed
+    by `KILL_WAIT_S` whose nodes were still in use at its start. A start is planned if the job was
+    queued for long enough that a tick saw it in time. With recorded starts there is nothing to
+    compute, the list is empty.
+    """
+    if loaded.workload is None or loaded.placed is None:
+        return []
+    ahead_s = rules.early_s + rules.lead_s + rules.tick_s + rules.latency_s
+    planned = {
+        at: job
+        for at, job in enumerate(loaded.jobs)
+        if not job.is_running and 0 < job.start_s - job.submit_s >= ahead_s
+    }
+    held: dict[float, set[int]] = {}
+    for at_s, node in outcome.lost:
+        held.setdefault(at_s, set()).add(node)
+    nodes = loaded.placed.nodes
+    late = {
+        job.number
+        for at, job in planned.items()
+        if not held.get(job.start_s, set()).isdisjoint(nodes.get(at, ()))
+    }
+    again = reschedule(loaded.workload, dict.fromkeys(late, KILL_WAIT_S))
+    moved = {job.number: job.start_s for job in again}
+    return [max(0.0, moved[job.number] - job.start_s) for job in planned.values()]

@@ -1,0 +1,94 @@
+"""Results for people: a table, and a picture. Must not compute anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from slurm_hooks.errors import MissingProgram
+from slurm_hooks.replay.simulate import Outcome
+
+HOUR_S = 3600.0
+
+
+ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
+    ("efficiency U", lambda line: f"{line['efficiency']:.4f}"),
+    ("images/s", lambda line: f"{line['images_per_s']:,.0f}"),
+    ("node-hours harvested", lambda line: f"{line['node_hours']:,.0f}"),
+    ("share of idle time", lambda line: f"{line['used_share']:.1%}"),
+    ("preemption hits", lambda line: f"{line['preemption_hits']:,}"),
+    ("work lost, node-hours", lambda line: f"{line['work_lost_node_s'] / HOUR_S:,.1f}"),
+    ("rescales", lambda line: f"{line['rescales']:,}"),
+    ("jobs done", lambda line: f"{line['jobs_done']:,}"),
+    ("planned starts delayed, s", lambda line: f"{line['planned_delay_s']['sum']:g}"),
+    ("solve median, ms", lambda line: f"{line['solve_s']['median'] * 1e3:.2f}"),
+    ("solve maximum, ms", lambda line: f"{line['solve_s']['maximum'] * 1e3:.1f}"),
+)
+
+
+def table(lines: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One column for each policy."""
+    nodes = next(iter(lines.values()))["equivalent_nodes"]
+    shown = Table("", title=f"{nodes:,.1f} nodes idle on average, and what came of them")
+    for name in lines:
+        shown.add_column(name, justify="right")
+    for title, text in ROWS:
+        shown.add_row(title, *(text(line) for line in lines.values()))
+    return shown
+
+
+def models_table(line: Mapping[str, Any]) -> Table:
+    """One row for each model of the first line."""
+    shown = Table(title="By model")
+    for name in ("model", "images/s", "of dedicated", "jobs done", "mean job, h"):
+        shown.add_column(name, justify="left" if name == "model" else "right")
+    for name, model in line["models"].items():
+        mean = model["mean_job_s"]
+        shown.add_row(
+            name,
+            f"{model['images_per_s']:,.0f}",
+            f"{model['efficiency']:.3f}",
+            f"{model['jobs_done']:,}",
+            "-" if mean is None else f"{mean / HOUR_S:.2f}",
+        )
+    return shown
+
+
+def chart(path: Path, lines: Mapping[str, Mapping[str, Any]], outcome: Outcome) -> None:
+    """Write a picture: nodes over time of the first line, and the lines beside each other.
+
+    Raises MissingProgram without matplotlib.
+    """
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 (optional, and slow to import)
+    except ImportError as error:
+        raise MissingProgram(
+            "--png needs matplotlib: install slurm-malleable[chart], or leave --png out"
+        ) from error
+    mpl.use("Agg")
+    from matplotlib import pyplot  # noqa: PLC0415 (after the choice of backend)
+
+    names = list(lines)
+    figure, axes = pyplot.subplots(1, 4, figsize=(18, 4.2), width_ratios=(4, 1.5, 1.5, 1.5))
+    hours = [at / HOUR_S for at, _, _ in outcome.samples]
+    axes[0].step(hours, [idle for _, idle, _ in outcome.samples], "0.75", label="idle nodes")
+    axes[0].step(
+        hours, [used for _, _, used in outcome.samples], "tab:green", lw=0.8, label=names[0]
+    )
+    axes[0].set(xlabel="hours", ylabel="nodes", title="Idle nodes, and those in use")
+    axes[0].legend()
+    bars = (
+        ("efficiency U", [line["efficiency"] for line in lines.values()]),
+        ("preemption hits", [line["preemption_hits"] for line in lines.values()]),
+        ("work lost, node-h", [line["work_lost_node_s"] / HOUR_S for line in lines.values()]),
+    )
+    for axis, (title, values) in zip(axes[1:], bars):
+        axis.bar(names, values, color=["tab:green"] + ["0.6"] * (len(names) - 1))
+        axis.set_title(title)
+        axis.tick_params(axis="x", rotation=30)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

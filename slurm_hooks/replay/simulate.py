@@ -1,0 +1,249 @@
+"""Malleable jobs on a recorded machine, from change to change.
+
+Two clocks. Event-driven, as in the papers' replays: a decision at every moment at which a node
+joins or leaves and at every completion, carried out at once. With ticks, as the real reconciler
+works: decisions at fixed times, carried out a latency later, and a node that one job gives up goes
+to another one tick later. In both, of the changes of one moment the leaves come first, then the
+joins, then completions, then the decision. Nothing in here decides about sizes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from slurm_hooks.replay.policy import Held, Policy, Question, Row
+from slurm_hooks.replay.record import Moment, Record, moments
+from slurm_hooks.replay.rules import Rules
+from slurm_hooks.replay.running import Ledger, Pause, Running
+from slurm_hooks.replay.supply import Classes, Supply
+from slurm_hooks.replay.work import Kind, Queue
+
+MOST_SAMPLES = 2_000
+
+
+@dataclass
+class Outcome:
+    """What happened; sums over the whole record.
+
+    `hits` counts how often a job lost nodes without a plan (once per moment), `lost` tells which
+    (time, node); `samples` are (time, idle nodes, used nodes).
+    """
+
+    ledger: Ledger = field(default_factory=Ledger)
+    hits: int = 0
+    lost: list[tuple[float, int]] = field(default_factory=list)
+    rescales: int = 0
+    solve_s: list[float] = field(default_factory=list)
+    job_s: dict[str, list[float]] = field(default_factory=dict)
+    samples: list[tuple[float, int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Move:
+    """What one job gives up and gets, by node."""
+
+    job: Running
+    gone: Sequence[int]
+    new: Sequence[int]
+
+
+class Simulation:
+    """One run of one policy over one record."""
+
+    def __init__(
+        self, record: Record, queue: Queue, jobs: int, policy: Policy, rules: Rules
+    ) -> None:
+        self.outcome = Outcome()
+        self.jobs: list[Running] = []
+        self._record = record
+        self._policy = policy
+        self._rules = rules
+        self._supply = Supply(record, policy.sees_ends, rules)
+        self._moments = moments(record.intervals, record.to_s)
+        self._coming: Iterator[Kind] = iter(queue)
+        self._number = 0
+        self._is_dirty = True
+        self._orders: list[Move] = []
+        self._most_jobs = jobs
+        self._admit(record.from_s)
+
+    def run(self, tell: Callable[[float], None] = lambda share: None) -> Outcome:
+        """Simulate the whole record; `tell` hears now and then what share of it is done."""
+        record, upcoming = self._record, iter(self._moments)
+        moment = next(upcoming, None)
+        tick = record.from_s if self._rules.tick_s else math.inf
+        carry = math.inf
+        told = record.from_s
+        while True:
+            done = min((job.finish_s for job in self.jobs), default=math.inf)
+            now = min(moment.at_s if moment else math.inf, done, tick, carry)
+            if now >= record.to_s:
+                break
+            if moment and moment.at_s == now:
+                self._change(moment)
+                moment = next(upcoming, None)
+            if done == now:
+                self._complete(now)
+            if carry == now:
+                self._carry_out(self._orders, now)
+                carry = math.inf
+            if tick == now:
+                if carry == math.inf and (self._is_dirty or self._supply.is_closing(now)):
+                    self._orders = self._plan(now)
+                    carry = now + self._rules.latency_s
+                    if not self._rules.latency_s:
+                        self._carry_out(self._orders, now)
+                        carry = math.inf
+                tick = self._next_tick(now)
+            elif not self._rules.tick_s:
+                self._carry_out(self._plan(now), now)
+            if now - told >= record.window_s / MOST_SAMPLES:
+                self._sample(now)
+                tell((now - record.from_s) / record.window_s)
+                told = now
+        for job in self.jobs:
+            job.advance(record.to_s, self.outcome.ledger)
+        tell(1.0)
+        return self.outcome
+
+    def _next_tick(self, now: float) -> float:
+        """The tick after `now`, free of the drift of repeated sums."""
+        start, step = self._record.from_s, self._rules.tick_s
+        return start + (round((now - start) / step) + 1) * step
+
+    def _sample(self, now: float) -> None:
+        present = self._supply.present
+        self.outcome.samples.append((now, present, present - len(self._supply.free)))
+
+    def _admit(self, now: float) -> None:
+        while len(self.jobs) < self._most_jobs:
+            kind = next(self._coming, None)
+            if kind is None:
+                return
+            self._number += 1
+            self.jobs.append(Running(self._number, kind, now, self._rules.checkpoint_s))
+
+    def _change(self, moment: Moment) -> None:
+        ledger = self.outcome.ledger
+        self._is_dirty = True
+        for job, nodes in self._supply.leave(moment.leaves).items():
+            self.outcome.lost += [(moment.at_s, node) for node in nodes]
+            size = job.size
+            job.advance(moment.at_s, ledger)
+            for node in nodes:
+                del job.nodes[node]
+            job.forget(size, ledger)
+            job.pause(Pause.LOSS, self._rules.rescale.down_s)
+            self.outcome.hits += 1
+        self._supply.join(moment)
+
+    def _complete(self, now: float) -> None:
+        self._is_dirty = True
+        for job in [job for job in self.jobs if job.finish_s <= now]:
+            job.complete(now, self.outcome.ledger)
+            for node in list(job.nodes):
+                self._supply.take(node, job)
+            self.outcome.job_s.setdefault(job.kind.name, []).append(now - job.entered_s)
+            self.jobs.remove(job)
+        self._admit(now)
+
+    def _plan(self, now: float) -> list[Move]:
+        """Ask the policy, and choose the nodes."""
+        classes = self._supply.classes(now)
+        snoozing = [now < job.no_growth_until for job in self.jobs]
+        asked = self._question(classes, snoozing)
+        start = time.perf_counter()
+        rows = self._policy.decide(asked)
+        self.outcome.solve_s.append(time.perf_counter() - start)
+        moves = self._moves(asked, rows, classes)
+        self._is_dirty = bool(moves) or any(snoozing)
+        return moves
+
+    def _question(self, classes: Classes, snoozing: Sequence[bool]) -> Question:
+        supply, width = self._supply, len(classes.open_s)
+        if width == 1 and not classes.closing:
+            held = tuple(
+                Held(job.kind, (len(job.nodes),), not snoozes)
+                for job, snoozes in zip(self.jobs, snoozing)
+            )
+            return Question(held, (supply.present,), classes.open_s, (True,))
+        capacity = [0] * width
+        for c in classes.of_node.values():
+            capacity[c] += 1
+        capacity[0] = supply.present - sum(capacity) - len(classes.closing)
+        rows = [_row(job, classes) for job in self.jobs]
+        asked = (Held(j.kind, row, not s) for j, row, s in zip(self.jobs, rows, snoozing))
+        worth = tuple(s >= self._rules.shortest_s for s in classes.open_s)
+        return Question(tuple(asked), tuple(capacity), classes.open_s, worth)
+
+    def _moves(self, asked: Question, rows: Sequence[Row], classes: Classes) -> list[Move]:
+        """Name the nodes: a job gives up those it got last, and gets those free last."""
+        gone: list[list[int]] = []
+        for job, held, row in zip(self.jobs, asked.jobs, rows):
+            gone.append(_given_up(job, held.row, row, classes))
+        pool: list[list[int]] = [[] for _ in classes.open_s]
+        freed = [] if self._rules.tick_s else [n for nodes in gone for n in nodes]
+        for node in [*self._supply.free, *freed]:
+            if node not in classes.closing:
+                pool[classes.of_node.get(node, 0)].append(node)
+        moves = []
+        for job, held, row, nodes in zip(self.jobs, asked.jobs, rows, gone):
+            new: list[int] = []
+            for c, (wanted, has) in enumerate(zip(row, held.row)):
+                if wanted > has:
+                    count = min(wanted - has, len(pool[c]))
+                    new += [pool[c].pop() for _ in range(count)]
+            if new or nodes:
+                moves.append(Move(job, nodes, new))
+        return moves
+
+    def _carry_out(self, moves: Sequence[Move], now: float) -> None:
+        """Those who lose go first; what changed meanwhile is left alone."""
+        ledger, rescale = self.outcome.ledger, self._rules.rescale
+        lost = {}
+        for move in moves:
+            if move.gone:
+                move.job.advance(now, ledger)
+                lost[move.job] = sum(self._supply.take(node, move.job) for node in move.gone)
+        for move in moves:
+            job = move.job
+            job.advance(now, ledger)
+            gained = 0
+            if job.finish_s > now and job in self.jobs:
+                gained = sum(self._supply.give(node, job) for node in move.new)
+            if not gained and not lost.get(job):
+                continue
+            self.outcome.rescales += 1
+            job.save()
+            if gained:
+                job.pause(Pause.GROW, rescale.up_s)
+            else:
+                job.pause(Pause.SHRINK, rescale.down_s)
+                job.no_growth_until = now + self._rules.snooze_s
+            self._is_dirty = True
+
+
+def _row(job: Running, classes: Classes) -> Row:
+    row = [0] * len(classes.open_s)
+    for node in job.nodes:
+        if node not in classes.closing:
+            row[classes.of_node.get(node, 0)] += 1
+    return tuple(row)
+
+
+def _given_up(job: Running, held: Row, row: Row, classes: Classes) -> list[int]:
+    """The nodes a job gives back: all that close, and of each class those it got last."""
+    if len(row) == 1 and not classes.closing:
+        count = held[0] - row[0]
+        return list(job.nodes)[-count:] if count > 0 else []
+    gone = [node for node in job.nodes if node in classes.closing]
+    over = [max(0, has - wanted) for has, wanted in zip(held, row)]
+    for node in reversed(job.nodes):
+        c = classes.of_node.get(node, 0)
+        if node not in classes.closing and over[c]:
+            over[c] -= 1
+            gone.append(node)
+    return gone

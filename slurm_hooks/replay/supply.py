@@ -1,0 +1,117 @@
+"""Which nodes are there, who has them, and how long they are known to stay.
+
+Nodes with a known end within the look-ahead are told apart, in classes of one end each; all others
+are one class, the first. This module must not know how nodes are shared out.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slurm_hooks.replay.record import Interval, Moment, Record
+from slurm_hooks.replay.rules import Rules
+from slurm_hooks.replay.running import Running
+
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Seconds that nodes of each class stay, which class a node is in (if not the first), and the
+    nodes that have to be given back now."""
+
+    open_s: tuple[float, ...]
+    of_node: dict[int, int]
+    closing: frozenset[int]
+
+
+ONE_CLASS = Classes((math.inf,), {}, frozenset())
+
+
+class Supply:
+    """The idle nodes of the machine at one moment."""
+
+    def __init__(self, record: Record, sees_ends: bool, rules: Rules) -> None:
+        self._rules = rules
+        self._present: dict[int, Interval] = {}
+        self._owner: dict[int, Running] = {}
+        self.free: dict[int, None] = {}  # in the order they became free
+        ends = sorted(record.intervals, key=lambda i: (i.end_s, i.node)) if sees_ends else []
+        self._by_end = [i for i in ends if i.known_s < i.end_s < record.to_s]
+        self._ends = [i.end_s for i in self._by_end]
+
+    @property
+    def present(self) -> int:
+        """How many nodes there are, free or not."""
+        return len(self._present)
+
+    def leave(self, nodes: Sequence[int]) -> dict[Running, list[int]]:
+        """Nodes go; the jobs that had them, and which."""
+        robbed: dict[Running, list[int]] = {}
+        for node in nodes:
+            del self._present[node]
+            owner = self._owner.pop(node, None)
+            if owner is None:
+                del self.free[node]
+            else:
+                robbed.setdefault(owner, []).append(node)
+        return robbed
+
+    def join(self, moment: Moment) -> None:
+        """Nodes come."""
+        for interval in moment.joins:
+            self._present[interval.node] = interval
+            self.free[interval.node] = None
+
+    def give(self, node: int, job: Running) -> bool:
+        """Hand a node to a job; False if it is no longer there to be given."""
+        if node not in self.free:
+            return False
+        del self.free[node]
+        self._owner[node] = job
+        job.nodes[node] = None
+        return True
+
+    def take(self, node: int, job: Running) -> bool:
+        """Take a node from a job; False if it does not have it any more."""
+        if self._owner.get(node) is not job:
+            return False
+        del self._owner[node], job.nodes[node]
+        self.free[node] = None
+        return True
+
+    def is_closing(self, now: float) -> bool:
+        """True if an end is known and near: time alone changes the answer then."""
+        return bool(self._ending(now))
+
+    def classes(self, now: float) -> Classes:
+        """Nodes by known end, as far ahead as it matters."""
+        found = self._ending(now)
+        if not found:
+            return ONE_CLASS
+        rules = self._rules
+        closing = frozenset(n for n, open_s in found.items() if open_s <= rules.lead_s)
+        spans = sorted({s for n, s in found.items() if n not in closing and s < rules.horizon_s})
+        place = {s: c for c, s in enumerate(spans, start=1)}
+        of_node = {n: place[s] for n, s in found.items() if n not in closing and s in place}
+        return Classes((math.inf, *spans), of_node, closing)
+
+    def _ending(self, now: float) -> dict[int, float]:
+        """Seconds to go for present nodes whose end is known and near."""
+        reach = max(self._rules.horizon_s, self._rules.shortest_s) + self._rules.early_s
+        at, found = bisect_right(self._ends, now), {}
+        while at < len(self._ends) and self._ends[at] < now + reach:
+            interval = self._by_end[at]
+            if interval.known_s <= now and self._present.get(interval.node) is interval:
+                found[interval.node] = self._open_s(interval, now)
+            at += 1
+        return found
+
+    def _open_s(self, interval: Interval, now: float) -> float:
+        seconds = interval.end_s - self._rules.early_s - now
+        if not self._rules.tick_s:
+            return seconds
+        return max(seconds // MINUTE_S, 0.0) * MINUTE_S  # leases are whole minutes

@@ -1,0 +1,170 @@
+"""The malleable work that lives in the holes: models, how they scale, and the order they come in.
+
+Everything is checked when it is read, with the file and the key in the message. This module must
+not know about time or nodes of a machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from slurm_hooks.errors import UsageError
+from slurm_hooks.model import Curve
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+IMAGES = 130e6
+"""Images of one job of the built-in queues: a hundred passes over ImageNet, as in BFTrainer."""
+
+MIX7 = ("AlexNet", "vgg16", "resnet18", "DenseNet", "mnasnet1", "shufflenet", "mobilenet")
+BUILT_IN = ("shufflenet", "mix7")
+MOST_NODES = 65_535
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Jobs of one model: `rates[n]` images/s on n nodes, zero below `min_nodes`."""
+
+    name: str
+    curve: Curve
+    min_nodes: int
+    max_nodes: int
+    images: float
+    rates: tuple[float, ...]
+
+
+def kind(name: str, curve: Curve, sizes: tuple[int, int] = (1, 64), images: float = IMAGES) -> Kind:
+    """A kind of job from its curve. Raises ValueError if it could never make progress."""
+    low, high = sizes
+    if not 1 <= low <= high <= MOST_NODES:
+        raise ValueError(f"sizes {low} to {high} are not a range within 1 to {MOST_NODES}")
+    if not (images > 0 and math.isfinite(images)):
+        raise ValueError(f"{images} images are no amount of work")
+    rates = tuple(curve(n) if n >= low else 0.0 for n in range(high + 1))
+    if min(rates[low:]) <= 0:
+        raise ValueError("the scaling table has no throughput at an allowed size")
+    return Kind(name, curve, low, high, images, rates)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Jobs in the order they come: blocks of `parts`, shuffled if there is a seed.
+
+    An endless queue starts again after each block; another one ends after `parts`.
+    """
+
+    parts: tuple[Kind, ...]
+    is_endless: bool = True
+    seed: Optional[int] = None
+
+    def __iter__(self) -> Iterator[Kind]:
+        rng = random.Random(self.seed)
+        while True:
+            block = list(self.parts)
+            if self.seed is not None:
+                rng.shuffle(block)
+            yield from block
+            if not self.is_endless:
+                return
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The different kinds, by name."""
+        return tuple(sorted(set(self.parts), key=lambda k: (k.name, k.images, k.max_nodes)))
+
+
+def read_scaling(path: Path) -> dict[str, Curve]:
+    """Throughput curves by model name from a scaling table (JSON).
+
+    Raises UsageError with file and model.
+    """
+    data = _read(path)
+    table = data.get("scaling")
+    if not isinstance(table, Mapping) or not table:
+        raise UsageError(f"{path}: no object `scaling` with models in it")
+    return {str(name): _curve(path, str(name), entry) for name, entry in table.items()}
+
+
+def _curve(path: Path, name: str, entry: Any) -> Curve:
+    try:
+        points = dict(zip(entry["nodes"], map(float, entry["images_per_s"])))
+        if len(points) != len(entry["images_per_s"]):
+            raise ValueError("`nodes` and `images_per_s` differ in length or repeat a size")
+        if not all(isinstance(n, int) and math.isfinite(v) for n, v in points.items()):
+            raise ValueError("sizes must be whole numbers, rates finite")
+        return Curve(tuple(sorted({**points, 0: 0.0}.items())))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: model {name}: {error}") from error
+
+
+def read_queue(name: str, curves: Mapping[str, Curve], seed: int) -> Queue:
+    """The queue of that name, or of that file. Raises UsageError."""
+    if name == "shufflenet":
+        return Queue((_built_in("shufflenet", curves),))
+    if name == "mix7":
+        return Queue(tuple(_built_in(model, curves) for model in MIX7), seed=seed)
+    path = Path(name)
+    data = _read(path)
+    jobs = data.get("job")
+    if not isinstance(jobs, Sequence) or not jobs:
+        raise UsageError(f"{path}: no list of `job` entries")
+    parts: list[Kind] = []
+    for number, entry in enumerate(jobs, start=1):
+        try:
+            parts += _parts(entry, curves)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{path}: job entry {number}: {_said(error)}") from error
+    shuffled = seed if data.get("shuffle", False) else None
+    return Queue(tuple(parts), bool(data.get("endless", False)), shuffled)
+
+
+def _built_in(model: str, curves: Mapping[str, Curve]) -> Kind:
+    if model not in curves:
+        raise UsageError(f"the scaling table has no model {model}; it has {', '.join(curves)}")
+    return kind(model, curves[model])
+
+
+KEYS = ("model", "images", "min", "max", "count")
+
+
+def _parts(entry: Any, curves: Mapping[str, Curve]) -> list[Kind]:
+    unknown = set(entry) - set(KEYS)
+    if unknown:
+        raise ValueError(f"unknown {', '.join(sorted(unknown))}; known: {', '.join(KEYS)}")
+    model = entry["model"]
+    if model not in curves:
+        raise ValueError(f"the scaling table has no model {model}; it has {', '.join(curves)}")
+    count = int(entry.get("count", 1))
+    if not 1 <= count <= 1_000_000:
+        raise ValueError(f"count {count} must be from 1 to 1000000")
+    curve = curves[model]
+    sizes = (int(entry.get("min", 1)), int(entry.get("max", curve.points[-1][0])))
+    return [kind(model, curve, sizes, float(entry.get("images", IMAGES)))] * count
+
+
+def _said(error: Exception) -> str:
+    return f"no key {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    try:
+        data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{path}: must be one object")
+    return data

@@ -1,0 +1,91 @@
+"""`malleable replay` as scripts see it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from replay.logs import IDLE, QUEUED, SCALING, write
+from slurm_hooks.cli import main
+
+KEYS = {
+    "efficiency",
+    "equivalent_nodes",
+    "images_per_s",
+    "preemption_hits",
+    "work_lost_node_s",
+    "idle_node_s",
+    "used_node_s",
+    "planned_delay_s",
+    "solve_s",
+    "mean_job_s",
+    "models",
+}
+
+
+@pytest.fixture
+def words(tmp_path):
+    scaling = write(tmp_path / "scaling.json", SCALING)
+    queue = write(tmp_path / "queue.json", '{"endless": true, "job": [{"model": "toy"}]}')
+    idle = write(tmp_path / "idle.csv", IDLE)
+    return ["replay", "--scaling", str(scaling), "--queue", str(queue), "--jobs", "2"], idle
+
+
+@pytest.mark.parametrize("policy", ["default", "optimum", "equal", "greedy", "oracle", "none"])
+@pytest.mark.parametrize("clock", [["--event-driven"], ["--tick", "20", "--checkpoint", "0"]])
+def test_json(words, capsys, policy, clock):
+    common, idle = words
+    assert main([*common, "--idle", str(idle), "--policy", policy, *clock, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told.keys() >= KEYS
+    assert told["idle_node_s"] == pytest.approx(210.5)
+    assert told["planned_delay_s"] == {"sum": 0.0, "max": 0.0}
+    assert set(told["solve_s"]) == {"count", "median", "p99", "maximum"}
+    is_refused = policy == "oracle" and "--tick" in clock  # holes shorter than a lease
+    assert (told["images_per_s"] > 0) == (policy != "none" and not is_refused)
+
+
+def test_tables_and_pictures(words, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    common, idle = words
+    picture = tmp_path / "out.png"
+    assert main([*common, "--idle", str(idle), "--png", str(picture)]) == 0
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    told = capsys.readouterr().out
+    assert all(name in told for name in ("default", "equal", "oracle", "toy"))
+
+
+def test_planned_starts_are_not_delayed_when_ends_are_known(words, tmp_path, capsys):
+    common, _ = words
+    path = write(tmp_path / "log.swf", QUEUED)
+    command = [*common, "--swf", str(path), "--reschedule", "--rescale", "1,1", "--json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["planned_delay_s"]["max"] == 0
+    blind = [*command, "--ends", "unknown", "--event-driven"]
+    assert main(blind) == 0
+    assert json.loads(capsys.readouterr().out)["planned_delay_s"]["max"] == 30
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (["--nodes", "n1"], "--nodes goes with --sacct"),
+        (["--from", "600"], "the log has 0 to 500"),
+        (["--queue", "mix7"], "no model AlexNet"),
+        (["--latency", "40"], "shorter than a tick"),
+    ],
+)
+def test_faults_are_one_line(words, capsys, extra, said):
+    common, idle = words
+    assert main([*common, "--idle", str(idle), *extra]) == 64
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_bad_lines_are_refused_or_counted(words, tmp_path, capsys):
+    common, _ = words
+    path = write(tmp_path / "bad.csv", IDLE + "x\n")
+    assert main([*common, "--idle", str(path)]) == 65
+    assert "line 6" in capsys.readouterr().err
+    assert main([*common, "--idle", str(path), "--skip-bad", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["skipped_lines"] == 1

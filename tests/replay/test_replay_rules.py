@@ -1,0 +1,122 @@
+"""The rules of the replay, on machines small enough to work out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from replay.machines import SIX_FOUR, images, record, replay
+from slurm_hooks.replay.policy import Equal, Held, Nothing, Question
+from slurm_hooks.replay.record import dedicated, moments
+from slurm_hooks.replay.rules import Rescale, Rules
+from slurm_hooks.replay.running import Pause
+from slurm_hooks.replay.shipped import Allocator, Shipped
+
+EVENTS = Rules(SIX_FOUR)
+
+
+def test_a_start_from_nothing_stalls():
+    outcome = replay(record((0, 0.0, 100.0)), EVENTS)
+    assert images(outcome) == pytest.approx(94 * 10)
+
+
+def test_growth_and_loss_stall_and_the_loss_is_a_hit():
+    outcome = replay(record((0, 0.0, 100.0), (1, 50.0, 80.0)), EVENTS)
+    # 6..50 on one node, 56..80 on two, 84..100 on one
+    assert images(outcome) == pytest.approx(44 * 10 + 24 * 18 + 16 * 10)
+    assert outcome.hits == 1
+    assert outcome.ledger.used_node_s == pytest.approx(130)
+    assert outcome.ledger.paused_node_s[Pause.LOSS] == pytest.approx(4)
+    assert outcome.ledger.paused_node_s[Pause.GROW] == pytest.approx(6 + 2 * 6)
+
+
+def test_a_later_stall_replaces_an_earlier_one():
+    # the second node comes at 50 and goes at 52: the growth's pause to 56 becomes one to 56 too
+    outcome = replay(record((0, 0.0, 100.0), (1, 50.0, 51.0)), EVENTS)
+    assert images(outcome) == pytest.approx(44 * 10 + 45 * 10)  # paused to 51 + 4
+
+
+def test_nodes_that_leave_together_hit_a_job_once():
+    outcome = replay(record((0, 0.0, 60.0), (1, 0.0, 60.0)), EVENTS)
+    assert outcome.hits == 1
+    assert images(outcome) == pytest.approx(54 * 18)
+
+
+def test_a_node_that_leaves_and_joins_at_one_moment_is_lost_first():
+    outcome = replay(record((0, 0.0, 50.0), (0, 50.0, 100.0)), EVENTS)
+    assert outcome.hits == 1
+    assert images(outcome) == pytest.approx(44 * 10 + 44 * 10)
+
+
+def test_a_finished_job_is_replaced_at_once():
+    outcome = replay(record((0, 0.0, 100.0)), EVENTS, images=100.0)
+    assert outcome.job_s["toy"] == pytest.approx([16.0] * 6)
+    assert images(outcome) == pytest.approx(600)
+
+
+def test_ticks_see_changes_late_and_act_later():
+    rules = Rules(SIX_FOUR, tick_s=30.0, latency_s=2.0)
+    outcome = replay(record((0, 10.0, 100.0)), rules)
+    assert images(outcome) == pytest.approx((100 - 32 - 6) * 10)
+
+
+def test_a_node_that_left_before_the_orders_arrive_is_not_given():
+    rules = Rules(SIX_FOUR, tick_s=30.0, latency_s=2.0)
+    outcome = replay(record((0, 10.0, 31.0)), rules)
+    assert images(outcome) == 0
+    assert outcome.rescales == 0
+
+
+def test_unplanned_loss_costs_the_work_since_the_checkpoint():
+    rules = Rules(SIX_FOUR, checkpoint_s=20.0)
+    outcome = replay(record((0, 0.0, 51.0)), rules)
+    # 45 s of work, checkpoints after 20 and 40: five seconds are done in vain
+    assert images(outcome) == pytest.approx(400)
+    assert outcome.ledger.redone_node_s == pytest.approx(5)
+
+
+def shipped(rescale: Rescale = SIX_FOUR) -> Allocator:
+    return Allocator(Shipped(rescale, 120.0, sees_ends=True))
+
+
+def test_a_node_with_a_known_end_is_given_back_ahead():
+    rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, checkpoint_s=20.0, shortest_s=120.0)
+    machine = record((0, 0.0, 300.0), (1, 0.0, 200.0), to_s=250.0, known_s=0.0)
+    outcome = replay(machine, rules, shipped())
+    assert outcome.hits == 0
+    assert outcome.ledger.redone_node_s == 0
+    # both from 6 to 150, when less than 50 s in whole minutes are left; then one from 154
+    assert images(outcome) == pytest.approx(144 * 18 + 96 * 10)
+
+
+def test_a_node_that_closes_soon_is_not_taken():
+    rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, shortest_s=120.0)
+    machine = record((0, 0.0, 110.0), to_s=250.0, known_s=0.0)
+    assert images(replay(machine, rules, shipped())) == 0
+
+
+def test_an_end_that_nobody_knows_comes_as_a_hit():
+    rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, shortest_s=120.0)
+    machine = record((0, 0.0, 110.0), to_s=250.0)
+    outcome = replay(machine, rules, shipped())
+    assert outcome.hits == 1
+    assert images(outcome) == pytest.approx(104 * 10)
+
+
+def test_equal_share_fills_the_first_jobs_with_what_is_left():
+    from replay.machines import two_nodes  # noqa: PLC0415
+
+    jobs = tuple(Held(two_nodes(), (0,)) for _ in range(3))
+    asked = Question(jobs, (5,), (math.inf,), (True,))
+    assert list(Equal().decide(asked)) == [(2,), (2,), (1,)]
+
+
+def test_the_policy_none_uses_nothing():
+    outcome = replay(dedicated(3, 0.0, 100.0), EVENTS, Nothing())
+    assert outcome.ledger.used_node_s == 0
+
+
+def test_changes_of_one_moment_are_together():
+    found = moments(record((0, 0.0, 50.0), (1, 50.0, 100.0)).intervals, 100.0)
+    assert [(m.at_s, m.leaves, len(m.joins)) for m in found] == [(0.0, (), 1), (50.0, (0,), 1)]
