@@ -1,7 +1,7 @@
 """What the allocator that ships gains over the published formulation: `make bench-replay-better`.
 
 Three tables. Summit, hole ends unknown, event-driven: published objective (120 s ahead) against
-the defaults that ship and against an oracle that knows every hole end. Theta and Curie, with the
+the defaults that ship, an oracle that knows every hole end, and rescales priced by age. Theta and Curie, with the
 reconciler's tick, latency and leases: hole ends unknown, known from the submission of the job that
 takes the node, and all known. The seven-model mix: objectives. Nothing is tuned per log. Prints the
 tables, and one JSON object as its last line.
@@ -49,6 +49,8 @@ def summit() -> list[dict[str, Any]]:
             for policy in ("equal", "optimum", "default", "oracle"):
                 run = with_policy(Run("summit", policy, jobs, rescale), policy)
                 rows.append(_row(run, policy, measure(run)))
+            sia = Run("summit", "default", jobs, rescale, is_amortised=True)
+            rows.append(_row(sia, "amortised", measure(sia)))
     return rows
 
 

@@ -41,6 +41,7 @@ class Run:
     ends: str = "unknown"
     tick_s: float = 0.0
     t_fwd_s: float = 0.0
+    is_amortised: bool = False
 
 
 def data() -> Path:
@@ -98,9 +99,15 @@ def measure(run: Run, part: Optional[tuple[float, float]] = None) -> dict[str, A
     if part:
         record = scenario.window(record, *part)
     start = time.perf_counter()
-    outcome = scenario.run(run.policy, record, _conditions(run), SETTINGS)
+    outcome = scenario.run(run.policy, record, _conditions(run), _settings(run))
     wall_s = time.perf_counter() - start
     return {**result(outcome, record, base, ()), "wall_s": wall_s}
+
+
+def _settings(run: Run) -> Settings:
+    if not run.is_amortised:
+        return SETTINGS
+    return replace(SETTINGS, plan=replace(SETTINGS.plan, rescale="amortised"))
 
 
 def with_policy(run: Run, policy: str) -> Run:

@@ -78,7 +78,7 @@ class Planning:
     rescale: str = _choice("horizon", "horizon", "amortised")
     grow_s: float = _number(10, 0, 3_600)
     shrink_s: float = _number(5, 0, 3_600)
-    start_s: float = _number(15, 0, 3_600)
+    start_s: float = _number(0, 0, 3_600)
     snooze_s: float = _number(60, 0, 3_600)
     headroom_nodes: int = _number(0, 0, 1_000_000)
     serial_fraction: float = _number(0.005, 0, 1)

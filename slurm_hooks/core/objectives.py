@@ -143,15 +143,18 @@ def amortised(problem: Problem, records: Sequence[Record]) -> Problem:
     does not train has nothing to interrupt and keeps its `start_s`.
     """
     spans = periods(problem)
-    jobs = (_amortised(job, record, spans) for job, record in zip(problem.jobs, records))
+    jobs = (
+        amortise(job, restart_factor(record, job.grow_s), spans)
+        for job, record in zip(problem.jobs, records)
+    )
     return replace(problem, jobs=tuple(jobs))
 
 
-def _amortised(job: JobAsk, record: Record, spans: Sequence[Period]) -> JobAsk:
+def amortise(job: JobAsk, factor: float, spans: Sequence[Period]) -> JobAsk:
+    """The job with its rescales priced by the restart factor; see `amortised`."""
     now = progress_now(job)
     if is_idle(job) or now <= 0:
         return job
-    factor = restart_factor(record, job.grow_s)
     sizes = [sum(n for n, is_open in zip(job.held, s.is_open) if is_open) for s in spans]
     kept_s = sum(s.seconds * progress(job, size) for s, size in zip(spans, sizes)) / now
     change_s = (1 - factor) / factor * kept_s

@@ -97,7 +97,7 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="lines beside it, or none (default equal,oracle beside the policy default)",
     )
-    add("--objective", choices=scenario.OBJECTIVES, default="", help="what is to be maximised")
+    add("--objective", metavar="NAME", default="", help="what counts (docs/objectives.md)")
     add(
         "--ends",
         choices=scenario.ENDS,

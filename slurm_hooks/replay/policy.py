@@ -20,11 +20,13 @@ MOST_ANSWERS = 1_000
 
 @dataclass(frozen=True)
 class Held:
-    """A job and the nodes it has, `(class)`."""
+    """A job and the nodes it has, `(class)`; its age, and how often it was paused so far."""
 
     kind: Kind
     row: Row
     may_grow: bool = True
+    age_s: float = 0.0
+    restarts: int = 0
 
 
 @dataclass(frozen=True)

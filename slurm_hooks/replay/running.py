@@ -42,6 +42,7 @@ class Running:
         self.entered_s = now
         self.finish_s = math.inf
         self.no_growth_until = -math.inf
+        self.restarts = 0
         self.left = kind.images
         self._pause = Pause.NONE
         self._paused_until = now
@@ -80,6 +81,7 @@ class Running:
 
     def pause(self, why: Pause, seconds: float) -> None:
         """No progress for so long from now on, whatever pause there was; the job is up to date."""
+        self.restarts += 1
         self._pause = why
         self._paused_until = self.since + seconds
         rate = self.kind.rates[min(len(self.nodes), self.kind.max_nodes)]

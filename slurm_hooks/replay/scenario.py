@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
+from slurm_hooks.core.objectives import OBJECTIVES
 from slurm_hooks.core.problem import Limits
+from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import UsageError
 from slurm_hooks.replay.backfill import reschedule
 from slurm_hooks.replay.idle_csv import read_idle
@@ -29,7 +31,6 @@ from slurm_hooks.replay.work import Queue
 from slurm_hooks.settings import Settings
 
 POLICIES = ("default", "optimum", "equal", "greedy", "oracle", "none")
-OBJECTIVES = ("speedup", "throughput")
 ENDS = ("planned", "unknown")
 KILL_WAIT_S = 30.0
 """Slurm's default KillWait: the longest that a fragment can stay after it was told to go."""
@@ -140,13 +141,16 @@ def policy_of(name: str, conditions: Conditions, settings: Settings) -> Policy:
     if name == "optimum":
         return Optimum(rescale, t_fwd_s, conditions.objective == "speedup")
     usual = settings.plan.solver if conditions.tick_s else "greedy"
+    is_ours = (conditions.objective or settings.plan.objective) in OBJECTIVES
     shipped = Shipped(
         rescale,
         t_fwd_s,
         sees_ends=name == "oracle" or conditions.ends == "planned",
-        objective=conditions.objective or "speedup",
+        start_s=settings.plan.start_s,
+        objective=find_objective(conditions.objective or settings.plan.objective),
+        is_amortised=settings.plan.rescale == "amortised",
         solver="greedy" if name == "greedy" else conditions.solver or usual,
-        is_tabled=name != "greedy" and not conditions.solver,
+        is_tabled=name != "greedy" and not conditions.solver and is_ours,
         limits=Limits(settings.plan.solve_limit_s, settings.plan.gap),
     )
     return Allocator(shipped)

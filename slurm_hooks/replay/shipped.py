@@ -10,9 +10,18 @@ they are for a job that has been profiled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurm_hooks.core.allocate import allocate
+from slurm_hooks.core.objectives import (
+    JobFacts,
+    Objective,
+    Record,
+    amortise,
+    restart_factor,
+    speedup,
+    weigh,
+)
 from slurm_hooks.core.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.core.value import periods, row_value
 from slurm_hooks.replay.knapsack import NEVER, Menu, best_sizes
@@ -28,13 +37,17 @@ class Shipped:
     """What the settings say: costs, look-ahead, solver; `sees_ends`: hole ends matter if known.
 
     `is_tabled` allows the fast search where it is exact; else the allocator is asked every time.
-    The objective `throughput` makes raw images per second count instead of speed-ups.
+    That needs an objective that looks at nothing but the curve, as ours do here.
+    `start_s` is what a start from nothing is charged. With `is_amortised` a change is priced by the
+    job's age and pauses so far (to hundredths, so that tables repeat) instead of by the look-ahead.
     """
 
     rescale: Rescale
     horizon_s: float
     sees_ends: bool = False
-    objective: str = "speedup"
+    start_s: float = 0.0
+    objective: Objective = speedup
+    is_amortised: bool = False
     solver: str = "auto"
     is_tabled: bool = True
     limits: Limits = field(default_factory=Limits)
@@ -46,7 +59,7 @@ class Allocator:
     def __init__(self, shipped: Shipped) -> None:
         self._shipped = shipped
         self.sees_ends = shipped.sees_ends
-        self._menus: dict[tuple[int, int, Closing, bool], Menu] = {}
+        self._menus: dict[tuple[int, int, Closing, bool, float], Menu] = {}
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The nodes of each job, `(class)`.
@@ -62,49 +75,64 @@ class Allocator:
 
     def problem(self, question: Question) -> Problem:
         """The question in the words of the allocator."""
-        return Problem(
-            jobs=tuple(
-                self._ask(f"{at:06}", job, question.worth_taking)
-                for at, job in enumerate(question.jobs)
-            ),
-            classes=tuple(map(NodeClass, question.capacity, question.open_s)),
-            horizon_s=self._shipped.horizon_s,
+        asks = (
+            self._ask(f"{at:06}", job, question.worth_taking)
+            for at, job in enumerate(question.jobs)
         )
+        classes = tuple(map(NodeClass, question.capacity, question.open_s))
+        plain = Problem(tuple(asks), classes, horizon_s=self._shipped.horizon_s)
+        if not self._shipped.is_amortised:
+            return plain
+        spans = periods(plain)
+        jobs = (amortise(a, self._factor(j), spans) for a, j in zip(plain.jobs, question.jobs))
+        return replace(plain, jobs=tuple(jobs))
+
+    def _factor(self, job: Held) -> float:
+        """The restart factor of a job, 1.0 where it does not count."""
+        if not self._shipped.is_amortised or not sum(job.row):
+            return 1.0
+        record = Record(job.age_s, job.restarts)
+        return round(restart_factor(record, self._shipped.rescale.up_s), 2)
 
     def _ask(self, name: str, job: Held, worth_taking: tuple[bool, ...]) -> JobAsk:
         kind, rescale = job.kind, self._shipped.rescale
-        weight = kind.rates[kind.min_nodes] if self._shipped.objective == "throughput" else 1.0
+        sizes = (kind.min_nodes, kind.max_nodes)
+        facts = JobFacts(name, kind.curve, 1, *sizes, age_s=job.age_s, nodes=sum(job.row))
+        worth, _ = weigh(self._shipped.objective, facts)
         return JobAsk(
             name=name,
             min_nodes=kind.min_nodes,
             max_nodes=kind.max_nodes,
-            curve=kind.curve,
+            curve=worth.curve,
             held=job.row,
             usable=worth_taking,
             grow_s=rescale.up_s,
             shrink_s=rescale.down_s,
-            start_s=rescale.up_s,
-            weight=weight,
+            start_s=self._shipped.start_s,
+            weight=worth.weight,
             may_grow=job.may_grow,
         )
 
     def _menu(self, job: Held, open_s: tuple[float, ...]) -> Menu:
         closing = tuple((n, s) for n, s in zip(job.row[1:], open_s[1:]) if n)
-        key = (id(job.kind), job.row[0], closing, job.may_grow)
+        factor = self._factor(job)
+        key = (id(job.kind), job.row[0], closing, job.may_grow, factor)
         menu = self._menus.get(key)
         if menu is None:
             if len(self._menus) >= MOST_MENUS:
                 self._menus.clear()
-            menu = self._menus[key] = self._tabled(job, closing)
+            menu = self._menus[key] = self._tabled(job, closing, factor)
         return menu
 
-    def _tabled(self, job: Held, closing: Closing) -> Menu:
+    def _tabled(self, job: Held, closing: Closing, factor: float) -> Menu:
         """The worth of every size in the first class, by the allocator's own definition."""
         kept = tuple(n for n, _ in closing)
         held = Held(job.kind, (job.row[0], *kept), job.may_grow)
         classes = (NodeClass(0), *(NodeClass(n, s) for n, s in closing))
         ask = self._ask("job", held, (True, *(False for _ in kept)))
         spans = periods(Problem((ask,), classes, self._shipped.horizon_s))
+        if self._shipped.is_amortised:
+            ask = amortise(ask, factor, spans)
         kind, values = job.kind, []
         for n in range(max(kind.max_nodes - sum(kept), 0) + 1):
             row = _row(held, n)

@@ -154,7 +154,7 @@ class Simulation:
         """Ask the policy, and choose the nodes."""
         classes = self._supply.classes(now)
         snoozing = [now < job.no_growth_until for job in self.jobs]
-        asked = self._question(classes, snoozing)
+        asked = self._question(classes, snoozing, now)
         start = time.perf_counter()
         rows = self._policy.decide(asked)
         self.outcome.solve_s.append(time.perf_counter() - start)
@@ -162,11 +162,11 @@ class Simulation:
         self._is_dirty = bool(moves) or any(snoozing)
         return moves
 
-    def _question(self, classes: Classes, snoozing: Sequence[bool]) -> Question:
+    def _question(self, classes: Classes, snoozing: Sequence[bool], now: float) -> Question:
         supply, width = self._supply, len(classes.open_s)
         if width == 1 and not classes.closing:
             held = tuple(
-                Held(job.kind, (len(job.nodes),), not snoozes)
+                Held(job.kind, (len(job.nodes),), not snoozes, now - job.entered_s, job.restarts)
                 for job, snoozes in zip(self.jobs, snoozing)
             )
             return Question(held, (supply.present,), classes.open_s, (True,))
@@ -175,7 +175,10 @@ class Simulation:
             capacity[c] += 1
         capacity[0] = supply.present - sum(capacity) - len(classes.closing)
         rows = [_row(job, classes) for job in self.jobs]
-        asked = (Held(j.kind, row, not s) for j, row, s in zip(self.jobs, rows, snoozing))
+        asked = (
+            Held(j.kind, row, not s, now - j.entered_s, j.restarts)
+            for j, row, s in zip(self.jobs, rows, snoozing)
+        )
         worth = tuple(s >= self._rules.shortest_s for s in classes.open_s)
         return Question(tuple(asked), tuple(capacity), classes.open_s, worth)
 
