@@ -1,10 +1,10 @@
 """What the allocator that ships gains over the published formulation: `make bench-replay-better`.
 
 Three tables. Summit, hole ends unknown, event-driven: published objective (120 s ahead) against
-the defaults that ship, an oracle that knows every hole end, and rescales priced by age. Theta and Curie, with the
-reconciler's tick, latency and leases: hole ends unknown, known from the submission of the job that
-takes the node, and all known. The seven-model mix: objectives. Nothing is tuned per log. Prints the
-tables, and one JSON object as its last line.
+the defaults that ship, an oracle that knows every hole end, and rescales priced by age. Theta and
+Curie, with the reconciler's tick, latency and leases: hole ends unknown, known from the submission
+of the job that takes the node, and all known. The seven-model mix: objectives. Nothing is tuned per
+log. Prints the tables, and one JSON object as its last line.
 """
 
 from __future__ import annotations
