@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast lint bench-allocator clean
+.PHONY: help setup plugin demo test fast lint bench-allocator bench-rescale clean
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
@@ -35,6 +35,9 @@ lint: setup
 
 bench-allocator: setup
 	@$(PYTHON) benchmarks/allocator.py
+
+bench-rescale: setup
+	@$(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)
 
 clean:
 	rm -rf $(BUILD) dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

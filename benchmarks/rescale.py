@@ -30,7 +30,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from elastic.gang import Gang  # noqa: E402  (the tests' way to start agents on one host)
-
 from slurm_hooks.jobpath import write_job_path  # noqa: E402
 
 SIZE, NNODES = 4, "1:8"
@@ -55,7 +54,6 @@ class Malleable(Gang):
     """Our engine, as a job has it: the defaults of a site."""
 
     name = "torchrun engine"
-    extra_args: tuple[str, ...] = ()
 
     def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
         env = super().environment(fragment, nnodes, restarts)
@@ -103,7 +101,7 @@ class Stock(Gang):
             self.cut_off(fragment, signal.SIGTERM)
 
 
-ENGINES = {"stock": Stock, "malleable": Malleable, "cold": Cold}
+ENGINES = {"malleable": Malleable, "cold": Cold, "stock": Stock}
 
 
 @dataclass
@@ -251,14 +249,14 @@ def show(lines: list[dict[str, object]], say: Console) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=10, help="courses of our engine")
-    parser.add_argument("--stock-runs", type=int, help="courses of stock torchrun (default: --runs)")
+    parser.add_argument("--baseline-runs", type=int, help="of the others (default: --runs)")
     parser.add_argument("--engines", default=",".join(ENGINES), help=f"of {', '.join(ENGINES)}")
     options = parser.parse_args()
     say = Console(soft_wrap=True)
     rows: dict[tuple[str, str], Row] = {}
     for engine in options.engines.split(","):
-        stock_runs = options.runs if options.stock_runs is None else options.stock_runs
-        run_engine(engine, stock_runs if engine == "stock" else options.runs, rows, say)
+        others = options.runs if options.baseline_runs is None else options.baseline_runs
+        run_engine(engine, options.runs if engine == "malleable" else others, rows, say)
     lines = [summary(engine, kind, row) for (engine, kind), row in rows.items()]
     show(lines, say)
     print(json.dumps({"rows": lines}))

@@ -117,6 +117,15 @@ def overrides(argv: Sequence[str]) -> str:
     return ""
 
 
+def warm_modules(env: Mapping[str, str]) -> list[str] | None:
+    """Modules that MALLEABLE_WARM adds to what workers in waiting import; None if it is
+    0: no workers in waiting."""
+    words = env.get("MALLEABLE_WARM", "").split(",")
+    if words == ["0"]:
+        return None
+    return [w for w in words if all(part.isidentifier() for part in w.split("."))]
+
+
 def _digits(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
 

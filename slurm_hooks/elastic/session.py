@@ -33,6 +33,8 @@ from .rounds_log import describe, record
 from .state import Admission, Outcome, Phase, Round, State, Stop, find
 from .watch import Quiet
 
+SEEK_S = 0.3
+
 
 class Session:
     """State of this agent; `round` is the round it is or was in. Methods raise
@@ -58,6 +60,11 @@ class Session:
     def rank(self) -> int:
         """This agent's rank in its round."""
         return self.round.order.index(self._membership.token) if self.round else 0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has not asked to take part yet."""
+        return not self._is_in
 
     # -- joining and waiting
 
@@ -92,6 +99,7 @@ class Session:
             found = self._new_round(state)
             if found:
                 return found
+            self._seek_dead(state)
             now = time.monotonic()
             quiet_s = quiet.observe(now, expected(state))
             if self._is_to_form(state, quiet_s, now - started):
@@ -101,6 +109,13 @@ class Session:
             if now - started > self._options.wait_s:
                 self._give_up(f"fewer than {self._options.limits.smallest} fragments for too long")
             time.sleep(self._pause(state, quiet_s))
+
+    def _seek_dead(self, state: State) -> None:
+        mine = find(state, self._membership.token)
+        now = time.monotonic()
+        if mine is not None and mine.failed and now >= self._next_look:
+            self._next_look = now + SEEK_S
+            self._membership.seek_dead(state)
 
     def _new_round(self, state: State) -> Round | None:
         mine = find(state, self._membership.token)
