@@ -62,7 +62,7 @@ class MalleableHandler(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         """Join the next round and wait until all its agents are there."""
         self._notice.listen()
-        if self._standby and self._session.is_new:
+        if self._standby and not self._session.is_in:
             self._standby.prepare()  # while the others train
             self._standby.wait_ready(WARM_UP_S)
         try:

@@ -36,6 +36,7 @@ class Options:
     keep_alive_s: float
     settle_s: float  # newcomers must have been quiet so long before training stops for them
     leave_s: float  # a leaver waits at most so long for the others to have stopped
+    boundary_s: float  # workers that listen get at most so long to reach a step boundary
     wait_s: float  # patience below the minimum
 
 
@@ -74,6 +75,7 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
         keep_alive_s=max(1.0, knob("keep_alive_s", _gentle(params.max_nodes, 6.0))),
         settle_s=knob("settle_s", 1.0),
         leave_s=knob("leave_s", 40.0),
+        boundary_s=knob("boundary_s", 10.0),
         wait_s=knob("wait_s", 7 * 86400.0),
     )
 

@@ -15,7 +15,9 @@ from contextlib import redirect_stderr
 from functools import cache
 from typing import Any
 
+from .board import Board
 from .directory import DirectoryError, SharedDirectory
+from .forewarn import Forewarning
 from .lease import Lease
 from .membership import Membership
 from .notice import Notice
@@ -60,8 +62,18 @@ def create_handler(params: Any) -> Any:
     lease = Lease(os.environ, settings.notice_s)
     me = identity(os.environ, settings.host, lease.ends)
     pulse = Pulse(directory, me.token, settings.beat_s, settings.keep_alive_s)
-    session = Session(settings, Membership(me, directory, pulse), lease, notice)
+    forewarning = Forewarning(_board(), settings.boundary_s)
+    session = Session(settings, Membership(me, directory, pulse), lease, notice, forewarning)
     return MalleableHandler(settings, session, notice, warm_workers())
+
+
+def _board() -> Board | None:
+    try:
+        board = Board()
+    except (OSError, AttributeError):  # no memory files here: workers get no news
+        return None
+    os.environ.update(board.environment())
+    return board
 
 
 def warm_workers() -> Standby | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from .directory import DirectoryError
+from .forewarn import Forewarning
 from .lease import Lease
 from .membership import Membership
 from .notice import Notice
@@ -37,11 +38,16 @@ SEEK_S = 0.3
 
 
 class Session:
-    """State of this agent; `round` is the round it is or was in. Methods raise
-    DirectoryError when the shared directory is lastingly out of order."""
+    """`round` is the round this agent is or was in, `is_in` whether it has joined. Methods
+    raise DirectoryError when the shared directory is lastingly out of order."""
 
     def __init__(
-        self, options: Options, membership: Membership, lease: Lease, notice: Notice
+        self,
+        options: Options,
+        membership: Membership,
+        lease: Lease,
+        notice: Notice,
+        forewarning: Forewarning | None = None,
     ) -> None:
         self.round: Round | None = None
         self._options = options
@@ -49,7 +55,8 @@ class Session:
         self._directory = membership.directory
         self._lease = lease
         self._notice = notice
-        self._is_in = False
+        self._forewarning = forewarning or Forewarning(None, 0.0)
+        self.is_in = False
         self._is_told = False
         self._is_leaving = False
         self._next_look = 0.0
@@ -61,17 +68,12 @@ class Session:
         """This agent's rank in its round."""
         return self.round.order.index(self._membership.token) if self.round else 0
 
-    @property
-    def is_new(self) -> bool:
-        """Whether it has not asked to take part yet."""
-        return not self._is_in
-
     # -- joining and waiting
 
     def enter(self, is_retry: bool = False) -> None:
         """Join the waiting list; ends the process if there is nothing to join."""
         self._leave_if_asked()
-        if self._is_in:
+        if self.is_in:
             failed = self.round is not None and not self._is_told and not is_retry
             self._membership.rejoin(self._lease.ends, failed)
             return
@@ -80,7 +82,7 @@ class Session:
             time.sleep(1.0)
             self._leave_if_asked()
             verdict = self._membership.ask_in(self._notice, self._lease.ends)
-        self._is_in = True
+        self.is_in = True
         if verdict is Admission.NOTHING_LEFT:
             self._exit_finished()
         if verdict is Admission.RESTART:
@@ -127,6 +129,7 @@ class Session:
             return None
         self.round = state.round
         self._is_told = False
+        self._forewarning.clear()
         self._newcomers, self._growth = Quiet(), Quiet()
         return state.round
 
@@ -171,18 +174,20 @@ class Session:
             return False
         self._next_look = now + self._options.poll_s
         try:
-            self._is_told = self._look(meet)
+            self._is_told = self._look(meet, now)
         except DirectoryError as error:
             self._directory.complain(error)  # training goes on without news
         return self._is_told
 
-    def _look(self, meet: Callable[[Callable[[], bool]], None]) -> bool:
+    def _look(self, meet: Callable[[Callable[[], bool]], None], now: float) -> bool:
         state = self._announce_if_asked(self._directory.plain.read())
         reason = self._reason(state)
         if reason is Stop.NO or (reason is Stop.GROW and not self._has_settled(state)):
             return False
         if reason is not Stop.NOW:
             self._announce_if_asked(state, together=True)
+            if not self._forewarning.is_heard(reason, now):
+                return False  # the workers are on their way to a boundary
             meet(self.is_broken)
         return True
 
