@@ -32,6 +32,7 @@ from slurm_hooks.jobpath import write_job_path
 SMALLEST, LARGEST = 2, 5
 NNODES = f"{SMALLEST}:{LARGEST}"
 STALL_S = 90.0
+NOTICE_S = 20.0
 SAMPLES, BATCH = 997, 24  # as in the script
 
 
@@ -92,11 +93,19 @@ class Course:
         absent = [f for f in range(1, LARGEST + 1) if f not in self.staying()]
         for fragment in absent[:count]:
             if fragment in self._going:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._gang.wait_exit(fragment, timeout=STALL_S)
-                self._going.discard(fragment)
+                self._see_off(fragment)
             self._gang.start(fragment, NNODES, 10**9, "50", restarts=self._starts[fragment])
             self._starts[fragment] += 1
+
+    def _see_off(self, fragment: int) -> None:
+        """As a tick does: what is still there a notice later is ended."""
+        try:
+            self._gang.wait_exit(fragment, timeout=NOTICE_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                self._gang.cut_off(fragment, signal.SIGTERM)
+            self._gang.wait_exit(fragment, timeout=STALL_S)
+        self._going.discard(fragment)
 
     def send_away(self, fragments: list[int], sig: signal.Signals | None) -> None:
         """By notice (None) or abruptly."""
@@ -111,7 +120,7 @@ class Course:
         """Between two changes; `must_step`: until the training goes on."""
         steps = len(self._gang.steps())
         deadline = time.monotonic() + STALL_S
-        time.sleep(self._random.uniform(0.2, 3.0))
+        time.sleep(self._random.uniform(0.2, 2.0))
         while must_step and len(self._gang.steps()) < steps + 20:
             self.staying()
             if time.monotonic() > deadline:

@@ -15,16 +15,17 @@ _ROUNDS = 4
 
 
 def shuffled(position: int, samples: int, key: int) -> int:
-    """The sample at `position` of a permutation of range(samples) chosen by `key`: a
-    Feistel network on the next even number of bits, walked until it is back in range
+    """The sample at `position` of a permutation of range(samples) chosen by `key`: an
+    alternating Feistel network on just enough bits, walked until it is back in range
     (Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002)."""
-    half = max(1, ((samples - 1).bit_length() + 1) // 2)
-    mask = (1 << half) - 1
+    bits = max(2, (samples - 1).bit_length())
+    high, low = bits // 2, bits - bits // 2
     while True:
-        left, right = position >> half, position & mask
-        for turn in range(_ROUNDS):
-            left, right = right, left ^ (_mix(right + (turn << 32) + (key << 35)) & mask)
-        position = left << half | right
+        left, right = position >> low, position & ((1 << low) - 1)
+        for turn in range(_ROUNDS):  # an even number: the widths change places each time
+            width = low if turn % 2 else high
+            left, right = right, left ^ (_mix(right + (turn << 40) ^ key) & ((1 << width) - 1))
+        position = left << low | right
         if position < samples:
             return position
 

@@ -31,7 +31,7 @@ from .rounds import (
     stop_reason,
 )
 from .rounds_log import describe, record
-from .state import Admission, Outcome, Phase, Round, State, Stop, find
+from .state import Admission, Outcome, Phase, Round, State, Stop, find, is_superseded
 from .watch import Quiet
 
 SEEK_S = 0.3
@@ -122,6 +122,8 @@ class Session:
     def _new_round(self, state: State) -> Round | None:
         mine = find(state, self._membership.token)
         if mine is None:
+            if is_superseded(state, self._membership.me):
+                self._give_up("a newer run of this fragment has taken its place")
             self._membership.rejoin(self._lease.ends)  # taken for dead meanwhile
             return None
         last = self.round.number if self.round else 0
@@ -221,8 +223,7 @@ class Session:
     def _is_asked_to_go(self, together: bool = False) -> bool:
         return self._notice.is_given or self._lease.is_over(time.time(), together)
 
-    # -- leaving and finishing
-
+    # -- leaving, finishing
     def _leave_if_asked(self) -> None:
         if not self._is_leaving and not self._is_asked_to_go():
             return
