@@ -3,13 +3,14 @@ PYTHON := .venv/bin/python
 BUILD := build
 
 .PHONY: help setup plugin demo test fast lint clean bench-allocator bench-bftrainer bench-hooks \
-	bench-tick bench-replay-reference bench-replay-better bench-replay-speed
+	bench-tick bench-replay-reference bench-replay-better bench-replay-speed bench-rescale
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make lint    format, types, imports, Lua, shell"
-	@echo "make bench-allocator, bench-bftrainer, bench-hooks, bench-tick   what docs/performance.md shows"
+	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, hooks, tick,"
+	@echo "             rescale, replay-reference, replay-better, replay-speed"
 	@echo "make clean   remove what was built; the environment in .venv stays"
 
 setup:
@@ -49,6 +50,9 @@ bench-tick: plugin
 
 bench-replay-reference bench-replay-better bench-replay-speed: bench-replay-%: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/replay_$*.py
+
+bench-rescale: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)
 
 clean:
 	rm -rf $(BUILD) dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

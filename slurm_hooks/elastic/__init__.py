@@ -1,6 +1,34 @@
-"""What runs inside a user's job: the `malleable` rendezvous of torchrun.
+"""What runs inside a user's job: the `malleable` rendezvous of torchrun, and what a script
+may use to change size with less loss (all optional):
+
+    notice()            a change is coming: ask at a step boundary
+    Checkpoint          a file, and a copy in the memory of every node
+    ElasticBatches      the same global batches whatever the number of processes
+    report()            tell the profiling advisor how far the training is
 
 Importable alone (standard library and torch only), because a job sees just this
 directory on its PYTHONPATH. It must not know the reconciler, the allocator or Slurm's
-controller; all it asks of Slurm is when its own lease ends.
+controller; all it asks of Slurm is when its own lease ends, and all it tells is progress.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_OFFERED = {
+    "notice": ".boundary",
+    "Coming": ".boundary",
+    "Checkpoint": ".checkpoint",
+    "ElasticBatches": ".batches",
+    "report": ".progress",
+}
+
+__all__ = ["Checkpoint", "Coming", "ElasticBatches", "notice", "report"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: torchrun loads this package in jobs of all kinds."""
+    if name in _OFFERED:
+        return getattr(importlib.import_module(_OFFERED[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

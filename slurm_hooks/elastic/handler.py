@@ -20,19 +20,28 @@ from .directory import DirectoryError
 from .notice import Notice
 from .options import Options, say
 from .session import Session
+from .standby import Standby
 from .store import GATHER_S, RoundStore, arrive, connect, meet, open_store
 
 BACKEND = "malleable"
+WARM_UP_S = 30.0
 
 
 class MalleableHandler(RendezvousHandler):
     """One per agent. `next_rendezvous` ends the process with SystemExit when this
     fragment leaves (0), the training is over (0) or cannot go on (1, with a message)."""
 
-    def __init__(self, options: Options, session: Session, notice: Notice) -> None:
+    def __init__(
+        self,
+        options: Options,
+        session: Session,
+        notice: Notice,
+        standby: Standby | None = None,
+    ) -> None:
         self._options = options
         self._session = session
         self._notice = notice
+        self._standby = standby
         self._hosted: Any = None
         self._store: Any = None
 
@@ -53,6 +62,9 @@ class MalleableHandler(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         """Join the next round and wait until all its agents are there."""
         self._notice.listen()
+        if self._standby and not self._session.is_in:
+            self._standby.prepare()  # while the others train
+            self._standby.wait_ready(WARM_UP_S)
         try:
             return self._join_round()
         except DirectoryError as error:
@@ -104,6 +116,8 @@ class MalleableHandler(RendezvousHandler):
         """Positive when the workers must stop for a new round. Called every monitor
         interval (0.1 s), so it looks at the directory less often than that."""
         self._notice.listen()
+        if self._standby:
+            self._standby.prepare()
         return int(self._session.should_stop(self._meet))
 
     def _meet(self, is_broken: Callable[[], bool]) -> None:
@@ -122,6 +136,8 @@ class MalleableHandler(RendezvousHandler):
         failure this agent is taken off the list; the others go on without it."""
         is_failure = sys.exc_info()[1] is not None
         self._session.close(is_failure)
+        if self._standby:
+            self._standby.dismiss()
         self._store = self._hosted = None
         return True
 

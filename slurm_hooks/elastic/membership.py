@@ -81,6 +81,10 @@ class Membership:
             lambda: plain.write_stage(me.place_name, me.incarnation, self._stage + 1)
         )
 
+    def seek_dead(self, state: State) -> None:
+        """See who of those missing after a crash is dead. Does not raise."""
+        self._pulse.seek_dead(state)
+
     def depart(self, notice: Notice, planned: bool) -> None:
         """Be no member any more. Never raises: the others notice the silence."""
         if self._is_gone:

@@ -36,6 +36,7 @@ class Options:
     keep_alive_s: float
     settle_s: float  # newcomers must have been quiet so long before training stops for them
     leave_s: float  # a leaver waits at most so long for the others to have stopped
+    boundary_s: float  # workers that listen get at most so long to reach a step boundary
     wait_s: float  # patience below the minimum
 
 
@@ -74,6 +75,7 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
         keep_alive_s=max(1.0, knob("keep_alive_s", _gentle(params.max_nodes, 6.0))),
         settle_s=knob("settle_s", 1.0),
         leave_s=knob("leave_s", 40.0),
+        boundary_s=knob("boundary_s", 10.0),
         wait_s=knob("wait_s", 7 * 86400.0),
     )
 
@@ -115,6 +117,15 @@ def overrides(argv: Sequence[str]) -> str:
             chosen = value or (own[at + 1] if at + 1 < len(own) else "")
             return "" if chosen == "malleable" else f"{flag}={chosen}"
     return ""
+
+
+def warm_modules(env: Mapping[str, str]) -> list[str] | None:
+    """Modules that MALLEABLE_WARM adds to what workers in waiting import; None if it is
+    0: no workers in waiting."""
+    words = env.get("MALLEABLE_WARM", "").split(",")
+    if words == ["0"]:
+        return None
+    return [w for w in words if all(part.isidentifier() for part in w.split("."))]
 
 
 def _digits(text: str) -> int:

@@ -13,8 +13,9 @@ import time
 from contextlib import suppress
 
 from .directory import DirectoryError, SharedDirectory
-from .door import SUSPECT_BEATS, Door, is_dead, knock_all
+from .door import SUSPECT_BEATS, Answer, Door, is_dead, knock_all
 from .notice import Notice
+from .rounds import pending
 from .state import State, depart, expire
 from .watch import Watch, watched
 
@@ -34,6 +35,7 @@ class Pulse:
         self._watch = Watch(keep_alive_s)
         self.door = Door(token)
         self._count = 0
+        self._refused: frozenset[str] = frozenset()
         self._is_stopped = False
         self._thread: threading.Thread | None = None
 
@@ -100,6 +102,19 @@ class Pulse:
             for token, answer in knock_all(doors).items()
             if is_dead(suspects[token], answer, self._beat_s, self._keep_alive_s)
         )
+
+    def seek_dead(self, state: State) -> None:
+        """After workers failed here: knock at those who have not come back, and give up
+        whoever refused last time as well. A dead process is found in half a second so; a
+        dead host takes as long as ever. Does not raise."""
+        mine = frozenset(watched(state, self._token))
+        doors = [(m.host, m.door, m.token) for m in pending(state) if m.token in mine and m.door]
+        answers = knock_all(doors) if doors else {}
+        refused = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
+        dead, self._refused = refused & self._refused, refused
+        if dead:
+            with suppress(DirectoryError):  # the heart beats will tell as well
+                self._bury(dead)
 
     def _bury(self, tokens: frozenset[str]) -> None:
         self._directory.update(lambda s: expire(s, tokens, int(time.time())))

@@ -6,19 +6,25 @@ and does nothing; torch calls the factory, then the creator if `malleable` is ch
 
 from __future__ import annotations
 
+import atexit
+import importlib
 import os
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from functools import cache
 from typing import Any
 
+from .board import Board
 from .directory import DirectoryError, SharedDirectory
+from .forewarn import Forewarning
 from .lease import Lease
 from .membership import Membership
 from .notice import Notice
-from .options import OptionError, identity, options, overrides, remarks, say
+from .options import OptionError, identity, options, overrides, remarks, say, warm_modules
 from .pulse import Pulse
 from .session import Session
+from .standby import Standby
 
 
 def handlers() -> Callable[[Any], Any]:
@@ -56,5 +62,38 @@ def create_handler(params: Any) -> Any:
     lease = Lease(os.environ, settings.notice_s)
     me = identity(os.environ, settings.host, lease.ends)
     pulse = Pulse(directory, me.token, settings.beat_s, settings.keep_alive_s)
-    session = Session(settings, Membership(me, directory, pulse), lease, notice)
-    return MalleableHandler(settings, session, notice)
+    forewarning = Forewarning(_board(), settings.boundary_s)
+    session = Session(settings, Membership(me, directory, pulse), lease, notice, forewarning)
+    return MalleableHandler(settings, session, notice, warm_workers())
+
+
+def _board() -> Board | None:
+    try:
+        board = Board()
+    except (OSError, AttributeError):  # no memory files here: workers get no news
+        return None
+    os.environ.update(board.environment())
+    return board
+
+
+def warm_workers() -> Standby | None:
+    """Workers in waiting for what torchrun was told to run; None if they are not wanted
+    or its command line or torch itself is not as known."""
+    extra = warm_modules(os.environ)
+    if extra is None or "PYTHON_EXEC" in os.environ:
+        return None
+    try:
+        run: Any = importlib.import_module("torch.distributed.run")
+        from torch.distributed.elastic.multiprocessing import subprocess_handler  # noqa: PLC0415
+
+        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
+            told = run.parse_args(sys.argv[1:])
+            count = run.determine_local_world_size(told.nproc_per_node)
+        if told.module or told.no_python or told.run_path:
+            return None
+        standby = Standby(told.training_script, count, extra)
+        is_installed = standby.install(subprocess_handler.SubprocessHandler)
+    except (SystemExit, Exception):  # whatever another torch has changed: workers start cold
+        return None
+    atexit.register(standby.dismiss)
+    return standby if is_installed else None

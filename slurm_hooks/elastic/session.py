@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from .directory import DirectoryError
+from .forewarn import Forewarning
 from .lease import Lease
 from .membership import Membership
 from .notice import Notice
@@ -30,16 +31,23 @@ from .rounds import (
     stop_reason,
 )
 from .rounds_log import describe, record
-from .state import Admission, Outcome, Phase, Round, State, Stop, find
+from .state import Admission, Outcome, Phase, Round, State, Stop, find, is_superseded
 from .watch import Quiet
+
+SEEK_S = 0.3
 
 
 class Session:
-    """State of this agent; `round` is the round it is or was in. Methods raise
-    DirectoryError when the shared directory is lastingly out of order."""
+    """`round` is the round this agent is or was in, `is_in` whether it has joined. Methods
+    raise DirectoryError when the shared directory is lastingly out of order."""
 
     def __init__(
-        self, options: Options, membership: Membership, lease: Lease, notice: Notice
+        self,
+        options: Options,
+        membership: Membership,
+        lease: Lease,
+        notice: Notice,
+        forewarning: Forewarning | None = None,
     ) -> None:
         self.round: Round | None = None
         self._options = options
@@ -47,7 +55,8 @@ class Session:
         self._directory = membership.directory
         self._lease = lease
         self._notice = notice
-        self._is_in = False
+        self._forewarning = forewarning or Forewarning(None, 0.0)
+        self.is_in = False
         self._is_told = False
         self._is_leaving = False
         self._next_look = 0.0
@@ -64,7 +73,7 @@ class Session:
     def enter(self, is_retry: bool = False) -> None:
         """Join the waiting list; ends the process if there is nothing to join."""
         self._leave_if_asked()
-        if self._is_in:
+        if self.is_in:
             failed = self.round is not None and not self._is_told and not is_retry
             self._membership.rejoin(self._lease.ends, failed)
             return
@@ -73,7 +82,7 @@ class Session:
             time.sleep(1.0)
             self._leave_if_asked()
             verdict = self._membership.ask_in(self._notice, self._lease.ends)
-        self._is_in = True
+        self.is_in = True
         if verdict is Admission.NOTHING_LEFT:
             self._exit_finished()
         if verdict is Admission.RESTART:
@@ -92,6 +101,7 @@ class Session:
             found = self._new_round(state)
             if found:
                 return found
+            self._seek_dead(state)
             now = time.monotonic()
             quiet_s = quiet.observe(now, expected(state))
             if self._is_to_form(state, quiet_s, now - started):
@@ -102,9 +112,18 @@ class Session:
                 self._give_up(f"fewer than {self._options.limits.smallest} fragments for too long")
             time.sleep(self._pause(state, quiet_s))
 
+    def _seek_dead(self, state: State) -> None:
+        mine = find(state, self._membership.token)
+        now = time.monotonic()
+        if mine is not None and mine.failed and now >= self._next_look:
+            self._next_look = now + SEEK_S
+            self._membership.seek_dead(state)
+
     def _new_round(self, state: State) -> Round | None:
         mine = find(state, self._membership.token)
         if mine is None:
+            if is_superseded(state, self._membership.me):
+                self._give_up("a newer run of this fragment has taken its place")
             self._membership.rejoin(self._lease.ends)  # taken for dead meanwhile
             return None
         last = self.round.number if self.round else 0
@@ -112,6 +131,7 @@ class Session:
             return None
         self.round = state.round
         self._is_told = False
+        self._forewarning.clear()
         self._newcomers, self._growth = Quiet(), Quiet()
         return state.round
 
@@ -156,18 +176,20 @@ class Session:
             return False
         self._next_look = now + self._options.poll_s
         try:
-            self._is_told = self._look(meet)
+            self._is_told = self._look(meet, now)
         except DirectoryError as error:
             self._directory.complain(error)  # training goes on without news
         return self._is_told
 
-    def _look(self, meet: Callable[[Callable[[], bool]], None]) -> bool:
+    def _look(self, meet: Callable[[Callable[[], bool]], None], now: float) -> bool:
         state = self._announce_if_asked(self._directory.plain.read())
         reason = self._reason(state)
         if reason is Stop.NO or (reason is Stop.GROW and not self._has_settled(state)):
             return False
         if reason is not Stop.NOW:
             self._announce_if_asked(state, together=True)
+            if not self._forewarning.is_heard(reason, now):
+                return False  # the workers are on their way to a boundary
             meet(self.is_broken)
         return True
 
@@ -201,8 +223,7 @@ class Session:
     def _is_asked_to_go(self, together: bool = False) -> bool:
         return self._notice.is_given or self._lease.is_over(time.time(), together)
 
-    # -- leaving and finishing
-
+    # -- leaving, finishing
     def _leave_if_asked(self) -> None:
         if not self._is_leaving and not self._is_asked_to_go():
             return

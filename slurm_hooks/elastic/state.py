@@ -157,8 +157,21 @@ def join(state: State, member: Member) -> State:
 
 
 def come_back(state: State, member: Member) -> State:
-    """Join, unless the training has ended meanwhile."""
-    return join(state, member) if state.outcome is Outcome.OPEN else state
+    """Join, unless the training has ended meanwhile or a newer run is there instead."""
+    if state.outcome is not Outcome.OPEN or is_superseded(state, member):
+        return state
+    return join(state, member)
+
+
+def is_superseded(state: State, member: Member) -> bool:
+    """Whether a newer incarnation is at this place: Slurm requeued the fragment because
+    its node was out of reach, and the old agent lives on there."""
+    mine = _incarnation(member)
+    return any(m.place == member.place and _incarnation(m) > mine for m in state.members)
+
+
+def _incarnation(member: Member) -> tuple[int, ...]:
+    return tuple(int(word) for word in member.incarnation.split(".") if word.isdigit())
 
 
 def announce_leave(state: State, token: str) -> State:

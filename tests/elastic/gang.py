@@ -23,6 +23,7 @@ class Gang:
         self.job_path = job_path
         self.work = work
         self.shared = work / "shared"
+        self.script = SCRIPT
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
         self.extra: dict[str, str] = {}
 
@@ -52,7 +53,7 @@ class Gang:
     def start(
         self, fragment: int, nnodes: str, steps: int, *more: str, restarts: int = 0
     ) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "torch.distributed.run", str(SCRIPT)]
+        command = [sys.executable, "-m", "torch.distributed.run", str(self.script)]
         with open(self.log_path(fragment), "ab") as log:
             agent = subprocess.Popen(
                 [*command, str(self.work), str(steps), *more],

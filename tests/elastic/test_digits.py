@@ -32,3 +32,12 @@ def test_accuracy_and_resuming_on_another_number_of_processes(tmp_path: Path) ->
     assert result["worlds"] == [1, 2]
     assert result["starts"] == [[0, 2], [300, 1]]
     assert float(str(result["accuracy"])) >= 0.95
+
+
+def test_the_optional_lines_work_without_a_job_as_well(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [str(SCRIPT.with_name("train_more.py")), f"--work={tmp_path}", "--steps=300"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "SLURM_"))}
+    done = subprocess.run(command, env=env, check=True, timeout=60, capture_output=True, text=True)
+    assert float(done.stdout.partition("accuracy ")[2].split()[0]) >= 0.95

@@ -34,6 +34,7 @@ from slurm_hooks.elastic.state import (
     depart,
     expire,
     find,
+    is_superseded,
     join,
     restart,
     succeed,
@@ -135,6 +136,14 @@ def test_a_new_incarnation_replaces_the_dead_one() -> None:
     state = join(running(1, 2), replace(member(1, incarnation="1.1"), token="f" * 16))
     assert find(state, token(1)) is None
     assert state.gone == ("lost 1",)
+
+
+def test_an_old_agent_gives_way_to_the_newer_run_of_its_fragment() -> None:
+    newer = replace(member(1, incarnation="1.10"), token="f" * 16)
+    state = join(running(1, 2), newer)
+    assert is_superseded(state, member(1, incarnation="1.9"))
+    assert not is_superseded(state, newer)
+    assert come_back(state, member(1, incarnation="1.9")) == state
 
 
 def test_finished_when_all_who_worked_are_done_or_gone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -157,3 +158,26 @@ def test_an_unusable_directory_is_one_clear_line(gang: Gang) -> None:
     assert len(lines) == 1
     assert str(gang.shared) in lines[0]
     assert "Traceback" not in gang.log(1)
+
+
+def test_with_all_helpers_nothing_is_lost_or_done_twice(gang: Gang) -> None:
+    gang.script = gang.script.with_name("train_samples.py")
+    for fragment in (1, 2):
+        gang.start(fragment, "1:3", 400, "1000")
+    gang.wait_world(2)
+    t = time.time()
+    gang.start(3, "1:3", 400, "1000")
+    gang.wait_world(3, since=t)
+    t = gang.notify(1)  # rank 0
+    gang.wait_world(2, since=t)
+    killed_at = time.time()
+    gang.cut_off(2, signal.SIGKILL)
+    gang.wait_world(1, since=killed_at)
+    assert gang.wait_exit(3, timeout=60) == [0]
+    told = json.loads((gang.work / "finished").read_text())
+    assert told["off"] == 0, told
+    steps = [s for _, s, _ in gang.steps()]
+    again = len(steps) - len(set(steps))
+    planned = [s for t, s, _ in gang.steps() if t < killed_at]
+    assert len(planned) == len(set(planned))  # the notice: not one step twice
+    assert again <= 1  # the loss: from the memory of a survivor, no file since step 0

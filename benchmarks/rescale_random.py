@@ -1,0 +1,194 @@
+"""Two hundred changes of size in a row: `python benchmarks/rescale_random.py [--changes=200]`.
+
+One training on this host, between 1 and 5 fragments (MIN 2), grows, shrinks with notice, loses
+fragments by SIGKILL and SIGTERM, several at once, goes back to MIN, below MIN and back, by a
+seeded course that does not always wait until a change has taken effect. Its model counts how
+often each sample was learnt, so that at the end every sample lost or learnt twice shows, and its
+weight is compared with that of an undisturbed run of as many steps.
+
+The last line is one JSON object; exit code 1 if the job was lost or a sample was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import torch
+from rescale import ROOT, Malleable
+
+from slurm_hooks.elastic import ElasticBatches
+from slurm_hooks.jobpath import write_job_path
+
+SMALLEST, LARGEST = 2, 5
+NNODES = f"{SMALLEST}:{LARGEST}"
+STALL_S = 90.0
+NOTICE_S = 20.0
+SAMPLES, BATCH = 997, 24  # as in the script
+
+
+class LostError(Exception):
+    """The training did not go on."""
+
+
+class Course:
+    """The fragments, and the changes they go through."""
+
+    def __init__(self, gang: Malleable, seed: int) -> None:
+        self._gang = gang
+        self._random = random.Random(seed)
+        self._starts: Counter[int] = Counter()
+        self._going: set[int] = set()
+        self.told: Counter[str] = Counter()
+
+    def staying(self) -> list[int]:
+        """Fragments that run and were not sent away; raises LostError if one ended."""
+        for fragment, agent in self._gang.agents.items():
+            if fragment not in self._going and agent.poll() is not None:
+                raise LostError(f"fragment {fragment} ended by itself: {agent.returncode}")
+        return [f for f in self._gang.agents if f not in self._going]
+
+    def change(self) -> str:
+        """One change, as the course has it."""
+        size = len(self.staying())
+        kinds = ["shrink", "kill", "term", "to MIN", "mixed"] if size > SMALLEST else []
+        kinds += ["grow"] * 3 + ["several grow"] if size < LARGEST else []
+        kinds += ["below MIN and back"] if size == SMALLEST else []
+        kind = self._random.choice(kinds)
+        self.told[kind] += 1
+        self._do(kind, size)
+        return kind
+
+    def _do(self, kind: str, size: int) -> None:
+        if kind in ("grow", "several grow"):
+            self.add(1 if kind == "grow" else LARGEST - size)
+        elif kind == "shrink":
+            self.send_away(self._some(1), None)
+        elif kind in ("kill", "term"):
+            self.send_away(self._some(1), signal.SIGKILL if kind == "kill" else signal.SIGTERM)
+        elif kind == "to MIN":
+            self.send_away(self._some(size - SMALLEST), None)
+        elif kind == "mixed":
+            self.send_away(self._some(1), None)
+            self.add(1)
+        else:
+            self.send_away(self._some(1), self._random.choice([None, signal.SIGKILL]))
+            time.sleep(self._random.uniform(0.0, 3.0))
+            self.add(2)
+
+    def _some(self, count: int) -> list[int]:
+        return self._random.sample(self.staying(), count)
+
+    def add(self, count: int) -> None:
+        """Start so many fragments; one that is still on its way out is waited for."""
+        absent = [f for f in range(1, LARGEST + 1) if f not in self.staying()]
+        for fragment in absent[:count]:
+            if fragment in self._going:
+                self._see_off(fragment)
+            self._gang.start(fragment, NNODES, 10**9, "50", restarts=self._starts[fragment])
+            self._starts[fragment] += 1
+
+    def _see_off(self, fragment: int) -> None:
+        """As a tick does: what is still there a notice later is ended."""
+        try:
+            self._gang.wait_exit(fragment, timeout=NOTICE_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                self._gang.cut_off(fragment, signal.SIGTERM)
+            self._gang.wait_exit(fragment, timeout=STALL_S)
+        self._going.discard(fragment)
+
+    def send_away(self, fragments: list[int], sig: signal.Signals | None) -> None:
+        """By notice (None) or abruptly."""
+        self._going.update(fragments)
+        for fragment in fragments:
+            if sig is None:
+                self._gang.notify(fragment)
+            else:
+                self._gang.cut_off(fragment, sig)
+
+    def rest(self, must_step: bool) -> None:
+        """Between two changes; `must_step`: until the training goes on."""
+        steps = len(self._gang.steps())
+        deadline = time.monotonic() + STALL_S
+        time.sleep(self._random.uniform(0.2, 2.0))
+        while must_step and len(self._gang.steps()) < steps + 20:
+            self.staying()
+            if time.monotonic() > deadline:
+                raise LostError(f"no step for {STALL_S:.0f} s")
+            time.sleep(0.2)
+
+
+def verdict(work: Path) -> dict[str, object]:
+    """The last checkpoint against an undisturbed run of as many steps."""
+    saved = torch.load(work / "checkpoint.pt", weights_only=True)
+    steps, content = int(saved["step"]), saved["content"]
+    counts, weight = [0] * SAMPLES, 0.0
+    target = torch.linspace(-1, 1, SAMPLES).tolist()
+    whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
+    for step in range(steps):
+        batch = whole.batch_of(step)
+        weight -= 0.05 * sum(weight - target[index] for index in batch) / BATCH
+        for index in batch:
+            counts[index] += 1
+    off = [int(a) - b for a, b in zip(content["counts"].tolist(), counts)]
+    return {
+        "steps": steps,
+        "samples_lost": sum(max(0, -n) for n in off),
+        "samples_twice": sum(max(0, n) for n in off),
+        "weight_off": round(abs(float(content["weight"]) - weight), 6),
+    }
+
+
+def travel(course: Course, gang: Malleable, changes: int) -> None:
+    course.add(3)
+    course.rest(must_step=True)
+    for number in range(changes):
+        kind = course.change()
+        course.rest(must_step=number % 3 == 2)
+        if number % 10 == 9:
+            print(f"{number + 1}: {kind}; step {gang.steps()[-1][1]}", flush=True)
+    course.rest(must_step=True)
+    course.send_away(course.staying(), None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--changes", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="rescale-") as place:
+        work = Path(place)
+        gang = Malleable(write_job_path(work / "jobpath"), work)
+        gang.script = ROOT / "tests" / "elastic" / "train_samples.py"
+        course = Course(gang, options.seed)
+        told: dict[str, object] = {"changes": options.changes, "seed": options.seed}
+        try:
+            travel(course, gang, options.changes)
+            gang.wait_exit(*gang.agents, timeout=60)
+            told["jobs_lost"] = 0
+        except (LostError, subprocess.TimeoutExpired) as lost:
+            print(gang.dump())
+            print(f"lost: {lost}")
+            told["jobs_lost"] = 1
+        finally:
+            gang.stop()
+        steps = [s for _, s, _ in gang.steps()]
+        told.update(verdict(work), steps_again=len(steps) - len(set(steps)))
+    told.update(kinds=dict(course.told), seconds=round(time.monotonic() - began))
+    print(json.dumps(told))
+    return int(bool(told["jobs_lost"] or told["samples_lost"] or told["samples_twice"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""What scripts may use: board, memory, progress; without torch."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.board import Board, BoardReader, News, open_files
+from slurm_hooks.elastic.forewarn import Forewarning
+from slurm_hooks.elastic.memory import NodeMemory
+from slurm_hooks.elastic.progress import Reporter, mark, merged
+from slurm_hooks.elastic.state import Stop
+
+
+def test_news_reach_workers_and_their_answers_the_agent() -> None:
+    board = Board()
+    readers = [BoardReader({**board.environment(), "LOCAL_RANK": str(n)}) for n in (0, 1)]
+    assert readers[0].read() is None
+    board.post(News("grow", 9.5))
+    assert readers[1].read() == News("grow", 9.5)
+    assert not board.is_awaited()
+    for reader in readers:
+        reader.listen()
+    readers[0].is_ready()
+    assert board.is_awaited()
+    readers[1].is_ready()
+    assert not board.is_awaited()
+    board.clear()
+    assert readers[0].read() is None
+
+
+def test_only_those_who_listen_are_waited_for_and_not_for_ever() -> None:
+    board = Board()
+    reader = BoardReader(board.environment())
+    assert Forewarning(None, 9.0).is_heard(Stop.GROW, 0.0)
+    assert Forewarning(board, 9.0).is_heard(Stop.PLANNED, 0.0)
+    reader.listen()
+    forewarning = Forewarning(board, 9.0)
+    assert not forewarning.is_heard(Stop.PLANNED, 10.0)
+    assert not forewarning.is_heard(Stop.PLANNED, 18.0)
+    assert reader.read() == News("leave", 9.0)
+    assert forewarning.is_heard(Stop.PLANNED, 19.1)
+    forewarning.clear()
+    reader.listen()
+    assert not forewarning.is_heard(Stop.PLANNED, 30.0)
+    reader.is_ready()
+    assert forewarning.is_heard(Stop.PLANNED, 30.2)
+
+
+@pytest.mark.parametrize("where", ["", "x", "1", "0:0", f"{os.getpid()}:0", "999999999:3"])
+def test_anything_else_is_no_board(where: str) -> None:
+    reader = BoardReader({"MALLEABLE_BOARD": where})
+    reader.listen()
+    assert reader.read() is None
+    assert NodeMemory({"MALLEABLE_SLOTS": where}).newest() == -1
+
+
+def test_junk_is_no_news() -> None:
+    board = Board()
+    handle = open_files(board.environment()["MALLEABLE_BOARD"])[0]
+    for junk in (b"{", b"[1]", b'{"why": 1}', b'{"why": "x", "left_s": {}}', b"\xff\xfe"):
+        os.pwrite(handle, junk.ljust(256, b"\n"), 0)
+        assert BoardReader(board.environment()).read() is None
+
+
+def test_memory_keeps_the_newest_whole_copy() -> None:
+    board = Board()
+    env = board.environment()
+    memory = NodeMemory(env)
+    assert memory.newest() == -1
+    for step in (3, 5, 9):
+        memory.write(step, b"%d" % step * 1000)
+    again = NodeMemory(env)
+    assert again.newest() == 9
+    assert again.read(9) == b"9" * 1000
+    assert again.read(5) == b"5" * 1000
+    assert again.read(3) is None
+    board.clear()
+    assert again.newest() == 9
+
+
+def test_a_writer_that_was_killed_leaves_the_other_copy() -> None:
+    env = Board().environment()
+    memory = NodeMemory(env)
+    memory.write(1, b"one" * 100)
+    memory.write(2, b"two" * 100)
+    first, second = open_files(env["MALLEABLE_SLOTS"])
+    os.truncate(second, 50)
+    assert memory.newest() == 1
+    os.pwrite(first, b"X", 60)  # a bit has flipped
+    assert memory.read(1) is None
+
+
+def test_comments_of_users_are_kept() -> None:
+    line = mark(640, 0.5, 4, 1700000000)
+    assert line == "progress{samples=640,loss=0.5,world=4,t=1700000000}"
+    assert merged("(null)", line) == line
+    assert merged("", line) == line
+    assert merged("mine; really", line) == f"mine; really;{line}"
+    assert merged(f"mine;{mark(1, None, 1, 2)}", line) == f"mine;{line}"
+    assert "loss" not in mark(1, float("nan"), 1, 2)
+
+
+def fake_slurm(place: Path, scontrol: str) -> None:
+    (place / "squeue").write_text("#!/bin/sh\necho 'my own'\n")
+    (place / "scontrol").write_text(f"#!/bin/sh\n{scontrol}\n")
+    for name in ("squeue", "scontrol"):
+        (place / name).chmod(0o755)
+
+
+def test_the_leader_reports_once_in_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/told')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    reporter = Reporter({"SLURM_JOB_ID": "12", "RANK": "0", "WORLD_SIZE": "2"})
+    for samples in range(100):
+        reporter.report(samples, 1.5)
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "told").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    told = (tmp_path / "told").read_text().splitlines()
+    assert len(told) == 1
+    assert told[0].startswith("update JobId=12 Comment=my own;progress{samples=0,loss=1.5,world=2")
+    assert Reporter({"SLURM_JOB_ID": "12; x"})._job == ""
+
+
+def test_trouble_with_slurm_is_not_the_trainings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_slurm(tmp_path, "exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for env in ({"SLURM_JOB_ID": "12"}, {"SLURM_JOB_ID": "12", "RANK": "1"}, {}):
+        reporter = Reporter(env, every_s=0.0)
+        reporter.report(1)
+        if reporter._thread:
+            reporter._thread.join(10)
+        reporter.report(2)

@@ -1,0 +1,172 @@
+"""Shared directories in trouble, crowds, odd clocks, and content that means harm."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pickle
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slurm_hooks.elastic import directory as module
+from slurm_hooks.elastic.codec import encode
+from slurm_hooks.elastic.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.rounds import Limits, form
+from slurm_hooks.elastic.state import Admission, Member, Outcome, State, admit, join
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, ("executed",))
+
+
+def opened(path: Path) -> SharedDirectory:
+    shared = SharedDirectory(path, "7")
+    shared.open()
+    return shared
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB of its own; needs root."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    if os.getuid() or subprocess.run(words, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a tmpfs needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def slow(monkeypatch: pytest.MonkeyPatch, delay_s: float) -> None:
+    """Every operation of the directory takes so long."""
+
+    def late(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            time.sleep(delay_s)
+            return function(*args, **kwargs)
+
+        return call
+
+    names = {n: getattr(os, n) for n in dir(os) if not n.startswith("__")}
+    slowed = ("open", "rename", "fsync", "pwrite")
+    names.update({name: late(getattr(os, name)) for name in slowed})
+    monkeypatch.setattr(module, "os", SimpleNamespace(**names))
+    monkeypatch.setattr(module, "open", late(builtins.open), raising=False)
+
+
+def test_a_very_slow_directory_loses_no_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One second for every operation, two agents at once."""
+    agents = [opened(tmp_path) for _ in range(2)]
+    slow(monkeypatch, 1.0)
+    written: list[int] = []
+    refused: list[DirectoryError] = []
+
+    def work(agent: SharedDirectory) -> None:
+        try:
+            written.append(agent.update(lambda s: replace(s, rounds=s.rounds + 1)).revision)
+        except DirectoryError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=work, args=(agent,)) for agent in agents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert agents[0].read().rounds == len(written) >= 1
+    assert len(set(written)) == len(written)
+    assert all("slow" in str(error) for error in refused)
+
+
+def test_a_full_disk_is_told_and_leaves_the_state_whole(small_disk: Path) -> None:
+    shared = opened(small_disk)
+    before = shared.update(lambda s: replace(s, rounds=1))
+    with open(small_disk / "ballast", "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    with pytest.raises(DirectoryError, match="free some space or quota"):
+        shared.update(lambda s: replace(s, rounds=2))
+    with pytest.raises(DirectoryError, match="free some space or quota"):
+        SharedDirectory(small_disk, "7").open()
+    assert SharedDirectory(small_disk, "7").read() == before
+    (small_disk / "ballast").unlink()
+    assert shared.update(lambda s: replace(s, rounds=2)).rounds == 2
+
+
+def test_a_read_only_disk_is_told(small_disk: Path) -> None:
+    shared = opened(small_disk)
+    before = shared.update(lambda s: replace(s, rounds=1))
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(DirectoryError, match="that the compute nodes can write"):
+        shared.update(lambda s: replace(s, rounds=2))
+    with pytest.raises(DirectoryError, match="that the compute nodes can write"):
+        SharedDirectory(small_disk, "7").open()
+    assert shared.read() == before
+
+
+def test_five_hundred_join_one_by_one(tmp_path: Path) -> None:
+    shared = opened(tmp_path)
+    began = time.monotonic()
+    for n in range(500):
+        newcomer = Member(f"{n:016x}", n, 0, "1234567.0", f"node{n:05}.cluster.example")
+        shared.update(lambda s, m=newcomer: join(s, m))  # type: ignore[misc]
+    assert time.monotonic() - began < 60
+    state = shared.update(lambda s: form(s, Limits(1, 500), "node1", 4000, 1_700_000_000))
+    assert state.round is not None
+    assert len(state.round.order) == 500
+    assert len(encode(state)) < 100_000
+
+
+@pytest.mark.parametrize("skew_s", [-60, 60])
+def test_a_clock_that_is_a_minute_off_changes_no_admission(skew_s: int) -> None:
+    now = 1_700_000_000
+    newcomer = Member("f" * 16, 3, 0, "1.0", "n3")
+    over = State(run="7", outcome=Outcome.FINISHED, outcome_at=now, done=((1, 0, "1.0"),))
+    assert admit(over, newcomer, 1, now + skew_s) is Admission.NOTHING_LEFT
+    assert admit(State(run="7"), newcomer, 1, now + skew_s) is Admission.JOIN
+
+
+@pytest.mark.parametrize("name", ["state.json", "beats/00000000000000aa", "stages/1.0"])
+def test_content_that_means_harm_is_not_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shared = opened(tmp_path / "job")
+    for content in (pickle.dumps(Bomb()), b"__import__('os').mkdir('executed')", b"\0" * 99):
+        (shared.path / name).write_bytes(content)
+        if name == "state.json":
+            with pytest.raises(DirectoryError):
+                shared.read()
+        assert shared.read_beat("00000000000000aa") is None
+        assert shared.read_stage("1.0", "9.0") == 1
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.torch
+def test_a_checkpoint_that_means_harm_is_not_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    from slurm_hooks.elastic import Checkpoint  # noqa: PLC0415
+
+    monkeypatch.chdir(tmp_path)
+    torch.save({"step": 1, "content": Bomb()}, tmp_path / "checkpoint.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        Checkpoint(tmp_path / "checkpoint.pt").load()
+    assert not (tmp_path / "executed").exists()
+    checkpoint = Checkpoint(tmp_path / "good.pt")
+    assert checkpoint.load() == (0, {})
+    checkpoint.save(7, {"a": torch.ones(2)})
+    assert Checkpoint(tmp_path / "good.pt").load()[0] == 7

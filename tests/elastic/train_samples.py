@@ -1,0 +1,69 @@
+"""A training that counts, as its model, how often it has learnt each sample; it uses all of
+what `slurm_hooks.elastic` offers. Arguments: work directory, steps, steps between two files."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from slurm_hooks.elastic import Checkpoint, ElasticBatches, notice, report
+
+SAMPLES, BATCH, STEP_S = 997, 24, 0.03
+
+
+def log(path: Path, line: str) -> None:
+    with open(path, "a") as file:
+        file.write(line + "\n")
+
+
+def main() -> None:
+    work, steps, every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    checkpoint = Checkpoint(work / "checkpoint.pt")
+    first, content = checkpoint.load()
+    counts = content.get("counts", torch.zeros(SAMPLES))
+    target = torch.linspace(-1, 1, SAMPLES)
+    weight = content.get("weight", torch.zeros(1))
+    restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    fragment = int(os.environ["MALLEABLE_FRAGMENT"])
+    begin = {"rank": rank, "world": world, "fragment": fragment, "agent": os.getppid()}
+    begin = {**begin, "restarts": restarts, "step": first, "t": time.time()}
+    log(work / "begins.jsonl", json.dumps(begin))
+    for step, share in enumerate(ElasticBatches(SAMPLES, BATCH, steps, start=first), first + 1):
+        time.sleep(STEP_S)
+        learnt = torch.zeros(SAMPLES)
+        for index in share:
+            learnt[index] += 1
+        gradient = ((weight - target) * learnt).sum().reshape(1) / BATCH
+        dist.all_reduce(learnt)
+        dist.all_reduce(gradient)
+        counts += learnt
+        weight -= 0.05 * gradient
+        checkpoint.save(step, {"counts": counts, "weight": weight}, to_file=step % every == 0)
+        if rank == 0:
+            log(work / "steps.log", f"{time.time():.3f} {step} {world}")
+        report(step * BATCH)
+        if coming := notice():
+            checkpoint.save(step, {"counts": counts, "weight": weight})
+            coming.ready()
+    dist.barrier()
+    if rank == 0:
+        wanted = torch.zeros(SAMPLES)
+        whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
+        for step in range(steps):
+            for index in whole.batch_of(step):
+                wanted[index] += 1
+        off = int((counts - wanted).abs().sum())
+        loss = float(((weight - target) ** 2).mean())
+        (work / "finished").write_text(json.dumps({"off": off, "loss": loss, "world": world}))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
