@@ -3,14 +3,14 @@ PYTHON := .venv/bin/python
 BUILD := build
 
 .PHONY: help setup plugin demo test fast lint clean bench-allocator bench-bftrainer bench-hooks \
-	bench-tick bench-replay-reference bench-replay-better bench-replay-speed bench-rescale
+	bench-tick bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried bench-rescale
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, hooks, tick,"
-	@echo "             rescale, replay-reference, replay-better, replay-speed"
+	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
 	@echo "make clean   remove what was built; the environment in .venv stays"
 
 setup:
@@ -48,7 +48,7 @@ bench-hooks: setup
 bench-tick: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/tick.py
 
-bench-replay-reference bench-replay-better bench-replay-speed: bench-replay-%: setup
+bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried: bench-replay-%: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/replay_$*.py
 
 bench-rescale: setup
