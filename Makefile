@@ -26,7 +26,7 @@ test: plugin lint
 	@$(PYTHON) -m pytest $(PYTEST_ARGS)
 
 fast: setup
-	@$(PYTHON) -m pytest -m "not slurm and not torch" $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow" $(PYTEST_ARGS)
 
 lint: setup
 	@.venv/bin/ruff check .

@@ -64,6 +64,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, delay_s: float) -> None:
     monkeypatch.setattr(module, "open", late(builtins.open), raising=False)
 
 
+@pytest.mark.slow
 def test_a_very_slow_directory_loses_no_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

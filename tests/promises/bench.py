@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from slurm_hooks.model import FragmentState, MalleableJob, Snapshot
+from slurm_hooks.model import FragmentState, MalleableJob, NodeState, Snapshot
 from slurm_hooks.reconcile import tick
 from slurm_hooks.report.text import find_job
 from slurm_hooks.report.tick import TickReport
@@ -153,9 +153,13 @@ class Bench:
         self.box.run(["scancel", "--partition=main", "--state=RUNNING"], check=False)
         self.box.run(["scancel", "--partition=main", "--state=PENDING"], check=False)
         deadline = time.monotonic() + 30
-        while self.box.run(["squeue", "-h"]).stdout.strip():
+        while self.box.run(["squeue", "-h"]).stdout.strip() or not self._is_empty():
             assert time.monotonic() < deadline
             time.sleep(0.3)
+
+    def _is_empty(self) -> bool:
+        """True once every node is free: one may still be completing when its job is gone."""
+        return all(node.state is NodeState.FREE for node in self.observe().nodes)
 
 
 def has(count: int, state: FragmentState = FragmentState.RUNNING) -> Callable[[MalleableJob], bool]:
