@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast lint clean bench-allocator bench-bftrainer bench-hooks \
+.PHONY: help setup plugin demo test fast lint install clean bench-allocator bench-bftrainer bench-hooks \
 	bench-tick bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried bench-rescale
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, hooks, tick,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
+	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; switches nothing on"
 	@echo "make clean   remove what was built; the environment in .venv stays"
 
 setup:
@@ -53,6 +54,23 @@ bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried
 
 bench-rescale: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)
+
+# Slurm's side of it, for a host that has none of it packaged; switches nothing on. The command itself:
+# pip install '.[highs]'
+SHARE := $(DESTDIR)/usr/share/slurm-malleable
+LIBEXEC := $(DESTDIR)/usr/libexec/slurm-malleable
+CONFIG := $(DESTDIR)/etc/slurm-malleable
+
+install: plugin
+	$(MAKE) --no-print-directory -C plugins/spank BUILD_DIR=$(CURDIR)/$(BUILD)/spank install
+	install -d $(SHARE)/lua $(LIBEXEC) $(CONFIG) $(DESTDIR)/usr/lib/systemd/system \
+		$(DESTDIR)/usr/share/man/man1
+	install -m 644 plugins/lua/*.lua $(SHARE)/lua
+	$(PYTHON) -m slurm_hooks.cli render job-path $(SHARE)/jobpath
+	install -m 755 slurm_hooks/hooks/prolog.sh slurm_hooks/hooks/epilog.sh $(LIBEXEC)
+	install -m 644 etc/systemd/* $(DESTDIR)/usr/lib/systemd/system
+	install -m 644 docs/man/malleable.1 $(DESTDIR)/usr/share/man/man1
+	[ -e $(CONFIG)/malleable.toml ] || install -m 644 etc/malleable.toml $(CONFIG)
 
 clean:
 	rm -rf $(BUILD) dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
