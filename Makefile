@@ -3,13 +3,14 @@ PYTHON := .venv/bin/python
 BUILD := build
 
 .PHONY: help setup plugin demo test fast lint install clean bench-allocator bench-bftrainer bench-hooks \
-	bench-tick bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried bench-rescale
+	bench-tick bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried bench-rescale \
+	bench-load
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make lint    format, types, imports, Lua, shell"
-	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, hooks, tick,"
+	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, hooks, tick, load,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; switches nothing on"
 	@echo "make clean   remove what was built; the environment in .venv stays"
@@ -51,6 +52,9 @@ bench-tick: plugin
 
 bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried: bench-replay-%: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/replay_$*.py
+
+bench-load: plugin
+	@PYTHONPATH=. $(PYTHON) benchmarks/load.py $(BENCH_ARGS)
 
 bench-rescale: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)

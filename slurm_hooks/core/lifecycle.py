@@ -27,6 +27,11 @@ from slurm_hooks.model import (
 from slurm_hooks.settings import Settings
 
 _EXIT_SLACK = timedelta(seconds=10)  # from the agent's decision to leave to the script's exit
+# Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
+# newer than the end of the job's last run there, in whole seconds ("Job credential revoked", 22.05). We
+# shorten that wait, but not to nothing.
+_REQUEUE_WAIT = timedelta(seconds=120)
+_REST = timedelta(seconds=3)
 _OPEN_STATES = frozenset({FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING})
 _BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}  # what can be requeued into held
 
@@ -68,9 +73,19 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings) -> Upkeep:
         arriving=tuple(
             f for f in job.fragments if f.state is FragmentState.PENDING and f.id not in held
         ),
-        growable=tuple(f for f in job.fragments if f.state is FragmentState.HELD),
+        growable=tuple(f for f in job.fragments if is_rested(f, now)),
         reasons=_reasons(job, died),
     )
+
+
+def is_rested(fragment: Fragment, now: datetime) -> bool:
+    """True for a held fragment whose last run did not end just now."""
+    if fragment.state is not FragmentState.HELD:
+        return False
+    left = fragment.mark.noticed
+    if left is not None and now - left < _REST:
+        return False
+    return fragment.eligible is None or fragment.eligible - now <= _REQUEUE_WAIT - _REST
 
 
 def is_finish(fragment: Fragment, settings: Settings) -> bool:

@@ -204,3 +204,21 @@ def test_notice_is_repeated_with_the_first_time() -> None:
     (action,) = upkeep(make_job(fragment), NOW, SETTINGS).actions
     assert isinstance(action, Notice)
     assert action.mark == make_mark(noticed=after(-7))
+
+
+@pytest.mark.parametrize(
+    ("fields", "rested"),
+    [
+        ({}, True),
+        ({"eligible": after(121)}, False),  # requeued this second
+        ({"eligible": after(118)}, False),
+        ({"eligible": after(117)}, True),
+        ({"eligible": after(-5)}, True),
+        ({"noticed": after(-2)}, False),  # found dead two seconds ago
+        ({"noticed": after(-3)}, True),
+    ],
+)
+def test_a_fragment_rests_before_it_runs_again(fields: dict[str, Any], rested: bool) -> None:
+    """A node refuses the credential of a job that ended there in this second."""
+    job = make_job(make_fragment(0, FragmentState.HELD, **fields))
+    assert bool(upkeep(job, NOW, SETTINGS).growable) is rested
