@@ -28,8 +28,8 @@ from slurm_hooks.settings import Settings
 
 _EXIT_SLACK = timedelta(seconds=10)  # from the agent's decision to leave to the script's exit
 # Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
-# newer than the end of the job's last run there, in whole seconds ("Job credential revoked", 22.05). We
-# shorten that wait, but not to nothing.
+# newer than the end of the job's last run there, in whole seconds ("Job credential revoked",
+# 22.05). We shorten that wait, but not to nothing.
 _REQUEUE_WAIT = timedelta(seconds=120)
 _REST = timedelta(seconds=3)
 _OPEN_STATES = frozenset({FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING})
