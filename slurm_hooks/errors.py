@@ -1,4 +1,4 @@
-"""The errors of the package: one base, and each leaf says whether trying again can help.
+"""The errors of the package: one base, and each leaf says by its exit code whether to try again.
 
 A message says what was tried, on what, what was seen and what to do about it.
 """
@@ -10,14 +10,12 @@ class MalleableError(Exception):
     """Base of every error that this package raises on purpose."""
 
     exit_code = 70  # sysexits EX_SOFTWARE: a bug unless a leaf says otherwise
-    is_retryable = False
 
 
 class RetryLater(MalleableError):
     """Slurm did not answer in time, or answered that it is busy; the next tick may succeed."""
 
     exit_code = 75  # EX_TEMPFAIL
-    is_retryable = True
 
 
 class SettingsError(MalleableError):

@@ -27,7 +27,7 @@ Notes = Mapping[FragmentId, str]
 
 @dataclass(frozen=True)
 class Update:
-    """One line for scontrol: its words, and the fragments it speaks of."""
+    """One line for scontrol, word by word."""
 
     words: tuple[str, ...]
 
