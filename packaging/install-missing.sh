@@ -45,7 +45,7 @@ python=/usr/bin/python3
 stamp=.venv/.installed
 wanted=$(cksum <pyproject.toml)
 if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
-  echo "Installing Python packages into .venv: this project with torch 2.13.0, scikit-learn, test tools"
+  echo "Installing Python packages into .venv: this project with torch 2.13.0, torchft, scikit-learn, test tools"
   echo "(a gigabyte or more to fetch when pip finds no CPU build of torch)"
   [ -x .venv/bin/python ] || $python -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0

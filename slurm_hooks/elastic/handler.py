@@ -17,6 +17,7 @@ from torch.distributed.elastic.rendezvous.api import (
 )
 
 from .directory import DirectoryError
+from .keeper import Keeper
 from .notice import Notice
 from .options import Options, say
 from .session import Session
@@ -37,11 +38,13 @@ class MalleableHandler(RendezvousHandler):
         session: Session,
         notice: Notice,
         standby: Standby | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self._options = options
         self._session = session
         self._notice = notice
         self._standby = standby
+        self._keeper = keeper
         self._hosted: Any = None
         self._store: Any = None
 
@@ -66,6 +69,8 @@ class MalleableHandler(RendezvousHandler):
             self._standby.prepare()  # while the others train
             self._standby.wait_ready(WARM_UP_S)
         try:
+            if self._keeper:
+                self._keeper.enter(self._session.ends)
             return self._join_round()
         except DirectoryError as error:
             raise SystemExit(f"malleable: {error}") from None
@@ -105,12 +110,22 @@ class MalleableHandler(RendezvousHandler):
             return None
 
     def _info(self, rank: int, size: int, host: str, port: int) -> RendezvousInfo:
-        store: Any = RoundStore(self._store, self._session.succeed, self._session.await_end)
+        store: Any = RoundStore(self._store, self._succeed, self._await_end)
         if self.use_agent_store:
             bootstrap = RendezvousStoreInfo(host, port)
         else:
             bootstrap = RendezvousStoreInfo.build(rank, self._store, self._options.host)
         return RendezvousInfo(store, rank, size, bootstrap)
+
+    def _succeed(self) -> None:
+        self._session.succeed()
+        if self._keeper:
+            self._keeper.succeed()
+
+    def _await_end(self) -> None:
+        self._session.await_end()
+        if self._keeper:
+            self._keeper.await_end(self._session.is_asked_to_go)
 
     def num_nodes_waiting(self) -> int:
         """Positive when the workers must stop for a new round. Called every monitor
@@ -118,6 +133,8 @@ class MalleableHandler(RendezvousHandler):
         self._notice.listen()
         if self._standby:
             self._standby.prepare()
+        if self._keeper and self._session.is_asked_to_go():
+            self._keeper.leave()
         return int(self._session.should_stop(self._meet))
 
     def _meet(self, is_broken: Callable[[], bool]) -> None:
@@ -136,6 +153,8 @@ class MalleableHandler(RendezvousHandler):
         failure this agent is taken off the list; the others go on without it."""
         is_failure = sys.exc_info()[1] is not None
         self._session.close(is_failure)
+        if self._keeper:
+            self._keeper.close(is_failure)
         if self._standby:
             self._standby.dismiss()
         self._store = self._hosted = None

@@ -9,7 +9,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -38,22 +38,17 @@ class Options:
     leave_s: float  # a leaver waits at most so long for the others to have stopped
     boundary_s: float  # workers that listen get at most so long to reach a step boundary
     wait_s: float  # patience below the minimum
+    is_told: bool = True  # rounds are, in the job's log
 
 
 def options(params: Any, env: Mapping[str, str]) -> Options:
     """Options from torch's RendezvousParameters. A knob is looked up in `--rdzv-conf`,
     then as MALLEABLE_<NAME> in the environment. Raises OptionError."""
 
-    def knob(name: str, default: float) -> float:
-        text = params.get(name) or env.get(f"MALLEABLE_{name.upper()}", "") or str(default)
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not 0 <= value < 1e9:
-            raise OptionError(f"{name}={text!r}: give seconds, a number from 0 on")
-        return value
+    def given(name: str, default: float) -> float:
+        return knob(env, name, default, params.get(name))
 
+    agents = max(params.max_nodes, _number(env.get("MALLEABLE_MAX", "")))
     if not params.endpoint.startswith("/"):
         raise OptionError(
             f"PET_RDZV_ENDPOINT={params.endpoint!r}: give the absolute path of a directory "
@@ -65,19 +60,46 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
         limits=Limits(
             smallest=params.min_nodes,
             largest=params.max_nodes,
-            last_call_s=knob("last_call_s", 3.0),
-            max_crashes=max(1, int(knob("max_crashes", 3))),
+            last_call_s=given("last_call_s", 3.0),
+            max_crashes=max(1, int(given("max_crashes", 3))),
         ),
         host=_host(params.local_addr),
-        notice_s=knob("notice_s", 20.0),
-        poll_s=max(0.05, knob("poll_s", _gentle(params.max_nodes, 0.2))),
-        beat_s=max(0.1, knob("beat_s", _gentle(params.max_nodes, 1.0))),
-        keep_alive_s=max(1.0, knob("keep_alive_s", _gentle(params.max_nodes, 6.0))),
-        settle_s=knob("settle_s", 1.0),
-        leave_s=knob("leave_s", 40.0),
-        boundary_s=knob("boundary_s", 10.0),
-        wait_s=knob("wait_s", 7 * 86400.0),
+        notice_s=given("notice_s", 20.0),
+        poll_s=max(0.05, given("poll_s", _gentle(agents, 0.2))),
+        beat_s=max(0.1, given("beat_s", _gentle(agents, 1.0))),
+        keep_alive_s=max(1.0, given("keep_alive_s", _gentle(agents, 6.0))),
+        settle_s=given("settle_s", 1.0),
+        leave_s=given("leave_s", 40.0),
+        boundary_s=given("boundary_s", 10.0),
+        wait_s=given("wait_s", 7 * 86400.0),
     )
+
+
+def knob(env: Mapping[str, str], name: str, default: float, first: str | None = None) -> float:
+    """Seconds: what `first` says, else MALLEABLE_<NAME>, else `default`. Raises OptionError."""
+    text = first or env.get(f"MALLEABLE_{name.upper()}", "") or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise OptionError(f"{name}={text!r}: give seconds, a number from 0 on")
+    return value
+
+
+def of_group(job: Options, me: Member) -> Options:
+    """Options of a replica group, which is one fragment: a world of its own in the job's."""
+    place = job.directory / "groups" / str(me.fragment)
+    return replace(job, directory=place, is_told=False)
+
+
+def of_groups(job: Options, env: Mapping[str, str]) -> Options:
+    """Options of what joins the replica groups, counted in agents as of_group counts them."""
+    unit = max(1, _number(env.get("MALLEABLE_UNIT", "")))
+    agents = job.limits.largest
+    smallest = agents * max(1, _number(env.get("MALLEABLE_MIN", "")) // unit)
+    largest = agents * max(1, _number(env.get("MALLEABLE_MAX", "")) // unit)
+    return replace(job, limits=replace(job.limits, smallest=smallest, largest=largest))
 
 
 def _gentle(agents: int, base_s: float) -> float:
@@ -94,12 +116,12 @@ def _host(local_addr: str | None) -> str:
 
 def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
     """This agent as a newcomer."""
-    job = _digits(env.get("SLURM_JOB_ID", ""))
+    job = _number(env.get("SLURM_JOB_ID", ""))
     return Member(
         token=secrets.token_hex(8),
-        fragment=_digits(env.get("MALLEABLE_FRAGMENT") or env.get("SLURM_ARRAY_TASK_ID", "")),
-        node=_digits(env.get("SLURM_PROCID", "")),
-        incarnation=f"{job}.{_digits(env.get('SLURM_RESTART_COUNT', ''))}",
+        fragment=_number(env.get("MALLEABLE_FRAGMENT") or env.get("SLURM_ARRAY_TASK_ID", "")),
+        node=_number(env.get("SLURM_PROCID", "")),
+        incarnation=f"{job}.{_number(env.get('SLURM_RESTART_COUNT', ''))}",
         host=host,
         ends=ends,
     )
@@ -128,7 +150,7 @@ def warm_modules(env: Mapping[str, str]) -> list[str] | None:
     return [w for w in words if all(part.isidentifier() for part in w.split("."))]
 
 
-def _digits(text: str) -> int:
+def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
 
 

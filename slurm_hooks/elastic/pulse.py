@@ -76,7 +76,8 @@ class Pulse:
             pause = max(0.0, next_beat - time.monotonic())
             woken, _, _ = select.select([notice.wake_read, self.door.fileno()], [], [], pause)
             if notice.wake_read in woken:
-                os.read(notice.wake_read, 64)
+                with suppress(BlockingIOError):  # another heart of this agent has read it
+                    os.read(notice.wake_read, 64)
             self.door.answer()
 
     def _beat(self) -> None:

@@ -10,7 +10,7 @@ import atexit
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import redirect_stderr
 from functools import cache
 from typing import Any
@@ -18,13 +18,28 @@ from typing import Any
 from .board import Board
 from .directory import DirectoryError, SharedDirectory
 from .forewarn import Forewarning
+from .keeper import Keeper
 from .lease import Lease
+from .lighthouse import LighthouseError, Manners, load
 from .membership import Membership
 from .notice import Notice
-from .options import OptionError, identity, options, overrides, remarks, say, warm_modules
+from .options import (
+    OptionError,
+    Options,
+    identity,
+    knob,
+    of_group,
+    of_groups,
+    options,
+    overrides,
+    remarks,
+    say,
+    warm_modules,
+)
 from .pulse import Pulse
 from .session import Session
 from .standby import Standby
+from .state import Member
 
 
 def handlers() -> Callable[[Any], Any]:
@@ -52,19 +67,50 @@ def create_handler(params: Any) -> Any:
     notice = _listening()
     notice.listen()
     try:
-        settings = options(params, os.environ)
-        directory = SharedDirectory(settings.directory, settings.run)
-        directory.open()
-    except (OptionError, DirectoryError) as error:
+        job = options(params, os.environ)
+        for line in remarks(params, os.environ):
+            say(line)
+        lease = Lease(os.environ, job.notice_s)
+        me = identity(os.environ, job.host, lease.ends)
+        is_torchft = os.environ.get("MALLEABLE_ENGINE") == "torchft"
+        keeper = lighthouse_keeper(job, me, notice, os.environ) if is_torchft else None
+        settings = of_group(job, me) if is_torchft else job
+        membership = _membership(settings, me)
+    except (OptionError, DirectoryError, LighthouseError) as error:
         raise SystemExit(f"malleable: {error}") from None
-    for line in remarks(params, os.environ):
-        say(line)
-    lease = Lease(os.environ, settings.notice_s)
-    me = identity(os.environ, settings.host, lease.ends)
-    pulse = Pulse(directory, me.token, settings.beat_s, settings.keep_alive_s)
     forewarning = Forewarning(_board(), settings.boundary_s)
-    session = Session(settings, Membership(me, directory, pulse), lease, notice, forewarning)
-    return MalleableHandler(settings, session, notice, warm_workers())
+    session = Session(settings, membership, lease, notice, forewarning)
+    return MalleableHandler(settings, session, notice, warm_workers(), keeper)
+
+
+def _membership(settings: Options, me: Member) -> Membership:
+    directory = SharedDirectory(settings.directory, settings.run)
+    directory.open()
+    pulse = Pulse(directory, me.token, settings.beat_s, settings.keep_alive_s)
+    return Membership(me, directory, pulse)
+
+
+def lighthouse_keeper(
+    job: Options, me: Member, notice: Notice, env: MutableMapping[str, str]
+) -> Keeper:
+    """What joins this replica group to the others; tells torchft by the environment where
+    its lighthouse is. What the user has set stays. Raises LighthouseError, DirectoryError."""
+    load()
+    settings = of_groups(job, env)
+    manners = Manners(knob(env, "heartbeat_s", 1.0), knob(env, "join_s", 1.0))
+    keeper = Keeper(settings, manners, _membership(settings, me), notice)
+    if "TORCHFT_LIGHTHOUSE" in env:
+        say("your TORCHFT_LIGHTHOUSE replaces that of the job: it must outlive every node")
+    told = {
+        "TORCHFT_LIGHTHOUSE": keeper.address,
+        "TORCHFT_QUORUM_TIMEOUT_SEC": "86400",  # who waits for others waits; leases end it
+        "TORCHFT_QUORUM_RETRIES": "1000000",  # torchft sleeps timeout / retries between two
+        "REPLICA_GROUP_ID": str(me.fragment),
+        "NUM_REPLICA_GROUPS": str(max(1, settings.limits.largest // job.limits.largest)),
+    }
+    for name, value in told.items():
+        env.setdefault(name, value)
+    return keeper
 
 
 def _board() -> Board | None:

@@ -74,11 +74,11 @@ def ranked(state: State, limits: Limits) -> tuple[Member, ...]:
     Slurm order. Leases are compared by the minute, as Slurm counts them; otherwise the
     seconds between two starts would shuffle the order. If there are more than fit, those
     that already trained keep their place."""
-    by_claim = sorted(ready(state), key=lambda m: (m.round == 0, _rank_key(m)))
-    return tuple(sorted(by_claim[: limits.largest], key=_rank_key))
+    by_claim = sorted(ready(state), key=lambda m: (m.round == 0, rank_key(m)))
+    return tuple(sorted(by_claim[: limits.largest], key=rank_key))
 
 
-def _rank_key(member: Member) -> tuple[int, int, int, str]:
+def rank_key(member: Member) -> tuple[int, int, int, str]:
     return (-(member.ends // 60), member.fragment, member.node, member.token)
 
 

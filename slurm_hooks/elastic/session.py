@@ -38,8 +38,9 @@ SEEK_S = 0.3
 
 
 class Session:
-    """`round` is the round this agent is or was in, `is_in` whether it has joined. Methods
-    raise DirectoryError when the shared directory is lastingly out of order."""
+    """`round` is the round this agent is or was in, `is_in` whether it has joined,
+    `is_leaving` whether it has said that it will not be in the next one. Methods raise
+    DirectoryError when the shared directory is lastingly out of order."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Session:
         self._forewarning = forewarning or Forewarning(None, 0.0)
         self.is_in = False
         self._is_told = False
-        self._is_leaving = False
+        self.is_leaving = False
         self._next_look = 0.0
         self._newcomers = Quiet()
         self._growth = Quiet()
@@ -67,6 +68,11 @@ class Session:
     def rank(self) -> int:
         """This agent's rank in its round."""
         return self.round.order.index(self._membership.token) if self.round else 0
+
+    @property
+    def ends(self) -> int:
+        """When this lease ends as far as is known, in epoch seconds; 0 if it is not."""
+        return self._lease.ends
 
     # -- joining and waiting
 
@@ -154,7 +160,8 @@ class Session:
             self._report(before[0].round, after.round)
 
     def _report(self, old: Round | None, new: Round) -> None:
-        say(describe(old, new))
+        if self._options.is_told:
+            say(describe(old, new))
         try:
             self._directory.plain.log_round(record(new, self._membership.restarts))
         except DirectoryError as error:
@@ -171,7 +178,7 @@ class Session:
         """Whether the healthy workers must stop now. `meet(is_broken)` returns when all
         agents of the round are about to do the same, or `is_broken()` says it is vain."""
         now = time.monotonic()
-        is_news = self._notice.is_given and not self._is_leaving
+        is_news = self._notice.is_given and not self.is_leaving
         if now < self._next_look and not is_news:
             return False
         self._next_look = now + self._options.poll_s
@@ -214,18 +221,19 @@ class Session:
         return quiet_s >= settle_s or known_s >= 5 * settle_s
 
     def _announce_if_asked(self, state: State, together: bool = False) -> State:
-        if self._is_leaving or not self._is_asked_to_go(together):
+        if self.is_leaving or not self.is_asked_to_go(together):
             return state
         state = self._membership.announce_leave()
-        self._is_leaving = True
+        self.is_leaving = True
         return state
 
-    def _is_asked_to_go(self, together: bool = False) -> bool:
+    def is_asked_to_go(self, together: bool = False) -> bool:
+        """Whether this fragment was given notice or its lease ends."""
         return self._notice.is_given or self._lease.is_over(time.time(), together)
 
     # -- leaving, finishing
     def _leave_if_asked(self) -> None:
-        if not self._is_leaving and not self._is_asked_to_go():
+        if not self.is_leaving and not self.is_asked_to_go():
             return
         deadline = time.monotonic() + self._options.leave_s
         while time.monotonic() < deadline and self._is_awaited():
@@ -253,7 +261,7 @@ class Session:
         """Wait until everybody has finished or is gone: leaving earlier with exit code 0
         would tell the world that the training is over. Does not raise."""
         try:
-            while not self._is_asked_to_go():
+            while not self.is_asked_to_go():
                 state = self._directory.read()
                 if state.outcome is not Outcome.OPEN or not find(state, self._membership.token):
                     return

@@ -1,0 +1,223 @@
+"""One agent's part in a torchft training: it says that its replica group is there, passes the
+group on to the lighthouse wherever that is, and keeps the lighthouse when it is its turn.
+
+Replica groups need no rounds: torchft takes them in and lets them go between two steps. What
+they need is a lighthouse, and no host of the job may be one that it cannot lose. So the one
+that stays longest keeps it; before it leaves, the next one takes over, and when it dies, too.
+It must not know what happens within a group.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from .directory import DirectoryError
+from .lighthouse import Lighthouse, LighthouseError, Manners
+from .membership import Membership
+from .notice import Notice
+from .options import Options, say
+from .relay import Relay, Target
+from .rounds_log import record
+from .state import Admission, Outcome, Phase, State, find, is_superseded
+from .terms import begin_term, enlist, first_quorum, heirs, keeper
+
+LOST_POLL_S = 0.05
+TURN_S = 2.0  # if the first heir does not act, it is the next one's turn
+HAND_OVER_S = 10.0
+
+
+class Keeper:
+    """`enter` and `await_end` end or hold up the calling thread as the handler's session
+    does; everything else happens in a thread of its own."""
+
+    def __init__(
+        self, options: Options, manners: Manners, membership: Membership, notice: Notice
+    ) -> None:
+        self._options = options
+        self._manners = manners
+        self._membership = membership
+        self._directory = membership.directory
+        self._notice = notice
+        self._wake = threading.Event()
+        self._relay = Relay(self._hear_refused)
+        self._lighthouse: Lighthouse | None = None
+        self._lost_term = 0
+        self._lost_at = 0.0
+        self._is_fit = True  # to keep the lighthouse
+        self._is_leaving = False
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """The lighthouse as the training processes of this node know it."""
+        return f"http://127.0.0.1:{self._relay.port}"
+
+    def enter(self, ends: int) -> None:
+        """Take part, `ends` being the end of this lease (epoch seconds, 0: unknown). Ends
+        the process if the training is over. Raises DirectoryError."""
+        if self._thread is not None:
+            return
+        verdict = self._membership.ask_in(self._notice, ends)
+        while verdict is Admission.WAIT:
+            time.sleep(1.0)
+            if self._notice.is_given:
+                return  # the session sees to it
+            verdict = self._membership.ask_in(self._notice, ends)
+        if verdict is Admission.NOTHING_LEFT:
+            self._membership.pass_stage()
+            self._membership.depart(self._notice, planned=True)
+            fragment = self._membership.me.fragment
+            say(f"the training has already finished; fragment {fragment} has nothing to do")
+            raise SystemExit(0)
+        self._directory.update(lambda s: enlist(s, self._membership.token))
+        self._thread = threading.Thread(target=self._run, name="malleable-keeper", daemon=True)
+        self._thread.start()
+
+    # -- in the background
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            try:
+                self._look(self._directory.plain.read())
+            except DirectoryError as error:
+                self._directory.complain(error)
+            except LighthouseError as error:
+                say(str(error))
+                self._is_fit = False  # the next one's turn
+            self._wake.wait(self._pause())
+            self._wake.clear()
+
+    def _pause(self) -> float:
+        is_lost = time.monotonic() - self._lost_at < 60.0
+        return LOST_POLL_S if is_lost or self._is_leaving else self._options.poll_s
+
+    def _hear_refused(self, term: int) -> None:
+        if term > self._lost_term:
+            self._lost_term, self._lost_at = term, time.monotonic()
+        self._wake.set()
+
+    def _look(self, state: State) -> None:
+        if state.outcome is not Outcome.OPEN or self._is_stopped:
+            return
+        self._stay_listed(state)
+        kept_by = keeper(state, self._lost_term)
+        if kept_by is None:
+            if self._is_my_turn(state):
+                self._take_over()
+            return
+        self._lost_at = 0.0
+        if self._is_leaving:
+            self._relay.point_at(None)
+            return
+        self._point(state)
+
+    def _point(self, state: State) -> None:
+        at_work = sum(1 for m in state.members if m.phase is not Phase.READY)
+        term = state.round
+        is_enough = at_work >= self._options.limits.smallest
+        if term is not None and is_enough:
+            self._relay.point_at(Target(term.number, term.host, term.port))
+        else:
+            self._relay.point_at(None)
+
+    def _stay_listed(self, state: State) -> None:
+        me = self._membership.me
+        if find(state, me.token) or self._is_leaving or is_superseded(state, me):
+            return
+        self._membership.rejoin(me.ends)  # taken for dead meanwhile
+        self._directory.update(lambda s: enlist(s, me.token))
+
+    def _is_my_turn(self, state: State) -> bool:
+        next_ones = heirs(state, self._lost_term)
+        if self._is_leaving or not self._is_fit or self._membership.token not in next_ones:
+            return False
+        if not self._lost_at:
+            self._lost_at = time.monotonic()
+        turn = next_ones.index(self._membership.token)
+        return time.monotonic() - self._lost_at >= turn * TURN_S
+
+    def _take_over(self) -> None:
+        lighthouse = Lighthouse(self._manners)
+        token, host = self._membership.token, self._options.host
+        lighthouse.count_to(first_quorum(self._directory.plain.read().rounds + 1))
+        lost, now = self._lost_term, int(time.time())
+        before: list[State] = []
+
+        def change(state: State) -> State:
+            before[:] = [state]
+            return begin_term(state, token, (host, lighthouse.port), now, lost)
+
+        after = self._directory.plain.update(change)
+        if after.round is None or after.round == before[0].round or after.round.order[0] != token:
+            lighthouse.close()  # somebody else was faster
+            return
+        self._close_lighthouse()
+        self._lighthouse = lighthouse
+        say(f"fragment {after.round.fragments[0]} keeps the lighthouse: {after.round.cause}")
+        self._directory.plain.log_round(record(after.round, self._membership.restarts))
+        self._wake.set()
+
+    # -- the end
+
+    def leave(self) -> None:
+        """Hand over what others need, then take this group off its lighthouse: it ends the
+        step it is in with the others, and is not waited for in the next. Returns when it is
+        forgotten there, and its training processes may be stopped. Does not raise."""
+        if self._is_leaving or self._thread is None:
+            return
+        self._is_leaving = True
+        deadline = time.monotonic() + HAND_OVER_S
+        try:
+            state = self._membership.announce_leave()
+            self._wake.set()
+            while self._is_awaited(state) and time.monotonic() < deadline:
+                time.sleep(LOST_POLL_S)
+                state = self._directory.plain.read()
+        except DirectoryError as error:
+            self._directory.complain(error)
+        self._relay.point_at(None)
+        time.sleep(self._manners.beat_s)
+
+    def _is_awaited(self, state: State) -> bool:
+        mine = self._membership.token
+        is_mine = state.round is not None and state.round.order[0] == mine
+        return is_mine and any(m.phase is Phase.ACTIVE for m in state.members)
+
+    def succeed(self) -> None:
+        """The training processes here have finished. Does not raise."""
+        try:
+            self._membership.succeed()
+        except DirectoryError as error:
+            say(f"the training has finished, but the others cannot be told: {error}")
+
+    def await_end(self, is_asked_to_go: Callable[[], bool]) -> None:
+        """Wait until all groups have finished or are gone: an exit code 0 before that
+        would tell the world that the training is over. Does not raise."""
+        try:
+            while not is_asked_to_go():
+                state = self._directory.read()
+                if state.outcome is not Outcome.OPEN or not find(state, self._membership.token):
+                    return
+                time.sleep(self._options.poll_s)
+        except DirectoryError as error:
+            say(f"the training has finished here; how the others fare is unknown: {error}")
+
+    def close(self, is_failure: bool) -> None:
+        """The agent ends. Does not raise."""
+        self._is_stopped = True
+        self._wake.set()
+        if is_failure or self._is_leaving:
+            self._membership.depart(self._notice, planned=self._is_leaving)
+        self._membership.fall_silent(self._notice)
+        if self._thread is not None:
+            self._thread.join(3.0)
+        self._relay.stop()
+        self._close_lighthouse()
+
+    def _close_lighthouse(self) -> None:
+        if self._lighthouse is not None:
+            self._lighthouse.close()
+            self._lighthouse = None

@@ -1,0 +1,114 @@
+"""torchft's lighthouse, served by this process: who takes part in a step, decided for all
+replica groups. What is torchft's stays behind this module; it must not know who keeps the
+lighthouse, nor when.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+QUORUM_TICK_MS = 50
+_SEED_S = timedelta(seconds=5)
+_QUIET = "RUST_LOG"
+
+
+class LighthouseError(Exception):
+    """There is no torchft here, or not one as known; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Manners:
+    """`beat_s`: a group silent for so long is dead; `join_s`: how long a step waits for one
+    that lives but does not come."""
+
+    beat_s: float
+    join_s: float
+
+
+def load() -> Any:
+    """torchft's servers and clients. Raises LighthouseError."""
+    own = os.environ.get(_QUIET)
+    if own is None:
+        os.environ[_QUIET] = "error"  # it would tell every step; read while it is imported
+    try:
+        from torchft import coordination  # noqa: PLC0415  (only this engine needs it)
+    except ImportError as error:
+        raise LighthouseError(
+            f"engine=torchft needs torchft in the environment of the job: {error}; "
+            "try `pip install torchft`"
+        ) from None
+    finally:
+        if own is None:
+            del os.environ[_QUIET]  # not for the training processes
+    return coordination
+
+
+class Lighthouse:
+    """Serves from the start until closed, on all interfaces; `port` was chosen by the
+    kernel. Raises LighthouseError."""
+
+    def __init__(self, manners: Manners) -> None:
+        self._torchft = load()
+        self._server = self._serve(manners)
+        self.port = int(self._server.address().rpartition(":")[2])
+
+    def _serve(self, manners: Manners) -> Any:
+        fault: Exception | None = None
+        for address in ("[::]:0", "0.0.0.0:0"):  # hosts without IPv6 refuse the first
+            try:
+                return self._torchft.LighthouseServer(
+                    bind=address,
+                    min_replicas=1,
+                    join_timeout_ms=round(manners.join_s * 1000),
+                    quorum_tick_ms=QUORUM_TICK_MS,
+                    heartbeat_timeout_ms=round(manners.beat_s * 1000),
+                )
+            except (RuntimeError, TypeError, OSError) as error:
+                fault = error
+        raise LighthouseError(f"torchft's lighthouse does not start: {fault}")
+
+    def count_to(self, quorum: int) -> None:
+        """Go through quorums of nobody, so that the next one of the training is
+        `quorum` + 1 or later. Its beat is heard for `beat_s` afterwards, and so long the
+        first step waits: time for all the groups to arrive."""
+        with suppress(RuntimeError, TimeoutError, TypeError):  # without: one step more is lost
+            self._count_to(quorum)
+
+    def _count_to(self, quorum: int) -> None:
+        nobody = self._torchft.ManagerServer(
+            replica_id="nobody",
+            lighthouse_addr=f"http://127.0.0.1:{self.port}",
+            hostname="127.0.0.1",
+            bind="127.0.0.1:0",
+            store_addr="127.0.0.1:1",
+            world_size=1,
+            heartbeat_interval=timedelta(milliseconds=100),
+            connect_timeout=_SEED_S,
+            quorum_retries=0,
+        )
+        try:
+            port = nobody.address().rpartition(":")[2]
+            client = self._torchft.ManagerClient(
+                f"http://127.0.0.1:{port}", connect_timeout=_SEED_S
+            )
+            for _ in range(quorum):
+                client._quorum(
+                    group_rank=0,
+                    step=0,
+                    checkpoint_metadata="",
+                    shrink_only=False,
+                    timeout=_SEED_S,
+                    commit_failures=1,  # what makes the number go up though nobody joins
+                    init_sync=False,
+                )
+        finally:
+            nobody.shutdown()
+
+    def close(self) -> None:
+        """Serve no more."""
+        with suppress(RuntimeError):
+            self._server.shutdown()

@@ -1,0 +1,129 @@
+"""The one address that training processes know as their lighthouse: a port of this node's own
+loopback, from which every connection is passed on to where the lighthouse is at the moment.
+
+torchft reads the address once; so a lighthouse that moves needs something before it that
+stays. Bytes only: it must not know what is said, nor who decides where it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+CONNECT_S = 2.0
+RETRY_S = 0.1
+_CHUNK = 1 << 16
+_Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to; `term` tells one lighthouse from the next on the same port."""
+
+    term: int
+    host: str
+    port: int
+
+
+class Relay:
+    """Runs in a thread of its own until stopped. `on_refused` is called there with the
+    term of a lighthouse where nobody listens any more."""
+
+    def __init__(self, on_refused: Callable[[int], None]) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = int(self._socket.getsockname()[1])
+        self._on_refused = on_refused
+        self._target: Target | None = None
+        self._pumps: set[asyncio.Future[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="malleable-relay", daemon=True)
+        self._thread.start()
+
+    def point_at(self, target: Target | None) -> None:
+        """Pass everything to `target` from now on, nothing if None: connections to
+        another one end, and new ones wait. Any thread."""
+        if target != self._target and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._switch, target)
+
+    def stop(self) -> None:
+        """End all connections and the thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(3.0)
+
+    def _run(self) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        server = loop.run_until_complete(asyncio.start_server(self._serve, sock=self._socket))
+        try:
+            loop.run_forever()
+        finally:
+            server.close()
+            rest = asyncio.all_tasks(loop)
+            for task in rest:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+            loop.close()
+
+    def _switch(self, target: Target | None) -> None:
+        self._target = target
+        for pump in self._pumps:
+            pump.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._pass_on(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            pass  # the caller tries again, and is passed to where it is then
+        finally:
+            writer.transport.abort()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target, (far_reader, far_writer) = await self._connect(writer)
+        pumps = {
+            asyncio.ensure_future(_pump(reader, far_writer)),
+            asyncio.ensure_future(_pump(far_reader, writer)),
+        }
+        self._pumps |= pumps
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._pumps -= pumps
+            for pump in pumps:
+                pump.cancel()
+            far_writer.transport.abort()
+        if target is self._target and (again := await self._reach(target)):
+            again[1].transport.abort()  # still there; if not, that is told at once
+
+    async def _connect(self, caller: asyncio.StreamWriter) -> tuple[Target, _Stream]:
+        while True:
+            target = self._target
+            there = await self._reach(target) if target else None
+            if target is not None and there is not None and target is self._target:
+                return target, there
+            if there is not None:
+                there[1].transport.abort()  # it moved meanwhile
+            if caller.is_closing():
+                raise ConnectionResetError
+            await asyncio.sleep(RETRY_S)
+
+    async def _reach(self, target: Target) -> _Stream | None:
+        try:
+            attempt = asyncio.open_connection(target.host, target.port)
+            return await asyncio.wait_for(attempt, CONNECT_S)
+        except ConnectionRefusedError:
+            self._on_refused(target.term)
+        except (OSError, asyncio.TimeoutError):
+            pass  # no answer: who is dead is found out otherwise
+        return None
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await source.read(_CHUNK):
+            sink.write(data)
+            await sink.drain()

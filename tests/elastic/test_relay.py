@@ -1,0 +1,153 @@
+"""The loopback port that stays while the lighthouse moves; real sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from slurm_hooks.elastic.relay import Relay, Target
+
+
+class Far:
+    """A server that answers every line with its own name in front."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name.encode()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._socket.getsockname()[1])
+        self._calls: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            while True:
+                call, _ = self._socket.accept()
+                self._calls.append(call)
+                threading.Thread(target=self._answer, args=(call,), daemon=True).start()
+
+    def _answer(self, call: socket.socket) -> None:
+        with suppress(OSError):
+            while data := call.recv(1000):
+                call.sendall(self._name + data)
+
+    def stop(self) -> None:
+        for listener in [self._socket, *self._calls]:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.refused: list[int] = []
+        self.relay = Relay(self.refused.append)
+        self.far = [Far("a"), Far("b")]
+
+    def point(self, at: int) -> None:
+        self.relay.point_at(Target(at + 1, "127.0.0.1", self.far[at].port))
+
+    def call(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.relay.port), timeout=5)
+
+    def stop(self) -> None:
+        self.relay.stop()
+        for far in self.far:
+            far.stop()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.stop()
+
+
+def ask(call: socket.socket, word: bytes = b"x") -> bytes:
+    call.sendall(word)
+    return call.recv(1000)
+
+
+def is_ended(call: socket.socket) -> bool:
+    try:
+        return call.recv(10) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_passes_on_both_ways(scene: Scene) -> None:
+    scene.point(0)
+    with scene.call() as call:
+        assert ask(call) == b"ax"
+        assert ask(call, b"yy") == b"ayy"
+
+
+def test_who_comes_before_there_is_a_lighthouse_waits(scene: Scene) -> None:
+    with scene.call() as call:
+        call.sendall(b"early")
+        time.sleep(0.2)
+        scene.point(1)
+        assert call.recv(100) == b"bearly"
+
+
+def test_a_move_ends_old_connections_and_new_ones_go_there(scene: Scene) -> None:
+    scene.point(0)
+    with scene.call() as call:
+        assert ask(call) == b"ax"
+        scene.point(1)
+        assert is_ended(call)
+    with scene.call() as call:
+        assert ask(call) == b"bx"
+
+
+def test_pointing_at_the_same_again_disturbs_nobody(scene: Scene) -> None:
+    scene.point(0)
+    with scene.call() as call:
+        assert ask(call) == b"ax"
+        scene.point(0)
+        time.sleep(0.1)
+        assert ask(call) == b"ax"
+
+
+def test_cut_off_waits_for_the_next(scene: Scene) -> None:
+    scene.point(0)
+    with scene.call() as call:
+        assert ask(call) == b"ax"
+        scene.relay.point_at(None)
+        assert is_ended(call)
+    with scene.call() as call:
+        call.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            ask(call)
+
+
+def test_a_dead_lighthouse_is_told_at_once(scene: Scene) -> None:
+    scene.point(0)
+    with scene.call() as call:
+        assert ask(call) == b"ax"
+        scene.far[0].stop()
+        assert is_ended(call)
+    deadline = time.monotonic() + 5
+    while not scene.refused and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert scene.refused
+    assert set(scene.refused) == {1}
+
+
+def test_a_caller_that_hangs_up_says_nothing_of_the_lighthouse(scene: Scene) -> None:
+    scene.point(0)
+    with scene.call() as call:
+        assert ask(call) == b"ax"
+    time.sleep(0.3)
+    assert scene.refused == []
+
+
+def test_stopping_twice_is_no_harm(scene: Scene) -> None:
+    scene.relay.stop()
+    scene.relay.stop()
+    scene.relay.point_at(None)

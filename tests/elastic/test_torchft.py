@@ -1,0 +1,111 @@
+"""Real torchft replica groups on this host: none of them is one that the job cannot lose."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .gang import wait_for
+from .groups import Groups
+
+pytest.importorskip("torchft", reason="torchft is not installed")
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def groups(job_path: Path, tmp_path: Path) -> Iterator[Groups]:
+    groups = Groups(job_path, tmp_path)
+    yield groups
+    groups.stop()
+
+
+def restarted(groups: Groups) -> list[int]:
+    return sorted({int(b["fragment"]) for b in groups.begins() if b["restarts"]})
+
+
+def test_each_host_is_lost_in_turn_and_no_sample_is(groups: Groups) -> None:
+    """Whoever keeps the lighthouse is killed, until only those are left who came later."""
+    groups.add(1, 2, 3)
+    groups.settle(3, 0.0)
+    pauses, new = [], 4
+    for _ in range(3):
+        lost = groups.keeper()
+        killed_at = time.time()
+        groups.cut_off(lost, signal.SIGKILL)
+        groups.settle(2, killed_at + 0.2)
+        pauses.append(groups.pause(killed_at, (lost,)))
+        assert groups.keeper() != lost
+        grown_at = time.time()
+        groups.add(new)
+        groups.settle(3, grown_at)
+        new += 1
+    found = groups.finish()
+    assert len(found) == 3
+    assert all(result["off"] == 0 for result in found.values()), found
+    assert len({result["loss"] for result in found.values()}) == 1
+    assert restarted(groups) == [], groups.dump()
+    assert [r["cause"].split()[0] for r in groups.rounds()] == ["start", "lost", "lost", "lost"]
+    print("pauses after the loss of the lighthouse:", *(f"{p:.2f}" for p in pauses), "s")
+    assert max(pauses) < 15
+
+
+def test_leaves_as_asked_also_with_the_lighthouse(groups: Groups) -> None:
+    groups.add(1, 2, 3)
+    groups.settle(3, 0.0)
+    first = groups.keeper()
+    asked_at = groups.notify(first)
+    groups.settle(2, asked_at)
+    assert groups.wait_exit(first) == [0]
+    assert groups.keeper() != first
+    second = next(f for f in groups.alive() if f != groups.keeper())
+    asked_again_at = groups.notify(second)
+    groups.settle(1, asked_again_at)
+    assert groups.wait_exit(second) == [0]
+    found = groups.finish()
+    assert [result["off"] for result in found.values()] == [0]
+    assert restarted(groups) == []
+    assert [r["cause"] for r in groups.rounds()] == ["start", f"left {first}"]
+
+
+def test_waits_below_the_minimum_and_goes_on(groups: Groups) -> None:
+    groups.smallest = 2
+    groups.add(1)
+    wait_for(lambda: (groups.work / "begins.jsonl").exists(), 40, groups.dump)
+    time.sleep(2.0)
+    assert groups.group_steps() == []
+    groups.add(2)
+    groups.settle(2, 0.0)
+    killed_at = time.time()
+    groups.cut_off(2, signal.SIGKILL)
+    wait_for(lambda: "lost 2" in (groups.shared / "state.json").read_text(), 30, groups.dump)
+    time.sleep(1.5)
+    still_at = time.time()
+    time.sleep(1.5)
+    assert [s for s in groups.group_steps() if s[0] > still_at] == []
+    assert groups.alive() == [1]
+    groups.start(2, "1", 100_000, restarts=1)
+    groups.settle(2, killed_at + 1.0)
+    assert all(result["off"] == 0 for result in groups.finish().values())
+
+
+def test_who_comes_after_the_end_has_nothing_to_do(groups: Groups) -> None:
+    groups.add(1, 2)
+    groups.settle(2, 0.0)
+    groups.finish()
+    groups.add(3)
+    assert groups.wait_exit(3) == [0]
+    assert "already finished" in groups.log(3)
+
+
+def test_says_so_when_there_is_no_torchft(groups: Groups, tmp_path: Path) -> None:
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "torchft.py").write_text("raise ImportError('not here')\n")
+    groups.extra = {"PYTHONPATH": f"{tmp_path / 'hidden'}:{groups.job_path}"}
+    groups.add(1)
+    assert groups.wait_exit(1) == [1]
+    assert "pip install torchft" in groups.log(1)
+    assert "Traceback" not in groups.log(1)

@@ -1,0 +1,74 @@
+"""A torchft training that counts, as its model, how often it has learnt each sample. Each
+replica group logs the steps it has committed. Arguments: work directory, steps."""
+
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torchft import Manager, ProcessGroupGloo
+
+from slurm_hooks.elastic import ElasticBatches, notice
+
+SAMPLES, BATCH, STEP_S = 997, 24, 0.03
+
+
+def log(path: Path, line: str) -> None:
+    with open(path, "a") as file:
+        file.write(line + "\n")
+
+
+def main() -> None:
+    work, steps = Path(sys.argv[1]), int(sys.argv[2])
+    torch.set_num_threads(1)
+    fragment = os.environ["MALLEABLE_FRAGMENT"]
+    model = {"counts": torch.zeros(SAMPLES), "weight": torch.zeros(1)}
+    target = torch.linspace(-1, 1, SAMPLES)
+    whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=20)),
+        load_state_dict=model.update,
+        state_dict=lambda: {name: value.clone() for name, value in model.items()},
+        min_replica_size=1,
+        use_async_quorum=False,
+        replica_id=f"fragment{fragment}",
+        hostname="127.0.0.1",
+    )
+    restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    begin = {"fragment": int(fragment), "agent": os.getppid(), "restarts": restarts}
+    log(work / "begins.jsonl", json.dumps({**begin, "rank": 0, "world": 0, "t": time.time()}))
+    while manager.current_step() < steps and not (work / "enough").exists():
+        manager.start_quorum()
+        rank, world = manager.participating_rank(), manager.num_participants()
+        step = manager.current_step()
+        learnt, gradient = torch.zeros(SAMPLES), torch.zeros(1)
+        if rank is not None:
+            for index in whole.batch_of(step)[rank::world]:
+                learnt[index] += 1
+        gradient[0] = ((model["weight"] - target) * learnt).sum() / BATCH
+        time.sleep(STEP_S)
+        both = torch.cat([learnt, gradient]) * world
+        manager.allreduce(both).wait()
+        if manager.should_commit():
+            model["counts"] += both[:-1].round()
+            model["weight"] -= 0.05 * both[-1:]
+            log(work / f"steps-{fragment}.log", f"{time.time():.3f} {step + 1} {world}")
+        if coming := notice():
+            coming.ready()
+    reached = manager.current_step()
+    wanted = torch.zeros(SAMPLES)
+    for step in range(reached):
+        for index in whole.batch_of(step):
+            wanted[index] += 1
+    off = int((model["counts"] - wanted).abs().sum())
+    loss = float(((model["weight"] - target) ** 2).mean())
+    result = {"off": off, "loss": loss, "step": reached}
+    (work / f"finished-{fragment}").write_text(json.dumps(result))
+    manager.shutdown(wait=False)
+
+
+if __name__ == "__main__":
+    main()
