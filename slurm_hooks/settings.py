@@ -55,7 +55,7 @@ class RequestLimits:
     max_fragments: int = _number(64, 1, 10_000)
     max_nodes: int = _number(1024, 1, 65_535)
     max_array_size: int = _number(1001, 2, 4_000_001)
-    engines: tuple[str, ...] = _names("torchrun")
+    engines: tuple[str, ...] = _names("torchrun", "torchft")
 
 
 @dataclass(frozen=True)

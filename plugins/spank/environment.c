@@ -137,13 +137,17 @@ static bool settle_fragment(struct environment *environment, char *const *list,
 	       settle_number(environment, list, "MALLEABLE_NOTICE_S", settings->notice_s);
 }
 
-/* Fragments, as torchrun wants its --nnodes. */
-/* One agent a fragment, which the batch script starts; with launch=srun one a node. */
+/*
+ * Agents, as torchrun wants its --nnodes: one a fragment, which the batch
+ * script starts; with launch=srun one a node. To torchft every fragment is a
+ * replica group, a world of its own.
+ */
 static void print_nnodes(const struct request *request, char *text, size_t size)
 {
+	bool is_group = !strcmp(request->engine, "torchft");
 	unsigned nodes_per_agent = request->launch_srun ? 1 : request->unit_nodes;
-	unsigned min = request->min_nodes / nodes_per_agent;
-	unsigned max = request->max_nodes / nodes_per_agent;
+	unsigned min = (is_group ? request->unit_nodes : request->min_nodes) / nodes_per_agent;
+	unsigned max = (is_group ? request->unit_nodes : request->max_nodes) / nodes_per_agent;
 
 	if (min == max)
 		snprintf(text, size, "%u", min);
@@ -194,7 +198,7 @@ bool environment_decide(const struct request *request, const struct settings *se
 		dir = NULL;
 	if (!settle_fragment(environment, list, place, settings, dir))
 		return false;
-	if (strcmp(request->engine, "torchrun"))
+	if (strcmp(request->engine, "torchrun") && strcmp(request->engine, "torchft"))
 		return true;
 	return settle_torchrun(environment, list, request, place, dir) &&
 	       settle_number(environment, list, "PET_MAX_RESTARTS", settings->max_restarts);

@@ -93,6 +93,23 @@ static void test_agents(void)
 	environment_free(&scene.environment);
 }
 
+/* To torchft a fragment is a replica group: torchrun's world is that one alone. */
+static void test_replica_groups(void)
+{
+	struct scene scene;
+
+	prepare(&scene, "4-16,unit=2,engine=torchft");
+	decide(&scene, NULL);
+	expect_text(decided(&scene.environment, "PET_NNODES"), "1", "one agent a group");
+	expect_text(decided(&scene.environment, "PET_RDZV_BACKEND"), "malleable", "rendezvous");
+	expect_text(decided(&scene.environment, "MALLEABLE_ENGINE"), "torchft", "engine");
+	environment_free(&scene.environment);
+	prepare(&scene, "4-16,unit=2,engine=torchft,launch=srun");
+	decide(&scene, NULL);
+	expect_text(decided(&scene.environment, "PET_NNODES"), "2", "one agent a node");
+	environment_free(&scene.environment);
+}
+
 static void test_users_value_wins(void)
 {
 	char *list[] = {"PET_MAX_RESTARTS=3", "PET_RDZV_ID=mine", "MALLEABLE_MIN=2", NULL};
@@ -231,6 +248,7 @@ int main(void)
 	test_everything_is_set();
 	test_fixed_size();
 	test_agents();
+	test_replica_groups();
 	test_users_value_wins();
 	test_step();
 	test_handed_down_dir();

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from .directory import DirectoryError
 from .lighthouse import Lighthouse, LighthouseError, Manners
@@ -19,9 +20,9 @@ from .membership import Membership
 from .notice import Notice
 from .options import Options, say
 from .relay import Relay, Target
-from .rounds_log import record
+from .rounds_log import describe_groups, record_groups
 from .state import Admission, Outcome, Phase, State, find, is_superseded
-from .terms import begin_term, enlist, first_quorum, heirs, keeper
+from .terms import at_work, begin_term, difference, enlist, first_quorum, heirs, keeper
 
 LOST_POLL_S = 0.05
 TURN_S = 2.0  # if the first heir does not act, it is the next one's turn
@@ -45,6 +46,7 @@ class Keeper:
         self._lighthouse: Lighthouse | None = None
         self._lost_term = 0
         self._lost_at = 0.0
+        self._told: tuple[int, ...] = ()
         self._is_fit = True  # to keep the lighthouse
         self._is_leaving = False
         self._is_stopped = False
@@ -59,6 +61,7 @@ class Keeper:
         """Take part, `ends` being the end of this lease (epoch seconds, 0: unknown). Ends
         the process if the training is over. Raises DirectoryError."""
         if self._thread is not None:
+            self._membership.restarts += 1
             return
         verdict = self._membership.ask_in(self._notice, ends)
         while verdict is Admission.WAIT:
@@ -109,6 +112,7 @@ class Keeper:
                 self._take_over()
             return
         self._lost_at = 0.0
+        self._tell(state)
         if self._is_leaving:
             self._relay.point_at(None)
             return
@@ -157,8 +161,20 @@ class Keeper:
         self._close_lighthouse()
         self._lighthouse = lighthouse
         say(f"fragment {after.round.fragments[0]} keeps the lighthouse: {after.round.cause}")
-        self._directory.plain.log_round(record(after.round, self._membership.restarts))
+        self._told = _known_to(before[0])
         self._wake.set()
+
+    def _tell(self, state: State) -> None:
+        """The keeper tells who trains, whenever that has changed."""
+        now, term = at_work(state), state.round
+        if term is None or now == self._told or term.order[0] != self._membership.token:
+            return
+        cause = difference(self._told, now, state) if self._told else "start"
+        say(describe_groups(now, len(self._told), cause))
+        self._told = now
+        told = replace(term, formed_at=int(time.time()))
+        line = record_groups(told, now, cause, self._membership.restarts)
+        self._directory.plain.log_round(line)
 
     # -- the end
 
@@ -221,3 +237,10 @@ class Keeper:
         if self._lighthouse is not None:
             self._lighthouse.close()
             self._lighthouse = None
+
+
+def _known_to(state: State) -> tuple[int, ...]:
+    """Who trained when the keeper of `state` last looked, itself included."""
+    if state.round is None:
+        return ()
+    return tuple(sorted({*at_work(state), *state.round.fragments}))

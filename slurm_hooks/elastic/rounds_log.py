@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from .state import Round
 
@@ -19,6 +20,13 @@ def describe(old: Round | None, new: Round) -> str:
     )
 
 
+def describe_groups(fragments: tuple[int, ...], was: int, cause: str) -> str:
+    """`3 replica groups (1 4 5), was 2, cause: joined 5`."""
+    size = len(fragments)
+    names = " ".join(str(fragment) for fragment in sorted(fragments))
+    return f"{size} replica group{'s' if size != 1 else ''} ({names}), was {was}, cause: {cause}"
+
+
 def record(new: Round, restarts: int) -> str:
     """One line of rounds.jsonl: `t` in epoch seconds, `restarts_used` of torchrun's
     budget so far on the agent of rank 0."""
@@ -31,3 +39,10 @@ def record(new: Round, restarts: int) -> str:
         "restarts_used": restarts,
     }
     return json.dumps(line)
+
+
+def record_groups(term: Round, fragments: tuple[int, ...], cause: str, restarts: int) -> str:
+    """The same for replica groups, which need no rounds: who trains from `term.formed_at`
+    on, and which fragment keeps the lighthouse in this term."""
+    who = replace(term, order=tuple(map(str, fragments)), fragments=fragments, cause=cause)
+    return json.dumps({**json.loads(record(who, restarts)), "lighthouse": term.fragments[0]})

@@ -12,7 +12,7 @@ from dataclasses import replace
 from .rounds import rank_key
 from .state import Member, Outcome, Phase, Round, State, find
 
-_CLASSES, _WIDTH = 32, 64
+_CLASSES, _WIDTH = 16, 32
 
 
 def enlist(state: State, token: str) -> State:
@@ -75,6 +75,21 @@ def _cause(state: State) -> str:
     before = find(state, state.round.order[0])
     is_leaving = before is not None and before.phase is Phase.LEAVING
     return f"{'left' if is_leaving else 'lost'} {state.round.fragments[0]}"
+
+
+def at_work(state: State) -> tuple[int, ...]:
+    """The fragments that train, or have done so to the end; each once."""
+    phases = (Phase.ACTIVE, Phase.DONE)
+    return tuple(sorted({m.fragment for m in state.members if m.phase in phases}))
+
+
+def difference(before: tuple[int, ...], after: tuple[int, ...], state: State) -> str:
+    """Why others are at work now: `joined 4, left 2, lost 5`."""
+    leaving = {m.fragment for m in state.members if m.phase is Phase.LEAVING}
+    left = leaving | {int(n.split()[-1]) for n in state.gone if n.startswith("left")}
+    notes = [f"joined {f}" for f in after if f not in before]
+    notes += [f"{'left' if f in left else 'lost'} {f}" for f in before if f not in after]
+    return ", ".join(notes[:16])
 
 
 def first_quorum(term: int) -> int:

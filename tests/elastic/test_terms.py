@@ -17,7 +17,15 @@ from slurm_hooks.elastic.state import (
     join,
     succeed,
 )
-from slurm_hooks.elastic.terms import begin_term, enlist, first_quorum, heirs, keeper
+from slurm_hooks.elastic.terms import (
+    at_work,
+    begin_term,
+    difference,
+    enlist,
+    first_quorum,
+    heirs,
+    keeper,
+)
 
 NOW = 1_700_000_000
 
@@ -112,8 +120,18 @@ def test_enlisting_does_not_undo_a_leave() -> None:
 
 
 def test_ids_of_quorums_differ_from_term_to_term() -> None:
-    begins = [first_quorum(term) for term in range(1, 33)]
-    assert min(begins) >= 64
-    assert max(begins) < 3000  # counted one by one at the start of a term
+    begins = [first_quorum(term) for term in range(1, 17)]
+    assert min(begins) >= 32
+    assert max(begins) < 1000  # counted one by one at the start of a term
     gaps = [b - a for a, b in zip(sorted(begins), sorted(begins)[1:])]
-    assert min(gaps) >= 64
+    assert min(gaps) >= 32
+
+
+def test_tells_who_came_and_who_went_and_how() -> None:
+    state = trained_by(group(1), group(2), group(3), group(4))
+    assert at_work(state) == (1, 2, 3, 4)
+    state = announce_leave(state, token(1))
+    state = expire(state, frozenset({token(2)}), NOW)
+    assert at_work(state) == (3, 4)
+    assert difference((1, 2, 3), (3, 4), state) == "joined 4, left 1, lost 2"
+    assert at_work(succeed(state, token(3), NOW)) == (3, 4)  # done is not gone

@@ -48,7 +48,8 @@ def test_each_host_is_lost_in_turn_and_no_sample_is(groups: Groups) -> None:
     assert all(result["off"] == 0 for result in found.values()), found
     assert len({result["loss"] for result in found.values()}) == 1
     assert restarted(groups) == [], groups.dump()
-    assert [r["cause"].split()[0] for r in groups.rounds()] == ["start", "lost", "lost", "lost"]
+    assert len({r["lighthouse"] for r in groups.rounds()}) == 4
+    assert "lost" in " ".join(str(r["cause"]) for r in groups.rounds())
     print("pauses after the loss of the lighthouse:", *(f"{p:.2f}" for p in pauses), "s")
     assert max(pauses) < 15
 
@@ -68,13 +69,14 @@ def test_leaves_as_asked_also_with_the_lighthouse(groups: Groups) -> None:
     found = groups.finish()
     assert [result["off"] for result in found.values()] == [0]
     assert restarted(groups) == []
-    assert [r["cause"] for r in groups.rounds()] == ["start", f"left {first}"]
+    told = [(r["cause"], r["size"]) for r in groups.rounds()][-2:]
+    assert told == [(f"left {first}", 2), (f"left {second}", 1)]
 
 
 def test_waits_below_the_minimum_and_goes_on(groups: Groups) -> None:
     groups.smallest = 2
     groups.add(1)
-    wait_for(lambda: (groups.work / "begins.jsonl").exists(), 40, groups.dump)
+    wait_for((groups.work / "begins.jsonl").exists, 40, groups.dump)
     time.sleep(2.0)
     assert groups.group_steps() == []
     groups.add(2)

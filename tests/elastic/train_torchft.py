@@ -28,8 +28,9 @@ def main() -> None:
     model = {"counts": torch.zeros(SAMPLES), "weight": torch.zeros(1)}
     target = torch.linspace(-1, 1, SAMPLES)
     whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
+    pg = ProcessGroupGloo(timeout=timedelta(seconds=20))
     manager = Manager(
-        pg=ProcessGroupGloo(timeout=timedelta(seconds=20)),
+        pg=pg,
         load_state_dict=model.update,
         state_dict=lambda: {name: value.clone() for name, value in model.items()},
         min_replica_size=1,
@@ -52,6 +53,8 @@ def main() -> None:
         time.sleep(STEP_S)
         both = torch.cat([learnt, gradient]) * world
         manager.allreduce(both).wait()
+        if manager.errored():
+            pg.abort()  # who waits for us in this step need not wait for the time-out
         if manager.should_commit():
             model["counts"] += both[:-1].round()
             model["weight"] -= 0.05 * both[-1:]
