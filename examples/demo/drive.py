@@ -22,12 +22,13 @@ from demo.scenario import (
     LIMIT_S,
     NODES,
     PARTITION,
-    REQUEST,
     RIGID,
+    SCRIPTS,
     SUBMIT_AT_S,
     TICK_S,
     TRAINING,
     Rigid,
+    request,
 )
 from slurm_hooks.sandbox import Sandbox
 
@@ -49,6 +50,7 @@ class Run:
     main: Sandbox
     alone: Sandbox
     user: Optional[str]
+    engine: str = "torchrun"
     zero: float = 0.0
     job: str = ""
     ids: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class Run:
             result=_result(self.main.work / "result.json"),
             begin=begin,
             end=begin + 60 * BOOKING.minutes,
+            engine=self.engine,
         )
 
 
@@ -111,7 +114,8 @@ def play(run: Run, out: Path, watch: Callable[[Run], None]) -> None:
 
     Raises DemoFailed if the training stops, does not start, or is not done in time.
     """
-    for name in ("train.py", "train.sh"):
+    script = SCRIPTS[run.engine]
+    for name in {"train.py", f"{script}.py", f"{script}.sh"}:
         shutil.copy(DIGITS / name, run.main.work / name)
     ticks = out / "ticks.jsonl"
     ticks.unlink(missing_ok=True)
@@ -174,7 +178,8 @@ def _submit(rigid: Rigid, box: Sandbox) -> str:
 def _submit_training(run: Run) -> str:
     """As its user would: the environment's own bin directory in PATH, so torchrun is found."""
     path = f"{Path(sys.executable).parent}:{run.main.environment['PATH']}"
-    argv = ["sbatch", "--parsable", *REQUEST, "train.sh", *TRAINING]
+    script = f"{SCRIPTS[run.engine]}.sh"
+    argv = ["sbatch", "--parsable", *request(run.engine), script, *TRAINING]
     answer = run.main.run(argv, user=run.user, env={"PATH": path})
     return answer.stdout.strip()
 

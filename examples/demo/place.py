@@ -60,7 +60,9 @@ def submitter() -> tuple[Optional[str], str]:
         return "nobody", "user nobody, who has no rights, submits the training"
     me = pwd.getpwuid(os.geteuid()).pw_name
     if not _can_train(None):
-        raise UsageError(f"{sys.executable} cannot import torch and sklearn; run `make demo`.")
+        raise UsageError(
+            f"{sys.executable} cannot import torch, torchft and sklearn; run `make demo`."
+        )
     why = f": user nobody cannot run {sys.executable}" if os.geteuid() == 0 else ""
     return None, f"user {me} submits the training{why}"
 
@@ -71,7 +73,7 @@ def _can_train(user: Optional[str]) -> bool:
         account = None if user is None else pwd.getpwnam(user)
         identity = _identity(account) if account else {}
         done = subprocess.run(
-            [sys.executable, "-c", "import torch, sklearn"],
+            [sys.executable, "-c", "import torch, torchft, sklearn"],
             cwd="/",
             env={"PATH": os.defpath, "HOME": account.pw_dir if account else "/"},
             capture_output=True,

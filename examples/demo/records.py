@@ -190,6 +190,7 @@ class Recording:
     result: Mapping[str, Any] = field(default_factory=dict)
     begin: float = float("inf")
     end: float = float("inf")
+    engine: str = "torchrun"
 
     @property
     def names(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ CLOCK_S = 3.0  # Slurm keeps whole seconds, in two sandboxes, and looks once a s
 TARGET_ACCURACY = 0.95
 
 TRAINING = ("--steps=480", "--pace=0.85", "--every=10")
-REQUEST = (f"--malleable={MIN_NODES}-{MAX_NODES}", "--time=2", "--time-min=1")
+SCRIPTS = {"torchrun": "train", "torchft": "train_torchft"}  # engine -> examples/digits/NAME.sh
 
 # Short leases, so that a renewal and an end of a lease fit into minutes. The margin is shorter
 # than slurmctld's half minute between two looks at limits plus a little: agents leave by
@@ -34,6 +34,12 @@ start_timeout_s = 20
 [plan]
 snooze_s = 10
 """
+
+
+def request(engine: str) -> tuple[str, ...]:
+    """What sbatch is told of the malleable job."""
+    size = f"{MIN_NODES}-{MAX_NODES}"
+    return (f"--malleable={size},engine={engine}", "--time=2", "--time-min=1")
 
 
 @dataclass(frozen=True)

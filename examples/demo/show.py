@@ -219,8 +219,8 @@ def _facts(report: dict[str, Any]) -> list[str]:
         "",
         f"Reservation {booked['name']} of {','.join(booked['nodes'])} from "
         f"{booked['start']:.0f} s: {when}.",
-        f"Training: {job['steps']} steps, accuracy {job['final_accuracy']}, {job['rounds']} "
-        f"rounds, {job['restarts_used']} restarts of torchrun's budget used.",
+        f"Training ({job['engine']}): {job['steps']} steps, accuracy {job['final_accuracy']}, "
+        f"{job['rounds']} rounds, {job['restarts_used']} restarts of torchrun's budget used.",
         f"Ticks: {ticks['count']}, RPCs {ticks['rpcs_per_tick']['median']:g} (at most "
         f"{ticks['rpcs_per_tick']['max']}), seconds {ticks['seconds_per_tick']['median']:g} "
         f"(at most {ticks['seconds_per_tick']['max']:g}).",

@@ -187,6 +187,7 @@ def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
     result = recording.result
     job = {
         "job_id": recording.job,
+        "engine": recording.engine,
         "sizes": [{"t": s.t, "nodes": s.nodes, "cause": s.cause} for s in changes],
         "steps": result.get("steps"),
         "final_accuracy": result.get("accuracy"),
