@@ -6,7 +6,9 @@ is how long it takes from the request to the first step at the new size on every
 `slurm` how much of that passes until the batch script of a fragment that comes has started.
 A planned change is what each has: for a malleable job what the tick does, which is a notice and,
 when that is over, requeueing; for the others requeueing at once, SIGTERM to all processes.
-A loss is SIGKILL to all processes of a fragment.
+A loss is SIGKILL to all processes of a fragment. Between two changes, minutes apart in life, the
+training is left alone for `--rest` seconds: a change that comes before the warm workers of the one
+before are ready costs what it costs without them.
 
 Prints progress and a table; the last line is one JSON object.
 """
@@ -37,7 +39,8 @@ from slurm_hooks.sandbox.project import project_spec
 SIZE = 4
 PATIENCE_S = 150.0
 LOOK_S, ASK_S = 0.1, 1.0  # how often the steps are read, and how often Slurm is asked
-REST_S = 5.0  # between two changes; real ones are minutes apart
+REQUEUE_REST_S = 4.0  # see docs/slurm-facts.md
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CHANGES = ("shrink", "grow", "kill", "grow", "kill rank 0", "grow", "half", "double")
 LABELS = {
     "start": "start",
@@ -89,9 +92,10 @@ class Change:
 class Course:
     """One training through its changes."""
 
-    def __init__(self, fleet: Fleet, work: Path) -> None:
+    def __init__(self, fleet: Fleet, work: Path, rest_s: float) -> None:
         self._fleet = fleet
         self._work = work
+        self._rest_s = rest_s
         self._steps, self._begins = Steps(work), Begins(work)
         self._running: list[int] = []
 
@@ -103,7 +107,7 @@ class Course:
 
     def measure(self, kind: str, row: Row) -> None:
         """Live through one change and note what it cost. Raises LostError."""
-        time.sleep(REST_S)
+        time.sleep(self._rest_s)
         change = self._plan(kind)
         restarts = self._begins.restarts(change.survivors)
         begun = self._begins.count(change.survivors)
@@ -163,13 +167,15 @@ class Course:
             raise LostError(f"survivors have ended: {ended}")
 
 
-def run_course(engine: Engine, rows: dict[str, Row], label: str, say: Console) -> None:
+def run_course(
+    engine: Engine, rest_s: float, rows: dict[str, Row], label: str, say: Console
+) -> None:
     """One job on a Slurm of its own, through all changes or until it is lost."""
     with Sandbox.up(project_spec(nodes=SIZE)) as box, engine.beside() as added:
         path = box.work / "train.sh"
         path.write_text(script(engine, box.work, added))
         fleet = (MalleableFleet if engine.request else Fleet)(box, path, engine.request, SIZE)
-        course = Course(fleet, box.work)
+        course = Course(fleet, box.work, rest_s)
         kind = "start"
         try:
             course.start()
@@ -226,7 +232,7 @@ def show(lines: list[dict[str, object]], say: Console) -> None:
 
 def stop_once(number: int, _frame: FrameType | None) -> None:
     """The first signal ends the run in order; further ones cannot disturb the taking down."""
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
@@ -237,10 +243,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=10, help="courses of each of our engines")
     parser.add_argument("--baseline-runs", type=int, help="of stock torchrun (default: --runs)")
     parser.add_argument("--engines", default=",".join(ENGINES), help=f"of {', '.join(ENGINES)}")
+    parser.add_argument("--rest", type=float, default=10.0, help="seconds between changes")
     options = parser.parse_args()
     options.engines = options.engines.split(",")
     if unknown := [name for name in options.engines if name not in ENGINES]:
         parser.error(f"--engines: no {', '.join(unknown)}; there are {', '.join(ENGINES)}")
+    if options.rest < REQUEUE_REST_S:
+        parser.error(f"--rest: a node refuses a fragment that left it within {REQUEUE_REST_S} s")
     if options.baseline_runs is None:
         options.baseline_runs = options.runs
     return options
@@ -248,15 +257,16 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop_once)
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, stop_once)
     say = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 120)
     found: dict[str, dict[str, Row]] = {name: {} for name in options.engines}
     try:
         for name, rows in found.items():
             runs = options.runs if ENGINES[name].request else options.baseline_runs
             for run in range(runs):
-                run_course(ENGINES[name], rows, f"{run + 1}/{runs}", say)
+                run_course(ENGINES[name], options.rest, rows, f"{run + 1}/{runs}", say)
     finally:  # what was measured before a signal counts too
         lines = [
             summary(ENGINES[name], kind, row)
