@@ -56,7 +56,7 @@ bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried
 bench-load: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/load.py $(BENCH_ARGS)
 
-bench-rescale: setup
+bench-rescale: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)
 
 # Slurm's side of it, for a host that has none of it packaged; switches nothing on. The command itself:

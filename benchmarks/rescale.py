@@ -1,11 +1,14 @@
-"""What a change of size costs a training: `python benchmarks/rescale.py [--runs=10]`.
+"""What a change of size costs a training: `make bench-rescale BENCH_ARGS="--runs=10"`.
 
-Every engine runs the same training on this host, four agents as processes, and lives through
-the same changes. A pause is the longest time without a finished step, as the survivors see it;
-`effect` is how long it takes from the request to the first step at the new size. Stock torchrun
-gets the best it can have: its rendezvous store on a host that is never lost (this process), and
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, without which the loss of rank 0's node loses the job. It
-knows no notice, so a planned change ends a fragment as Slurm does: SIGTERM to all its processes.
+Every engine runs the same training on a sandbox of four nodes, a real Slurm, and lives through the
+same changes. A pause is the longest time that any survivor went without finishing a step. `effect`
+is how long it takes from the request to the first step at the new size on every survivor, and
+`slurm` how much of that passes until the batch script of a fragment that comes has started.
+A planned change is what each has: for a malleable job what the tick does, which is a notice and,
+when that is over, requeueing; for the others requeueing at once, SIGTERM to all processes.
+A loss is SIGKILL to all processes of a fragment. Between two changes, minutes apart in life, the
+training is left alone for `--rest` seconds: a change that comes before the warm workers of the one
+before are ready costs what it costs without them.
 
 Prints progress and a table; the last line is one JSON object.
 """
@@ -13,30 +16,34 @@ Prints progress and a table; the last line is one JSON object.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import signal
 import statistics
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
+from rescale_engines import ENGINES, Engine, script
+from rescale_fleet import Fleet, FleetError, MalleableFleet
+from rescale_steps import Begins, Steps, starts
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+from slurm_hooks.errors import MalleableError
+from slurm_hooks.model import FragmentState
+from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.sandbox.project import project_spec
 
-from elastic.gang import Gang  # noqa: E402  (the tests' way to start agents on one host)
-from slurm_hooks.jobpath import write_job_path  # noqa: E402
-
-SIZE, NNODES = 4, "1:8"
+SIZE = 4
 PATIENCE_S = 150.0
-REST_S = 4.0  # between two changes; real ones are minutes apart
+LOOK_S, ASK_S = 0.1, 1.0  # how often the steps are read, and how often Slurm is asked
+REQUEUE_REST_S = 4.0  # see docs/slurm-facts.md
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CHANGES = ("shrink", "grow", "kill", "grow", "kill rank 0", "grow", "half", "double")
 LABELS = {
+    "start": "start",
     "grow": "grow by one",
     "shrink": "shrink by one",
     "kill": "SIGKILL of one",
@@ -50,187 +57,162 @@ class LostError(Exception):
     """The training did not go on."""
 
 
-class Malleable(Gang):
-    """Our engine, as a job has it: the defaults of a site."""
-
-    name = "torchrun engine"
-
-    def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
-        env = super().environment(fragment, nnodes, restarts)
-        for knob in ("LAST_CALL_S", "KEEP_ALIVE_S", "BEAT_S", "SETTLE_S"):
-            env.pop(f"MALLEABLE_{knob}")
-        return env
-
-    def ask_to_leave(self, *fragments: int) -> None:
-        self.notify(*fragments)
-
-
-class Cold(Malleable):
-    """The same without warm workers."""
-
-    name = "without warm workers"
-
-    def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
-        return {**super().environment(fragment, nnodes, restarts), "MALLEABLE_WARM": "0"}
-
-
-class Stock(Gang):
-    """torchrun as it comes, with the store of its rendezvous out of harm's way."""
-
-    name = "stock torchrun"
-
-    def __init__(self, job_path: Path, work: Path) -> None:
-        from torch.distributed import TCPStore  # noqa: PLC0415  (only this engine needs it)
-
-        super().__init__(job_path, work)
-        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-    def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
-        env = super().environment(fragment, nnodes, restarts)
-        kept = {k: v for k, v in env.items() if not k.startswith("MALLEABLE_")}
-        return {
-            **kept,
-            "PET_RDZV_BACKEND": "c10d",
-            "PET_RDZV_ENDPOINT": f"127.0.0.1:{self._store.port}",
-            "PET_RDZV_CONF": "is_host=false",
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        }
-
-    def ask_to_leave(self, *fragments: int) -> None:
-        for fragment in fragments:
-            self.cut_off(fragment, signal.SIGTERM)
-
-
-ENGINES = {"malleable": Malleable, "cold": Cold, "stock": Stock}
-
-
-@dataclass
-class Course:
-    """One training through its changes."""
-
-    gang: Malleable | Stock
-    starts: dict[int, int] = field(default_factory=dict)
-
-    def add(self, count: int) -> None:
-        absent = [f for f in range(1, SIZE + 1) if f not in self.running()]
-        for fragment in absent[:count]:
-            self.starts[fragment] = self.starts.get(fragment, -1) + 1
-            self.gang.start(fragment, NNODES, 0, restarts=self.starts[fragment])
-
-    def running(self) -> list[int]:
-        return [f for f, agent in self.gang.agents.items() if agent.poll() is None]
-
-    def rank_zero(self) -> int:
-        first = [b for b in self.gang.begins() if b["rank"] == 0][-1]["agent"]
-        return next(f for f, agent in self.gang.agents.items() if agent.pid == first)
-
-    def others(self) -> list[int]:
-        return sorted(f for f in self.running() if f != self.rank_zero())
-
-    def change(self, kind: str) -> tuple[int, list[int]]:
-        """Ask for it; the size that must come of it, and who goes."""
-        going: list[int] = []
-        if kind in ("grow", "double"):
-            self.add(1 if kind == "grow" else 2)
-            return len(self.running()), going
-        if kind == "shrink":
-            going = self.others()[-1:]
-            self.gang.ask_to_leave(*going)
-        elif kind == "half":
-            going = self.others()[-2:]
-            self.gang.ask_to_leave(*going)
-        else:
-            going = [self.rank_zero()] if kind == "kill rank 0" else self.others()[-1:]
-            for fragment in going:
-                self.gang.cut_off(fragment, signal.SIGKILL)
-        return len([f for f in self.running() if f not in going]), going
-
-    def settle(self, size: int, since: float, survivors: list[int]) -> float:
-        """Time of the first step at `size` after `since` that a few others followed."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            after = [(t, w) for t, _, w in self.gang.steps() if t > since]
-            if len(after) > 5 and all(w == size for _, w in after[-5:]):
-                return next(t for t, w in after if w == size)
-            if any(self.gang.agents[f].poll() is not None for f in survivors):
-                raise LostError("a survivor's agent ended")
-            time.sleep(0.1)
-        raise LostError(f"not training with {size} after {PATIENCE_S:.0f} s")
-
-
-def used(begins: list[dict[str, float]], agents: set[int]) -> int:
-    """How much of their budgets of restarts these agents have used, together."""
-    last = {b["agent"]: int(b["restarts"]) for b in begins if b["agent"] in agents}
-    return sum(last.values())
-
-
 @dataclass
 class Row:
     """What one engine made of one kind of change; seconds."""
 
     pauses: list[float] = field(default_factory=list)
     effects: list[float] = field(default_factory=list)
+    slurm: list[float] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
     restarts: int = 0
     lost: int = 0
 
-
-def measure(course: Course, kind: str, row: Row) -> None:
-    before = course.running()
-    asked = time.time()
-    begun = course.gang.begins()
-    size, going = course.change(kind)
-    survivors = [f for f in before if f not in going]
-    arrived = course.settle(size, asked, survivors)
-    times = [t for t, _, _ in course.gang.steps() if asked - 0.5 < t]
-    row.pauses.append(max(b - a for a, b in zip(times, times[1:])))
-    row.effects.append(arrived - asked)
-    stayed = {course.gang.agents[f].pid for f in survivors}
-    row.restarts += used(course.gang.begins(), stayed) - used(begun, stayed)
-    with contextlib.suppress(Exception):
-        course.gang.wait_exit(*going)
+    @property
+    def newest(self) -> str:
+        """The newest entry in words."""
+        again = f"survivors started anew {self.begins[-1]}x"
+        return f"{self.pauses[-1]:.2f} s pause, effect after {self.effects[-1]:.1f} s, {again}"
 
 
-def run_engine(engine: str, runs: int, rows: dict[tuple[str, str], Row], say: Console) -> None:
-    for run in range(runs):
-        with tempfile.TemporaryDirectory(prefix="rescale-") as place:
-            work = Path(place)
-            gang = ENGINES[engine](write_job_path(work / "jobpath"), work)
-            gang.script = Path(__file__).with_name("rescale_train.py")
-            course = Course(gang)
-            try:
-                one_course(engine, course, rows, f"{run + 1}/{runs}", say)
-            finally:
-                gang.stop()
+@dataclass
+class Change:
+    """A change that was asked for at `asked`: who comes, who goes, who stays."""
+
+    asked: float
+    coming: list[int]
+    going: list[int]
+    survivors: list[int]
+
+    @property
+    def size(self) -> int:
+        return len(self.survivors) + len(self.coming)
 
 
-def one_course(
-    engine: str, course: Course, rows: dict[tuple[str, str], Row], label: str, say: Console
+class Course:
+    """One training through its changes."""
+
+    def __init__(self, fleet: Fleet, work: Path, rest_s: float) -> None:
+        self._fleet = fleet
+        self._work = work
+        self._rest_s = rest_s
+        self._steps, self._begins = Steps(work), Begins(work)
+        self._running: list[int] = []
+
+    def start(self) -> None:
+        """The whole size at once. Raises LostError if it does not train."""
+        begun = Change(time.time(), list(range(SIZE)), [], [])
+        self._fleet.release(begun.coming)
+        self._settle(begun)
+
+    def measure(self, kind: str, row: Row) -> None:
+        """Live through one change and note what it cost. Raises LostError."""
+        time.sleep(self._rest_s)
+        change = self._plan(kind)
+        restarts = self._begins.restarts(change.survivors)
+        begun = self._begins.count(change.survivors)
+        self._carry_out(kind, change)
+        arrived = self._settle(change)
+        row.pauses.append(self._steps.pause(change.survivors, change.asked - 0.5))
+        row.effects.append(arrived - change.asked)
+        row.restarts += self._begins.restarts(change.survivors) - restarts
+        now = self._begins.count(change.survivors)
+        row.begins.append(max(now[f] - begun[f] for f in change.survivors))
+        if change.coming:
+            row.slurm.append(max(starts(self._work, change.coming)) - change.asked)
+        self._fleet.put_back(change.going)
+
+    def _plan(self, kind: str) -> Change:
+        first = self._begins.rank_zero()
+        others = [f for f in self._running if f != first]
+        going = {
+            "shrink": others[-1:],
+            "half": others[-2:],
+            "kill": others[-1:],
+            "kill rank 0": [first],
+        }.get(kind, [])
+        absent = [f for f in range(SIZE) if f not in self._running]
+        coming = {"grow": absent[:1], "double": absent[:2]}.get(kind, [])
+        survivors = [f for f in self._running if f not in going]
+        return Change(time.time(), coming, going, survivors)
+
+    def _carry_out(self, kind: str, change: Change) -> None:
+        if change.coming:
+            self._fleet.release(change.coming)
+        elif kind in ("shrink", "half"):
+            self._fleet.dismiss(change.going)
+        else:
+            self._fleet.kill(change.going)
+
+    def _settle(self, change: Change) -> float:
+        """When the change had taken effect, in seconds since 1970."""
+        watched = change.survivors or change.coming
+        deadline = time.monotonic() + PATIENCE_S
+        asked = 0.0
+        while time.monotonic() < deadline:
+            arrived = self._steps.arrival(watched, change.size, change.asked)
+            if arrived is not None:
+                self._running = sorted(change.survivors + change.coming)
+                return arrived
+            if time.monotonic() - asked > ASK_S:
+                self._raise_if_ended(change.survivors)
+                asked = time.monotonic()
+            time.sleep(LOOK_S)
+        raise LostError(f"not training with {change.size} after {PATIENCE_S:.0f} s")
+
+    def _raise_if_ended(self, fragments: list[int]) -> None:
+        states = self._fleet.states()
+        ended = {f: states[f].value for f in fragments if states[f] is not FragmentState.RUNNING}
+        if ended:
+            raise LostError(f"survivors have ended: {ended}")
+
+
+def run_course(
+    engine: Engine, rest_s: float, rows: dict[str, Row], label: str, say: Console
 ) -> None:
-    course.add(SIZE)
-    course.settle(SIZE, 0.0, [])
-    for kind in CHANGES:
-        time.sleep(REST_S)
-        row = rows.setdefault((engine, kind), Row())
+    """One job on a Slurm of its own, through all changes or until it is lost."""
+    with Sandbox.up(project_spec(nodes=SIZE)) as box, engine.beside() as added:
+        path = box.work / "train.sh"
+        path.write_text(script(engine, box.work, added))
+        fleet = (MalleableFleet if engine.request else Fleet)(box, path, engine.request, SIZE)
+        course = Course(fleet, box.work, rest_s)
+        kind = "start"
         try:
-            measure(course, kind, row)
+            course.start()
+            for kind in CHANGES:
+                row = rows.setdefault(kind, Row())
+                course.measure(kind, row)
+                say.print(f"{engine.name} {label}: {LABELS[kind]}: {row.newest}")
         except LostError as lost:
-            row.lost += 1
-            say.print(f"{ENGINES[engine].name} {label}: {LABELS[kind]}: job lost, {lost}")
-            return
-        told = f"{row.pauses[-1]:.2f} s pause, {row.effects[-1]:.1f} s to take effect"
-        say.print(f"{ENGINES[engine].name} {label}: {LABELS[kind]}: {told}")
+            rows.setdefault(kind, Row()).lost += 1
+            say.print(f"{engine.name} {label}: {LABELS[kind]}: job lost, {lost}")
+            say.print(evidence(box.work), markup=False)
+        except (FleetError, MalleableError) as error:  # Slurm's side failed, not the training
+            say.print(f"{engine.name} {label}: {LABELS[kind]}: given up, {error}", markup=False)
 
 
-def summary(engine: str, kind: str, row: Row) -> dict[str, object]:
+def evidence(work: Path) -> str:
+    """The end of each fragment's log: the sandbox is about to go."""
+    tails = [
+        [f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-8:]]
+        for log in sorted(work.glob("fragment-*.log"))
+    ]
+    return "\n".join(line for tail in tails for line in tail)
+
+
+def summary(engine: Engine, kind: str, row: Row) -> dict[str, object]:
+    """One line of the table."""
+
     def middle(values: list[float]) -> float | None:
         return round(statistics.median(values), 2) if values else None
 
     return {
-        "engine": ENGINES[engine].name,
+        "engine": engine.name,
         "change": LABELS[kind],
         "median_s": middle(row.pauses),
         "worst_s": round(max(row.pauses), 2) if row.pauses else None,
         "effect_s": middle(row.effects),
+        "slurm_s": middle(row.slurm),
         "count": len(row.pauses),
         "restarts_used": row.restarts,
         "jobs_lost": row.lost,
@@ -238,28 +220,61 @@ def summary(engine: str, kind: str, row: Row) -> dict[str, object]:
 
 
 def show(lines: list[dict[str, object]], say: Console) -> None:
+    """The table."""
     table = Table("engine", "change", title="Pause of training when its size changes")
-    for title in ("median s", "worst s", "takes effect s", "of", "restarts used", "jobs lost"):
+    titles = ("median s", "worst s", "effect s", "slurm s", "of", "restarts used", "jobs lost")
+    for title in titles:
         table.add_column(title, justify="right")
     for line in lines:
         table.add_row(*("" if value is None else str(value) for value in line.values()))
     say.print(table)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=10, help="courses of our engine")
-    parser.add_argument("--baseline-runs", type=int, help="of the others (default: --runs)")
+def stop_once(number: int, _frame: FrameType | None) -> None:
+    """The first signal ends the run in order; further ones cannot disturb the taking down."""
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def arguments() -> argparse.Namespace:
+    """What to run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=10, help="courses of each of our engines")
+    parser.add_argument("--baseline-runs", type=int, help="of stock torchrun (default: --runs)")
     parser.add_argument("--engines", default=",".join(ENGINES), help=f"of {', '.join(ENGINES)}")
+    parser.add_argument("--rest", type=float, default=10.0, help="seconds between changes")
     options = parser.parse_args()
-    say = Console(soft_wrap=True)
-    rows: dict[tuple[str, str], Row] = {}
-    for engine in options.engines.split(","):
-        others = options.runs if options.baseline_runs is None else options.baseline_runs
-        run_engine(engine, options.runs if engine == "malleable" else others, rows, say)
-    lines = [summary(engine, kind, row) for (engine, kind), row in rows.items()]
-    show(lines, say)
-    print(json.dumps({"rows": lines}))
+    options.engines = options.engines.split(",")
+    if unknown := [name for name in options.engines if name not in ENGINES]:
+        parser.error(f"--engines: no {', '.join(unknown)}; there are {', '.join(ENGINES)}")
+    if options.rest < REQUEUE_REST_S:
+        parser.error(f"--rest: a node refuses a fragment that left it within {REQUEUE_REST_S} s")
+    if options.baseline_runs is None:
+        options.baseline_runs = options.runs
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, stop_once)
+    say = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 120)
+    found: dict[str, dict[str, Row]] = {name: {} for name in options.engines}
+    try:
+        for name, rows in found.items():
+            runs = options.runs if ENGINES[name].request else options.baseline_runs
+            for run in range(runs):
+                run_course(ENGINES[name], options.rest, rows, f"{run + 1}/{runs}", say)
+    finally:  # what was measured before a signal counts too
+        lines = [
+            summary(ENGINES[name], kind, row)
+            for name, rows in found.items()
+            for kind, row in rows.items()
+        ]
+        show(lines, say)
+        print(json.dumps({"benchmark": "rescale", "rows": lines}))
 
 
 if __name__ == "__main__":

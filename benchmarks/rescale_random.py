@@ -24,10 +24,13 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-from rescale import ROOT, Malleable
 
-from slurm_hooks.elastic import ElasticBatches
-from slurm_hooks.jobpath import write_job_path
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from elastic.gang import Gang  # noqa: E402  (the tests' way to start agents on one host)
+from slurm_hooks.elastic import ElasticBatches  # noqa: E402
+from slurm_hooks.jobpath import write_job_path  # noqa: E402
 
 SMALLEST, LARGEST = 2, 5
 NNODES = f"{SMALLEST}:{LARGEST}"
@@ -38,6 +41,16 @@ SAMPLES, BATCH = 997, 24  # as in the script
 
 class LostError(Exception):
     """The training did not go on."""
+
+
+class Malleable(Gang):
+    """Agents on this host as a job has them: with the defaults of a site."""
+
+    def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
+        env = super().environment(fragment, nnodes, restarts)
+        for knob in ("LAST_CALL_S", "KEEP_ALIVE_S", "BEAT_S", "SETTLE_S"):
+            env.pop(f"MALLEABLE_{knob}")
+        return env
 
 
 class Course:

@@ -23,10 +23,11 @@ def main() -> None:
     start = torch.tensor([int(checkpoint.read_text()) if checkpoint.exists() else 0])
     dist.broadcast(start, 0)
     step = int(start)
+    fragment = int(os.environ["SLURM_ARRAY_TASK_ID"])
     restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    begin = {"rank": rank, "world": world, "agent": os.getppid(), "restarts": restarts}
     with open(work / "begins.jsonl", "a") as file:
-        file.write(json.dumps({**begin, "t": time.time()}) + "\n")
+        file.write(json.dumps({"rank": rank, "fragment": fragment, "restarts": restarts}) + "\n")
+    log = open(work / f"steps-{fragment}.log", "a", buffering=1)  # noqa: SIM115  (until the end)
     while True:
         time.sleep(STEP_S)
         dist.all_reduce(torch.ones(256))
@@ -35,8 +36,7 @@ def main() -> None:
             draft = work / "step.new"
             draft.write_text(str(step))
             draft.replace(checkpoint)
-            with open(work / "steps.log", "a") as file:
-                file.write(f"{time.time():.3f} {step} {world}\n")
+        log.write(f"{time.time():.3f} {step} {world}\n")
 
 
 if __name__ == "__main__":

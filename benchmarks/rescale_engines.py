@@ -1,0 +1,86 @@
+"""The engines that `benchmarks/rescale.py` compares: a table, one entry each.
+
+An entry says how its job is asked for and what its batch script runs; what happens to the job is
+none of its business. A training is called with the directory into which it writes what
+rescale_steps.py reads.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SIZES = "1-8"  # more than there are nodes: how many there will be, nobody can know
+
+
+@contextmanager
+def nothing() -> Iterator[dict[str, str]]:
+    """Most engines need nothing beside their job."""
+    yield {}
+
+
+@contextmanager
+def safe_store() -> Iterator[dict[str, str]]:
+    """A rendezvous store on a host that is never lost: this process."""
+    from torch.distributed import TCPStore  # noqa: PLC0415  (only stock torchrun needs it)
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    yield {"PET_RDZV_ENDPOINT": f"127.0.0.1:{store.port}"}
+    del store
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`request` is the value of --malleable; without one the job is a plain array of held elements.
+
+    `beside` runs for as long as the job does and gives variables that its script exports.
+    """
+
+    name: str
+    request: str = ""
+    command: str = "torchrun"
+    training: str = "rescale_train.py"
+    variables: Mapping[str, str] = field(default_factory=dict)
+    beside: Callable[[], AbstractContextManager[dict[str, str]]] = nothing
+
+
+# Stock torchrun gets the best it can have. Without TORCH_DISABLE_SHARE_RDZV_TCP_STORE the loss of
+# rank 0's node loses the job.
+STOCK = {
+    "PET_NNODES": SIZES.replace("-", ":"),
+    "PET_RDZV_BACKEND": "c10d",
+    "PET_RDZV_ID": "rescale",
+    "PET_RDZV_CONF": "is_host=false",
+    "PET_LOCAL_ADDR": "127.0.0.1",
+    "PET_MAX_RESTARTS": "1000",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+}
+
+ENGINES = {
+    "malleable": Engine("torchrun engine", SIZES),
+    "cold": Engine("without warm workers", SIZES, variables={"MALLEABLE_WARM": "0"}),
+    "stock": Engine("stock torchrun", variables=STOCK, beside=safe_store),
+}
+
+
+def script(engine: Engine, work: Path, added: Mapping[str, str]) -> str:
+    """The batch script of a job that trains in `work`; it notes when it starts."""
+    quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    exports = {**quiet, **engine.variables, **added}
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
+    words = [engine.command, str(HERE / engine.training), str(work)]
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            'echo "$(date +%s.%N) $SLURM_ARRAY_TASK_ID" >>starts.log',
+            f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
+            *lines,
+            f"exec {shlex.join(words)}",
+            "",
+        ]
+    )

@@ -1,0 +1,174 @@
+"""The fragments of one job on a sandbox: released, told to go, killed, put back to held.
+
+A malleable job is treated as the tick treats it: the same actions through the same gateway, and
+what becomes of ended fragments is decided by the tick's own lifecycle. A plain array of held
+elements gets what Slurm has. Knows nothing of engines or of what the fragments run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from slurm_hooks.core.leases import notice
+from slurm_hooks.core.lifecycle import upkeep
+from slurm_hooks.model import (
+    ENDED_STATES,
+    Action,
+    Cause,
+    Fragment,
+    FragmentState,
+    Grow,
+    MalleableJob,
+    Snapshot,
+)
+from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.settings import load
+from slurm_hooks.slurm.gateway import apply, observe
+from slurm_hooks.slurm.jobs import fragment_state
+from slurm_hooks.slurm.live import Live
+
+PARTITION = "malleable"
+LEASE = timedelta(minutes=120)  # longer than any course: no lease plays a part
+BACK_S = 90.0
+KILL_S = 10.0
+
+
+class FleetError(Exception):
+    """The sandbox did not do what was asked of it."""
+
+
+class Fleet:
+    """A plain array of held elements; fragment i always gets node n(i+1)."""
+
+    def __init__(self, box: Sandbox, script: Path, request: str, count: int) -> None:
+        self.box = box
+        limit = f"--time={int(LEASE.total_seconds()) // 60}"
+        log = "--output=fragment-%a.log"
+        words = ["sbatch", "--parsable", *self.options(request, count), limit, log, str(script)]
+        self.job_id = int(box.run(words, cwd=script.parent).stdout)
+
+    def options(self, request: str, count: int) -> list[str]:
+        """What to tell sbatch."""
+        return [f"--partition={PARTITION}", "--hold", "--requeue", f"--array=0-{count - 1}"]
+
+    def states(self) -> dict[int, FragmentState]:
+        """Every fragment's state as Slurm tells it, in one command."""
+        fields = "-OArrayTaskID:|,State:|,PriorityLong:|"
+        words = ["squeue", "-h", "--array", "--states=all", f"--jobs={self.job_id}", fields]
+        rows = (line.split("|") for line in self.box.run(words).stdout.splitlines())
+        return {int(f): fragment_state(state.strip(), p.strip()) for f, state, p, *_ in rows}
+
+    def release(self, fragments: Iterable[int]) -> None:
+        """Start these, each on its node."""
+        lines = []
+        for fragment in fragments:
+            where = f"ReqNodeList={node(fragment)} NumNodes=1 StartTime=now"
+            lines.append(f"update jobid={self.job_id}_{fragment} {where}\n")
+            lines.append(f"release {self.job_id}_{fragment}\n")
+        self.box.run(["scontrol"], stdin="".join(lines))
+
+    def dismiss(self, fragments: Iterable[int]) -> None:
+        """Take these back: SIGTERM to all their processes, SIGKILL after KillWait."""
+        lines = [f"requeuehold {self.job_id}_{fragment}\n" for fragment in fragments]
+        self.box.run(["scontrol"], stdin="".join(lines))
+
+    def kill(self, fragments: Sequence[int]) -> None:
+        """All processes of these at once, as when their nodes fail. Raises FleetError."""
+        deadline = time.monotonic() + KILL_S
+        while found := [pid for f in fragments for pid in self._processes(f)]:
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise FleetError(f"processes {found} survive SIGKILL")
+
+    def _processes(self, fragment: int) -> list[int]:
+        job, conf = self.job_id, self.box.environment["SLURM_CONF"]
+        words = (f"SLURM_ARRAY_JOB_ID={job}", f"SLURM_ARRAY_TASK_ID={fragment}")
+        return find_processes([*words, f"SLURM_CONF={conf}"])
+
+    def tend(self) -> None:
+        """Put back to held what has ended."""
+        self.dismiss([f for f, state in self.states().items() if state in ENDED_STATES])
+
+    def put_back(self, fragments: Sequence[int]) -> None:
+        """Tend until these are held again. Raises FleetError."""
+        deadline = time.monotonic() + BACK_S
+        while any(self.states()[f] is not FragmentState.HELD for f in fragments):
+            if time.monotonic() > deadline:
+                seen = {f: self.states()[f].value for f in fragments}
+                raise FleetError(f"not held again after {BACK_S:.0f} s: {seen}")
+            self.tend()
+            time.sleep(1.0)
+
+
+class MalleableFleet(Fleet):
+    """A malleable job."""
+
+    def options(self, request: str, count: int) -> list[str]:
+        """See Fleet; the number of elements follows from the request."""
+        return [f"--malleable={request}"]
+
+    def release(self, fragments: Iterable[int]) -> None:
+        """A tick that finds their nodes free."""
+        seen = self._observe()
+        self._apply(seen, [_grow(f, seen) for f in self._chosen(seen, fragments)])
+
+    def dismiss(self, fragments: Iterable[int]) -> None:
+        """A tick that wants their nodes for others: marks and SIGURG."""
+        seen = self._observe()
+        chosen = self._chosen(seen, fragments)
+        self._apply(seen, [notice(f, Cause.BETTER_USE, seen.now) for f in chosen])
+
+    def tend(self) -> None:
+        """A tick that leaves sizes alone."""
+        seen = self._observe()
+        settings = load(self.box.settings)
+        self._apply(seen, upkeep(self._job(seen), seen.now, settings).actions)
+
+    def _chosen(self, seen: Snapshot, fragments: Iterable[int]) -> list[Fragment]:
+        return [self._job(seen).fragments[fragment] for fragment in fragments]
+
+    def _job(self, seen: Snapshot) -> MalleableJob:
+        return next(job for job in seen.jobs if job.job_id == self.job_id)
+
+    def _observe(self) -> Snapshot:
+        return observe(self._port(), [PARTITION])
+
+    def _apply(self, seen: Snapshot, actions: Sequence[Action]) -> None:
+        if refused := apply(self._port(), seen, actions, lambda _: None):
+            raise FleetError("; ".join(refused))
+
+    def _port(self) -> Live:
+        return Live(environment={**os.environ, **self.box.environment})
+
+
+def node(fragment: int) -> str:
+    """The node on which a fragment runs."""
+    return f"n{fragment + 1}"
+
+
+def _grow(fragment: Fragment, seen: Snapshot) -> Grow:
+    mark = replace(fragment.mark, released=seen.now, noticed=None)
+    return Grow(fragment.id, frozenset({node(fragment.id.index)}), LEASE, mark)
+
+
+def find_processes(variables: Sequence[str]) -> list[int]:
+    """Processes that were started with all these variables, each `NAME=value`."""
+    wanted = {variable.encode() for variable in variables}
+    numbers = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
+    return [pid for pid in numbers if wanted <= _environment(pid)]
+
+
+def _environment(pid: int) -> set[bytes]:
+    try:
+        return set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    except OSError:  # gone meanwhile, or somebody else's
+        return set()

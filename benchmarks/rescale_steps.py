@@ -1,0 +1,102 @@
+"""What a training wrote down while its size changed, and how long it paused. Reads files only.
+
+Every process appends "TIME STEP SIZE" to steps-FRAGMENT.log when it has finished a step, and a line
+to begins.jsonl when it starts to train: rank, fragment, and how many restarts its agent has used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+SETTLED = 5  # steps in a row at the new size: then the change has taken effect
+
+
+class Step(NamedTuple):
+    """A finished step: when, in seconds since 1970, and how many trained together."""
+
+    at: float
+    size: int
+
+
+class Steps:
+    """The finished steps of every fragment, read as they are written."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._read: dict[int, list[Step]] = {}
+        self._offsets: dict[int, int] = {}
+
+    def of(self, fragment: int, since: float) -> list[Step]:
+        """One fragment's steps that finished after `since`, in order."""
+        steps = self._read.setdefault(fragment, [])
+        steps += self._news(fragment)
+        return list(takewhile(lambda step: step.at > since, reversed(steps)))[::-1]
+
+    def _news(self, fragment: int) -> list[Step]:
+        """What was added since the last look; a line that is still being written waits."""
+        text = b""
+        with suppress(FileNotFoundError), open(self._work / f"steps-{fragment}.log", "rb") as file:
+            file.seek(self._offsets.get(fragment, 0))
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offsets[fragment] = self._offsets.get(fragment, 0) + len(whole)
+        rows = (line.split() for line in whole.splitlines())
+        return [Step(float(at), int(size)) for at, _, size in rows]
+
+    def arrival(self, fragments: Iterable[int], size: int, since: float) -> float | None:
+        """When the last of these fragments first finished a step at `size`; None if not all do."""
+        first = []
+        for fragment in fragments:
+            steps = self.of(fragment, since)
+            if len(steps) < SETTLED or any(step.size != size for step in steps[-SETTLED:]):
+                return None
+            first.append(next(step.at for step in steps if step.size == size))
+        return max(first)
+
+    def pause(self, fragments: Iterable[int], since: float) -> float:
+        """The longest time that any of these fragments went without finishing a step; seconds."""
+        return max(_longest_gap([step.at for step in self.of(f, since)]) for f in fragments)
+
+
+def _longest_gap(times: list[float]) -> float:
+    return max((after - before for before, after in zip(times, times[1:])), default=0.0)
+
+
+class Begins:
+    """Who began to train as what."""
+
+    def __init__(self, work: Path) -> None:
+        self._path = work / "begins.jsonl"
+
+    def read(self) -> list[dict[str, int]]:
+        """Every begin so far, oldest first."""
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def rank_zero(self) -> int:
+        """The fragment that is rank 0 of the newest round."""
+        return [begin["fragment"] for begin in self.read() if begin["rank"] == 0][-1]
+
+    def count(self, fragments: Iterable[int]) -> dict[int, int]:
+        """How often the training processes of these fragments have begun."""
+        begun = Counter(begin["fragment"] for begin in self.read())
+        return {fragment: begun[fragment] for fragment in fragments}
+
+    def restarts(self, fragments: Iterable[int]) -> int:
+        """How much of their budgets of restarts the agents of these fragments have used."""
+        last = {begin["fragment"]: begin["restarts"] for begin in self.read()}
+        return sum(last.get(fragment, 0) for fragment in fragments)
+
+
+def starts(work: Path, fragments: Iterable[int]) -> list[float]:
+    """When the batch scripts of these fragments started last, as they wrote into starts.log."""
+    path = work / "starts.log"
+    rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    last = {int(fragment): float(at) for at, fragment in rows}
+    return [last[fragment] for fragment in fragments if fragment in last]
