@@ -6,9 +6,10 @@ is how long it takes from the request to the first step at the new size on every
 `slurm` how much of that passes until the batch script of a fragment that comes has started.
 A planned change is what each has: for a malleable job what the tick does, which is a notice and,
 when that is over, requeueing; for the others requeueing at once, SIGTERM to all processes.
-A loss is SIGKILL to all processes of a fragment. Between two changes, minutes apart in life, the
-training is left alone for `--rest` seconds: a change that comes before the warm workers of the one
-before are ready costs what it costs without them.
+A loss is SIGKILL to all processes of a fragment; to torchft, "rank 0" is who keeps the lighthouse.
+Between two changes, minutes apart in life, the training is left alone for `--rest` seconds: a
+change that comes before the warm workers of the one before are ready costs what it costs without
+them.
 
 Prints progress and a table; the last line is one JSON object.
 """
@@ -92,7 +93,8 @@ class Change:
 class Course:
     """One training through its changes."""
 
-    def __init__(self, fleet: Fleet, work: Path, rest_s: float) -> None:
+    def __init__(self, engine: Engine, fleet: Fleet, work: Path, rest_s: float) -> None:
+        self._engine = engine
         self._fleet = fleet
         self._work = work
         self._rest_s = rest_s
@@ -123,7 +125,7 @@ class Course:
         self._fleet.put_back(change.going)
 
     def _plan(self, kind: str) -> Change:
-        first = self._begins.rank_zero()
+        first = self._engine.first(self._work)
         others = [f for f in self._running if f != first]
         going = {
             "shrink": others[-1:],
@@ -175,7 +177,7 @@ def run_course(
         path = box.work / "train.sh"
         path.write_text(script(engine, box.work, added))
         fleet = (MalleableFleet if engine.request else Fleet)(box, path, engine.request, SIZE)
-        course = Course(fleet, box.work, rest_s)
+        course = Course(engine, fleet, box.work, rest_s)
         kind = "start"
         try:
             course.start()
@@ -240,8 +242,10 @@ def stop_once(number: int, _frame: FrameType | None) -> None:
 def arguments() -> argparse.Namespace:
     """What to run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=10, help="courses of each of our engines")
-    parser.add_argument("--baseline-runs", type=int, help="of stock torchrun (default: --runs)")
+    parser.add_argument("--runs", type=int, default=10, help="courses of each engine")
+    parser.add_argument(
+        "--baseline-runs", type=int, help="of what they are compared with (default: --runs)"
+    )
     parser.add_argument("--engines", default=",".join(ENGINES), help=f"of {', '.join(ENGINES)}")
     parser.add_argument("--rest", type=float, default=10.0, help="seconds between changes")
     options = parser.parse_args()
@@ -263,10 +267,11 @@ def main() -> None:
     say = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 120)
     found: dict[str, dict[str, Row]] = {name: {} for name in options.engines}
     try:
-        for name, rows in found.items():
-            runs = options.runs if ENGINES[name].request else options.baseline_runs
-            for run in range(runs):
-                run_course(ENGINES[name], options.rest, rows, f"{run + 1}/{runs}", say)
+        for run in range(max(options.runs, options.baseline_runs)):
+            for name, rows in found.items():  # in turn: what else the host does hits all alike
+                runs = options.runs if ENGINES[name].is_ours else options.baseline_runs
+                if run < runs:
+                    run_course(ENGINES[name], options.rest, rows, f"{run + 1}/{runs}", say)
     finally:  # what was measured before a signal counts too
         lines = [
             summary(ENGINES[name], kind, row)

@@ -7,12 +7,15 @@ rescale_steps.py reads.
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from rescale_steps import Begins
 
 HERE = Path(__file__).resolve().parent
 SIZES = "1-8"  # more than there are nodes: how many there will be, nobody can know
@@ -34,11 +37,23 @@ def safe_store() -> Iterator[dict[str, str]]:
     del store
 
 
+def rank_zero(work: Path) -> int:
+    """The fragment that is rank 0 of the newest round."""
+    return [begin["fragment"] for begin in Begins(work).read() if begin["rank"] == 0][-1]
+
+
+def lighthouse(work: Path) -> int:
+    """The fragment that keeps the lighthouse of the replica groups."""
+    (path,) = (work / ".malleable").glob("*/rounds.jsonl")
+    return int(json.loads(path.read_text().splitlines()[-1])["lighthouse"])
+
+
 @dataclass(frozen=True)
 class Engine:
     """`request` is the value of --malleable; without one the job is a plain array of held elements.
 
-    `beside` runs for as long as the job does and gives variables that its script exports.
+    `beside` runs for as long as the job does and gives variables that its script exports; `first`
+    tells which fragment has what the others depend on.
     """
 
     name: str
@@ -47,6 +62,8 @@ class Engine:
     training: str = "rescale_train.py"
     variables: Mapping[str, str] = field(default_factory=dict)
     beside: Callable[[], AbstractContextManager[dict[str, str]]] = nothing
+    first: Callable[[Path], int] = rank_zero
+    is_ours: bool = True
 
 
 # Stock torchrun gets the best it can have. Without TORCH_DISABLE_SHARE_RDZV_TCP_STORE the loss of
@@ -63,8 +80,15 @@ STOCK = {
 
 ENGINES = {
     "malleable": Engine("torchrun engine", SIZES),
-    "cold": Engine("without warm workers", SIZES, variables={"MALLEABLE_WARM": "0"}),
-    "stock": Engine("stock torchrun", variables=STOCK, beside=safe_store),
+    "torchft": Engine(
+        "torchft engine",
+        f"{SIZES},engine=torchft",
+        training="rescale_train_torchft.py",
+        variables={"RUST_LOG": "error"},
+        first=lighthouse,
+    ),
+    "cold": Engine("without warm workers", SIZES, variables={"MALLEABLE_WARM": "0"}, is_ours=False),
+    "stock": Engine("stock torchrun", variables=STOCK, beside=safe_store, is_ours=False),
 }
 
 

@@ -79,10 +79,6 @@ class Begins:
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         return [json.loads(line) for line in lines]
 
-    def rank_zero(self) -> int:
-        """The fragment that is rank 0 of the newest round."""
-        return [begin["fragment"] for begin in self.read() if begin["rank"] == 0][-1]
-
     def count(self, fragments: Iterable[int]) -> dict[int, int]:
         """How often the training processes of these fragments have begun."""
         begun = Counter(begin["fragment"] for begin in self.read())

@@ -113,19 +113,16 @@ class Keeper:
             return
         self._lost_at = 0.0
         self._tell(state)
-        if self._is_leaving:
-            self._relay.point_at(None)
-            return
         self._point(state)
 
     def _point(self, state: State) -> None:
-        at_work = sum(1 for m in state.members if m.phase is not Phase.READY)
+        there = sum(1 for m in state.members if m.phase is not Phase.READY)
         term = state.round
-        is_enough = at_work >= self._options.limits.smallest
-        if term is not None and is_enough:
-            self._relay.point_at(Target(term.number, term.host, term.port))
-        else:
-            self._relay.point_at(None)
+        if term is None or there < self._options.limits.smallest:
+            self._relay.point_at(None, abruptly=True)
+            return
+        is_dead = term.cause.startswith("lost")  # its successor has taken over
+        self._relay.point_at(Target(term.number, term.host, term.port), abruptly=is_dead)
 
     def _stay_listed(self, state: State) -> None:
         me = self._membership.me
@@ -194,7 +191,8 @@ class Keeper:
                 state = self._directory.plain.read()
         except DirectoryError as error:
             self._directory.complain(error)
-        self._relay.point_at(None)
+        self._relay.hush()
+        self._close_lighthouse()  # for all at once: each asks again, and asks the next
         time.sleep(self._manners.beat_s)
 
     def _is_awaited(self, state: State) -> bool:

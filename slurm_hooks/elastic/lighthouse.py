@@ -109,6 +109,7 @@ class Lighthouse:
             nobody.shutdown()
 
     def close(self) -> None:
-        """Serve no more."""
+        """Serve no more; whoever waits for an answer is cut off at this moment."""
         with suppress(RuntimeError):
             self._server.shutdown()
+        self._server = None  # shutdown() only stops listening

@@ -38,16 +38,24 @@ class Relay:
         self.port = int(self._socket.getsockname()[1])
         self._on_refused = on_refused
         self._target: Target | None = None
+        self._is_hushed = False
         self._pumps: set[asyncio.Future[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="malleable-relay", daemon=True)
         self._thread.start()
 
-    def point_at(self, target: Target | None) -> None:
-        """Pass everything to `target` from now on, nothing if None: connections to
-        another one end, and new ones wait. Any thread."""
+    def point_at(self, target: Target | None, abruptly: bool = False) -> None:
+        """Pass new connections to `target` from now on; without one they wait. Those that
+        are there end with their lighthouse, or now if `abruptly`: when it gives no answer
+        any more, and only then, since an answer under way may name others who act on it.
+        Any thread."""
         if target != self._target and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._switch, target)
+            self._loop.call_soon_threadsafe(self._switch, target, abruptly)
+
+    def hush(self) -> None:
+        """Pass on nothing that this group says any more: it is forgotten at the lighthouse
+        within a beat. What it has been told to do before still reaches it. Any thread."""
+        self._is_hushed = True
 
     def stop(self) -> None:
         """End all connections and the thread."""
@@ -69,9 +77,9 @@ class Relay:
             loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
             loop.close()
 
-    def _switch(self, target: Target | None) -> None:
+    def _switch(self, target: Target | None, abruptly: bool) -> None:
         self._target = target
-        for pump in self._pumps:
+        for pump in self._pumps if abruptly else ():
             pump.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -85,8 +93,8 @@ class Relay:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target, (far_reader, far_writer) = await self._connect(writer)
         pumps = {
-            asyncio.ensure_future(_pump(reader, far_writer)),
-            asyncio.ensure_future(_pump(far_reader, writer)),
+            asyncio.ensure_future(self._pump(reader, far_writer, is_question=True)),
+            asyncio.ensure_future(self._pump(far_reader, writer)),
         }
         self._pumps |= pumps
         try:
@@ -101,7 +109,7 @@ class Relay:
 
     async def _connect(self, caller: asyncio.StreamWriter) -> tuple[Target, _Stream]:
         while True:
-            target = self._target
+            target = None if self._is_hushed else self._target
             there = await self._reach(target) if target else None
             if target is not None and there is not None and target is self._target:
                 return target, there
@@ -121,9 +129,11 @@ class Relay:
             pass  # no answer: who is dead is found out otherwise
         return None
 
-
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await source.read(_CHUNK):
-            sink.write(data)
-            await sink.drain()
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_question: bool = False
+    ) -> None:
+        with suppress(OSError):
+            while data := await source.read(_CHUNK):
+                if not (is_question and self._is_hushed):
+                    sink.write(data)
+                    await sink.drain()

@@ -36,6 +36,9 @@ class Far:
             while data := call.recv(1000):
                 call.sendall(self._name + data)
 
+    def tell(self, text: bytes) -> None:
+        self._calls[-1].sendall(text)
+
     def stop(self) -> None:
         for listener in [self._socket, *self._calls]:
             with suppress(OSError):
@@ -95,14 +98,45 @@ def test_who_comes_before_there_is_a_lighthouse_waits(scene: Scene) -> None:
         assert call.recv(100) == b"bearly"
 
 
-def test_a_move_ends_old_connections_and_new_ones_go_there(scene: Scene) -> None:
+def test_after_a_move_new_connections_go_there_and_old_ones_end_with_their_lighthouse(
+    scene: Scene,
+) -> None:
     scene.point(0)
     with scene.call() as call:
         assert ask(call) == b"ax"
         scene.point(1)
+        assert ask(call) == b"ax"
+        with scene.call() as another:
+            assert ask(another) == b"bx"
+        scene.far[0].stop()
+        assert is_ended(call)
+    assert scene.refused == []  # what matters is where it is now
+
+
+def test_an_abrupt_move_ends_old_connections(scene: Scene) -> None:
+    scene.point(0)
+    with scene.call() as call:
+        assert ask(call) == b"ax"
+        scene.relay.point_at(Target(2, "127.0.0.1", scene.far[1].port), abruptly=True)
         assert is_ended(call)
     with scene.call() as call:
         assert ask(call) == b"bx"
+
+
+def test_hushed_it_passes_answers_but_no_questions(scene: Scene) -> None:
+    scene.point(0)
+    with scene.call() as call:
+        assert ask(call) == b"ax"
+        scene.relay.hush()
+        scene.far[0].tell(b"late answer")
+        assert call.recv(100) == b"late answer"
+        call.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            ask(call)
+    with scene.call() as call:
+        call.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            ask(call)
 
 
 def test_pointing_at_the_same_again_disturbs_nobody(scene: Scene) -> None:
@@ -112,18 +146,6 @@ def test_pointing_at_the_same_again_disturbs_nobody(scene: Scene) -> None:
         scene.point(0)
         time.sleep(0.1)
         assert ask(call) == b"ax"
-
-
-def test_cut_off_waits_for_the_next(scene: Scene) -> None:
-    scene.point(0)
-    with scene.call() as call:
-        assert ask(call) == b"ax"
-        scene.relay.point_at(None)
-        assert is_ended(call)
-    with scene.call() as call:
-        call.settimeout(0.3)
-        with pytest.raises(TimeoutError):
-            ask(call)
 
 
 def test_a_dead_lighthouse_is_told_at_once(scene: Scene) -> None:
