@@ -1,4 +1,4 @@
-"""Two hundred changes of size in a row: `python benchmarks/rescale_random.py [--changes=200]`.
+"""Two hundred changes of size in a row: `python benchmarks/rescale_random.py [--engine=torchft]`.
 
 One training on this host, between 1 and 5 fragments (MIN 2), grows, shrinks with notice, loses
 fragments by SIGKILL and SIGTERM, several at once, goes back to MIN, below MIN and back, by a
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import random
 import signal
 import subprocess
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from elastic.gang import Gang  # noqa: E402  (the tests' way to start agents on one host)
+from elastic.groups import Groups  # noqa: E402
 from slurm_hooks.elastic import ElasticBatches  # noqa: E402
 from slurm_hooks.jobpath import write_job_path  # noqa: E402
 
@@ -43,20 +45,50 @@ class LostError(Exception):
     """The training did not go on."""
 
 
-class Malleable(Gang):
-    """Agents on this host as a job has them: with the defaults of a site."""
+def as_shipped(env: dict[str, str]) -> dict[str, str]:
+    """An agent's environment with the defaults of a site."""
+    shortened = ("LAST_CALL_S", "KEEP_ALIVE_S", "BEAT_S", "SETTLE_S")
+    return {k: v for k, v in env.items() if k not in {f"MALLEABLE_{name}" for name in shortened}}
+
+
+class TorchrunGang(Gang):
+    """Agents on this host as a job has them."""
 
     def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
-        env = super().environment(fragment, nnodes, restarts)
-        for knob in ("LAST_CALL_S", "KEEP_ALIVE_S", "BEAT_S", "SETTLE_S"):
-            env.pop(f"MALLEABLE_{knob}")
-        return env
+        return as_shipped(super().environment(fragment, nnodes, restarts))
+
+    def outcome(self) -> dict[str, float]:
+        """The newest checkpoint, once all have left."""
+        saved = torch.load(self.work / "checkpoint.pt", weights_only=True)
+        steps, content = int(saved["step"]), saved["content"]
+        counts, _ = undisturbed(steps)
+        off = [int(a) - b for a, b in zip(content["counts"].tolist(), counts)]
+        return {
+            "step": steps,
+            "lost": sum(max(0, -n) for n in off),
+            "twice": sum(max(0, n) for n in off),
+            "weight": float(content["weight"]),
+        }
+
+
+class TorchftGang(Groups):
+    """Replica groups on this host as a job has them."""
+
+    smallest, largest = SMALLEST, LARGEST
+
+    def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
+        return as_shipped(super().environment(fragment, nnodes, restarts))
+
+    def outcome(self) -> dict[str, float]:
+        """What the worst of the groups found out about its model at the end."""
+        found = [json.loads(path.read_text()) for path in self.work.glob("finished-*")]
+        return max(found, key=lambda result: float(result["lost"] + result["twice"]))
 
 
 class Course:
     """The fragments, and the changes they go through."""
 
-    def __init__(self, gang: Malleable, seed: int) -> None:
+    def __init__(self, gang: TorchrunGang | TorchftGang, seed: int) -> None:
         self._gang = gang
         self._random = random.Random(seed)
         self._starts: Counter[int] = Counter()
@@ -141,10 +173,8 @@ class Course:
             time.sleep(0.2)
 
 
-def verdict(work: Path) -> dict[str, object]:
-    """The last checkpoint against an undisturbed run of as many steps."""
-    saved = torch.load(work / "checkpoint.pt", weights_only=True)
-    steps, content = int(saved["step"]), saved["content"]
+def undisturbed(steps: int) -> tuple[list[int], float]:
+    """How often each sample is learnt in so many steps, and the weight they end with."""
     counts, weight = [0] * SAMPLES, 0.0
     target = torch.linspace(-1, 1, SAMPLES).tolist()
     whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
@@ -153,16 +183,22 @@ def verdict(work: Path) -> dict[str, object]:
         weight -= 0.05 * sum(weight - target[index] for index in batch) / BATCH
         for index in batch:
             counts[index] += 1
-    off = [int(a) - b for a, b in zip(content["counts"].tolist(), counts)]
+    return counts, weight
+
+
+def verdict(found: dict[str, float]) -> dict[str, object]:
+    """What the training ended with against an undisturbed run of as many steps."""
+    _, weight = undisturbed(int(found["step"]))
     return {
-        "steps": steps,
-        "samples_lost": sum(max(0, -n) for n in off),
-        "samples_twice": sum(max(0, n) for n in off),
-        "weight_off": round(abs(float(content["weight"]) - weight), 6),
+        "steps": found["step"],
+        "samples_lost": found["lost"],
+        "samples_twice": found["twice"],
+        "weight": round(found["weight"], 6),
+        "weight_off": round(math.fabs(found["weight"] - weight), 6),
     }
 
 
-def travel(course: Course, gang: Malleable, changes: int) -> None:
+def travel(course: Course, gang: TorchrunGang | TorchftGang, changes: int) -> None:
     course.add(3)
     course.rest(must_step=True)
     for number in range(changes):
@@ -171,21 +207,31 @@ def travel(course: Course, gang: Malleable, changes: int) -> None:
         if number % 10 == 9:
             print(f"{number + 1}: {kind}; step {gang.steps()[-1][1]}", flush=True)
     course.rest(must_step=True)
-    course.send_away(course.staying(), None)
+    (gang.work / "enough").touch()  # replica groups end by themselves, the others are sent away
+    if isinstance(gang, TorchrunGang):
+        course.send_away(course.staying(), None)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--engine", choices=("torchrun", "torchft"), default="torchrun")
     parser.add_argument("--changes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rescale-") as place:
         work = Path(place)
-        gang = Malleable(write_job_path(work / "jobpath"), work)
-        gang.script = ROOT / "tests" / "elastic" / "train_samples.py"
+        gang = (TorchrunGang if options.engine == "torchrun" else TorchftGang)(
+            write_job_path(work / "jobpath"), work
+        )
+        if options.engine == "torchrun":
+            gang.script = ROOT / "tests" / "elastic" / "train_samples.py"
         course = Course(gang, options.seed)
-        told: dict[str, object] = {"changes": options.changes, "seed": options.seed}
+        told: dict[str, object] = {
+            "engine": options.engine,
+            "changes": options.changes,
+            "seed": options.seed,
+        }
         try:
             travel(course, gang, options.changes)
             gang.wait_exit(*gang.agents, timeout=60)
@@ -196,8 +242,10 @@ def main() -> int:
             told["jobs_lost"] = 1
         finally:
             gang.stop()
-        steps = [s for _, s, _ in gang.steps()]
-        told.update(verdict(work), steps_again=len(steps) - len(set(steps)))
+        told.update(verdict(gang.outcome()))
+        if options.engine == "torchrun":
+            steps = [s for _, s, _ in gang.steps()]
+            told["steps_again"] = len(steps) - len(set(steps))
     told.update(kinds=dict(course.told), seconds=round(time.monotonic() - began))
     print(json.dumps(told))
     return int(bool(told["jobs_lost"] or told["samples_lost"] or told["samples_twice"]))

@@ -35,6 +35,10 @@ class Groups(Gang):
         for fragment in fragments:
             self.start(fragment, "1", 100_000)
 
+    def steps(self) -> list[tuple[float, int, int]]:
+        """See Gang."""
+        return [(at, step, world) for at, step, world, _ in self.group_steps()]
+
     def group_steps(self) -> list[tuple[float, int, int, int]]:
         rows = []
         for path in self.work.glob("steps-*.log"):

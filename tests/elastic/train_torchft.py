@@ -1,5 +1,6 @@
 """A torchft training that counts, as its model, how often it has learnt each sample. Each
-replica group logs the steps it has committed. Arguments: work directory, steps."""
+replica group logs the steps it has committed; a file every so many steps is for the case that
+none is left who knows better. Arguments: work directory, steps, steps between two files."""
 
 import json
 import os
@@ -21,8 +22,15 @@ def log(path: Path, line: str) -> None:
         file.write(line + "\n")
 
 
+def save(path: Path, content: dict[str, object]) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    torch.save(content, draft)
+    draft.replace(path)
+
+
 def main() -> None:
     work, steps = Path(sys.argv[1]), int(sys.argv[2])
+    every = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     torch.set_num_threads(1)
     fragment = os.environ["MALLEABLE_FRAGMENT"]
     model = {"counts": torch.zeros(SAMPLES), "weight": torch.zeros(1)}
@@ -38,6 +46,11 @@ def main() -> None:
         replica_id=f"fragment{fragment}",
         hostname="127.0.0.1",
     )
+    checkpoint = work / "checkpoint.pt"
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, weights_only=True)
+        model.update(saved["model"])
+        manager.load_state_dict(saved["torchft"])
     restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     begin = {"fragment": int(fragment), "agent": os.getppid(), "restarts": restarts}
     log(work / "begins.jsonl", json.dumps({**begin, "rank": 0, "world": 0, "t": time.time()}))
@@ -59,6 +72,8 @@ def main() -> None:
             model["counts"] += both[:-1].round()
             model["weight"] -= 0.05 * both[-1:]
             log(work / f"steps-{fragment}.log", f"{time.time():.3f} {step + 1} {world}")
+            if every and rank == 0 and (step + 1) % every == 0:
+                save(checkpoint, {"model": model, "torchft": manager.state_dict()})
         if coming := notice():
             coming.ready()
     reached = manager.current_step()
@@ -66,9 +81,13 @@ def main() -> None:
     for step in range(reached):
         for index in whole.batch_of(step):
             wanted[index] += 1
-    off = int((model["counts"] - wanted).abs().sum())
-    loss = float(((model["weight"] - target) ** 2).mean())
-    result = {"off": off, "loss": loss, "step": reached}
+    off = model["counts"] - wanted
+    result = {
+        "step": reached,
+        "lost": int((-off).clamp(min=0).sum()),
+        "twice": int(off.clamp(min=0).sum()),
+        "weight": float(model["weight"]),
+    }
     (work / f"finished-{fragment}").write_text(json.dumps(result))
     manager.shutdown(wait=False)
 
