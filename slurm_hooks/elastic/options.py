@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .rounds import Limits
+from .standby import Contexts
 from .state import Member
 
 
@@ -125,7 +126,16 @@ def warm_modules(env: Mapping[str, str]) -> list[str] | None:
     words = env.get("MALLEABLE_WARM", "").split(",")
     if words == ["0"]:
         return None
-    return [w for w in words if all(part.isidentifier() for part in w.split("."))]
+    names = [w for w in words if w not in ("cuda", "nocuda")]
+    return [n for n in names if all(part.isidentifier() for part in n.split("."))]
+
+
+def warm_contexts(env: Mapping[str, str]) -> Contexts:
+    """What MALLEABLE_WARM says of CUDA: `cuda` always, `nocuda` never."""
+    words = env.get("MALLEABLE_WARM", "").split(",")
+    if "nocuda" in words:
+        return Contexts.NONE
+    return Contexts.ALL if "cuda" in words else Contexts.FIRST
 
 
 def _digits(text: str) -> int:

@@ -21,7 +21,16 @@ from .forewarn import Forewarning
 from .lease import Lease
 from .membership import Membership
 from .notice import Notice
-from .options import OptionError, identity, options, overrides, remarks, say, warm_modules
+from .options import (
+    OptionError,
+    identity,
+    options,
+    overrides,
+    remarks,
+    say,
+    warm_contexts,
+    warm_modules,
+)
 from .pulse import Pulse
 from .session import Session
 from .standby import Standby
@@ -89,9 +98,10 @@ def warm_workers() -> Standby | None:
         with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
             told = run.parse_args(sys.argv[1:])
             count = run.determine_local_world_size(told.nproc_per_node)
-        if told.module or told.no_python or told.run_path:
+        if told.no_python or told.run_path:
             return None
-        standby = Standby(told.training_script, count, extra)
+        program = ["-m"] * bool(told.module) + [told.training_script]
+        standby = Standby(program, count, extra, warm_contexts(os.environ))
         is_installed = standby.install(subprocess_handler.SubprocessHandler)
     except (SystemExit, Exception):  # whatever another torch has changed: workers start cold
         return None

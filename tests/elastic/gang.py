@@ -23,6 +23,7 @@ class Gang:
         self.job_path = job_path
         self.work = work
         self.shared = work / "shared"
+        self.flags: list[str] = []  # torchrun's own
         self.script = SCRIPT
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
         self.extra: dict[str, str] = {}
@@ -53,7 +54,8 @@ class Gang:
     def start(
         self, fragment: int, nnodes: str, steps: int, *more: str, restarts: int = 0
     ) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "torch.distributed.run", str(self.script)]
+        torchrun = [sys.executable, "-m", "torch.distributed.run"]
+        command = [*torchrun, *self.flags, str(self.script)]
         with open(self.log_path(fragment), "ab") as log:
             agent = subprocess.Popen(
                 [*command, str(self.work), str(steps), *more],

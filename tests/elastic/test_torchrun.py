@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -158,6 +159,26 @@ def test_an_unusable_directory_is_one_clear_line(gang: Gang) -> None:
     assert len(lines) == 1
     assert str(gang.shared) in lines[0]
     assert "Traceback" not in gang.log(1)
+
+
+SHOW = """
+import torch
+from pathlib import Path
+import sys
+Path(sys.argv[1], "words").write_bytes(Path("/proc/self/cmdline").read_bytes())
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["-m"]])
+def test_the_first_workers_are_warm(gang: Gang, flags: list[str]) -> None:
+    place = gang.work / "pkg" / "show.py"
+    place.parent.mkdir()
+    place.write_text(SHOW)
+    gang.flags, gang.script = flags, Path("pkg.show") if flags else place
+    gang.extra["PYTHONPATH"] = f"{gang.job_path}:{gang.work}"
+    gang.start(1, "1:1", LONG)
+    assert gang.wait_exit(1) == [0], gang.dump()
+    assert b"stand_by" in (gang.work / "words").read_bytes()
 
 
 def test_with_all_helpers_nothing_is_lost_or_done_twice(gang: Gang) -> None:
