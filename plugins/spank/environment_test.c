@@ -38,7 +38,8 @@ static void test_everything_is_set(void)
 {
 	static const char *const wanted[][2] = {
 		{"PET_NNODES", "2:8"},
-		{"PET_RDZV_BACKEND", "malleable"},
+		{"PET_RDZV_BACKEND",
+		 "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job"},
 		{"PET_RDZV_ID", "42"},
 		{"PET_RDZV_ENDPOINT", "/home/ada/run/.malleable/42"},
 		{"PET_LOCAL_ADDR", "10.0.0.7"},

@@ -1,7 +1,7 @@
 """The entry point of the group `torchrun.handlers`: how torchrun finds the handler.
 
 torchrun loads it whenever it starts, in jobs of all kinds, so importing it costs nothing
-and does nothing; torch calls the factory, then the creator if `malleable` is chosen.
+and does nothing; torch calls the factory, then the creator if our backend is chosen.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .notice import Notice
 from .options import (
     OptionError,
     identity,
+    is_ours,
     options,
     overrides,
     remarks,
@@ -32,20 +33,28 @@ from .options import (
     warm_modules,
 )
 from .pulse import Pulse
+from .remark import tell
 from .session import Session
 from .standby import Standby
 
 
 def handlers() -> Callable[[Any], Any]:
-    """The factory that torch calls; returns the creator. In an agent of ours it begins
-    to listen for the notice at once, since a signal that comes earlier is lost."""
-    is_agent = "TORCHELASTIC_RUN_ID" not in os.environ
-    if is_agent and os.environ.get("PET_RDZV_BACKEND") == "malleable":
-        _listening().listen_early()
-        flag = overrides(sys.argv)
-        if flag:
-            say(f"your {flag} replaces the rendezvous of the job: fragments will not meet")
+    """The factory that torch calls, once for each name of the backend; returns the creator.
+    In an agent of ours it begins to listen for the notice at once, since a signal that comes
+    earlier is lost."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ and is_ours(os.environ):
+        _begin()
     return create_handler
+
+
+@cache
+def _begin() -> None:
+    _listening().listen_early()
+    found = overrides(sys.argv, os.environ)
+    if found:
+        line = f"your {found} replaces the rendezvous of the job: fragments will not meet"
+        say(line)
+        tell(line)
 
 
 @cache
@@ -66,8 +75,11 @@ def create_handler(params: Any) -> Any:
         directory.open()
     except (OptionError, DirectoryError) as error:
         raise SystemExit(f"malleable: {error}") from None
-    for line in remarks(params, os.environ):
+    lines = remarks(params, os.environ)
+    for line in lines:
         say(line)
+    if lines:
+        tell("; ".join(lines))
     lease = Lease(os.environ, settings.notice_s)
     me = identity(os.environ, settings.host, lease.ends)
     pulse = Pulse(directory, me.token, settings.beat_s, settings.keep_alive_s)

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from slurm_hooks.elastic.options import BACKENDS
+
 SCRIPT = Path(__file__).with_name("train_tiny.py")
 _DROPPED = ("SLURM_", "PET_", "MALLEABLE_", "TORCHELASTIC_")
 
@@ -33,7 +35,7 @@ class Gang:
         return {
             **env,
             "PET_NNODES": nnodes,
-            "PET_RDZV_BACKEND": "malleable",
+            "PET_RDZV_BACKEND": BACKENDS[-1],  # as jobs get it
             "PET_RDZV_ID": "77",
             "PET_RDZV_ENDPOINT": str(self.shared),
             "PET_LOCAL_ADDR": "127.0.0.1",
