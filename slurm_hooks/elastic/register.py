@@ -74,6 +74,7 @@ def create_handler(params: Any) -> Any:
         directory = SharedDirectory(settings.directory, settings.run)
         directory.open()
     except (OptionError, DirectoryError) as error:
+        tell(str(error))
         raise SystemExit(f"malleable: {error}") from None
     lines = remarks(params, os.environ)
     for line in lines:

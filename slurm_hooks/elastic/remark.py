@@ -23,12 +23,13 @@ from . import comment
 LENGTH = 160
 AGAIN_S = 3600.0
 PATIENCE_S = 5.0  # at the end of the agent
+_ODD = re.compile(r"[^A-Za-z0-9 _.,:;/@%+='()-]")
 TOLD_AT = "MALLEABLE_TOLD_AT"  # epoch seconds; progress waits for its turn
 
 
 def mark(text: str) -> str:
     """`remark{...}` with the text as it may stand there: a few plain characters, bounded."""
-    return f"remark{{{re.sub(r'[^A-Za-z0-9 _.,:;/@%+=-]', '?', text)[:LENGTH].strip()}}}"
+    return f"remark{{{_ODD.sub('?', text)[:LENGTH].strip()}}}"
 
 
 def place_of(env: Mapping[str, str]) -> Path | None:

@@ -6,7 +6,7 @@ know it, a warm process (see warm.py) is handed out instead of a new one; it is 
 the agent like any other. Whatever does not fit exactly (another program, a changed
 environment, a warm process that died) is started the ordinary way. It must not know rounds.
 
-A CUDA context takes 300 to 500 MB of the device, and a device in exclusive mode has one only. So
+A CUDA context takes some hundred MB of the device, and a device in exclusive mode has one only. So
 only the first workers of an agent, beside which nothing trains yet, make theirs ahead, unless
 the user says otherwise.
 """

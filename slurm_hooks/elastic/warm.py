@@ -21,11 +21,11 @@ import re
 import runpy
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.machinery import PathFinder, SourceFileLoader
-from typing import Any, Callable
+from typing import Any
 
 PROGRAM = "from slurm_hooks.elastic import warm; warm.stand_by()()"
 READY = b"r"

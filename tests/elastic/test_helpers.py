@@ -123,10 +123,7 @@ def test_the_leader_reports_once_in_a_while(
     reporter = Reporter({"SLURM_JOB_ID": "12", "RANK": "0", "WORLD_SIZE": "2"})
     for samples in range(100):
         reporter.report(samples, 1.5)
-    deadline = time.monotonic() + 10
-    while not (tmp_path / "told").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    told = (tmp_path / "told").read_text().splitlines()
+    told = told_in(tmp_path)
     assert len(told) == 1
     assert told[0].startswith("update JobId=12 Comment=my own;progress{samples=0,loss=1.5,world=2")
     assert Reporter({"SLURM_JOB_ID": "12; x"})._job == ""
@@ -147,15 +144,18 @@ def test_trouble_with_slurm_is_not_the_trainings(
 
 def test_a_remark_is_bounded_and_plain() -> None:
     assert remark.mark("your --rdzv-backend=c10d wins") == "remark{your --rdzv-backend=c10d wins}"
-    assert remark.mark("a{b}\n'\x1b[1m\u00e4") == "remark{a?b?????1m?}"
+    assert remark.mark('a{b}\n"\x1b[1m\u00e4') == "remark{a?b?????1m?}"
     assert len(remark.mark("x" * 1000)) == len("remark{}") + remark.LENGTH
 
 
 def told_in(place: Path, limit_s: float = 10) -> list[str]:
+    """What scontrol was told, once it was told something."""
     deadline = time.monotonic() + limit_s
-    while not (place / "told").exists() and time.monotonic() < deadline:
+    lines: list[str] = []
+    while not lines and time.monotonic() < deadline:
         time.sleep(0.02)
-    return (place / "told").read_text().splitlines() if (place / "told").exists() else []
+        lines = (place / "told").read_text().splitlines() if (place / "told").exists() else []
+    return lines
 
 
 def test_one_of_all_agents_tells_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
