@@ -103,7 +103,7 @@ def test_waits_below_the_minimum_and_comes_back(gang: Gang) -> None:
 def test_a_late_one_finds_nothing_to_do_and_a_requeued_one_trains_again(gang: Gang) -> None:
     gang.start(1, "1:3", 20)
     gang.start(2, "1:3", 20)
-    assert gang.wait_exit(1, 2) == [0, 0]
+    assert gang.wait_exit(1, 2) == [0, 0], gang.dump()
     rounds = len(gang.rounds())
     gang.start(3, "1:3", 20)
     assert gang.wait_exit(3) == [0]

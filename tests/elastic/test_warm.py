@@ -138,7 +138,8 @@ spec = __spec__
 print(json.dumps([__name__, __file__, __doc__, sys.argv, sys.path[0], __package__,
     getattr(sys, "orig_argv", 0),
     spec.name, spec.parent, spec.origin, type(__loader__).__name__, os.environ.get("RANK"),
-    beside.BORN, beside.ARGV, absolute.__name__, "spec" in vars(sys.modules["__main__"])]))
+    beside.BORN, sys.modules["pkg"].ARGV, absolute.__name__,
+    "spec" in vars(sys.modules["__main__"])]))
 print("to stderr", file=sys.stderr)
 sys.exit(int(sys.argv[1]))
 '''
@@ -149,8 +150,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory, made the current one, with modules to be started by `-m`."""
     files = {
         "absolute.py": "",
-        "pkg/__init__.py": "__version__ = '1'\n",
-        "pkg/beside.py": "import os, sys\nBORN = os.environ.get('RANK')\nARGV = list(sys.argv)\n",
+        "pkg/__init__.py": "__version__ = '1'\nimport sys\nARGV = list(sys.argv)\n",
+        "pkg/beside.py": "import os\nBORN = os.environ.get('RANK')\n",
         "pkg/mod.py": MODULE,
         "pkg/sub/__init__.py": "",
         "pkg/sub/__main__.py": MODULE.replace("from .", "from .."),
@@ -205,6 +206,7 @@ def test_a_module_imports_ahead(package: Path, monkeypatch: pytest.MonkeyPatch) 
         "import os\nRANK = os.environ.get('RANK')\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{package / 'lib'}:{os.environ['PYTHONPATH']}")
+    (package / "pkg" / "__init__.py").write_text("__version__ = '1'\n")
     (package / "pkg" / "mod.py").write_text("import numpy\nprint(numpy.RANK)\n")
     warm, cold = as_both(["-m", "pkg.mod"], package)
     assert (warm[1], cold[1]) == ("None\n", "3\n")
