@@ -62,6 +62,7 @@ class Gang:
             agent = subprocess.Popen(
                 [*command, str(self.work), str(steps), *more],
                 env=self.environment(fragment, nnodes, restarts),
+                cwd=self.work,  # a module in the current directory would hide the job path's
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
