@@ -137,7 +137,7 @@ def overrides(argv: Sequence[str], env: Mapping[str, str]) -> str:
     ):
         if value:
             return "" if value in BACKENDS else f"{name}={value}"
-    return ""
+    return "unset PET_RDZV_BACKEND"
 
 
 def _flags(argv: Sequence[str]) -> Iterator[tuple[str, str]]:

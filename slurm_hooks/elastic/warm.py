@@ -112,15 +112,15 @@ def _prepare(program: Sequence[str], extra: Iterable[str], seat: str) -> None:
         for name in files:
             with open(name, encoding="utf-8") as file:
                 sources.append(file.read())
-    place = os.getcwd() if is_module else os.path.dirname(program[0])
+    place = os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0]))
+    _set_path(place)  # what the current directory holds is no script's, unless it is there
     _import_ahead(chosen(leading_imports(*sources), extra), place)
     is_plain = len(sources) == len(files) and not any(map(_BEFORE_CUDA.search, sources))
     if seat and is_plain:
         open_device(sys.modules.get("torch"), int(seat))
 
 
-def _import_ahead(names: list[str], own_place: str) -> None:
-    own = os.path.realpath(own_place)
+def _import_ahead(names: list[str], own: str) -> None:
     for name in names:
         top = name.partition(".")[0]
         if not any(os.path.lexists(os.path.join(own, top + end)) for end in ("", ".py")):

@@ -120,6 +120,7 @@ def test_flags_that_bypass_the_rendezvous(line: str, flag: str) -> None:
         ({"PET_RDZV_BACKEND": "malleable", "PET_STANDALONE": "0"}, ""),
         ({"PET_RDZV_BACKEND": "malleable", "PET_STANDALONE": "1"}, "PET_STANDALONE=1"),
         ({"PET_RDZV_BACKEND": "c10d"}, "PET_RDZV_BACKEND=c10d"),
+        ({}, "unset PET_RDZV_BACKEND"),
     ],
 )
 def test_variables_that_bypass_the_rendezvous(env: dict[str, str], name: str) -> None:

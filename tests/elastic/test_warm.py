@@ -169,7 +169,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def as_both(program: list[str], where: Path) -> tuple[list[object], list[object]]:
     """Exit code and outputs of a program started warm, and cold."""
-    standby = Standby(program[:2], 1, delay_s=0.0)
+    standby = Standby(program[: 1 + (program[0] == "-m")], 1, delay_s=0.0)
     standby.prepare()
     standby.wait_ready(20)
     env = {**standby._workers[0].env, "RANK": "3", "LOCAL_RANK": "0"}
@@ -210,6 +210,21 @@ def test_a_module_imports_ahead(package: Path, monkeypatch: pytest.MonkeyPatch) 
     (package / "pkg" / "mod.py").write_text("import numpy\nprint(numpy.RANK)\n")
     warm, cold = as_both(["-m", "pkg.mod"], package)
     assert (warm[1], cold[1]) == ("None\n", "3\n")
+
+
+# Shows a bug: a directory named as a library was taken from where the job was submitted.
+def test_a_script_imports_nothing_of_the_current_directory_ahead(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package / "numpy.py").write_text("print('the wrong one')\n")
+    (package / "lib").mkdir()
+    (package / "lib" / "numpy.py").write_text("NAME = 'numpy of the library'\n")
+    script = package / "at" / "script.py"
+    script.parent.mkdir()
+    script.write_text("import numpy\nprint(numpy.NAME)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{package / 'lib'}:{os.environ['PYTHONPATH']}")
+    warm, cold = as_both([str(script)], package)
+    assert warm == cold == [0, "numpy of the library\n", ""]
 
 
 FAKE_TORCH = """
