@@ -23,6 +23,7 @@ BACKENDS = (
     "malleable",
     "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
 )
+_ENGINES = ("torchrun", "torchft")  # those that torchrun starts
 _SWITCHES = frozenset(
     {"--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank"}
 )
@@ -120,7 +121,7 @@ def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
 def is_ours(env: Mapping[str, str]) -> bool:
     """Whether torchrun runs in a fragment whose training it is."""
     return env.get("PET_RDZV_BACKEND") in BACKENDS or (
-        env.get("MALLEABLE_ENGINE") == "torchrun" and bool(env.get("MALLEABLE_FRAGMENT"))
+        env.get("MALLEABLE_ENGINE") in _ENGINES and bool(env.get("MALLEABLE_FRAGMENT"))
     )
 
 

@@ -32,7 +32,7 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
         lines.append(f"its fragments died at once, {job.failures} time(s) in a row")
     lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(_codes(job, stops)) if c in _BY_CODE]
     lines.append("the last lines of the job's output tell more")
-    if job.request.engine == "torchrun":
+    if job.request.engine in ("torchrun", "torchft"):
         lines.append(_TORCHRUN)
     return tuple(lines)
 
