@@ -18,12 +18,13 @@ from typing import Callable, Optional
 from rich.console import Console
 
 from slurm_hooks import __version__
-from slurm_hooks.errors import MalleableError, UsageError
+from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
 from slurm_hooks.jobpath import write_job_path
 from slurm_hooks.policy import render_policy
 from slurm_hooks.reconcile import loop, rehearse, tick
 from slurm_hooks.replay import cli as replay_cli
 from slurm_hooks.report.codec import plan_data, tick_data, to_data
+from slurm_hooks.report.hints import hints
 from slurm_hooks.report.snapshot import read as read_snapshot
 from slurm_hooks.report.snapshot import save as save_snapshot
 from slurm_hooks.report.text import (
@@ -37,7 +38,7 @@ from slurm_hooks.report.text import (
 )
 from slurm_hooks.sandbox import cli as sandbox_cli
 from slurm_hooks.settings import Settings, load
-from slurm_hooks.slurm.gateway import observe, read_cluster
+from slurm_hooks.slurm.gateway import observe, read_cluster, read_remarks
 from slurm_hooks.slurm.live import Live
 
 out = Console()
@@ -191,12 +192,22 @@ def _explain(arguments: argparse.Namespace) -> int:
     job = find_job(report.snapshot, _job_id(arguments.job))
     if job is None:
         raise UsageError(_no_job(arguments.job))
-    lines = explain_lines(job, report.plan, report.at)
+    remarks = _remarks(settings, job.job_id)
+    lines = explain_lines(job, report.plan, report.at, remarks)
     if arguments.json:
-        print(json.dumps({"job": to_data(job), "lines": lines}))
+        told = {"hints": hints(job), "remarks": remarks}
+        print(json.dumps({"job": to_data(job), "lines": lines, **told}))
     else:
         print_lines(out, lines)
     return 0
+
+
+def _remarks(settings: Settings, job_id: int) -> tuple[str, ...]:
+    """None if Slurm has just forgotten the job or is busy: the rest is worth printing."""
+    try:
+        return read_remarks(_live(settings), job_id)
+    except (CommandRefused, RetryLater):
+        return ()
 
 
 def _plan(arguments: argparse.Namespace) -> int:

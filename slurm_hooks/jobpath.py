@@ -12,7 +12,13 @@ from pathlib import Path
 
 from . import __version__
 
-ENTRY_POINTS = "[torchrun.handlers]\nmalleable = slurm_hooks.elastic.register:handlers\n"
+NAMES = (  # as in elastic/options.py, which this side must not import
+    "malleable",
+    "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
+)
+ENTRY_POINTS = "[torchrun.handlers]\n" + "".join(
+    f"{name} = slurm_hooks.elastic.register:handlers\n" for name in NAMES
+)
 
 
 def write_job_path(dest: Path) -> Path:

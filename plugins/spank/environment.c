@@ -155,6 +155,12 @@ static void print_nnodes(const struct request *request, char *text, size_t size)
 		snprintf(text, size, "%u:%u", min, max);
 }
 
+/*
+ * A torch that is too old for our rendezvous, or that cannot see it, says no more than that a
+ * backend of this name is not registered. So the name says what is missing.
+ */
+#define BACKEND "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job"
+
 /* torchrun reads PET_<OPTION> for every option that its command line leaves out. */
 static bool settle_torchrun(struct environment *environment, char *const *list,
 			    const struct request *request, const struct place *place,
@@ -164,7 +170,7 @@ static bool settle_torchrun(struct environment *environment, char *const *list,
 
 	print_nnodes(request, nnodes, sizeof(nnodes));
 	return settle(environment, list, "PET_NNODES", nnodes) &&
-	       settle(environment, list, "PET_RDZV_BACKEND", "malleable") &&
+	       settle(environment, list, "PET_RDZV_BACKEND", BACKEND) &&
 	       settle_number(environment, list, "PET_RDZV_ID", place->job_id) &&
 	       settle(environment, list, "PET_RDZV_ENDPOINT", dir) &&
 	       settle(environment, list, "PET_LOCAL_ADDR", place->node_addr);

@@ -38,7 +38,8 @@ static void test_everything_is_set(void)
 {
 	static const char *const wanted[][2] = {
 		{"PET_NNODES", "2:8"},
-		{"PET_RDZV_BACKEND", "malleable"},
+		{"PET_RDZV_BACKEND",
+		 "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job"},
 		{"PET_RDZV_ID", "42"},
 		{"PET_RDZV_ENDPOINT", "/home/ada/run/.malleable/42"},
 		{"PET_LOCAL_ADDR", "10.0.0.7"},
@@ -101,7 +102,9 @@ static void test_replica_groups(void)
 	prepare(&scene, "4-16,unit=2,engine=torchft");
 	decide(&scene, NULL);
 	expect_text(decided(&scene.environment, "PET_NNODES"), "1", "one agent a group");
-	expect_text(decided(&scene.environment, "PET_RDZV_BACKEND"), "malleable", "rendezvous");
+	expect_text(decided(&scene.environment, "PET_RDZV_BACKEND"),
+		    "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
+		    "rendezvous");
 	expect_text(decided(&scene.environment, "MALLEABLE_ENGINE"), "torchft", "engine");
 	environment_free(&scene.environment);
 	prepare(&scene, "4-16,unit=2,engine=torchft,launch=srun");

@@ -24,7 +24,6 @@ from .session import Session
 from .standby import Standby
 from .store import GATHER_S, RoundStore, arrive, connect, meet, open_store
 
-BACKEND = "malleable"
 WARM_UP_S = 30.0
 
 
@@ -50,7 +49,7 @@ class MalleableHandler(RendezvousHandler):
 
     def get_backend(self) -> str:
         """See the base class."""
-        return BACKEND
+        return self._options.backend
 
     def get_run_id(self) -> str:
         """See the base class."""

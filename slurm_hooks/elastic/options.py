@@ -8,14 +8,25 @@ import re
 import secrets
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from .rounds import Limits
+from .standby import Contexts
 from .state import Member
+
+# torch names the backend when it cannot find it, and that is all that we can say where torch
+# is too old to load us, or cannot see us. So the name that jobs are given says what is missing.
+BACKENDS = (
+    "malleable",
+    "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
+)
+_ENGINES = ("torchrun", "torchft")  # those that torchrun starts
+_SWITCHES = frozenset(
+    {"--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank"}
+)
 
 
 class OptionError(ValueError):
@@ -28,6 +39,7 @@ class Options:
 
     directory: Path
     run: str
+    backend: str  # one of BACKENDS, as it was chosen
     limits: Limits
     host: str
     notice_s: float
@@ -57,6 +69,7 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
     return Options(
         directory=Path(params.endpoint),
         run=re.sub(r"[^ -~]", "?", str(params.run_id))[:200],
+        backend=params.backend,
         limits=Limits(
             smallest=params.min_nodes,
             largest=params.max_nodes,
@@ -127,18 +140,39 @@ def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
     )
 
 
-def overrides(argv: Sequence[str]) -> str:
-    """The flag on torchrun's command line that keeps it from using this rendezvous, or
-    nothing. Arguments of the training script are not torchrun's."""
-    own = list(takewhile(lambda word: not word.endswith(".py"), argv[1:]))
-    for at, word in enumerate(own):
-        flag, _, value = word.replace("_", "-").partition("=")
-        if flag == "--standalone":
-            return flag
-        if flag == "--rdzv-backend":
-            chosen = value or (own[at + 1] if at + 1 < len(own) else "")
-            return "" if chosen == "malleable" else f"{flag}={chosen}"
-    return ""
+def is_ours(env: Mapping[str, str]) -> bool:
+    """Whether torchrun runs in a fragment whose training it is."""
+    return env.get("PET_RDZV_BACKEND") in BACKENDS or (
+        env.get("MALLEABLE_ENGINE") in _ENGINES and bool(env.get("MALLEABLE_FRAGMENT"))
+    )
+
+
+def overrides(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """What of the user's keeps torchrun from using this rendezvous, or nothing."""
+    given = dict(_flags(argv))
+    if "--standalone" in given:
+        return "--standalone"
+    if env.get("PET_STANDALONE", "0") not in ("", "0"):
+        return f"PET_STANDALONE={env['PET_STANDALONE']}"
+    for name, value in (
+        ("--rdzv-backend", given.get("--rdzv-backend", "")),
+        ("PET_RDZV_BACKEND", env.get("PET_RDZV_BACKEND", "")),
+    ):
+        if value:
+            return "" if value in BACKENDS else f"{name}={value}"
+    return "unset PET_RDZV_BACKEND"
+
+
+def _flags(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """torchrun's own flags with their values; what follows the script is not torchrun's."""
+    words = iter(argv[1:])
+    for word in words:
+        if not word.startswith("-"):
+            return
+        flag, equals, value = word.partition("=")
+        flag = flag.replace("_", "-")
+        is_alone = equals or flag in _SWITCHES or (flag[1] != "-" and len(flag) > 2)
+        yield flag, value if is_alone else next(words, "")
 
 
 def warm_modules(env: Mapping[str, str]) -> list[str] | None:
@@ -147,7 +181,16 @@ def warm_modules(env: Mapping[str, str]) -> list[str] | None:
     words = env.get("MALLEABLE_WARM", "").split(",")
     if words == ["0"]:
         return None
-    return [w for w in words if all(part.isidentifier() for part in w.split("."))]
+    names = [w for w in words if w not in ("cuda", "nocuda")]
+    return [n for n in names if all(part.isidentifier() for part in n.split("."))]
+
+
+def warm_contexts(env: Mapping[str, str]) -> Contexts:
+    """What MALLEABLE_WARM says of CUDA: `cuda` always, `nocuda` never."""
+    words = env.get("MALLEABLE_WARM", "").split(",")
+    if "nocuda" in words:
+        return Contexts.NONE
+    return Contexts.ALL if "cuda" in words else Contexts.FIRST
 
 
 def _number(text: str) -> int:

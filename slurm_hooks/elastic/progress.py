@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import subprocess
 import threading
 import time
@@ -17,9 +16,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 
-EVERY_S = 60.0
-TIMEOUT_S = 10.0
-_MARK = re.compile(r"progress\{[^{}]*\}")
+from . import comment
+from .remark import TOLD_AT
 
 
 def mark(samples: int, loss: float | None, world: int, now: int) -> str:
@@ -28,22 +26,15 @@ def mark(samples: int, loss: float | None, world: int, now: int) -> str:
     return f"progress{{samples={samples}{known},world={world},t={now}}}"
 
 
-def merged(comment: str, line: str) -> str:
-    """The user's own comment with our mark in it, or in place of the one before."""
-    own = _MARK.sub("", comment).strip(" ;")
-    return f"{own};{line}" if own and own != "(null)" else line
-
-
 class Reporter:
     """Sends at most one line a minute; `world` is the number of processes."""
 
-    def __init__(self, env: Mapping[str, str], every_s: float = EVERY_S) -> None:
-        job = env.get("SLURM_JOB_ID", "")
-        self._job = job if job.isascii() and job.isdigit() else ""
+    def __init__(self, env: Mapping[str, str], every_s: float = comment.EVERY_S) -> None:
+        self._job = comment.job_of(env)
         self._is_leader = env.get("RANK", "0") == "0"
         self._world = int(env.get("WORLD_SIZE", "1"))
         self._every_s = every_s
-        self._due = 0.0
+        self._due = time.monotonic() + _wait_s(env, every_s, time.time())
         self._own: str | None = None  # the user's comment, asked for once
         self._thread: threading.Thread | None = None
 
@@ -62,21 +53,16 @@ class Reporter:
     def _send(self, line: str) -> None:
         with suppress(OSError, subprocess.SubprocessError):
             if self._own is None:
-                self._own = _ask(["squeue", "--noheader", f"--job={self._job}", "--format=%k"])
-            comment = f"Comment={merged(self._own, line)}"
-            _ask(["scontrol", "update", f"JobId={self._job}", comment])
+                self._own = comment.read(self._job)
+            comment.write(self._job, comment.merged(self._own, line))
 
 
-def _ask(words: list[str]) -> str:
-    answer = subprocess.run(
-        words,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=True,
-    )
-    return answer.stdout.strip()
+def _wait_s(env: Mapping[str, str], every_s: float, now: float) -> float:
+    """Seconds until it is our turn, after a remark that may just have been written."""
+    told_at = env.get(TOLD_AT, "")
+    if not (told_at.isascii() and told_at.isdigit()):
+        return 0.0
+    return min(every_s, max(0.0, every_s - (now - int(told_at))))
 
 
 def report(samples: int, loss: float | None = None) -> None:

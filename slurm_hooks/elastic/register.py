@@ -1,7 +1,7 @@
 """The entry point of the group `torchrun.handlers`: how torchrun finds the handler.
 
 torchrun loads it whenever it starts, in jobs of all kinds, so importing it costs nothing
-and does nothing; torch calls the factory, then the creator if `malleable` is chosen.
+and does nothing; torch calls the factory, then the creator if our backend is chosen.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .options import (
     OptionError,
     Options,
     identity,
+    is_ours,
     knob,
     of_group,
     of_groups,
@@ -34,24 +35,33 @@ from .options import (
     overrides,
     remarks,
     say,
+    warm_contexts,
     warm_modules,
 )
 from .pulse import Pulse
+from .remark import tell
 from .session import Session
 from .standby import Standby
 from .state import Member
 
 
 def handlers() -> Callable[[Any], Any]:
-    """The factory that torch calls; returns the creator. In an agent of ours it begins
-    to listen for the notice at once, since a signal that comes earlier is lost."""
-    is_agent = "TORCHELASTIC_RUN_ID" not in os.environ
-    if is_agent and os.environ.get("PET_RDZV_BACKEND") == "malleable":
-        _listening().listen_early()
-        flag = overrides(sys.argv)
-        if flag:
-            say(f"your {flag} replaces the rendezvous of the job: fragments will not meet")
+    """The factory that torch calls, once for each name of the backend; returns the creator.
+    In an agent of ours it begins to listen for the notice at once, since a signal that comes
+    earlier is lost."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ and is_ours(os.environ):
+        _begin()
     return create_handler
+
+
+@cache
+def _begin() -> None:
+    _listening().listen_early()
+    found = overrides(sys.argv, os.environ)
+    if found:
+        line = f"your {found} replaces the rendezvous of the job: fragments will not meet"
+        say(line)
+        tell(line)
 
 
 @cache
@@ -68,8 +78,7 @@ def create_handler(params: Any) -> Any:
     notice.listen()
     try:
         job = options(params, os.environ)
-        for line in remarks(params, os.environ):
-            say(line)
+        _remark(remarks(params, os.environ))
         lease = Lease(os.environ, job.notice_s)
         me = identity(os.environ, job.host, lease.ends)
         is_torchft = os.environ.get("MALLEABLE_ENGINE") == "torchft"
@@ -77,10 +86,18 @@ def create_handler(params: Any) -> Any:
         settings = of_group(job, me) if is_torchft else job
         membership = _membership(settings, me)
     except (OptionError, DirectoryError, LighthouseError) as error:
+        tell(str(error))
         raise SystemExit(f"malleable: {error}") from None
     forewarning = Forewarning(_board(), settings.boundary_s)
     session = Session(settings, membership, lease, notice, forewarning)
     return MalleableHandler(settings, session, notice, warm_workers(), keeper)
+
+
+def _remark(lines: list[str]) -> None:
+    for line in lines:
+        say(line)
+    if lines:
+        tell("; ".join(lines))
 
 
 def _membership(settings: Options, me: Member) -> Membership:
@@ -135,9 +152,10 @@ def warm_workers() -> Standby | None:
         with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
             told = run.parse_args(sys.argv[1:])
             count = run.determine_local_world_size(told.nproc_per_node)
-        if told.module or told.no_python or told.run_path:
+        if told.no_python or told.run_path:
             return None
-        standby = Standby(told.training_script, count, extra)
+        program = ["-m"] * bool(told.module) + [told.training_script]
+        standby = Standby(program, count, extra, warm_contexts(os.environ))
         is_installed = standby.install(subprocess_handler.SubprocessHandler)
     except (SystemExit, Exception):  # whatever another torch has changed: workers start cold
         return None

@@ -3,8 +3,12 @@ interpreters and imports.
 
 torchrun starts workers through one method, SubprocessHandler._popen. Where that is as we
 know it, a warm process (see warm.py) is handed out instead of a new one; it is a child of
-the agent like any other. Whatever does not fit exactly (another program, `-m`, a changed
+the agent like any other. Whatever does not fit exactly (another program, a changed
 environment, a warm process that died) is started the ordinary way. It must not know rounds.
+
+A CUDA context takes some hundred MB of the device, and a device in exclusive mode has one only. So
+only the first workers of an agent, beside which nothing trains yet, make theirs ahead, unless
+the user says otherwise.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from typing import Any
 
 from .warm import PROGRAM
@@ -32,6 +37,14 @@ DELAY_S = 1.0  # a round has begun: its own first steps go first
 _OF_TORCHRUN = "TORCHELASTIC_"
 
 
+class Contexts(Enum):
+    """Which workers in waiting make their CUDA context ahead."""
+
+    NONE = "none"
+    FIRST = "first"  # those of a newcomer
+    ALL = "all"  # those beside running workers too
+
+
 def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     """Whether a process begun with one environment may go on with the other."""
 
@@ -43,16 +56,30 @@ def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> 
 
 
 class WarmWorker:
-    """One process in waiting for `script`."""
+    """One process in waiting for `program`, the words after `python -u`. With a `seat` its
+    CUDA context is made for the worker of that local rank."""
 
-    def __init__(self, script: str, extra: Sequence[str]) -> None:
+    def __init__(self, program: Sequence[str], extra: Sequence[str], seat: int | None) -> None:
         self.env = dict(os.environ)
+        self._seat = "" if seat is None else str(seat)
         self._channel, theirs = socket.socketpair()
-        command = [sys.executable, "-u", "-c", PROGRAM, script, str(theirs.fileno()), *extra]
+        words = [str(theirs.fileno()), self._seat, ",".join(extra), *program]
         with theirs:
             self.process = subprocess.Popen(
-                command, env=self.env, pass_fds=[theirs.fileno()], start_new_session=True
+                [sys.executable, "-u", "-c", PROGRAM, *words],
+                env=self.env,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
             )
+
+    def fits(self, env: Mapping[str, str]) -> bool:
+        """Whether it lives and could be the worker with this environment."""
+        if self.process.poll() is not None or not is_same_environment(self.env, env):
+            return False
+        if not self._seat:
+            return True
+        visible = "CUDA_VISIBLE_DEVICES"  # looked at once, when the context is made
+        return (env.get("LOCAL_RANK"), env.get(visible)) == (self._seat, self.env.get(visible))
 
     def is_ready(self, timeout_s: float) -> bool:
         """Whether its imports are done (or it is dead, which is as ready as it will be)."""
@@ -65,7 +92,8 @@ class WarmWorker:
         handles = [file.fileno() for file in outputs if file is not None]
         text = json.dumps(order).encode() + b"\n"
         sent = socket.send_fds(self._channel, [text], handles) if handles else 0
-        self._channel.sendall(text[sent:])
+        if text[sent:]:  # sending nothing fails once the worker has all and has closed its end
+            self._channel.sendall(text[sent:])
         self._channel.close()
 
     def dismiss(self) -> None:
@@ -76,17 +104,25 @@ class WarmWorker:
 
 
 class Standby:
-    """As many warm workers as this agent runs, from `delay_s` after a round began on."""
+    """As many warm workers for `program` as this agent runs, from `delay_s` after a round
+    began on; they import `extra` as well."""
 
     def __init__(
-        self, script: str, count: int, extra: Sequence[str], delay_s: float = DELAY_S
+        self,
+        program: Sequence[str],
+        count: int,
+        extra: Sequence[str] = (),
+        contexts: Contexts = Contexts.FIRST,
+        delay_s: float = DELAY_S,
     ) -> None:
-        self._script = script
+        self._program = tuple(program)
         self._count = count
         self._extra = tuple(extra)
+        self._contexts = contexts
         self._delay_s = delay_s
         self._workers: list[WarmWorker] = []
         self._due = 0.0
+        self._has_begun = False
 
     def install(self, handler: Any) -> bool:
         """Stand in for `handler._popen`, torch's SubprocessHandler; False if that is not
@@ -109,10 +145,12 @@ class Standby:
     ) -> subprocess.Popen[bytes] | None:
         """A warm process that now runs `args`, if there is one for it."""
         self._due = time.monotonic() + self._delay_s
-        is_known = tuple(args[:3]) == (sys.executable, "-u", self._script)
+        self._has_begun = True
+        known = (sys.executable, "-u", *self._program)
+        is_known = tuple(args[: len(known)]) == known
         while self._workers:
             worker = self._workers.pop(0)
-            if is_known and is_same_environment(worker.env, env) and worker.process.poll() is None:
+            if is_known and worker.fits(env):
                 with suppress(OSError):
                     worker.hand_over(args[2:], env, outputs)
                     return worker.process
@@ -126,7 +164,13 @@ class Standby:
             return
         with suppress(OSError):
             while len(self._workers) < self._count:
-                self._workers.append(WarmWorker(self._script, self._extra))
+                seat = len(self._workers) if self._makes_contexts() else None
+                self._workers.append(WarmWorker(self._program, self._extra, seat))
+
+    def _makes_contexts(self) -> bool:
+        if self._contexts is Contexts.FIRST:
+            return not self._has_begun
+        return self._contexts is Contexts.ALL
 
     def wait_ready(self, timeout_s: float) -> None:
         """Return when all are warm, at the latest after `timeout_s`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Optional
 
@@ -21,6 +21,7 @@ from slurm_hooks.model import (
     Snapshot,
     Solve,
 )
+from slurm_hooks.report.hints import hints
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.slurm.actions import ranges
 from slurm_hooks.slurm.text import fold
@@ -133,8 +134,10 @@ def _lease_end(fragment: Fragment, now: datetime) -> str:
     return f"in {minutes(fragment.end - now)}" if fragment.end else ""
 
 
-def explain_lines(job: MalleableJob, plan: Plan, now: datetime) -> list[str]:
-    """Why a job has the size it has."""
+def explain_lines(
+    job: MalleableJob, plan: Plan, now: datetime, remarks: Sequence[str] = ()
+) -> list[str]:
+    """Why a job has the size it has; `remarks` are the job's own words, which are quoted."""
     planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
     request = job.request
     lines = [
@@ -146,11 +149,18 @@ def explain_lines(job: MalleableJob, plan: Plan, now: datetime) -> list[str]:
         if planned.nodes_planned != planned.nodes_now:
             lines.append(f"the next tick takes it to {planned.nodes_planned} node(s)")
         lines += planned.reasons
+    lines += [f"hint: {line}" for line in hints(job)]
+    lines += [f'the job says of itself: "{_inside_quotes(text)}"' for text in remarks]
     mine = {f.id for f in job.fragments}
     for action in plan.actions:
         if getattr(action, "fragment", None) in mine:
             lines.append(f"next tick: {action_line(action)}")
     return lines
+
+
+def _inside_quotes(text: str) -> str:
+    """The text without what would end the quotes that it is shown in."""
+    return text.replace('"', "'")
 
 
 def find_job(snapshot: Snapshot, job_id: int) -> Optional[MalleableJob]:

@@ -11,6 +11,7 @@ from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
 from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 
 
 def read_cluster(port: Port) -> Cluster:
@@ -31,6 +32,11 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         reservations=cluster.reservations,
         unknown=jobs.unknown + cluster.unknown,
     )
+
+
+def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
+    """What a job says of itself, as its user could have written it: to be shown, no more."""
+    return parse_remarks(port.ask(remarks_command(job_id)))
 
 
 def look_again(port: Port, seen: Snapshot) -> Snapshot:

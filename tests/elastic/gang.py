@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from slurm_hooks.elastic.options import BACKENDS
+
 SCRIPT = Path(__file__).with_name("train_tiny.py")
 _DROPPED = ("SLURM_", "PET_", "MALLEABLE_", "TORCHELASTIC_")
 
@@ -23,6 +25,7 @@ class Gang:
         self.job_path = job_path
         self.work = work
         self.shared = work / "shared"
+        self.flags: list[str] = []  # torchrun's own
         self.script = SCRIPT
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
         self.extra: dict[str, str] = {}
@@ -32,7 +35,7 @@ class Gang:
         return {
             **env,
             "PET_NNODES": nnodes,
-            "PET_RDZV_BACKEND": "malleable",
+            "PET_RDZV_BACKEND": BACKENDS[-1],  # as jobs get it
             "PET_RDZV_ID": "77",
             "PET_RDZV_ENDPOINT": str(self.shared),
             "PET_LOCAL_ADDR": "127.0.0.1",
@@ -53,11 +56,13 @@ class Gang:
     def start(
         self, fragment: int, nnodes: str, steps: int, *more: str, restarts: int = 0
     ) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "torch.distributed.run", str(self.script)]
+        torchrun = [sys.executable, "-m", "torch.distributed.run"]
+        command = [*torchrun, *self.flags, str(self.script)]
         with open(self.log_path(fragment), "ab") as log:
             agent = subprocess.Popen(
                 [*command, str(self.work), str(steps), *more],
                 env=self.environment(fragment, nnodes, restarts),
+                cwd=self.work,  # a module in the current directory would hide the job path's
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from slurm_hooks.elastic import remark
 from slurm_hooks.elastic.board import Board, BoardReader, News, open_files
+from slurm_hooks.elastic.comment import merged
 from slurm_hooks.elastic.forewarn import Forewarning
 from slurm_hooks.elastic.memory import NodeMemory
-from slurm_hooks.elastic.progress import Reporter, mark, merged
+from slurm_hooks.elastic.progress import Reporter, mark
 from slurm_hooks.elastic.state import Stop
 
 
@@ -101,6 +103,8 @@ def test_comments_of_users_are_kept() -> None:
     assert merged("", line) == line
     assert merged("mine; really", line) == f"mine; really;{line}"
     assert merged(f"mine;{mark(1, None, 1, 2)}", line) == f"mine;{line}"
+    assert merged(f"mine;{line};remark{{a}}", line) == f"mine;remark{{a}};{line}"
+    assert merged(f"a;{line}", "remark{b}") == f"a;{line};remark{{b}}"
     assert "loss" not in mark(1, float("nan"), 1, 2)
 
 
@@ -119,10 +123,7 @@ def test_the_leader_reports_once_in_a_while(
     reporter = Reporter({"SLURM_JOB_ID": "12", "RANK": "0", "WORLD_SIZE": "2"})
     for samples in range(100):
         reporter.report(samples, 1.5)
-    deadline = time.monotonic() + 10
-    while not (tmp_path / "told").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    told = (tmp_path / "told").read_text().splitlines()
+    told = told_in(tmp_path)
     assert len(told) == 1
     assert told[0].startswith("update JobId=12 Comment=my own;progress{samples=0,loss=1.5,world=2")
     assert Reporter({"SLURM_JOB_ID": "12; x"})._job == ""
@@ -139,3 +140,69 @@ def test_trouble_with_slurm_is_not_the_trainings(
         if reporter._thread:
             reporter._thread.join(10)
         reporter.report(2)
+
+
+def test_a_remark_is_bounded_and_plain() -> None:
+    assert remark.mark("your --rdzv-backend=c10d wins") == "remark{your --rdzv-backend=c10d wins}"
+    assert remark.mark('a{b}\n"\x1b[1m\u00e4') == "remark{a?b?????1m?}"
+    assert len(remark.mark("x" * 1000)) == len("remark{}") + remark.LENGTH
+
+
+def told_in(place: Path, limit_s: float = 10) -> list[str]:
+    """What scontrol was told, once it was told something."""
+    deadline = time.monotonic() + limit_s
+    lines: list[str] = []
+    while not lines and time.monotonic() < deadline:
+        time.sleep(0.02)
+        lines = (place / "told").read_text().splitlines() if (place / "told").exists() else []
+    return lines
+
+
+def test_one_of_all_agents_tells_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/told')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv(remark.TOLD_AT, "")
+    place = tmp_path / "new" / "shared"
+    env = {"SLURM_JOB_ID": "12", "MALLEABLE_DIR": str(place), "PET_RDZV_ENDPOINT": "host:1"}
+    for job in ("12", "13", "14"):
+        remark.tell("your flag wins", {**env, "SLURM_JOB_ID": job})
+    assert len(told_in(tmp_path)) == 1
+    time.sleep(0.3)
+    line = told_in(tmp_path)
+    assert len(line) == 1
+    assert line[0].endswith(" Comment=my own;remark{your flag wins}")
+    assert abs(int(os.environ[remark.TOLD_AT]) - time.time()) < 60
+
+
+def test_a_remark_is_told_again_after_an_hour(tmp_path: Path) -> None:
+    assert remark.is_first(tmp_path, "remark{a}")
+    assert remark.is_first(tmp_path, "remark{b}")
+    assert not remark.is_first(tmp_path, "remark{a}")
+    for claim in tmp_path.iterdir():
+        os.utime(claim, (time.time() - 4000,) * 2)
+    assert remark.is_first(tmp_path, "remark{a}")
+    assert not remark.is_first(tmp_path, "remark{a}")
+
+
+def test_a_remark_that_cannot_be_told_is_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_slurm(tmp_path, "exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(remark.TOLD_AT, "")
+    (tmp_path / "file").write_text("")
+    for place in ("", "host:1", "/proc/nowhere", str(tmp_path / "file" / "x"), str(tmp_path)):
+        remark.tell("a", {"SLURM_JOB_ID": "12", "PET_RDZV_ENDPOINT": place})
+    remark.tell("a", {})
+    time.sleep(0.3)
+
+
+def test_progress_waits_its_turn_after_a_remark() -> None:
+    def due_s(told_at: object) -> float:
+        env = {"SLURM_JOB_ID": "12", remark.TOLD_AT: str(told_at)}
+        return Reporter(env)._due - time.monotonic()
+
+    now = int(time.time())
+    assert 40 < due_s(now - 10) < 55
+    assert max(due_s(now - 100), due_s(""), due_s("soon")) <= 0
+    assert due_s(now + 10**6) <= 60

@@ -14,7 +14,15 @@ from slurm_hooks import __version__
 from slurm_hooks.elastic import lease as lease_module
 from slurm_hooks.elastic.door import Answer, Door, is_dead, knock, knock_all
 from slurm_hooks.elastic.lease import Lease, Step, decide, hint, parse, request
-from slurm_hooks.elastic.options import OptionError, identity, options, overrides, remarks
+from slurm_hooks.elastic.options import (
+    BACKENDS,
+    OptionError,
+    identity,
+    is_ours,
+    options,
+    overrides,
+    remarks,
+)
 from slurm_hooks.elastic.state import Member, State, join
 from slurm_hooks.elastic.watch import Quiet, Watch, watched
 from slurm_hooks.jobpath import write_job_path
@@ -96,10 +104,36 @@ def test_knocking() -> None:
         ("torchrun --standalone train.py", "--standalone"),
         ("torchrun --rdzv_backend=c10d train.py", "--rdzv-backend=c10d"),
         ("torchrun --rdzv-backend static train.py", "--rdzv-backend=static"),
+        (f"torchrun --rdzv-backend={BACKENDS[1]} train.py", ""),
+        ("torchrun -m train --standalone", ""),
+        ("torchrun --no-python --nproc-per-node 2 run.sh --rdzv-backend=c10d", ""),
+        ("torchrun -r 3 -t3 --log-dir=x.py --standalone -m train", "--standalone"),
     ],
 )
 def test_flags_that_bypass_the_rendezvous(line: str, flag: str) -> None:
-    assert overrides(line.split()) == flag
+    assert overrides(line.split(), {"PET_RDZV_BACKEND": "malleable"}) == flag
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ({"PET_RDZV_BACKEND": "malleable", "PET_STANDALONE": "0"}, ""),
+        ({"PET_RDZV_BACKEND": "malleable", "PET_STANDALONE": "1"}, "PET_STANDALONE=1"),
+        ({"PET_RDZV_BACKEND": "c10d"}, "PET_RDZV_BACKEND=c10d"),
+        ({}, "unset PET_RDZV_BACKEND"),
+    ],
+)
+def test_variables_that_bypass_the_rendezvous(env: dict[str, str], name: str) -> None:
+    assert overrides(["torchrun", "train.py"], env) == name
+    assert is_ours({**env, "MALLEABLE_ENGINE": "torchrun", "MALLEABLE_FRAGMENT": "0"})
+
+
+def test_torchrun_outside_of_a_fragment_is_left_alone() -> None:
+    assert is_ours({"PET_RDZV_BACKEND": BACKENDS[1]})
+    assert not is_ours({})
+    assert not is_ours({"PET_RDZV_BACKEND": "c10d", "MALLEABLE_ENGINE": "torchrun"})
+    other = {"MALLEABLE_ENGINE": "mpi", "MALLEABLE_FRAGMENT": "0"}
+    assert not is_ours({"PET_RDZV_BACKEND": "c10d", **other})
 
 
 def test_quiet() -> None:
@@ -154,6 +188,7 @@ def test_a_renewed_lease_goes_on_and_silence_of_slurm_does_not_renew(
 
 @dataclass
 class Parameters:
+    backend: str = "malleable"
     endpoint: str = "/shared/7"
     run_id: str = "7"
     min_nodes: int = 2
@@ -210,8 +245,10 @@ def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> N
     assert sorted(p.name for p in (path / "slurm_hooks").iterdir()) == ["__init__.py", "elastic"]
     code = (
         "import sys; from importlib.metadata import entry_points;"
-        "e, = [e for e in entry_points(group='torchrun.handlers') if e.name == 'malleable'];"
-        "assert callable(e.load()()); assert 'torch' not in sys.modules"
+        "from slurm_hooks.elastic.options import BACKENDS;"
+        "found = list(entry_points(group='torchrun.handlers'));"
+        "assert sorted(e.name for e in found) == sorted(BACKENDS), found;"
+        "assert all(callable(e.load()()) for e in found); assert 'torch' not in sys.modules"
     )
     subprocess.run(
         [sys.executable, "-S", "-c", code], cwd=path, env={"PYTHONPATH": str(path)}, check=True

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_waits_below_the_minimum_and_comes_back(gang: Gang) -> None:
 def test_a_late_one_finds_nothing_to_do_and_a_requeued_one_trains_again(gang: Gang) -> None:
     gang.start(1, "1:3", 20)
     gang.start(2, "1:3", 20)
-    assert gang.wait_exit(1, 2) == [0, 0]
+    assert gang.wait_exit(1, 2) == [0, 0], gang.dump()
     rounds = len(gang.rounds())
     gang.start(3, "1:3", 20)
     assert gang.wait_exit(3) == [0]
@@ -158,6 +159,43 @@ def test_an_unusable_directory_is_one_clear_line(gang: Gang) -> None:
     assert len(lines) == 1
     assert str(gang.shared) in lines[0]
     assert "Traceback" not in gang.log(1)
+
+
+SHOW = """
+import torch
+from pathlib import Path
+import sys
+Path(sys.argv[1], "words").write_bytes(Path("/proc/self/cmdline").read_bytes())
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["-m"]])
+def test_the_first_workers_are_warm(gang: Gang, flags: list[str]) -> None:
+    place = gang.work / "pkg" / "show.py"
+    place.parent.mkdir()
+    place.write_text(SHOW)
+    gang.flags, gang.script = flags, Path("pkg.show") if flags else place
+    gang.extra["PYTHONPATH"] = f"{gang.job_path}:{gang.work}"
+    gang.start(1, "1:1", LONG)
+    assert gang.wait_exit(1) == [0], gang.dump()
+    assert b"stand_by" in (gang.work / "words").read_bytes()
+
+
+def test_what_keeps_an_agent_from_starting_is_told_to_slurm_too(gang: Gang) -> None:
+    tools = gang.work / "tools"
+    tools.mkdir()
+    for name, text in (("squeue", "echo mine"), ("scontrol", f'echo "$@" >> {gang.work}/told')):
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    gang.flags = ["--rdzv-endpoint=host:29500"]
+    gang.extra = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "12"}
+    gang.extra["MALLEABLE_DIR"] = str(gang.shared)
+    gang.start(1, "1:1", LONG)
+    assert gang.wait_exit(1) == [1], gang.dump()
+    (told,) = (gang.work / "told").read_text().splitlines()
+    assert told.startswith(
+        "update JobId=12 Comment=mine;remark{PET_RDZV_ENDPOINT='host:29500': give"
+    )
 
 
 def test_with_all_helpers_nothing_is_lost_or_done_twice(gang: Gang) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.options import warm_modules
-from slurm_hooks.elastic.standby import Standby, is_same_environment
-from slurm_hooks.elastic.warm import chosen, leading_imports
+from slurm_hooks.elastic.options import warm_contexts, warm_modules
+from slurm_hooks.elastic.standby import Contexts, Standby, is_same_environment
+from slurm_hooks.elastic.warm import chosen, files_of, leading_imports
 
 SCRIPT = '''"""Doc."""
 from __future__ import annotations
@@ -36,6 +38,9 @@ sys.exit(int(sys.argv[1]))
         ("from torch import nn\nfrom . import x\nimport numpy", ["torch"]),
         ("import os\nos.environ['A'] = '1'\nimport torch", ["os"]),
         ("if True:\n    import torch", []),
+        ("__version__ = '1'\nimport numpy", ["numpy"]),
+        ("__path__ = extend()\nimport numpy", []),
+        ("__a__, b = '1'\nimport numpy", []),
         ("print 'old'", []),
         ("\0", []),
         ("", []),
@@ -43,6 +48,33 @@ sys.exit(int(sys.argv[1]))
 )
 def test_only_imports_before_anything_else_are_done_ahead(source: str, names: list[str]) -> None:
     assert leading_imports(source) == names
+
+
+def test_of_a_package_what_runs_first_counts() -> None:
+    assert leading_imports("import os", "", "import torch\nX = 1", "import numpy") == [
+        "os",
+        "torch",
+    ]
+    assert leading_imports("import os", "print 'old'", "import torch") == ["os"]
+
+
+def test_the_files_of_a_module_are_found_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["spaced/plain/__init__.py", "spaced/plain/__main__.py", "spaced/plain/mod.py"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("raise SystemExit('was run')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+
+    def found(module: str) -> list[str]:
+        return [os.path.relpath(name, tmp_path) for name in files_of(module)]
+
+    assert found("spaced.plain.mod") == [names[0], names[2]]
+    assert found("spaced.plain") == [names[0], names[1]]
+    assert found("spaced.plain.none") == [names[0]]
+    assert found("spaced") == found("nothing.of.it") == []
 
 
 def test_only_libraries_that_do_not_look_at_ranks() -> None:
@@ -55,7 +87,10 @@ def test_only_libraries_that_do_not_look_at_ranks() -> None:
 def test_the_setting() -> None:
     assert warm_modules({}) == []
     assert warm_modules({"MALLEABLE_WARM": "0"}) is None
-    assert warm_modules({"MALLEABLE_WARM": "torch._dynamo,a b,;x"}) == ["torch._dynamo"]
+    assert warm_modules({"MALLEABLE_WARM": "torch._dynamo,a b,;x,cuda"}) == ["torch._dynamo"]
+    assert warm_contexts({}) is Contexts.FIRST
+    assert warm_contexts({"MALLEABLE_WARM": "x,cuda"}) is Contexts.ALL
+    assert warm_contexts({"MALLEABLE_WARM": "nocuda,cuda"}) is Contexts.NONE
 
 
 def test_only_what_belongs_to_the_round_may_differ() -> None:
@@ -69,7 +104,7 @@ def test_only_what_belongs_to_the_round_may_differ() -> None:
 def standby(tmp_path: Path) -> Iterator[Standby]:
     (tmp_path / "mine.py").write_text("import os\nBORN = os.environ.get('RANK')\n")
     (tmp_path / "script.py").write_text(SCRIPT)
-    standby = Standby(str(tmp_path / "script.py"), 1, [], 0.0)
+    standby = Standby([str(tmp_path / "script.py")], 1, delay_s=0.0)
     standby.prepare()
     yield standby
     standby.dismiss()
@@ -81,7 +116,7 @@ def command(tmp_path: Path, *args: str) -> tuple[str, ...]:
 
 def test_a_warm_worker_is_what_a_cold_one_would_have_been(standby: Standby, tmp_path: Path) -> None:
     standby.wait_ready(20)
-    env = {**standby._workers[0].env, "RANK": "3"}
+    env = {**standby._workers[0].env, "RANK": "3", "LOCAL_RANK": "0"}
     words = command(tmp_path, "7")
     with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:
         process = standby.take(words, env, [out, err])
@@ -92,6 +127,227 @@ def test_a_warm_worker_is_what_a_cold_one_would_have_been(standby: Standby, tmp_
     assert (tmp_path / "out").read_text() == cold.stdout
     assert (tmp_path / "err").read_text() == cold.stderr
     assert '"3", "3"' in cold.stdout  # the script's own modules are imported by the script
+
+
+MODULE = '''"""Doc."""
+import json, os, sys
+from . import beside
+import absolute
+
+spec = __spec__
+print(json.dumps([__name__, __file__, __doc__, sys.argv, sys.path[0], __package__,
+    getattr(sys, "orig_argv", 0),
+    spec.name, spec.parent, spec.origin, type(__loader__).__name__, os.environ.get("RANK"),
+    beside.BORN, sys.modules["pkg"].ARGV, absolute.__name__,
+    "spec" in vars(sys.modules["__main__"])]))
+print("to stderr", file=sys.stderr)
+sys.exit(int(sys.argv[1]))
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory, made the current one, with modules to be started by `-m`."""
+    files = {
+        "absolute.py": "",
+        "pkg/__init__.py": "__version__ = '1'\nimport sys\nARGV = list(sys.argv)\n",
+        "pkg/beside.py": "import os\nBORN = os.environ.get('RANK')\n",
+        "pkg/mod.py": MODULE,
+        "pkg/sub/__init__.py": "",
+        "pkg/sub/__main__.py": MODULE.replace("from .", "from .."),
+        "pkg/breaks/__init__.py": "raise RuntimeError('at import')\n",
+        "pkg/breaks/mod.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    here = Path(__file__).resolve().parents[2]
+    monkeypatch.setenv("PYTHONPATH", str(here))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def as_both(program: list[str], where: Path) -> tuple[list[object], list[object]]:
+    """Exit code and outputs of a program started warm, and cold."""
+    standby = Standby(program[: 1 + (program[0] == "-m")], 1, delay_s=0.0)
+    standby.prepare()
+    standby.wait_ready(20)
+    env = {**standby._workers[0].env, "RANK": "3", "LOCAL_RANK": "0"}
+    words = (sys.executable, "-u", *program)
+    with open(where / "out", "w") as out, open(where / "err", "w") as err:
+        process = standby.take(words, env, [out, err])
+        assert process is not None
+        code = process.wait(20)
+    cold = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    warm = [code, (where / "out").read_text(), (where / "err").read_text()]
+    return warm, [cold.returncode, cold.stdout, cold.stderr]
+
+
+@pytest.mark.parametrize("module", ["pkg.mod", "pkg.sub"])
+def test_a_warm_module_is_what_a_cold_one_would_have_been(package: Path, module: str) -> None:
+    warm, cold = as_both(["-m", module, "7", "-m"], package)
+    assert warm == cold
+    assert warm[0] == 7
+    assert '"3", "3"' in str(warm[1])
+
+
+@pytest.mark.parametrize("module", ["no.such", "pkg", "pkg.breaks.mod"])
+def test_a_module_that_cannot_start_says_what_it_would_have_said(
+    package: Path, module: str
+) -> None:
+    warm, cold = as_both(["-m", module], package)
+    assert warm[:2] == cold[:2] == [1, ""]
+    assert str(warm[2]).splitlines()[-1] == str(cold[2]).splitlines()[-1]
+
+
+def test_a_module_imports_ahead(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (package / "lib" / "numpy").mkdir(parents=True)
+    (package / "lib" / "numpy" / "__init__.py").write_text(
+        "import os\nRANK = os.environ.get('RANK')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{package / 'lib'}:{os.environ['PYTHONPATH']}")
+    (package / "pkg" / "__init__.py").write_text("__version__ = '1'\n")
+    (package / "pkg" / "mod.py").write_text("import numpy\nprint(numpy.RANK)\n")
+    warm, cold = as_both(["-m", "pkg.mod"], package)
+    assert (warm[1], cold[1]) == ("None\n", "3\n")
+
+
+# Shows a bug: a directory named as a library was taken from where the job was submitted.
+def test_a_script_imports_nothing_of_the_current_directory_ahead(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package / "numpy.py").write_text("print('the wrong one')\n")
+    (package / "lib").mkdir()
+    (package / "lib" / "numpy.py").write_text("NAME = 'numpy of the library'\n")
+    script = package / "at" / "script.py"
+    script.parent.mkdir()
+    script.write_text("import numpy\nprint(numpy.NAME)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{package / 'lib'}:{os.environ['PYTHONPATH']}")
+    warm, cold = as_both([str(script)], package)
+    assert warm == cold == [0, "numpy of the library\n", ""]
+
+
+FAKE_TORCH = """
+import os
+from types import SimpleNamespace
+
+def note(seat):
+    with open(os.environ["NOTES"], "a") as file:
+        print(seat, os.environ.get("CUDA_VISIBLE_DEVICES", ""), os.environ.get("RANK"), file=file)
+    if os.environ.get("BROKEN"):
+        raise RuntimeError("out of memory")
+
+cuda = SimpleNamespace(is_available=lambda: os.environ.get("NO_GPU") != "1",
+                       device_count=lambda: 2, synchronize=note)
+"""
+
+
+class Devices:
+    """Workers in waiting of a script, with a torch that writes down what was asked of it."""
+
+    def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.script, self._notes = work / "at" / "script.py", work / "notes"
+        for name, text in ((self.script, "import torch\n"), (work / "torch.py", FAKE_TORCH)):
+            name.parent.mkdir(exist_ok=True)
+            name.write_text(text)
+        here = Path(__file__).resolve().parents[2]
+        monkeypatch.setenv("PYTHONPATH", f"{work}:{here}")
+        monkeypatch.setenv("NOTES", str(self._notes))
+
+    def prepare(self, contexts: Contexts, count: int = 2) -> Standby:
+        standby = Standby([str(self.script)], count, contexts=contexts, delay_s=0.0)
+        standby.prepare()
+        standby.wait_ready(20)
+        return standby
+
+    def made(self) -> list[str]:
+        """For which devices contexts were made ahead, with CUDA_VISIBLE_DEVICES and rank."""
+        return sorted(self._notes.read_text().splitlines()) if self._notes.exists() else []
+
+    def take(self, standby: Standby, seat: int, **more: str) -> int | None:
+        """The exit code of the worker of a local rank; None if it has to start cold."""
+        env = {**os.environ, "LOCAL_RANK": str(seat), "RANK": str(seat), **more}
+        process = standby.take((sys.executable, "-u", str(self.script)), env, [None, None])
+        return process and process.wait(20)
+
+
+@pytest.fixture
+def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Devices:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return Devices(tmp_path, monkeypatch)
+
+
+def test_a_newcomer_makes_its_contexts_and_nobody_does_beside_running_workers(
+    devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    standby = devices.prepare(Contexts.FIRST)
+    assert devices.made() == ["0 3,5 None", "1 3,5 None"]
+    assert [devices.take(standby, seat) for seat in (0, 1)] == [0, 0]
+    standby.prepare()
+    standby.wait_ready(20)
+    assert len(devices.made()) == 2
+    standby.dismiss()
+
+
+def test_contexts_as_the_user_wants_them(devices: Devices) -> None:
+    devices.prepare(Contexts.NONE).dismiss()
+    assert devices.made() == []
+    standby = devices.prepare(Contexts.ALL, count=1)
+    assert devices.take(standby, 0) == 0
+    standby.prepare()
+    standby.wait_ready(20)
+    assert devices.made() == ["0  None"] * 2
+    standby.dismiss()
+
+
+def test_a_context_on_another_device_is_not_used(devices: Devices) -> None:
+    standby = devices.prepare(Contexts.FIRST, count=1)
+    assert devices.take(standby, 1) is None
+    standby = devices.prepare(Contexts.FIRST, count=1)
+    assert devices.take(standby, 0, CUDA_VISIBLE_DEVICES="1") is None
+
+
+@pytest.mark.parametrize(("name", "contexts"), [("NO_GPU", []), ("BROKEN", ["0  None", "1  None"])])
+def test_without_a_context_the_worker_is_warm_all_the_same(
+    devices: Devices, monkeypatch: pytest.MonkeyPatch, name: str, contexts: list[str]
+) -> None:
+    monkeypatch.setenv(name, "1")
+    standby = devices.prepare(Contexts.FIRST, count=3)  # one more than there are devices
+    assert devices.made() == contexts
+    assert [devices.take(standby, seat) for seat in range(3)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os",
+        "import torch, os\nos.environ['CUDA_VISIBLE_DEVICES'] = os.environ['LOCAL_RANK']",
+        "import torch, os\nos.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'x'",
+        "import torch.multiprocessing as mp\nmp.set_start_method('fork')",
+    ],
+)
+def test_no_context_for_a_program_that_would_find_it_too_late(devices: Devices, text: str) -> None:
+    devices.script.write_text(text)
+    devices.prepare(Contexts.FIRST).dismiss()
+    assert devices.made() == []
+
+
+# Shows a bug: it was taken for dead, killed while it ran the script, and started again.
+def test_a_worker_that_is_quick_is_not_taken_for_dead(
+    standby: Standby, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, send = standby._workers[0], socket.send_fds
+
+    def send_and_wait(*args: Any) -> int:
+        sent = send(*args)
+        assert worker.process.wait(20) == 7
+        return sent
+
+    monkeypatch.setattr(socket, "send_fds", send_and_wait)
+    env = {**worker.env, "LOCAL_RANK": "0"}
+    with open(tmp_path / "out", "w") as out:
+        assert standby.take(command(tmp_path, "7"), env, [out, out]) is worker.process
 
 
 def test_what_does_not_fit_starts_cold(standby: Standby, tmp_path: Path) -> None:

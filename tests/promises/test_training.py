@@ -95,6 +95,21 @@ def test_an_unreachable_shared_directory_is_told_in_one_line_and_stops_the_job(
     assert "failed-3-times:exit-1:0" in bench.malleable("explain", str(job)).stdout
 
 
+def test_a_flag_that_replaces_our_rendezvous_is_told_by_explain(bench: Bench) -> None:
+    """torchrun dies of it at once here: the endpoint is no host."""
+    job = submit(
+        bench, f"{TRAIN} --steps=10".replace("torchrun", "torchrun --rdzv-backend=c10d"), "1-2"
+    )
+    bench.box.run(["scontrol", "update", f"jobid={job}", "comment=my own"])
+    wait_for(lambda: "c10d" in bench.malleable("explain", str(job)).stdout, bench)
+    told = bench.malleable("explain", str(job)).stdout
+    line = "your --rdzv-backend=c10d replaces the rendezvous of the job: fragments will not meet"
+    assert f'the job says of itself: "{line}"' in told
+    assert f"malleable: {line}" in (bench.box.work / f"slurm-{job}_0.out").read_text()
+    comments = bench.box.run(["squeue", "-h", "-r", "-tall", f"-j{job}", "-o%k"]).stdout.split("\n")
+    assert sorted(comments) == sorted(["my own", f"my own;remark{{{line}}}", ""])
+
+
 def test_five_mistakes_in_the_settings_are_all_named_and_nothing_is_done(bench: Bench) -> None:
     job = submit(bench, TRAIN, "1-1")
     good = bench.box.settings.read_text()

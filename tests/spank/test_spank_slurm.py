@@ -22,6 +22,8 @@ from spank_jobs import (
     wait_until_held,
 )
 
+from slurm_hooks.elastic.options import BACKENDS
+
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
@@ -122,7 +124,7 @@ def test_batch_script(sandbox: Any, basic: tuple[str, str]) -> None:
     seen = printed(log, "batch")
     directory = f"{sandbox.work}/.malleable/{job}"
     assert seen["PET_NNODES"] == "2:4"
-    assert seen["PET_RDZV_BACKEND"] == "malleable"
+    assert seen["PET_RDZV_BACKEND"] == BACKENDS[-1]
     assert seen["PET_RDZV_ID"] == seen["MALLEABLE_JOB_ID"] == job
     assert seen["PET_RDZV_ENDPOINT"] == seen["MALLEABLE_DIR"] == directory
     assert seen["PET_LOCAL_ADDR"] == "127.0.0.1"

@@ -112,6 +112,31 @@ def test_json_of_one_job(capsys: Output, site: Path) -> None:
     assert json.loads(run(capsys, "explain", word, "--json")[1])["lines"]
 
 
+def comment(site: Path, text: str) -> None:
+    """What squeue prints when it is asked for comments."""
+    path = site / "bin" / "squeue"
+    told = f"#!/bin/sh\ncase $* in *%2000k*) {text};; esac\n"
+    path.write_text(told + path.read_text())
+
+
+def test_what_a_job_says_of_itself(capsys: Output, site: Path) -> None:
+    word = job_id(capsys)
+    comment(site, "echo 'mine;remark{your flag wins}'; exit 0")
+    assert 'the job says of itself: "your flag wins"' in run(capsys, "explain", word)[1]
+    told = json.loads(run(capsys, "explain", word, "--json")[1])
+    assert (told["remarks"], told["hints"]) == (["your flag wins"], [])
+    before = run(capsys, "plan")[1]
+    assert "flag" not in before
+
+
+def test_a_job_is_explained_though_its_words_cannot_be_had(capsys: Output, site: Path) -> None:
+    word = job_id(capsys)
+    comment(site, "echo Invalid job id specified >&2; exit 1")
+    code, out, err = run(capsys, "explain", word)
+    assert (code, err) == (0, "")
+    assert "waiting" in out
+
+
 def test_text_for_people(capsys: Output, site: Path) -> None:
     word = job_id(capsys)
     assert word in run(capsys, "status")[1]

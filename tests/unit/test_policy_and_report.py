@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,6 +20,7 @@ from build import (
     make_job,
     make_mark,
     make_nodes,
+    make_request,
     make_snapshot,
     no_clock,
     reserve,
@@ -28,6 +30,7 @@ from slurm_hooks.core.plan import make_plan
 from slurm_hooks.model import (
     Cause,
     Finish,
+    Fragment,
     FragmentId,
     FragmentState,
     Grow,
@@ -38,6 +41,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.policy import render_policy
 from slurm_hooks.report.codec import plan_data, to_data
+from slurm_hooks.report.hints import hints
 from slurm_hooks.report.text import (
     action_line,
     explain_lines,
@@ -185,6 +189,40 @@ def test_a_job_is_explained() -> None:
     assert "next tick: grow 7_1 on n3" in text
     assert "free, but its hole is too short (reservation: maint)" in text
     json.dumps(plan_data(plan))
+
+
+def test_the_words_of_a_job_are_quoted() -> None:
+    job = make_job(RUNNING, held=5)
+    plan = make_plan(make_snapshot(job), Settings(), no_clock)
+    lines = explain_lines(job, plan, NOW, ['all is "well"', "b"])
+    assert lines[-2:] == [
+        "the job says of itself: \"all is 'well'\"",
+        'the job says of itself: "b"',
+    ]
+    assert explain_lines(job, plan, NOW) == lines[:-2]
+
+
+@pytest.mark.parametrize(
+    ("fragment", "wanted"),
+    [
+        (make_fragment(failures=2), "died at once, 2 time(s) in a row"),
+        (make_fragment(stopped="failed-3-times:exit-127:0-on-n1"), "a command was not found"),
+        (make_fragment(0, FragmentState.FAILED, failures=1, exit_code="0:9"), "want of memory"),
+        (make_fragment(stopped="failed-3-times:exit-1:0-on-n1"), "older than 2.6"),
+    ],
+)
+def test_why_fragments_may_die_at_once(fragment: Fragment, wanted: str) -> None:
+    job = make_job(fragment)
+    assert wanted in "\n".join(hints(job))
+    plan = make_plan(make_snapshot(job), Settings(), no_clock)
+    assert f"hint: {hints(job)[0]}" in explain_lines(job, plan, NOW)
+
+
+def test_no_hints_where_there_is_no_trouble() -> None:
+    assert hints(make_job(RUNNING, held=5)) == ()
+    assert hints(make_job(make_fragment(stopped="too-few-fragments-left"))) == ()
+    other = replace(make_request(), engine="mpi")
+    assert "torch" not in "".join(hints(make_job(make_fragment(request=other, failures=1))))
 
 
 def test_data_is_plain() -> None:

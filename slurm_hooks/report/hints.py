@@ -1,0 +1,44 @@
+"""Where to look when a job's fragments die at once: guesses from what Slurm knows of their ends,
+and told as such. Must not read the job's output, which belongs to its user.
+"""
+
+from __future__ import annotations
+
+import re
+
+from slurm_hooks.model import FragmentState, MalleableJob
+
+_NOT_FOUND = "a command was not found; does the script activate its environment?"
+_BY_CODE = {
+    "1:0": "the script's own error, as a rule",
+    "126:0": "a command cannot be executed",
+    "127:0": _NOT_FOUND,
+    "137:0": "killed, mostly for want of memory",
+    "0:9": "killed, mostly for want of memory",
+}
+_TORCHRUN = (
+    "if it says that the backend 'malleable-needs-torch-2.6-...' is not registered: torch is older "
+    "than 2.6, or the script sets PYTHONPATH anew instead of adding to it"
+)
+
+
+def hints(job: MalleableJob) -> tuple[str, ...]:
+    """Lines for people; none for a job whose fragments live."""
+    stops = [f.mark.stopped for f in job.fragments if f.mark.stopped.startswith("failed-")]
+    if not stops and not job.failures:
+        return ()
+    lines = []
+    if not stops:
+        lines.append(f"its fragments died at once, {job.failures} time(s) in a row")
+    lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(_codes(job, stops)) if c in _BY_CODE]
+    lines.append("the last lines of the job's output tell more")
+    if job.request.engine in ("torchrun", "torchft"):
+        lines.append(_TORCHRUN)
+    return tuple(lines)
+
+
+def _codes(job: MalleableJob, stops: list[str]) -> set[str]:
+    """Exit codes as `code:signal`, of ended fragments and in the reason of a stop."""
+    ended = {f.exit_code for f in job.fragments if f.state is FragmentState.FAILED}
+    told = {code for stop in stops for code in re.findall(r"exit-(\d+:\d+)", stop)}
+    return ended | told
