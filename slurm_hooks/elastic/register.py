@@ -18,7 +18,6 @@ from typing import Any
 from .board import Board
 from .directory import DirectoryError, SharedDirectory
 from .forewarn import Forewarning
-from .keeper import Keeper
 from .lease import Lease
 from .lighthouse import LighthouseError, Manners, load
 from .membership import Membership
@@ -109,15 +108,17 @@ def _membership(settings: Options, me: Member) -> Membership:
 
 def lighthouse_keeper(
     job: Options, me: Member, notice: Notice, env: MutableMapping[str, str]
-) -> Keeper:
-    """What joins this replica group to the others; tells torchft by the environment where
+) -> Any:
+    """The Keeper that joins this replica group to the others; tells torchft by the environment where
     its lighthouse is. What the user has set stays. Raises LighthouseError, DirectoryError."""
+    from .keeper import Keeper  # noqa: PLC0415  (brings in asyncio)
+
     load()
     settings = of_groups(job, env)
     manners = Manners(knob(env, "heartbeat_s", 1.0), knob(env, "join_s", 1.0))
     keeper = Keeper(settings, manners, _membership(settings, me), notice)
     if "TORCHFT_LIGHTHOUSE" in env:
-        say("your TORCHFT_LIGHTHOUSE replaces that of the job: it must outlive every node")
+        _remark(["your TORCHFT_LIGHTHOUSE replaces that of the job: it must outlive every node"])
     told = {
         "TORCHFT_LIGHTHOUSE": keeper.address,
         "TORCHFT_QUORUM_TIMEOUT_SEC": "86400",  # who waits for others waits; leases end it
