@@ -63,7 +63,9 @@ def create_handler(params: Any) -> Any:
     me = identity(os.environ, settings.host, lease.ends)
     pulse = Pulse(directory, me.token, settings.beat_s, settings.keep_alive_s)
     forewarning = Forewarning(_board(), settings.boundary_s)
-    session = Session(settings, Membership(me, directory, pulse), lease, notice, forewarning)
+    wanted = lease.wanted[: settings.limits.largest]
+    membership = Membership(me, directory, pulse, wanted)
+    session = Session(settings, membership, lease, notice, forewarning)
     return MalleableHandler(settings, session, notice, warm_workers())
 
 

@@ -23,6 +23,7 @@ from .rounds import (
     expected,
     form,
     has_running_peers,
+    has_settled,
     is_stranded,
     may_form,
     newcomers,
@@ -210,8 +211,7 @@ class Session:
         now = time.monotonic()
         quiet_s = self._newcomers.observe(now, newcomers(state))
         known_s = self._growth.observe(now, True)
-        settle_s = self._options.settle_s
-        return quiet_s >= settle_s or known_s >= 5 * settle_s
+        return has_settled(state, self._options.settle_s, quiet_s, known_s)
 
     def _announce_if_asked(self, state: State, together: bool = False) -> State:
         if self._is_leaving or not self._is_asked_to_go(together):

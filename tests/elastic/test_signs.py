@@ -13,9 +13,10 @@ import pytest
 from slurm_hooks import __version__
 from slurm_hooks.elastic import lease as lease_module
 from slurm_hooks.elastic.door import Answer, Door, is_dead, knock, knock_all
-from slurm_hooks.elastic.lease import Lease, Step, decide, hint, parse, request
+from slurm_hooks.elastic.lease import Lease, Step, decide, hint, request
 from slurm_hooks.elastic.options import OptionError, identity, options, overrides, remarks
 from slurm_hooks.elastic.state import Member, State, join
+from slurm_hooks.elastic.wanted import epoch
 from slurm_hooks.elastic.watch import Quiet, Watch, watched
 from slurm_hooks.jobpath import write_job_path
 
@@ -134,7 +135,7 @@ def test_an_unknown_end_never_ends() -> None:
     ("text", "ends"), [("1700000000\n", 1700000000), ("N/A", 0), ("", 0), ("-1", 0), ("1e9", 0)]
 )
 def test_answers_of_squeue(text: str, ends: int) -> None:
-    assert parse(text) == ends
+    assert epoch(text) == ends
     assert request("12")[2] == "--job=12"
     assert hint({"SLURM_JOB_END_TIME": text.strip()}) == ends
 
