@@ -16,6 +16,7 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
+from .deaf import end_deaf
 from .directory import DirectoryError
 from .notice import Notice
 from .options import Options, say
@@ -118,7 +119,10 @@ class MalleableHandler(RendezvousHandler):
         self._notice.listen()
         if self._standby:
             self._standby.prepare()
-        return int(self._session.should_stop(self._meet))
+        must_stop = self._session.should_stop(self._meet)
+        if must_stop:
+            end_deaf()
+        return int(must_stop)
 
     def _meet(self, is_broken: Callable[[], bool]) -> None:
         size = len(self._session.round.order) if self._session.round else 0
