@@ -88,7 +88,7 @@ class Membership:
         )
 
     def seek_dead(self, state: State) -> None:
-        """See who of those missing after a crash is dead. Does not raise."""
+        """See who of those that have not come back is dead. Does not raise."""
         self._pulse.seek_dead(state)
 
     def depart(self, notice: Notice, planned: bool) -> None:

@@ -104,9 +104,11 @@ class Pulse:
         )
 
     def seek_dead(self, state: State) -> None:
-        """After workers failed here: knock at those who have not come back, and give up
+        """While waiting for others: knock at those who have not come back, and give up
         whoever refused last time as well. A dead process is found in half a second so; a
-        dead host takes as long as ever. Does not raise."""
+        dead host takes as long as ever. Everybody who waits does so, not only where the
+        workers failed: each knocks at few, so whose failed may not know the dead one's
+        door. Does not raise."""
         mine = frozenset(watched(state, self._token))
         doors = [(m.host, m.door, m.token) for m in pending(state) if m.token in mine and m.door]
         answers = knock_all(doors) if doors else {}

@@ -114,9 +114,8 @@ class Session:
             time.sleep(self._pause(state, quiet_s))
 
     def _seek_dead(self, state: State) -> None:
-        mine = find(state, self._membership.token)
         now = time.monotonic()
-        if mine is not None and mine.failed and now >= self._next_look:
+        if now >= self._next_look:
             self._next_look = now + SEEK_S
             self._membership.seek_dead(state)
 
