@@ -9,7 +9,11 @@ torn. It must not know how the change was decided.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,12 +35,27 @@ class Coming:
     left_s: float
 
     def ready(self) -> None:
-        """Saved: be stopped here, so that no step is done twice. Returns only if the
-        change does not come after all."""
+        """Saved: be stopped here, so that no step is done twice. SIGTERM ends the process
+        here, whatever the script makes of it elsewhere. Returns only if the change does not
+        come after all."""
         reader = _reader()
-        reader.is_ready()
-        time.sleep(STALL_S)
+        with _mortal():
+            reader.is_ready()
+            time.sleep(STALL_S)
         reader.listen()
+
+
+@contextmanager
+def _mortal() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield  # not ours to change
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def notice() -> Coming | None:

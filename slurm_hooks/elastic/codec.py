@@ -39,6 +39,7 @@ def encode(state: State) -> str:
         "outcome": state.outcome.value,
         "outcome_at": state.outcome_at,
         "done": [list(entry) for entry in state.done],
+        "wanted": list(state.wanted),
     }
     text = json.dumps(document, separators=(",", ":")) + "\n"
     if len(text) > MAX_BYTES or len(state.members) > MAX_MEMBERS:
@@ -78,6 +79,8 @@ def _unpack(raw: dict[str, Any]) -> State:
         outcome=Outcome(raw["outcome"]),
         outcome_at=_number(raw["outcome_at"]),
         done=tuple(_unpack_done(entry) for entry in _list(raw["done"], MAX_MEMBERS)),
+        # an agent of a version before this field may have written last
+        wanted=tuple(_number(f) for f in _list(raw.get("wanted", []), MAX_MEMBERS)),
     )
 
 

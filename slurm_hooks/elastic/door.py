@@ -1,5 +1,5 @@
 """A second opinion on who is alive: every agent listens on a port and answers a knock
-with its token.
+with its token. A caller may stay on the line (see lines.py).
 
 A heart beat is a file, and files stand still when a node writes a large checkpoint to the
 same server. Without a second opinion such a node would be taken for dead each time. And a
@@ -18,6 +18,7 @@ from enum import Enum
 KNOCK_S = 0.5
 SUSPECT_BEATS = 2.5
 HARD_FACTOR = 10.0
+CALLERS = 32
 
 
 class Answer(Enum):
@@ -50,6 +51,7 @@ class Door:
             ("", 0), family=family, backlog=64, dualstack_ipv6=is_dual
         )
         self._socket.setblocking(False)
+        self._callers: list[socket.socket] = []
         self.port = int(self._socket.getsockname()[1])
 
     def fileno(self) -> int:
@@ -57,17 +59,32 @@ class Door:
         return self._socket.fileno()
 
     def answer(self) -> None:
-        """Answer whoever knocked; never blocks, never raises."""
+        """Answer whoever knocked, and leave it to them to hang up; never blocks, never
+        raises."""
         with suppress(OSError):
             while select.select([self._socket], [], [], 0)[0]:
                 caller, _ = self._socket.accept()
-                with caller:
-                    caller.setblocking(False)
-                    caller.send(self._token)
+                caller.setblocking(False)
+                self._callers.append(caller)
+                caller.send(self._token)
+        self._callers = [c for c in self._callers if not _has_hung_up(c)]
+        while len(self._callers) > CALLERS:
+            self._callers.pop(0).close()
 
     def close(self) -> None:
         """Answer no more."""
         self._socket.close()
+        while self._callers:
+            self._callers.pop().close()
+
+
+def _has_hung_up(caller: socket.socket) -> bool:
+    with suppress(BlockingIOError):
+        with suppress(ConnectionError):
+            caller.recv(64)  # callers say nothing: it is their end
+        caller.close()
+        return True
+    return False
 
 
 def knock(host: str, port: int, token: str) -> Answer:

@@ -16,6 +16,7 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
+from .deaf import end_deaf
 from .directory import DirectoryError
 from .keeper import Keeper
 from .notice import Notice
@@ -134,7 +135,10 @@ class MalleableHandler(RendezvousHandler):
             self._standby.prepare()
         if self._keeper and self._session.is_asked_to_go():
             self._keeper.leave()
-        return int(self._session.should_stop(self._meet))
+        must_stop = self._session.should_stop(self._meet)
+        if must_stop:
+            end_deaf()
+        return int(must_stop)
 
     def _meet(self, is_broken: Callable[[], bool]) -> None:
         size = len(self._session.round.order) if self._session.round else 0

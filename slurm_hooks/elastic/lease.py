@@ -1,20 +1,26 @@
 """When this fragment's lease ends, and whether it is time to go.
 
-Only the batch system knows: `squeue` is asked once at the start and once shortly before
-the end (a lease is renewed by raising the job's time limit). SLURM_JOB_END_TIME exists
-from Slurm 23.02 on and does not follow a renewal, so it is only a hint.
+Only the batch system knows: `squeue` is asked once at the start (and tells in the same
+answer who else is wanted) and once shortly before the end (a lease is renewed by raising
+the job's time limit). SLURM_JOB_END_TIME exists from Slurm 23.02 on and does not follow a
+renewal, so it is only a hint.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from enum import Enum
+
+from . import wanted
+from .wanted import Heard, epoch
 
 ASK_AHEAD_S = 2.0
 ASK_TIMEOUT_S = 5.0
 JOINT_S = 30.0
+CLOCK_S = 300.0
 
 
 class Step(Enum):
@@ -45,49 +51,66 @@ def request(job_id: str) -> list[str]:
     return ["squeue", "--noheader", f"--job={job_id}", "--format=%e"]
 
 
-def parse(text: str) -> int:
-    """Epoch seconds from squeue's answer, 0 if there is none ("N/A", nothing, junk)."""
-    word = text.strip()
-    return int(word) if word.isascii() and word.isdigit() and len(word) <= 12 else 0
-
-
 def hint(env: Mapping[str, str]) -> int:
     """The end as the environment tells it, 0 if it does not."""
-    return parse(env.get("SLURM_JOB_END_TIME", ""))
+    return epoch(env.get("SLURM_JOB_END_TIME", ""))
 
 
 def ask(env: Mapping[str, str]) -> int:
-    """Ask Slurm, within seconds; 0 if it cannot tell."""
+    """Ask Slurm for the end, within seconds; 0 if it cannot tell."""
     job_id = env.get("SLURM_JOB_ID", "")
-    if not job_id.isdigit():
-        return 0
+    return epoch(_answer(request(job_id))) if job_id.isdigit() else 0
+
+
+def ask_all(env: Mapping[str, str]) -> Heard:
+    """The end, and who else of the job's array is wanted, by one question. Outside of an
+    array, or without an answer, nobody knows who is wanted."""
+    array, own = env.get("SLURM_ARRAY_JOB_ID", ""), env.get("SLURM_ARRAY_TASK_ID", "")
+    if not (array.isdigit() and own.isdigit()):
+        return Heard(ends=ask(env))
+    return wanted.parse(_answer(wanted.request(array)), int(own))
+
+
+def _answer(command: Sequence[str]) -> str:
     try:
         answer = subprocess.run(
-            request(job_id),
+            command,
             env={**os.environ, "SLURM_TIME_FORMAT": "%s"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=ASK_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.SubprocessError):
-        return 0
-    return parse(answer.stdout) if answer.returncode == 0 else 0
+        return ""
+    return answer.stdout if answer.returncode == 0 else ""
+
+
+def behind(starts: int, now: float) -> float:
+    """Seconds that this node's clock is behind slurmctld's at least: nobody runs before his
+    start. A clock that is ahead only makes a fragment leave early, and one that is off by
+    more than munge's five minutes runs no jobs."""
+    return min(CLOCK_S, max(0.0, starts - now))
 
 
 class Lease:
-    """The lease of this fragment as last heard."""
+    """The lease of this fragment as last heard; `wanted` as heard at the start."""
 
     def __init__(self, env: Mapping[str, str], notice_s: float) -> None:
         self._env = env
         self._notice_s = notice_s
         self._confirmed_at = float("-inf")
-        self.ends = ask(env) or hint(env)
+        first = ask_all(env)
+        self.wanted = first.wanted
+        self._behind_s = behind(first.starts, time.time())
+        self.ends = first.ends or hint(env)
 
     def is_over(self, now: float, together: bool = False) -> bool:
         """Whether to leave now; asks Slurm when that matters. Without an answer the
         known end counts: staying past it would cost somebody else's start."""
+        now += self._behind_s
         asked = now - self._confirmed_at < ASK_AHEAD_S + 1.0
         step = decide(now, self.ends, self._notice_s, asked, together)
         if step is Step.ASK:

@@ -19,6 +19,7 @@ from .state import (
     announce_leave,
     come_back,
     depart,
+    expect,
     join,
     restart,
     succeed,
@@ -26,13 +27,17 @@ from .state import (
 
 
 class Membership:
-    """One agent in the shared state. Methods raise DirectoryError unless they say not to."""
+    """One agent in the shared state; `wanted` is what it heard at its start, as in State.
+    Methods raise DirectoryError unless they say not to."""
 
-    def __init__(self, me: Member, directory: SharedDirectory, pulse: Pulse) -> None:
+    def __init__(
+        self, me: Member, directory: SharedDirectory, pulse: Pulse, wanted: tuple[int, ...] = ()
+    ) -> None:
         self.me = replace(me, door=pulse.door.port)
         self.directory = PatientDirectory(directory)
         self.restarts = 0  # how much of torchrun's budget was used here
         self._pulse = pulse
+        self._wanted = wanted
         self._stage = 0
         self._is_gone = False
 
@@ -54,7 +59,8 @@ class Membership:
             if verdict[0] in (Admission.NOTHING_LEFT, Admission.WAIT):
                 return state
             is_new = verdict[0] is Admission.RESTART
-            return join(restart(state, self._stage) if is_new else state, self.me)
+            joined = join(restart(state, self._stage) if is_new else state, self.me)
+            return expect(joined, self._wanted)
 
         self.directory.update(change)
         return verdict[0]
@@ -82,7 +88,7 @@ class Membership:
         )
 
     def seek_dead(self, state: State) -> None:
-        """See who of those missing after a crash is dead. Does not raise."""
+        """See who of those that have not come back is dead. Does not raise."""
         self._pulse.seek_dead(state)
 
     def depart(self, notice: Notice, planned: bool) -> None:

@@ -39,7 +39,6 @@ class Options:
 
     directory: Path
     run: str
-    backend: str  # one of BACKENDS, as it was chosen
     limits: Limits
     host: str
     notice_s: float
@@ -50,6 +49,7 @@ class Options:
     leave_s: float  # a leaver waits at most so long for the others to have stopped
     boundary_s: float  # workers that listen get at most so long to reach a step boundary
     wait_s: float  # patience below the minimum
+    backend: str = BACKENDS[0]  # as it was chosen
     is_told: bool = True  # rounds are, in the job's log
 
 
@@ -113,6 +113,16 @@ def of_groups(job: Options, env: Mapping[str, str]) -> Options:
     smallest = agents * max(1, _number(env.get("MALLEABLE_MIN", "")) // unit)
     largest = agents * max(1, _number(env.get("MALLEABLE_MAX", "")) // unit)
     return replace(job, limits=replace(job.limits, smallest=smallest, largest=largest))
+
+
+def agents(nodes: tuple[int, ...], job: Options, env: Mapping[str, str]) -> tuple[int, ...]:
+    """The fragment of every agent, from that of every node: with launch=srun each node has
+    an agent, otherwise only the first of a fragment."""
+    fragments = _number(env.get("MALLEABLE_MAX", "")) // max(
+        1, _number(env.get("MALLEABLE_UNIT", ""))
+    )
+    is_one_each = job.limits.largest <= fragments
+    return (tuple(sorted(set(nodes))) if is_one_each else nodes)[: job.limits.largest]
 
 
 def _gentle(agents: int, base_s: float) -> float:

@@ -14,10 +14,11 @@ from contextlib import suppress
 
 from .directory import DirectoryError, SharedDirectory
 from .door import SUSPECT_BEATS, Answer, Door, is_dead, knock_all
+from .lines import Lines
 from .notice import Notice
 from .rounds import pending
-from .state import State, depart, expire
-from .watch import Watch, watched
+from .state import Phase, State, depart, expire
+from .watch import NEIGHBOURS, Watch, watched
 
 FAREWELL_S = 3.0
 
@@ -34,6 +35,7 @@ class Pulse:
         self._keep_alive_s = keep_alive_s
         self._watch = Watch(keep_alive_s)
         self.door = Door(token)
+        self._lines = Lines()
         self._count = 0
         self._refused: frozenset[str] = frozenset()
         self._is_stopped = False
@@ -59,6 +61,7 @@ class Pulse:
         self._directory.remove_beat(self._token)
         if self._thread is None or not self._thread.is_alive():
             self.door.close()
+            self._lines.close()
 
     def _finish(self, notice: Notice) -> None:
         if notice.is_terminated and self._thread is not None:
@@ -74,18 +77,33 @@ class Pulse:
                 next_beat = time.monotonic() + self._beat_s
                 self._beat()
             pause = max(0.0, next_beat - time.monotonic())
-            woken, _, _ = select.select([notice.wake_read, self.door.fileno()], [], [], pause)
+            ears = [notice.wake_read, self.door.fileno(), *self._lines.filenos()]
+            woken, _, _ = select.select(ears, [], [], pause)
             if notice.wake_read in woken:
                 with suppress(BlockingIOError):  # another heart of this agent has read it
                     os.read(notice.wake_read, 64)
             self.door.answer()
+            self._look_after(self._lines.broken())
+
+    def _look_after(self, tokens: frozenset[str]) -> None:
+        """Their lines broke: who refuses a knock as well, and has not said good-bye, is dead."""
+        if not tokens:
+            return
+        with suppress(DirectoryError):  # failing that, the heart beats will tell
+            state = self._directory.read()
+            answers = knock_all(_doors(state, tokens))
+            dead = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
+            if dead:
+                self._bury(dead)
 
     def _beat(self) -> None:
         self._count += 1
         try:
             self._directory.write_beat(self._token, self._count)
             state = self._directory.read()
-            beats = {t: self._directory.read_beat(t) for t in watched(state, self._token)}
+            others = watched(state, self._token)
+            self._lines.keep(_doors(state, frozenset(others[-NEIGHBOURS:])))
+            beats = {t: self._directory.read_beat(t) for t in others}
             still = self._watch.observe(time.monotonic(), beats)
             dead = self._dead(state, still)
             if dead:
@@ -97,17 +115,18 @@ class Pulse:
         suspects = {t: s for t, s in still.items() if s >= SUSPECT_BEATS * self._beat_s}
         if not suspects:
             return frozenset()
-        doors = [(m.host, m.door, m.token) for m in state.members if m.token in suspects]
         return frozenset(
             token
-            for token, answer in knock_all(doors).items()
+            for token, answer in knock_all(_doors(state, frozenset(suspects))).items()
             if is_dead(suspects[token], answer, self._beat_s, self._keep_alive_s)
         )
 
     def seek_dead(self, state: State) -> None:
-        """After workers failed here: knock at those who have not come back, and give up
+        """While waiting for others: knock at those who have not come back, and give up
         whoever refused last time as well. A dead process is found in half a second so; a
-        dead host takes as long as ever. Does not raise."""
+        dead host takes as long as ever. Everybody who waits does so, not only where the
+        workers failed: each knocks at few, so whose failed may not know the dead one's
+        door. Does not raise."""
         mine = frozenset(watched(state, self._token))
         doors = [(m.host, m.door, m.token) for m in pending(state) if m.token in mine and m.door]
         answers = knock_all(doors) if doors else {}
@@ -128,3 +147,9 @@ class Pulse:
                 lambda s: depart(s, self._token, int(time.time()), planned=False), FAREWELL_S
             )
         self._directory.remove_beat(self._token)
+
+
+def _doors(state: State, tokens: frozenset[str]) -> list[tuple[str, int, str]]:
+    """Where those of them are to be found that still take part."""
+    taking_part = (m for m in state.members if m.token in tokens and m.phase is not Phase.DONE)
+    return [(m.host, m.door, m.token) for m in taking_part if m.door]

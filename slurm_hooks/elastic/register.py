@@ -25,6 +25,7 @@ from .notice import Notice
 from .options import (
     OptionError,
     Options,
+    agents,
     identity,
     is_ours,
     knob,
@@ -83,7 +84,8 @@ def create_handler(params: Any) -> Any:
         is_torchft = os.environ.get("MALLEABLE_ENGINE") == "torchft"
         keeper = lighthouse_keeper(job, me, notice, os.environ) if is_torchft else None
         settings = of_group(job, me) if is_torchft else job
-        membership = _membership(settings, me)
+        wanted = () if is_torchft else agents(lease.wanted, job, os.environ)
+        membership = _membership(settings, me, wanted)
     except (OptionError, DirectoryError, LighthouseError) as error:
         tell(str(error))
         raise SystemExit(f"malleable: {error}") from None
@@ -99,18 +101,19 @@ def _remark(lines: list[str]) -> None:
         tell("; ".join(lines))
 
 
-def _membership(settings: Options, me: Member) -> Membership:
+def _membership(settings: Options, me: Member, wanted: tuple[int, ...] = ()) -> Membership:
     directory = SharedDirectory(settings.directory, settings.run)
     directory.open()
     pulse = Pulse(directory, me.token, settings.beat_s, settings.keep_alive_s)
-    return Membership(me, directory, pulse)
+    return Membership(me, directory, pulse, wanted)
 
 
 def lighthouse_keeper(
     job: Options, me: Member, notice: Notice, env: MutableMapping[str, str]
 ) -> Any:
-    """The Keeper that joins this replica group to the others; tells torchft by the environment where
-    its lighthouse is. What the user has set stays. Raises LighthouseError, DirectoryError."""
+    """The Keeper that joins this replica group to the others; tells torchft by the
+    environment where its lighthouse is. What the user has set stays. Raises
+    LighthouseError, DirectoryError."""
     from .keeper import Keeper  # noqa: PLC0415  (brings in asyncio)
 
     load()

@@ -6,9 +6,12 @@ been quiet) nor how a State is shared.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from .state import CRASH_WINDOW_S, Member, Phase, Round, State, Stop, fail, find
+
+PATIENCE = 5.0  # times the quiet that newcomers are given: the longest they wait for others
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,23 @@ def expected(state: State) -> tuple[str, ...]:
     return tuple(m.token for m in (*ready(state), *pending(state)))
 
 
+def is_known_complete(state: State) -> bool | None:
+    """Whether everybody wanted is here; None if nobody knows who is wanted."""
+    if not state.wanted:
+        return None
+    return not Counter(state.wanted) - Counter(m.fragment for m in state.members)
+
+
+def has_settled(state: State, settle_s: float, quiet_s: float, known_s: float) -> bool:
+    """Whether to stop for newcomers now. `quiet_s`: since one came or went; `known_s`: since
+    the first. Meanwhile the others train and only newcomers wait, so one round for all is
+    worth some seconds; but somebody wanted may never start."""
+    if known_s >= PATIENCE * settle_s:
+        return True
+    is_complete = is_known_complete(state)
+    return quiet_s >= settle_s if is_complete is None else is_complete
+
+
 def has_running_peers(state: State, last: Round | None, token: str) -> bool:
     """Whether somebody else of the round `last` still runs its workers in it."""
     if last is None or state.round is None or state.round.number != last.number:
@@ -93,7 +113,18 @@ def may_form(state: State, limits: Limits, quiet_s: float, waited_s: float) -> b
     veterans = sum(1 for m in waiting if m.round)
     if len(waiting) >= limits.largest or veterans >= limits.smallest:
         return True
-    return quiet_s >= limits.last_call_s
+    is_complete = is_known_complete(state)
+    if is_complete is None:
+        return quiet_s >= limits.last_call_s
+    return is_complete or _is_called_long(limits, quiet_s, waited_s)
+
+
+def _is_called_long(limits: Limits, quiet_s: float, waited_s: float) -> bool:
+    """Whether those who are wanted and not here had time enough. Each is worth waiting for
+    about as long as it costs to take him in later, which soon after a start, with no worker
+    warm, is 3 to 4 s and the script's own start: twice the last call. All together may not
+    keep those who are here for long."""
+    return quiet_s >= 2 * limits.last_call_s or waited_s >= 10 * limits.last_call_s
 
 
 def is_stranded(state: State, token: str, limits: Limits) -> bool:

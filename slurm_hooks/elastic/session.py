@@ -23,6 +23,7 @@ from .rounds import (
     expected,
     form,
     has_running_peers,
+    has_settled,
     is_stranded,
     may_form,
     newcomers,
@@ -119,9 +120,8 @@ class Session:
             time.sleep(self._pause(state, quiet_s))
 
     def _seek_dead(self, state: State) -> None:
-        mine = find(state, self._membership.token)
         now = time.monotonic()
-        if mine is not None and mine.failed and now >= self._next_look:
+        if now >= self._next_look:
             self._next_look = now + SEEK_S
             self._membership.seek_dead(state)
 
@@ -217,8 +217,7 @@ class Session:
         now = time.monotonic()
         quiet_s = self._newcomers.observe(now, newcomers(state))
         known_s = self._growth.observe(now, True)
-        settle_s = self._options.settle_s
-        return quiet_s >= settle_s or known_s >= 5 * settle_s
+        return has_settled(state, self._options.settle_s, quiet_s, known_s)
 
     def _announce_if_asked(self, state: State, together: bool = False) -> State:
         if self.is_leaving or not self.is_asked_to_go(together):

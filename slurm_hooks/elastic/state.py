@@ -95,7 +95,9 @@ class Round:
 class State:
     """Everything the agents share. `revision` counts changes; `stage` counts the
     trainings that one batch script runs after another; `gone` tells who left or was
-    lost since the last round; `crashes` how often in a row workers failed by themselves."""
+    lost since the last round; `crashes` how often in a row workers failed by themselves.
+    `wanted` is what the newest newcomer heard: a fragment number for each agent that runs
+    or is about to; empty if nobody knows."""
 
     run: str
     revision: int = 0
@@ -108,6 +110,7 @@ class State:
     outcome: Outcome = Outcome.OPEN
     outcome_at: int = 0
     done: tuple[tuple[int, int, str], ...] = ()  # fragment, node, incarnation
+    wanted: tuple[int, ...] = ()
 
 
 def find(state: State, token: str) -> Member | None:
@@ -154,6 +157,12 @@ def join(state: State, member: Member) -> State:
     stale = [m for m in state.members if m.place == member.place and m.phase is not Phase.DONE]
     state = _remove(state, {m.token for m in stale}, "lost")
     return replace(state, members=(*state.members, arrived))
+
+
+def expect(state: State, wanted: tuple[int, ...]) -> State:
+    """Know who is wanted from a newcomer that has just asked. No answer is no news. The
+    latest to write counts as the newest: clocks of nodes differ."""
+    return replace(state, wanted=wanted) if wanted else state
 
 
 def come_back(state: State, member: Member) -> State:
@@ -220,7 +229,10 @@ def _remove(state: State, tokens: set[str], verb: str) -> State:
         f"{'left' if m.phase is Phase.LEAVING else verb} {m.fragment}" for m in going if m.round
     )
     stay = tuple(m for m in state.members if m not in going)
-    return replace(state, members=stay, gone=(*state.gone, *notes)[-GONE_KEPT:])
+    gone = (*state.gone, *notes)[-GONE_KEPT:]
+    fragments = {m.fragment for m in going}  # that come again will say so themselves
+    wanted = tuple(f for f in state.wanted if f not in fragments)
+    return replace(state, members=stay, gone=gone, wanted=wanted)
 
 
 def _settle(state: State, now: int) -> State:

@@ -32,6 +32,7 @@ from slurm_hooks.elastic.state import (
     announce_leave,
     come_back,
     depart,
+    expect,
     expire,
     find,
     is_superseded,
@@ -233,7 +234,7 @@ def test_whatever_happens_rounds_are_sound(sequence: list[tuple[str, int]]) -> N
         if event == "join":
             mine = find(state, name)
             if mine is None or mine.phase is Phase.ACTIVE:
-                state = come_back(state, member(number))
+                state = expect(come_back(state, member(number)), (number, number + 1))
                 leaving.discard(name)
         elif event == "leave":
             state = announce_leave(state, name)

@@ -13,10 +13,11 @@ import pytest
 from slurm_hooks import __version__
 from slurm_hooks.elastic import lease as lease_module
 from slurm_hooks.elastic.door import Answer, Door, is_dead, knock, knock_all
-from slurm_hooks.elastic.lease import Lease, Step, decide, hint, parse, request
+from slurm_hooks.elastic.lease import Lease, Step, decide, hint, request
 from slurm_hooks.elastic.options import (
     BACKENDS,
     OptionError,
+    agents,
     identity,
     is_ours,
     options,
@@ -24,6 +25,7 @@ from slurm_hooks.elastic.options import (
     remarks,
 )
 from slurm_hooks.elastic.state import Member, State, join
+from slurm_hooks.elastic.wanted import epoch
 from slurm_hooks.elastic.watch import Quiet, Watch, watched
 from slurm_hooks.jobpath import write_job_path
 
@@ -168,7 +170,7 @@ def test_an_unknown_end_never_ends() -> None:
     ("text", "ends"), [("1700000000\n", 1700000000), ("N/A", 0), ("", 0), ("-1", 0), ("1e9", 0)]
 )
 def test_answers_of_squeue(text: str, ends: int) -> None:
-    assert parse(text) == ends
+    assert epoch(text) == ends
     assert request("12")[2] == "--job=12"
     assert hint({"SLURM_JOB_END_TIME": text.strip()}) == ends
 
@@ -253,3 +255,22 @@ def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> N
     subprocess.run(
         [sys.executable, "-S", "-c", code], cwd=path, env={"PYTHONPATH": str(path)}, check=True
     )
+
+
+@pytest.mark.parametrize(
+    ("largest", "unit", "expected"),
+    [
+        (4, "2", (1, 3)),  # the batch script starts one agent on the first node of a fragment
+        (8, "2", (1, 1, 3, 3)),  # launch=srun: PET_NNODES counts nodes
+    ],
+)
+def test_who_is_wanted_counts_agents(largest: int, unit: str, expected: tuple[int, ...]) -> None:
+    class Params:
+        backend, endpoint, run_id, local_addr = "malleable", "/shared", "7", "127.0.0.1"
+        min_nodes, max_nodes = 1, largest
+
+        def get(self, name: str, default: object = None) -> object:
+            return default
+
+    env = {"MALLEABLE_MAX": "8", "MALLEABLE_UNIT": unit}
+    assert agents((1, 1, 3, 3), options(Params(), env), env) == expected

@@ -64,6 +64,23 @@ def test_a_training_grows_loses_a_node_and_finishes(bench: Bench) -> None:
     assert not [f for f in bench.job(job).fragments if f.state is FragmentState.FAILED]
 
 
+def test_a_start_and_a_growth_are_a_round_each_and_wait_for_nobody_else(bench: Bench) -> None:
+    """So patient that without knowing who is wanted no round would be formed in time."""
+    box = bench.box
+    patient = "export MALLEABLE_LAST_CALL_S=200 MALLEABLE_SETTLE_S=200"
+    others = ["nodename=n[2-4]", "reason=test"]
+    box.run(["scontrol", "update", *others, "state=drain"])
+    try:
+        job = submit(bench, f"{patient}\n{TRAIN} --steps=100000 --pace=0.05", "1-8")
+        bench.tick()
+        rounds = box.work / ".malleable" / str(job) / "rounds.jsonl"
+        wait_for(lambda: [line["size"] for line in read_lines(rounds)] == [1], bench, 90)
+    finally:
+        box.run(["scontrol", "update", *others[:1], "state=resume"])
+    wait_for(lambda: len(read_lines(rounds)) > 1, bench, 120)
+    assert [line["size"] for line in read_lines(rounds)] == [1, 4]
+
+
 def is_over(job: object) -> bool:
     states = {f.state for f in job.fragments}  # type: ignore[attr-defined]
     return FragmentState.DONE in states and not states & {

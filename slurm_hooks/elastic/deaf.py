@@ -1,0 +1,58 @@
+"""Workers that ignore SIGTERM are not waited for.
+
+When torchrun makes room for a new round, it gives workers half a minute between SIGTERM and
+SIGKILL, whatever its --shutdown-timeout says (torch 2.6 to 2.13). A worker for which SIGTERM is
+ignored, as the kernel tells, will not use that time to end. One with a handler of its own
+keeps it: it may be saving. It must not know rounds or torch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+DEAF_S = 5.0  # a script may ignore SIGTERM just while it writes a file
+
+
+def is_deaf(status: str) -> bool:
+    """Whether SIGTERM is ignored, by the text of /proc/PID/status."""
+    found = re.search(r"^SigIgn:\s*([0-9a-f]{1,32})$", status, re.MULTILINE)
+    return bool(found and int(found.group(1), 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def end_deaf(after_s: float = DEAF_S) -> None:
+    """Called when workers are about to be stopped: kill those children of this process, with
+    the groups that they lead, that are deaf now and still there after `after_s`. Returns at
+    once; where the kernel offers no pidfd (Linux before 5.3), nothing is done."""
+    handles: dict[int, int] = {}
+    for pid in _children():
+        with suppress(OSError, AttributeError):
+            if is_deaf(Path(f"/proc/{pid}/status").read_text("ascii", "replace")):
+                handles[pid] = os.pidfd_open(pid)
+    if handles:
+        threading.Thread(target=_end, args=(handles, after_s), daemon=True).start()
+
+
+def _children() -> list[int]:
+    found: list[int] = []
+    for listing in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(word) for word in listing.read_text("ascii").split()]
+    return found
+
+
+def _end(handles: dict[int, int], after_s: float) -> None:
+    deadline = time.monotonic() + after_s
+    for pid, handle in handles.items():
+        ended = select.poll()
+        ended.register(handle, select.POLLIN)
+        if not ended.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            with suppress(OSError):  # gone meanwhile, or no leader of a group
+                os.killpg(pid, signal.SIGKILL)
+        os.close(handle)

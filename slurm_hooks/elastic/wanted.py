@@ -1,0 +1,71 @@
+"""Which fragments of this job run or are about to, as squeue tells it.
+
+A job grows by elements of its array being released, so what runs or is released is the size
+that is wanted, and a newcomer can know who else is on the way. Pure: the question, and how to
+read its answer; nothing that a user controls is asked for. It must not know rounds, or who
+runs the question.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MOST = 4096
+
+_LINE = re.compile(r"([0-9]{1,9})\|([A-Z_]+)\|([0-9]{1,10})\|([0-9]{1,6})\|([^|]*)\|([^|]*)\|(.*)")
+_RUNNING = frozenset({"RUNNING", "CONFIGURING"})
+
+
+@dataclass(frozen=True)
+class Heard:
+    """`starts`, `ends`: of the own lease in epoch seconds of slurmctld's clock, 0 if unknown.
+    `wanted`: a fragment number for every agent (one a node) that runs or is about to; empty
+    if unknown."""
+
+    starts: int = 0
+    ends: int = 0
+    wanted: tuple[int, ...] = ()
+
+
+def request(array_job: str) -> list[str]:
+    """The command that lists the elements of a job array, a line each: number, state,
+    priority, nodes, start and end (epoch seconds with SLURM_TIME_FORMAT=%s), reason."""
+    return [
+        "squeue",
+        "--noheader",
+        f"--job={array_job}",
+        "--array",
+        "--format=%K|%T|%Q|%D|%S|%e|%r",
+    ]
+
+
+def parse(text: str, own: int) -> Heard:
+    """What squeue said to the fragment `own`. Lines that are not as known are passed over;
+    if `own` is not among those that run, the answer does not say who is wanted."""
+    starts, ends, wanted, is_here = 0, 0, [], False
+    for line in text.splitlines():
+        found = _LINE.fullmatch(line)
+        if not found:
+            continue
+        number, state, priority, nodes, start, end, reason = found.groups()
+        if int(number) == own:
+            is_here, starts, ends = state in _RUNNING, epoch(start), epoch(end)
+        if is_wanted(state, int(priority), reason):
+            wanted += [int(number)] * min(int(nodes), MOST)
+    return Heard(starts, ends, tuple(sorted(wanted)[:MOST]) if is_here else ())
+
+
+def is_wanted(state: str, priority: int, reason: str) -> bool:
+    """Whether an element in this state runs or is about to. Held ones (priority 0) are not
+    wanted. One that Slurm itself requeued rests for two minutes (BeginTime); it was
+    preempted, and what becomes of it is not decided. A completing one is going."""
+    if state in _RUNNING:
+        return True
+    return state == "PENDING" and priority > 0 and reason != "BeginTime"
+
+
+def epoch(text: str) -> int:
+    """Epoch seconds from a time of squeue's, 0 if there is none ("N/A", nothing, junk)."""
+    word = text.strip()
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= 12 else 0

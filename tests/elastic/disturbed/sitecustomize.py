@@ -1,0 +1,34 @@
+"""Put on an agent's PYTHONPATH by test_rough.py: shifts its clock by TEST_SKEW_S seconds, makes
+every operation below TEST_SLOW_DIR take TEST_SLOW_S. Its workers are left as they are."""
+
+import builtins
+import os
+import time
+
+
+def is_agent():
+    with open("/proc/self/cmdline", "rb") as file:
+        return b"torch.distributed.run" in file.read().split(b"\0")
+
+
+def slowed(function, place, delay_s):
+    def call(path, *args, **kwargs):
+        if isinstance(path, (str, os.PathLike)) and os.fspath(path).startswith(place):
+            time.sleep(delay_s)
+        return function(path, *args, **kwargs)
+
+    return call
+
+
+def skewed(clock, by_s):
+    return lambda: clock() + by_s
+
+
+if is_agent():
+    time.time = skewed(time.time, float(os.environ.get("TEST_SKEW_S", "0")))
+    slow_dir = os.environ.get("TEST_SLOW_DIR")
+    if slow_dir:
+        delay_s = float(os.environ["TEST_SLOW_S"])
+        builtins.open = slowed(builtins.open, slow_dir, delay_s)
+        for name in ("open", "rename", "unlink", "mkdir"):
+            setattr(os, name, slowed(getattr(os, name), slow_dir, delay_s))

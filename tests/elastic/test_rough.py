@@ -1,0 +1,204 @@
+"""Real torchrun processes under rougher conditions: scripts deaf to SIGTERM, clocks that
+disagree, a shared directory that takes its time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.deaf import end_deaf, is_deaf
+
+from .gang import Gang
+
+LONG = 100_000
+HERE = Path(__file__).parent
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True)"
+live = [pytest.mark.torch, pytest.mark.timeout(240)]
+
+
+def no_restarts(gang: Gang) -> bool:
+    return not any(b["restarts"] for b in gang.begins())
+
+
+def longest_pause(gang: Gang, since: float) -> float:
+    times = [t for t, _, _ in gang.steps() if t > since - 1]
+    return max(b - a for a, b in zip(times, times[1:]))
+
+
+def repeated(gang: Gang) -> int:
+    steps = [s for _, s, _ in gang.steps()]
+    return len(steps) - len(set(steps))
+
+
+@pytest.mark.parametrize(
+    ("line", "deaf"),
+    [
+        ("SigIgn:\t0000000000004000", True),
+        ("SigBlk:\t0000000000004000\nSigIgn:\t0000000001001000\nSigCgt:\t4000", False),
+        ("Name:\tSigIgn: 4000\nSigIgn:\t0000000000000000", False),
+        ("", False),
+    ],
+)
+def test_who_ignores_sigterm(line: str, deaf: bool) -> None:
+    assert is_deaf(line) is deaf
+
+
+def test_only_those_who_stay_deaf_are_killed() -> None:
+    bodies = (
+        f"{DEAF}; time.sleep(60)",
+        f"{DEAF}; time.sleep(0.3)",  # ends by itself
+        "import signal, time; signal.signal(signal.SIGTERM, lambda *a: 0); print(1, flush=True);"
+        "time.sleep(60)",
+    )
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", body], stdout=subprocess.PIPE, start_new_session=True
+        )
+        for body in bodies
+    ]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.stdout.close()
+    end_deaf(after_s=2.0)
+    assert children[0].wait(20) == -signal.SIGKILL
+    assert children[1].wait(20) == 0
+    assert children[2].poll() is None
+    children[2].kill()
+    children[2].wait(20)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+def test_a_script_deaf_to_sigterm_is_not_waited_for_half_a_minute(gang: Gang) -> None:
+    gang.script = HERE / "train_deaf.py"
+    gang.extra["TRAIN_AS"] = "train_tiny.py"
+    for fragment in (1, 2):
+        gang.start(fragment, "1:3", LONG)
+    gang.wait_world(2)
+    came_at = time.time()
+    gang.start(3, "1:3", LONG)
+    grown_at = gang.wait_world(3, since=came_at, timeout=90)
+    asked_at = gang.notify(1)  # rank 0
+    shrunk_at = gang.wait_world(2, since=asked_at, timeout=90)
+    assert gang.wait_exit(1) == [0]
+    assert no_restarts(gang), gang.dump()
+    assert [r["cause"] for r in gang.rounds()] == ["start", "joined 3", "left 1"]
+    assert repeated(gang) <= 2  # a step whose line in the log was its last deed, if any
+    print(f"grow {grown_at - came_at:.1f} s, shrink {shrunk_at - asked_at:.1f} s,", end=" ")
+    print(f"longest pause {longest_pause(gang, came_at):.1f} s")
+    assert shrunk_at - asked_at < 25
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+def test_a_deaf_script_that_listens_to_notices_ends_at_its_boundary(gang: Gang) -> None:
+    gang.script = HERE / "train_deaf.py"
+    gang.extra["TRAIN_AS"] = "train_samples.py"
+    for fragment in (1, 2):
+        gang.start(fragment, "1:3", 400, "1000")
+    gang.wait_world(2)
+    came_at = time.time()
+    gang.start(3, "1:3", 400, "1000")
+    gang.wait_world(3, since=came_at)
+    asked_at = gang.notify(1)  # rank 0
+    gang.wait_world(2, since=asked_at)
+    assert gang.wait_exit(1) == [0]
+    pause_s = longest_pause(gang, came_at)
+    assert gang.wait_exit(2, 3, timeout=60) == [0, 0]
+    assert no_restarts(gang), gang.dump()
+    assert json.loads((gang.work / "finished").read_text())["off"] == 0
+    assert repeated(gang) == 0
+    print(f"longest pause {pause_s:.1f} s")
+    assert pause_s < 4.5  # below the five seconds that one deaf elsewhere would be given
+
+
+def disturb(gang: Gang, **how: str) -> None:
+    gang.extra["PYTHONPATH"] = f"{HERE / 'disturbed'}:{gang.job_path}"
+    gang.extra.update(how)
+
+
+ELEMENTS = """#!/bin/sh
+now=$(date +%s)
+[ -e {place}/end.2 ] || echo $((now + 25)) > {place}/end.2
+[ -e {place}/start.2 ] || echo $((now - 1)) > {place}/start.2
+echo "1|RUNNING|9|1|$now|$((now + 900))|None"
+echo "2|RUNNING|9|1|$(cat {place}/start.2)|$(cat {place}/end.2)|None"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+def test_clocks_a_minute_apart_cost_nothing(gang: Gang) -> None:
+    for fragment, skew_s in ((1, 60), (2, 0)):
+        disturb(gang, TEST_SKEW_S=str(skew_s))
+        gang.start(fragment, "1:3", LONG)
+    gang.wait_world(2)
+    came_at = time.time()
+    disturb(gang, TEST_SKEW_S="-60")
+    gang.start(3, "1:3", LONG)
+    gang.wait_world(3, since=came_at)
+    asked_at = gang.notify(1)
+    gang.wait_world(2, since=asked_at)
+    assert gang.wait_exit(1) == [0]
+    killed_at = time.time()
+    gang.cut_off(2, signal.SIGKILL)
+    gang.wait_world(1, since=killed_at)
+    (gang.work / "enough").touch()
+    assert gang.wait_exit(3) == [0]
+    assert [r["cause"] for r in gang.rounds()] == ["start", "joined 3", "left 1", "lost 2"]
+    times = [float(str(r["t"])) for r in gang.rounds()]
+    assert max(times) - min(times) > 50  # their clocks were apart
+    planned = [b for b in gang.begins() if b["t"] < killed_at]
+    assert not any(b["restarts"] for b in planned), gang.dump()
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+def test_a_clock_that_is_behind_does_not_outstay_its_lease(gang: Gang) -> None:
+    (gang.work / "squeue").write_text(ELEMENTS.format(place=gang.work))
+    (gang.work / "squeue").chmod(0o755)
+    gang.extra["PATH"] = f"{gang.work}:{os.environ['PATH']}"
+    gang.extra["MALLEABLE_NOTICE_S"] = "12"
+    for fragment, skew_s in ((1, 0), (2, -60)):
+        job = {"SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": str(fragment)}
+        disturb(gang, TEST_SKEW_S=str(skew_s), **job)
+        gang.start(fragment, "1:2", LONG)
+    gang.wait_world(2)
+    assert gang.wait_exit(2, timeout=60) == [0]
+    assert time.time() < float((gang.work / "end.2").read_text())
+    gang.wait_world(1)
+    assert "because its lease ends" in gang.log(2)
+    assert no_restarts(gang)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+def test_a_directory_of_a_second_an_operation_costs_time_and_nothing_else(gang: Gang) -> None:
+    disturb(gang, TEST_SLOW_DIR=str(gang.shared), TEST_SLOW_S="1")
+    for fragment in (1, 2):
+        gang.start(fragment, "1:3", LONG)
+    gang.wait_world(2, timeout=90)
+    came_at = time.time()
+    gang.start(3, "1:3", LONG)
+    gang.wait_world(3, since=came_at, timeout=90)
+    grow_s = longest_pause(gang, came_at)
+    asked_at = gang.notify(1)  # rank 0
+    gang.wait_world(2, since=asked_at, timeout=90)
+    assert gang.wait_exit(1) == [0]
+    print(f"pause at growth {grow_s:.1f} s, at shrinking {longest_pause(gang, asked_at):.1f} s")
+    assert no_restarts(gang), gang.dump()
+    assert repeated(gang) <= 2
+    assert [r["cause"] for r in gang.rounds()] == ["start", "joined 3", "left 1"]

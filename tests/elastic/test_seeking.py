@@ -1,0 +1,124 @@
+"""How a dead peer is found, with real sockets and files, without torchrun."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.directory import SharedDirectory
+from slurm_hooks.elastic.door import Door
+from slurm_hooks.elastic.lease import Lease
+from slurm_hooks.elastic.lines import Lines
+from slurm_hooks.elastic.membership import Membership
+from slurm_hooks.elastic.notice import Notice
+from slurm_hooks.elastic.options import Options
+from slurm_hooks.elastic.pulse import Pulse
+from slurm_hooks.elastic.rounds import Limits, form
+from slurm_hooks.elastic.session import Session
+from slurm_hooks.elastic.state import Member, Phase, find, join, succeed
+
+BEAT_S = 30.0  # hearts tell nothing in time
+PATIENCE_S = 15.0
+
+
+def options(path: Path) -> Options:
+    return Options(
+        directory=path,
+        run="7",
+        limits=Limits(1, 4),
+        host="127.0.0.1",
+        notice_s=20,
+        poll_s=0.2,
+        beat_s=BEAT_S,
+        keep_alive_s=2 * BEAT_S,
+        settle_s=1,
+        leave_s=1,
+        boundary_s=1,
+        wait_s=PATIENCE_S,
+    )
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
+    tmp_path: Path, failed: bool
+) -> None:
+    directory = SharedDirectory(tmp_path, "7")
+    directory.open()
+    gone = Door("a" * 16)
+    dead = Member("a" * 16, 1, 0, "1.0", "127.0.0.1", door=gone.port)
+    gone.close()
+    directory.update(lambda s: join(s, dead))
+    me = replace(dead, token="b" * 16, fragment=2)
+    notice = Notice()
+    membership = Membership(me, directory, Pulse(directory, me.token, BEAT_S, 2 * BEAT_S))
+    session = Session(options(tmp_path), membership, Lease({}, 20.0), notice)
+    session.enter()
+    formed = directory.update(lambda s: form(s, Limits(1, 4), "127.0.0.1", 1, 1000))
+    session.round = formed.round
+    membership.rejoin(0, failed)
+    try:
+        assert session.wait_for_round(lambda: 2).order == (me.token,)
+    finally:
+        membership.fall_silent(notice)
+    assert find(directory.read(), dead.token) is None
+
+
+def test_a_line_stays_open_until_the_other_end_is_gone() -> None:
+    door, lines = Door("a" * 16), Lines()
+    place = ("127.0.0.1", door.port, "a" * 16)
+    lines.keep([place, ("127.0.0.1", 1, "b" * 16)])  # nobody listens at port 1
+    door.answer()
+    assert len(lines.filenos()) == 1
+    assert lines.broken() == frozenset()
+    door.close()
+    assert lines.broken() == {"a" * 16}
+    assert lines.filenos() == []
+
+
+def test_a_door_forgets_who_hung_up() -> None:
+    door, lines = Door("a" * 16), Lines()
+    lines.keep([("127.0.0.1", door.port, "a" * 16)])
+    door.answer()
+    assert len(door._callers) == 1
+    lines.close()
+    door.answer()
+    assert door._callers == []
+    door.close()
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_who_is_gone_from_the_line_and_has_not_finished_is_dead_at_once(
+    tmp_path: Path, is_done: bool
+) -> None:
+    directory = SharedDirectory(tmp_path, "7")
+    directory.open()
+    door, pulse = Door("a" * 16), Pulse(directory, "b" * 16, BEAT_S, 2 * BEAT_S)
+    peer = Member("a" * 16, 1, 0, "1.0", "127.0.0.1", door=door.port)
+    me = replace(peer, token="b" * 16, fragment=2, door=pulse.door.port)
+    directory.update(lambda s: form(join(join(s, peer), me), Limits(1, 4), "h", 1, 1000))
+    notice = Notice()
+    pulse.start(notice)
+    try:
+        wait_until(pulse._lines.filenos)
+        if is_done:
+            directory.update(lambda s: succeed(s, peer.token, 1000))
+        door.close()
+        if is_done:
+            time.sleep(1.0)
+            found = find(directory.read(), peer.token)
+            assert found is not None
+            assert found.phase is Phase.DONE
+        else:
+            wait_until(lambda: find(directory.read(), peer.token) is None)
+    finally:
+        pulse.stop(notice)
+
+
+def wait_until(is_so: object, limit_s: float = 10.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not is_so():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,204 @@
+"""Who is wanted: as Slurm tells it, as it is shared, and what is decided by it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.codec import StateFormatError, decode, encode
+from slurm_hooks.elastic.lease import Lease, ask_all, behind
+from slurm_hooks.elastic.rounds import Limits, form, has_settled, is_known_complete, may_form
+from slurm_hooks.elastic.state import Member, State, depart, expect, expire, join
+from slurm_hooks.elastic.wanted import MOST, Heard, is_wanted, parse, request
+
+CAPTURED = Path(__file__).with_name("captured") / "22.05"
+LIMITS = Limits(2, 4)
+NOW = 1_000_000
+
+
+def member(number: int, incarnation: str = "1.0") -> Member:
+    return Member(f"{number:016x}", number, 0, incarnation, f"n{number}")
+
+
+def gathered(*numbers: int) -> State:
+    state = State(run="7")
+    for number in numbers:
+        state = join(state, member(number))
+    return state
+
+
+def running(*numbers: int) -> State:
+    return form(gathered(*numbers), LIMITS, "n1", 4000, NOW)
+
+
+def token(number: int) -> str:
+    return member(number).token
+
+
+@pytest.mark.parametrize(
+    ("situation", "own", "heard"),
+    [
+        ("running", 3, Heard(1795199984, 1795200104, (0, 1, 2, 3))),
+        ("leaving", 0, Heard(1795199984, 1795200104, (0, 3, 4, 5))),  # 1 and 2 are completing
+        ("leaving", 1, Heard()),  # too late
+        ("requeued", 3, Heard(1795199984, 1795200104, (0, 3, 4, 5))),  # 1 preempted, 2 held
+        ("requeued", 9, Heard()),
+        ("units", 1, Heard(1795200031, 1795200151, (0, 0, 1, 1))),
+    ],
+)
+def test_who_is_wanted_as_slurm_told(situation: str, own: int, heard: Heard) -> None:
+    assert parse((CAPTURED / f"{situation}.elements.txt").read_text(), own) == heard
+
+
+@pytest.mark.parametrize(
+    ("state", "priority", "reason", "wanted"),
+    [
+        ("RUNNING", 9, "None", True),
+        ("RUNNING", 0, "JobHeldAdmin", True),  # held for its next run
+        ("CONFIGURING", 9, "None", True),
+        ("PENDING", 9, "None", True),
+        ("PENDING", 9, "Resources", True),
+        ("PENDING", 0, "JobHeldUser", False),
+        ("PENDING", 9, "BeginTime", False),
+        ("COMPLETING", 9, "None", False),
+        ("SUSPENDED", 9, "None", False),
+        ("REQUEUE_HOLD", 9, "None", False),
+        ("SOMETHING_NEW", 9, "None", False),
+    ],
+)
+def test_which_elements_are_wanted(state: str, priority: int, reason: str, wanted: bool) -> None:
+    assert is_wanted(state, priority, reason) is wanted
+
+
+def test_lines_that_are_not_as_known_are_passed_over() -> None:
+    known = "1|RUNNING|9|1|1700|1800|None"
+    assert parse(f"x\n{known}\n2|RUNNING|9|1K|0|0|None\n3\n\n", 1).wanted == (1,)
+    assert parse("N/A|RUNNING|9|1|1700|1800|None", 1) == Heard()
+    many = parse(f"{known}\n" + "2|RUNNING|9|999999|1|2|None\n" * 9, 1)
+    assert len(many.wanted) == MOST
+    assert "--job=12" in request("12")
+
+
+@pytest.mark.parametrize("env", [{}, {"SLURM_ARRAY_JOB_ID": "7"}, {"SLURM_ARRAY_TASK_ID": "1"}])
+def test_outside_of_an_array_nobody_is_known_to_be_wanted(env: dict[str, str]) -> None:
+    assert ask_all(env) == Heard()
+
+
+def test_without_an_answer_nobody_is_known_to_be_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}
+    answer_with(f"cat {CAPTURED}/running.elements.txt; exit 1", tmp_path, monkeypatch)
+    assert ask_all(env) == Heard()
+    (tmp_path / "squeue").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert ask_all(env) == Heard()
+
+
+def answer_with(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{body}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+
+
+def test_the_start_is_one_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked"
+    body = f"echo x >> {asked}; cat {CAPTURED}/running.elements.txt"
+    answer_with(body, tmp_path, monkeypatch)
+    lease = Lease({"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}, 20.0)
+    assert (lease.ends, lease.wanted) == (1795200104, (0, 1, 2, 3))
+    assert asked.read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("starts", "now", "behind_s"),
+    [(0, 1000.0, 0), (1000, 1003.0, 0), (1000, 943.0, 57), (10**11, 1000.0, 300)],
+)
+def test_a_clock_is_behind_where_it_is_before_the_start(
+    starts: int, now: float, behind_s: float
+) -> None:
+    assert behind(starts, now) == behind_s
+
+
+@pytest.mark.parametrize(
+    ("here", "wanted", "complete"),
+    [
+        ((1, 2), (), None),
+        ((1, 2), (1, 2), True),
+        ((1, 2), (1, 2, 5), False),
+        ((1, 2, 5), (1, 2), True),  # nobody knew of 5, and he came
+        ((1, 2), (1, 1, 2), False),  # an agent for each of the two nodes of fragment 1
+    ],
+)
+def test_who_is_missing(
+    here: tuple[int, ...], wanted: tuple[int, ...], complete: bool | None
+) -> None:
+    assert is_known_complete(expect(gathered(*here), wanted)) is complete
+
+
+def test_every_node_of_a_fragment_brings_an_agent() -> None:
+    state = expect(gathered(1, 2), (1, 1, 2))
+    second = replace(member(1), node=1, token="f" * 16)
+    assert is_known_complete(join(state, second))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "quiet_s", "waited_s", "forms"),
+    [
+        ((1, 2), 0, 0, True),  # all are here
+        ((), 2.9, 99, False),  # nobody knows: a last call
+        ((), 3.0, 3.0, True),
+        ((1, 2, 3), 5.9, 5.9, False),  # one is known to come: a longer one
+        ((1, 2, 3), 6.0, 6.0, True),
+        ((1, 2, 3), 0, 30, True),  # they trickle in
+    ],
+)
+def test_the_first_round_knows_whom_to_wait_for(
+    wanted: tuple[int, ...], quiet_s: float, waited_s: float, forms: bool
+) -> None:
+    assert may_form(expect(gathered(1, 2), wanted), LIMITS, quiet_s, waited_s) is forms
+
+
+@pytest.mark.parametrize(
+    ("wanted", "quiet_s", "known_s", "settled"),
+    [
+        ((1, 2, 3), 0, 0, True),
+        ((1, 2, 3, 4), 4.9, 4.9, False),  # one round for 3 and 4
+        ((1, 2, 3, 4), 0, 5, True),
+        ((), 0.9, 4.9, False),
+        ((), 1, 1, True),
+        ((), 0, 5, True),
+    ],
+)
+def test_training_stops_once_for_all_who_are_known_to_come(
+    wanted: tuple[int, ...], quiet_s: float, known_s: float, settled: bool
+) -> None:
+    state = expect(join(running(1, 2), member(3)), wanted)
+    assert has_settled(state, 1.0, quiet_s, known_s) is settled
+
+
+def test_who_goes_is_not_waited_for_and_no_answer_is_no_news() -> None:
+    state = expect(running(1, 2, 3), (1, 2, 3, 4))
+    assert expect(state, ()) == state
+    assert depart(state, token(3), NOW, planned=True).wanted == (1, 2, 4)
+    assert expire(state, frozenset({token(2)}), NOW).wanted == (1, 3, 4)
+    newer = replace(member(1, incarnation="1.1"), token="f" * 16)
+    assert is_known_complete(expect(join(running(1, 2), newer), (1, 2)))
+
+
+@pytest.mark.parametrize(
+    "wanted", [[-1], [True], ["1"], [1.0], [2**60], [[1]], {"1": 1}, [1] * 5000]
+)
+def test_nothing_but_fragment_numbers_is_wanted(wanted: object) -> None:
+    document = json.loads(encode(running(1, 2)))
+    with pytest.raises(StateFormatError):
+        decode(json.dumps({**document, "wanted": wanted}))
+
+
+def test_an_agent_of_a_version_that_knew_of_no_wanted_size_may_have_written() -> None:
+    document = json.loads(encode(expect(running(1, 2), (1, 2))))
+    del document["wanted"]
+    assert decode(json.dumps(document)) == running(1, 2)
