@@ -70,7 +70,7 @@ class MalleableHandler(RendezvousHandler):
             self._standby.wait_ready(WARM_UP_S)
         try:
             if self._keeper:
-                self._keeper.enter(self._session.ends)
+                self._keeper.enter(self._session.ends, self._session.is_asked_to_go)
             return self._join_round()
         except DirectoryError as error:
             raise SystemExit(f"malleable: {error}") from None

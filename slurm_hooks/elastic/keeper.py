@@ -15,13 +15,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .directory import DirectoryError
+from .door import Answer, knock
 from .lighthouse import Lighthouse, LighthouseError, Manners
 from .membership import Membership
 from .notice import Notice
 from .options import Options, say
 from .relay import Relay, Target
 from .rounds_log import describe_groups, record_groups
-from .state import Admission, Outcome, Phase, State, find, is_superseded
+from .state import Admission, Outcome, Phase, Round, State, find, is_superseded
 from .terms import at_work, begin_term, difference, enlist, first_quorum, heirs, keeper
 
 LOST_POLL_S = 0.05
@@ -44,7 +45,8 @@ class Keeper:
         self._wake = threading.Event()
         self._relay = Relay(self._hear_refused)
         self._lighthouse: Lighthouse | None = None
-        self._lost_term = 0
+        self._met_term = 0  # its keeper has answered
+        self._lost_term = 0  # nobody answers there any more
         self._lost_at = 0.0
         self._told: tuple[int, ...] = ()
         self._is_fit = True  # to keep the lighthouse
@@ -57,7 +59,7 @@ class Keeper:
         """The lighthouse as the training processes of this node know it."""
         return f"http://127.0.0.1:{self._relay.port}"
 
-    def enter(self, ends: int) -> None:
+    def enter(self, ends: int, is_asked_to_go: Callable[[], bool]) -> None:
         """Take part, `ends` being the end of this lease (epoch seconds, 0: unknown). Ends
         the process if the training is over. Raises DirectoryError."""
         if self._thread is not None:
@@ -66,7 +68,7 @@ class Keeper:
         verdict = self._membership.ask_in(self._notice, ends)
         while verdict is Admission.WAIT:
             time.sleep(1.0)
-            if self._notice.is_given:
+            if is_asked_to_go():
                 return  # the session sees to it
             verdict = self._membership.ask_in(self._notice, ends)
         if verdict is Admission.NOTHING_LEFT:
@@ -121,8 +123,21 @@ class Keeper:
         if term is None or there < self._options.limits.smallest:
             self._relay.point_at(None, abruptly=True)
             return
-        is_dead = term.cause.startswith("lost")  # its successor has taken over
-        self._relay.point_at(Target(term.number, term.host, term.port), abruptly=is_dead)
+        if term.number == self._met_term or self._meets(state, term):
+            self._met_term = term.number
+            is_dead = term.cause.startswith("lost")  # the one before
+            self._relay.point_at(Target(term.number, term.host, term.port), abruptly=is_dead)
+
+    def _meets(self, state: State, term: Round) -> bool:
+        """Whether the keeper's agent lives and is the one that it should be: a port alone may
+        belong to the lighthouse of another job by now."""
+        member = find(state, term.order[0])
+        if member is None or not member.door:
+            return False
+        answer = knock(member.host, member.door, member.token)
+        if answer is Answer.GONE:
+            self._hear_refused(term.number)
+        return answer is Answer.ALIVE
 
     def _stay_listed(self, state: State) -> None:
         me = self._membership.me
@@ -141,22 +156,20 @@ class Keeper:
         return time.monotonic() - self._lost_at >= turn * TURN_S
 
     def _take_over(self) -> None:
-        lighthouse = Lighthouse(self._manners)
-        token, host = self._membership.token, self._options.host
-        lighthouse.count_to(first_quorum(self._directory.plain.read().rounds + 1))
-        lost, now = self._lost_term, int(time.time())
-        before: list[State] = []
+        self._close_lighthouse()
+        self._lighthouse = Lighthouse(self._options.host, self._manners)
+        self._lighthouse.count_to(first_quorum(self._directory.plain.read().rounds + 1))
+        place, now = (self._options.host, self._lighthouse.port), int(time.time())
+        token, before = self._membership.token, [State(run="")]
 
         def change(state: State) -> State:
             before[:] = [state]
-            return begin_term(state, token, (host, lighthouse.port), now, lost)
+            return begin_term(state, token, place, now, self._lost_term)
 
         after = self._directory.plain.update(change)
-        if after.round is None or after.round == before[0].round or after.round.order[0] != token:
-            lighthouse.close()  # somebody else was faster
+        if after.round is None or (after.round.host, after.round.port) != place:
+            self._close_lighthouse()  # somebody else was faster
             return
-        self._close_lighthouse()
-        self._lighthouse = lighthouse
         say(f"fragment {after.round.fragments[0]} keeps the lighthouse: {after.round.cause}")
         self._told = _known_to(before[0])
         self._wake.set()

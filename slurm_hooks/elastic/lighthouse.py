@@ -48,17 +48,18 @@ def load() -> Any:
 
 
 class Lighthouse:
-    """Serves from the start until closed, on all interfaces; `port` was chosen by the
-    kernel. Raises LighthouseError."""
+    """Serves from the start until closed, as `host` if that is an address of this node, else
+    on all interfaces; `port` was chosen by the kernel. Raises LighthouseError."""
 
-    def __init__(self, manners: Manners) -> None:
+    def __init__(self, host: str, manners: Manners) -> None:
         self._torchft = load()
+        self._host = f"[{host}]" if ":" in host else host
         self._server = self._serve(manners)
         self.port = int(self._server.address().rpartition(":")[2])
 
     def _serve(self, manners: Manners) -> Any:
         fault: Exception | None = None
-        for address in ("[::]:0", "0.0.0.0:0"):  # hosts without IPv6 refuse the first
+        for address in (f"{self._host}:0", "[::]:0", "0.0.0.0:0"):  # the last without IPv6
             try:
                 return self._torchft.LighthouseServer(
                     bind=address,
@@ -81,7 +82,7 @@ class Lighthouse:
     def _count_to(self, quorum: int) -> None:
         nobody = self._torchft.ManagerServer(
             replica_id="nobody",
-            lighthouse_addr=f"http://127.0.0.1:{self.port}",
+            lighthouse_addr=f"http://{self._host}:{self.port}",
             hostname="127.0.0.1",
             bind="127.0.0.1:0",
             store_addr="127.0.0.1:1",
