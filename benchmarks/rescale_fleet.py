@@ -131,7 +131,8 @@ class MalleableFleet(Fleet):
         """A tick that leaves sizes alone."""
         seen = self._observe()
         settings = load(self.box.settings)
-        self._apply(seen, upkeep(self._job(seen), seen.now, settings).actions)
+        actions = upkeep(self._job(seen), seen.now, settings).actions
+        apply(self._port(), seen, actions, lambda _: None)  # what is refused, the next tick repeats
 
     def _chosen(self, seen: Snapshot, fragments: Iterable[int]) -> list[Fragment]:
         return [self._job(seen).fragments[fragment] for fragment in fragments]
