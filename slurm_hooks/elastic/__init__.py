@@ -8,7 +8,8 @@ may use to change size with less loss (all optional):
 
 Importable alone (standard library and torch only), because a job sees just this
 directory on its PYTHONPATH. It must not know the reconciler, the allocator or Slurm's
-controller; all it asks of Slurm is when its own lease ends, and all it tells is progress.
+controller; all it asks of Slurm is when its own lease ends and which fragments of its job
+run, and all it tells is progress.
 """
 
 from __future__ import annotations
