@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -96,6 +97,31 @@ def test_waits_below_the_minimum_and_goes_on(groups: Groups) -> None:
     groups.start(2, "1", 100_000, restarts=1)
     groups.settle(2, killed_at + 1.0)
     assert all(is_whole(result) for result in groups.finish().values())
+
+
+class Pairs(Groups):
+    """Groups of two nodes, as launch=srun starts them: agent 21 is on node 1 of fragment 2."""
+
+    def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
+        group, node = divmod(fragment, 10)
+        env = super().environment(group, nnodes, restarts)
+        return {**env, "PET_NNODES": "2", "SLURM_PROCID": str(node), "MALLEABLE_UNIT": "2"}
+
+
+def test_a_group_may_have_several_nodes(job_path: Path, tmp_path: Path) -> None:
+    groups = Pairs(job_path, tmp_path)
+    try:
+        groups.add(10, 11, 20, 21)
+        groups.settle(2, 0.0)
+        asked_at = groups.notify(20, 21)
+        groups.settle(1, asked_at)
+        assert groups.wait_exit(20, 21) == [0, 0], groups.dump()
+        (tmp_path / "enough").touch()
+        assert groups.wait_exit(10, 11) == [0, 0], groups.dump()
+        assert is_whole(json.loads((tmp_path / "finished-1").read_text()))
+        assert restarted(groups) == []
+    finally:
+        groups.stop()
 
 
 def test_who_comes_after_the_end_has_nothing_to_do(groups: Groups) -> None:

@@ -32,7 +32,7 @@ def main() -> None:
     work, steps = Path(sys.argv[1]), int(sys.argv[2])
     every = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     torch.set_num_threads(1)
-    fragment = os.environ["MALLEABLE_FRAGMENT"]
+    fragment, is_first = os.environ["MALLEABLE_FRAGMENT"], os.environ["RANK"] == "0"
     model = {"counts": torch.zeros(SAMPLES), "weight": torch.zeros(1)}
     target = torch.linspace(-1, 1, SAMPLES)
     whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
@@ -71,8 +71,9 @@ def main() -> None:
         if manager.should_commit():
             model["counts"] += both[:-1].round()
             model["weight"] -= 0.05 * both[-1:]
-            log(work / f"steps-{fragment}.log", f"{time.time():.3f} {step + 1} {world}")
-            if every and rank == 0 and (step + 1) % every == 0:
+            if is_first:
+                log(work / f"steps-{fragment}.log", f"{time.time():.3f} {step + 1} {world}")
+            if every and is_first and rank == 0 and (step + 1) % every == 0:
                 save(checkpoint, {"model": model, "torchft": manager.state_dict()})
         if coming := notice():
             coming.ready()
@@ -88,7 +89,8 @@ def main() -> None:
         "twice": int(off.clamp(min=0).sum()),
         "weight": float(model["weight"]),
     }
-    (work / f"finished-{fragment}").write_text(json.dumps(result))
+    if is_first:
+        (work / f"finished-{fragment}").write_text(json.dumps(result))
     manager.shutdown(wait=False)
 
 
