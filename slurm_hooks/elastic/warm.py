@@ -31,7 +31,7 @@ PROGRAM = "from slurm_hooks.elastic import warm; warm.stand_by()()"
 READY = b"r"
 ORDER_BYTES = 4 << 20
 LIBRARIES = frozenset(
-    {"torch", "torchvision", "torchaudio", "numpy", "scipy", "sklearn", "pandas", "PIL"}
+    {"torch", "torchft", "torchvision", "torchaudio", "numpy", "scipy", "sklearn", "pandas", "PIL"}
     | {"matplotlib", "h5py", "zarr"}
 )
 # What a program that sets such a variable, or forks, would find too late with a context there.
