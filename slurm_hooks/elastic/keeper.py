@@ -114,6 +114,8 @@ class Keeper:
                 self._take_over()
             return
         self._lost_at = 0.0
+        if kept_by.token != self._membership.token and not self._is_leaving:
+            self._close_lighthouse()  # taken for dead: those who are here go there, too
         self._tell(state)
         self._point(state)
 
@@ -245,9 +247,9 @@ class Keeper:
         self._close_lighthouse()
 
     def _close_lighthouse(self) -> None:
-        if self._lighthouse is not None:
-            self._lighthouse.close()
-            self._lighthouse = None
+        lighthouse, self._lighthouse = self._lighthouse, None
+        if lighthouse is not None:
+            lighthouse.close()
 
 
 def _known_to(state: State) -> tuple[int, ...]:
