@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from torch.distributed.elastic.rendezvous.api import (
@@ -23,7 +24,7 @@ from .notice import Notice
 from .options import Options, say
 from .session import Session
 from .standby import Standby
-from .store import GATHER_S, RoundStore, arrive, connect, meet, open_store
+from .store import GATHER_S, Events, RoundStore, arrive, connect, meet, open_store
 
 WARM_UP_S = 30.0
 
@@ -86,7 +87,8 @@ class MalleableHandler(RendezvousHandler):
             if self._store and arrive(self._store, size, self._session.is_broken):
                 if rank:
                     say(f"round {round_.number}: rank {rank} of {size}")
-                return self._info(rank, size, round_.host, round_.port)
+                with suppress(RuntimeError):  # its host has gone this very moment
+                    return self._info(rank, size, round_.host, round_.port)
             say(f"round {round_.number} broke before it began; trying again")
             self._session.enter(is_retry=True)
 
@@ -110,7 +112,8 @@ class MalleableHandler(RendezvousHandler):
             return None
 
     def _info(self, rank: int, size: int, host: str, port: int) -> RendezvousInfo:
-        store: Any = RoundStore(self._store, self._succeed, self._await_end)
+        events = Events(self._succeed, self._await_end, self._session.is_broken)
+        store: Any = RoundStore(self._store, rank, size, events)
         if self.use_agent_store:
             bootstrap = RendezvousStoreInfo(host, port)
         else:

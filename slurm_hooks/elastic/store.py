@@ -8,8 +8,11 @@ meanwhile ("is this round broken?").
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +24,7 @@ ARRIVE_S = 60.0
 MEET_S = 5.0
 GATHER_S = 0.3
 _TERMINAL = "torchelastic/agent/terminal_state"
+_ROLE_INFO, _ASSIGNED = "torchelastic/role_info/", "torchelastic/assigned_ranks/"
 
 
 def open_store(host: str) -> Any:
@@ -81,31 +85,82 @@ def _gather(
     return False
 
 
-class RoundStore:
-    """The store as torchrun's agent sees it. All goes to the real one, except for the
-    barrier at the end of a successful training: that one would wait five minutes for
-    an agent that is gone, and it is how one learns that the workers have succeeded."""
+@dataclass(frozen=True)
+class Events:
+    """What the agent's store asks and tells outside: the workers have succeeded; wait until
+    the training has ended; is the round broken?"""
 
-    def __init__(
-        self, store: Any, on_success: Callable[[], None], await_end: Callable[[], None]
-    ) -> None:
+    succeed: Callable[[], None]
+    await_end: Callable[[], None]
+    is_broken: Callable[[], bool]
+
+
+class RoundStore:
+    """The store as torchrun's agent sees it, in the round as `rank` of `size` agents. All goes
+    to the real one, but for two things. The barrier at the end of a successful training would
+    wait five minutes for an agent that is gone, and it is how one learns that the workers have
+    succeeded. And the exchange of worker ranks at the beginning of a round would wait as long
+    for one that has died since, or end the agent if that had the store: it gets an answer at
+    once then, workers start in a round that is broken already, and are stopped for the next."""
+
+    def __init__(self, store: Any, rank: int, size: int, events: Events) -> None:
         self._store = store
-        self._on_success = on_success
-        self._await_end = await_end
+        self._rank = rank
+        self._size = size
+        self._events = events
+        self._role_info = b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
+    def set(self, key: str, value: Any) -> None:
+        """As Store.set."""
+        if not key.startswith(_ROLE_INFO):
+            self._store.set(key, value)
+            return
+        self._role_info = value
+        with suppress(RuntimeError):  # the host of the store is gone: seen when it is asked
+            self._store.set(key, value)
+
+    def multi_get(self, keys: list[str]) -> Any:
+        """As Store.multi_get; who is gone counts as one like this agent."""
+        if keys and keys[0].startswith(_ROLE_INFO) and not self._come(keys):
+            return [self._role_info] * len(keys)
+        return self._store.multi_get(keys)
+
+    def get(self, key: str) -> Any:
+        """As Store.get; in a broken round all agents count as having one worker."""
+        if key.startswith(_ASSIGNED):
+            if self._come([key]):
+                with suppress(RuntimeError):
+                    return self._store.get(key)
+            return json.dumps([self._rank, self._size] * 2).encode()
+        return self._store.get(key)
+
+    def _come(self, keys: list[str]) -> bool:
+        """Wait for the keys; False if the round breaks before they are there."""
+        asked = time.monotonic()
+        try:
+            while not self._store.check(keys):
+                if time.monotonic() - asked > 0.25:
+                    asked = time.monotonic()
+                    if self._events.is_broken():
+                        return False
+                time.sleep(0.01)
+        except RuntimeError:
+            return False
+        return True
+
     def add(self, key: str, amount: int) -> int:
         """As Store.add; an arrival at the final barrier is reported instead."""
         if key.startswith(_TERMINAL):
-            self._on_success()
+            self._events.succeed()
             return 0
         return int(self._store.add(key, amount))
 
     def wait(self, keys: list[str], *timeout: timedelta) -> None:
         """As Store.wait; the final barrier waits for the members, not for keys."""
         if keys and keys[0].startswith(_TERMINAL):
-            self._await_end()
+            self._events.await_end()
             return
         self._store.wait(keys, *timeout)

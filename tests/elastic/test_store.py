@@ -1,0 +1,74 @@
+"""The store as torchrun's agent sees it, when a round breaks at its beginning."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slurm_hooks.elastic.store import Events, RoundStore, connect, open_store
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(60)]
+
+
+def events(is_broken: bool) -> Events:
+    return Events(lambda: None, lambda: None, lambda: is_broken)
+
+
+def assign(store: Any, rank: int, size: int) -> tuple[int, int]:
+    """What torchrun's agent does with a new round's store: (first rank, world size)."""
+    from torch.distributed.elastic.agent.server.local_elastic_agent import (  # noqa: PLC0415
+        LocalElasticAgent,
+    )
+
+    spec = SimpleNamespace(role="default", local_world_size=2)
+    workers = LocalElasticAgent._assign_worker_ranks(None, store, rank, size, spec)  # type: ignore[arg-type]
+    return workers[0].global_rank, workers[0].world_size
+
+
+def test_ranks_are_exchanged_as_ever() -> None:
+    host = open_store("127.0.0.1")
+    guest = connect("127.0.0.1", host.port)
+    found = {}
+    other = threading.Thread(
+        target=lambda: found.update(guest=assign(RoundStore(guest, 1, 2, events(False)), 1, 2))
+    )
+    other.start()
+    found["host"] = assign(RoundStore(host, 0, 2, events(False)), 0, 2)
+    other.join(10)
+    assert found == {"host": (0, 4), "guest": (2, 4)}
+
+
+def test_the_host_does_not_wait_for_one_that_is_gone() -> None:
+    host = open_store("127.0.0.1")
+    began = time.monotonic()
+    assert assign(RoundStore(host, 0, 3, events(True)), 0, 3) == (0, 6)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_the_loss_of_the_host_does_not_end_the_agent(when: str) -> None:
+    host = open_store("127.0.0.1")
+    guest = connect("127.0.0.1", host.port)
+    box = [host]
+    del host
+    if when == "before":
+        box.clear()
+    else:
+        threading.Timer(0.5, box.clear).start()
+    began = time.monotonic()
+    assert assign(RoundStore(guest, 1, 2, events(False)), 1, 2) == (1, 2)
+    assert time.monotonic() - began < 10
+
+
+def test_other_keys_go_to_the_real_store() -> None:
+    host = open_store("127.0.0.1")
+    store = RoundStore(host, 0, 1, events(False))
+    store.set("a", json.dumps(1))
+    assert store.get("a") == b"1"
+    assert store.multi_get(["a", "a"]) == [b"1", b"1"]
+    assert store.add("n", 2) == 2
