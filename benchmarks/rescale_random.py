@@ -152,6 +152,12 @@ class Course:
             self._gang.wait_exit(fragment, timeout=STALL_S)
         self._going.discard(fragment)
 
+    def end(self) -> None:
+        """Everybody goes; whoever was too young to hear its notice is ended as by a tick."""
+        self.send_away(self.staying(), None)
+        for fragment in sorted(self._going):
+            self._see_off(fragment)
+
     def send_away(self, fragments: list[int], sig: signal.Signals | None) -> None:
         """By notice (None) or abruptly."""
         self._going.update(fragments)
@@ -209,7 +215,7 @@ def travel(course: Course, gang: TorchrunGang | TorchftGang, changes: int) -> No
     course.rest(must_step=True)
     (gang.work / "enough").touch()  # replica groups end by themselves, the others are sent away
     if isinstance(gang, TorchrunGang):
-        course.send_away(course.staying(), None)
+        course.end()
 
 
 def main() -> int:

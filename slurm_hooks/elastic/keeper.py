@@ -217,22 +217,11 @@ class Keeper:
 
     def succeed(self) -> None:
         """The training processes here have finished. Does not raise."""
-        try:
-            self._membership.succeed()
-        except DirectoryError as error:
-            say(f"the training has finished, but the others cannot be told: {error}")
+        self._membership.tell_success()
 
     def await_end(self, is_asked_to_go: Callable[[], bool]) -> None:
-        """Wait until all groups have finished or are gone: an exit code 0 before that
-        would tell the world that the training is over. Does not raise."""
-        try:
-            while not is_asked_to_go():
-                state = self._directory.read()
-                if state.outcome is not Outcome.OPEN or not find(state, self._membership.token):
-                    return
-                time.sleep(self._options.poll_s)
-        except DirectoryError as error:
-            say(f"the training has finished here; how the others fare is unknown: {error}")
+        """Wait until all groups have finished or are gone. Does not raise."""
+        self._membership.await_end(is_asked_to_go, self._options.poll_s)
 
     def close(self, is_failure: bool) -> None:
         """The agent ends. Does not raise."""

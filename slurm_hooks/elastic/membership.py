@@ -5,21 +5,25 @@ gone; and the heart that goes with it. When to say so is decided elsewhere.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from .access import PatientDirectory
 from .directory import DirectoryError, SharedDirectory
 from .notice import Notice
+from .options import say
 from .pulse import Pulse
 from .state import (
     Admission,
     Member,
+    Outcome,
     State,
     admit,
     announce_leave,
     come_back,
     depart,
     expect,
+    find,
     join,
     restart,
     succeed,
@@ -79,6 +83,25 @@ class Membership:
         """The workers here have finished the training."""
         self.directory.update(lambda s: succeed(s, self.token, int(time.time())))
         self.pass_stage()
+
+    def tell_success(self) -> None:
+        """As succeed; does not raise."""
+        try:
+            self.succeed()
+        except DirectoryError as error:
+            say(f"the training has finished, but the others cannot be told: {error}")
+
+    def await_end(self, is_asked_to_go: Callable[[], bool], poll_s: float) -> None:
+        """Wait until everybody has finished or is gone: leaving earlier with exit code 0
+        would tell the world that the training is over. Does not raise."""
+        try:
+            while not is_asked_to_go():
+                state = self.directory.read()
+                if state.outcome is not Outcome.OPEN or not find(state, self.token):
+                    return
+                time.sleep(poll_s)
+        except DirectoryError as error:
+            say(f"the training has finished here; how the others fare is unknown: {error}")
 
     def pass_stage(self) -> None:
         """The next torchrun of this batch script is another training."""

@@ -251,22 +251,11 @@ class Session:
 
     def succeed(self) -> None:
         """The workers of this agent finished the training. Does not raise."""
-        try:
-            self._membership.succeed()
-        except DirectoryError as error:
-            say(f"the training has finished, but the others cannot be told: {error}")
+        self._membership.tell_success()
 
     def await_end(self) -> None:
-        """Wait until everybody has finished or is gone: leaving earlier with exit code 0
-        would tell the world that the training is over. Does not raise."""
-        try:
-            while not self.is_asked_to_go():
-                state = self._directory.read()
-                if state.outcome is not Outcome.OPEN or not find(state, self._membership.token):
-                    return
-                time.sleep(self._options.poll_s)
-        except DirectoryError as error:
-            say(f"the training has finished here; how the others fare is unknown: {error}")
+        """Wait until everybody has finished, is gone, or this one must go. Does not raise."""
+        self._membership.await_end(self.is_asked_to_go, self._options.poll_s)
 
     def close(self, is_failure: bool) -> None:
         """The agent ends: after a failure it is no member any more, after a success it
