@@ -104,6 +104,7 @@ def test_a_script_deaf_to_sigterm_is_not_waited_for_half_a_minute(gang: Gang) ->
 def test_a_deaf_script_that_listens_to_notices_ends_at_its_boundary(gang: Gang) -> None:
     gang.script = HERE / "train_deaf.py"
     gang.extra["TRAIN_AS"] = "train_samples.py"
+    disturb(gang, TEST_DEAF_S="60")  # a deaf worker would hold up the next round for long
     for fragment in (1, 2):
         gang.start(fragment, "1:3", 400, "1000")
     gang.wait_world(2)
@@ -119,7 +120,7 @@ def test_a_deaf_script_that_listens_to_notices_ends_at_its_boundary(gang: Gang) 
     assert json.loads((gang.work / "finished").read_text())["off"] == 0
     assert repeated(gang) == 0
     print(f"longest pause {pause_s:.1f} s")
-    assert pause_s < 4.5  # below the five seconds that one deaf elsewhere would be given
+    assert pause_s < 9.5  # ready() gives up after ten seconds if nobody stops it
 
 
 def disturb(gang: Gang, **how: str) -> None:

@@ -1,5 +1,6 @@
 """Put on an agent's PYTHONPATH by test_rough.py: shifts its clock by TEST_SKEW_S seconds, makes
-every operation below TEST_SLOW_DIR take TEST_SLOW_S. Its workers are left as they are."""
+every operation below TEST_SLOW_DIR take TEST_SLOW_S, gives deaf workers TEST_DEAF_S. Its workers
+are left as they are."""
 
 import builtins
 import os
@@ -32,3 +33,7 @@ if is_agent():
         builtins.open = slowed(builtins.open, slow_dir, delay_s)
         for name in ("open", "rename", "unlink", "mkdir"):
             setattr(os, name, slowed(getattr(os, name), slow_dir, delay_s))
+    if "TEST_DEAF_S" in os.environ:
+        from slurm_hooks.elastic.deaf import end_deaf
+
+        end_deaf.__defaults__ = (float(os.environ["TEST_DEAF_S"]),)
