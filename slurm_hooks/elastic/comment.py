@@ -7,16 +7,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
 
 EVERY_S = 60.0  # slurmctld is asked for no more than one change of a job in so many seconds
 TIMEOUT_S = 10.0
-
-
-def job_of(env: Mapping[str, str]) -> str:
-    """The id of the own job, nothing outside of one."""
-    job = env.get("SLURM_JOB_ID", "")
-    return job if job.isascii() and job.isdigit() else ""
 
 
 def merged(comment: str, word: str) -> str:

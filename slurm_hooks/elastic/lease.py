@@ -58,8 +58,8 @@ def hint(env: Mapping[str, str]) -> int:
 
 def ask(env: Mapping[str, str]) -> int:
     """Ask Slurm for the end, within seconds; 0 if it cannot tell."""
-    job_id = env.get("SLURM_JOB_ID", "")
-    return epoch(_answer(request(job_id))) if job_id.isdigit() else 0
+    job = wanted.own_job(env)
+    return epoch(_answer(request(job))) if job else 0
 
 
 def ask_all(env: Mapping[str, str]) -> Heard:

@@ -18,6 +18,7 @@ from functools import cache
 
 from . import comment
 from .remark import TOLD_AT
+from .wanted import own_job
 
 
 def mark(samples: int, loss: float | None, world: int, now: int) -> str:
@@ -30,7 +31,7 @@ class Reporter:
     """Sends at most one line a minute; `world` is the number of processes."""
 
     def __init__(self, env: Mapping[str, str], every_s: float = comment.EVERY_S) -> None:
-        self._job = comment.job_of(env)
+        self._job = own_job(env)
         self._is_leader = env.get("RANK", "0") == "0"
         self._world = int(env.get("WORLD_SIZE", "1"))
         self._every_s = every_s

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import comment
+from .wanted import own_job
 
 LENGTH = 160
 AGAIN_S = 3600.0
@@ -57,7 +58,7 @@ def is_first(place: Path, word: str) -> bool:
 def tell(text: str, env: Mapping[str, str] = os.environ) -> None:
     """Have `malleable explain` show the text, within seconds; returns at once."""
     os.environ[TOLD_AT] = str(int(time.time()))
-    job, place = comment.job_of(env), place_of(env)
+    job, place = own_job(env), place_of(env)
     if not text or not job or place is None:
         return
     thread = threading.Thread(target=_send, args=(job, place, mark(text)), daemon=True)

@@ -9,6 +9,7 @@ runs the question.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MOST = 4096
@@ -26,6 +27,20 @@ class Heard:
     starts: int = 0
     ends: int = 0
     wanted: tuple[int, ...] = ()
+
+
+def own_job(env: Mapping[str, str]) -> str:
+    """How to name the own job to squeue and scontrol, nothing outside of one. One element of
+    an array has the array's own id in SLURM_JOB_ID, which to Slurm means all of them."""
+    array, task = env.get("SLURM_ARRAY_JOB_ID", ""), env.get("SLURM_ARRAY_TASK_ID", "")
+    if _is_number(array) and _is_number(task):
+        return f"{array}_{task}"
+    job = env.get("SLURM_JOB_ID", "")
+    return job if _is_number(job) else ""
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def request(array_job: str) -> list[str]:

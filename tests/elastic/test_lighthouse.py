@@ -9,13 +9,17 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib.util import find_spec
 
 import pytest
 
 from slurm_hooks.elastic.lighthouse import Lighthouse, LighthouseError, Manners, load
 
-pytest.importorskip("torchft", reason="torchft is not installed")
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(60)]
+pytestmark = [
+    pytest.mark.skipif(find_spec("torchft") is None, reason="torchft is not installed"),
+    pytest.mark.torch,
+    pytest.mark.timeout(60),
+]
 
 MANNERS = Manners(beat_s=0.5, join_s=0.5)
 PATIENCE = timedelta(seconds=10)

@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ import pytest
 from .gang import wait_for
 from .groups import Groups
 
-pytest.importorskip("torchft", reason="torchft is not installed")
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.skipif(find_spec("torchft") is None, reason="torchft is not installed"),
+    pytest.mark.torch,
+    pytest.mark.timeout(180),
+]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from slurm_hooks.elastic.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.lease import Lease, ask_all, behind
 from slurm_hooks.elastic.rounds import Limits, form, has_settled, is_known_complete, may_form
 from slurm_hooks.elastic.state import Member, State, depart, expect, expire, join
-from slurm_hooks.elastic.wanted import MOST, Heard, is_wanted, parse, request
+from slurm_hooks.elastic.wanted import MOST, Heard, is_wanted, own_job, parse, request
 
 CAPTURED = Path(__file__).with_name("captured") / "22.05"
 LIMITS = Limits(2, 4)
@@ -202,3 +202,21 @@ def test_an_agent_of_a_version_that_knew_of_no_wanted_size_may_have_written() ->
     document = json.loads(encode(expect(running(1, 2), (1, 2))))
     del document["wanted"]
     assert decode(json.dumps(document)) == running(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ({"SLURM_JOB_ID": "10"}, "10"),
+        # the last element of an array has the array's id, which to Slurm means all of them
+        (
+            {"SLURM_JOB_ID": "10", "SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "1"},
+            "10_1",
+        ),
+        ({"SLURM_JOB_ID": "10; x"}, ""),
+        ({"SLURM_JOB_ID": "10", "SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "-1"}, "10"),
+        ({}, ""),
+    ],
+)
+def test_an_element_of_an_array_means_itself(env: dict[str, str], name: str) -> None:
+    assert own_job(env) == name
