@@ -24,7 +24,7 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    group = os.environ["REPLICA_GROUP_ID"]
+    group = os.environ.get("REPLICA_GROUP_ID", "0")
     train_x, test_x, train_y, test_y = data()
     layers = torch.nn.Sequential(
         torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)

@@ -60,7 +60,7 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
     def given(name: str, default: float) -> float:
         return knob(env, name, default, params.get(name))
 
-    agents = max(params.max_nodes, _number(env.get("MALLEABLE_MAX", "")))
+    crowd = max(params.max_nodes, _number(env.get("MALLEABLE_MAX", "")))
     if not params.endpoint.startswith("/"):
         raise OptionError(
             f"PET_RDZV_ENDPOINT={params.endpoint!r}: give the absolute path of a directory "
@@ -78,9 +78,9 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
         ),
         host=_host(params.local_addr),
         notice_s=given("notice_s", 20.0),
-        poll_s=max(0.05, given("poll_s", _gentle(agents, 0.2))),
-        beat_s=max(0.1, given("beat_s", _gentle(agents, 1.0))),
-        keep_alive_s=max(1.0, given("keep_alive_s", _gentle(agents, 6.0))),
+        poll_s=max(0.05, given("poll_s", _gentle(crowd, 0.2))),
+        beat_s=max(0.1, given("beat_s", _gentle(crowd, 1.0))),
+        keep_alive_s=max(1.0, given("keep_alive_s", _gentle(crowd, 6.0))),
         settle_s=given("settle_s", 1.0),
         leave_s=given("leave_s", 40.0),
         boundary_s=given("boundary_s", 10.0),

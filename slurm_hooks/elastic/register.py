@@ -118,7 +118,7 @@ def lighthouse_keeper(
 
     load()
     settings = of_groups(job, env)
-    manners = Manners(knob(env, "heartbeat_s", 1.0), knob(env, "join_s", 1.0))
+    manners = Manners(max(0.3, knob(env, "heartbeat_s", 1.0)), knob(env, "join_s", 1.0))
     keeper = Keeper(settings, manners, _membership(settings, me), notice)
     if "TORCHFT_LIGHTHOUSE" in env:
         _remark(["your TORCHFT_LIGHTHOUSE replaces that of the job: it must outlive every node"])

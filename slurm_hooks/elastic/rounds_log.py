@@ -30,19 +30,23 @@ def describe_groups(fragments: tuple[int, ...], was: int, cause: str) -> str:
 def record(new: Round, restarts: int) -> str:
     """One line of rounds.jsonl: `t` in epoch seconds, `restarts_used` of torchrun's
     budget so far on the agent of rank 0."""
-    line = {
-        "round": new.number,
-        "t": new.formed_at,
-        "size": len(new.order),
-        "fragments": sorted(new.fragments),
-        "cause": new.cause,
-        "restarts_used": restarts,
-    }
-    return json.dumps(line)
+    return json.dumps(_entry(new, len(new.order), restarts))
 
 
 def record_groups(term: Round, fragments: tuple[int, ...], cause: str, restarts: int) -> str:
     """The same for replica groups, which need no rounds: who trains from `term.formed_at`
     on, and which fragment keeps the lighthouse in this term."""
-    who = replace(term, order=tuple(map(str, fragments)), fragments=fragments, cause=cause)
-    return json.dumps({**json.loads(record(who, restarts)), "lighthouse": term.fragments[0]})
+    who = replace(term, fragments=fragments, cause=cause)
+    entry = _entry(who, len(fragments), restarts)
+    return json.dumps({**entry, "lighthouse": term.fragments[0]})
+
+
+def _entry(new: Round, size: int, restarts: int) -> dict[str, object]:
+    return {
+        "round": new.number,
+        "t": new.formed_at,
+        "size": size,
+        "fragments": sorted(new.fragments),
+        "cause": new.cause,
+        "restarts_used": restarts,
+    }
