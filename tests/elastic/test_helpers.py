@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,15 @@ def test_comments_of_users_are_kept() -> None:
     assert merged(f"mine;{line};remark{{a}}", line) == f"mine;remark{{a}};{line}"
     assert merged(f"a;{line}", "remark{b}") == f"a;{line};remark{{b}}"
     assert "loss" not in mark(1, float("nan"), 1, 2)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_to_tell() -> Iterator[None]:
+    """What a test told in the background is told before the next one puts up its Slurm."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
 
 
 def fake_slurm(place: Path, scontrol: str) -> None:
