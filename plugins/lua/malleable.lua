@@ -14,6 +14,10 @@ M.NO_VAL16 = 65534 -- the same in a 16-bit field
 M.INFINITE = 4294967295
 M.MARK_PATTERN = "malleable%b{}"
 
+-- Only names in SLURM_* reach the script under --export=NONE and a step under srun's; the plugin
+-- makes MALLEABLE_NOTICE_S of it.
+local NOTICE_VARIABLE = "SLURM_SPANK_MALLEABLE_NOTICE_S"
+
 local MAIL_REQUEUE = 8 -- every shrink is a requeue
 local MAIL_PER_FRAGMENT = { 16, 32, 64, 128, 512 } -- TIME_LIMIT, _90, _80, _50, ARRAY_TASKS
 
@@ -237,7 +241,8 @@ end
 -- asked: {request, faults} as malleable_request.lua read them (request nil if unreadable);
 -- job: fields as the user asked; site: {partition, admin_comment, parts} after the site's own
 -- function, parts being Slurm's partition records by name; policy: a checked policy.
--- Returns {faults, notes, set}: refuse if there are faults, else write `set`.
+-- Returns {faults, notes, set, environment}: refuse if there are faults, else write `set` into the
+-- job and `environment` into that of its script.
 function M.submit(asked, job, site, policy)
   local request, faults = asked.request, {}
   add(faults, asked.faults)
@@ -258,7 +263,9 @@ function M.submit(asked, job, site, policy)
   local mail, lost_mail = M.trim_mail(job.mail_type or 0)
   local set = write_fields(request, job, site, partition, lease, hole)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
-  return { faults = faults, notes = write_notes(job, lost_mail), set = set }
+  local environment = { [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
+  return { faults = faults, notes = write_notes(job, lost_mail), set = set,
+    environment = environment }
 end
 
 return M

@@ -112,6 +112,9 @@ local function submit(text, job, job_desc, parts)
   for name, value in pairs(decision.set) do
     job_desc[name] = value
   end
+  for name, value in pairs(decision.environment) do
+    job_desc.environment[name] = value
+  end
   say(decision.notes)
   return slurm.SUCCESS
 end

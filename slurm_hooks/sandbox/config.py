@@ -133,7 +133,7 @@ def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
 
 
 def _plugstack_conf(spec: SandboxSpec, layout: Layout) -> str:
-    arguments = [f"notice={spec.notice_s}", f"max_restarts={spec.max_restarts}"]
+    arguments = [f"max_restarts={spec.max_restarts}"]
     if spec.job_path is not None:
         arguments.insert(0, f"pythonpath={layout.job_path}")
     return f"optional {layout.spank} {' '.join([*arguments, f'dir={spec.job_dir}'])}\n"

@@ -66,7 +66,6 @@ def project_spec(**overrides: Any) -> SandboxSpec:
         policy=_render_policy(chosen) if parts.lua_dir else None,
         prolog=_existing(PACKAGE / "hooks" / "prolog.sh"),
         epilog=_existing(PACKAGE / "hooks" / "epilog.sh"),
-        notice_s=chosen.lease.notice_s,
     )
     return replace(known, **overrides)
 

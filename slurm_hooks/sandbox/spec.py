@@ -42,7 +42,6 @@ class SandboxSpec:
     prolog: Optional[Path] = None
     epilog: Optional[Path] = None
     settings_text: Optional[str] = None  # text of malleable.toml
-    notice_s: int = 20
     max_restarts: int = 1000
     job_dir: str = "%w/.malleable/%A"
 

@@ -39,6 +39,7 @@ local POLICY = {
   operators = { [0] = true, [64030] = true },
   engines = { torchrun = true, tasks = true },
   max_fragments = 64, max_nodes = 1024, max_array_size = 1001, lease_s = 600, hole_s = 120,
+  notice_s = 20,
 }
 
 -- What Slurm 22.05 shows for `sbatch --malleable=2-16 job.sh`, as Lua 5.1 and 5.3 see it.
@@ -111,6 +112,7 @@ local SOUND = {
   { name = "other dependency", job = { dependency = "afterok:12" }, set = { requeue = 1 } },
   { name = "shared log", job = { std_out = "/home/a/log" },
     set = { requeue = 1 }, note = "%-%-output" },
+  { name = "the site's notice", policy = { notice_s = 35.0 }, notice = "35", set = {} },
   { name = "exactly max_fragments", text = "1-64", set = { array_inx = "0-63" } },
 }
 
@@ -123,6 +125,8 @@ for _, case in ipairs(SOUND) do
   end
   local said = table.concat(decision.notes, "\n")
   check(case.name .. " (notes)", said:find(case.note or "^$") ~= nil, said)
+  local notice = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_NOTICE_S
+  check(case.name .. " (notice)", notice == (case.notice or "20"), notice)
 end
 
 -- Unsound submissions: the faults in order, each as a pattern.
@@ -222,6 +226,7 @@ local POLICIES = {
   { name = "sound", faults = 0 },
   { name = "no partition", change = { partitions = {} }, faults = 1 },
   { name = "text for a number", change = { lease_s = "600" }, faults = 1 },
+  { name = "no notice: a file of an older version", change = { notice_s = false }, faults = 1 },
   { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },
   { name = "no tables", change = { engines = 1, operators = "root", preemptible = false },
     faults = 3 },

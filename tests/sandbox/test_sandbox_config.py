@@ -111,12 +111,12 @@ def test_only_the_malleable_partition_can_be_preempted():
         (SandboxSpec(), None),
         (
             SandboxSpec(spank=Path("/x/malleable.so"), job_path=Path("/x/jobpath")),
-            "optional /b/sb1/etc/malleable.so pythonpath=/b/sb1/jobpath notice=20 "
+            "optional /b/sb1/etc/malleable.so pythonpath=/b/sb1/jobpath "
             "max_restarts=1000 dir=%w/.malleable/%A\n",
         ),
         (
-            SandboxSpec(spank=Path("/x/malleable.so"), notice_s=5, max_restarts=7, job_dir="/s/%A"),
-            "optional /b/sb1/etc/malleable.so notice=5 max_restarts=7 dir=/s/%A\n",
+            SandboxSpec(spank=Path("/x/malleable.so"), max_restarts=7, job_dir="/s/%A"),
+            "optional /b/sb1/etc/malleable.so max_restarts=7 dir=/s/%A\n",
         ),
     ],
 )

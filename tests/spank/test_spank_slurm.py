@@ -129,7 +129,7 @@ def test_batch_script(sandbox: Any, basic: tuple[str, str]) -> None:
     assert seen["PET_RDZV_ENDPOINT"] == seen["MALLEABLE_DIR"] == directory
     assert seen["PET_LOCAL_ADDR"] == "127.0.0.1"
     assert int(seen["PET_MAX_RESTARTS"]) >= 1000
-    assert int(seen["MALLEABLE_NOTICE_S"]) >= 0
+    assert seen["MALLEABLE_NOTICE_S"] == "20"
     assert seen["MALLEABLE_FRAGMENT"] == "0"
     assert (seen["MALLEABLE_MIN"], seen["MALLEABLE_MAX"]) == ("2", "4")
     assert (seen["MALLEABLE_UNIT"], seen["MALLEABLE_ENGINE"]) == ("1", "torchrun")
@@ -170,6 +170,23 @@ def test_export_does_not_lose_the_request(sandbox: Any, export: str) -> None:
     seen = printed(run_fragment(sandbox, path, *options, user=SHELL_USER)[1], "batch")
     assert seen["PET_NNODES"] == "1:2"
     assert seen.get("X") == ("1" if "X=1" in export else None)
+
+
+def test_the_notice_is_that_of_the_settings(fresh_sandbox: Any) -> None:
+    """Whatever plugstack.conf says, and however much of the environment the user leaves out."""
+    box = fresh_sandbox(
+        nodes=1, settings_text="[lease]\nnotice_s = 35\n", job_dir="%w/.malleable/%A notice=7"
+    )
+    bare = "srun --export=NONE /usr/bin/env | sed 's/^/bare /'"
+    body = f"export PATH=/usr/bin:/bin\nprint_env batch\n{bare}"
+    for export in ("ALL", "NONE", "X=1"):
+        path = script(box, f"notice{export}".replace("=", ""), body)
+        options = ("--malleable=1-2", f"--export={export}")
+        log = run_fragment(box, path, *options, user=SHELL_USER)[1]
+        for who in ("batch", "bare"):
+            seen = printed(log, who)
+            assert seen["MALLEABLE_NOTICE_S"] == "35", (export, who)
+            assert "MALLEABLE_KEPT" not in seen
 
 
 def test_users_values_win_and_are_reported(sandbox: Any) -> None:
