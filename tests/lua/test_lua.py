@@ -10,7 +10,14 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 MODULES = HERE.parent.parent / "plugins" / "lua"
-SHIPPED = ("malleable_request", "malleable", "malleable_modify", "malleable_submit", "job_submit")
+SHIPPED = (
+    "malleable_request",
+    "malleable_options",
+    "malleable",
+    "malleable_modify",
+    "malleable_submit",
+    "job_submit",
+)
 
 POLICY = """return {
   partitions = {"malleable"}, preemptible = {malleable = true}, operators = {[0] = true},
