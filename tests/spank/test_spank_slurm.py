@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -201,6 +202,29 @@ def test_users_values_win_and_are_reported(sandbox: Any) -> None:
     assert lines[0].startswith(
         "malleable: your own values are kept for PET_NNODES,PET_RDZV_BACKEND"
     )
+
+
+def test_an_upgrade_changes_no_module_under_a_running_job(fresh_sandbox: Any) -> None:
+    """What `make install` leaves is a link to a version; a job keeps to the one it began with."""
+    box = fresh_sandbox(nodes=2)
+    link = box.record.layout.job_path
+    first = link.rename(link.with_name("jobpath-1"))
+    shutil.copytree(first, link.with_name("jobpath-2"))
+    link.symlink_to("jobpath-1")
+    switch = f"ln -sfn jobpath-2 {link}"
+    path = script(
+        box, "upgrade", "print_env batch\necho READY\nsleep 3\nsrun bash -c 'print_env step'"
+    )
+    job = submit(box, path, "--malleable=1-2")
+    release(box, f"{job}_0")
+    wait_for(path.with_suffix(".0.out"), "\nREADY\n")
+    box.run(["sh", "-c", switch])
+    log = wait_for(path.with_suffix(".0.out"), "\nEND\n")
+    for who in ("batch", "step"):
+        assert printed(log, who)["PYTHONPATH"] == str(first)
+    release(box, f"{job}_1")
+    log = wait_for(path.with_suffix(".1.out"), "\nEND\n")
+    assert printed(log, "batch")["PYTHONPATH"] == str(link.with_name("jobpath-2"))
 
 
 def test_other_jobs_get_nothing(sandbox: Any) -> None:
