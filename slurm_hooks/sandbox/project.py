@@ -1,4 +1,4 @@
-"""A sandbox with this project in it: plugin, submit script, policy, job path and hooks.
+"""A sandbox with this project in it: plugin, submit script, policy, job path and Epilog.
 
 Finds the parts in the source tree, where the plugin is built first, else where a package puts
 them. The rest of the sandbox knows the parts only as optional paths.
@@ -64,7 +64,6 @@ def project_spec(**overrides: Any) -> SandboxSpec:
         job_path=parts.job_path,
         lua_dir=parts.lua_dir,
         policy=_render_policy(chosen) if parts.lua_dir else None,
-        prolog=_existing(PACKAGE / "hooks" / "prolog.sh"),
         epilog=_existing(PACKAGE / "hooks" / "epilog.sh"),
     )
     return replace(known, **overrides)

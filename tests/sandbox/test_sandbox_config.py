@@ -70,7 +70,6 @@ def test_cgroups_are_disabled_where_slurm_knows_how(version, cgroup):
         (SandboxSpec(), "JobFileAppend=1"),
         (SandboxSpec(nodes=65), "MessageTimeout=30"),
         (SandboxSpec(lua_dir=Path("/lua")), "JobSubmitPlugins=lua"),
-        (SandboxSpec(prolog=Path("/h/prolog.sh")), "Prolog=/b/sb1/etc/prolog.sh"),
         (SandboxSpec(epilog=Path("/h/epilog.sh")), "Epilog=/b/sb1/etc/epilog.sh"),
         (
             SandboxSpec(backfill_interval_s=5),
