@@ -72,7 +72,7 @@ def _digest(directory: Path) -> str:
 def _switch(dest: Path, final: Path, scratch: Path) -> None:
     """Make `dest` a link to `final`, its neighbour, as one rename."""
     if dest.is_dir() and not dest.is_symlink():  # of a version that wrote into it
-        dest.rename(dest.with_name(f"{dest.name}-before-{_digest(dest)}"))
+        dest.rename(tempfile.mkdtemp(dir=dest.parent, prefix=f"{dest.name}-before-"))
     link = scratch / "link"
     link.symlink_to(final.name)
     link.replace(dest)

@@ -91,8 +91,10 @@ def _open(path: Path) -> Iterator[int]:
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            seen = f"{stat.filemode(found.st_mode)} of {_name(found.st_uid)}"
             raise PermissionError(
-                f"{path} belongs to {_name(found.st_uid)}: run the tick as that user, or remove it"
+                f"{path} is no plain file of this user (seen: {seen}): run the tick as its owner, "
+                "or remove it"
             )
         if found.st_mode & 0o077:
             # As versions before this one made it: whoever has it open could hold it for ever.

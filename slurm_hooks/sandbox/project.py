@@ -135,7 +135,7 @@ def _build_spank(target: Path) -> Path:
 
 def _fresh_job_path(target: Path) -> Path:
     """Written anew only if a source is newer: another sandbox may be copying it."""
-    sources = [PACKAGE / "__init__.py", PACKAGE / "jobpath.py", *PACKAGE.glob("elastic/*.py")]
+    sources = [PACKAGE / "__init__.py", PACKAGE / "jobpath.py", *PACKAGE.glob("elastic/**/*.py")]
     stamp = target.with_suffix(".stamp")
     newest = max(path.stat().st_mtime for path in sources)
     if not stamp.exists() or stamp.stat().st_mtime < newest:
