@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
-from fake_parts import START
-from slurm_hooks.slurm.jobs import JOB_FIELDS
-from slurm_hooks.slurm.text import fold
+from fake_life import find_unfit, waits_for
+from fake_parts import FINISHED, START, Element
+from slurm_hooks.slurm.jobs import jobs_command
+from slurm_hooks.slurm.text import Command, fold
 
 if TYPE_CHECKING:
     from fake_slurm import FakeSlurm
@@ -21,39 +22,61 @@ _EMPTY = {
     "restartcnt": 0,
     "exit_code": 0,
     "SchedNodes": "(null)",
+    "Features": "(null)",
+    "comment": "(null)",
     "admin_comment": "(null)",
 }
 
 
-def row(**values: object) -> str:
-    """A line of squeue with every field that is asked for; what is not known is empty."""
+def row(command: Optional[Command] = None, **values: object) -> str:
+    """A line of squeue with the fields that are asked for; what is not known is empty."""
     given = {**_EMPTY, **{key: value for key, value in values.items() if value is not None}}
-    return "".join(f"{given.get(name, '')}|" for name in JOB_FIELDS)
+    return "".join(
+        _cell(str(given.get(name, "")), size) + suffix
+        for name, size, suffix in fields(command or jobs_command())
+    )
 
 
-def queue_lines(slurm: FakeSlurm) -> Iterable[str]:
+def fields(command: Command) -> list[tuple[str, str, str]]:
+    """Name, size and suffix of each field of squeue's -O, `name:[size]suffix`."""
+    (asked,) = (word[2:] for word in command.argv if word.startswith("-O"))
+    found = [re.fullmatch(r"(\w+(?:-\w+)*):(\d*)(.*)", part) for part in asked.split(",")]
+    return [part.groups("") for part in found if part]  # type: ignore[misc]
+
+
+def _cell(text: str, size: str) -> str:
+    """With a size squeue cuts and pads; without one it prints what there is."""
+    return text[: int(size)].ljust(int(size)) if size else text
+
+
+def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
+    find_unfit(slurm)
     for e in slurm.elements.values():
         yield row(
+            command,
             JobArrayID=e.name,
             State=e.state,
-            PriorityLong=0 if e.is_held else 4294901750,
+            PriorityLong=0 if e.is_held or e.is_unfit or e.state == "SUSPENDED" else 4294901750,
             Partition="malleable",
-            UserName="nobody",
+            UserName=e.user,
             EligibleTime=e.eligible,
             StartTime=e.start,
             EndTime=e.end,
             TimeLimit=f"{e.limit_min}:00",
             restartcnt=e.restarts,
             exit_code=e.exit_code,
-            Reason="JobHeldUser" if e.is_held and e.state == "PENDING" else "None",
+            Reason=_reason(slurm, e),
             NodeList=fold(e.nodes),
             ReqNodes=fold(e.asked),
-            admin_comment=e.comment,
+            Features="&".join(sorted(e.features)) or None,
+            comment=e.comment or None,
+            admin_comment=e.admin_comment,
         )
     for j in slurm.rigid:
         if j.seen <= slurm.now:
             place = "SchedNodes" if j.state == "PENDING" else "NodeList"
             yield row(
+                command,
                 JobArrayID=j.job,
                 State=j.state,
                 PriorityLong=4294901760,
@@ -68,10 +91,22 @@ def queue_lines(slurm: FakeSlurm) -> Iterable[str]:
             )
 
 
+def _reason(slurm: FakeSlurm, element: Element) -> str:
+    if element.is_held and element.state not in FINISHED:
+        kind = "JobHeldAdmin" if element.hold == "admin" else "JobHeldUser"
+        return element.description or kind
+    if element.is_unfit:
+        return "BadConstraints"
+    if element.state == "FAILED":
+        return "NonZeroExitCode"
+    return waits_for(slurm, element) or "None"
+
+
 def cluster_lines(slurm: FakeSlurm) -> Iterable[str]:
     for name, flags in slurm.nodes.items():
         yield (
-            f"NodeName={name} CPUTot=2 ActiveFeatures=(null) RealMemory=2000 "
+            f"NodeName={name} CPUTot=2 ActiveFeatures={_features(slurm, name)} Gres=(null) "
+            f"RealMemory=2000 "
             f"State={_node_text(slurm, name, flags)} Partitions=main,malleable Reason=State=IDLE"
         )
     for b in slurm.bookings:
@@ -85,9 +120,14 @@ def cluster_lines(slurm: FakeSlurm) -> Iterable[str]:
     yield f"Configuration data as of {slurm.now}"
     yield f"KillWait                = {slurm.kill_wait_s} sec"
     yield "MaxArraySize            = 1001"
-    yield "MinJobAge               = 3600 sec"
+    yield "MaxJobCount             = 10000"
+    yield f"MinJobAge               = {slurm.min_job_age_s} sec"
     yield "PreemptType             = preempt/partition_prio"
     yield "SLURM_VERSION           = 22.05.8"
+
+
+def _features(slurm: FakeSlurm, name: str) -> str:
+    return ",".join(sorted(slurm.features.get(name, ()))) or "(null)"
 
 
 def _node_text(slurm: FakeSlurm, name: str, flags: str) -> str:

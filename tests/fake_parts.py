@@ -1,8 +1,8 @@
-"""What the fake Slurm keeps: array elements, other people's jobs, reservations."""
+"""What the fake Slurm keeps: array elements, what their scripts do, other people's jobs and claims."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional
 
 START = 1_800_000_000
@@ -10,18 +10,42 @@ REQUEUE_WAIT_S = 120
 LIMIT_CHECK_S = 30  # slurmctld looks at time limits every half minute
 FINISHED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"})
 ON_NODES = frozenset({"RUNNING", "COMPLETING"})
+# Slurm's own text, printed instead of the kind of hold until the element is released.
+REQUEUED_HELD = "job requeued in held state"
+
+
+@dataclass
+class Run:
+    """What is true of an element's present run, whether Slurm and the tick know it or not."""
+
+    began: int = 0
+    ran_s: int = 0
+    said: str = ""  # the last word that Slurm took from its agent
+    tried_s: int = 0  # for how long its agent has tried to say that training is finished
+    left_at: Optional[int] = None  # when its agent has left the training, or will have
 
 
 @dataclass
 class Element:
-    """One array element as slurmctld keeps it; times are epoch seconds."""
+    """One array element as slurmctld keeps it; times are epoch seconds.
+
+    `hold` says who holds it (empty, user, admin), `description` what is printed instead. One that
+    was never touched since its submission is not `is_split`: it has no record of its own yet.
+    """
 
     job: int
     index: int
-    comment: str
+    admin_comment: str
+    comment: str = ""
+    user: str = "nobody"
     state: str = "PENDING"
-    is_held: bool = True
+    hold: str = "user"
+    description: str = ""
+    is_split: bool = False
+    count: int = 1  # of nodes
     limit_min: int = 10
+    features: frozenset[str] = frozenset()  # asked for with --constraint
+    is_unfit: bool = False  # Slurm found that the nodes asked for can never run it
     nodes: frozenset[str] = frozenset()
     asked: frozenset[str] = frozenset()
     start: Optional[int] = None
@@ -32,15 +56,50 @@ class Element:
     signalled: Optional[int] = None
     gone_at: Optional[int] = None  # when the processes of a COMPLETING element are gone
     then: str = ""  # what a COMPLETING element becomes
+    run: Run = field(default_factory=Run)
 
     @property
     def name(self) -> str:
         return f"{self.job}_{self.index}"
 
+    @property
+    def is_held(self) -> bool:
+        return self.hold != ""
+
+
+@dataclass
+class Script:
+    """What a job's batch script does.
+
+    With `joins` it trains under agents, which speak through the Comment and put themselves back
+    when they leave. A deaf one has agents that neither hear a notice nor look at their lease; in a
+    mute one Slurm's commands do not work. When it `is_done` all work is done, and whoever trains,
+    or starts later, finishes; fragments take a few seconds more the higher their index.
+    """
+
+    joins: bool = True
+    is_deaf: bool = False
+    is_mute: bool = False
+    is_done: bool = False
+    join_s: int = 5
+    train_s: int = 40
+
+
+@dataclass
+class Job:
+    """What belongs to a whole array."""
+
+    throttle: int = 0
+    is_dependent: bool = False  # on a job that has not ended
+    script: Script = field(default_factory=Script)
+
 
 @dataclass
 class Rigid:
-    """A job of somebody else: seen in the queue from `seen`, starts at `start`."""
+    """A job of somebody else: seen in the queue from `seen`, starts at `start`.
+
+    One that starts as it is seen takes its nodes from whoever may be preempted.
+    """
 
     job: int
     nodes: frozenset[str]
@@ -59,3 +118,16 @@ class Booking:
     seen: int
     start: int
     end: int
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Something of ours in somebody's way: `whose` is the job or reservation, or empty."""
+
+    at: int
+    element: str
+    what: str
+    whose: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.at}: {self.element} {self.what} {self.whose}".rstrip()

@@ -55,14 +55,14 @@ def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
             element.start = START - 30 - ran
             element.end = element.start + ran
             element.exit_code = 256 if element.state == "FAILED" else 0
-        element.comment = mark + notes + "}"
+        element.admin_comment = mark + notes + "}"
         slurm.elements[element.name] = element
 
 
 def _under_way(draw: st.DrawFn, element: Element, state: str) -> str:
     """Make an element pending or running; says what its mark tells."""
     released = START - draw(st.integers(0, 90))
-    element.is_held = False
+    element.hold = ""
     if state == "PENDING":
         element.eligible = released + draw(st.sampled_from([0, 0, 120]))
         return f",at={released}"

@@ -123,7 +123,7 @@ def test_a_script_that_fails_at_once_is_stopped() -> None:
     live(slurm, 900)
     assert not running(slurm)
     assert {e.state for e in slurm.elements.values()} == {"CANCELLED"}
-    assert any("stop=failed-3-times" in e.comment for e in slurm.elements.values())
+    assert any("stop=failed-3-times" in e.admin_comment for e in slurm.elements.values())
     starts = [line for line in slurm.history if line.endswith("RUNNING")]
     assert len(starts) <= 3 * 3
 
@@ -191,7 +191,7 @@ def test_a_cancelled_fragment_cannot_leave_the_rest_idling() -> None:
     slurm.submit(1, 3, "malleable{min=3,max=3,engine=torchrun,frags=3,lease=600,hole=120}")
     live(slurm, 60)
     assert len(running(slurm)) == 3
-    slurm._cancel(["1_1"])
+    slurm.does("scancel 1_1")
     live(slurm, 900)
     assert running(slurm) == []
 

@@ -1,0 +1,256 @@
+"""What the fake Slurm does when it is told: scontrol's verbs and scancel, as 22.05 takes them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Callable, Optional
+
+import fake_life
+from fake_parts import FINISHED, Element
+from slurm_hooks.slurm.text import expand, parse_limit
+
+if TYPE_CHECKING:
+    from fake_slurm import FakeSlurm
+
+ENDED = "Job has already finished"
+PENDING = "Job is pending execution"
+NOT_RUNNING = "Job is not running"
+UNKNOWN = "Invalid job id specified"
+DENIED = "Access/permission denied"
+_MINUTE = timedelta(minutes=1)
+_OF_USERS = frozenset({"Comment", "ArrayTaskThrottle"})  # the rest job_submit refuses
+
+
+def obey(slurm: FakeSlurm, words: list[str], user: str) -> list[str]:
+    """One line for scontrol. What cannot be done to one element does not keep it from others."""
+    verb, target, *rest = words
+    found, faults = named(slurm, re.sub(r"(?i)^jobid=", "", target))
+    for element in found:
+        slurm.watch(verb, element, user)
+        fault = _VERBS[verb](slurm, element, rest, user)
+        faults += [f"{element.name}: {fault}"] if fault else []
+    return faults
+
+
+def named(slurm: FakeSlurm, text: str) -> tuple[list[Element], list[str]]:
+    """The elements that `7`, `7_3` or `7_[0-2,5]` means, and a line for each that is not there."""
+    job, _, index = text.partition("_")
+    if not index:
+        found = slurm.of(int(job))
+        return found, [] if found else [f"{text}: {UNKNOWN}"]
+    names = [f"{job}_{i}" for i in _indexes(index.strip("[]"))]
+    missing = [f"{name}: {UNKNOWN}" for name in names if name not in slurm.elements]
+    return [slurm.elements[name] for name in names if name in slurm.elements], missing
+
+
+def _indexes(text: str) -> list[int]:
+    ends = [part.partition("-") for part in text.split(",")]
+    return [i for low, _, high in ends for i in range(int(low), int(high or low) + 1)]
+
+
+def _update(slurm: FakeSlurm, element: Element, words: list[str], user: str) -> str:
+    changes = dict(word.partition("=")[::2] for word in words)
+    fault = _refusal(slurm, element, changes, user)
+    if fault:
+        return fault
+    element.is_split = True
+    for key, value in changes.items():
+        _CHANGES[key](slurm, element, value)
+    return ""
+
+
+def _refusal(slurm: FakeSlurm, element: Element, changes: dict[str, str], user: str) -> str:
+    if element.state in FINISHED:
+        return ENDED
+    if user != "root" and not changes.keys() <= _OF_USERS:
+        return DENIED
+    if "EndTime" in changes:
+        if element.state != "RUNNING":
+            return NOT_RUNNING
+        if moment(slurm, changes["EndTime"]) <= slurm.now:
+            return "Invalid time specified"
+    return ""
+
+
+def moment(slurm: FakeSlurm, text: str) -> int:
+    """A time as scontrol reads it, in epoch seconds; `now` is that of the host it runs on."""
+    later = re.fullmatch(r"now(?:\+(\d+)(?:seconds)?)?", text)
+    if later:
+        return slurm.now + int(later.group(1) or 0)
+    epoch = re.fullmatch(r"uts(\d+)", text)
+    return int(epoch.group(1)) if epoch else int(datetime.fromisoformat(text).timestamp())
+
+
+def _limit(_slurm: FakeSlurm, element: Element, text: str) -> None:
+    limit = parse_limit(text) if ":" in text else timedelta(minutes=int(text))
+    assert limit is not None, "the fake knows no job without a limit"
+    element.limit_min = -(-limit // _MINUTE)
+    if element.state in ("RUNNING", "SUSPENDED") and element.start is not None:
+        element.end = element.start + 60 * element.limit_min
+
+
+def _end_time(slurm: FakeSlurm, element: Element, text: str) -> None:
+    assert element.start is not None
+    element.end = moment(slurm, text)
+    element.limit_min = -(-(element.end - element.start) // 60)
+
+
+def _nodes(_slurm: FakeSlurm, element: Element, text: str) -> None:
+    assert text, "an empty node list would let Slurm choose"
+    element.asked = expand(text)
+
+
+def _count(_slurm: FakeSlurm, element: Element, text: str) -> None:
+    element.count = int(text.partition("-")[0])
+
+
+def _start_time(slurm: FakeSlurm, element: Element, text: str) -> None:
+    element.eligible = moment(slurm, text)
+
+
+def _admin_comment(_slurm: FakeSlurm, element: Element, text: str) -> None:
+    element.admin_comment = text
+
+
+def _comment(_slurm: FakeSlurm, element: Element, text: str) -> None:
+    element.comment = text
+
+
+def _throttle(slurm: FakeSlurm, element: Element, text: str) -> None:
+    slurm.job(element).throttle = int(text)
+
+
+def _dependency(slurm: FakeSlurm, element: Element, text: str) -> None:
+    slurm.job(element).is_dependent = text != ""
+
+
+_CHANGES: dict[str, Callable[[FakeSlurm, Element, str], None]] = {
+    "AdminComment": _admin_comment,
+    "Comment": _comment,
+    "TimeLimit": _limit,
+    "EndTime": _end_time,
+    "ReqNodeList": _nodes,
+    "NumNodes": _count,
+    "StartTime": _start_time,
+    "ArrayTaskThrottle": _throttle,
+    "Dependency": _dependency,
+}
+
+
+def _release(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) -> str:
+    if element.state in FINISHED:
+        return ENDED
+    if user != "root":
+        return DENIED  # job_submit lets no user release a fragment
+    if element.state == "SPECIAL_EXIT":
+        element.state = "PENDING"
+    element.hold, element.description, element.is_unfit, element.is_split = "", "", False, True
+    return ""
+
+
+def _hold(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) -> str:
+    return _hold_as(element, "admin" if user == "root" else "user")
+
+
+def _uhold(_slurm: FakeSlurm, element: Element, _words: list[str], _user: str) -> str:
+    return _hold_as(element, "user")
+
+
+def _hold_as(element: Element, kind: str) -> str:
+    """A running element runs on; Slurm's own text for a requeued one is not replaced."""
+    if element.state in FINISHED:
+        return ENDED
+    if not element.is_held and element.state != "PENDING":
+        element.eligible = None
+    element.hold = kind
+    return ""
+
+
+def _requeue(slurm: FakeSlurm, element: Element, _words: list[str], _user: str) -> str:
+    return _put_back(slurm, element, "REQUEUE")
+
+
+def _requeuehold(slurm: FakeSlurm, element: Element, _words: list[str], _user: str) -> str:
+    return _put_back(slurm, element, "REQUEUE_HOLD")
+
+
+def _put_back(slurm: FakeSlurm, element: Element, how: str) -> str:
+    """Cancelled elements come back as well, and those that are still on their way out."""
+    if element.state in ("PENDING", "SPECIAL_EXIT") or element.then in fake_life.BACK:
+        return PENDING
+    if element.state == "COMPLETING":
+        element.then = how
+    elif element.state in FINISHED:
+        fake_life.requeue(slurm, element, is_held=how == "REQUEUE_HOLD")
+    else:
+        fake_life.end(slurm, element, how)
+    return ""
+
+
+def _suspend(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) -> str:
+    if user != "root":
+        return DENIED
+    if element.state != "RUNNING":
+        return PENDING if element.state == "PENDING" else NOT_RUNNING
+    element.state = "SUSPENDED"
+    return ""
+
+
+def _resume(slurm: FakeSlurm, element: Element, _words: list[str], _user: str) -> str:
+    if element.state != "SUSPENDED":
+        return PENDING if element.state == "PENDING" else ENDED
+    if any(slurm.user_of(name) for name in element.nodes):
+        return "Requested nodes are busy"
+    element.state = "RUNNING"
+    return ""
+
+
+_VERBS: dict[str, Callable[[FakeSlurm, Element, list[str], str], str]] = {
+    "update": _update,
+    "release": _release,
+    "hold": _hold,
+    "uhold": _uhold,
+    "requeue": _requeue,
+    "requeuehold": _requeuehold,
+    "suspend": _suspend,
+    "resume": _resume,
+}
+
+
+def cancel(slurm: FakeSlurm, words: list[str], user: str) -> list[str]:
+    """scancel: a signal to what runs, or the end."""
+    options = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
+    faults: list[str] = []
+    for target in (word for word in words if not word.startswith("--")):
+        found, missing = named(slurm, target)
+        faults += [] if "--quiet" in options else missing
+        for element in _in_state(found, options.get("--state")):
+            if "--signal" in options:
+                _signal(slurm, element)
+                continue
+            slurm.watch("scancel", element, user)
+            _cancel(slurm, element, is_whole="_" not in target)
+    return faults
+
+
+def _in_state(found: list[Element], state: Optional[str]) -> list[Element]:
+    return [e for e in found if state is None or e.state == state.upper()]
+
+
+def _signal(slurm: FakeSlurm, element: Element) -> None:
+    if element.state == "RUNNING" and element.signalled is None:
+        element.signalled = slurm.steady
+
+
+def _cancel(slurm: FakeSlurm, element: Element, is_whole: bool) -> None:
+    """What waits in the array's common record leaves no trace, unless it is the last there."""
+    if element.state in ("RUNNING", "SUSPENDED"):
+        fake_life.end(slurm, element, "CANCELLED")
+    elif element.state == "COMPLETING":
+        element.then = "CANCELLED"
+    elif element.state in ("PENDING", "SPECIAL_EXIT"):
+        others = [e for e in slurm.of(element.job) if not e.is_split and e is not element]
+        if not (is_whole or element.is_split) and others:
+            del slurm.elements[element.name]
+        element.state, element.end = "CANCELLED", slurm.now

@@ -1,0 +1,186 @@
+"""What happens in the fake Slurm while time passes, without anybody's command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional
+
+import fake_agents
+from fake_parts import (
+    FINISHED,
+    LIMIT_CHECK_S,
+    ON_NODES,
+    REQUEUE_WAIT_S,
+    REQUEUED_HELD,
+    Booking,
+    Element,
+    Rigid,
+    Run,
+    Violation,
+)
+
+if TYPE_CHECKING:
+    from fake_slurm import FakeSlurm
+
+BACK = frozenset({"REQUEUE", "REQUEUE_HOLD", "PREEMPTED"})
+
+
+def second(slurm: FakeSlurm) -> None:
+    """All that happens in one second."""
+    for element in list(slurm.elements.values()):
+        if element.state == "COMPLETING" and element.gone_at is not None:
+            if slurm.steady >= element.gone_at:
+                settle(slurm, element)
+        elif element.state == "RUNNING":
+            _run(slurm, element)
+        elif element.state in FINISHED:
+            _purge(slurm, element)
+    for job in slurm.rigid:
+        _rigid(slurm, job)
+    for booking in slurm.bookings:
+        _booking(slurm, booking)
+    for element in slurm.elements.values():
+        if waits_for(slurm, element) == "":
+            _start(slurm, element)
+
+
+def _run(slurm: FakeSlurm, element: Element) -> None:
+    assert element.end is not None
+    element.run.ran_s += 1
+    code = fake_agents.act(slurm, element)
+    if code is not None:
+        leave(slurm, element, code)
+    elif element.state != "RUNNING":
+        return
+    elif slurm.now >= element.end and slurm.steady % LIMIT_CHECK_S == 0:
+        end(slurm, element, "TIMEOUT")
+    elif slurm.now == element.end + LIMIT_CHECK_S:
+        slurm.violations.append(Violation(slurm.now, element.name, "past its lease"))
+
+
+def leave(slurm: FakeSlurm, element: Element, code: int) -> None:
+    """The script ends by itself: with an exit code, or by signal -`code`."""
+    element.state = "FAILED" if code else "COMPLETED"
+    element.exit_code, element.end = (code << 8 if code >= 0 else -code), slurm.now
+    slurm.history.append(f"{slurm.now} {element.name} {element.state}")
+
+
+def end(slurm: FakeSlurm, element: Element, then: str) -> None:
+    """Slurm ends it: SIGTERM, then SIGKILL after KillWait; a suspended one at once."""
+    element.state, element.then = "COMPLETING", then
+    element.gone_at = slurm.steady + min(slurm.term_s, slurm.kill_wait_s)
+
+
+def lose(slurm: FakeSlurm, element: Element) -> None:
+    """Its node is gone: it is requeued at once, with its hold if it has one."""
+    if element.state == "RUNNING":
+        element.then = "REQUEUE"
+    settle(slurm, element)
+
+
+def settle(slurm: FakeSlurm, element: Element) -> None:
+    """Its processes are gone."""
+    then, element.then, element.gone_at = element.then, "", None
+    slurm.history.append(f"{slurm.now} {element.name} {then}")
+    if then in BACK:
+        requeue(slurm, element, is_held=then == "REQUEUE_HOLD")
+    else:
+        element.state, element.end = then, slurm.now
+        element.exit_code = 15
+
+
+def requeue(slurm: FakeSlurm, element: Element, is_held: bool) -> None:
+    """Back into the queue, with its limit, its comments, and the hold it may have had."""
+    element.state = "PENDING"
+    if is_held:
+        element.hold, element.description = "user", REQUEUED_HELD
+    element.restarts += 1
+    element.eligible = slurm.now + REQUEUE_WAIT_S
+    element.nodes, element.signalled, element.start, element.end = frozenset(), None, None, None
+
+
+def _purge(slurm: FakeSlurm, element: Element) -> None:
+    assert element.end is not None
+    if slurm.now - element.end >= slurm.min_job_age_s:
+        del slurm.elements[element.name]
+
+
+def waits_for(slurm: FakeSlurm, element: Element) -> Optional[str]:
+    """Why a released element does not start, in Slurm's words; empty if it can, None if n/a."""
+    if element.state != "PENDING" or element.is_held or element.is_unfit:
+        return None
+    job = slurm.job(element)
+    if job.is_dependent:
+        return "Dependency"
+    if (element.eligible or 0) > slurm.now:
+        return "BeginTime"
+    on_nodes = sum(e.job == element.job and e.state in ON_NODES for e in slurm.elements.values())
+    if job.throttle and on_nodes >= job.throttle:
+        return "JobArrayTaskLimit"
+    return _place(slurm, element)[1]
+
+
+def _place(slurm: FakeSlurm, element: Element) -> tuple[frozenset[str], str]:
+    """Nodes on which it can start now, or why there are none."""
+    able = {n for n in slurm.nodes if element.features <= slurm.features.get(n, frozenset())}
+    if not element.asked <= able or len(able) < element.count:
+        return frozenset(), "BadConstraints"
+    broken = sorted(n for n in element.asked if slurm.nodes[n] not in ("", "+PLANNED"))
+    if broken:
+        return frozenset(), f"ReqNodeNotAvail, UnavailableNodes:{','.join(broken)}"
+    until = slurm.now + 60 * element.limit_min
+    wanted = element.asked or able
+    free = [n for n in sorted(wanted) if slurm.is_free(n)]
+    if len(free) < max(element.count, len(element.asked)):
+        return frozenset(), "Resources"
+    free = [n for n in free if not _is_booked(slurm, n, until)]
+    if len(free) < max(element.count, len(element.asked)):
+        return frozenset(), "ReqNodeNotAvail, May be reserved for other job"
+    return element.asked or frozenset(free[: element.count]), ""
+
+
+def _is_booked(slurm: FakeSlurm, name: str, until: int) -> bool:
+    return any(
+        name in b.nodes and b.seen <= slurm.now and b.start < until and slurm.now < b.end
+        for b in slurm.bookings
+    )
+
+
+def find_unfit(slurm: FakeSlurm) -> None:
+    """What can never run on the nodes it asks for gets priority 0, as if it were held."""
+    for element in slurm.elements.values():
+        if waits_for(slurm, element) == "BadConstraints":
+            element.is_unfit = True
+
+
+def _start(slurm: FakeSlurm, element: Element) -> None:
+    element.nodes, _ = _place(slurm, element)
+    element.state, element.signalled, element.is_split = "RUNNING", None, True
+    element.start, element.end = slurm.now, slurm.now + 60 * element.limit_min
+    element.run = Run()
+    slurm.history.append(f"{slurm.now} {element.name} RUNNING")
+    slurm.started(element)
+
+
+def _rigid(slurm: FakeSlurm, job: Rigid) -> None:
+    """Others' jobs preempt; that is bad news only if their start was announced."""
+    if job.state == "RUNNING" and slurm.now >= job.start + job.seconds:
+        job.state = "COMPLETED"
+    if job.state != "PENDING" or slurm.now < job.start:
+        return
+    for element in slurm.ours_on(job.nodes):
+        if job.seen < job.start:
+            slurm.violations.append(
+                Violation(slurm.now, element.name, "at the planned start of", str(job.job))
+            )
+        if element.state == "RUNNING":
+            end(slurm, element, "PREEMPTED")
+    if all(slurm.is_free(name) for name in job.nodes):
+        job.state, job.start = "RUNNING", slurm.now
+
+
+def _booking(slurm: FakeSlurm, booking: Booking) -> None:
+    if slurm.now == booking.start:
+        for element in slurm.ours_on(booking.nodes):
+            slurm.violations.append(
+                Violation(slurm.now, element.name, "at the start of", booking.name)
+            )
