@@ -22,7 +22,11 @@ _EMPTY = {
     "restartcnt": 0,
     "exit_code": 0,
     "SchedNodes": "(null)",
-    "Features": "(null)",
+    "Dependency": "(null)",
+    "Feature": "(null)",
+    "MinCPUs": 1,
+    "MinMemory": 0,
+    "tres-per-node": "N/A",
     "comment": "(null)",
     "admin_comment": "(null)",
 }
@@ -68,7 +72,8 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
             Reason=_reason(slurm, e),
             NodeList=fold(e.nodes),
             ReqNodes=fold(e.asked),
-            Features="&".join(sorted(e.features)) or None,
+            Dependency="afterok:99(unfulfilled)" if slurm.job(e).is_dependent else None,
+            Feature="&".join(sorted(e.features)) or None,
             comment=e.comment or None,
             admin_comment=e.admin_comment,
         )

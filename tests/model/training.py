@@ -55,13 +55,14 @@ class Training:
 
     def may_be_ended(self, left: list[Element]) -> bool:
         """True if the tick may cancel the job: `left` are its elements that Slurm knows."""
-        if self.is_cancelled or self.is_finished or self.script.is_done:
-            return True
-        usable = [e for e in left if e.state != "CANCELLED"]
-        if len(usable) * self.unit < self.low:
+        if self.is_cancelled or self.is_finished or self.script.is_done or self.is_short(left):
             return True
         trains = any(e.state == "RUNNING" and e.run.said == "trained" for e in left)
         return self.deaths >= FAILURES and not trains
+
+    def is_short(self, left: list[Element]) -> bool:
+        """True if too many elements were cancelled, or forgotten by Slurm, for it to run again."""
+        return sum(e.state != "CANCELLED" for e in left) * self.unit < self.low
 
     def is_open(self, left: list[Element]) -> bool:
         """True if anything of it could still run."""
@@ -69,7 +70,8 @@ class Training:
 
     def is_at_rest(self, left: list[Element]) -> bool:
         """True if it is where it has to be when nobody disturbs it any more."""
-        if self.is_over or self.is_cancelled or self.is_finished or self.script.is_done:
+        has_ended = self.is_over or self.is_cancelled or self.is_finished or self.script.is_done
+        if has_ended or self.is_short(left):
             return not self.is_open(left)
         if self.is_failing:
             return False
