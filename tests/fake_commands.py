@@ -150,20 +150,22 @@ def _release(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) 
 
 
 def _hold(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) -> str:
-    return _hold_as(element, "admin" if user == "root" else "user")
+    return _hold_as(element, "admin" if user == "root" else "user", user)
 
 
-def _uhold(_slurm: FakeSlurm, element: Element, _words: list[str], _user: str) -> str:
-    return _hold_as(element, "user")
+def _uhold(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) -> str:
+    return _hold_as(element, "user", user)
 
 
-def _hold_as(element: Element, kind: str) -> str:
-    """A running element runs on; Slurm's own text for a requeued one is not replaced."""
+def _hold_as(element: Element, kind: str, user: str) -> str:
+    """A running element runs on; Slurm's own text for a requeued one is not replaced, nor is an
+    operator's hold by that of a user."""
     if element.state in FINISHED:
         return ENDED
     if not element.is_held and element.state != "PENDING":
         element.eligible = None
-    element.hold = kind
+    if user == "root" or not element.is_held:
+        element.hold = kind
     return ""
 
 

@@ -31,7 +31,7 @@ from slurm_hooks.settings import Settings
 SIZES = st.sampled_from([(1, 3, 1), (2, 3, 1), (2, 2, 1), (1, 2, 2)])
 PICK = st.integers(0, 11)
 FATES = st.lists(
-    st.sampled_from(["", "refused", "dropped", "unheard", "cut", "silent"]), min_size=1, max_size=3
+    st.sampled_from(["refused", "dropped", "unheard", "cut", "silent", ""]), min_size=1, max_size=3
 )
 SCRIPTS = st.builds(
     Script,

@@ -68,12 +68,23 @@ class Training:
         """True if anything of it could still run."""
         return any(e.state not in ENDED for e in left)
 
-    def is_at_rest(self, left: list[Element]) -> bool:
-        """True if it is where it has to be when nobody disturbs it any more."""
+    def is_at_rest(self, left: list[Element], free: int) -> bool:
+        """True if it is where it has to be when nobody disturbs it any more.
+
+        With too few `free` nodes it may wait: whom the nodes do most good is the planner's to say.
+        """
         has_ended = self.is_over or self.is_cancelled or self.is_finished or self.script.is_done
         if has_ended or self.is_short(left):
             return not self.is_open(left)
-        if self.is_failing:
-            return False
         running = [e for e in left if e.state == "RUNNING" and e.signalled is None]
-        return len(running) * self.unit >= self.low
+        if not self.is_failing and len(running) * self.unit >= self._enough:
+            return True
+        return not self._holds_nodes(left) and free < self.low
+
+    @property
+    def _enough(self) -> int:
+        """Without rounds every fragment would train alone, so such a job is kept to one."""
+        return self.low if self.script.joins else self.unit
+
+    def _holds_nodes(self, left: list[Element]) -> bool:
+        return any(e.state in ("RUNNING", "COMPLETING") for e in left)

@@ -6,7 +6,6 @@ its way with what Slurm tells it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Optional
@@ -118,11 +117,21 @@ class World:
     def _watch(self, verb: str, element: Element, user: str) -> None:
         if verb == "requeuehold" and user != "root":
             self.admin_held.discard(element.name)  # from then on nobody can see it
-        if verb == "scancel" and self.is_ticking and user == "root":
+        if not self.is_ticking or user != "root":
+            return
+        if verb == "release":
+            self._check_nodes(element)
+        if verb == "scancel":
             training, left = self.of(element), self.slurm.of(element.job)
             if not training.is_over and not training.may_be_ended(left):
                 self.faults.append(f"the tick cancelled {element.name}, and it was to go on")
             training.is_over = True
+
+    def _check_nodes(self, given: Element) -> None:
+        """What the tick gives to one, no other may be on, or about to start on."""
+        others = (e for e in self.slurm.elements.values() if e is not given)
+        taken = given.asked & frozenset(n for e in others for n in _claimed(e))
+        self.faults += [f"{name} is given to {given.name} too" for name in sorted(taken)]
 
     def _started(self, element: Element) -> None:
         if element.name in self.admin_held:
@@ -146,8 +155,6 @@ class World:
         self.told |= {
             n for n, seen, start in claims if seen <= slurm.now <= start - TOLD_AHEAD_S
         }
-        taken = Counter(n for e in slurm.elements.values() for n in _claimed(e))
-        self.faults += [f"{name} is given twice" for name, times in taken.items() if times > 1]
         for element in slurm.elements.values():
             if element.state == "RUNNING" and (element.end or 0) - slurm.now > self.longest_s:
                 left_s = (element.end or 0) - slurm.now
@@ -196,9 +203,9 @@ class World:
 
     def restless(self) -> list[Training]:
         """The jobs that are not yet where they have to be."""
-        return [
-            t for t in self.trainings.values() if not t.is_at_rest(self.slurm.of(t.job))
-        ]
+        free = sum(self.slurm.is_free(name) for name in self.slurm.nodes)
+        jobs = ((t, self.slurm.of(t.job)) for t in self.trainings.values())
+        return [t for t, left in jobs if not t.is_at_rest(left, free)]
 
 
 def _once(happens: Callable[[], None]) -> Callable[[Command], None]:
