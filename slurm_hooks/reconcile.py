@@ -16,12 +16,13 @@ from filelock import FileLock, Timeout
 
 from slurm_hooks.core.guard import guard, needs_guard
 from slurm_hooks.core.plan import make_plan
+from slurm_hooks.core.second_look import first_half, needs_look, second_half, still_true
 from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import RetryLater, SettingsError
-from slurm_hooks.model import Snapshot
+from slurm_hooks.model import Plan, Snapshot
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
-from slurm_hooks.slurm.gateway import apply, look_again, observe
+from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe
 from slurm_hooks.slurm.live import Port
 
 
@@ -49,10 +50,24 @@ def tick(
         if needs_guard(plan):
             plan = guard(plan, seen, look_again(port, seen), settings.lease)
         if not is_dry:
-            refused = apply(port, seen, plan.actions, pause)
+            plan, refused = _write(port, seen, plan, settings, pause)
     asked = tuple(port.asked[before:])
     seconds = time.monotonic() - began
     return TickReport(seen.now, plan, seen, tuple(refused), asked, seconds, is_dry)
+
+
+def _write(
+    port: Port, seen: Snapshot, plan: Plan, settings: Settings, pause: Callable[[str], None]
+) -> tuple[Plan, list[str]]:
+    """Write a plan; what turned out not to hold any more is taken out of it. Refusals beside."""
+    refused = apply(port, seen, first_half(plan.actions), pause)
+    rest = second_half(plan.actions)
+    if needs_look(rest):
+        kept, notes = still_true(rest, look_at_jobs(port, settings.site.partitions))
+        dropped = {id(a) for a in rest} - {id(a) for a in kept}
+        plan = plan.with_actions(tuple(a for a in plan.actions if id(a) not in dropped), *notes)
+        rest = kept
+    return plan, refused + apply(port, seen, rest, pause)
 
 
 def rehearse(seen: Snapshot, settings: Settings) -> TickReport:

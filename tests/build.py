@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -13,15 +14,18 @@ from slurm_hooks.model import (
     FragmentState,
     MalleableJob,
     Mark,
+    Needs,
     Node,
     NodeState,
     PlannedStart,
     Request,
     Reservation,
+    Said,
     Slurm,
     Snapshot,
 )
 
+NO_NEEDS = Needs()
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 
 
@@ -65,38 +69,47 @@ def make_fragment(
     job_id: int = 7,
     **fields: Any,
 ) -> Fragment:
-    """A fragment; one that runs or has run began 200 s ago with a lease of 600 s."""
+    """A fragment of a job with rounds; one that runs or has run began 200 s ago with a lease of
+    600 s, is held and has joined."""
     mark = fields.pop("mark", None) or make_mark(fields.pop("request", None))
-    for name in ("released", "noticed", "failures", "avoid", "stopped"):
-        if name in fields:
-            mark = replace(mark, **{name: fields.pop(name)})
+    names = {f.name for f in dataclasses.fields(Mark)} & fields.keys() - {"priority"}
+    mark = replace(mark, **{name: fields.pop(name) for name in names})
+    fields.setdefault("has_rounds", True)
     if state not in (FragmentState.HELD, FragmentState.PENDING):
         fields.setdefault("start", after(-200))
         fields.setdefault("limit", span(600))
     if state is FragmentState.RUNNING:
         fields.setdefault("end", fields["start"] + fields["limit"])
+        fields.setdefault("said", Said.JOINED)
     elif state not in (FragmentState.HELD, FragmentState.PENDING):
         fields.setdefault("end", after(-1))
     return Fragment(FragmentId(job_id, index), state, mark, frozenset(nodes), **fields)
 
 
 def make_job(
-    *fragments: Fragment, held: int = 0, job_id: int = 7, request: Optional[Request] = None
+    *fragments: Fragment,
+    held: int = 0,
+    job_id: int = 7,
+    request: Optional[Request] = None,
+    user: str = "nobody",
+    needs: Needs = NO_NEEDS,
 ) -> MalleableJob:
-    """A job of these fragments and `held` more that wait."""
+    """A job of these fragments and `held` more that wait; no other element ever was."""
     asked = request or (fragments[0].mark.request if fragments else make_request())
     first = max((f.id.index for f in fragments), default=-1) + 1
     waiting = tuple(
         make_fragment(i, job_id=job_id, request=asked) for i in range(first, first + held)
     )
-    return MalleableJob(job_id, "nobody", "malleable", asked, (*fragments, *waiting))
+    every = (*fragments, *waiting)
+    asked = replace(asked, fragments=len(every)) if every else asked
+    return MalleableJob(job_id, user, "malleable", asked, every, needs=needs)
 
 
 def make_slurm(**fields: Any) -> Slurm:
     values: dict[str, Any] = {
         "version": (22, 5, 8),
         "kill_wait": span(30),
-        "min_job_age": span(3600),
+        "min_job_age": span(300),
         "max_array_size": 1001,
     }
     return Slurm(**{**values, **fields})

@@ -49,8 +49,11 @@ def fields(command: Command) -> list[tuple[str, str, str]]:
 
 
 def _cell(text: str, size: str) -> str:
-    """With a size squeue cuts and pads; without one it prints what there is."""
-    return text[: int(size)].ljust(int(size)) if size else text
+    """With a size, in bytes, squeue cuts and pads; without one it prints what there is."""
+    if not size:
+        return text
+    cut = text.encode("utf-8", "surrogateescape")[: int(size)].ljust(int(size))
+    return cut.decode("utf-8", "surrogateescape")
 
 
 def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""What the fake Slurm keeps: array elements, what their scripts do, other people's jobs and claims."""
+"""What the fake Slurm keeps: array elements, what their scripts do, others' jobs and claims."""
 
 from __future__ import annotations
 

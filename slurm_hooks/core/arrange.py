@@ -13,6 +13,7 @@ from slurm_hooks.model import (
     Action,
     Cause,
     Fragment,
+    FragmentId,
     FragmentState,
     Grow,
     Hold,
@@ -26,8 +27,8 @@ _FAR = timedelta(days=365_000)
 class Change:
     """The actions for one job, and the fragments that go."""
 
-    actions: tuple[Action, ...]
-    going: frozenset[Fragment]
+    actions: tuple[Action, ...] = ()
+    going: frozenset[FragmentId] = frozenset()
 
 
 def change(
@@ -36,11 +37,12 @@ def change(
     pool: Pool,
     growable: Sequence[Fragment],
     ground: Ground,
+    least: int,
 ) -> Change:
     """Actions that bring a job from what it holds to `targets` nodes in each class.
 
     Takes the nodes it hands out from the pool, so that no node is given twice. Nodes that another
-    job still holds come in a later tick, and a gang does not start with less than its minimum.
+    job still holds come in a later tick, and a gang does not start with less than `least` nodes.
     """
     going = _leavers(job, targets, pool)
     cause = Cause.BELOW_MIN if not sum(targets.values()) else Cause.BETTER_USE
@@ -48,9 +50,9 @@ def change(
     where = _openings(job, targets, pool)
     starting = list(zip(sorted(growable, key=lambda f: f.id), where))
     unit, size = job.request.unit, sum(len(f.nodes) for f in _held(job, pool))
-    if size + unit * len(starting) >= job.request.min_nodes:
+    if size + unit * len(starting) >= least:
         actions += [_grow(f, job, _take(pool, key, unit), ground) for f, key in starting]
-    return Change(tuple(actions), frozenset(going))
+    return Change(tuple(actions), frozenset(f.id for f in going))
 
 
 def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:
@@ -104,5 +106,5 @@ def _grow(fragment: Fragment, job: MalleableJob, nodes: list[str], ground: Groun
     latest = min((end for end in ends if end is not None), default=None)
     longest = min(job.request.lease, ground.longest_lease)
     limit = lease_within(ground.now, latest, longest)
-    mark = replace(fragment.mark, released=ground.now, noticed=None)
+    mark = replace(fragment.mark, released=ground.now, run=fragment.restarts, noticed=None)
     return Grow(fragment.id, frozenset(nodes), limit, mark)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from slurm_hooks.core.holes import MINUTE, lease_within
-from slurm_hooks.model import Fragment, MalleableJob, Node, NodeState
+from slurm_hooks.core.holes import MINUTE
+from slurm_hooks.model import Fragment, Node, NodeState
+
+if TYPE_CHECKING:
+    from slurm_hooks.core.suits import Suits
 
 
 @dataclass(frozen=True, order=True)
@@ -50,7 +53,7 @@ class Pool:
 class Ground:
     """What is the same for all jobs: the moment, every node, the latest lease end on each.
 
-    `until_next` is the time until the next tick.
+    `until_next` is the time until the next tick, `suspects` says why nobody should use a node.
     """
 
     now: datetime
@@ -59,50 +62,35 @@ class Ground:
     horizon: timedelta
     longest_lease: timedelta
     until_next: timedelta
+    suspects: Mapping[str, str] = field(default_factory=dict)
 
 
 def pool_of(
     ground: Ground,
-    jobs: Iterable[MalleableJob],
+    suits: Suits,
     staying: Mapping[int, tuple[Fragment, ...]],
     taken: frozenset[str],
 ) -> Pool:
     """Class all free nodes and all nodes of `staying` fragments; `taken` nodes are not free."""
-    ranked = sorted(jobs, key=lambda job: job.job_id)
     pool = Pool()
-    for node in ground.nodes.values():
-        if node.state is NodeState.FREE and node.name not in taken:
-            users = tuple(j.job_id for j in ranked if not misfit(ground, j, node.name))
+    seconds = {name: _seconds_open(ground, name) for name in ground.nodes}
+    for name, node in ground.nodes.items():
+        if node.state is NodeState.FREE and name not in taken:
+            users = suits.users(name)
             if users:
-                pool.free.setdefault(_key(ground, node.name, users), []).append(node.name)
+                pool.free.setdefault(_key(ground, seconds[name], users), []).append(name)
     for found in pool.free.values():
-        found.sort(key=lambda name: (-_seconds_open(ground, name), natural(name)))
-    for job in ranked:
-        for fragment in staying.get(job.job_id, ()):
-            worst = min(fragment.nodes, key=lambda name: (_seconds_open(ground, name), name))
-            users = tuple(j.job_id for j in ranked if not misfit(ground, j, worst))
-            key = _key(ground, worst, users)
-            pool.held.setdefault(key, {}).setdefault(job.job_id, []).append(fragment)
+        found.sort(key=lambda name: (-seconds[name], natural(name)))
+    for job_id, fragments in sorted(staying.items()):
+        for fragment in fragments:
+            worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
+            key = _key(ground, seconds[worst], suits.users(worst))
+            pool.held.setdefault(key, {}).setdefault(job_id, []).append(fragment)
     return pool
 
 
-def misfit(ground: Ground, job: MalleableJob, name: str) -> str:
-    """Why a node is of no use to a job, whether free or not; empty if it is."""
-    node, latest = ground.nodes[name], ground.latest[name]
-    if job.partition not in node.partitions:
-        return f"not in partition {job.partition}, or the partition is down"
-    if name in job.avoid:
-        return "a fragment died there at once"
-    if latest is not None and latest - ground.now < job.request.shortest_hole:
-        return "its hole is too short"
-    longest = min(job.request.lease, ground.longest_lease)
-    return "" if lease_within(ground.now, latest, longest) else "its hole is too short"
-
-
-def _key(ground: Ground, name: str, users: tuple[int, ...]) -> ClassKey:
-    seconds = _seconds_open(ground, name)
-    open_s = math.inf if seconds >= ground.horizon.total_seconds() else seconds
-    return ClassKey(open_s, users)
+def _key(ground: Ground, seconds: float, users: tuple[int, ...]) -> ClassKey:
+    return ClassKey(math.inf if seconds >= ground.horizon.total_seconds() else seconds, users)
 
 
 def _seconds_open(ground: Ground, name: str) -> float:

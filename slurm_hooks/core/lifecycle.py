@@ -1,39 +1,45 @@
 """What each fragment's state calls for, job by job, before any allocation.
 
-Ended fragments go back to held, stray ones are held, finished and failing jobs are closed. An
-unknown state calls for nothing.
+Ended fragments go back to held, running ones are held for the case that Slurm requeues them;
+finished, cancelled and failing jobs are closed. An unknown state calls for nothing.
 """
 
 from __future__ import annotations
 
+import enum
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from slurm_hooks.core.failures import after_death, is_death, is_to_stop, is_vain, why_stopped
+from slurm_hooks.core.times import is_within
 from slurm_hooks.model import (
     ENDED_STATES,
+    WAITING_STATES,
     Action,
     Cause,
     Finish,
     Fragment,
+    FragmentId,
     FragmentState,
+    Grudge,
     Hold,
     MalleableJob,
-    Mark,
     Notice,
     Remark,
+    Said,
     Shrink,
+    Slurm,
 )
 from slurm_hooks.settings import Settings
 
-_EXIT_SLACK = timedelta(seconds=10)  # from the agent's decision to leave to the script's exit
 # Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
 # newer than the end of the job's last run there, in whole seconds ("Job credential revoked",
 # 22.05). We shorten that wait, but not to nothing.
-_REQUEUE_WAIT = timedelta(seconds=120)
 _REST = timedelta(seconds=3)
-_OPEN_STATES = frozenset({FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING})
-_BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}  # what can be requeued into held
+_RACE = timedelta(seconds=10)  # at most from the last look at a fragment to the end of a write
+_OPEN_STATES = frozenset(FragmentState) - ENDED_STATES
+_BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}  # what can be put back
 
 
 @dataclass(frozen=True)
@@ -51,108 +57,135 @@ class Upkeep:
     reasons: tuple[str, ...] = ()
 
 
-def upkeep(job: MalleableJob, now: datetime, settings: Settings) -> Upkeep:
+def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -> Upkeep:
     """What to do about a job's fragments because of the state they are in."""
     stopped = next((f.mark.stopped for f in job.fragments if f.mark.stopped), "")
     if stopped:
         return _close(job, Cause.STOPPED, f"stopped: {stopped}")
-    if any(is_finish(f, settings) for f in job.fragments):
+    if any(is_finish(f, job) for f in job.fragments):
         return _close(job, Cause.FINISHED, "training finished")
+    cancel = cancel_of(job)
+    if cancel is Cancel.WHOLE:
+        return _close(job, Cause.CANCELLED, "cancelled by its user")
+    if cancel is Cancel.UNCLEAR:
+        return Upkeep(reasons=("fragments of it were cancelled, others are still ending",))
     if is_crippled(job):
         return _stop(job, "too-few-fragments-left")
-    died = [f for f in job.fragments if is_quick_death(f, settings)]
-    lives = has_lived(job, now, settings)
-    if died and not lives and job.failures + 1 >= settings.failures.limit:
-        return _stop(job, _blame(died[0], settings))
-    actions: list[Action] = _forgive(job) if lives else []
-    for fragment in job.fragments:
-        actions += _steps(fragment, job, now, settings)
-    held = {a.fragment for a in actions if isinstance(a, Hold)}
+    died = tuple(f for f in job.fragments if is_death(f))
+    if is_to_stop(job, died, settings):
+        return _stop(job, why_stopped(died, settings))
+    return _care(job, died, now, settings, slurm)
+
+
+def _care(
+    job: MalleableJob,
+    died: tuple[Fragment, ...],
+    now: datetime,
+    settings: Settings,
+    slurm: Slurm,
+) -> Upkeep:
+    """The upkeep of a job that goes on."""
+    noted = _noted(job)
+    job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
+    steps = [a for f in job.fragments for a in _steps(f, job, now, settings)]
+    marked = {a.fragment for a in steps if isinstance(a, (Remark, Shrink, Notice)) and a.mark}
+    remarks = [Remark(i, f.mark, Cause.NOTED) for i, f in noted.items() if i not in marked]
+    held = {a.fragment for a in steps if isinstance(a, Hold)}
+    arriving = (f for f in job.fragments if f.state is FragmentState.PENDING)
     return Upkeep(
-        actions=tuple(actions),
-        arriving=tuple(
-            f for f in job.fragments if f.state is FragmentState.PENDING and f.id not in held
-        ),
-        growable=tuple(f for f in job.fragments if is_rested(f, now)),
-        reasons=_reasons(job, died),
+        actions=(*remarks, *steps),
+        arriving=tuple(f for f in arriving if f.id not in held),
+        growable=growable(job, now, slurm),
+        reasons=_reasons(job, died, now),
     )
 
 
-def is_rested(fragment: Fragment, now: datetime) -> bool:
-    """True for a held fragment whose last run did not end just now."""
-    if fragment.state is not FragmentState.HELD:
-        return False
-    left = fragment.mark.noticed
-    if left is not None and now - left < _REST:
-        return False
-    return fragment.eligible is None or fragment.eligible - now <= _REQUEUE_WAIT - _REST
+def gone(job: MalleableJob) -> int:
+    """Elements that are no more: cancelled, or without a record of their own.
 
-
-def is_finish(fragment: Fragment, settings: Settings) -> bool:
-    """True if this fragment's exit says that training is over.
-
-    Exit code 0 counts unless the fragment had been given notice before, or its lease was about to
-    end: agents leave by themselves then. A doubtful exit counts as a leave: at worst a finished
-    script is started once more and finds its work done.
+    Slurm (22.05) drops the record of a cancelled element that was never released at once.
     """
-    if fragment.state is not FragmentState.DONE or fragment.end is None or fragment.start is None:
-        return False
-    noticed = fragment.mark.noticed
-    if noticed is not None and noticed <= fragment.end:
-        return False
-    if fragment.limit is None:
-        return True
-    window = timedelta(seconds=settings.lease.notice_s) + _EXIT_SLACK
-    return fragment.start + fragment.limit - fragment.end > window
+    left = sum(f.state is not FragmentState.CANCELLED for f in job.fragments)
+    return max(0, job.request.fragments - left)
 
 
-def is_quick_death(fragment: Fragment, settings: Settings) -> bool:
-    """True if a fragment that nobody asked to leave failed soon after its start."""
-    if fragment.state is not FragmentState.FAILED or fragment.is_leaving:
+class Cancel(enum.Enum):
+    """What the user has cancelled since the last tick."""
+
+    NOTHING = "nothing, or a part that is known already"
+    PART = "a part"
+    WHOLE = "the job: nothing of it may come back"
+    UNCLEAR = "seen when what is ending has ended"
+
+
+def cancel_of(job: MalleableJob) -> Cancel:
+    """A cancel of the job reaches what waits and what runs, not what has just ended. So it was the
+    whole job if elements went after the marks of the rest were written, and nothing is left that
+    could go on by itself; what we put back in the very moment of the cancel does not count.
+    """
+    if gone(job) <= max((f.mark.gone for f in job.fragments), default=0):
+        return Cancel.NOTHING
+    ends = [f.end for f in job.fragments if f.state is FragmentState.CANCELLED and f.end]
+    alive = [f for f in job.fragments if f.state in _OPEN_STATES and not _was_put_back(f, ends)]
+    if not alive:
+        return Cancel.WHOLE
+    is_ending = all(f.state is FragmentState.ENDING for f in alive)
+    return Cancel.UNCLEAR if is_ending else Cancel.PART
+
+
+def _was_put_back(fragment: Fragment, cancels: list[datetime]) -> bool:
+    """True if we put it back at about the time when others were cancelled."""
+    back = fragment.mark.noticed
+    if fragment.state not in WAITING_STATES or back is None or not cancels:
         return False
-    if fragment.start is None or fragment.end is None:
-        return False
-    return fragment.end - fragment.start < timedelta(seconds=settings.failures.at_once_s)
+    return timedelta(0) <= max(cancels) - back <= _RACE
 
 
 def is_crippled(job: MalleableJob) -> bool:
     """True if the user cancelled so many fragments that the rest can never be enough."""
-    cancelled = sum(f.state is FragmentState.CANCELLED for f in job.fragments)
-    if cancelled == len(job.fragments):
+    left = job.request.fragments - gone(job)
+    return left > 0 and left * job.request.unit < job.request.min_nodes
+
+
+def is_finish(fragment: Fragment, job: MalleableJob) -> bool:
+    """True if this fragment's exit says that training is over.
+
+    Where there are rounds, the round's own word decides, and exit code 0 alone means nothing: the
+    last command of a script succeeds whatever became of torchrun. A job without an agent is an
+    ordinary script, and its exit code 0 is its end.
+    """
+    if fragment.state is not FragmentState.DONE:
         return False
-    request = job.request
-    return cancelled > 0 and (request.fragments - cancelled) * request.unit < request.min_nodes
+    return fragment.said is Said.FINISHED or not job.has_rounds
 
 
-def has_lived(job: MalleableJob, now: datetime, settings: Settings) -> bool:
-    """True if a fragment trains for longer than a script that fails at once would last."""
-    at_once = timedelta(seconds=settings.failures.at_once_s)
-    return any(f.start is not None and now - f.start > at_once for f in job.active)
+def growable(job: MalleableJob, now: datetime, slurm: Slurm) -> tuple[Fragment, ...]:
+    """The fragments that could be released: rested, held by nobody else, and likely to start."""
+    if any(f.depends for f in job.fragments) or any(is_vain(f, now) for f in job.fragments):
+        return ()
+    return tuple(f for f in job.fragments if is_rested(f, now, slurm) and not f.is_paused)
 
 
-def _forgive(job: MalleableJob) -> list[Action]:
-    """Forget the failures of a job that trains again."""
-    return [
-        Remark(f.id, replace(f.mark, failures=0), Cause.RECOVERED)
-        for f in job.fragments
-        if f.mark.failures and (f.state is FragmentState.HELD or f.is_active)
-    ]
+def is_rested(fragment: Fragment, now: datetime, slurm: Slurm) -> bool:
+    """True for a held fragment whose last run did not end just now."""
+    if fragment.state not in WAITING_STATES:
+        return False
+    if fragment.state is FragmentState.SPECIAL and is_death(fragment):
+        return False  # its end is put on record first
+    if is_within(now, fragment.mark.noticed, _REST) or fragment.eligible is None:
+        return not is_within(now, fragment.mark.noticed, _REST)
+    requeued = fragment.eligible - slurm.requeue_wait
+    return not is_within(now, requeued, _REST)
 
 
 def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:
     """Cancel what waits. Running fragments of a finished job have until their leases end."""
-    is_failed = cause is Cause.STOPPED
-    closed = _OPEN_STATES if is_failed else _OPEN_STATES - {FragmentState.RUNNING}
-    open_ones = tuple(f.id for f in job.fragments if f.state in closed)
+    open_states = {*WAITING_STATES, FragmentState.PENDING}
+    if cause is not Cause.FINISHED:
+        open_states.add(FragmentState.RUNNING)
+    open_ones = tuple(f.id for f in job.fragments if f.state in open_states)
     actions = (Finish(open_ones, cause),) if open_ones else ()
     return Upkeep(actions=actions, is_over=True, reasons=(reason,))
-
-
-def _blame(died: Fragment, settings: Settings) -> str:
-    """The reason of a stop, in the words that a mark may hold."""
-    where = "+".join(sorted(died.nodes)) or "unknown"
-    code = re.sub(r"[^A-Za-z0-9:]", "_", died.exit_code) or "unknown"
-    return f"failed-{settings.failures.limit}-times:exit-{code}-on-{where}"
 
 
 def _stop(job: MalleableJob, why: str) -> Upkeep:
@@ -160,82 +193,137 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
     told: list[Action] = []
     for fragment in job.fragments:
         mark = replace(fragment.mark, stopped=why)
-        if fragment.state in _OPEN_STATES:
+        if fragment.state in (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING):
             told.append(Remark(fragment.id, mark, Cause.STOPPED))
         elif fragment.state in _BACK_STATES:
-            told.append(Shrink(fragment.id, Cause.STOPPED, mark))
+            told.append(Shrink(fragment.id, Cause.STOPPED, mark, is_ended=True))
     marked = tuple(a.fragment for a in told if isinstance(a, (Remark, Shrink)))
-    closing = Finish(marked, Cause.STOPPED)
-    return Upkeep(actions=(*told, closing), is_over=True, reasons=(f"stopped: {why}",))
+    closing = (Finish(marked, Cause.STOPPED),) if marked else ()
+    return Upkeep(actions=(*told, *closing), is_over=True, reasons=(f"stopped: {why}",))
+
+
+def _noted(job: MalleableJob) -> dict[FragmentId, Fragment]:
+    """Fragments whose marks have something to learn: that the job trains again, which elements are
+    gone, that a release was not in vain, what Slurm's priority was before the hold."""
+    trains = any(f.is_active and f.said is Said.TRAINED for f in job.fragments)
+    is_ranked = any(f.mark.priority for f in job.fragments)
+    lost = gone(job)
+    noted: dict[FragmentId, Fragment] = {}
+    for fragment in job.fragments:
+        runs = fragment.state is FragmentState.RUNNING
+        mark = replace(fragment.mark, gone=max(lost, fragment.mark.gone))
+        if trains:
+            mark = replace(mark, failures=0)
+        if runs:
+            mark = replace(mark, vain=0, obstacle="")
+        if runs and fragment.priority and not is_ranked:
+            mark, is_ranked = replace(mark, priority=fragment.priority), True
+        if mark != fragment.mark and (runs or fragment.state in WAITING_STATES):
+            noted[fragment.id] = replace(fragment, mark=mark)
+    return noted
 
 
 def _steps(
     fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings
 ) -> tuple[Action, ...]:
     state = fragment.state
+    if is_death(fragment):
+        mark = after_death(fragment, job, now)
+        if state in WAITING_STATES or state is FragmentState.PENDING:
+            told = (Remark(fragment.id, mark, Cause.DIED),)
+            held = (Hold(fragment.id, Cause.DIED),) if state is FragmentState.PENDING else ()
+            return (*held, *told)
+        return (Shrink(fragment.id, Cause.DIED, mark, is_ended=True),)
+    if state in WAITING_STATES:
+        return _held(fragment, now)
     if state is FragmentState.PENDING:
         return _pending(fragment, now, settings)
     if state is FragmentState.RUNNING:
         return _running(fragment, now, settings)
-    if state is FragmentState.FAILED:
-        cause = Cause.LEFT if fragment.is_leaving else Cause.DIED
-        return (Shrink(fragment.id, cause, _after_death(fragment, job, now, settings)),)
     if state in _BACK_STATES:
-        return (Shrink(fragment.id, Cause.LEFT if fragment.is_leaving else Cause.LEASE_ENDED),)
+        mark = replace(fragment.mark, noticed=now, gone=max(gone(job), fragment.mark.gone))
+        return (Shrink(fragment.id, _cause_of_end(fragment), mark, is_ended=True),)
     return ()
+
+
+def _cause_of_end(fragment: Fragment) -> Cause:
+    if fragment.is_leaving or fragment.said is Said.LEAVING:
+        return Cause.LEFT
+    return Cause.LEASE_ENDED
+
+
+def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
+    """Slurm holds by itself what can never run on the nodes that we named; others may do."""
+    known = {g.node for g in fragment.mark.unfit}
+    if fragment.reason != "BadConstraints" or fragment.nodes <= known:
+        return ()
+    unfit = tuple(Grudge(name, now) for name in sorted(fragment.nodes - known))
+    return (
+        Remark(fragment.id, replace(fragment.mark, unfit=fragment.mark.unfit + unfit), Cause.UNFIT),
+    )
+
+
+# Why a released fragment cannot start now, whatever node it is given: limits, licences, other jobs.
+_OBSTACLE = re.compile(
+    r"Dependency|JobArrayTaskLimit|Licenses|BurstBuffer|Reservation|Assoc|QOS|Account|"
+    r"Partition(?:TimeLimit|NodeLimit|Down|Inactive)|Invalid|MaxRequeue|DeadLine"
+)
 
 
 def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
-    """Hold what Slurm requeued (it waits for a later BeginTime) and what did not start in time.
-
-    A node that Slurm says can never run this fragment (memory, features, generic resources that
-    the job asked for) is avoided from then on.
-    """
+    """Hold what Slurm requeued (it waits for a later BeginTime) and what did not start in time."""
     mark = fragment.mark
-    if fragment.reason == "BadConstraints":
-        avoid = replace(mark, avoid=mark.avoid | fragment.nodes)
-        return (Remark(fragment.id, avoid, Cause.UNFIT), Hold(fragment.id, Cause.UNFIT))
     if fragment.eligible is not None and fragment.eligible > now:
         return (Hold(fragment.id, Cause.PREEMPTED),)
     patience = timedelta(seconds=settings.lease.start_timeout_s)
-    if mark.released is None or now - mark.released > patience:
-        return (Hold(fragment.id, Cause.NOT_STARTED),)
-    return ()
+    obstacle = _OBSTACLE.match(fragment.reason)
+    if not obstacle and is_within(now, mark.released, patience):
+        return ()
+    word = fragment.reason.split(",")[0] if obstacle else "NotStarted"
+    vain = replace(mark, released=now, vain=mark.vain + 1, obstacle=word)
+    return (Hold(fragment.id, Cause.NOT_STARTED), Remark(fragment.id, vain, Cause.NOT_STARTED))
 
 
 def _running(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
-    """After a notice: say it again until it is over, then make the fragment go."""
+    """See that it comes back held. After a notice: say it again until it is heard, then make the
+    fragment go."""
     mark = fragment.mark
-    if mark.noticed is not None:
-        if now - mark.noticed >= timedelta(seconds=settings.lease.notice_s):
-            return (Shrink(fragment.id, Cause.NOTICE_OVER),)
-        return (Notice(fragment.id, mark, Cause.REMINDED),)
-    return ()
+    secured = (Hold(fragment.id, Cause.SECURED),) if fragment.priority else ()
+    if mark.noticed is None:
+        return secured
+    if not is_within(now, mark.noticed, timedelta(seconds=settings.lease.notice_s)):
+        return (*secured, Shrink(fragment.id, Cause.NOTICE_OVER))
+    if fragment.said is Said.LEAVING:
+        return secured
+    return (*secured, Notice(fragment.id, mark, Cause.REMINDED))
 
 
-def _after_death(fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings) -> Mark:
-    """The mark of a dead fragment: it snoozes, and a death at once is counted.
-
-    One tick counts one failure, however many fragments of a gang died together. Where the rest of
-    the job trains on, the node is blamed, else the script.
-    """
-    mark = replace(fragment.mark, noticed=fragment.mark.noticed or now)
-    if not is_quick_death(fragment, settings):
-        return mark
-    if has_lived(job, now, settings):
-        return replace(mark, avoid=mark.avoid | fragment.nodes)
-    return replace(mark, failures=job.failures + 1)
-
-
-def _reasons(job: MalleableJob, died: list[Fragment]) -> tuple[str, ...]:
+def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tuple[str, ...]:
     reasons = [
         f"fragment {f.id} died on {', '.join(sorted(f.nodes))} with exit code {f.exit_code}"
         for f in died
     ]
-    if job.avoid:
-        names = ", ".join(sorted(job.avoid))
-        reasons.append(f"avoids {names}: a fragment died there at once, or they do not fit it")
-    unknown = [str(f.id) for f in job.fragments if f.state is FragmentState.UNKNOWN]
-    if unknown:
-        reasons.append(f"state unknown, left alone: {', '.join(unknown)}")
+    if any(f.depends for f in job.fragments):
+        reasons.append("waits for its dependency")
+    paused = [str(f.id) for f in job.fragments if f.is_paused and f.state in _OPEN_STATES]
+    if paused:
+        reasons.append(
+            f"an operator holds {', '.join(paused)}: `malleable release {job.job_id}` lets go"
+        )
+    vain = next((f.mark for f in job.fragments if is_vain(f, now)), None)
+    if vain:
+        reasons.append(
+            f"was released {vain.vain} time(s) and did not start ({vain.obstacle}): "
+            "tried again later"
+        )
+    for state, text in _LEFT_ALONE.items():
+        found = [str(f.id) for f in job.fragments if f.state is state]
+        if found:
+            reasons.append(f"{text}, left alone: {', '.join(found)}")
     return tuple(reasons)
+
+
+_LEFT_ALONE = {
+    FragmentState.SUSPENDED: "suspended by an operator",
+    FragmentState.UNKNOWN: "state unknown",
+}

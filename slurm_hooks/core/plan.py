@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Optional
 
 from slurm_hooks.core.allocate import allocate
 from slurm_hooks.core.arrange import Change, change
 from slurm_hooks.core.classes import ClassKey, Ground, Pool, pool_of
 from slurm_hooks.core.curves import prior
-from slurm_hooks.core.explain import reasons_for
+from slurm_hooks.core.explain import Obstacles, reasons_for
+from slurm_hooks.core.failures import shunned, suspects
 from slurm_hooks.core.holes import holes_of, latest_end
 from slurm_hooks.core.leases import Stay, may_stay, notice, renewal
 from slurm_hooks.core.lifecycle import Upkeep, upkeep
@@ -28,19 +30,25 @@ from slurm_hooks.core.objectives import (
     weigh,
 )
 from slurm_hooks.core.problem import Allocation, JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.core.suits import Suits
+from slurm_hooks.core.times import is_within
 from slurm_hooks.model import (
+    ON_NODES,
     Action,
     Cause,
     Finish,
     Fragment,
+    FragmentId,
     FragmentState,
     Grow,
     Hole,
     JobPlan,
     MalleableJob,
+    Notice,
     Plan,
     Remark,
     Shrink,
+    Slurm,
     Snapshot,
 )
 from slurm_hooks.settings import Settings
@@ -48,31 +56,42 @@ from slurm_hooks.settings import Settings
 
 @dataclass(frozen=True)
 class Case:
-    """One job with what its state allows: who stays, who must leave, who may start."""
+    """One job with what its state allows: who stays, who must leave, who may start.
+
+    `is_apart` is true for a job whose fragments do not meet: several would each train on their own,
+    so it is kept to one.
+    """
 
     job: MalleableJob
     upkeep: Upkeep
-    stays: dict[Fragment, Stay]
+    stays: dict[FragmentId, Stay]
     notices: tuple[Action, ...]
     snoozes: bool
+    is_apart: bool = False
 
-    @property
+    @cached_property
     def staying(self) -> tuple[Fragment, ...]:
         """Fragments that train, or are about to, and may go on."""
-        running = tuple(f for f, stay in self.stays.items() if stay.leaves is None)
-        return running + self.upkeep.arriving
+        stays = (f for f in self.job.active if self.stays[f.id].leaves is None)
+        return (*stays, *self.upkeep.arriving)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The nodes of the staying fragments."""
         return sum(len(f.nodes) for f in self.staying)
 
     @property
+    def least(self) -> int:
+        """The fewest nodes it may train on."""
+        return self.job.request.unit if self.is_apart else self.job.request.min_nodes
+
+    @cached_property
     def reachable(self) -> int:
         """The most nodes it could have at once after this tick."""
         unit = self.job.request.unit
         growable = 0 if self.snoozes and self.size == 0 else len(self.upkeep.growable)
-        return min(self.job.request.max_nodes, self.size + unit * growable)
+        most = unit if self.is_apart else self.job.request.max_nodes
+        return min(most, self.size + unit * growable)
 
     @property
     def is_placed(self) -> bool:
@@ -81,7 +100,7 @@ class Case:
         A gang that cannot reach its minimum now, because fragments are on their way out or in, is
         left in peace until they are back.
         """
-        return not self.upkeep.is_over and self.reachable >= self.job.request.min_nodes
+        return not self.upkeep.is_over and self.reachable >= self.least
 
 
 def make_plan(
@@ -96,9 +115,11 @@ def make_plan(
     """
     holes = holes_of(snapshot)
     ground = _ground(snapshot, settings, holes)
-    cases = [_case(job, ground, settings) for job in snapshot.jobs]
+    cases = [_case(job, ground, settings, snapshot.slurm) for job in snapshot.jobs]
     placed = [case for case in cases if case.is_placed]
-    pool = _pool(ground, cases, placed)
+    shuns = {c.job.job_id: shunned(c.job, ground.now, settings) for c in cases}
+    suits = Suits(ground, (case.job for case in cases), shuns)
+    pool = _pool(ground, suits, cases, placed)
     keys = pool.keys
     worths, faults = _worths(placed, snapshot, settings, objective)
     problem = _problem(placed, pool, keys, worths, settings)
@@ -107,19 +128,27 @@ def make_plan(
     limits = Limits(settings.plan.solve_limit_s, settings.plan.gap)
     allocation = allocate(problem, limits, settings.plan.solver, clock)
     changes = _changes(placed, pool, keys, allocation, ground)
+    obstacles = Obstacles(ground, suits, holes)
     actions: list[Action] = []
     plans: list[JobPlan] = []
     for case in cases:
-        made = changes.get(case.job.job_id, Change((), frozenset()))
-        actions += [*case.upkeep.actions, *case.notices, *made.actions]
+        made = changes.get(case.job.job_id, Change())
+        actions += _without_twice((*case.upkeep.actions, *case.notices, *made.actions))
         actions += _renewals(case, made.going, ground, settings)
-        plans.append(_job_plan(case, made, ground, holes, settings))
-    notes = snapshot.unknown + faults + _warnings(snapshot)
+        plans.append(_job_plan(case, made, obstacles, settings))
+    notes = snapshot.unknown + faults + _warnings(snapshot, ground)
     return Plan(tuple(actions), tuple(plans), allocation.solve, notes)
+
+
+def _without_twice(actions: tuple[Action, ...]) -> list[Action]:
+    """Marks that a later action writes again anyway, newer, are left out."""
+    last = {a.fragment: a for a in actions if isinstance(a, (Grow, Notice, Remark, Shrink))}
+    return [a for a in actions if not isinstance(a, Remark) or last[a.fragment] is a]
 
 
 def _ground(snapshot: Snapshot, settings: Settings, holes: dict[str, Hole]) -> Ground:
     latest = {n: latest_end(h, snapshot.slurm, settings.lease) for n, h in holes.items()}
+    accused = suspects(snapshot.jobs, snapshot.now, settings)
     return Ground(
         now=snapshot.now,
         nodes={node.name: node for node in snapshot.nodes},
@@ -127,45 +156,72 @@ def _ground(snapshot: Snapshot, settings: Settings, holes: dict[str, Hole]) -> G
         horizon=timedelta(seconds=settings.plan.horizon_s),
         longest_lease=timedelta(seconds=settings.lease.length_s),
         until_next=timedelta(seconds=settings.tick.every_s),
+        suspects={
+            node: f"fragments of jobs {', '.join(map(str, jobs))} died there"
+            for node, jobs in accused.items()
+        },
     )
 
 
-def _case(job: MalleableJob, ground: Ground, settings: Settings) -> Case:
-    care = upkeep(job, ground.now, settings)
+def _case(job: MalleableJob, ground: Ground, settings: Settings, slurm: Slurm) -> Case:
+    care = upkeep(job, ground.now, settings, slurm)
     job, care = _as_marked(job, care)
-    stays = {f: may_stay(f, ground, settings.lease) for f in job.active}
-    leaving = {f: s.leaves for f, s in stays.items() if s.leaves}
+    stays = {f.id: may_stay(f, ground, settings.lease) for f in job.active}
+    leaving = {f: stays[f.id].leaves for f in job.active}
     if care.is_over:
-        ends = tuple(Finish((f.id,), cause) for f, cause in leaving.items())
+        ends = tuple(Finish((f.id,), cause) for f, cause in leaving.items() if cause)
         return Case(job, care, stays, ends, False)
-    notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
-    left = [f.mark.noticed for f in job.fragments if f.mark.noticed is not None]
+    notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items() if cause)
     snooze = timedelta(seconds=settings.plan.snooze_s)
-    return Case(job, care, stays, notices, any(ground.now - when < snooze for when in left))
+    snoozes = any(is_within(ground.now, f.mark.noticed, snooze) for f in job.fragments)
+    found = Case(job, care, stays, notices, snoozes, _is_apart(job, ground, settings))
+    if found.size and _is_hopeless(found, ground, settings):
+        idle = [f for f in found.staying if f.state is FragmentState.RUNNING]
+        more = tuple(notice(f, Cause.BELOW_MIN, ground.now) for f in idle)
+        stays.update((f.id, replace(stays[f.id], leaves=Cause.BELOW_MIN)) for f in idle)
+        return Case(job, care, stays, (*notices, *more), snoozes, found.is_apart)
+    return found
+
+
+def _is_apart(job: MalleableJob, ground: Ground, settings: Settings) -> bool:
+    """True if a fragment has run for long enough to meet others and no agent has ever spoken."""
+    patience = timedelta(seconds=settings.failures.join_s)
+    starts = (f.start for f in job.active if f.start is not None)
+    return not job.has_rounds and any(ground.now - start >= patience for start in starts)
+
+
+def _is_hopeless(case: Case, ground: Ground, settings: Settings) -> bool:
+    """True if a gang has been below its minimum for long, and nothing came or went meanwhile."""
+    if case.is_placed or case.size >= case.least:
+        return False
+    wait = timedelta(seconds=settings.plan.gang_wait_s)
+    moments = ((f.start, f.mark.released, f.mark.noticed) for f in case.job.fragments)
+    return not any(is_within(ground.now, when, wait) for row in moments for when in row)
 
 
 def _as_marked(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
     """Job and upkeep with the marks that the upkeep's own actions will have written."""
     marks = {a.fragment: a.mark for a in care.actions if isinstance(a, (Shrink, Remark)) and a.mark}
+    if not marks:
+        return job, care
 
     def told(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
-        return tuple(replace(f, mark=marks.get(f.id, f.mark)) for f in fragments)
+        return tuple(replace(f, mark=marks[f.id]) if f.id in marks else f for f in fragments)
 
     care = replace(care, arriving=told(care.arriving), growable=told(care.growable))
     return replace(job, fragments=told(job.fragments)), care
 
 
-def _pool(ground: Ground, cases: list[Case], placed: list[Case]) -> Pool:
+def _pool(ground: Ground, suits: Suits, cases: list[Case], placed: list[Case]) -> Pool:
     """Free nodes are those that no fragment of ours is on, or on its way to."""
-    out = (FragmentState.PENDING, FragmentState.RUNNING, FragmentState.ENDING)
     fragments = (f for case in cases for f in case.job.fragments)
-    taken = frozenset(n for f in fragments if f.state in out for n in f.nodes)
+    taken = frozenset(n for f in fragments if f.state in ON_NODES for n in f.nodes)
     known = ground.nodes.keys()
     staying = {
         case.job.job_id: tuple(f for f in case.staying if f.nodes and f.nodes <= known)
         for case in placed
     }
-    return pool_of(ground, (case.job for case in placed), staying, taken)
+    return pool_of(ground, suits, staying, taken)
 
 
 def _worths(
@@ -226,7 +282,7 @@ def _ask(case: Case, pool: Pool, keys: list[ClassKey], worth: Worth, settings: S
     mine = [pool.held.get(key, {}).get(job.job_id, []) for key in keys]
     return JobAsk(
         name=str(job.job_id),
-        min_nodes=job.request.min_nodes,
+        min_nodes=case.least,
         max_nodes=case.reachable,
         curve=worth.curve,
         weight=worth.weight,
@@ -236,7 +292,7 @@ def _ask(case: Case, pool: Pool, keys: list[ClassKey], worth: Worth, settings: S
         grow_s=plan.grow_s,
         shrink_s=plan.shrink_s,
         start_s=plan.start_s,
-        may_grow=not case.snoozes or 0 < case.size < job.request.min_nodes,
+        may_grow=not case.snoozes or 0 < case.size < case.least,
     )
 
 
@@ -251,38 +307,50 @@ def _changes(
     for case, counts in zip(placed, allocation.counts):
         targets = dict(zip(keys, counts))
         growable = case.upkeep.growable
-        changes[case.job.job_id] = change(case.job, targets, pool, growable, ground)
+        made = change(case.job, targets, pool, growable, ground, case.least)
+        changes[case.job.job_id] = made
     return changes
 
 
 def _renewals(
-    case: Case, going: frozenset[Fragment], ground: Ground, settings: Settings
+    case: Case, going: frozenset[FragmentId], ground: Ground, settings: Settings
 ) -> list[Action]:
-    stayers = [(f, s) for f, s in case.stays.items() if s.leaves is None and f not in going]
-    made = [renewal(f, case.job, stay, ground, settings.lease) for f, stay in stayers]
-    found = [action for action in made if action is not None]
-    if case.upkeep.is_over:  # no longer than now, but a closing hole still cuts
-        return [action for action in found if action.cause is Cause.HOLE_CLOSES]
-    return list(found)
+    """Of a finished job too: what its script does after the training is not cut short."""
+    actions: list[Action] = []
+    closed = {f for a in case.upkeep.actions if isinstance(a, Finish) for f in a.fragments}
+    for fragment in case.job.active:
+        stay = case.stays[fragment.id]
+        if stay.leaves is None and fragment.id not in going | closed:
+            made = renewal(fragment, case.job, stay, ground, settings.lease)
+            actions += [made] if made else []
+    return actions
 
 
-def _job_plan(
-    case: Case, made: Change, ground: Ground, holes: dict[str, Hole], settings: Settings
-) -> JobPlan:
+def _job_plan(case: Case, made: Change, obstacles: Obstacles, settings: Settings) -> JobPlan:
     grown = sum(len(a.nodes) for a in made.actions if isinstance(a, Grow))
-    lost = sum(len(f.nodes) for f in made.going)
+    lost = sum(len(f.nodes) for f in case.job.fragments if f.id in made.going)
     planned = case.size + grown - lost
     now = sum(len(f.nodes) for f in case.job.active)
-    reasons = reasons_for(case, planned, ground, holes, settings)
+    reasons = reasons_for(case, planned, obstacles, settings)
     return JobPlan(case.job.job_id, now, planned, reasons)
 
 
-def _warnings(snapshot: Snapshot) -> tuple[str, ...]:
-    """What in Slurm's own settings puts the mechanism at risk."""
-    if snapshot.jobs and snapshot.slurm.min_job_age < timedelta(minutes=5):
-        age = int(snapshot.slurm.min_job_age.total_seconds())
-        return (
-            f"MinJobAge={age} in slurm.conf: a fragment that ended is forgotten after that, "
-            "and lost to its job if no tick ran meanwhile; set 3600",
+def _warnings(snapshot: Snapshot, ground: Ground) -> tuple[str, ...]:
+    """What puts the mechanism at risk: nodes that kill, Slurm's own settings."""
+    lines = [
+        f"{node}: {why}, so no malleable job uses it for now: have a look at it"
+        for node, why in ground.suspects.items()
+    ]
+    slurm = snapshot.slurm
+    if snapshot.jobs and slurm.min_job_age < 4 * ground.until_next:
+        lines.append(
+            f"MinJobAge={slurm.min_job_age.total_seconds():.0f} in slurm.conf: a fragment whose "
+            "lease ended is forgotten after that, and lost to its job if no tick ran meanwhile"
         )
-    return ()
+    if snapshot.records > 0.9 * slurm.max_job_count:
+        lines.append(
+            f"slurmctld holds {snapshot.records} job records and takes {slurm.max_job_count} "
+            "(MaxJobCount); ended ones count for MinJobAge="
+            f"{slurm.min_job_age.total_seconds():.0f} s: soon nobody can submit"
+        )
+    return tuple(lines)

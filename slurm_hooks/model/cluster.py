@@ -31,6 +31,7 @@ class Node:
     features: frozenset[str] = frozenset()
     cpus: int = 1
     memory_mib: int = 0
+    gres: tuple[tuple[str, int], ...] = ()  # generic resources, `gpu` and `gpu:a100` alike
     raw_state: str = ""
 
 
@@ -84,19 +85,51 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What the job's own options ask of each node; zero and empty ask nothing.
+
+    `features` is the text of --constraint. `memory_mib` and `cpus` are lower bounds: a job that
+    asks for them by task or by processor may need more, which Slurm then says (BadConstraints).
+    """
+
+    features: str = ""
+    memory_mib: int = 0
+    cpus: int = 0
+    gres: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, order=True)
+class Grudge:
+    """A node that a job keeps away from for a while, and since when."""
+
+    node: str
+    since: datetime
+
+
+@dataclass(frozen=True)
 class Mark:
     """What AdminComment says of one fragment: the accepted request and our notes on it.
 
-    `released` is when the fragment was last released into a hole, `noticed` when it was last asked
-    to leave or found dead, `failures` how often in a row the job had died at once by then, `avoid`
-    the nodes where this fragment died at once or that did not fit it.
+    `released` is when the fragment was last released into a hole, and `run` its restart count then:
+    a higher one tells that it has run since. `noticed` is when it was last asked to leave, put back
+    or found dead, `failures` how often in a row the job had failed by then, `gone` how many
+    elements of the job were no more. `deaths` are nodes on which this fragment died, `unfit` those
+    that Slurm says do not fit it. `vain` counts the releases in a row after which it did not start,
+    `obstacle` is Slurm's reason for the last one. `priority` is what Slurm gave the job before it
+    was held.
     """
 
     request: Request
     released: Optional[datetime] = None
+    run: int = 0
     noticed: Optional[datetime] = None
     failures: int = 0
-    avoid: frozenset[str] = frozenset()
+    gone: int = 0
+    deaths: tuple[Grudge, ...] = ()
+    unfit: tuple[Grudge, ...] = ()
+    vain: int = 0
+    obstacle: str = ""
+    priority: int = 0
     stopped: str = ""
 
 
@@ -106,10 +139,13 @@ class FragmentState(enum.Enum):
     HELD = "held"  # pending, priority 0: waits for us
     PENDING = "pending"  # released, or requeued by Slurm: may start any moment
     RUNNING = "running"
+    SUSPENDED = "suspended"  # stopped by an operator, and still on its nodes
     ENDING = "ending"  # completing: its processes are on their way out
     DONE = "done"  # exit code 0
-    TIMED_OUT = "timed out"  # its lease ended
+    TIMED_OUT = "timed out"  # its lease ended, or Slurm took it for somebody else
     FAILED = "failed"  # any other end that is not the user's wish
+    LOST = "lost"  # its node failed
+    SPECIAL = "special exit"  # an exit code for which Slurm itself puts jobs back and holds them
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"  # a state this version does not know: left alone
 
@@ -119,9 +155,23 @@ ENDED_STATES = frozenset(
         FragmentState.DONE,
         FragmentState.TIMED_OUT,
         FragmentState.FAILED,
+        FragmentState.LOST,
         FragmentState.CANCELLED,
     }
 )
+WAITING_STATES = frozenset({FragmentState.HELD, FragmentState.SPECIAL})
+ON_NODES = frozenset(FragmentState) - ENDED_STATES - WAITING_STATES
+"""States in which a fragment is on its nodes, on its way there, or may be."""
+
+
+class Said(enum.Enum):
+    """What the agent of a fragment says of the current run; a script without one says nothing."""
+
+    NOTHING = "nothing"
+    JOINED = "joined"  # it takes part in a round
+    TRAINED = "trained"  # and its training has made progress
+    LEAVING = "leaving"  # it is about to put itself back
+    FINISHED = "finished"  # the round said that the training is over
 
 
 @dataclass(frozen=True, order=True)
@@ -140,7 +190,10 @@ class Fragment:
     """One element of a malleable job's array.
 
     `start` and `end` belong to the current (or last) run; `end` of a running fragment is the end
-    of its lease. `limit` is the time limit that Slurm enforces.
+    of its lease. `limit` is the time limit that Slurm enforces, `eligible` the moment before which
+    Slurm does not start it. `priority` is 0 for what is held, running or not. `said` is what its
+    agent says of this run; `has_rounds` is true if one ever spoke. `depends` is true while other
+    jobs must end first.
     """
 
     id: FragmentId
@@ -154,6 +207,10 @@ class Fragment:
     restarts: int = 0
     exit_code: str = ""
     reason: str = ""  # why it waits, in Slurm's words
+    priority: int = 0
+    said: Said = Said.NOTHING
+    has_rounds: bool = False
+    depends: bool = False
     note: str = ""  # the rest of AdminComment, which belongs to the site
 
     @property
@@ -166,13 +223,20 @@ class Fragment:
         """True while it runs and has not been asked to leave."""
         return self.state is FragmentState.RUNNING and not self.is_leaving
 
+    @property
+    def is_in_round(self) -> bool:
+        """True while it trains with the others."""
+        return self.is_active and self.said in (Said.JOINED, Said.TRAINED)
+
+    @property
+    def is_paused(self) -> bool:
+        """True if an operator holds it: what we hold is held as its user would."""
+        return self.reason == "JobHeldAdmin"
+
 
 @dataclass(frozen=True)
 class MalleableJob:
-    """All fragments of one array, in order of their index.
-
-    `priority` is the highest that Slurm gives any of them; 0 while all are held.
-    """
+    """All fragments of one array, in order of their index."""
 
     job_id: int
     user: str
@@ -180,7 +244,7 @@ class MalleableJob:
     request: Request
     fragments: tuple[Fragment, ...]
     submitted: Optional[datetime] = None
-    priority: int = 0
+    needs: Needs = Needs()
 
     @property
     def active(self) -> tuple[Fragment, ...]:
@@ -193,14 +257,19 @@ class MalleableJob:
         return frozenset(n for f in self.active for n in f.nodes)
 
     @property
-    def avoid(self) -> frozenset[str]:
-        """The nodes on which a fragment of this job died at once."""
-        return frozenset(n for f in self.fragments for n in f.mark.avoid)
+    def failures(self) -> int:
+        """How often in a row this job has failed."""
+        return max((f.mark.failures for f in self.fragments), default=0)
 
     @property
-    def failures(self) -> int:
-        """How often in a row this job's fragments died at once."""
-        return max((f.mark.failures for f in self.fragments), default=0)
+    def priority(self) -> int:
+        """The highest that Slurm gives, or gave, any of its fragments; 0 if none was released."""
+        return max((max(f.priority, f.mark.priority) for f in self.fragments), default=0)
+
+    @property
+    def has_rounds(self) -> bool:
+        """True once an agent of this job has spoken: then an exit code alone means nothing."""
+        return any(f.has_rounds for f in self.fragments)
 
 
 @dataclass(frozen=True)
@@ -238,6 +307,8 @@ class Slurm:
     kill_wait: timedelta
     min_job_age: timedelta
     max_array_size: int
+    max_job_count: int = 10_000
+    requeue_wait: timedelta = timedelta(seconds=120)  # from a requeue to the next start
 
 
 @dataclass(frozen=True)
@@ -245,7 +316,7 @@ class Snapshot:
     """The cluster at one moment, as far as it matters here.
 
     `unknown` holds one line for each thing in Slurm's answer that could not be understood; what
-    it speaks of is in no other field.
+    it speaks of is in no other field. `records` counts the jobs that slurmctld remembers.
     """
 
     now: datetime
@@ -256,6 +327,7 @@ class Snapshot:
     reservations: tuple[Reservation, ...] = ()
     curves: dict[int, Curve] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    records: int = 0
 
     def __post_init__(self) -> None:
         if self.now.tzinfo is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Optional, Union
 
 from slurm_hooks.model.cluster import FragmentId, Mark
@@ -20,15 +20,20 @@ class Cause(enum.Enum):
     BELOW_MIN = "below the job's minimum"
     REMINDED = "was given notice"
     NOTICE_OVER = "notice is over"
+    ALONE = "no fragment has joined a round"
     UNFIT = "Slurm finds the node unfit for it"
     PREEMPTED = "requeued by Slurm"
+    SECURED = "comes back held if Slurm requeues it"
     NOT_STARTED = "released but not started in time"
     LEASE_ENDED = "lease ended"
+    LEASE_LONG = "lease longer than it may be"
     DIED = "fragment died"
     LEFT = "left after notice"
     FINISHED = "training finished"
+    CANCELLED = "cancelled by its user"
     STOPPED = "stopped for good"
-    RECOVERED = "runs well again"
+    RECOVERED = "trains again"
+    NOTED = "noted for later ticks"
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,10 @@ class Grow:
 
 @dataclass(frozen=True)
 class Renew:
-    """Set the time limit of a running fragment, counted from its start, to `limit`."""
+    """Let the lease of a running fragment end at `end`, later or sooner than now."""
 
     fragment: FragmentId
-    limit: timedelta
+    end: datetime
     cause: Cause = Cause.HOLE_OPEN
 
 
@@ -71,20 +76,21 @@ class Notice:
 
 @dataclass(frozen=True)
 class Shrink:
-    """Requeue a fragment, running or ended, into the held state.
+    """Put a fragment back to where it waits for a hole.
 
-    A running one dies of SIGTERM, then of SIGKILL after KillWait. A new `mark` is written
-    afterwards: Slurm (22.05) does not let the comment of an ended job be changed.
+    A running one, which is held by then, dies of SIGTERM, then of SIGKILL after KillWait. A new
+    `mark` is written afterwards: Slurm (22.05) does not let the comment of an ended job be changed.
     """
 
     fragment: FragmentId
     cause: Cause
     mark: Optional[Mark] = None
+    is_ended: bool = False
 
 
 @dataclass(frozen=True)
 class Hold:
-    """Hold a fragment that is pending."""
+    """Hold a fragment as its user would; a running one runs on, and comes back held."""
 
     fragment: FragmentId
     cause: Cause

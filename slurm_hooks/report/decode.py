@@ -100,6 +100,12 @@ def _whole(data: Any, key: str) -> int:
     return data
 
 
+def _truth(data: Any, key: str) -> bool:
+    if not isinstance(data, bool):
+        raise BadData(key, f"true or false is wanted, {_seen(data)} is there")
+    return data
+
+
 def _number(data: Any, key: str) -> float:
     if isinstance(data, bool) or not isinstance(data, (int, float)) or not math.isfinite(data):
         raise BadData(key, f"a number is wanted, {_seen(data)} is there")
@@ -138,6 +144,7 @@ def _fragment(data: Any, key: str) -> FragmentId:
 
 
 _PLAIN: dict[Any, Callable[[Any, str], Any]] = {
+    bool: _truth,
     int: _whole,
     float: _number,
     str: _text,
@@ -147,6 +154,7 @@ _PLAIN: dict[Any, Callable[[Any, str], Any]] = {
 }
 
 _PLAIN_SCHEMA: dict[Any, dict[str, Any]] = {
+    bool: {"type": "boolean"},
     int: {"type": "integer"},
     float: {"type": "number"},
     str: {"type": "string"},

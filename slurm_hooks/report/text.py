@@ -36,7 +36,7 @@ def action_line(action: Action) -> str:
     if isinstance(action, Grow):
         line += f" on {fold(action.nodes)} for {minutes(action.limit)}"
     if isinstance(action, Renew):
-        line += f" to {minutes(action.limit)} from its start"
+        line += f" until {action.end:%H:%M:%S}Z"
     return f"{line}: {action.cause.value}"
 
 

@@ -40,17 +40,18 @@ class Update:
 def commands(actions: Sequence[Action], notes: Notes) -> list[Command]:
     """The commands for all actions, in the order in which they must happen.
 
-    Leases are extended first, then fragments are told to leave or put away, and only then new
-    ones are released: killed anywhere, the rest is still safe. `notes` is what AdminComment says
-    beside our mark, per fragment.
+    Fragments are held first, then leases are set, then fragments are told to leave or put away,
+    and only then new ones are released: killed anywhere, the rest is still safe. A lease that was
+    extended stays with a fragment that Slurm requeues, so it must be held by then. `notes` is what
+    AdminComment says beside our mark, per fragment. The mark of a Notice is a Remark's to write.
     """
     done: list[Command] = []
+    done += _scontrol(_holds(a for a in actions if isinstance(a, Hold)))
     done += _scontrol(_renewals(a for a in actions if isinstance(a, Renew)))
-    told = [a for a in actions if isinstance(a, (Remark, Notice))]
+    told = [a for a in actions if isinstance(a, Remark)]
     done += _scontrol([_mark_line(a.fragment, a.mark, notes) for a in told])
     done += _signals([a.fragment for a in actions if isinstance(a, Notice)])
     done += _scontrol(_shrinks([a for a in actions if isinstance(a, Shrink)], notes))
-    done += _scontrol([Update(("hold", str(a.fragment))) for a in actions if isinstance(a, Hold)])
     done += _cancels([f for a in actions if isinstance(a, Finish) for f in a.fragments])
     done += _scontrol(_grows([a for a in actions if isinstance(a, Grow)], notes))
     return done
@@ -96,13 +97,19 @@ def _indexes(indexes: list[int]) -> str:
     return "[" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) + "]"
 
 
+def _holds(actions: Iterable[Hold]) -> list[Update]:
+    """As the user would: JobHeldAdmin is what an operator's own hold looks like."""
+    return [Update(("uhold", word)) for word in ranges(a.fragment for a in actions)]
+
+
 def _renewals(actions: Iterable[Renew]) -> list[Update]:
-    by_limit: dict[int, list[FragmentId]] = {}
+    """EndTime is set to the second, and all that end together share a line."""
+    by_end: dict[int, list[FragmentId]] = {}
     for action in actions:
-        by_limit.setdefault(_minutes(action.limit), []).append(action.fragment)
+        by_end.setdefault(int(action.end.timestamp()), []).append(action.fragment)
     return [
-        Update(("update", f"jobid={word}", f"TimeLimit={minutes}"))
-        for minutes, fragments in sorted(by_limit.items())
+        Update(("update", f"jobid={word}", f"EndTime=uts{end}"))
+        for end, fragments in sorted(by_end.items())
         for word in ranges(fragments)
     ]
 
@@ -121,9 +128,13 @@ def _mark_line(fragment: FragmentId, mark: Mark, notes: Notes) -> Update:
 
 
 def _shrinks(actions: Sequence[Shrink], notes: Notes) -> list[Update]:
+    """Not requeuehold: its "job requeued in held state" hides an operator's hold (22.05). What
+    ended comes back with the reason of its end, which uhold replaces."""
     lines = []
     for action in actions:
-        lines.append(Update(("requeuehold", str(action.fragment))))
+        lines.append(Update(("requeue", str(action.fragment))))
+        if action.is_ended:
+            lines.append(Update(("uhold", str(action.fragment))))
         if action.mark is not None:
             lines.append(_mark_line(action.fragment, action.mark, notes))
     return lines
@@ -147,11 +158,11 @@ _PATIENCE_S = 2.0
 
 
 def _signals(fragments: Sequence[FragmentId]) -> list[Command]:
-    """SIGURG to every process of the fragments.
+    """SIGURG to every process of the fragments; the commands may run side by side.
 
     While two elements of the array are pending, slurmctld (22.05) delivers the signal and yet
     answers "Job can not be altered now", at which scancel sleeps and tries again for half a
-    minute. So it is not waited for; a notice is repeated until the fragment has gone.
+    minute. So it is not waited for, and none gets more fragments than it signals at a time.
     """
     done = []
     for first in range(0, len(fragments), _SCANCEL_THREADS):

@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Node, NodeState, Reservation, Slurm
-from slurm_hooks.slurm.text import Command, expand, parse_time
+from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
 
 
 def cluster_command() -> Command:
@@ -40,15 +41,17 @@ def parse_cluster(text: str) -> Cluster:
     """Read the answer to cluster_command. Raises UnreadableOutput without clock or version."""
     lines = text.splitlines()
     config = dict(_config(lines))
-    now = parse_time(config.get("Configuration data as of", ""))
+    now = _clock(config)
     if now is None or "SLURM_VERSION" not in config:
         raise UnreadableOutput(
             f"scontrol show config said neither time nor version: {text[-200:]!r}"
         )
     partitions = [line for line in lines if line.startswith("PartitionName=")]
     is_up = {_word(line, "PartitionName"): _word(line, "State") == "UP" for line in partitions}
-    reservations, blocked, unknown = _reservations(lines)
-    nodes = [_node(line, is_up, blocked) for line in lines if line.startswith("NodeName=")]
+    found = [line for line in lines if line.startswith("NodeName=")]
+    names = frozenset(_word(line, "NodeName") for line in found)
+    reservations, blocked, unknown = _reservations(lines, names)
+    nodes = [_node(line, is_up, blocked) for line in found]
     unknown += [
         f"node {n.name}: state {n.raw_state}" for n in nodes if n.state is NodeState.UNKNOWN
     ]
@@ -60,6 +63,13 @@ def parse_cluster(text: str) -> Cluster:
         preemptible={_word(p, "PartitionName"): _is_preemptible(p, config) for p in partitions},
         unknown=tuple(unknown),
     )
+
+
+def _clock(config: Mapping[str, str]) -> Optional[datetime]:
+    try:
+        return parse_time(config.get("Configuration data as of", ""))
+    except ValueError:
+        return None
 
 
 def _config(lines: list[str]) -> Iterable[tuple[str, str]]:
@@ -81,7 +91,16 @@ def _slurm(config: Mapping[str, str]) -> Slurm:
         kill_wait=timedelta(seconds=number("KillWait", 30)),
         min_job_age=timedelta(seconds=number("MinJobAge", 300)),
         max_array_size=number("MaxArraySize", 1001),
+        max_job_count=number("MaxJobCount", 10_000),
+        requeue_wait=timedelta(seconds=_requeue_wait_s(config)),
     )
+
+
+def _requeue_wait_s(config: Mapping[str, str]) -> int:
+    """A requeued job waits until no credential of its last run is valid, or longer if told to."""
+    told = f"{config.get('AuthInfo', '')},{config.get('SchedulerParameters', '')}"
+    found = dict(re.findall(r"\b(cred_expire|requeue_delay)=(\d{1,6})", told, re.ASCII))
+    return max(int(found.get("cred_expire", 120)), int(found.get("requeue_delay", 0)))
 
 
 def _is_preemptible(line: str, config: Mapping[str, str]) -> bool:
@@ -144,7 +163,7 @@ def _node(line: str, is_up: Mapping[str, bool], blocked: frozenset[str]) -> Node
     partitions = (p for p in _word(line, "Partitions").split(",") if is_up.get(p))
     features = _word(line, "ActiveFeatures").replace("(null)", "")
     cpus, memory = _word(line, "CPUTot"), _word(line, "RealMemory")
-    is_odd = name in blocked or not (cpus + memory).isdecimal()
+    is_odd = name in blocked or not re.fullmatch(r"\d{1,18}", cpus + memory, re.ASCII)
     return Node(
         name=name,
         state=NodeState.UNKNOWN if is_odd else node_state(state),
@@ -152,23 +171,29 @@ def _node(line: str, is_up: Mapping[str, bool], blocked: frozenset[str]) -> Node
         features=frozenset(f for f in features.split(",") if f),
         cpus=0 if is_odd else int(cpus or 1),
         memory_mib=0 if is_odd else int(memory or 0),
+        gres=parse_gres(_word(line, "Gres")),
         raw_state=f"{state} (left alone: record or reservation unreadable)" if is_odd else state,
     )
 
 
-def _reservations(lines: list[str]) -> tuple[list[Reservation], frozenset[str], list[str]]:
-    """Reservations; the nodes of those that cannot be read; a line about each of the latter."""
+def _reservations(
+    lines: list[str], all_nodes: frozenset[str]
+) -> tuple[list[Reservation], frozenset[str], list[str]]:
+    """Reservations; the nodes of those without readable times; a line about what was not read.
+
+    One whose nodes cannot be read may be about any node, so it is taken to be about all.
+    """
     read: list[Reservation] = []
     blocked: set[str] = set()
     unknown: list[str] = []
     for line in lines:
         if not line.startswith("ReservationName="):
             continue
-        name = _word(line, "ReservationName")
+        name, nodes = _word(line, "ReservationName"), all_nodes
         try:
             nodes = expand(_word(line, "Nodes"))
         except NodeSetParseError as error:
-            raise UnreadableOutput(f"reservation {name}: nodes cannot be read: {error}") from error
+            unknown.append(f"reservation {name}: {error}: every node is taken to be in it")
         try:
             start, end = parse_time(_word(line, "StartTime")), parse_time(_word(line, "EndTime"))
             if start is None or end is None:

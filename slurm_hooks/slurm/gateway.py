@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused
-from slurm_hooks.model import Action, Snapshot
+from slurm_hooks.model import Action, MalleableJob, Snapshot
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
+from slurm_hooks.slurm.text import Command
+
+AT_ONCE = 32  # commands that run side by side
 
 
 def read_cluster(port: Port) -> Cluster:
@@ -31,7 +36,13 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         planned=jobs.planned,
         reservations=cluster.reservations,
         unknown=jobs.unknown + cluster.unknown,
+        records=jobs.records,
     )
+
+
+def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, ...]:
+    """Our jobs alone, in one command: what has become of them since they were observed."""
+    return parse_jobs(port.ask(jobs_command()), partitions).malleable
 
 
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
@@ -60,11 +71,31 @@ def apply(
     between any two writes. Raises RetryLater if Slurm stopped answering: the next tick goes on.
     """
     notes = {f.id: f.note for job in seen.jobs for f in job.fragments}
-    refused = []
-    for command in commands(actions, notes):
-        pause(" ".join(command.argv))
-        try:
-            port.ask(command)
-        except CommandRefused as error:
-            refused.append(str(error))
+    refused: list[str] = []
+    for is_quick, group in groupby(commands(actions, notes), lambda c: c.patience_s > 0):
+        found = list(group)
+        for command in found:
+            pause(" ".join(command.argv))
+            if not is_quick:
+                refused += _ask(port, command)
+        if is_quick:
+            _ask_together(port, found)
     return refused
+
+
+def _ask(port: Port, command: Command) -> list[str]:
+    try:
+        port.ask(command)
+    except CommandRefused as error:
+        return [str(error)]
+    return []
+
+
+def _ask_together(port: Port, found: Sequence[Command]) -> None:
+    """Run commands whose answers nobody waits for at the same time, within bounds."""
+    if len(found) == 1:
+        port.ask(found[0])
+        return
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        for _ in pool.map(port.ask, found):
+            pass

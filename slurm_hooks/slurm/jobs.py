@@ -1,7 +1,9 @@
 """The question to squeue and how to read its answer. Must not run anything.
 
-Every word that a user controls (job names, comments) is kept out of the question, so that nobody
-can forge a row of the answer.
+Job names, paths and whole comments are kept out of the question, so that nobody can forge a row of
+the answer. Of a user's own words two are in it: --constraint, which Slurm has checked against the
+features there are, and the first characters of Comment, too few for a row or a mark, where the
+agent of a fragment says how its run stands.
 """
 
 from __future__ import annotations
@@ -13,9 +15,24 @@ from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
-from slurm_hooks.model import Fragment, FragmentId, FragmentState, MalleableJob, PlannedStart
+from slurm_hooks.model import (
+    Fragment,
+    FragmentId,
+    FragmentState,
+    MalleableJob,
+    Needs,
+    PlannedStart,
+    Said,
+)
 from slurm_hooks.slurm.mark import parse_mark
-from slurm_hooks.slurm.text import Command, expand, parse_limit, parse_time
+from slurm_hooks.slurm.text import (
+    Command,
+    expand,
+    parse_gres,
+    parse_limit,
+    parse_memory,
+    parse_time,
+)
 
 JOB_FIELDS = (
     "JobArrayID",
@@ -34,8 +51,18 @@ JOB_FIELDS = (
     "NodeList",
     "ReqNodes",
     "SchedNodes",
-    "admin_comment",  # last: only this one is free text, written by operators
+    "Dependency",
+    "MinMemory",
+    "MinCPUs",
+    "tres-per-node",
+    "Feature",  # may hold a |, so that what follows it is found by FEATURES_END
+    "admin_comment",  # free text of operators
+    "comment",  # last, and always SAID_WIDTH bytes: where it begins is known
 )
+FEATURES_END = "|;|"
+SAID_WIDTH = 24
+_PLAIN = JOB_FIELDS[:-3]
+_SAID = re.compile(r"(joined|trained|leaving|finished)\{(\d{1,6})\}")
 
 
 def jobs_command() -> Command:
@@ -43,17 +70,19 @@ def jobs_command() -> Command:
 
     Without --array squeue (22.05) folds held elements into one line even where they differ.
     """
-    fields = ",".join(f"{name}:|" for name in JOB_FIELDS)
+    plain = ",".join(f"{name}:|" for name in _PLAIN)
+    fields = f"{plain},Feature:{FEATURES_END},admin_comment:|,comment:{SAID_WIDTH}|"
     return Command(("squeue", "--noheader", "--all", "--array", "--states=all", f"-O{fields}"))
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """What squeue said: our jobs, others' planned starts, lines nobody understood."""
+    """What squeue said: our jobs, others' planned starts, lines nobody understood, all records."""
 
     malleable: tuple[MalleableJob, ...]
     planned: tuple[PlannedStart, ...]
     unknown: tuple[str, ...]
+    records: int = 0
 
 
 def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
@@ -62,7 +91,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     fragments: dict[int, list[tuple[Fragment, dict[str, str]]]] = {}
     planned: list[PlannedStart] = []
     unknown: list[str] = []
-    for line in text.splitlines():
+    lines = text.splitlines()
+    for line in lines:
         row = _row(line)
         if row is None:
             unknown.append(f"squeue: not a job line: {line[:120]!r}")
@@ -77,18 +107,40 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             fragments.setdefault(fragment.id.job_id, []).append((fragment, row))
         if start is not None:
             planned.append(start)
-    jobs = (_job(rows) for _, rows in sorted(fragments.items()))
-    return Jobs(
-        tuple(jobs), tuple(sorted(planned, key=lambda p: (p.start, p.job_id))), tuple(unknown)
-    )
+    jobs = []
+    for job_id, rows in sorted(fragments.items()):
+        try:
+            jobs.append(_job(rows))
+        except ValueError as error:
+            unknown.append(f"squeue: job {job_id} left alone: {error}")
+    starts = sorted(planned, key=lambda p: (p.start, p.job_id))
+    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), len(lines))
 
 
 def _row(line: str) -> Optional[dict[str, str]]:
-    parts = line.split("|", len(JOB_FIELDS) - 1)
-    if len(parts) != len(JOB_FIELDS) or not re.match(r"\d+", parts[0]):
+    parts = line.split("|", len(_PLAIN))
+    if len(parts) != len(_PLAIN) + 1 or not re.match(r"\d+", parts[0], re.ASCII):
         return None
-    parts[-1] = parts[-1][:-1] if parts[-1].endswith("|") else parts[-1]
-    return dict(zip(JOB_FIELDS, (part.strip() for part in parts)))
+    features, is_there, rest = parts[-1].partition(FEATURES_END)
+    if not is_there:
+        return None
+    admin, said = _comments(rest)
+    values = [*parts[:-1], features, admin, said]
+    return dict(zip(JOB_FIELDS, (value.strip() for value in values)))
+
+
+def _comments(text: str) -> tuple[str, str]:
+    """AdminComment, and the beginning of Comment: cut and filled to its width in bytes.
+
+    A line break in either cuts the line short; then nothing is known of what the job says.
+    """
+    raw = text.encode("utf-8", "surrogateescape")
+    start = len(raw) - SAID_WIDTH - 1
+    if start >= 1 and raw[-1:] == raw[start - 1 : start] == b"|":
+        ends = (raw[: start - 1], raw[start:-1])
+        admin, said = (end.decode("utf-8", "surrogateescape") for end in ends)
+        return admin, said
+    return (text[:-1] if text.endswith("|") else text), ""
 
 
 def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
@@ -101,7 +153,18 @@ def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
         request=fragments[0].mark.request,
         fragments=fragments,
         submitted=parse_time(row["SubmitTime"]),
-        priority=max(int(r["PriorityLong"]) if r["PriorityLong"].isdigit() else 0 for _, r in rows),
+        needs=_needs(row),
+    )
+
+
+def _needs(row: Mapping[str, str]) -> Needs:
+    """What a node must have; what cannot be read is left to Slurm to judge."""
+    cpus, features = row["MinCPUs"], row["Feature"]
+    return Needs(
+        features="" if features in ("(null)", "N/A") else features,
+        memory_mib=parse_memory(row["MinMemory"]),
+        cpus=int(cpus) if re.fullmatch(r"\d{1,9}", cpus, re.ASCII) else 0,
+        gres=parse_gres(row["tres-per-node"]),
     )
 
 
@@ -115,26 +178,47 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         raise ValueError("carries our mark but is no array element")
     mark, note = found
     state = fragment_state(row["State"], row["PriorityLong"])
-    named = row["NodeList"] or (row["ReqNodes"] if state is FragmentState.PENDING else "")
+    restarts = int(row["restartcnt"] or 0)
+    said, has_rounds = parse_said(row["comment"], restarts)
     return Fragment(
         id=FragmentId(int(element.group(1)), int(element.group(2))),
         state=state,
         mark=mark,
-        nodes=expand(named),
+        nodes=expand(row["NodeList"] or (row["ReqNodes"] if _is_bound(state, row) else "")),
         start=parse_time(row["StartTime"]),
         end=parse_time(row["EndTime"]),
         eligible=parse_time(row["EligibleTime"]),
         limit=parse_limit(row["TimeLimit"]),
-        restarts=int(row["restartcnt"] or 0),
+        restarts=restarts,
         exit_code=exit_code(row["exit_code"]),
         reason=row["Reason"],
+        priority=int(row["PriorityLong"]) if row["PriorityLong"].isdecimal() else 0,
+        said=said,
+        has_rounds=has_rounds,
+        depends=row["Dependency"] not in ("", "(null)"),
         note=note,
     )
 
 
+def _is_bound(state: FragmentState, row: Mapping[str, str]) -> bool:
+    """True if the nodes asked for are those that it is, or was, about to run on."""
+    is_on_its_way = state in (FragmentState.PENDING, FragmentState.SPECIAL)
+    return is_on_its_way or row["Reason"] == "BadConstraints"
+
+
+def parse_said(comment: str, restarts: int) -> tuple[Said, bool]:
+    """What the agent says of the run with this restart count, and whether one ever spoke."""
+    found = _SAID.match(comment)
+    if not found:
+        return Said.NOTHING, False
+    is_this_run = int(found.group(2)) == restarts
+    return (Said(found.group(1)) if is_this_run else Said.NOTHING), True
+
+
 def exit_code(text: str) -> str:
     """Code and signal as `7:0`; squeue (22.05) prints the wait status, here 1792."""
-    return f"{int(text) >> 8}:{int(text) & 0x7F}" if text.isdigit() else text
+    is_status = re.fullmatch(r"\d{1,9}", text, re.ASCII)
+    return f"{int(text) >> 8}:{int(text) & 0x7F}" if is_status else text
 
 
 def _planned(row: Mapping[str, str]) -> Optional[PlannedStart]:
@@ -153,13 +237,14 @@ _STATES = {
     "TIMEOUT": FragmentState.TIMED_OUT,
     "CANCELLED": FragmentState.CANCELLED,
     "FAILED": FragmentState.FAILED,
-    "NODE_FAIL": FragmentState.FAILED,
-    "BOOT_FAIL": FragmentState.FAILED,
+    "NODE_FAIL": FragmentState.LOST,
+    "BOOT_FAIL": FragmentState.LOST,
     "OUT_OF_MEMORY": FragmentState.FAILED,
     "DEADLINE": FragmentState.FAILED,
-    "PREEMPTED": FragmentState.FAILED,
+    "PREEMPTED": FragmentState.TIMED_OUT,
+    "SUSPENDED": FragmentState.SUSPENDED,
     "REQUEUE_HOLD": FragmentState.HELD,
-    "SPECIAL_EXIT": FragmentState.HELD,
+    "SPECIAL_EXIT": FragmentState.SPECIAL,
 }
 
 

@@ -90,7 +90,7 @@ class Live:
             input=command.stdin,
             capture_output=True,
             text=True,
-            errors="replace",
+            errors="surrogateescape",  # what others wrote is written back as it was
             timeout=command.patience_s or self.timeout_s,
             env=environment,
             check=False,

@@ -10,7 +10,7 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import Optional
 
-from slurm_hooks.model import Mark, Request
+from slurm_hooks.model import Grudge, Mark, Request
 
 _MARK = re.compile(r"malleable\{([^{}]*)\}")
 _PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+-]+)")
@@ -53,15 +53,31 @@ def _mark(values: dict[str, str]) -> Mark:
     return Mark(
         request=request,
         released=_time(values.get("at")),
+        run=int(values.get("run", "0")),
         noticed=_time(values.get("leave")),
         failures=int(values.get("fails", "0")),
-        avoid=frozenset(values["avoid"].split("+")) if "avoid" in values else frozenset(),
+        gone=int(values.get("gone", "0")),
+        deaths=_grudges(values.get("avoid", "")),
+        unfit=_grudges(values.get("unfit", "")),
+        vain=int(values.get("vain", "0")),
+        obstacle=values.get("why", ""),
+        priority=int(values.get("prio", "0")),
         stopped=values.get("stop", ""),
     )
 
 
+def _grudges(text: str) -> tuple[Grudge, ...]:
+    """`n1@1700000000+n2@...`; a node without a time, as older marks have them, is forgiven."""
+    pairs = (word.split("@") for word in text.split("+") if "@" in word)
+    return tuple(sorted(Grudge(name, _moment(since)) for name, since in pairs))
+
+
 def _time(text: Optional[str]) -> Optional[datetime]:
-    return datetime.fromtimestamp(int(text), timezone.utc) if text else None
+    return _moment(text) if text else None
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromtimestamp(int(text), timezone.utc)
 
 
 def format_mark(mark: Mark, rest: str = _PLACE) -> str:
@@ -77,13 +93,23 @@ def format_mark(mark: Mark, rest: str = _PLACE) -> str:
         "lease": int(request.lease.total_seconds()),
         "hole": int(request.shortest_hole.total_seconds()),
         "at": _epoch(mark.released),
+        "run": mark.run or "",
         "leave": _epoch(mark.noticed),
         "fails": mark.failures or "",
-        "avoid": "+".join(sorted(mark.avoid)),
+        "gone": mark.gone or "",
+        "avoid": _grudge_text(mark.deaths),
+        "unfit": _grudge_text(mark.unfit),
+        "vain": mark.vain or "",
+        "why": re.sub(r"[^A-Za-z0-9_]", "_", mark.obstacle)[:40],
+        "prio": mark.priority or "",
         "stop": mark.stopped,
     }
     inner = ",".join(f"{key}={value}" for key, value in pairs.items() if value != "")
     return rest.replace(_PLACE, f"malleable{{{inner}}}", 1)
+
+
+def _grudge_text(grudges: tuple[Grudge, ...]) -> str:
+    return "+".join(f"{g.node}@{int(g.since.timestamp())}" for g in sorted(grudges))
 
 
 def _epoch(when: Optional[datetime]) -> object:

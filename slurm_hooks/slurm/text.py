@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -28,22 +29,47 @@ def parse_time(text: str) -> Optional[datetime]:
     """A moment printed with SLURM_TIME_FORMAT=%s; None for none. Raises ValueError otherwise."""
     if text in ("", "N/A", "Unknown", "None", "NONE"):
         return None
-    try:
-        return datetime.fromtimestamp(int(text), timezone.utc)
-    except (OverflowError, OSError) as error:
-        raise ValueError(f"not a moment: {text!r}") from error
+    if not re.fullmatch(r"\d{1,10}", text, re.ASCII):
+        raise ValueError(f"not a moment: {text!r}")
+    return datetime.fromtimestamp(int(text), timezone.utc)
 
 
 def parse_limit(text: str) -> Optional[timedelta]:
     """A time limit, [days-]hours:minutes:seconds with leading parts left out; None for none."""
     if text in ("", "UNLIMITED", "NOT_SET", "INVALID", "N/A", "Partition_Limit"):
         return None
-    days, _, clock = text.rpartition("-")
-    parts = [int(part) for part in clock.split(":")]
-    if len(parts) > 3:
+    found = re.fullmatch(r"(?:(\d{1,6})-)?(?:(?:(\d{1,6}):)?(\d{1,6}):)?(\d{1,6})", text, re.ASCII)
+    if not found:
         raise ValueError(f"not a time limit: {text!r}")
-    hours, minutes, seconds = [0] * (3 - len(parts)) + parts
-    return timedelta(days=int(days or 0), hours=hours, minutes=minutes, seconds=seconds)
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+_UNITS = {"": 0, "K": -10, "M": 0, "G": 10, "T": 20}
+
+
+def parse_memory(text: str) -> int:
+    """MiB, from `1000M`, `62.50G` or plain MiB; 0 for what is no size."""
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,3})?)([KMGT]?)[cn]?", text, re.ASCII)
+    return int(float(found.group(1)) * 2.0 ** _UNITS[found.group(2)]) if found else 0
+
+
+def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
+    """Counts by name, sorted: `gpu:a100:4(S:0-1),tmp:1` gives gpu, gpu:a100 and tmp.
+
+    What a job asks for is written `gres:gpu:2` (22.05) or `gres/gpu:2`. A count that is left out
+    is one; what cannot be read is passed over.
+    """
+    counts: dict[str, int] = {}
+    for item in re.sub(r"\([^()]*\)", "", text).split(","):
+        pattern = r"(?:gres[:/])?([A-Za-z]\w*)(?::([A-Za-z][\w.-]*))?(?:[:=](\d{1,9}))?"
+        found = re.fullmatch(pattern, item.strip(), re.ASCII)
+        if not found or text in ("N/A", "(null)"):
+            continue
+        name, kind, count = found.group(1), found.group(2), int(found.group(3) or 1)
+        for key in (name, f"{name}:{kind}") if kind else (name,):
+            counts[key] = counts.get(key, 0) + count
+    return tuple(sorted(counts.items()))
 
 
 def expand(names: str) -> frozenset[str]:

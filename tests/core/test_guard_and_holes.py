@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Optional
 
 import pytest
@@ -14,6 +15,7 @@ from build import (
     make_mark,
     make_node,
     make_nodes,
+    make_request,
     make_slurm,
     make_snapshot,
     no_clock,
@@ -104,11 +106,11 @@ GROW = Grow(ID, frozenset({"n1"}), span(300), make_mark())
         (GROW, {"n1": NodeState.BUSY}, 0, "no longer free"),
         (GROW, {"n1": NodeState.LEAVING}, 0, "no longer free"),
         (GROW, {"n2": NodeState.FREE}, 0, "no longer free"),
-        (Renew(ID, span(900)), {"n1": NodeState.BUSY}, 0, ""),
-        (Renew(ID, span(900)), {"n1": NodeState.BUSY}, 600, "wanted by maint sooner"),
-        (Renew(ID, span(900)), {"n2": NodeState.BUSY}, 0, "n1 is gone"),
-        (Renew(ID, span(300)), {"n1": NodeState.BUSY}, 150, ""),  # shorter is always safe
-        (Renew(FragmentId(8, 0), span(300)), {"n1": NodeState.BUSY}, 0, "fragment is gone"),
+        (Renew(ID, after(700)), {"n1": NodeState.BUSY}, 0, ""),
+        (Renew(ID, after(700)), {"n1": NodeState.BUSY}, 600, "wanted by maint sooner"),
+        (Renew(ID, after(700)), {"n2": NodeState.BUSY}, 0, "n1 is gone"),
+        (Renew(ID, after(100)), {"n1": NodeState.BUSY}, 150, ""),  # shorter is always safe
+        (Renew(FragmentId(8, 0), after(300)), {"n1": NodeState.BUSY}, 0, "fragment is gone"),
         (Notice(ID, make_mark(), Cause.HOLE_CLOSES), {}, 0, ""),
     ],
 )
@@ -118,9 +120,34 @@ def test_guard(action: Action, states: dict[str, NodeState], reserved_s: float, 
     assert fault in "\n".join(plan.notes)
 
 
+def test_a_gang_that_lost_a_node_does_not_start_short() -> None:
+    request = make_request(3, 6)
+    job = make_job(*(make_fragment(i, request=request) for i in range(6)), request=request)
+    seen = make_snapshot(job, nodes=make_nodes(4))
+    plan = make_plan(seen, SETTINGS, no_clock)
+    assert len([a for a in plan.actions if isinstance(a, Grow)]) == 4
+    for lost, left in ((1, 3), (2, 0)):
+        busy = [make_node(f"n{i}", NodeState.BUSY) for i in range(1, lost + 1)]
+        fresh = make_snapshot(job, nodes=[*busy, *make_nodes(4)[lost:]])
+        found = guard(plan, seen, fresh, LEASE)
+        assert len([a for a in found.actions if isinstance(a, Grow)]) == left
+    assert any("cannot reach its minimum" in note for note in found.notes)
+
+
+def test_a_gang_that_is_there_may_grow_by_less() -> None:
+    request = make_request(2, 6)
+    here = [make_fragment(i, FragmentState.RUNNING, [f"n{i}"], request=request) for i in (0, 1)]
+    job = make_job(*here, *(make_fragment(i, request=request) for i in (2, 3)), request=request)
+    plan = Plan(
+        tuple(replace(GROW, fragment=FragmentId(7, i), nodes=frozenset({f"n{i}"})) for i in (2, 3))
+    )
+    fresh = make_snapshot(job, nodes=[make_node("n2"), make_node("n3", NodeState.BUSY)])
+    assert len(guard(plan, fresh, fresh, LEASE).actions) == 1
+
+
 def test_who_needs_a_guard() -> None:
     assert needs_guard(Plan((GROW,)))
-    assert needs_guard(Plan((Renew(ID, span(60)),)))
+    assert needs_guard(Plan((Renew(ID, after(60)),)))
     assert not needs_guard(Plan((Notice(ID, make_mark(), Cause.HOLE_CLOSES),)))
 
 
@@ -137,17 +164,31 @@ def renewals(start_s: float, lease_s: float, hole_s: float = 0) -> list[Action]:
 
 def test_a_lease_is_renewed_at_half_time() -> None:
     assert renewals(299, 600) == []
-    assert renewals(300, 600) == [Renew(ID, span(900))]
-    assert renewals(330, 600) == [Renew(ID, span(900))]
+    assert renewals(300, 600) == [Renew(ID, after(600))]
+    assert renewals(330, 600) == [Renew(ID, after(600))]
 
 
 def test_a_renewal_stops_at_the_hole() -> None:
-    assert renewals(300, 600, hole_s=600) == [Renew(ID, span(780))]
+    assert renewals(300, 600, hole_s=600) == [Renew(ID, after(510))]
     assert renewals(300, 600, hole_s=390) == []
 
 
 def test_a_lease_that_overruns_is_cut() -> None:
-    assert renewals(100, 600, hole_s=390) == [Renew(ID, span(360), Cause.HOLE_CLOSES)]
+    assert renewals(100, 600, hole_s=390) == [Renew(ID, after(300), Cause.HOLE_CLOSES)]
+
+
+@pytest.mark.parametrize(("lease_s", "is_cut"), [(760, False), (761, True), (36_000, True)])
+def test_a_lease_longer_than_it_may_be_is_cut(lease_s: float, is_cut: bool) -> None:
+    """What Slurm itself restarts gets the sum of all that was ever added to its time limit."""
+    wanted = [Renew(ID, after(600), Cause.LEASE_LONG)] if is_cut else []
+    assert renewals(100, lease_s) == wanted
+
+
+def test_nothing_is_renewed_on_a_node_in_an_unknown_state() -> None:
+    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], start=after(-590))
+    nodes = [make_node("n1", NodeState.UNKNOWN)]
+    seen = make_snapshot(make_job(fragment), nodes=nodes)
+    assert make_plan(seen, SETTINGS, no_clock).actions == ()
 
 
 @pytest.mark.parametrize("hole_s", [60, 100, 130])
@@ -157,7 +198,6 @@ def test_what_cannot_be_cut_is_told_to_go(hole_s: float) -> None:
     assert action.cause is Cause.HOLE_CLOSES
 
 
-# Shows a bug: without an end (TimeLimit=UNLIMITED set by an admin) nothing ever overruns a hole.
 def test_an_endless_lease_is_cut_too() -> None:
     fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], end=None)
     seen = make_snapshot(

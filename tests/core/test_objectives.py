@@ -26,7 +26,7 @@ from slurm_hooks.core.objectives import (
 from slurm_hooks.core.plan import make_plan
 from slurm_hooks.core.problem import JobAsk, NodeClass, Problem
 from slurm_hooks.core.value import Row, is_idle, periods, progress, row_value
-from slurm_hooks.model import Curve, FragmentState, NodeState, Snapshot
+from slurm_hooks.model import Curve, FragmentState, MalleableJob, NodeState, Snapshot
 from slurm_hooks.settings import Settings, parse
 
 FAST = Curve(((0, 0.0), (1, 1000.0), (8, 5000.0)))
@@ -144,10 +144,17 @@ def test_amortised_is_the_factor_on_every_change(
 # In a whole plan.
 
 
+def with_priority(job: MalleableJob, priority: int) -> MalleableJob:
+    """The job, with what Slurm gave its first fragment before it was held."""
+    first, *others = job.fragments
+    first = replace(first, mark=replace(first.mark, priority=priority))
+    return replace(job, fragments=(first, *others))
+
+
 def two_jobs(**changes: object) -> Snapshot:
     """Two jobs of four held fragments each, one more important to Slurm, and six free nodes."""
-    low = replace(make_job(held=4, job_id=7), priority=1)
-    high = replace(make_job(held=4, job_id=8), priority=1000)
+    low = with_priority(make_job(held=4, job_id=7), 1)
+    high = with_priority(make_job(held=4, job_id=8), 1000)
     return make_snapshot(low, high, nodes=make_nodes(6), **changes)
 
 

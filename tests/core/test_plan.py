@@ -22,6 +22,7 @@ from slurm_hooks.model import (
     Notice,
     Plan,
     Remark,
+    Said,
     Shrink,
 )
 from slurm_hooks.settings import Settings, parse
@@ -91,8 +92,6 @@ def test_a_gang_waits_for_fragments_on_their_way_out() -> None:
     assert not [a for a in plan.actions if isinstance(a, Notice)]
 
 
-# The next two show a bug: upkeep's new marks count from the next tick on only, so the node on
-# which a fragment just died is used again at once, and a job that just failed does not snooze.
 def test_the_node_of_a_death_is_avoided_at_once() -> None:
     job = make_job(
         make_fragment(0, RUNNING, ["n1"]),
@@ -108,9 +107,10 @@ def test_a_job_that_just_failed_snoozes_at_once() -> None:
     assert grown(plan_for(make_job(dead, held=3), nodes=make_nodes(2))) == set()
 
 
-# Shows a bug: forgiven by one action, and the old count written back by the next one.
 def test_a_forgiven_fragment_grows_with_a_clean_mark() -> None:
-    job = make_job(make_fragment(0, RUNNING, ["n1"]), make_fragment(1, failures=2))
+    job = make_job(
+        make_fragment(0, RUNNING, ["n1"], said=Said.TRAINED), make_fragment(1, failures=2)
+    )
     plan = plan_for(job, nodes=(make_node("n1", NodeState.BUSY), make_node("n2")))
     assert {type(a) for a in plan.actions} >= {Grow}
     marks = [a.mark for a in plan.actions if isinstance(a, (Grow, Remark))]
@@ -118,7 +118,10 @@ def test_a_forgiven_fragment_grows_with_a_clean_mark() -> None:
 
 
 def test_a_forgiven_fragment_leaves_with_a_clean_mark() -> None:
-    job = make_job(make_fragment(0, RUNNING, ["n1"]), make_fragment(1, RUNNING, ["n2"], failures=2))
+    job = make_job(
+        make_fragment(0, RUNNING, ["n1"], said=Said.TRAINED),
+        make_fragment(1, RUNNING, ["n2"], failures=2),
+    )
     nodes = (make_node("n1", NodeState.BUSY), make_node("n2", NodeState.LEAVING))
     marks = [a.mark for a in plan_for(job, nodes=nodes).actions if isinstance(a, (Notice, Remark))]
     assert marks

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
+import tempfile
+from dataclasses import replace
 from typing import Optional
 
 import pytest
 
 from fake_parts import START, Booking, Element, Rigid
 from fake_slurm import FakeSlurm
-from slurm_hooks.core.guard import guard, needs_guard
-from slurm_hooks.core.plan import make_plan
 from slurm_hooks.model import Notice, Plan
+from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
-from slurm_hooks.slurm.gateway import apply, look_again, observe
 
 SETTINGS = Settings()
 TICK_S = 10
@@ -22,21 +22,16 @@ MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120}
 PAIR = "malleable{min=2,max=4,unit=2,engine=torchrun,frags=2,lease=300,hole=120}"
 
 
-def no_pause(command: str) -> None:
-    pass
-
-
-def one_tick(slurm: FakeSlurm) -> tuple[Plan, list[str]]:
-    seen = observe(slurm, ["malleable"])
-    plan = make_plan(seen, SETTINGS, lambda: 0.0)
-    if needs_guard(plan):
-        plan = guard(plan, seen, look_again(slurm, seen), SETTINGS.lease)
-    return plan, apply(slurm, seen, plan.actions, no_pause)
+def one_tick(slurm: FakeSlurm) -> tuple[Plan, tuple[str, ...]]:
+    with tempfile.TemporaryDirectory() as directory:
+        lock = replace(SETTINGS.tick, lock=f"{directory}/run/tick.lock")
+        report = tick(slurm, replace(SETTINGS, tick=lock))
+    return report.plan, report.refused
 
 
 def live(slurm: FakeSlurm, seconds: int, tick_s: int = TICK_S) -> list[str]:
     """Let the cluster live; returns what Slurm refused."""
-    refused = []
+    refused: list[str] = []
     for _ in range(seconds // tick_s):
         refused += one_tick(slurm)[1]
         slurm.advance(tick_s)
@@ -184,7 +179,6 @@ def test_a_gang_moves_from_one_job_to_another() -> None:
     assert used == set(slurm.nodes)
 
 
-# Shows a bug: `is_placed` leaves such a gang in peace for ever, and it is renewed while it idles.
 def test_a_cancelled_fragment_cannot_leave_the_rest_idling() -> None:
     """Below MIN for good: what is left of the gang is given up."""
     slurm = cluster(4)

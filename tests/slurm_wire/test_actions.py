@@ -25,6 +25,7 @@ from slurm_hooks.slurm.mark import format_mark
 
 MARK = make_mark(make_request(), noticed=NOW)
 TEXT = format_mark(MARK)
+EPOCH = int(NOW.timestamp())
 
 
 def ids(*indexes: int, job: int = 7) -> list[FragmentId]:
@@ -46,21 +47,22 @@ def test_nothing_to_do_runs_nothing() -> None:
     assert commands([], {}) == []
 
 
-def test_renewals_come_first_and_grows_last() -> None:
+def test_holds_come_first_and_grows_last() -> None:
     said = lines(
         Grow(A, frozenset({"n3", "n4"}), span(300), MARK),
         Finish((FragmentId(9, 0), FragmentId(9, 1)), Cause.FINISHED),
         Hold(B, Cause.NOT_STARTED),
         Shrink(C, Cause.NOTICE_OVER),
         Notice(FragmentId(8, 0), MARK, Cause.HOLE_CLOSES),
-        Renew(FragmentId(8, 1), span(900)),
+        Remark(FragmentId(8, 0), MARK, Cause.HOLE_CLOSES),
+        Renew(FragmentId(8, 1), after(900)),
     )
     assert said == [
-        "update jobid=8_1 TimeLimit=15",
+        "uhold 7_1",
+        f"update jobid=8_1 EndTime=uts{EPOCH + 900}",
         f"update jobid=8_0 AdminComment={TEXT}",
         "scancel --quiet --signal=URG --full 8_0",
-        "requeuehold 7_2",
-        "hold 7_1",
+        "requeue 7_2",
         "scancel --quiet 9_[0-1]",
         "update jobid=7_0 ReqNodeList=n[3-4] NumNodes=2 TimeLimit=5 StartTime=now "
         f"AdminComment={TEXT}",
@@ -70,25 +72,28 @@ def test_renewals_come_first_and_grows_last() -> None:
 
 def test_an_ended_fragment_is_put_back_before_it_is_marked() -> None:
     """Slurm (22.05) refuses to update a job that has finished."""
-    said = lines(Shrink(A, Cause.DIED, MARK))
-    assert said == ["requeuehold 7_0", f"update jobid=7_0 AdminComment={TEXT}"]
+    said = lines(Shrink(A, Cause.DIED, MARK, is_ended=True))
+    assert said == ["requeue 7_0", "uhold 7_0", f"update jobid=7_0 AdminComment={TEXT}"]
 
 
 def test_equal_renewals_share_a_line() -> None:
-    renewals = [Renew(f, span(900)) for f in (*ids(0, 1, 2, 5), *ids(4, job=8))]
-    assert lines(*renewals, Renew(FragmentId(7, 3), span(600))) == [
-        "update jobid=7_3 TimeLimit=10",
-        "update jobid=7_[0-2,5] TimeLimit=15",
-        "update jobid=8_4 TimeLimit=15",
+    renewals = [Renew(f, after(900)) for f in (*ids(0, 1, 2, 5), *ids(4, job=8))]
+    assert lines(*renewals, Renew(FragmentId(7, 3), after(600))) == [
+        f"update jobid=7_3 EndTime=uts{EPOCH + 600}",
+        f"update jobid=7_[0-2,5] EndTime=uts{EPOCH + 900}",
+        f"update jobid=8_4 EndTime=uts{EPOCH + 900}",
     ]
 
 
-def test_limits_are_whole_minutes_downwards() -> None:
-    assert lines(Renew(A, span(179))) == ["update jobid=7_0 TimeLimit=2"]
+def test_all_holds_of_a_job_are_one_line() -> None:
+    assert lines(*(Hold(f, Cause.SECURED) for f in (*ids(0, 1, 2), *ids(4, job=8)))) == [
+        "uhold 7_[0-2]",
+        "uhold 8_4",
+    ]
 
 
 def test_plain_lines_share_a_process() -> None:
-    said = commands([Hold(f, Cause.PREEMPTED) for f in (A, B, C)], {})
+    said = commands([Shrink(f, Cause.NOTICE_OVER) for f in (A, B, C)], {})
     assert [c.argv for c in said] == [("scontrol",)]
     assert said[0].rpcs == 3
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks.model import Mark, Request
+from slurm_hooks.model import Grudge, Mark, Request
 from slurm_hooks.slurm.mark import format_mark, parse_mark
 from slurm_hooks.slurm.text import expand, fold, parse_limit, parse_time
 
@@ -19,6 +19,17 @@ words = st.from_regex(r"[A-Za-z0-9_.:@-]{1,12}", fullmatch=True)
 moments = st.none() | st.integers(0, 4_000_000_000).map(
     lambda s: datetime.fromtimestamp(s, timezone.utc)
 )
+
+
+grudges = st.lists(
+    st.builds(
+        Grudge,
+        st.from_regex(r"[a-z][a-z0-9.-]{0,11}", fullmatch=True),
+        st.integers(0, 4_000_000_000).map(lambda s: datetime.fromtimestamp(s, timezone.utc)),
+    ),
+    max_size=3,
+    unique=True,
+).map(lambda found: tuple(sorted(found)))
 
 
 @st.composite
@@ -40,7 +51,13 @@ def marks(draw: st.DrawFn) -> Mark:
         released=draw(moments),
         noticed=draw(moments),
         failures=draw(st.integers(0, 99)),
-        avoid=frozenset(draw(st.lists(words, max_size=3))),
+        run=draw(st.integers(0, 99)),
+        gone=draw(st.integers(0, 63)),
+        deaths=draw(grudges),
+        unfit=draw(grudges),
+        vain=draw(st.integers(0, 99)),
+        obstacle=draw(st.just("") | st.from_regex(r"[A-Za-z0-9_]{1,40}", fullmatch=True)),
+        priority=draw(st.integers(0, 2**32)),
         stopped=draw(st.just("") | words),
     )
 

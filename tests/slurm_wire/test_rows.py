@@ -6,9 +6,16 @@ import pytest
 
 from fake_answers import row as squeue_row
 from slurm_hooks.errors import UnreadableOutput
-from slurm_hooks.model import FragmentState, NodeState
+from slurm_hooks.model import FragmentState, Needs, NodeState, Said
 from slurm_hooks.slurm.cluster import node_state, parse_cluster
-from slurm_hooks.slurm.jobs import JOB_FIELDS, Jobs, fragment_state, jobs_command, parse_jobs
+from slurm_hooks.slurm.jobs import (
+    JOB_FIELDS,
+    SAID_WIDTH,
+    Jobs,
+    fragment_state,
+    jobs_command,
+    parse_jobs,
+)
 
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
 
@@ -64,7 +71,7 @@ def test_node_states(text: str, state: NodeState) -> None:
         ("PENDING", "4294901750", FragmentState.PENDING),
         ("REQUEUED", "0", FragmentState.HELD),
         ("REQUEUE_HOLD", "0", FragmentState.HELD),
-        ("SPECIAL_EXIT", "0", FragmentState.HELD),
+        ("SPECIAL_EXIT", "0", FragmentState.SPECIAL),
         ("RUNNING", "0", FragmentState.RUNNING),  # `scontrol hold` on a running job, 22.05
         ("RUNNING", "1", FragmentState.RUNNING),
         ("CONFIGURING", "1", FragmentState.RUNNING),
@@ -72,21 +79,22 @@ def test_node_states(text: str, state: NodeState) -> None:
         ("STAGE_OUT", "1", FragmentState.ENDING),
         ("COMPLETED", "1", FragmentState.DONE),
         ("TIMEOUT", "1", FragmentState.TIMED_OUT),
+        ("PREEMPTED", "1", FragmentState.TIMED_OUT),
+        ("NODE_FAIL", "1", FragmentState.LOST),
+        ("BOOT_FAIL", "1", FragmentState.LOST),
+        ("SUSPENDED", "0", FragmentState.SUSPENDED),
         ("CANCELLED", "0", FragmentState.CANCELLED),
         *[
             (word, "1", FragmentState.FAILED)
             for word in [
                 "FAILED",
-                "NODE_FAIL",
-                "BOOT_FAIL",
                 "OUT_OF_MEMORY",
                 "DEADLINE",
-                "PREEMPTED",
             ]
         ],
         *[
             (word, "1", FragmentState.UNKNOWN)
-            for word in ("SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "REVOKED", "NEW", "")
+            for word in ("STOPPED", "RESIZING", "SIGNALING", "REVOKED", "NEW", "")
         ],
     ],
 )
@@ -98,18 +106,80 @@ def read(*lines: str) -> Jobs:
     return parse_jobs("".join(f"{line}\n" for line in lines), ["malleable"])
 
 
-def row(job: str = "7_0", comment: str = MARK, **values: object) -> str:
+def row(job: str = "7_0", comment: str = MARK, said: str = "(null)", **values: object) -> str:
     values.setdefault("Partition", "malleable")
     values.setdefault("State", "PENDING")
     values.setdefault("PriorityLong", 0)
-    return squeue_row(JobArrayID=job, UserName="nobody", admin_comment=comment, **values)
+    return squeue_row(
+        JobArrayID=job, UserName="nobody", admin_comment=comment, comment=said, **values
+    )
 
 
 def test_no_word_of_a_user_is_asked_for() -> None:
-    written_by_users = {"Name", "Comment", "Command", "WorkDir", "Dependency", "Licenses", "WCKey"}
+    written_by_users = {"Name", "Comment", "Command", "WorkDir", "Licenses", "WCKey"}
     assert not written_by_users & set(JOB_FIELDS)
     assert "--array" in jobs_command().argv
-    assert JOB_FIELDS[-1] == "admin_comment"
+
+
+def test_the_few_bytes_of_a_comment_come_last() -> None:
+    """Too few for a row with all its separators, or for a mark."""
+    assert JOB_FIELDS[-2:] == ("admin_comment", "comment")
+    assert jobs_command().argv[-1].endswith(f",admin_comment:|,comment:{SAID_WIDTH}|")
+    assert len(MARK) > SAID_WIDTH
+
+
+@pytest.mark.parametrize(
+    ("comment", "said", "has_rounds"),
+    [
+        ("joined{2};my own text", Said.JOINED, True),
+        ("finished{2}", Said.FINISHED, True),
+        ("joined{1};", Said.NOTHING, True),  # of the run before
+        ("joined{2", Said.NOTHING, False),
+        ("my own joined{2}", Said.NOTHING, False),
+        ("d\u00e9j\u00e0 vu|a|b|c", Said.NOTHING, False),
+        ("", Said.NOTHING, False),
+        ("(null)", Said.NOTHING, False),
+    ],
+)
+def test_what_the_agent_says(comment: str, said: Said, has_rounds: bool) -> None:
+    (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
+    assert (job.fragments[0].said, job.fragments[0].has_rounds) == (said, has_rounds)
+    assert job.fragments[0].note == "\0"
+
+
+def test_a_line_break_in_a_comment_ends_what_is_known_of_it() -> None:
+    line = row(State="RUNNING", said="x")
+    broken = line[: line.rindex("|x") + 2]
+    jobs = read(broken, "7_1|RUNNING|||||||||||||||")
+    assert jobs.malleable[0].fragments[0].said is Said.NOTHING
+    assert len(jobs.malleable[0].fragments) == 1
+    assert len(jobs.unknown) == 1
+
+
+@pytest.mark.parametrize("features", ["a&b", "a|b", "[a|b]", "(a|b)&c", "a*2"])
+def test_features_may_hold_a_separator(features: str) -> None:
+    (job,) = read(row(Feature=features)).malleable
+    assert job.needs.features == features
+
+
+def test_what_the_job_asks_of_a_node() -> None:
+    line = row(MinMemory="2G", MinCPUs=4, **{"tres-per-node": "gres:gpu:a100:2"})
+    (job,) = read(line).malleable
+    assert job.needs == Needs("", 2048, 4, (("gpu", 2), ("gpu:a100", 2)))
+
+
+def test_what_waits_for_other_jobs() -> None:
+    (job,) = read(row(Dependency="afterany:3(unfulfilled)")).malleable
+    assert job.fragments[0].depends
+    (job,) = read(row(Dependency="(null)")).malleable
+    assert not job.fragments[0].depends
+
+
+@pytest.mark.parametrize("priority", ["\u00b2", "-1", "1e9", ""])
+def test_an_odd_priority_or_time_stops_nobody(priority: str) -> None:
+    jobs = read(row(PriorityLong=priority), row("8_0", SubmitTime="soon"), row("9_0"))
+    assert 9 in [job.job_id for job in jobs.malleable]
+    assert any("8" in line for line in jobs.unknown)
 
 
 @pytest.mark.parametrize("note", ["|", "a|b||c", "x=1; ", "{}", "RUNNING|0|"])
@@ -205,23 +275,30 @@ def test_a_reservation_that_ends_before_it_starts_blocks_its_nodes() -> None:
     assert cluster(NODE.format("n1"), UP, line).nodes[0].state is NodeState.UNKNOWN
 
 
-# Shows a bug: the host list is expanded outside of the `try`, so ClusterShell's error escapes.
-def test_a_reservation_with_an_odd_host_list_blocks_everything_it_may_mean() -> None:
+def test_a_reservation_with_an_odd_host_list_is_about_every_node() -> None:
     line = "ReservationName=odd StartTime=1800000300 EndTime=1800000900 Nodes=n[1-"
-    try:
-        found = cluster(NODE.format("n1"), UP, line)
-    except UnreadableOutput:
-        return
-    assert all(node.state is not NodeState.FREE for node in found.nodes)
+    found = cluster(NODE.format("n1"), NODE.format("n2"), UP, line)
+    assert found.reservations[0].nodes == {"n1", "n2"}
+    assert any("reservation odd" in text for text in found.unknown)
 
 
-# Shows a bug: a number that is none escapes as ValueError.
-def test_a_node_with_odd_numbers_is_left_alone() -> None:
-    try:
-        (node,) = cluster(NODE.format("n1").replace("CPUTot=2", "CPUTot=many"), UP).nodes
-    except UnreadableOutput:
-        return
+@pytest.mark.parametrize("number", ["many", "\u00b2", "1.5", "-2"])
+def test_a_node_with_odd_numbers_is_left_alone(number: str) -> None:
+    (node,) = cluster(NODE.format("n1").replace("CPUTot=2", f"CPUTot={number}"), UP).nodes
     assert node.state is NodeState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("config", "wait_s"),
+    [
+        ("", 120),
+        ("AuthInfo = socket=/run/munge.sock,cred_expire=300", 300),
+        ("SchedulerParameters = bf_continue,requeue_delay=600", 600),
+        ("SchedulerParameters = requeue_delay=5", 120),
+    ],
+)
+def test_how_long_slurm_keeps_a_requeued_job_waiting(config: str, wait_s: int) -> None:
+    assert cluster(config).slurm.requeue_wait.total_seconds() == wait_s
 
 
 @pytest.mark.parametrize(

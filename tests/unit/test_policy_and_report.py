@@ -163,7 +163,7 @@ def test_tables() -> None:
 def test_actions_in_words() -> None:
     grow = Grow(FragmentId(7, 0), frozenset({"n1", "n2"}), span(300), make_mark())
     assert action_line(grow) == "grow 7_0 on n[1-2] for 5:00: hole open"
-    assert action_line(Renew(FragmentId(7, 1), span(4000))).startswith("renew 7_1 to 1:06:40 ")
+    assert action_line(Renew(FragmentId(7, 1), after(4000))).startswith("renew 7_1 until 13:06:40Z")
     finish = Finish((FragmentId(7, 1), FragmentId(7, 2)), Cause.FINISHED)
     assert action_line(finish) == "cancel 7_[1-2]: training finished"
 

@@ -48,12 +48,15 @@ def test_a_dry_run_only_reads(situation: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_reads_are_at_most_three_commands(situation: str, tmp_path: Path) -> None:
+def test_reads_are_three_commands_and_a_last_look_at_the_fragments(
+    situation: str, tmp_path: Path
+) -> None:
     port = recorded(situation)
     tick(port, settings_in(tmp_path))
-    reads = [c for c in port.commands if c.argv[0] == "squeue" or c.stdin.startswith("show ")]
-    assert len(reads) <= 3
-    assert port.commands[: len(reads)] == reads
+    is_read = [c.argv[0] == "squeue" or c.stdin.startswith("show ") for c in port.commands]
+    first = is_read.index(False) if False in is_read else len(is_read)
+    assert first <= 3
+    assert sum(is_read[first:]) <= 1
 
 
 def test_one_tick_at_a_time(tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""A tick writes in two halves, with a look at the fragments between them where it takes one.
+
+A fragment is signalled only if its mark was accepted, since it would leave and nobody would know
+that it had been asked to. What its user has cancelled meanwhile is not put back: Slurm would revive
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Union
+
+from slurm_hooks.core.lifecycle import Cancel, cancel_of
+from slurm_hooks.model import (
+    Action,
+    Finish,
+    Fragment,
+    FragmentId,
+    FragmentState,
+    Grow,
+    MalleableJob,
+    Notice,
+    Remark,
+    Shrink,
+)
+
+_LATE = (Notice, Shrink, Finish, Grow)
+_BACK = (FragmentState.HELD, FragmentState.PENDING, FragmentState.SPECIAL)
+
+
+def first_half(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """Holds, leases, marks; of a notice its mark."""
+    found = tuple(actions)
+    marks = tuple(Remark(a.fragment, a.mark, a.cause) for a in found if isinstance(a, Notice))
+    return tuple(a for a in found if not isinstance(a, _LATE)) + marks
+
+
+def second_half(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """Signals, fragments to put back, cancels, and last what is released."""
+    return tuple(a for a in actions if isinstance(a, _LATE))
+
+
+def needs_look(actions: Iterable[Action]) -> bool:
+    """True if what comes second must be seen to hold still."""
+    return any(isinstance(a, (Notice, Shrink)) for a in actions)
+
+
+def still_true(
+    actions: Iterable[Action], fresh: Iterable[MalleableJob]
+) -> tuple[tuple[Action, ...], tuple[str, ...]]:
+    """What of the second half holds in a fresh look at all jobs, and a line about the rest."""
+    jobs = {job.job_id: job for job in fresh}
+    cancels = {job_id: cancel_of(job) for job_id, job in jobs.items()}
+    fragments = {f.id: f for job in jobs.values() for f in job.fragments}
+    kept: list[Action] = []
+    notes: list[str] = []
+    for action in actions:
+        fault = _fault(action, fragments, cancels)
+        if fault:
+            notes.append(f"not done: {type(action).__name__.lower()} {fault}")
+        else:
+            kept.append(action)
+    return tuple(kept), tuple(notes)
+
+
+def _fault(
+    action: Action, fragments: Mapping[FragmentId, Fragment], cancels: Mapping[int, Cancel]
+) -> str:
+    if not isinstance(action, (Notice, Shrink)):
+        return ""
+    fragment = fragments.get(action.fragment)
+    why = "it is gone" if fragment is None else _why_late(action, fragment, cancels)
+    return f"{action.fragment}: {why}" if why else ""
+
+
+def _why_late(
+    action: Union[Notice, Shrink], fragment: Fragment, cancels: Mapping[int, Cancel]
+) -> str:
+    if isinstance(action, Notice):
+        is_told = fragment.state is FragmentState.RUNNING and fragment.is_leaving
+        return "" if is_told else "it does not run any more, or its mark was refused"
+    is_cancelled = cancels[fragment.id.job_id] in (Cancel.WHOLE, Cancel.UNCLEAR)
+    if fragment.state is FragmentState.CANCELLED or is_cancelled:
+        return "it was cancelled meanwhile"
+    return "it is back already" if fragment.state in _BACK else ""
