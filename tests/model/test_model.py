@@ -171,8 +171,7 @@ class Cluster(RuleBasedStateMachine):
     def an_operator_raises_a_limit(self, pick: int) -> None:
         element = self.running(pick)
         assert element is not None
-        self.slurm.does(f"scontrol update jobid={element.name} TimeLimit=600")
-        self.world.admin_released.add(element.name)
+        self.world.raise_limit(element)
 
     @rule(pick=PICK, flags=st.sampled_from(["", "+DRAIN"]))
     def a_node_is_drained_or_resumed(self, pick: int, flags: str) -> None:

@@ -16,7 +16,8 @@ class Training:
     """One job as its user sees it. `code` and `age_s` say how each of its runs fails, if it does.
 
     `deaths` are those since somebody last made progress. `is_over` once the tick has ended it and
-    was right to; `cancelled` are the elements that its user has cancelled.
+    was right to; `cancelled` are the elements that its user has cancelled, `ended` those that the
+    tick has.
     """
 
     job: int
@@ -31,6 +32,7 @@ class Training:
     is_finished: bool = False
     deaths: int = 0
     cancelled: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
     exits: dict[str, int] = field(default_factory=dict)  # what ends in its next second, and how
 
     @property
@@ -73,11 +75,13 @@ class Training:
 
         With too few `free` nodes it may wait: whom the nodes do most good is the planner's to say.
         """
-        has_ended = self.is_over or self.is_cancelled or self.is_finished or self.script.is_done
-        if has_ended or self.is_short(left):
+        if self.is_over or self.is_cancelled or self.is_finished or self.is_short(left):
             return not self.is_open(left)
+        if self.script.is_done and not self.is_open(left):
+            return True
         running = [e for e in left if e.state == "RUNNING" and e.signalled is None]
-        if not self.is_failing and len(running) * self.unit >= self._enough:
+        must_end = self.is_failing or self.script.is_done
+        if not must_end and len(running) * self.unit >= self._enough:
             return True
         return not self._holds_nodes(left) and free < self.low
 
