@@ -20,6 +20,7 @@ from rich.console import Console
 from slurm_hooks import __version__
 from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
 from slurm_hooks.jobpath import write_job_path
+from slurm_hooks.pause import hold, release
 from slurm_hooks.policy import render_policy
 from slurm_hooks.reconcile import loop, rehearse, tick
 from slurm_hooks.replay import cli as replay_cli
@@ -39,7 +40,7 @@ from slurm_hooks.report.text import (
 from slurm_hooks.sandbox import cli as sandbox_cli
 from slurm_hooks.settings import Settings, load
 from slurm_hooks.slurm.gateway import observe, read_cluster, read_remarks
-from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.live import Live, Port
 
 out = Console()
 err = Console(stderr=True)
@@ -84,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "explain", _explain, "why a job has the size it has", job="needed")
     _add_plan(commands)
     _add_reconcile(commands)
+    _add(commands, "hold", _hold, "start no more fragments of a job; what runs goes on", "needed")
+    _add(commands, "release", _release, "let go of a job that an operator holds", "needed")
     _add_render(commands)
     commands.add_parser("replay", help="what a recorded machine would have gained", add_help=False)
     commands.add_parser("sandbox", help="a throwaway real Slurm on this host", add_help=False)
@@ -199,6 +202,28 @@ def _explain(arguments: argparse.Namespace) -> int:
         print(json.dumps({"job": to_data(job), "lines": lines, **told}))
     else:
         print_lines(out, lines)
+    return 0
+
+
+def _hold(arguments: argparse.Namespace) -> int:
+    return _pause(arguments, hold, "held", "what runs goes on; `malleable release` lets go")
+
+
+def _release(arguments: argparse.Namespace) -> int:
+    return _pause(arguments, release, "released", "they wait for nodes that are left over")
+
+
+def _pause(
+    arguments: argparse.Namespace, act: Callable[[Port, Settings, int], int], did: str, so: str
+) -> int:
+    settings, job_id = load(arguments.settings), _job_id(arguments.job)
+    count = act(_live(settings), settings, job_id)
+    if arguments.json:
+        print(json.dumps({"job_id": job_id, did: count}))
+    else:
+        nothing = f"job {job_id}: no fragment is held by an operator"
+        told = f"job {job_id}: {count} fragment(s) {did}: {so}"
+        print_lines(out, [told if count else nothing])
     return 0
 
 

@@ -40,17 +40,16 @@ def is_death(fragment: Fragment) -> bool:
         return True
     if fragment.state is FragmentState.DONE:
         return fragment.said is not Said.FINISHED
-    has_run = fragment.mark.released is not None and fragment.restarts > fragment.mark.run
     waits = (FragmentState.HELD, FragmentState.SPECIAL, FragmentState.PENDING)
-    if fragment.state not in waits or not has_run:
+    if fragment.state not in waits or not fragment.has_run:
         return False
     return fragment.state is FragmentState.SPECIAL or bool(_OWN_CODE.fullmatch(fragment.exit_code))
 
 
 def is_blame_on_node(fragment: Fragment, job: MalleableJob) -> bool:
-    """True if the script cannot be at fault: its node failed, or others train on with it."""
-    others = any(f.is_in_round for f in job.fragments if f.id != fragment.id)
-    return others or fragment.state is FragmentState.LOST
+    """True if the script is not at fault: its node failed, or others make progress with it."""
+    peers = (f for f in job.fragments if f.id != fragment.id)
+    return fragment.state is FragmentState.LOST or any(f.is_training for f in peers)
 
 
 def is_to_stop(job: MalleableJob, died: Iterable[Fragment], settings: Settings) -> bool:

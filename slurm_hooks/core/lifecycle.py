@@ -10,6 +10,7 @@ import enum
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from slurm_hooks.core.failures import after_death, is_death, is_to_stop, is_vain, why_stopped
 from slurm_hooks.core.times import is_within
@@ -205,21 +206,23 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
 def _noted(job: MalleableJob) -> dict[FragmentId, Fragment]:
     """Fragments whose marks have something to learn: that the job trains again, which elements are
     gone, that a release was not in vain, what Slurm's priority was before the hold."""
-    trains = any(f.is_active and f.said is Said.TRAINED for f in job.fragments)
+    trains = any(f.is_training for f in job.fragments)
     is_ranked = any(f.mark.priority for f in job.fragments)
     lost = gone(job)
     noted: dict[FragmentId, Fragment] = {}
     for fragment in job.fragments:
-        runs = fragment.state is FragmentState.RUNNING
-        mark = replace(fragment.mark, gone=max(lost, fragment.mark.gone))
-        if trains:
-            mark = replace(mark, failures=0)
-        if runs:
-            mark = replace(mark, vain=0, obstacle="")
+        runs, mark = fragment.state is FragmentState.RUNNING, fragment.mark
+        news: dict[str, Any] = {}
+        if lost > mark.gone:
+            news["gone"] = lost
+        if trains and mark.failures:
+            news["failures"] = 0
+        if runs and mark.vain:
+            news.update(vain=0, obstacle="")
         if runs and fragment.priority and not is_ranked:
-            mark, is_ranked = replace(mark, priority=fragment.priority), True
-        if mark != fragment.mark and (runs or fragment.state in WAITING_STATES):
-            noted[fragment.id] = replace(fragment, mark=mark)
+            news["priority"], is_ranked = fragment.priority, True
+        if news and (runs or fragment.state in WAITING_STATES):
+            noted[fragment.id] = replace(fragment, mark=replace(mark, **news))
     return noted
 
 
@@ -229,10 +232,10 @@ def _steps(
     state = fragment.state
     if is_death(fragment):
         mark = after_death(fragment, job, now)
-        if state in WAITING_STATES or state is FragmentState.PENDING:
-            told = (Remark(fragment.id, mark, Cause.DIED),)
-            held = (Hold(fragment.id, Cause.DIED),) if state is FragmentState.PENDING else ()
-            return (*held, *told)
+        if state in (*WAITING_STATES, FragmentState.PENDING):
+            is_held = state in WAITING_STATES and not fragment.is_paused
+            held = () if is_held else (Hold(fragment.id, Cause.DIED),)
+            return (*held, Remark(fragment.id, mark, Cause.DIED))
         return (Shrink(fragment.id, Cause.DIED, mark, is_ended=True),)
     if state in WAITING_STATES:
         return _held(fragment, now)
@@ -253,7 +256,15 @@ def _cause_of_end(fragment: Fragment) -> Cause:
 
 
 def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
-    """Slurm holds by itself what can never run on the nodes that we named; others may do."""
+    """Slurm holds by itself what can never run on the nodes that we named; others may do.
+
+    To what failed or timed out while it was held, a requeue gives the reason JobHeldAdmin (22.05,
+    24.11). A tick that died before its uhold leaves that; it is no operator's.
+    """
+    is_ours = fragment.is_paused and fragment.has_run and not fragment.is_leaving
+    if is_ours and fragment.exit_code not in ("", "0:0"):
+        mark = replace(fragment.mark, noticed=now)
+        return (Hold(fragment.id, Cause.NOTED), Remark(fragment.id, mark, Cause.NOTED))
     known = {g.node for g in fragment.mark.unfit}
     if fragment.reason != "BadConstraints" or fragment.nodes <= known:
         return ()

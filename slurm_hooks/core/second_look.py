@@ -12,6 +12,7 @@ from typing import Union
 
 from slurm_hooks.core.lifecycle import Cancel, cancel_of
 from slurm_hooks.model import (
+    ENDED_STATES,
     Action,
     Finish,
     Fragment,
@@ -25,7 +26,6 @@ from slurm_hooks.model import (
 )
 
 _LATE = (Notice, Shrink, Finish, Grow)
-_BACK = (FragmentState.HELD, FragmentState.PENDING, FragmentState.SPECIAL)
 
 
 def first_half(actions: Iterable[Action]) -> tuple[Action, ...]:
@@ -82,4 +82,5 @@ def _why_late(
     is_cancelled = cancels[fragment.id.job_id] in (Cancel.WHOLE, Cancel.UNCLEAR)
     if fragment.state is FragmentState.CANCELLED or is_cancelled:
         return "it was cancelled meanwhile"
-    return "it is back already" if fragment.state in _BACK else ""
+    expected = ENDED_STATES if action.is_ended else {FragmentState.RUNNING}
+    return "" if fragment.state in expected else f"it is {fragment.state.value} by now"

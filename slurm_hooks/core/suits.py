@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from slurm_hooks.core.classes import Ground
 from slurm_hooks.core.holes import lease_within
-from slurm_hooks.model import MalleableJob, Needs, Node, NodeState
+from slurm_hooks.model import ON_NODES, MalleableJob, Needs, Node, NodeState
 
 DIED = "a fragment died there"
 UNFIT = "Slurm finds it unfit for the job"
@@ -38,7 +38,15 @@ class _JobKind:
     lease: timedelta
 
 
-_NodeKind = tuple[Node, Optional[datetime]]  # traits without a name, latest lease end
+class _NodeKind(NamedTuple):
+    """What is judged of a node."""
+
+    partitions: frozenset[str]
+    features: frozenset[str]
+    cpus: int
+    memory_mib: int
+    gres: tuple[tuple[str, int], ...]
+    latest: Optional[datetime]
 
 
 class Suits:
@@ -48,11 +56,14 @@ class Suits:
         self, ground: Ground, jobs: Iterable[MalleableJob], shunned: Mapping[int, Shunned]
     ) -> None:
         ranked = sorted(jobs, key=lambda job: job.job_id)
+        self._held = {n for job in ranked for n in _nodes_of(job)}
         self._ground = ground
         self._jobs = {job.job_id: _job_kind(job, ground) for job in ranked}
         self._nodes = {name: _node_kind(node, ground) for name, node in ground.nodes.items()}
-        self._counts = Counter(
-            self._nodes[name] for name, node in ground.nodes.items() if node.state in _IN_SERVICE
+        self._counts = Counter(  # of nodes that malleable jobs have not got
+            self._nodes[name]
+            for name, node in ground.nodes.items()
+            if node.state in _IN_SERVICE and name not in self._held
         )
         self._misfits: dict[tuple[_NodeKind, _JobKind], tuple[str, str]] = {}
         self._users: dict[_NodeKind, tuple[int, ...]] = {}
@@ -98,18 +109,19 @@ class Suits:
     def _judge(self, kind: _NodeKind, job: _JobKind) -> tuple[str, str]:
         """What nodes of a kind lack for jobs of a kind, and what is wrong with their holes."""
         if (kind, job) not in self._misfits:
-            lack = _lack(kind[0], job)
-            self._misfits[kind, job] = (lack, _hole_fault(kind[1], job, self._ground.now))
+            fault = _hole_fault(kind.latest, job, self._ground.now)
+            self._misfits[kind, job] = (_lack(kind, job), fault)
         return self._misfits[kind, job]
 
     def _kept_from(self, job: MalleableJob, shunned: Shunned) -> dict[str, str]:
         found = dict.fromkeys(shunned.unfit, UNFIT)
         if not shunned.died:
             return found
-        kind = self._jobs[job.job_id]
+        kind, own = self._jobs[job.job_id], _nodes_of(job)
         fit = sum(n for traits, n in self._counts.items() if not self._judge(traits, kind)[0])
-        lost = sum(self._is_choice(name, kind) for name in shunned.died | shunned.unfit)
-        if fit - lost >= job.request.min_nodes:
+        bad = shunned.died | shunned.unfit
+        lost = sum(self._is_choice(name, kind) for name in bad - self._held)
+        if fit - lost + len(own - bad) >= job.request.min_nodes:
             found.update(dict.fromkeys(shunned.died, DIED))
         return found
 
@@ -119,8 +131,14 @@ class Suits:
         return in_service and not self._judge(self._nodes[name], kind)[0]
 
 
+def _nodes_of(job: MalleableJob) -> frozenset[str]:
+    return frozenset(n for f in job.fragments if f.state in ON_NODES for n in f.nodes)
+
+
 def _node_kind(node: Node, ground: Ground) -> _NodeKind:
-    return (replace(node, name="", state=NodeState.FREE, raw_state=""), ground.latest[node.name])
+    latest = ground.latest[node.name]
+    has = (node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
+    return _NodeKind(*has, latest)
 
 
 def _job_kind(job: MalleableJob, ground: Ground) -> _JobKind:
@@ -128,7 +146,7 @@ def _job_kind(job: MalleableJob, ground: Ground) -> _JobKind:
     return _JobKind(job.partition, job.needs, job.request.shortest_hole, lease)
 
 
-def _lack(node: Node, job: _JobKind) -> str:
+def _lack(node: _NodeKind, job: _JobKind) -> str:
     if job.partition not in node.partitions:
         return f"not in partition {job.partition}, or the partition is down"
     if not has_features(node.features, job.needs.features):

@@ -224,9 +224,14 @@ class Fragment:
         return self.state is FragmentState.RUNNING and not self.is_leaving
 
     @property
-    def is_in_round(self) -> bool:
-        """True while it trains with the others."""
-        return self.is_active and self.said in (Said.JOINED, Said.TRAINED)
+    def is_training(self) -> bool:
+        """True while it runs and its training has made progress in this run."""
+        return self.is_active and self.said is Said.TRAINED
+
+    @property
+    def has_run(self) -> bool:
+        """True if it has run since it was last released."""
+        return self.mark.released is not None and self.restarts > self.mark.run
 
     @property
     def is_paused(self) -> bool:

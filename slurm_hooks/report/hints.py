@@ -1,4 +1,4 @@
-"""Where to look when a job's fragments die at once: guesses from what Slurm knows of their ends,
+"""Where to look when a job's fragments die: guesses from what Slurm knows of their ends,
 and told as such. Must not read the job's output, which belongs to its user.
 """
 
@@ -13,8 +13,9 @@ _BY_CODE = {
     "1:0": "the script's own error, as a rule",
     "126:0": "a command cannot be executed",
     "127:0": _NOT_FOUND,
-    "137:0": "killed, mostly for want of memory",
-    "0:9": "killed, mostly for want of memory",
+    "137:0": "killed, usually out of memory",
+    "0:9": "killed, usually out of memory",
+    "0:0": "the script ended well, but its training did not; does it need `set -o pipefail`?",
 }
 _TORCHRUN = (
     "if it says that the backend 'malleable-needs-torch-2.6-...' is not registered: torch is older "
@@ -29,16 +30,17 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
         return ()
     lines = []
     if not stops:
-        lines.append(f"its fragments died at once, {job.failures} time(s) in a row")
+        lines.append(f"it has failed {job.failures} time(s) in a row without progress")
     lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(_codes(job, stops)) if c in _BY_CODE]
     lines.append("the last lines of the job's output tell more")
-    if job.request.engine in ("torchrun", "torchft"):
+    if job.request.engine in ("torchrun", "torchft") and not job.has_rounds:
         lines.append(_TORCHRUN)
     return tuple(lines)
 
 
 def _codes(job: MalleableJob, stops: list[str]) -> set[str]:
     """Exit codes as `code:signal`, of ended fragments and in the reason of a stop."""
-    ended = {f.exit_code for f in job.fragments if f.state is FragmentState.FAILED}
+    bad = (FragmentState.FAILED, FragmentState.DONE, FragmentState.SPECIAL)
+    ended = {f.exit_code for f in job.fragments if f.state in bad}
     told = {code for stop in stops for code in re.findall(r"exit-(\d+:\d+)", stop)}
     return ended | told

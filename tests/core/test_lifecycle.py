@@ -265,12 +265,25 @@ def test_a_stopped_job_stays_stopped() -> None:
 
 
 def test_where_others_train_on_the_node_is_blamed() -> None:
-    job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"]))
+    job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.TRAINED))
     care = care_for(job)
     assert not care.is_over
     mark = marks(care.actions)[0]
     assert [g.node for g in mark.deaths] == ["n1"]
-    assert mark.failures == 2
+    assert mark.failures == 2  # not counted; forgiven once it is back
+
+
+def test_a_peer_that_has_only_joined_is_no_excuse() -> None:
+    """Else fragments that die in turn would excuse each other for ever."""
+    job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.JOINED))
+    assert care_for(job).is_over
+
+
+@pytest.mark.parametrize(("code", "is_ours"), [("0:15", True), ("3:0", True), ("0:0", False)])
+def test_what_a_dead_tick_left_is_told_from_an_operator_s_hold(code: str, is_ours: bool) -> None:
+    ran = {"released": after(-300), "restarts": 1, "reason": "JobHeldAdmin", "exit_code": code}
+    care = care_for(make_job(make_fragment(0, HELD, **ran), held=1))
+    assert any(isinstance(a, Hold) for a in care.actions) is is_ours
 
 
 def test_a_failed_node_is_no_failure_of_the_script() -> None:
