@@ -95,7 +95,12 @@ def settle(slurm: FakeSlurm, element: Element) -> None:
 
 
 def requeue(slurm: FakeSlurm, element: Element, is_held: bool) -> None:
-    """Back into the queue, with its limit, its comments, and the hold it may have had."""
+    """Back into the queue, with its limit, its comments, and the hold it may have had.
+
+    Whose hold that was Slurm reads from the reason, which a bad end has replaced.
+    """
+    if element.is_held and element.state in ("FAILED", "TIMEOUT"):
+        element.hold = "admin"
     element.state = "PENDING"
     if is_held:
         element.hold, element.description = "user", REQUEUED_HELD

@@ -39,7 +39,7 @@ class Training:
     def is_failing(self) -> bool:
         return self.code is not None
 
-    def outcome(self, element: Element, ran_s: int) -> Optional[int]:
+    def outcome(self, element: Element, ran_s: int, has_rounds: bool) -> Optional[int]:
         """How a run ends by itself, if it does now; see FakeSlurm."""
         if element.run.said == "trained":
             self.deaths = 0
@@ -49,7 +49,7 @@ class Training:
             code = self.code
         else:
             return None
-        if code == 0 and not self.script.joins:
+        if code == 0 and not has_rounds:
             self.is_finished = True
         else:
             self.deaths += 1

@@ -41,9 +41,14 @@ class World:
     def __post_init__(self) -> None:
         self.slurm = FakeSlurm({f"n{i}": "" for i in range(1, NODES + 1)})
         self.slurm.min_job_age_s = 300
-        self.slurm.outcome = lambda element, ran_s: self.of(element).outcome(element, ran_s)
+        self.slurm.outcome = self._outcome
         self.slurm.watch = self._watch
         self.slurm.started = self._started
+
+    def _outcome(self, element: Element, ran_s: int) -> Optional[int]:
+        """Where no agent has ever spoken, exit code 0 is a script's end."""
+        has_rounds = any(e.comment for e in self.slurm.of(element.job))
+        return self.of(element).outcome(element, ran_s, has_rounds)
 
     def of(self, element: Element) -> Training:
         return self.trainings[element.job]
@@ -121,7 +126,8 @@ class World:
     # -- what must stay true
 
     def _watch(self, verb: str, element: Element, user: str) -> None:
-        if verb == "requeuehold" and user != "root":
+        is_hidden = element.state in ("FAILED", "TIMEOUT") or (verb, user) == ("requeuehold", "nobody")
+        if is_hidden or verb == "resume":
             self.admin_held.discard(element.name)  # from then on nobody can see it
         if not self.is_ticking or user != "root":
             return
