@@ -59,22 +59,32 @@ bench-load: plugin
 bench-rescale: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)
 
-# Slurm's side of it, for a host that has none of it packaged; switches nothing on. The command itself:
-# pip install '.[highs]'
+# Slurm's side of it, for a host that has none of it packaged; switches nothing on. The command itself
+# comes first, so that the unit can name it: pip install '.[highs]'
 SHARE := $(DESTDIR)/usr/share/slurm-malleable
 LIBEXEC := $(DESTDIR)/usr/libexec/slurm-malleable
 CONFIG := $(DESTDIR)/etc/slurm-malleable
+UNITS := $(DESTDIR)/usr/lib/systemd/system
+MAN := $(DESTDIR)/usr/share/man/man1
+# Where `malleable` is, for unit and cron line: neither looks at PATH.
+BINDIR ?= $(or $(patsubst %/malleable,%,$(shell command -v malleable)),/usr/local/bin)
 
+# Users' jobs read all of it, so modes are said, whatever the umask.
 install: plugin
-	$(MAKE) --no-print-directory -C plugins/spank BUILD_DIR=$(CURDIR)/$(BUILD)/spank install
-	install -d $(SHARE)/lua $(LIBEXEC) $(CONFIG) $(DESTDIR)/usr/lib/systemd/system \
-		$(DESTDIR)/usr/share/man/man1
+	umask 022 && $(MAKE) --no-print-directory -C plugins/spank BUILD_DIR=$(CURDIR)/$(BUILD)/spank install
+	umask 022 && install -d $(SHARE)/lua $(SHARE)/cron $(LIBEXEC) $(CONFIG) $(UNITS) $(MAN)
 	install -m 644 plugins/lua/*.lua $(SHARE)/lua
-	$(PYTHON) -m slurm_hooks.cli render job-path $(SHARE)/jobpath
-	install -m 755 slurm_hooks/hooks/prolog.sh slurm_hooks/hooks/epilog.sh $(LIBEXEC)
-	install -m 644 etc/systemd/* $(DESTDIR)/usr/lib/systemd/system
-	install -m 644 docs/man/malleable.1 $(DESTDIR)/usr/share/man/man1
+	umask 022 && $(PYTHON) -m slurm_hooks.cli render job-path $(SHARE)/jobpath
+	install -m 755 slurm_hooks/hooks/epilog.sh $(LIBEXEC)
+	@# A slurm.conf may still name the Prolog that older versions had, and one that is missing drains nodes.
+	[ ! -e $(LIBEXEC)/prolog.sh ] || printf '#!/bin/sh\nexit 0\n' >$(LIBEXEC)/prolog.sh
+	for unit in etc/systemd/*; do \
+		sed 's|@BINDIR@|$(BINDIR)|' $$unit | install -m 644 /dev/stdin $(UNITS)/$${unit##*/} || exit 1; done
+	sed 's|@BINDIR@|$(BINDIR)|' etc/cron/slurm-malleable | install -m 644 /dev/stdin $(SHARE)/cron/slurm-malleable
+	install -m 644 docs/man/malleable.1 $(MAN)
 	[ -e $(CONFIG)/malleable.toml ] || install -m 644 etc/malleable.toml $(CONFIG)
+	@[ -x $(BINDIR)/malleable ] || \
+		echo "note: unit and cron line run $(BINDIR)/malleable, which is not here: pip install it, or make install BINDIR=DIR"
 
 clean:
 	rm -rf $(BUILD) dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""What Prolog and Epilog cost a job that is not ours, beside the shell that does nothing at all.
+"""What the Epilog costs a job that is not ours, beside the shell that does nothing at all.
 
 Run: python benchmarks/hooks.py; the last line is one JSON object. Pairs, one after the other.
 """
@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import time
 
-from slurm_hooks.hooks import EPILOG, PROLOG
+from slurm_hooks.hooks import EPILOG
 
 RUNS = 300
 NOTHING = ("/bin/sh", "-c", ":")
@@ -29,7 +29,7 @@ def seconds(argv: tuple[str, ...]) -> float:
 
 
 def main() -> None:
-    hooks = {"prolog": (str(PROLOG),), "epilog": (str(EPILOG),)}
+    hooks = {"epilog": (str(EPILOG),)}
     subprocess.run(NOTHING, check=True)
     result = {}
     for name, argv in hooks.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pwd
 import signal
 import sys
 import threading
@@ -21,8 +20,8 @@ from slurm_hooks import __version__
 from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
 from slurm_hooks.jobpath import write_job_path
 from slurm_hooks.pause import hold, release
-from slurm_hooks.policy import render_policy
 from slurm_hooks.reconcile import loop, rehearse, tick
+from slurm_hooks.render import render_site
 from slurm_hooks.replay import cli as replay_cli
 from slurm_hooks.report.codec import plan_data, tick_data, to_data
 from slurm_hooks.report.hints import hints
@@ -39,7 +38,7 @@ from slurm_hooks.report.text import (
 )
 from slurm_hooks.sandbox import cli as sandbox_cli
 from slurm_hooks.settings import Settings, load
-from slurm_hooks.slurm.gateway import observe, read_cluster, read_remarks
+from slurm_hooks.slurm.gateway import observe, read_remarks
 from slurm_hooks.slurm.live import Live, Port
 
 out = Console()
@@ -272,6 +271,12 @@ def _one_tick(arguments: argparse.Namespace) -> int:
         print(json.dumps(tick_data(report)), flush=True)
     else:
         print_lines(out, tick_lines(report))
+    if report.lacks_rights:
+        raise CommandRefused(
+            "Slurm does not let this user change malleable jobs (permission denied): run the tick "
+            "as root, as SlurmUser, or as an Administrator of the accounting database; Operators "
+            "cannot write AdminComment"
+        )
     return 0
 
 
@@ -287,27 +292,19 @@ def _tolerant_tick(arguments: argparse.Namespace) -> None:
 
 def _render_lua(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
-    cluster = read_cluster(_live(settings))
-    unfit = [p for p in settings.site.partitions if not cluster.preemptible.get(p)]
-    text = render_policy(settings, cluster, _uids(settings.site.operators))
-    for name in unfit:
-        known = "cannot be preempted by requeue" if name in cluster.preemptible else "is unknown"
-        print_lines(err, [f"malleable: partition {name} {known}: jobs there will be refused"])
+    policy = render_site(settings, _live(settings))
+    told = policy.faults + (policy.findings if arguments.check else ())
+    print_lines(err, [f"malleable: {line}" for line in told])
     if arguments.check:
-        return 1 if unfit else 0
+        return 1 if told else 0
     if arguments.output is None:
-        print(text, end="")
+        print(policy.text, end="")
         return 0
     partial = arguments.output.with_name(f".{arguments.output.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_text(policy.text, encoding="utf-8")
+    partial.chmod(0o644)  # SlurmUser reads it, whatever the umask
     partial.replace(arguments.output)
     return 0
-
-
-def _uids(names: Sequence[str]) -> dict[str, int]:
-    """The uids of operators that exist on this host."""
-    known = {entry.pw_name: entry.pw_uid for entry in pwd.getpwall()}
-    return {name: known[name] for name in names if name in known}
 
 
 def _render_job_path(arguments: argparse.Namespace) -> int:

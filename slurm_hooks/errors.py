@@ -18,6 +18,12 @@ class RetryLater(MalleableError):
     exit_code = 75  # EX_TEMPFAIL
 
 
+class NoTickForLong(MalleableError):
+    """Every tick of the last minutes had to be tried again: somebody has to look."""
+
+    exit_code = 69  # EX_UNAVAILABLE
+
+
 class SettingsError(MalleableError):
     """The settings file is missing, unreadable or wrong; every fault is in `faults`."""
 

@@ -39,6 +39,7 @@ def render_policy(settings: Settings, cluster: SlurmSays, operators: Mapping[str
         f"max_array_size = {min(request.max_array_size, cluster.slurm.max_array_size)},",
         f"lease_s = {lease.length_s},",
         f"hole_s = {lease.shortest_hole_s},",
+        f"notice_s = {lease.notice_s},",
     ]
     return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Callable, Optional
-
-from filelock import FileLock, Timeout
 
 from slurm_hooks.core.guard import guard, needs_guard
 from slurm_hooks.core.plan import make_plan
 from slurm_hooks.core.second_look import first_half, needs_look, second_half, still_true
 from slurm_hooks.entry_points import find_objective
-from slurm_hooks.errors import RetryLater, SettingsError
 from slurm_hooks.model import Plan, Snapshot
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe
 from slurm_hooks.slurm.live import Port
+from slurm_hooks.ticklock import locked
 
 
 def _no_pause(command: str) -> None:
@@ -38,13 +34,14 @@ def tick(
 ) -> TickReport:
     """Run one tick. With `is_dry` nothing is written and no lock is needed.
 
-    Raises RetryLater if Slurm does not answer or another tick runs.
+    Raises RetryLater if Slurm does not answer or another tick runs, NoTickForLong if that has
+    been so for minutes.
     """
     began = time.monotonic()
     before = len(port.asked)
     refused: list[str] = []
     objective = find_objective(settings.plan.objective)
-    with contextlib.nullcontext() if is_dry else _locked(settings.tick.lock):
+    with contextlib.nullcontext() if is_dry else locked(settings.tick):
         seen = observe(port, settings.site.partitions)
         plan = make_plan(seen, settings, time.monotonic, objective)
         if needs_guard(plan):
@@ -76,24 +73,6 @@ def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
     objective = find_objective(settings.plan.objective)
     plan = make_plan(seen, settings, time.monotonic, objective)
     return TickReport(seen.now, plan, seen, (), (), time.monotonic() - began, is_dry=True)
-
-
-@contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
-    """Hold the tick lock; the kernel lets go of it when this process ends, however it ends."""
-    lock_file = Path(path)
-    try:
-        lock_file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        lock = FileLock(lock_file, timeout=0)
-        lock.acquire()
-    except Timeout as error:
-        raise RetryLater(f"another tick is running (it holds {path}); nothing done") from error
-    except OSError as error:
-        raise SettingsError([f"tick.lock = {path!r}: cannot be used: {error}"]) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def loop(once: Callable[[], None], seconds: float, wait: Callable[[float], Optional[bool]]) -> None:

@@ -14,6 +14,12 @@ M.NO_VAL16 = 65534 -- the same in a 16-bit field
 M.INFINITE = 4294967295
 M.MARK_PATTERN = "malleable%b{}"
 
+-- Only names in SLURM_* reach the script under --export=NONE and a step under srun's; the plugin
+-- makes MALLEABLE_NOTICE_S of it.
+local NOTICE_VARIABLE = "SLURM_SPANK_MALLEABLE_NOTICE_S"
+
+local SHARED_NONE = 0 -- slurm.h, JOB_SHARED_*
+
 local MAIL_REQUEUE = 8 -- every shrink is a requeue
 local MAIL_PER_FRAGMENT = { 16, 32, 64, 128, 512 } -- TIME_LIMIT, _90, _80, _50, ARRAY_TASKS
 
@@ -21,58 +27,10 @@ local function is_given(value)
   return value ~= nil and value ~= M.NO_VAL
 end
 
---- Options of sbatch that a malleable job cannot take: test and what to write instead.
-local OPTION_CHECKS = {
-  function(job)
-    if job.array_inx then
-      return "--array: a malleable job is made an array by itself; drop --array, and submit "
-        .. "one job per case"
-    end
-  end,
-  function(job)
-    if is_given(job.het_job_offset) then
-      return "heterogeneous job: components cannot be malleable; drop the ':' or hetjob parts"
-    end
-  end,
-  function(job)
-    if job.cron_job then
-      return "scrontab: an entry cannot be malleable; let the entry call sbatch --malleable=..."
-    end
-  end,
-  function(job)
-    if job.requeue == 0 then
-      return "--no-requeue: nodes are given back by requeueing; drop --no-requeue, and let the "
-        .. "script resume from its checkpoint"
-    end
-  end,
-  function(job)
-    local list = (job.dependency or ""):lower()
-    if list:find("singleton", 1, true) then
-      return "--dependency=singleton: the job's own fragments would wait for each other; "
-        .. "write --dependency=afterany:JOBID"
-    end
-    if list:find("expand:", 1, true) then
-      return "--dependency=expand: a malleable job grows by itself; drop it"
-    end
-  end,
-  function(job)
-    if (job.begin_time or 0) > 0 then
-      return "--begin: nodes are given when there are some over, at no set time; drop --begin, "
-        .. "or write --dependency=afterany:JOBID"
-    end
-  end,
-  function(job)
-    if job.req_nodes then
-      return "--nodelist: nodes are chosen among those left over; drop it, and narrow the "
-        .. "choice with --constraint or --exclude"
-    end
-  end,
-  function(job)
-    if job.contiguous == 1 then
-      return "--contiguous: nodes left over are where they are; drop it, or write --switches=1"
-    end
-  end,
-}
+--- True if a number made of flags has this one, a power of two; Lua 5.1 has no operator for it.
+local function has_flag(flags, flag)
+  return flag ~= nil and math.floor((flags or 0) / flag) % 2 == 1
+end
 
 local function check_nodes(job, request)
   local least = is_given(job.min_nodes) and job.min_nodes or request.unit
@@ -163,8 +121,7 @@ end
 -- Returns the new mail type and whether anything that was asked for by name went.
 function M.trim_mail(mail_type)
   local function drop(value, bit)
-    if math.floor(value / bit) % 2 == 1 then return value - bit end
-    return value
+    return has_flag(value, bit) and value - bit or value
   end
   local kept = mail_type
   for _, bit in ipairs(MAIL_PER_FRAGMENT) do
@@ -192,7 +149,7 @@ local function is_shared_file(path)
   return path ~= nil and path ~= "/dev/null" and not path:find("%%%d*[ajJN]")
 end
 
-local function write_notes(job, lost_mail)
+local function write_notes(job, site, lost_mail)
   local notes = {}
   if is_shared_file(job.std_out) then
     -- Neither readable nor writable from Lua in 22.05: open_mode.
@@ -206,6 +163,14 @@ local function write_notes(job, lost_mail)
   if lost_mail then
     notes[#notes + 1] = "note: mail speaks of the whole job; ARRAY_TASKS and TIME_LIMIT mail, "
       .. "which would come for every fragment, is not sent"
+  end
+  if job.licenses then
+    notes[#notes + 1] = "note: --licenses=" .. job.licenses .. " is taken by every fragment; one "
+      .. "that finds none is held again and gives its node back"
+  end
+  if has_flag(job.bitflags, site.expedite) then
+    notes[#notes + 1] = "note: --requeue=expedite is left out, as fragments are started again "
+      .. "when nodes are left over"
   end
   return notes
 end
@@ -225,19 +190,25 @@ local function write_fields(request, job, site, partition, lease, hole)
     max_nodes = request.unit,
     priority = 0,
     requeue = 1,
+    shared = SHARED_NONE, -- whole nodes are what is counted, whatever the partition says
     time_limit = math.max(math.floor(lease / 60), 1),
     admin_comment = write_comment(site.admin_comment, write_mark(request, lease, hole)),
   }
   -- With a minimum, backfill would shorten the limit that the reconciler set.
   if is_given(job.time_min) then set.time_min = M.NO_VAL end
+  -- 25.11: Slurm would start a failed fragment again by itself, with the lease that it had.
+  if has_flag(job.bitflags, site.expedite) then set.bitflags = job.bitflags - site.expedite end
   return set
 end
 
 --- Decide on one submission.
--- asked: {request, faults} as malleable_request.lua read them (request nil if unreadable);
--- job: fields as the user asked; site: {partition, admin_comment, parts} after the site's own
--- function, parts being Slurm's partition records by name; policy: a checked policy.
--- Returns {faults, notes, set}: refuse if there are faults, else write `set`.
+-- asked: {request, faults} as malleable_request.lua read them (request nil if unreadable), and in
+-- `options` what malleable_options.lua has against the job's other options;
+-- job: fields as the user asked; site: {partition, admin_comment, parts, expedite}: the first two
+-- after the site's own function, Slurm's partition records by name, and the bit in bitflags that
+-- means --requeue=expedite (nil before 25.11); policy: a checked policy.
+-- Returns {faults, notes, set, environment}: refuse if there are faults, else write `set` into the
+-- job and `environment` into that of its script.
 function M.submit(asked, job, site, policy)
   local request, faults = asked.request, {}
   add(faults, asked.faults)
@@ -246,9 +217,7 @@ function M.submit(asked, job, site, policy)
     faults[#faults + 1] = check_nodes(job, request)
     faults[#faults + 1] = check_tasks(job, request)
   end
-  for _, check in ipairs(OPTION_CHECKS) do
-    faults[#faults + 1] = check(job)
-  end
+  add(faults, asked.options)
   local partition = choose_partition(job, site, policy)
   local record = site.parts[partition]
   faults[#faults + 1] = check_partition(partition, request, record, policy)
@@ -258,7 +227,9 @@ function M.submit(asked, job, site, policy)
   local mail, lost_mail = M.trim_mail(job.mail_type or 0)
   local set = write_fields(request, job, site, partition, lease, hole)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
-  return { faults = faults, notes = write_notes(job, lost_mail), set = set }
+  local environment = { [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
+  return { faults = faults, notes = write_notes(job, site, lost_mail), set = set,
+    environment = environment }
 end
 
 return M

@@ -69,8 +69,10 @@ local REFUSED = {
   { "work_dir", nil, "WorkDir", SIZE },
 }
 
+local COMMENT = "comments are read by lines; write it without line breaks and control characters"
+
 --- Names of the fields to read from job_desc.
-M.FIELDS = { "priority" }
+M.FIELDS = { "priority", "comment" }
 for _, rule in ipairs(REFUSED) do
   M.FIELDS[#M.FIELDS + 1] = rule[1]
 end
@@ -98,7 +100,8 @@ end
 
 --- Judge one change by somebody who is no operator.
 -- change: values of FIELDS. Returns nil if it is allowed, else an error number of Slurm and a
--- list of lines for the user. Hold, names, comments and mail are always allowed.
+-- list of lines for the user. Hold, names, mail and comments of one line are always
+-- allowed.
 function M.judge(change)
   local code, lines = nil, {}
   local priority = change.priority
@@ -111,6 +114,10 @@ function M.judge(change)
       code = code or M.ACCESS_DENIED
       lines[#lines + 1] = describe(rule[3], rule[4])
     end
+  end
+  if (change.comment or ""):find("%c") then
+    code = code or M.ACCESS_DENIED
+    lines[#lines + 1] = describe("Comment", COMMENT)
   end
   return code, lines
 end

@@ -7,6 +7,7 @@
 local M = {}
 
 local MAX_COUNT = 65535
+local COUNTS = { "max_fragments", "max_nodes", "max_array_size", "lease_s", "hole_s", "notice_s" }
 
 local function is_count(value)
   return type(value) == "number" and value >= 1 and value % 1 == 0
@@ -26,9 +27,10 @@ end
 function M.check_policy(policy)
   if type(policy) ~= "table" then return { "the policy file does not return a table" } end
   local faults = {}
-  for _, key in ipairs({ "max_fragments", "max_nodes", "max_array_size", "lease_s", "hole_s" }) do
+  for _, key in ipairs(COUNTS) do
     if not is_count(policy[key]) then
-      faults[#faults + 1] = key .. " is not a whole number of at least 1"
+      faults[#faults + 1] = key .. " is not a whole number of at least 1 (is the file older than "
+        .. "the package? run `malleable render lua` again)"
     end
   end
   for _, key in ipairs({ "partitions", "preemptible", "operators", "engines" }) do

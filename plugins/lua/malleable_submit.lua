@@ -19,7 +19,8 @@ local KEY = "MALLEABLE="
 local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
-  "time_limit", "time_min", "mail_type", "priority", "std_out",
+  "time_limit", "time_min", "mail_type", "priority", "std_out", "reservation", "req_switch",
+  "shared", "reboot", "comment", "licenses", "bitflags",
 }
 
 local function read_path(info)
@@ -50,6 +51,7 @@ local policy_path = find_policy()
 local function load_modules()
   return {
     request = dofile(own_dir .. "malleable_request.lua"),
+    options = dofile(own_dir .. "malleable_options.lua"),
     submit = dofile(own_dir .. "malleable.lua"),
     modify = dofile(own_dir .. "malleable_modify.lua"),
   }
@@ -105,12 +107,16 @@ local function submit(text, job, job_desc, parts)
   end
   local request, faults = modules.request.read(text, policy)
   local site = { partition = job_desc.partition, admin_comment = job_desc.admin_comment,
-    parts = parts }
-  local decision = modules.submit.submit({ request = request, faults = faults }, job, site, policy)
+    parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
+  local asked = { request = request, faults = faults, options = modules.options.check(job) }
+  local decision = modules.submit.submit(asked, job, site, policy)
   say(decision.faults)
   if #decision.faults > 0 then return slurm.ERROR end
   for name, value in pairs(decision.set) do
     job_desc[name] = value
+  end
+  for name, value in pairs(decision.environment) do
+    job_desc.environment[name] = value
   end
   say(decision.notes)
   return slurm.SUCCESS

@@ -128,13 +128,13 @@ static bool settle_request(struct environment *environment, char *const *list,
 }
 
 static bool settle_fragment(struct environment *environment, char *const *list,
-			    const struct place *place, const struct settings *settings,
-			    const char *dir)
+			    const struct place *place, const char *dir)
 {
 	return settle_number(environment, list, "MALLEABLE_JOB_ID", place->job_id) &&
 	       settle_number(environment, list, "MALLEABLE_FRAGMENT", place->fragment) &&
 	       settle(environment, list, "MALLEABLE_DIR", dir) &&
-	       settle_number(environment, list, "MALLEABLE_NOTICE_S", settings->notice_s);
+	       settle(environment, list, "MALLEABLE_NOTICE_S",
+		      environment_value(list, ENVIRONMENT_NOTICE));
 }
 
 /*
@@ -202,7 +202,7 @@ bool environment_decide(const struct request *request, const struct settings *se
 		return true;
 	if (!find_dir(settings->dir, place, environment->dir, sizeof(environment->dir)))
 		dir = NULL;
-	if (!settle_fragment(environment, list, place, settings, dir))
+	if (!settle_fragment(environment, list, place, dir))
 		return false;
 	if (strcmp(request->engine, "torchrun") && strcmp(request->engine, "torchft"))
 		return true;

@@ -32,10 +32,12 @@
  * The canonical request and the shared directory, under names that Slurm keeps
  * even with --export=NONE, where 22.05 drops the option's own variable and
  * srun drops MALLEABLE_DIR. The first is Slurm's spelling of the job control
- * variable MALLEABLE, the second is set in the batch step.
+ * variable MALLEABLE, the second is set in the batch step, the third by
+ * job_submit, from the settings of the site.
  */
 #define ENVIRONMENT_REQUEST "SLURM_SPANK_MALLEABLE"
 #define ENVIRONMENT_DIR "SLURM_SPANK_MALLEABLE_DIR"
+#define ENVIRONMENT_NOTICE "SLURM_SPANK_MALLEABLE_NOTICE_S"
 
 /* Where this process runs. Unknown texts are NULL, and what needs them stays unset. */
 struct place {

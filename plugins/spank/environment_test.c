@@ -51,9 +51,10 @@ static void test_everything_is_set(void)
 		{"MALLEABLE_UNIT", "2"},
 		{"MALLEABLE_ENGINE", "torchrun"},
 		{"MALLEABLE_DIR", "/home/ada/run/.malleable/42"},
-		{"MALLEABLE_NOTICE_S", "20"},
+		{"MALLEABLE_NOTICE_S", "35"},
 	};
-	char *list[] = {"HOME=/home/ada", "PET_NNODESX=9", NULL};
+	char *list[] = {"HOME=/home/ada", "PET_NNODESX=9",
+			"SLURM_SPANK_MALLEABLE_NOTICE_S=35", NULL};
 	struct scene scene;
 
 	prepare(&scene, "4-16,unit=2");
@@ -193,6 +194,7 @@ static void test_other_engine(void)
 	expect_text(decided(&scene.environment, "PET_NNODES"), NULL, "PET_NNODES");
 	expect_text(decided(&scene.environment, "MALLEABLE_ENGINE"), "tasks", "engine");
 	expect_text(decided(&scene.environment, "MALLEABLE_JOB_ID"), "42", "job id");
+	expect_text(decided(&scene.environment, "MALLEABLE_NOTICE_S"), NULL, "nobody said");
 	environment_free(&scene.environment);
 }
 

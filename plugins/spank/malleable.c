@@ -192,19 +192,34 @@ static spank_err_t set_variables(spank_t spank, const struct environment *enviro
 	return error;
 }
 
+/*
+ * What a link in the site's setting leads to now, so that an upgrade changes no
+ * module under a running script. A step keeps to what its script has, unless
+ * this node lacks it.
+ */
+static const char *find_entry(const char *of_script, char resolved[PATH_MAX])
+{
+	if (of_script && !access(of_script, R_OK))
+		return of_script;
+	return realpath(settings.pythonpath, resolved) ? resolved : settings.pythonpath;
+}
+
 static spank_err_t set_python_path(spank_t spank)
 {
 	char **list = NULL;
+	char resolved[PATH_MAX];
+	const char *entry = NULL;
 	char *path = NULL;
 	spank_err_t error = spank_get_item(spank, S_JOB_ENV, &list);
 
 	if (error || !*settings.pythonpath)
 		return error;
-	path = environment_path_with(environment_value(list, "PYTHONPATH"), settings.pythonpath);
+	entry = find_entry(environment_value(list, ENVIRONMENT_ENTRY), resolved);
+	path = environment_path_with(environment_value(list, "PYTHONPATH"), entry);
 	if (path)
 		error = spank_setenv(spank, "PYTHONPATH", path, 1);
 	if (!error)
-		error = spank_setenv(spank, ENVIRONMENT_ENTRY, settings.pythonpath, 1);
+		error = spank_setenv(spank, ENVIRONMENT_ENTRY, entry, 1);
 	free(path);
 	return error;
 }

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NOTICE_MAX_S 86400U
 #define RESTARTS_MAX 1000000U
 #define DIGITS_MAX 7 /* of RESTARTS_MAX */
 
@@ -12,7 +11,6 @@ void settings_default(struct settings *settings)
 	*settings = (struct settings){
 		.pythonpath = "",
 		.dir = "%w/.malleable/%A",
-		.notice_s = 20,
 		.max_restarts = 1000,
 	};
 }
@@ -59,9 +57,12 @@ static bool take_dir(struct settings *settings, const char *value)
 	return strstr(value, "%A") && take_text(value, settings->dir);
 }
 
-static bool take_notice(struct settings *settings, const char *value)
+/* Once the notice of a lease end, which job_submit now hands down from the site's settings. */
+static bool take_nothing(struct settings *settings, const char *value)
 {
-	return take_number(value, NOTICE_MAX_S, &settings->notice_s);
+	(void)settings;
+	(void)value;
+	return true;
 }
 
 static bool take_max_restarts(struct settings *settings, const char *value)
@@ -75,7 +76,7 @@ static const struct {
 	const char *allowed;
 } arguments[] = {
 	{"pythonpath=", take_pythonpath, "one absolute directory without a colon"},
-	{"notice=", take_notice, "whole seconds from 0 to 86400"},
+	{"notice=", take_nothing, "anything"},
 	{"max_restarts=", take_max_restarts, "a whole number from 0 to 1000000"},
 	{"dir=", take_dir,
 	 "a path that begins with / or %w and contains %A (%w: the job's work directory, "
@@ -97,7 +98,7 @@ bool settings_take(struct settings *settings, const char *argument, char *fault,
 		return false;
 	}
 	snprintf(fault, fault_size,
-		 "plugstack.conf: ignored '%.80s': the arguments are pythonpath=, notice=, "
+		 "plugstack.conf: ignored '%.80s': the arguments are pythonpath=, "
 		 "max_restarts= and dir=",
 		 argument);
 	return false;

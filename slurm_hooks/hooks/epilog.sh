@@ -1,45 +1,47 @@
 #!/bin/sh
-# Epilog of slurm-malleable: no process and no scratch of a fragment outlives it.
+# Epilog of slurm-malleable: no process of a fragment outlives it.
 #
-# The same manners as the Prolog. A training process that daemonised itself is found by the job
-# and node in its environment, and killed only if it belongs to the job's user.
+# Runs as root after every job on every node, so: other people's jobs leave at the first line, no
+# Slurm command is called (that can hang a node), a deadline bounds everything, and the exit code
+# is always 0 (any other drains the node). A training process that daemonised itself is found by
+# the job and node in its environment. It is looked for and killed with the rights of the job's
+# user and no more: a number that has passed on to another process cannot hit anybody else.
 [ -n "$SPANK_MALLEABLE" ] || exit 0
 
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
-[ "$1" = work ] || { timeout -k 1 10 "$0" work </dev/null; exit 0; }
+newline='
+'
 
-scratch_root=/run/slurm-malleable/scratch
-conf=${0%/*}/hooks.conf # written by the admin; sets scratch_root
-# shellcheck source=/dev/null
-[ -r "$conf" ] && . "$conf"
-
-case $SLURM_JOB_ID in '' | *[!0-9]*) exit 0 ;; esac
-case $SLURM_JOB_UID in '' | 0 | *[!0-9]*) owned= ;; *) owned=$SLURM_JOB_UID ;; esac
-
-# A process of root is never touched: it could be anything.
-if [ -n "$owned" ]; then
+end_processes() { # job, node, cluster
   # shellcheck disable=SC2044 # paths in /proc have no spaces
-  for proc in $(find /proc -maxdepth 1 -name '[0-9]*' -uid "$owned" 2>/dev/null); do
-    env=$({ tr '\0' '\n' <"$proc/environ"; } 2>/dev/null) || continue
-    case "
-$env
-" in
-      *"
-SLURM_JOB_ID=$SLURM_JOB_ID
-"*) ;;
-      *) continue ;;
+  for proc in $(find /proc -maxdepth 1 -name '[0-9]*' -uid "$(id -u)" 2>/dev/null); do
+    env=$newline$({ tr '\0' '\n' <"$proc/environ"; } 2>/dev/null)$newline
+    case $env in
+      # This script itself and its like, where slurmd runs as the user of the job.
+      *"${newline}SLURM_SCRIPT_CONTEXT="*) continue ;;
     esac
-    # This script itself and its like, where slurmd runs as the user of the job.
-    echo "$env" | grep -q '^SLURM_SCRIPT_CONTEXT=' && continue
     # Several slurmd may share a host, and several clusters a node.
-    echo "$env" | grep -qx "SLURMD_NODENAME=$SLURMD_NODENAME" || continue
-    echo "$env" | grep -qx "SLURM_CLUSTER_NAME=$SLURM_CLUSTER_NAME" || continue
+    for line in "SLURM_JOB_ID=$1" "SLURMD_NODENAME=$2" "SLURM_CLUSTER_NAME=$3"; do
+      case $env in *"$newline$line$newline"*) ;; *) continue 2 ;; esac
+    done
     kill -KILL "${proc#/proc/}" 2>/dev/null
   done
-fi
+}
 
-dir=$scratch_root/${SLURMD_NODENAME:-node}.$SLURM_JOB_ID
-# Not followed if it is a link: only root writes in scratch_root.
-[ -d "$dir" ] && [ ! -L "$dir" ] && rm -rf --one-file-system -- "$dir"
+[ "$1" != work ] || { end_processes "$2" "$3" "$4"; exit 0; }
+
+case $SLURM_JOB_ID in '' | *[!0-9]*) exit 0 ;; esac
+case $SLURM_JOB_GID in '' | *[!0-9]*) exit 0 ;; esac
+case $SLURM_JOB_UID in '' | 0 | *[!0-9]*) exit 0 ;; esac # a process of root could be anything
+
+drop=
+if [ "$(id -u)" != "$SLURM_JOB_UID" ]; then # as nearly always; without setpriv nothing is done
+  drop="setpriv --reuid=$SLURM_JOB_UID --regid=$SLURM_JOB_GID --clear-groups --no-new-privs"
+fi
+# With an environment of its own, or it would look like one of the job's processes.
+# shellcheck disable=SC2086 # a list of words
+env -i PATH="$PATH" SPANK_MALLEABLE=1 SLURM_SCRIPT_CONTEXT=epilog_slurmd timeout -k 1 10 \
+  $drop "$0" work "$SLURM_JOB_ID" "$SLURMD_NODENAME" "$SLURM_CLUSTER_NAME" \
+  </dev/null >/dev/null 2>&1
 exit 0

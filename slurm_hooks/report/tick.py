@@ -22,6 +22,11 @@ class TickReport:
     is_dry: bool
 
     @property
+    def lacks_rights(self) -> bool:
+        """Whether Slurm refused a change because of who asked: it will refuse the next one too."""
+        return any("ermission denied" in line for line in self.refused)
+
+    @property
     def rpcs(self) -> int:
         """Remote procedure calls made to slurmctld."""
         return sum(a.rpcs for a in self.asked)

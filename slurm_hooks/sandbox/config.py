@@ -15,7 +15,7 @@ SCHEDULER_PARAMETERS = (
 CGROUP_PLUGIN_CAN_BE_DISABLED = (24, 5)  # in the manual of 24.05, not in that of 23.11
 MANY_NODES = 64
 MAX_ARRAY_SIZE = 1001
-MIN_JOB_AGE_S = 3600  # finished elements stay known, to be held again or looked at
+MIN_JOB_AGE_S = 300  # the default
 PREEMPTIBLE = {"main": False, "malleable": True}  # the partitions, and which can be preempted
 
 
@@ -109,8 +109,6 @@ def _hook_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
     lines = []
     if spec.lua_dir is not None:
         lines.append("JobSubmitPlugins=lua")
-    if spec.prolog is not None:
-        lines.append(f"Prolog={layout.etc / spec.prolog.name}")
     if spec.epilog is not None:
         lines.append(f"Epilog={layout.etc / spec.epilog.name}")
     return lines
@@ -133,7 +131,7 @@ def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
 
 
 def _plugstack_conf(spec: SandboxSpec, layout: Layout) -> str:
-    arguments = [f"notice={spec.notice_s}", f"max_restarts={spec.max_restarts}"]
+    arguments = [f"max_restarts={spec.max_restarts}"]
     if spec.job_path is not None:
         arguments.insert(0, f"pythonpath={layout.job_path}")
     return f"optional {layout.spank} {' '.join([*arguments, f'dir={spec.job_dir}'])}\n"

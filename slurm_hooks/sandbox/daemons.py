@@ -73,11 +73,9 @@ def _copy_parts(spec: SandboxSpec, layout: Layout, directory: Path) -> None:
         (etc / layout.spank.name).chmod(0o755)
     for script in sorted(spec.lua_dir.glob("*.lua")) if spec.lua_dir else []:
         _write(etc / script.name, script.read_text().replace(INSTALLED_LUA, str(layout.etc)))
-    for hook in filter(None, (spec.prolog, spec.epilog)):
-        shutil.copy(hook, etc / hook.name)
-        (etc / hook.name).chmod(0o755)
-    # Of their own: job numbers and node names of sandboxes side by side are the same.
-    _write(etc / "hooks.conf", f"scratch_root={layout.run}/scratch\n")
+    if spec.epilog is not None:
+        shutil.copy(spec.epilog, etc / spec.epilog.name)
+        (etc / spec.epilog.name).chmod(0o755)
     if spec.job_path is not None:
         shutil.copytree(spec.job_path, job_path, dirs_exist_ok=True)
         for path in [job_path, *job_path.rglob("*")]:

@@ -1,4 +1,4 @@
-"""A sandbox with this project in it: plugin, submit script, policy, job path and hooks.
+"""A sandbox with this project in it: plugin, submit script, policy, job path and Epilog.
 
 Finds the parts in the source tree, where the plugin is built first, else where a package puts
 them. The rest of the sandbox knows the parts only as optional paths.
@@ -64,9 +64,7 @@ def project_spec(**overrides: Any) -> SandboxSpec:
         job_path=parts.job_path,
         lua_dir=parts.lua_dir,
         policy=_render_policy(chosen) if parts.lua_dir else None,
-        prolog=_existing(PACKAGE / "hooks" / "prolog.sh"),
         epilog=_existing(PACKAGE / "hooks" / "epilog.sh"),
-        notice_s=chosen.lease.notice_s,
     )
     return replace(known, **overrides)
 
@@ -137,7 +135,7 @@ def _build_spank(target: Path) -> Path:
 
 def _fresh_job_path(target: Path) -> Path:
     """Written anew only if a source is newer: another sandbox may be copying it."""
-    sources = [PACKAGE / "__init__.py", PACKAGE / "jobpath.py", *PACKAGE.glob("elastic/*.py")]
+    sources = [PACKAGE / "__init__.py", PACKAGE / "jobpath.py", *PACKAGE.glob("elastic/**/*.py")]
     stamp = target.with_suffix(".stamp")
     newest = max(path.stat().st_mtime for path in sources)
     if not stamp.exists() or stamp.stat().st_mtime < newest:

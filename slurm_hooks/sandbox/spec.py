@@ -39,10 +39,8 @@ class SandboxSpec:
     job_path: Optional[Path] = None  # what the plugin puts in front of PYTHONPATH
     lua_dir: Optional[Path] = None  # holds job_submit.lua and what it loads
     policy: Optional[str] = None  # text of malleable_policy.lua
-    prolog: Optional[Path] = None
     epilog: Optional[Path] = None
     settings_text: Optional[str] = None  # text of malleable.toml
-    notice_s: int = 20
     max_restarts: int = 1000
     job_dir: str = "%w/.malleable/%A"
 

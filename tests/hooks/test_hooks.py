@@ -1,46 +1,51 @@
-"""Prolog and Epilog as slurmd runs them, with their scratch in a temporary place."""
+"""The Epilog as slurmd runs it, with next to no environment."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, Optional
 
 import pytest
 
-from slurm_hooks.hooks import EPILOG, PROLOG
+from slurm_hooks.hooks import EPILOG
 
 NOBODY = 65534
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing owners needs root")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing users needs root")
+# Of a fragment's process, as Slurm makes them.
+OURS = {"SLURM_JOB_ID": "42", "SLURMD_NODENAME": "n1", "SLURM_CLUSTER_NAME": "test"}
 
 
-@pytest.fixture
-def hooks(tmp_path: Path) -> Path:
-    """A directory with copies of the hooks and a hooks.conf."""
-    for script in (PROLOG, EPILOG):
-        shutil.copy(script, tmp_path)
-        (tmp_path / script.name).chmod(0o755)
-    (tmp_path / "hooks.conf").write_text(f"scratch_root={tmp_path}/scratch\n")
-    return tmp_path
+@pytest.fixture(scope="module")
+def script() -> Iterator[Path]:
+    """The script where every user can reach it, as after `make install`."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        Path(made).chmod(0o755)
+        yield Path(shutil.copy(EPILOG, made))
 
 
-def run(hooks: Path, script: Path, **values: str) -> str:
-    """Run one as slurmd does, with next to no environment; it always ends with 0."""
+def run(script: Path, user: Optional[int] = None, **values: str) -> str:
+    """Run it as slurmd does; it always ends with 0."""
     environment = {
+        **OURS,
         "SPANK_MALLEABLE": "1-6,unit=1,engine=torchrun",
-        "SLURM_JOB_ID": "42",
-        "SLURM_JOB_UID": str(os.geteuid()),
-        "SLURMD_NODENAME": "n1",
-        "SLURM_CLUSTER_NAME": "test",
-        "SLURM_SCRIPT_CONTEXT": f"{script.stem}_slurmd",
+        "SLURM_JOB_UID": str(NOBODY),
+        "SLURM_JOB_GID": str(NOBODY),
+        "SLURM_SCRIPT_CONTEXT": "epilog_slurmd",
         **values,
     }
     done = subprocess.run(
-        [str(hooks / script.name)],
+        [str(script)],
         env={key: value for key, value in environment.items() if value},
+        user=user,
+        group=user,
+        cwd="/",
         capture_output=True,
         text=True,
         timeout=20,
@@ -50,124 +55,119 @@ def run(hooks: Path, script: Path, **values: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("script", [PROLOG, EPILOG])
-def test_scripts_are_clean(script: Path) -> None:
+def test_the_script_is_clean() -> None:
     checker = shutil.which("shellcheck")
     if checker is None:
         pytest.skip("shellcheck is not installed")
-    done = subprocess.run([checker, str(script)], capture_output=True, text=True, check=False)
+    done = subprocess.run([checker, str(EPILOG)], capture_output=True, text=True, check=False)
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("script", [PROLOG, EPILOG])
-def test_scripts_can_be_run(script: Path) -> None:
-    assert os.access(script, os.X_OK)
+def test_the_script_can_be_run() -> None:
+    assert os.access(EPILOG, os.X_OK)
 
 
-@pytest.mark.parametrize("script", [PROLOG, EPILOG])
-def test_other_people_s_jobs_leave_at_once(hooks: Path, script: Path) -> None:
-    began = time.monotonic()
-    assert run(hooks, script, SPANK_MALLEABLE="") == ""
-    assert time.monotonic() - began < 1
-    assert not (hooks / "scratch").exists()
+class Sleepers:
+    """Processes as a job may leave them behind, which end with the test."""
 
+    def __init__(self) -> None:
+        self.found: list[subprocess.Popen[bytes]] = []
 
-def test_scratch_comes_and_goes(hooks: Path) -> None:
-    assert run(hooks, PROLOG) == ""
-    made = hooks / "scratch" / "n1.42"
-    assert made.stat().st_mode & 0o777 == 0o700
-    assert made.parent.stat().st_mode & 0o777 == 0o711
-    (made / "inside").mkdir()
-    (made / "inside" / "file").write_text("x")
-    assert run(hooks, PROLOG) == ""  # a requeued job comes again
-    assert (made / "inside" / "file").exists()
-    assert run(hooks, EPILOG) == ""
-    assert not made.exists()
-    assert run(hooks, EPILOG) == ""
+    def start(self, values: dict[str, str], user: int = NOBODY, group: int = NOBODY) -> None:
+        argv = ["/bin/sleep", "30"]
+        more: dict[str, Any] = {"user": user, "group": group, "extra_groups": []}
+        self.found.append(subprocess.Popen(argv, env=values, cwd="/", **more))
 
+    def codes(self) -> list[Optional[int]]:
+        """Of each whether it lives (None) or by which signal it was ended."""
+        time.sleep(0.2)
+        return [process.poll() for process in self.found]
 
-@needs_root
-def test_scratch_belongs_to_the_job_s_user(hooks: Path) -> None:
-    run(hooks, PROLOG, SLURM_JOB_UID=str(NOBODY))
-    assert (hooks / "scratch" / "n1.42").stat().st_uid == NOBODY
-
-
-@pytest.mark.parametrize("script", [PROLOG, EPILOG])
-def test_a_link_is_not_followed(hooks: Path, script: Path) -> None:
-    target = hooks / "target"
-    target.mkdir()
-    (target / "file").write_text("x")
-    (hooks / "scratch").mkdir()
-    (hooks / "scratch" / "n1.42").symlink_to(target)
-    owner = target.stat().st_uid
-    run(hooks, script, SLURM_JOB_UID=str(NOBODY))
-    assert (target / "file").exists()
-    assert target.stat().st_uid == owner
-
-
-def test_a_link_inside_is_not_followed(hooks: Path) -> None:
-    run(hooks, PROLOG)
-    target = hooks / "target"
-    target.mkdir()
-    (target / "file").write_text("x")
-    (hooks / "scratch" / "n1.42" / "link").symlink_to(target)
-    run(hooks, EPILOG)
-    assert (target / "file").exists()
-
-
-@pytest.mark.parametrize("job", ["", "../../etc", "42;id", "4 2", "-42", "42\n43", "$(id)"])
-@pytest.mark.parametrize("script", [PROLOG, EPILOG])
-def test_odd_job_ids_are_ignored(hooks: Path, script: Path, job: str) -> None:
-    assert run(hooks, script, SLURM_JOB_ID=job) == ""
-    assert not (hooks / "scratch").exists()
-
-
-@pytest.mark.parametrize("user", ["", "root", "-1", "1 2"])
-def test_odd_users_get_nothing(hooks: Path, user: str) -> None:
-    run(hooks, PROLOG, SLURM_JOB_UID=user)
-    assert not (hooks / "scratch").exists()
-
-
-@pytest.mark.parametrize("script", [PROLOG, EPILOG])
-def test_a_place_that_cannot_be_used_drains_no_node(hooks: Path, script: Path) -> None:
-    (hooks / "scratch").write_text("a file")
-    run(hooks, script)
+    def end(self) -> None:
+        for process in self.found:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.wait(timeout=10)
 
 
 @pytest.fixture
-def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
-    found: list[subprocess.Popen[bytes]] = []
-    yield found
-    for process in found:
-        process.kill()
-        process.wait(timeout=10)
+def sleepers() -> Iterator[Sleepers]:
+    made = Sleepers()
+    yield made
+    made.end()
 
 
 @needs_root
-def test_what_a_fragment_left_behind_is_ended(
-    hooks: Path, sleepers: list[subprocess.Popen[bytes]]
-) -> None:
-    base = {"SLURM_JOB_ID": "42", "SLURMD_NODENAME": "n1", "SLURM_CLUSTER_NAME": "test"}
-    for user, values in (
-        (NOBODY, base),
-        (NOBODY, {**base, "SLURM_JOB_ID": "421"}),
-        (NOBODY, {**base, "SLURMD_NODENAME": "n11"}),
-        (NOBODY, {**base, "SLURM_CLUSTER_NAME": "other"}),
-        (NOBODY, {"X": "a SLURM_JOB_ID=42"}),
-        (0, base),
+def test_what_a_fragment_left_behind_is_ended(sleepers: Sleepers, script: Path) -> None:
+    for values in (
+        OURS,
+        {**OURS, "SLURM_JOB_ID": "421"},
+        {**OURS, "SLURMD_NODENAME": "n11"},
+        {**OURS, "SLURM_CLUSTER_NAME": "other"},
+        {"X": "a SLURM_JOB_ID=42", "SLURMD_NODENAME": "n1", "SLURM_CLUSTER_NAME": "test"},
     ):
-        sleepers.append(subprocess.Popen(["/bin/sleep", "30"], env=values, user=user, cwd="/"))
-    time.sleep(0.1)
-    run(hooks, EPILOG, SLURM_JOB_UID=str(NOBODY))
-    time.sleep(0.1)
-    assert [process.poll() for process in sleepers] == [-9, None, None, None, None, None]
+        sleepers.start(values)
+    sleepers.start(OURS, user=0, group=0)
+    sleepers.start(OURS, user=NOBODY - 1)
+    assert run(script) == ""
+    assert sleepers.codes() == [-9, None, None, None, None, None, None]
 
 
 @needs_root
-def test_processes_of_root_are_never_touched(
-    hooks: Path, sleepers: list[subprocess.Popen[bytes]]
+def test_it_has_the_rights_of_the_job_s_user_and_no_more(sleepers: Sleepers, script: Path) -> None:
+    """Only root could read this environment: another group is a barrier to /proc/PID/environ."""
+    sleepers.start(OURS, group=NOBODY - 1)
+    run(script)
+    assert sleepers.codes() == [None]
+    run(script, SLURM_JOB_GID=str(NOBODY - 1))
+    assert sleepers.codes() == [-9]
+
+
+@needs_root
+def test_without_setpriv_nothing_is_done(sleepers: Sleepers, script: Path) -> None:
+    lame = script.with_name("lame.sh")
+    lame.write_text(script.read_text().replace("setpriv --reuid", "/nowhere/setpriv --reuid"))
+    lame.chmod(0o755)
+    sleepers.start(OURS)
+    assert run(lame) == ""
+    assert sleepers.codes() == [None]
+
+
+@needs_root
+def test_where_slurmd_runs_as_the_user_of_the_job(sleepers: Sleepers, script: Path) -> None:
+    """Then the script is a process of that user itself, and must spare its own kind."""
+    sleepers.start(OURS)
+    sleepers.start({**OURS, "SLURM_SCRIPT_CONTEXT": "epilog_slurmd"})
+    assert run(script, user=NOBODY) == ""
+    assert sleepers.codes() == [-9, None]
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"SPANK_MALLEABLE": ""},
+        *({"SLURM_JOB_ID": job} for job in ("", "../../etc", "42;id", "4 2", "-42", "$(id)")),
+        *({"SLURM_JOB_UID": user} for user in ("", "0", "root", "-1", "1 2")),
+        *({"SLURM_JOB_GID": group} for group in ("", "nogroup", "-1", "1 2")),
+    ],
+    ids=str,
+)
+def test_other_people_s_jobs_and_odd_values_leave_at_once(
+    sleepers: Sleepers, script: Path, values: dict[str, str]
 ) -> None:
-    values = {"SLURM_JOB_ID": "42", "SLURMD_NODENAME": "n1", "SLURM_CLUSTER_NAME": "test"}
-    sleepers.append(subprocess.Popen(["/bin/sleep", "30"], env=values))
-    run(hooks, EPILOG, SLURM_JOB_UID="0")
-    assert sleepers[0].poll() is None
+    sleepers.start({**OURS, **values})
+    sleepers.start(OURS, user=0, group=0)
+    began = time.monotonic()
+    assert run(script, **values) == ""
+    assert time.monotonic() - began < 1
+    assert sleepers.codes() == [None, None]
+
+
+def test_what_older_versions_made_is_left_alone(script: Path) -> None:
+    """Their hooks.conf named a directory in which this script removed; it reads none now."""
+    made = script.parent / "scratch" / "n1.42"
+    made.mkdir(parents=True)
+    script.with_name("hooks.conf").write_text(f"scratch_root={script.parent}/scratch\n")
+    run(script)
+    assert made.is_dir()

@@ -34,7 +34,8 @@ end
 --- A job_desc that remembers what was written.
 local function describe_job(fields)
   local job = {
-    script = "#!/bin/sh\n", min_nodes = NO_VAL, max_nodes = NO_VAL, priority = NO_VAL,
+    script = "#!/bin/sh\n", environment = {},
+    min_nodes = NO_VAL, max_nodes = NO_VAL, priority = NO_VAL,
     requeue = 65534, time_limit = NO_VAL, time_min = NO_VAL, het_job_offset = NO_VAL,
     mail_type = 0, num_tasks = NO_VAL, begin_time = 0, contiguous = 0,
     spank_job_env = { [0] = "_SLURM_SPANK_OPTION_malleable_malleable=2-4",
@@ -59,10 +60,12 @@ check("no site functions: accepted", slurm_job_submit(job, {}, 1000) == 0, said[
 check("array", job.array_inx == "0-3", job.array_inx)
 check("mark", job.admin_comment == MARK, job.admin_comment)
 check("held", job.priority == 0, job.priority)
+check("notice", job.environment.SLURM_SPANK_MALLEABLE_NOTICE_S == "35")
 
 job = describe_job(PLAIN)
 check("a job of somebody else passes", slurm_job_submit(job, {}, 1000) == 0)
-check("and is untouched", job.array_inx == nil and job.priority == NO_VAL)
+check("and is untouched", job.array_inx == nil and job.priority == NO_VAL
+  and next(job.environment) == nil)
 
 job = describe_job({ spank_job_env = { [0] = "OTHER=1", [3] = "XMALLEABLE=1-2" } })
 check("another plugin's environment passes", slurm_job_submit(job, {}, 1000) == 0)

@@ -3,10 +3,12 @@
 
 local dir = arg[1]
 local request_module = dofile(dir .. "/malleable_request.lua")
+local options_module = dofile(dir .. "/malleable_options.lua")
 local submit_module = dofile(dir .. "/malleable.lua")
 local modify_module = dofile(dir .. "/malleable_modify.lua")
 
 local NO_VAL, NO_VAL16, INFINITE = 4294967294, 65534, 4294967295
+local EXPEDITE = 2 ^ 45 -- slurm.EXPEDITED_REQUEUE of 25.11
 local ran, failed = 0, 0
 
 local function show(value)
@@ -39,6 +41,7 @@ local POLICY = {
   operators = { [0] = true, [64030] = true },
   engines = { torchrun = true, tasks = true },
   max_fragments = 64, max_nodes = 1024, max_array_size = 1001, lease_s = 600, hole_s = 120,
+  notice_s = 20,
 }
 
 -- What Slurm 22.05 shows for `sbatch --malleable=2-16 job.sh`, as Lua 5.1 and 5.3 see it.
@@ -58,15 +61,16 @@ local function submit(case)
   local policy = merge(POLICY, case.policy)
   local site = merge({ parts = PARTS }, case.site)
   local request, faults = request_module.read(case.text or "2-16,unit=1,engine=torchrun", policy)
-  return submit_module.submit({ request = request, faults = faults }, merge(JOB, case.job), site,
-    policy)
+  local job = merge(JOB, case.job)
+  local asked = { request = request, faults = faults, options = options_module.check(job) }
+  return submit_module.submit(asked, job, site, policy)
 end
 
 -- Sound submissions: fields that must be written.
 local SOUND = {
   { name = "canonical", set = {
     partition = "malleable", array_inx = "0-15", min_nodes = 1, max_nodes = 1, priority = 0,
-    requeue = 1, time_limit = 10, admin_comment =
+    requeue = 1, shared = 0, time_limit = 10, admin_comment =
       "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120}" } },
   { name = "short form", text = "2-4", set = { array_inx = "0-3" } },
   { name = "one node", text = "1-1", set = { array_inx = "0-0" } },
@@ -111,6 +115,18 @@ local SOUND = {
   { name = "other dependency", job = { dependency = "afterok:12" }, set = { requeue = 1 } },
   { name = "shared log", job = { std_out = "/home/a/log" },
     set = { requeue = 1 }, note = "%-%-output" },
+  { name = "correlated in name only", job = { dependency = "afterok:12,afterany:13" }, set = {} },
+  { name = "licences", job = { licenses = "fs:2" }, set = {}, note = "fs:2 is taken by every" },
+  { name = "shares asked for", job = { shared = 1 }, set = { shared = 0 } },
+  { name = "exclusive", job = { shared = 0 }, set = { shared = 0 } },
+  { name = "a comment of one line", job = { comment = "Käse; joined{1}" }, set = {} },
+  { name = "switches not asked for", job = { req_switch = NO_VAL }, set = {} },
+  { name = "expedite", job = { bitflags = 503316480 + EXPEDITE }, site = { expedite = EXPEDITE },
+    set = { bitflags = 503316480 }, note = "expedite is left out" },
+  { name = "other flags stay", job = { bitflags = 503316480 }, site = { expedite = EXPEDITE },
+    set = {}, unset = "bitflags" },
+  { name = "that bit before 25.11", job = { bitflags = EXPEDITE }, set = {}, unset = "bitflags" },
+  { name = "the site's notice", policy = { notice_s = 35.0 }, notice = "35", set = {} },
   { name = "exactly max_fragments", text = "1-64", set = { array_inx = "0-63" } },
 }
 
@@ -123,6 +139,11 @@ for _, case in ipairs(SOUND) do
   end
   local said = table.concat(decision.notes, "\n")
   check(case.name .. " (notes)", said:find(case.note or "^$") ~= nil, said)
+  if case.unset then
+    check(case.name .. " (left alone)", decision.set[case.unset] == nil, decision.set)
+  end
+  local notice = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_NOTICE_S
+  check(case.name .. " (notice)", notice == (case.notice or "20"), notice)
 end
 
 -- Unsound submissions: the faults in order, each as a pattern.
@@ -170,6 +191,13 @@ local UNSOUND = {
   { name = "expand", job = { dependency = "expand:12" }, faults = { "=expand:" } },
   { name = "begin", job = { begin_time = 1700000000 }, faults = { "^%-%-begin:" } },
   { name = "nodelist", job = { req_nodes = "n1" }, faults = { "^%-%-nodelist:" } },
+  { name = "aftercorr", job = { dependency = "aftercorr:12" }, faults = { "=aftercorr:" } },
+  { name = "reservation", job = { reservation = "maint" }, faults = { "^%-%-reservation:" } },
+  { name = "switches", job = { req_switch = 1 }, faults = { "^%-%-switches:" } },
+  { name = "a switch for itself", job = { shared = 4 }, faults = { "^%-%-exclusive=topo:" } },
+  { name = "reboot", job = { reboot = 1 }, faults = { "^%-%-reboot:" } },
+  { name = "a comment of two lines", job = { comment = "a\njoined{0}" },
+    faults = { "^%-%-comment: .*one line$" } },
   { name = "contiguous", job = { contiguous = 1 }, faults = { "^%-%-contiguous:" } },
   { name = "nodes", job = { min_nodes = 4, max_nodes = 4 }, faults = { "^%-%-nodes:" } },
   { name = "nodes as a range", job = { min_nodes = 1, max_nodes = 4 }, faults = { "^%-%-nodes:" } },
@@ -222,6 +250,7 @@ local POLICIES = {
   { name = "sound", faults = 0 },
   { name = "no partition", change = { partitions = {} }, faults = 1 },
   { name = "text for a number", change = { lease_s = "600" }, faults = 1 },
+  { name = "no notice: a file of an older version", change = { notice_s = false }, faults = 1 },
   { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },
   { name = "no tables", change = { engines = 1, operators = "root", preemptible = false },
     faults = 3 },
@@ -260,6 +289,9 @@ local CHANGES = {
   { name = "requeue off", change = { requeue = 0 }, code = DENIED, text = "Requeue" },
   { name = "two at once", change = { partition = "main", qos = "high" }, code = DENIED,
     text = "Partition.*\n.*QOS" },
+  { name = "a comment of one line", change = { comment = "progress{1};mine" }, code = nil },
+  { name = "a comment of two lines", change = { comment = "a\n7_0|RUNNING" }, code = DENIED,
+    text = "Comment.*line breaks" },
   { name = "a Slurm without these fields", base = {}, code = nil },
 }
 

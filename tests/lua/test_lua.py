@@ -10,12 +10,19 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 MODULES = HERE.parent.parent / "plugins" / "lua"
-SHIPPED = ("malleable_request", "malleable", "malleable_modify", "malleable_submit", "job_submit")
+SHIPPED = (
+    "malleable_request",
+    "malleable_options",
+    "malleable",
+    "malleable_modify",
+    "malleable_submit",
+    "job_submit",
+)
 
 POLICY = """return {
   partitions = {"malleable"}, preemptible = {malleable = true}, operators = {[0] = true},
   engines = {torchrun = true}, max_fragments = 64, max_nodes = 1024, max_array_size = 1001,
-  lease_s = 600, hole_s = 120,
+  lease_s = 600, hole_s = 120, notice_s = 35,
 }
 """
 FILES = {

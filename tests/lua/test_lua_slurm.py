@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,10 +76,12 @@ def test_option_in_the_script_and_own_times(sandbox: Any) -> None:
 def test_every_fault_is_named_at_once(sandbox: Any) -> None:
     done = submit(sandbox, "--malleable=2-4,engine=foo", "--array=1-3", "--no-requeue",
                   "--dependency=singleton", "--partition=main", "--time=1", "--begin=now+60",
-                  "--nodelist=n1", check=False)  # fmt: skip
+                  "--nodelist=n1", "--reservation=r", "--switches=1", "--comment=a\nb",
+                  check=False)  # fmt: skip
     assert done.returncode != 0
     for word in ("engine foo", "--array:", "--no-requeue:", "--dependency=singleton:", "--begin:",
-                 "--nodelist:", "--partition=main:", "--time=1:"):  # fmt: skip
+                 "--nodelist:", "--partition=main:", "--time=1:", "--reservation:", "--switches:",
+                 "--comment:"):  # fmt: skip
         assert word in done.stderr
 
 
@@ -112,6 +115,7 @@ REFUSED = [
         "Priority=5", "Nice=5", "TimeLimit=1", "TimeMin=1", "Partition=main", "StartTime=now+60",
         "NumNodes=2", "NumCPUs=2", "MinMemoryNode=5", "Requeue=0", "ReqNodeList=n1",
         "ExcNodeList=n1", "Dependency=afterok:1", "AdminComment=x", "OverSubscribe=YES",
+        "Comment=a\nb",
     )),
 ]  # fmt: skip
 
@@ -147,6 +151,36 @@ def test_operator_may_start_a_fragment(sandbox: Any, job: str) -> None:
     seen = show(sandbox, f"{job}_1")
     assert seen["Priority"] != "0"
     assert seen["TimeLimit"] == "00:02:00"
+
+
+def wait_for_reason(sandbox: Any, job: str, wanted: str) -> None:
+    deadline = time.monotonic() + 30
+    while (seen := show(sandbox, job))["Reason"] != wanted and seen["JobState"] == "PENDING":
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.2)
+
+
+def test_who_waits_for_a_malleable_job(sandbox: Any) -> None:
+    """Why users.md says afterany: the fragments that are not needed any more end CANCELLED."""
+    script = sandbox.work / "short.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    argv = ["sbatch", "--parsable", "--malleable=1-2", "--output=/dev/null", str(script)]
+    job = sandbox.run(argv, user=USER).stdout.strip()
+    ok, after = (
+        submit(sandbox, f"--dependency={kind}:{job}", "--output=/dev/null").stdout.strip()
+        for kind in ("afterok", "afterany")
+    )
+    sandbox.run(["scontrol", "release", f"{job}_0"])
+    deadline = time.monotonic() + 30
+    while show(sandbox, f"{job}_0")["JobState"] != "COMPLETED":
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert [show(sandbox, waiting)["Reason"] for waiting in (ok, after)] == ["Dependency"] * 2
+    sandbox.run(["scancel", job])  # as the reconciler does when a training has finished
+    wait_for_reason(sandbox, ok, "DependencyNeverSatisfied")
+    wait_for_reason(sandbox, after, "None")
+    assert show(sandbox, after)["JobState"] != "PENDING"
 
 
 def test_user_can_cancel_his_job(sandbox: Any, job: str) -> None:

@@ -70,7 +70,6 @@ def test_cgroups_are_disabled_where_slurm_knows_how(version, cgroup):
         (SandboxSpec(), "JobFileAppend=1"),
         (SandboxSpec(nodes=65), "MessageTimeout=30"),
         (SandboxSpec(lua_dir=Path("/lua")), "JobSubmitPlugins=lua"),
-        (SandboxSpec(prolog=Path("/h/prolog.sh")), "Prolog=/b/sb1/etc/prolog.sh"),
         (SandboxSpec(epilog=Path("/h/epilog.sh")), "Epilog=/b/sb1/etc/epilog.sh"),
         (
             SandboxSpec(backfill_interval_s=5),
@@ -111,12 +110,12 @@ def test_only_the_malleable_partition_can_be_preempted():
         (SandboxSpec(), None),
         (
             SandboxSpec(spank=Path("/x/malleable.so"), job_path=Path("/x/jobpath")),
-            "optional /b/sb1/etc/malleable.so pythonpath=/b/sb1/jobpath notice=20 "
+            "optional /b/sb1/etc/malleable.so pythonpath=/b/sb1/jobpath "
             "max_restarts=1000 dir=%w/.malleable/%A\n",
         ),
         (
-            SandboxSpec(spank=Path("/x/malleable.so"), notice_s=5, max_restarts=7, job_dir="/s/%A"),
-            "optional /b/sb1/etc/malleable.so notice=5 max_restarts=7 dir=/s/%A\n",
+            SandboxSpec(spank=Path("/x/malleable.so"), max_restarts=7, job_dir="/s/%A"),
+            "optional /b/sb1/etc/malleable.so max_restarts=7 dir=/s/%A\n",
         ),
     ],
 )

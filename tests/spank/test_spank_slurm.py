@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_batch_script(sandbox: Any, basic: tuple[str, str]) -> None:
     assert seen["PET_RDZV_ENDPOINT"] == seen["MALLEABLE_DIR"] == directory
     assert seen["PET_LOCAL_ADDR"] == "127.0.0.1"
     assert int(seen["PET_MAX_RESTARTS"]) >= 1000
-    assert int(seen["MALLEABLE_NOTICE_S"]) >= 0
+    assert seen["MALLEABLE_NOTICE_S"] == "20"
     assert seen["MALLEABLE_FRAGMENT"] == "0"
     assert (seen["MALLEABLE_MIN"], seen["MALLEABLE_MAX"]) == ("2", "4")
     assert (seen["MALLEABLE_UNIT"], seen["MALLEABLE_ENGINE"]) == ("1", "torchrun")
@@ -172,6 +173,23 @@ def test_export_does_not_lose_the_request(sandbox: Any, export: str) -> None:
     assert seen.get("X") == ("1" if "X=1" in export else None)
 
 
+def test_the_notice_is_that_of_the_settings(fresh_sandbox: Any) -> None:
+    """Whatever plugstack.conf says, and however much of the environment the user leaves out."""
+    box = fresh_sandbox(
+        nodes=1, settings_text="[lease]\nnotice_s = 35\n", job_dir="%w/.malleable/%A notice=7"
+    )
+    bare = "srun --export=NONE /usr/bin/env | sed 's/^/bare /'"
+    body = f"export PATH=/usr/bin:/bin\nprint_env batch\n{bare}"
+    for export in ("ALL", "NONE", "X=1"):
+        path = script(box, f"notice{export}".replace("=", ""), body)
+        options = ("--malleable=1-2", f"--export={export}")
+        log = run_fragment(box, path, *options, user=SHELL_USER)[1]
+        for who in ("batch", "bare"):
+            seen = printed(log, who)
+            assert seen["MALLEABLE_NOTICE_S"] == "35", (export, who)
+            assert "MALLEABLE_KEPT" not in seen
+
+
 def test_users_values_win_and_are_reported(sandbox: Any) -> None:
     path = script(sandbox, "kept", "print_env batch")
     mine = {"PET_RDZV_BACKEND": "c10d", "PET_NNODES": "3", "MALLEABLE_UNIT": "1"}
@@ -184,6 +202,29 @@ def test_users_values_win_and_are_reported(sandbox: Any) -> None:
     assert lines[0].startswith(
         "malleable: your own values are kept for PET_NNODES,PET_RDZV_BACKEND"
     )
+
+
+def test_an_upgrade_changes_no_module_under_a_running_job(fresh_sandbox: Any) -> None:
+    """What `make install` leaves is a link to a version; a job keeps to the one it began with."""
+    box = fresh_sandbox(nodes=2)
+    link = box.record.layout.job_path
+    first = link.rename(link.with_name("jobpath-1"))
+    shutil.copytree(first, link.with_name("jobpath-2"))
+    link.symlink_to("jobpath-1")
+    switch = f"ln -sfn jobpath-2 {link}"
+    path = script(
+        box, "upgrade", "print_env batch\necho READY\nsleep 3\nsrun bash -c 'print_env step'"
+    )
+    job = submit(box, path, "--malleable=1-2")
+    release(box, f"{job}_0")
+    wait_for(path.with_suffix(".0.out"), "\nREADY\n")
+    box.run(["sh", "-c", switch])
+    log = wait_for(path.with_suffix(".0.out"), "\nEND\n")
+    for who in ("batch", "step"):
+        assert printed(log, who)["PYTHONPATH"] == str(first)
+    release(box, f"{job}_1")
+    log = wait_for(path.with_suffix(".1.out"), "\nEND\n")
+    assert printed(log, "batch")["PYTHONPATH"] == str(link.with_name("jobpath-2"))
 
 
 def test_other_jobs_get_nothing(sandbox: Any) -> None:

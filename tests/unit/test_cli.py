@@ -29,6 +29,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.chmod(0o755)
     settings = tmp_path / "malleable.toml"
     settings.write_text(
+        '[site]\noperators = ["root"]\n'
         f'[tick]\nslurm_bin = "{tmp_path / "bin"}"\nlock = "{tmp_path / "tick.lock"}"\n'
     )
     monkeypatch.setenv("MALLEABLE_SETTINGS", str(settings))
@@ -153,6 +154,16 @@ def test_a_dry_run_tells_and_writes_nothing(capsys: Output, site: Path) -> None:
     assert not (site / "tick.lock").exists()
 
 
+def test_a_tick_without_rights_is_a_failure(capsys: Output, site: Path) -> None:
+    path = site / "bin" / "scontrol"
+    told = "echo 7_0: Access/permission denied >&2; exit 1;"
+    path.write_text(path.read_text().replace("*) echo", f"*) {told} echo"))
+    code, out, err = run(capsys, "reconcile")
+    assert code == 77
+    assert "refused by Slurm" in out
+    assert "run the tick as root, as SlurmUser, or as an Administrator" in err
+
+
 def test_a_tick_writes(capsys: Output, site: Path) -> None:
     assert run(capsys, "reconcile")[0] == 0
     assert "release " in (site / "told").read_text()
@@ -177,11 +188,32 @@ def test_a_policy_that_cannot_be_written(capsys: Output, site: Path) -> None:
 
 def test_an_unfit_partition_fails_the_check(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
-    path.write_text('[site]\npartitions = ["main", "nowhere"]\n' + path.read_text())
+    more = '[site]\npartitions = ["main", "nowhere"]\n'
+    path.write_text(path.read_text().replace("[site]\n", more))
     code, _, err = run(capsys, "render", "lua", "--check")
     assert code == 1
     assert "main cannot be preempted" in err
     assert "nowhere is unknown" in err
+
+
+def test_an_operator_whom_nobody_knows_is_told(capsys: Output, site: Path) -> None:
+    path = site / "malleable.toml"
+    path.write_text(path.read_text().replace('"root"', '"root", "nobody-of-that-name"'))
+    code, out, err = run(capsys, "render", "lua")
+    assert code == 0
+    assert "operators = {[0] = true}" in out
+    assert err.startswith("malleable: operator nobody-of-that-name is not a user of this host")
+    assert run(capsys, "render", "lua", "--check")[0] == 1
+
+
+def test_what_slurm_conf_breaks_is_told_to_who_asks(capsys: Output, site: Path) -> None:
+    path = site / "bin" / "scontrol"
+    path.write_text(path.read_text().replace("cat " + str(CAPTURED), "sed 's/ 5 sec/ 99 sec/' "
+                                             + str(CAPTURED)))  # fmt: skip
+    code, out, err = run(capsys, "render", "lua", "--check")
+    assert (code, out) == (1, "")
+    assert err.startswith("malleable: KillWait=99: ")
+    assert run(capsys, "render", "lua")[::2] == (0, "")
 
 
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["reconcile", "--loop", "0"], ["explain"]])

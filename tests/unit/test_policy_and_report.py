@@ -89,6 +89,7 @@ def lua(text: str, expression: str) -> str:
         ("p.max_array_size", "500"),
         ("p.lease_s", "600"),
         ("p.hole_s", "120"),
+        ("p.notice_s", "20"),
     ],
 )
 def test_the_policy_in_lua(expression: str, value: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,19 +10,11 @@ import pytest
 
 from captured_slurm import SITUATIONS, recorded
 from fake_slurm import FakeSlurm
-from slurm_hooks.errors import RetryLater, SettingsError
+from slurm_hooks.errors import RetryLater
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.settings import Settings
 
 MARK = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
-HOLD_LOCK = """
-import sys, time
-from filelock import FileLock
-lock = FileLock(sys.argv[1])
-lock.acquire()
-print("held", flush=True)
-time.sleep(30)
-"""
 
 
 class Killed(Exception):
@@ -57,31 +47,6 @@ def test_reads_are_three_commands_and_a_last_look_at_the_fragments(
     first = is_read.index(False) if False in is_read else len(is_read)
     assert first <= 3
     assert sum(is_read[first:]) <= 1
-
-
-def test_one_tick_at_a_time(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    Path(settings.tick.lock).parent.mkdir()
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD_LOCK, settings.tick.lock], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        port = recorded("running")
-        with pytest.raises(RetryLater, match="another tick is running"):
-            tick(port, settings)
-        assert port.asked == []
-    finally:
-        other.kill()
-        other.communicate(timeout=10)
-    tick(recorded("running"), settings)  # the kernel has let go of the lock
-
-
-def test_a_lock_that_cannot_be_is_a_settings_fault(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("a file")
-    with pytest.raises(SettingsError, match=r"tick\.lock"):
-        tick(recorded("running"), settings_in(tmp_path))
 
 
 def two_jobs() -> FakeSlurm:

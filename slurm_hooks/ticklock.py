@@ -1,0 +1,149 @@
+"""One tick at a time, and a word when none has been completed for long.
+
+The lock is a file that nobody but the user of the tick can open: whoever can open a file can
+flock it, and would stop every tick. Beside it a stamp tells when a tick was last completed. Must
+not know what a tick does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import stat
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from slurm_hooks.errors import NoTickForLong, RetryLater, SettingsError
+from slurm_hooks.settings import Tick
+
+SHORTEST_PATIENCE_S = 300.0
+TICKS_OF_PATIENCE = 3
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def locked(chosen: Tick) -> Iterator[None]:
+    """Hold the tick lock; the kernel lets go of it when this process ends, however it ends.
+
+    Raises SettingsError if the lock lies where others could meddle with it, RetryLater if another
+    tick runs. A RetryLater from in here or from the body becomes NoTickForLong once no tick has
+    been completed for `patience_s`.
+    """
+    path = Path(chosen.lock)
+    with contextlib.ExitStack() as opened:
+        with _told_as_a_setting(path):
+            _make_directory(path.parent)
+            opened.enter_context(_open(path))
+            holder = opened.enter_context(_open(path.with_name(f"{path.name}.holder")))
+            stamp = opened.enter_context(_open(path.with_name(f"{path.name}.done")))
+        try:
+            with _taken(path, holder):
+                yield
+        except RetryLater as error:
+            _raise_if_overdue(error, os.fstat(stamp).st_mtime, patience_s(chosen))
+            raise
+        os.utime(stamp)
+
+
+def patience_s(chosen: Tick) -> float:
+    """Seconds without a completed tick that are nothing to speak of: a restart of slurmctld."""
+    return max(SHORTEST_PATIENCE_S, TICKS_OF_PATIENCE * chosen.every_s)
+
+
+@contextlib.contextmanager
+def _told_as_a_setting(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        fault = f"tick.lock = {str(path)!r}: cannot be used: {error}"
+        raise SettingsError([fault]) from error
+
+
+def _make_directory(path: Path) -> None:
+    """Makes it, for us alone; one that is there is used only if nobody else can write in it.
+
+    Its mode is not changed: the setting may name a directory that others need.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(f"{path} is a {stat.filemode(found.st_mode)[0]}, no directory")
+    if found.st_uid not in (0, os.geteuid()):
+        raise PermissionError(
+            f"{path} belongs to {_name(found.st_uid)}: run the tick as that user, or name another "
+            "directory"
+        )
+    if found.st_mode & 0o022:
+        raise PermissionError(
+            f"others may write in {path} ({stat.filemode(found.st_mode)}), and could stop every "
+            "tick: name a directory of its own"
+        )
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[int]:
+    """A descriptor of a file of our own that nobody else can open. Raises OSError."""
+    handle = os.open(path, _FLAGS, 0o600)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            seen = f"{stat.filemode(found.st_mode)} of {_name(found.st_uid)}"
+            raise PermissionError(
+                f"{path} is no plain file of this user (seen: {seen}): run the tick as its owner, "
+                "or remove it"
+            )
+        if found.st_mode & 0o077:
+            # As versions before this one made it: whoever has it open could hold it for ever.
+            path.unlink()
+            os.close(handle)
+            handle = os.open(path, _FLAGS | os.O_EXCL, 0o600)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _taken(path: Path, holder: int) -> Iterator[None]:
+    """Lock it, and write our number into `holder`. Raises RetryLater if somebody else has it."""
+    lock = FileLock(path, timeout=0, mode=0o600)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        who = os.pread(holder, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        raise RetryLater(
+            f"another tick is running (process {who} holds {path}); nothing done"
+        ) from error
+    try:
+        os.ftruncate(holder, 0)
+        os.pwrite(holder, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        lock.release()
+
+
+def _raise_if_overdue(error: RetryLater, last: float, patience: float) -> None:
+    """Raises NoTickForLong if the last tick was completed longer ago than `patience` seconds.
+
+    A stamp that lies as far ahead tells of a clock that was set back, and is as good as none.
+    """
+    silent_s = abs(time.time() - last)
+    if silent_s <= patience:
+        return
+    since = datetime.fromtimestamp(last).astimezone().isoformat(" ", "seconds")
+    raise NoTickForLong(
+        f"no tick has been completed since {since} ({silent_s / 60:.0f} min), and leases run out: "
+        f"{error}"
+    ) from error
+
+
+def _name(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"

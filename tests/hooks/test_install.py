@@ -1,0 +1,168 @@
+"""What `make install` lays out: readable by everybody, and naming paths that exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks import jobpath
+
+TREE = Path(__file__).resolve().parents[2]
+needs_compiler = pytest.mark.skipif(
+    shutil.which("cc") is None or not Path("/usr/include/slurm/spank.h").exists(),
+    reason="the plugin is built with a C compiler and slurm/spank.h",
+)
+CRON = TREE / "etc" / "cron" / "slurm-malleable"
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "mailed"),
+    [
+        ("echo all well; echo odd >&2", 0, ""),
+        ("echo busy >&2", 75, ""),
+        ("echo work; echo no tick for long >&2", 69, "no tick for long\n"),
+        ("echo 5 mistakes >&2", 78, "5 mistakes\n"),
+    ],
+)
+def test_cron_mails_failures_and_nothing_else(
+    tmp_path: Path, told: str, code: int, mailed: str
+) -> None:
+    program = tmp_path / "malleable"
+    program.write_text(f"#!/bin/sh\n{told}\nexit {code}\n")
+    program.chmod(0o755)
+    (line,) = (text for text in CRON.read_text().splitlines() if text.startswith("*"))
+    assert "%" not in line  # cron reads it as the end of the line
+    command = line.split(" root ", 1)[1].replace("@BINDIR@", str(tmp_path))
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (done.stdout, done.stderr) == (mailed, "")
+
+
+def install(root: Path, **words: str) -> str:
+    """`make install` as an administrator whose files are nobody else's."""
+    argv = ["make", "-C", str(TREE), "-o", "setup", "install", f"DESTDIR={root}"]
+    words["PYTHON"] = sys.executable
+    argv += [f"{key}={value}" for key, value in words.items()]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=200, check=False, umask=0o077
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("installed") / "root"
+    old = made / "usr/libexec/slurm-malleable/prolog.sh"
+    old.parent.mkdir(parents=True)
+    old.parent.chmod(0o755)
+    (made / "usr").chmod(0o755)
+    (made / "usr/libexec").chmod(0o755)
+    old.write_text("#!/bin/sh\nchmod 711 /tmp\n")
+    old.chmod(0o755)
+    said = install(made, BINDIR="/opt/malleable/bin")
+    assert "/opt/malleable/bin/malleable, which is not here" in said
+    return made
+
+
+@needs_compiler
+def test_everybody_can_read_what_is_installed(root: Path) -> None:
+    found = [path for path in root.rglob("*") if not path.is_symlink()]
+    assert len(found) > 30
+    closed = [path for path in found if path.stat().st_mode & 0o044 != 0o044]
+    closed += [path for path in found if path.is_dir() and path.stat().st_mode & 0o011 != 0o011]
+    assert closed == []
+    jobpath = root / "usr/share/slurm-malleable/jobpath"
+    assert (jobpath / "slurm_hooks/elastic/register.py").exists()
+    assert not os.readlink(jobpath).startswith("/")  # DESTDIR is not where it will lie
+
+
+@needs_compiler
+def test_unit_and_cron_line_name_the_program_that_is_there(root: Path) -> None:
+    unit = (root / "usr/lib/systemd/system/slurm-malleable.service").read_text()
+    assert re.findall(r"^ExecStart=(.*)$", unit, re.M) == ["/opt/malleable/bin/malleable reconcile"]
+    cron = (root / "usr/share/slurm-malleable/cron/slurm-malleable").read_text()
+    assert "$(/opt/malleable/bin/malleable reconcile" in cron
+    assert "@" not in unit + cron
+    assert "SuccessExitStatus=75\n" in unit
+    assert "RuntimeDirectoryMode=0700\n" in unit
+
+
+@needs_compiler
+def test_an_old_prolog_does_nothing_any_more(root: Path) -> None:
+    old = root / "usr/libexec/slurm-malleable/prolog.sh"
+    assert old.read_text() == "#!/bin/sh\nexit 0\n"
+    assert os.access(old, os.X_OK)
+
+
+def test_the_program_is_found_where_pip_put_it(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "malleable"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    argv = ["make", "-n", "-C", str(TREE), "install"]
+    path = f"{program.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=60, check=True, env={"PATH": path}
+    )
+    assert f"s|@BINDIR@|{program.parent}|" in done.stdout
+
+
+def test_a_job_that_starts_during_an_upgrade_finds_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old versions emptied the directory first; now what is there stays, and a link is switched."""
+    dest = tmp_path / "jobpath"
+    old = tmp_path / "jobpath" / "slurm_malleable_elastic-0.0.1.dist-info"  # of such a version
+    old.mkdir(parents=True)
+    (old / "entry_points.txt").write_text(jobpath.ENTRY_POINTS)
+    done = threading.Event()
+    holes: list[int] = []
+
+    def start_jobs() -> None:
+        while not done.is_set():
+            # through one look at the link, as an import system does that lists the directory
+            names = os.listdir(os.path.realpath(dest))
+            holes.append(sum(name.endswith(".dist-info") for name in names))
+
+    jobpath.write_job_path(dest)
+    reader = threading.Thread(target=start_jobs)
+    reader.start()
+    try:
+        kept = os.path.realpath(dest)
+        for version in range(40):
+            monkeypatch.setattr(jobpath, "__version__", f"0.1.{version}")
+            jobpath.write_job_path(dest)
+    finally:
+        done.set()
+        reader.join(timeout=20)
+    assert set(holes) == {1}
+    assert Path(kept, "slurm_hooks/elastic/register.py").exists()  # jobs that began with it go on
+    (metadata,) = dest.glob("*.dist-info")
+    assert metadata.name == "slurm_malleable_elastic-0.1.39.dist-info"
+    assert {path.name.split("-")[0] for path in tmp_path.iterdir()} == {"jobpath"}
+
+
+def test_packages_inside_are_copied_and_the_same_content_lies_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(TREE / "slurm_hooks" / "elastic", source / "elastic")
+    (source / "elastic" / "inner").mkdir()
+    (source / "elastic" / "inner" / "__init__.py").write_text("")
+    (source / "elastic" / "__pycache__").mkdir(exist_ok=True)
+    (source / "__init__.py").write_text("")
+    monkeypatch.setattr(jobpath, "__file__", str(source / "jobpath.py"))
+    for _ in range(2):
+        path = jobpath.write_job_path(tmp_path / "out" / "jobpath")
+    assert (path / "slurm_hooks/elastic/inner/__init__.py").exists()
+    assert not list(path.rglob("__pycache__"))
+    assert len(list(path.parent.iterdir())) == 2
