@@ -169,12 +169,15 @@ class World:
             n for n, seen, start in claims if seen <= slurm.now <= start - TOLD_AHEAD_S
         }
         for element in slurm.elements.values():
-            if element.state == "RUNNING" and (element.end or 0) - slurm.now > self.longest_s:
-                left_s = (element.end or 0) - slurm.now
-                self.faults.append(f"{element.name} has a lease of {left_s} s")
+            self._check_lease(element)
             if self.of(element).is_cancelled and element.state == "PENDING":
                 self.faults.append(f"{element.name} waits, though its user cancelled the job")
         self.admin_released.clear()
+
+    def _check_lease(self, element: Element) -> None:
+        left_s = (element.end or 0) - self.slurm.now
+        if element.state == "RUNNING" and left_s > self.longest_s:
+            self.faults.append(f"{element.name} has a lease of {left_s} s")
 
     def check(self) -> None:
         """Raises AssertionError if anybody was wronged."""

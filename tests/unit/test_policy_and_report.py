@@ -104,7 +104,6 @@ def test_odd_names_cannot_break_out(name: str) -> None:
     assert lua(text, "p.engines.torchrun") == "true"
 
 
-# Shows a bug: JSON writes \u00fc, which Lua 5.1 reads as "u00fc".
 def test_names_beyond_ascii() -> None:
     settings = parse('[site]\npartitions = ["büro"]')
     assert lua(render_policy(settings, cluster(), {}), "p.partitions[1]") == "büro"
@@ -118,7 +117,6 @@ def test_durations(seconds: int, text: str) -> None:
     assert minutes(timedelta(seconds=seconds)) == text
 
 
-# Shows a bug: slurmctld looks at limits each half minute, till then the rest is negative.
 def test_an_overrun_lease_reads_well() -> None:
     late = make_fragment(0, FragmentState.RUNNING, ["n1"], start=after(-605))
     text = printed(fragments_table(make_job(late), NOW))
@@ -169,7 +167,6 @@ def test_actions_in_words() -> None:
     assert action_line(finish) == "cancel 7_[1-2]: training finished"
 
 
-# Shows a bug: rich replaces emoji codes unless told not to (emoji=False).
 def test_nothing_is_markup() -> None:
     console = Console(file=io.StringIO(), width=80)
     print_lines(console, ["[bold]7_[0-5][/bold] :smile:"])
