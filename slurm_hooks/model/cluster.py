@@ -146,7 +146,7 @@ class FragmentState(enum.Enum):
     FAILED = "failed"  # any other end that is not the user's wish
     LOST = "lost"  # its node failed
     SPECIAL = "special exit"  # an exit code for which Slurm itself puts jobs back and holds them
-    CANCELLED = "cancelled"
+    CANCELLED = "cancelled"  # by its user, or past the --deadline that he gave
     UNKNOWN = "unknown"  # a state this version does not know: left alone
 
 

@@ -174,6 +174,8 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
     if found is None:
         return None
     element = re.fullmatch(r"(\d+)_(\d+)", row["JobArrayID"])
+    if not element and row["State"] == "CANCELLED":
+        return None  # an array that was cancelled before any element of it ran
     if not element:
         raise ValueError("carries our mark but is no array element")
     mark, note = found
@@ -240,7 +242,7 @@ _STATES = {
     "NODE_FAIL": FragmentState.LOST,
     "BOOT_FAIL": FragmentState.LOST,
     "OUT_OF_MEMORY": FragmentState.FAILED,
-    "DEADLINE": FragmentState.FAILED,
+    "DEADLINE": FragmentState.CANCELLED,  # as the user wished
     "PREEMPTED": FragmentState.TIMED_OUT,
     "SUSPENDED": FragmentState.SUSPENDED,
     "REQUEUE_HOLD": FragmentState.HELD,
