@@ -89,7 +89,7 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
             assert latest is None or end <= latest
 
 
-@many
+@settings(many, max_examples=300)
 @given(clusters())
 def test_planned_sizes_are_allowed(slurm: FakeSlurm) -> None:
     """A job that grows, or is thinned out for a better use, ends up at 0 or from MIN to MAX.
@@ -102,7 +102,7 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm) -> None:
     thinned = {
         a.fragment.job_id
         for a in plan.actions
-        if isinstance(a, Notice) and a.cause is Cause.BETTER_USE
+        if isinstance(a, (Notice, Hold)) and a.cause is Cause.BETTER_USE
     }
     for job in seen.jobs:
         least = job.request.min_nodes if job.has_rounds else job.request.unit
