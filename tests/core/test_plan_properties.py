@@ -14,6 +14,7 @@ from slurm_hooks.core.holes import holes_of, latest_end
 from slurm_hooks.core.plan import make_plan
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import (
+    Cause,
     Fragment,
     FragmentId,
     FragmentState,
@@ -91,17 +92,28 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
             assert latest is None or end <= latest
 
 
-@many
+@settings(many, max_examples=300)
 @given(clusters())
 def test_planned_sizes_are_allowed(slurm: FakeSlurm) -> None:
-    """A job that grows or is thinned out ends up at 0 or from MIN to MAX nodes."""
+    """A job that grows, or is thinned out for a better use, ends up at 0 or from MIN to MAX.
+
+    One in which nobody has ever joined a round is kept to one fragment.
+    """
     seen, plan = look(slurm)
     sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
     grown = {a.fragment.job_id for a in plan.actions if isinstance(a, Grow)}
+    thinned = {
+        a.fragment.job_id
+        for a in plan.actions
+        if isinstance(a, (Notice, Hold)) and a.cause is Cause.BETTER_USE
+    }
     for job in seen.jobs:
+        least = job.request.min_nodes if job.has_rounds else job.request.unit
+        size = sizes[job.job_id]
         if job.job_id in grown:
-            least = job.request.min_nodes if job.has_rounds else job.request.unit
-            assert least <= sizes[job.job_id] <= job.request.max_nodes
+            assert least <= size <= job.request.max_nodes
+        elif job.job_id in thinned:
+            assert size == 0 or least <= size <= job.request.max_nodes
 
 
 @many
@@ -121,7 +133,6 @@ def test_one_fate_for_each_fragment(slurm: FakeSlurm) -> None:
     assert not {f: n for f, n in leases.items() if n > 1}
 
 
-# Shows a bug: a fragment is forgiven and told to leave at once, with two different marks.
 @many
 @given(clusters())
 def test_marks_of_one_fragment_agree(slurm: FakeSlurm) -> None:
@@ -170,7 +181,6 @@ def test_slurm_refuses_nothing(slurm: FakeSlurm) -> None:
     assert write(slurm, seen, plan) == []
 
 
-# Shows the same bug, seldom: such a pair of marks never comes to rest while a notice is repeated.
 @many
 @given(clusters())
 def test_planning_again_settles(slurm: FakeSlurm) -> None:
