@@ -20,7 +20,7 @@ from torch.distributed.elastic.rendezvous.api import (
 from .deaf import end_deaf
 from .directory import DirectoryError
 from .keeper import Keeper
-from .notice import Notice
+from .signals import Notice
 from .options import Options, say
 from .session import Session
 from .standby import Standby

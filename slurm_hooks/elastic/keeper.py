@@ -18,7 +18,7 @@ from .directory import DirectoryError
 from .door import Answer, knock
 from .lighthouse import Lighthouse, LighthouseError, Manners
 from .membership import Membership
-from .notice import Notice
+from .signals import Notice
 from .options import Options, say
 from .relay import Relay, Target
 from .rounds_log import describe_groups, record_groups

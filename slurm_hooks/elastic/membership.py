@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from .access import PatientDirectory
 from .directory import DirectoryError, SharedDirectory
-from .notice import Notice
+from .signals import Notice
 from .options import say
 from .pulse import Pulse
 from .state import (

@@ -15,7 +15,7 @@ from contextlib import suppress
 from .directory import DirectoryError, SharedDirectory
 from .door import SUSPECT_BEATS, Answer, Door, is_dead, knock_all
 from .lines import Lines
-from .notice import Notice
+from .signals import Notice
 from .rounds import pending
 from .state import Phase, State, depart, expire
 from .watch import NEIGHBOURS, Watch, watched

@@ -21,7 +21,7 @@ from .forewarn import Forewarning
 from .lease import Lease
 from .lighthouse import LighthouseError, Manners, load
 from .membership import Membership
-from .notice import Notice
+from .signals import Notice
 from .options import (
     OptionError,
     Options,

@@ -17,7 +17,7 @@ from .directory import DirectoryError
 from .forewarn import Forewarning
 from .lease import Lease
 from .membership import Membership
-from .notice import Notice
+from .signals import Notice
 from .options import Options, say
 from .rounds import (
     expected,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -217,3 +219,18 @@ def test_progress_waits_its_turn_after_a_remark() -> None:
     assert 40 < due_s(now - 10) < 55
     assert max(due_s(now - 100), due_s(""), due_s("soon")) <= 0
     assert due_s(now + 10**6) <= 60
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("first", ["torch.distributed.elastic.rendezvous.registry", "math"])
+def test_what_scripts_import_is_never_a_module(job_path: Path, first: str) -> None:
+    """torch loads the handler, and with it modules of ours, whenever it likes."""
+    code = (
+        f"import {first}, types, slurm_hooks.elastic as ours;"
+        "import pkgutil; modules = {m.name for m in pkgutil.iter_modules(ours.__path__)};"
+        "assert not modules & set(ours.__all__), modules;"
+        "found = {name: getattr(ours, name) for name in ours.__all__};"
+        "assert all(callable(thing) for thing in found.values()), found"
+    )
+    env = {**os.environ, "PYTHONPATH": str(job_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=job_path, env=env, check=True, timeout=60)

@@ -13,7 +13,7 @@ from slurm_hooks.elastic.door import Door
 from slurm_hooks.elastic.lease import Lease
 from slurm_hooks.elastic.lines import Lines
 from slurm_hooks.elastic.membership import Membership
-from slurm_hooks.elastic.notice import Notice
+from slurm_hooks.elastic.signals import Notice
 from slurm_hooks.elastic.options import Options
 from slurm_hooks.elastic.pulse import Pulse
 from slurm_hooks.elastic.rounds import Limits, form
