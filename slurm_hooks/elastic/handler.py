@@ -6,10 +6,11 @@ Only translation: torch's calls to session's, stores to torch's types. No decisi
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousHandler,
@@ -20,34 +21,39 @@ from torch.distributed.elastic.rendezvous.api import (
 from .deaf import end_deaf
 from .directory import DirectoryError
 from .keeper import Keeper
-from .signals import Notice
 from .options import Options, say
-from .session import Session
+from .session import Leave, Over, Session
+from .signals import Notice
+from .speaker import Speaker
 from .standby import Standby
+from .state import Outcome
 from .store import GATHER_S, Events, RoundStore, arrive, connect, meet, open_store
 
 WARM_UP_S = 30.0
 
 
 class MalleableHandler(RendezvousHandler):
-    """One per agent. `next_rendezvous` ends the process with SystemExit when this
-    fragment leaves (0), the training is over (0) or cannot go on (1, with a message)."""
+    """One per agent. `next_rendezvous` ends the process with SystemExit when this fragment
+    leaves, the training is over (0) or cannot go on (1, with a message)."""
 
     def __init__(
         self,
         options: Options,
         session: Session,
         notice: Notice,
+        speaker: Speaker,
         standby: Standby | None = None,
         keeper: Keeper | None = None,
     ) -> None:
         self._options = options
         self._session = session
         self._notice = notice
+        self._speaker = speaker
         self._standby = standby
         self._keeper = keeper
         self._hosted: Any = None
         self._store: Any = None
+        self._has_ended = False
 
     def get_backend(self) -> str:
         """See the base class."""
@@ -75,6 +81,13 @@ class MalleableHandler(RendezvousHandler):
             return self._join_round()
         except DirectoryError as error:
             raise SystemExit(f"malleable: {error}") from None
+        except Leave:
+            self._go()
+        except Over:
+            if self._keeper:
+                self._keeper.succeed()
+            self._conclude(Outcome.FINISHED)
+            raise SystemExit(0) from None
 
     def _join_round(self) -> RendezvousInfo:
         self._session.enter()
@@ -126,9 +139,27 @@ class MalleableHandler(RendezvousHandler):
             self._keeper.succeed()
 
     def _await_end(self) -> None:
-        self._session.await_end()
+        self._conclude(self._session.await_end())
+
+    def _conclude(self, outcome: Outcome) -> None:
+        """The training processes here have finished. Returns when the batch script may go on;
+        ends the process if this fragment must go before all have."""
+        if self._keeper and outcome is Outcome.FINISHED:
+            outcome = self._keeper.await_end(self._session.is_asked_to_go)
+        if outcome is Outcome.FINISHED:
+            self._speaker.tell_finished()
+        elif self._session.is_asked_to_go():
+            self._session.say_leave()
+            self._go()
+
+    def _go(self) -> NoReturn:
+        """Leave: nobody waits for this agent any more. In a job array the batch script does
+        not go on, because Slurm ends it."""
         if self._keeper:
-            self._keeper.await_end(self._session.is_asked_to_go)
+            self._keeper.leave()
+        self._end(is_failure=False)
+        self._speaker.go_back()
+        raise SystemExit(128 + signal.SIGTERM if self._notice.is_terminated else 0)
 
     def num_nodes_waiting(self) -> int:
         """Positive when the workers must stop for a new round. Called every monitor
@@ -157,14 +188,19 @@ class MalleableHandler(RendezvousHandler):
     def shutdown(self) -> bool:
         """Called once by torchrun, as the last thing, unless a signal ended it. After a
         failure this agent is taken off the list; the others go on without it."""
-        is_failure = sys.exc_info()[1] is not None
+        self._end(is_failure=sys.exc_info()[1] is not None)
+        return True
+
+    def _end(self, is_failure: bool) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
         self._session.close(is_failure)
         if self._keeper:
             self._keeper.close(is_failure)
         if self._standby:
             self._standby.dismiss()
         self._store = self._hosted = None
-        return True
 
 
 def _first_line(error: BaseException) -> str:

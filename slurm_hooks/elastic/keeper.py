@@ -18,10 +18,11 @@ from .directory import DirectoryError
 from .door import Answer, knock
 from .lighthouse import Lighthouse, LighthouseError, Manners
 from .membership import Membership
-from .signals import Notice
 from .options import Options, say
 from .relay import Relay, Target
 from .rounds_log import describe_groups, record_groups
+from .session import Over
+from .signals import Notice
 from .state import Admission, Outcome, Phase, Round, State, find, is_superseded
 from .terms import at_work, begin_term, difference, enlist, first_quorum, heirs, keeper
 
@@ -60,8 +61,8 @@ class Keeper:
         return f"http://127.0.0.1:{self._relay.port}"
 
     def enter(self, ends: int, is_asked_to_go: Callable[[], bool]) -> None:
-        """Take part, `ends` being the end of this lease (epoch seconds, 0: unknown). Ends
-        the process if the training is over. Raises DirectoryError."""
+        """Take part, `ends` being the end of this lease (epoch seconds, 0: unknown). Raises
+        DirectoryError, and Over if the training is."""
         if self._thread is not None:
             self._membership.restarts += 1
             return
@@ -76,7 +77,7 @@ class Keeper:
             self._membership.depart(self._notice, planned=True)
             fragment = self._membership.me.fragment
             say(f"the training has already finished; fragment {fragment} has nothing to do")
-            raise SystemExit(0)
+            raise Over
         self._directory.update(lambda s: enlist(s, self._membership.token))
         self._thread = threading.Thread(target=self._run, name="malleable-keeper", daemon=True)
         self._thread.start()
@@ -219,9 +220,9 @@ class Keeper:
         """The training processes here have finished. Does not raise."""
         self._membership.tell_success()
 
-    def await_end(self, is_asked_to_go: Callable[[], bool]) -> None:
-        """Wait until all groups have finished or are gone. Does not raise."""
-        self._membership.await_end(is_asked_to_go, self._options.poll_s)
+    def await_end(self, is_asked_to_go: Callable[[], bool]) -> Outcome:
+        """Wait until all groups have finished or are gone; as Session. Does not raise."""
+        return self._membership.await_end(is_asked_to_go, self._options.poll_s)
 
     def close(self, is_failure: bool) -> None:
         """The agent ends. Does not raise."""

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from .access import PatientDirectory
 from .directory import DirectoryError, SharedDirectory
-from .signals import Notice
 from .options import say
 from .pulse import Pulse
+from .signals import Notice
 from .state import (
     Admission,
     Member,
@@ -91,17 +91,25 @@ class Membership:
         except DirectoryError as error:
             say(f"the training has finished, but the others cannot be told: {error}")
 
-    def await_end(self, is_asked_to_go: Callable[[], bool], poll_s: float) -> None:
-        """Wait until everybody has finished or is gone: leaving earlier with exit code 0
-        would tell the world that the training is over. Does not raise."""
+    def await_end(self, is_asked_to_go: Callable[[], bool], poll_s: float) -> Outcome:
+        """Wait until everybody has finished or is gone, and tell how it ended: open if this
+        agent must go before, or cannot know. Does not raise."""
         try:
-            while not is_asked_to_go():
+            while True:
                 state = self.directory.read()
                 if state.outcome is not Outcome.OPEN or not find(state, self.token):
-                    return
+                    return self._outcome(state)
+                if is_asked_to_go():
+                    return Outcome.OPEN
                 time.sleep(poll_s)
         except DirectoryError as error:
             say(f"the training has finished here; how the others fare is unknown: {error}")
+        return Outcome.OPEN
+
+    def _outcome(self, state: State) -> Outcome:
+        """That of this agent's training: others may have begun the next one already, which
+        only somebody whose training has finished does."""
+        return Outcome.FINISHED if state.stage > self._stage else state.outcome
 
     def pass_stage(self) -> None:
         """The next torchrun of this batch script is another training."""

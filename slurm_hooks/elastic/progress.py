@@ -36,7 +36,6 @@ class Reporter:
         self._world = int(env.get("WORLD_SIZE", "1"))
         self._every_s = every_s
         self._due = time.monotonic() + _wait_s(env, every_s, time.time())
-        self._own: str | None = None  # the user's comment, asked for once
         self._thread: threading.Thread | None = None
 
     def report(self, samples: int, loss: float | None = None) -> None:
@@ -53,9 +52,7 @@ class Reporter:
 
     def _send(self, line: str) -> None:
         with suppress(OSError, subprocess.SubprocessError):
-            if self._own is None:
-                self._own = comment.read(self._job)
-            comment.write(self._job, comment.merged(self._own, line))
+            comment.change(self._job, lambda before: comment.merged(before, line))
 
 
 def _wait_s(env: Mapping[str, str], every_s: float, now: float) -> float:

@@ -21,7 +21,6 @@ from .forewarn import Forewarning
 from .lease import Lease
 from .lighthouse import LighthouseError, Manners, load
 from .membership import Membership
-from .signals import Notice
 from .options import (
     OptionError,
     Options,
@@ -41,6 +40,8 @@ from .options import (
 from .pulse import Pulse
 from .remark import tell
 from .session import Session
+from .signals import Notice, end_quietly
+from .speaker import Speaker
 from .standby import Standby
 from .state import Member
 
@@ -90,8 +91,10 @@ def create_handler(params: Any) -> Any:
         tell(str(error))
         raise SystemExit(f"malleable: {error}") from None
     forewarning = Forewarning(_board(), settings.boundary_s)
-    session = Session(settings, membership, lease, notice, forewarning)
-    return MalleableHandler(settings, session, notice, warm_workers(), keeper)
+    speaker = Speaker(os.environ, notice)
+    session = Session(settings, membership, lease, notice, forewarning, speaker)
+    end_quietly(notice, lambda: say(f"fragment {me.fragment} is ended by SIGTERM"))
+    return MalleableHandler(settings, session, notice, speaker, warm_workers(), keeper)
 
 
 def _remark(lines: list[str]) -> None:

@@ -69,4 +69,4 @@ def tell(text: str, env: Mapping[str, str] = os.environ) -> None:
 def _send(job: str, place: Path, word: str) -> None:
     with suppress(OSError, subprocess.SubprocessError):
         if is_first(place, word):
-            comment.write(job, comment.merged(comment.read(job), word))
+            comment.change(job, lambda before: comment.merged(before, word))

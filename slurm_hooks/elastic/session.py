@@ -2,8 +2,9 @@
 leave, finish. It joins the pure decisions to the directory and the clock, and knows
 nothing of torch: what needs a store is handed in.
 
-It ends the process by SystemExit, because that is what torchrun passes through quietly
-(a RendezvousGracefulExitError from a custom handler ends in a stack trace).
+It gives up by SystemExit, because that is what torchrun passes through quietly (a
+RendezvousGracefulExitError from a custom handler ends in a stack trace). How a fragment
+leaves or ends well is the handler's to do: Leave and Over say so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from .directory import DirectoryError
 from .forewarn import Forewarning
 from .lease import Lease
 from .membership import Membership
-from .signals import Notice
 from .options import Options, say
 from .rounds import (
     expected,
@@ -32,10 +32,21 @@ from .rounds import (
     stop_reason,
 )
 from .rounds_log import describe, record
+from .signals import Notice
+from .speaker import Speaker
+from .standing import Standing
 from .state import Admission, Outcome, Phase, Round, State, Stop, find, is_superseded
 from .watch import Quiet
 
 SEEK_S = 0.3
+
+
+class Leave(Exception):
+    """This fragment leaves, and is no member any more."""
+
+
+class Over(Exception):
+    """The training has finished; there is nothing left to do here."""
 
 
 class Session:
@@ -50,6 +61,7 @@ class Session:
         lease: Lease,
         notice: Notice,
         forewarning: Forewarning | None = None,
+        speaker: Speaker | None = None,
     ) -> None:
         self.round: Round | None = None
         self._options = options
@@ -58,6 +70,7 @@ class Session:
         self._lease = lease
         self._notice = notice
         self._forewarning = forewarning or Forewarning(None, 0.0)
+        self._speaker = speaker or Speaker({}, notice)
         self.is_in = False
         self._is_told = False
         self.is_leaving = False
@@ -78,7 +91,7 @@ class Session:
     # -- joining and waiting
 
     def enter(self, is_retry: bool = False) -> None:
-        """Join the waiting list; ends the process if there is nothing to join."""
+        """Join the waiting list. Raises Leave, and Over if there is nothing to join."""
         self._leave_if_asked()
         if self.is_in:
             failed = self.round is not None and not self._is_told and not is_retry
@@ -97,7 +110,7 @@ class Session:
 
     def wait_for_round(self, open_store: Callable[[], int]) -> Round:
         """Block until this agent is in a new round. If it is to be rank 0, `open_store`
-        is called for the port of the store it hosts."""
+        is called for the port of the store it hosts. Raises Leave, Over."""
         started = time.monotonic()
         quiet = Quiet()
         port = 0
@@ -135,6 +148,8 @@ class Session:
         last = self.round.number if self.round else 0
         if mine.phase is not Phase.ACTIVE or not state.round or state.round.number <= last:
             return None
+        if self.round is None:
+            self._speaker.tell(Standing.JOINED)
         self.round = state.round
         self._is_told = False
         self._forewarning.clear()
@@ -198,6 +213,7 @@ class Session:
             if not self._forewarning.is_heard(reason, now):
                 return False  # the workers are on their way to a boundary
             meet(self.is_broken)
+            self._speaker.tell_trained()
         return True
 
     def _reason(self, state: State) -> Stop:
@@ -224,6 +240,7 @@ class Session:
             return state
         state = self._membership.announce_leave()
         self.is_leaving = True
+        self._speaker.tell(Standing.LEAVING)
         return state
 
     def is_asked_to_go(self, together: bool = False) -> bool:
@@ -238,9 +255,13 @@ class Session:
         while time.monotonic() < deadline and self._is_awaited():
             time.sleep(self._options.poll_s / 2)
         self._membership.depart(self._notice, planned=True)
+        self.say_leave()
+        raise Leave
+
+    def say_leave(self) -> None:
+        """One line to the job's log: this fragment goes, and why."""
         why = "as it was asked to" if self._notice.is_given else "because its lease ends"
         say(f"fragment {self._membership.me.fragment} leaves {why}")
-        raise SystemExit(0)
 
     def _is_awaited(self) -> bool:
         try:
@@ -253,9 +274,10 @@ class Session:
         """The workers of this agent finished the training. Does not raise."""
         self._membership.tell_success()
 
-    def await_end(self) -> None:
-        """Wait until everybody has finished, is gone, or this one must go. Does not raise."""
-        self._membership.await_end(self.is_asked_to_go, self._options.poll_s)
+    def await_end(self) -> Outcome:
+        """Wait until everybody has finished, is gone, or this one must go (then the outcome
+        is open). Does not raise."""
+        return self._membership.await_end(self.is_asked_to_go, self._options.poll_s)
 
     def close(self, is_failure: bool) -> None:
         """The agent ends: after a failure it is no member any more, after a success it
@@ -288,7 +310,7 @@ class Session:
         self._membership.depart(self._notice, planned=True)
         fragment = self._membership.me.fragment
         say(f"the training has already finished; fragment {fragment} has nothing to do")
-        raise SystemExit(0)
+        raise Over
 
     def _give_up(self, why: str) -> NoReturn:
         self._membership.depart(self._notice, planned=False)

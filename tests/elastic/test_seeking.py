@@ -13,11 +13,11 @@ from slurm_hooks.elastic.door import Door
 from slurm_hooks.elastic.lease import Lease
 from slurm_hooks.elastic.lines import Lines
 from slurm_hooks.elastic.membership import Membership
-from slurm_hooks.elastic.signals import Notice
 from slurm_hooks.elastic.options import Options
 from slurm_hooks.elastic.pulse import Pulse
 from slurm_hooks.elastic.rounds import Limits, form
 from slurm_hooks.elastic.session import Session
+from slurm_hooks.elastic.signals import Notice
 from slurm_hooks.elastic.state import Member, Phase, find, join, succeed
 
 BEAT_S = 30.0  # hearts tell nothing in time
