@@ -42,14 +42,13 @@ class MalleableHandler(RendezvousHandler):
         session: Session,
         notice: Notice,
         speaker: Speaker,
-        standby: Standby | None = None,
         keeper: Keeper | None = None,
     ) -> None:
         self._options = options
         self._session = session
         self._notice = notice
         self._speaker = speaker
-        self._standby = standby
+        self.standby: Standby | None = None
         self._keeper = keeper
         self._hosted: Any = None
         self._store: Any = None
@@ -72,9 +71,9 @@ class MalleableHandler(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         """Join the next round and wait until all its agents are there."""
         self._notice.listen()
-        if self._standby and not self._session.is_in:
-            self._standby.prepare()  # while the others train
-            self._standby.wait_ready(WARM_UP_S)
+        if self.standby and not self._session.is_in:
+            self.standby.prepare()  # while the others train
+            self.standby.wait_ready(WARM_UP_S)
         try:
             if self._keeper:
                 self._keeper.enter(self._session.ends, self._session.is_asked_to_go)
@@ -165,8 +164,8 @@ class MalleableHandler(RendezvousHandler):
         """Positive when the workers must stop for a new round. Called every monitor
         interval (0.1 s), so it looks at the directory less often than that."""
         self._notice.listen()
-        if self._standby:
-            self._standby.prepare()
+        if self.standby:
+            self.standby.prepare()
         if self._keeper and self._session.is_asked_to_go():
             self._keeper.leave()
         must_stop = self._session.should_stop(self._meet)
@@ -198,8 +197,8 @@ class MalleableHandler(RendezvousHandler):
         self._session.close(is_failure)
         if self._keeper:
             self._keeper.close(is_failure)
-        if self._standby:
-            self._standby.dismiss()
+        if self.standby:
+            self.standby.dismiss()
         self._store = self._hosted = None
 
 

@@ -187,15 +187,13 @@ def test_what_keeps_an_agent_from_starting_is_told_to_slurm_too(gang: Gang) -> N
     for name, text in (("squeue", "echo mine"), ("scontrol", f'echo "$@" >> {gang.work}/told')):
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
-    gang.flags = ["--rdzv-endpoint=host:29500"]
+    gang.flags = ["--local-addr=a b"]
     gang.extra = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "12"}
     gang.extra["MALLEABLE_DIR"] = str(gang.shared)
     gang.start(1, "1:1", LONG)
     assert gang.wait_exit(1) == [1], gang.dump()
     (told,) = (gang.work / "told").read_text().splitlines()
-    assert told.startswith(
-        "update JobId=12 Comment=mine;remark{PET_RDZV_ENDPOINT='host:29500': give"
-    )
+    assert told.startswith("update JobId=12 Comment=mine;remark{PET_LOCAL_ADDR='a b' is neither")
 
 
 def test_with_all_helpers_nothing_is_lost_or_done_twice(gang: Gang) -> None:
