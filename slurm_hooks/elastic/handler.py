@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -21,8 +22,10 @@ from torch.distributed.elastic.rendezvous.api import (
 from .deaf import end_deaf
 from .directory import DirectoryError
 from .keeper import Keeper
+from .membership import Leave, Over
 from .options import Options, say
-from .session import Leave, Over, Session
+from .remark import tell
+from .session import Session
 from .signals import Notice
 from .speaker import Speaker
 from .standby import Standby
@@ -30,6 +33,8 @@ from .state import Outcome
 from .store import GATHER_S, Events, RoundStore, arrive, connect, meet, open_store
 
 WARM_UP_S = 30.0
+UNREACHED = 3  # times in a row that one host may not be reached
+BREATH_S = 2.0  # before it is tried again: it may have died just now
 
 
 class MalleableHandler(RendezvousHandler):
@@ -53,6 +58,7 @@ class MalleableHandler(RendezvousHandler):
         self._hosted: Any = None
         self._store: Any = None
         self._has_ended = False
+        self._unreached: list[str] = []  # hosts, since one was reached
 
     def get_backend(self) -> str:
         """See the base class."""
@@ -118,10 +124,25 @@ class MalleableHandler(RendezvousHandler):
         if rank == 0 and self._hosted is not None:
             return self._hosted
         try:
-            return connect(host, port)
+            store = connect(host, port)
         except RuntimeError as error:
-            say(f"cannot reach the store at {host} port {port}: {_first_line(error)}")
+            self._miss(host, port, _first_line(error))
             return None
+        self._unreached.clear()
+        return store
+
+    def _miss(self, host: str, port: int, error: str) -> None:
+        """One more round in vain; the next may be elsewhere. Gives up where that does not help:
+        others are held up each time."""
+        what = f"cannot reach the store of the round at {host} port {port}"
+        say(f"{what}: {error}")
+        self._unreached.append(host)
+        if self._unreached.count(host) < UNREACHED:
+            time.sleep(BREATH_S)
+            return
+        line = f"{what}, {UNREACHED} times; may nodes of a job connect to each other at any port?"
+        tell(line)
+        self._session.give_up(line)
 
     def _info(self, rank: int, size: int, host: str, port: int) -> RendezvousInfo:
         events = Events(self._succeed, self._await_end, self._session.is_broken)

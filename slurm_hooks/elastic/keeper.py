@@ -21,7 +21,6 @@ from .membership import Membership
 from .options import Options, say
 from .relay import Relay, Target
 from .rounds_log import describe_groups, record_groups
-from .session import Over
 from .signals import Notice
 from .state import Admission, Outcome, Phase, Round, State, find, is_superseded
 from .terms import at_work, begin_term, difference, enlist, first_quorum, heirs, keeper
@@ -73,11 +72,7 @@ class Keeper:
                 return  # the session sees to it
             verdict = self._membership.ask_in(self._notice, ends)
         if verdict is Admission.NOTHING_LEFT:
-            self._membership.pass_stage()
-            self._membership.depart(self._notice, planned=True)
-            fragment = self._membership.me.fragment
-            say(f"the training has already finished; fragment {fragment} has nothing to do")
-            raise Over
+            self._membership.skip(self._notice)
         self._directory.update(lambda s: enlist(s, self._membership.token))
         self._thread = threading.Thread(target=self._run, name="malleable-keeper", daemon=True)
         self._thread.start()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 from .access import PatientDirectory
 from .directory import DirectoryError, SharedDirectory
@@ -19,6 +20,7 @@ from .state import (
     Outcome,
     State,
     admit,
+    advance,
     announce_leave,
     come_back,
     depart,
@@ -28,6 +30,14 @@ from .state import (
     restart,
     succeed,
 )
+
+
+class Leave(Exception):
+    """This fragment leaves, and is no member any more."""
+
+
+class Over(Exception):
+    """The training has finished; there is nothing left to do here."""
 
 
 class Membership:
@@ -69,11 +79,15 @@ class Membership:
         self.directory.update(change)
         return verdict[0]
 
-    def rejoin(self, ends: int, failed: bool = False) -> None:
-        """Wait for the next round; `failed`: because the workers here crashed."""
-        self.restarts += failed
+    def rejoin(self, ends: int, failed: int = 0) -> None:
+        """Wait for the next round; `failed` as in Member: because the workers here crashed."""
+        self.restarts += bool(failed)
         self.me = replace(self.me, ends=ends, failed=failed)
         self.directory.update(lambda s: come_back(s, self.me))
+
+    def advance(self, samples: int) -> None:
+        """Workers here have told how far the training is."""
+        self.directory.plain.update(lambda s: advance(s, samples))
 
     def announce_leave(self) -> State:
         """Will not be in the next round. Does not wait for a directory in trouble."""
@@ -121,6 +135,13 @@ class Membership:
     def seek_dead(self, state: State) -> None:
         """See who of those that have not come back is dead. Does not raise."""
         self._pulse.seek_dead(state)
+
+    def skip(self, notice: Notice) -> NoReturn:
+        """There is nothing left to do here: raises Over. Raises DirectoryError."""
+        self.pass_stage()
+        self.depart(notice, planned=True)
+        say(f"the training has already finished; fragment {self.me.fragment} has nothing to do")
+        raise Over
 
     def depart(self, notice: Notice, planned: bool) -> None:
         """Be no member any more. Never raises: the others notice the silence."""

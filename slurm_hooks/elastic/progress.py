@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import cache
 
 from . import comment
+from .board import BoardReader
 from .remark import TOLD_AT
 from .wanted import own_job
 
@@ -37,6 +38,7 @@ class Reporter:
         self._every_s = every_s
         self._due = time.monotonic() + _wait_s(env, every_s, time.time())
         self._thread: threading.Thread | None = None
+        self._board = BoardReader(env)
 
     def report(self, samples: int, loss: float | None = None) -> None:
         """As `report` below."""
@@ -47,6 +49,7 @@ class Reporter:
             return
         self._due = now + self._every_s
         line = mark(int(samples), loss, self._world, int(time.time()))
+        self._board.tell_samples(int(samples))
         self._thread = threading.Thread(target=self._send, args=(line,), daemon=True)
         self._thread.start()
 

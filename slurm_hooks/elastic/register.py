@@ -36,6 +36,7 @@ from .options import (
     warm_contexts,
     warm_modules,
 )
+from .processes import Processes
 from .pulse import Pulse
 from .remark import tell
 from .session import Session
@@ -83,6 +84,12 @@ def _listening() -> Notice:
     return Notice()
 
 
+@cache
+def _processes() -> Processes:
+    """The training processes that this process starts."""
+    return Processes()
+
+
 def create_handler(params: Any) -> Any:
     """A handler for torch's RendezvousParameters; exits with one line if it cannot be."""
     from .handler import MalleableHandler  # noqa: PLC0415  (brings in torch)
@@ -104,7 +111,9 @@ def create_handler(params: Any) -> Any:
         raise SystemExit(f"malleable: {error}") from None
     forewarning = Forewarning(_board(), settings.boundary_s)
     speaker = Speaker(os.environ, notice)
-    session = Session(settings, membership, lease, notice, forewarning, speaker)
+    session = Session(
+        settings, membership, lease, notice, forewarning, speaker, _processes().exit_code
+    )
     end_quietly(notice, lambda: say(f"fragment {me.fragment} is ended by SIGTERM"))
     _meet_specs()
     return MalleableHandler(settings, session, notice, speaker, keeper)
@@ -124,6 +133,7 @@ def _meet_specs() -> None:
         if isinstance(spec.rdzv_handler, MalleableHandler):
             spec.max_restarts = max(spec.max_restarts, number(os.environ.get(_BUDGET, "")))
             spec.rdzv_handler.standby = warm_workers(spec)
+            _processes().install(_subprocess_handler())  # sees warm ones too
 
     WorkerSpec.__post_init__ = begin  # type: ignore[method-assign]
 
@@ -183,13 +193,17 @@ def warm_workers(spec: Any) -> Standby | None:
     program = program_of(spec.entrypoint, spec.args)
     if extra is None or not program:
         return None
-    from torch.distributed.elastic.multiprocessing import subprocess_handler  # noqa: PLC0415
-
     standby = Standby(program, spec.local_world_size, extra, warm_contexts(os.environ))
-    if not standby.install(subprocess_handler.SubprocessHandler):
+    if not standby.install(_subprocess_handler()):
         return None
     atexit.register(standby.dismiss)
     return standby
+
+
+def _subprocess_handler() -> Any:
+    from torch.distributed.elastic.multiprocessing import subprocess_handler  # noqa: PLC0415
+
+    return subprocess_handler.SubprocessHandler
 
 
 def program_of(entrypoint: object, args: Sequence[object]) -> list[str]:

@@ -15,23 +15,25 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from .directory import DirectoryError
+from .failing import Failing
 from .forewarn import Forewarning
+from .forming import Forming
 from .lease import Lease
-from .membership import Membership
+from .membership import Leave, Membership
 from .options import Options, say
 from .rounds import (
     expected,
-    form,
     has_running_peers,
     has_settled,
+    is_progress,
     is_stranded,
+    lasted,
     may_form,
     newcomers,
     pending,
     ranked,
     stop_reason,
 )
-from .rounds_log import describe, record
 from .signals import Notice
 from .speaker import Speaker
 from .standing import Standing
@@ -39,14 +41,6 @@ from .state import Admission, Outcome, Phase, Round, State, Stop, find, is_super
 from .watch import Quiet
 
 SEEK_S = 0.3
-
-
-class Leave(Exception):
-    """This fragment leaves, and is no member any more."""
-
-
-class Over(Exception):
-    """The training has finished; there is nothing left to do here."""
 
 
 class Session:
@@ -62,6 +56,7 @@ class Session:
         notice: Notice,
         forewarning: Forewarning | None = None,
         speaker: Speaker | None = None,
+        exit_code: Callable[[], int] = lambda: 0,
     ) -> None:
         self.round: Round | None = None
         self._options = options
@@ -71,6 +66,9 @@ class Session:
         self._notice = notice
         self._forewarning = forewarning or Forewarning(None, 0.0)
         self._speaker = speaker or Speaker({}, notice)
+        self._exit_code = exit_code
+        self._failing = Failing()
+        self._forming = Forming(options, membership, self._failing)
         self.is_in = False
         self._is_told = False
         self.is_leaving = False
@@ -95,7 +93,8 @@ class Session:
         self._leave_if_asked()
         if self.is_in:
             failed = self.round is not None and not self._is_told and not is_retry
-            self._membership.rejoin(self._lease.ends, failed)
+            code = 1 + self._exit_code() if failed else 0
+            self._membership.rejoin(self._lease.ends, code)
             return
         verdict = self._membership.ask_in(self._notice, self._lease.ends)
         while verdict is Admission.WAIT:
@@ -104,7 +103,7 @@ class Session:
             verdict = self._membership.ask_in(self._notice, self._lease.ends)
         self.is_in = True
         if verdict is Admission.NOTHING_LEFT:
-            self._exit_finished()
+            self._membership.skip(self._notice)
         if verdict is Admission.RESTART:
             say(f"an earlier training in {self._options.directory} ended; this is a new one")
 
@@ -126,10 +125,10 @@ class Session:
             quiet_s = quiet.observe(now, expected(state))
             if self._is_to_form(state, quiet_s, now - started):
                 port = port or open_store()
-                self._form(expected(state), port)
+                self._forming.form(expected(state), port)
                 continue
             if now - started > self._options.wait_s:
-                self._give_up(f"fewer than {self._options.limits.smallest} fragments for too long")
+                self.give_up(f"fewer than {self._options.limits.smallest} fragments for too long")
             time.sleep(self._pause(state, quiet_s))
 
     def _seek_dead(self, state: State) -> None:
@@ -142,7 +141,7 @@ class Session:
         mine = find(state, self._membership.token)
         if mine is None:
             if is_superseded(state, self._membership.me):
-                self._give_up("a newer run of this fragment has taken its place")
+                self.give_up("a newer run of this fragment has taken its place")
             self._membership.rejoin(self._lease.ends)  # taken for dead meanwhile
             return None
         last = self.round.number if self.round else 0
@@ -150,6 +149,8 @@ class Session:
             return None
         if self.round is None:
             self._speaker.tell(Standing.JOINED)
+        if not state.crashes:
+            self._failing.take_back()
         self.round = state.round
         self._is_told = False
         self._forewarning.clear()
@@ -160,27 +161,6 @@ class Session:
         if not may_form(state, self._options.limits, quiet_s, waited_s):
             return False
         return ranked(state, self._options.limits)[0].token == self._membership.token
-
-    def _form(self, queue: tuple[str, ...], port: int) -> None:
-        before: list[State] = []
-
-        def change(state: State) -> State:
-            before[:] = [state]
-            if expected(state) != queue or state.outcome is not Outcome.OPEN:
-                return state
-            return form(state, self._options.limits, self._options.host, port, int(time.time()))
-
-        after = self._directory.update(change)
-        if after.round is not None and after.round != before[0].round:
-            self._report(before[0].round, after.round)
-
-    def _report(self, old: Round | None, new: Round) -> None:
-        if self._options.is_told:
-            say(describe(old, new))
-        try:
-            self._directory.plain.log_round(record(new, self._membership.restarts))
-        except DirectoryError as error:
-            self._directory.complain(error)
 
     def _pause(self, state: State, quiet_s: float) -> float:
         is_lively = bool(pending(state)) or quiet_s < 10.0
@@ -205,6 +185,7 @@ class Session:
 
     def _look(self, meet: Callable[[Callable[[], bool]], None], now: float) -> bool:
         state = self._announce_if_asked(self._directory.plain.read())
+        self._hear_progress(state)
         reason = self._reason(state)
         if reason is Stop.NO or (reason is Stop.GROW and not self._has_settled(state)):
             return False
@@ -213,8 +194,18 @@ class Session:
             if not self._forewarning.is_heard(reason, now):
                 return False  # the workers are on their way to a boundary
             meet(self.is_broken)
-            self._speaker.tell_trained()
+            if state.round and is_progress(state, lasted(state.round, int(time.time()))):
+                self._speaker.tell_trained()
         return True
+
+    def _hear_progress(self, state: State) -> None:
+        samples = self._forewarning.samples()
+        if samples <= state.farthest:
+            return
+        self._membership.advance(samples)
+        if state.farthest:
+            self._speaker.tell_trained()
+            self._failing.take_back()
 
     def _reason(self, state: State) -> Stop:
         if state.outcome is Outcome.FAILED:
@@ -292,9 +283,9 @@ class Session:
 
     def _exit_if_over(self, state: State) -> None:
         if state.outcome is Outcome.FINISHED:
-            self._exit_finished()
+            self._membership.skip(self._notice)
         if state.outcome is Outcome.FAILED:
-            self._give_up(
+            self.give_up(
                 f"the workers failed {state.crashes} times in a row though no fragment was lost; "
                 "their messages are above"
             )
@@ -302,16 +293,10 @@ class Session:
         if mine is None or not is_stranded(state, mine.token, self._options.limits):
             return
         if mine.failed:
-            self._give_up("the workers failed here after other fragments had finished")
-        self._exit_finished()
+            self.give_up("the workers failed here after other fragments had finished")
+        self._membership.skip(self._notice)
 
-    def _exit_finished(self) -> NoReturn:
-        self._membership.pass_stage()
-        self._membership.depart(self._notice, planned=True)
-        fragment = self._membership.me.fragment
-        say(f"the training has already finished; fragment {fragment} has nothing to do")
-        raise Over
-
-    def _give_up(self, why: str) -> NoReturn:
+    def give_up(self, why: str) -> NoReturn:
+        """End the process: it counts as a failure of this fragment."""
         self._membership.depart(self._notice, planned=False)
         raise SystemExit(f"malleable: giving up: {why}")

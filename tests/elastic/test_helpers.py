@@ -38,6 +38,19 @@ def test_news_reach_workers_and_their_answers_the_agent() -> None:
     assert readers[0].read() is None
 
 
+def test_how_far_the_training_is_reaches_the_agent() -> None:
+    board = Board()
+    reader = BoardReader(board.environment())
+    forewarning = Forewarning(board, 9.0)
+    assert forewarning.samples() == 0
+    reader.tell_samples(64_000)
+    board.clear()  # a new round: it was so nevertheless
+    assert forewarning.samples() == 64_000
+    reader.tell_samples(9)
+    assert forewarning.samples() == 9
+    assert Forewarning(None, 9.0).samples() == 0
+
+
 def test_only_those_who_listen_are_waited_for_and_not_for_ever() -> None:
     board = Board()
     reader = BoardReader(board.environment())

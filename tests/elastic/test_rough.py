@@ -207,3 +207,21 @@ def test_a_directory_of_a_second_an_operation_costs_time_and_nothing_else(gang: 
     assert no_restarts(gang), gang.dump()
     assert repeated(gang) <= 2
     assert [r["cause"] for r in gang.rounds()] == ["start", "joined 3", "left 1"]
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_who_cannot_reach_the_others_gives_up_and_they_go_on(gang: Gang) -> None:
+    """A network in between: 218 broken rounds in a minute, and two nodes held for nothing."""
+    for fragment in (1, 2):
+        gang.start(fragment, "1:3", LONG)
+    gang.wait_world(2)
+    disturb(gang, TEST_UNREACHED="127.0.0.1")
+    gang.start(3, "1:3", LONG)
+    assert gang.wait_exit(3, timeout=60) == [1]
+    given_up = "malleable: giving up: cannot reach the store of the round at 127.0.0.1 port "
+    assert given_up in gang.log(3)
+    gang.wait_world(2, since=time.time())
+    assert len(gang.rounds()) < 10, gang.rounds()
+    assert [gang.agents[f].poll() for f in (1, 2)] == [None, None]
+    assert no_restarts(gang)

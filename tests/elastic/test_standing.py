@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_hooks.elastic import speaker as module
+from slurm_hooks.elastic.board import Board
 from slurm_hooks.elastic.comment import merged, standing, without
 from slurm_hooks.elastic.progress import Reporter
 from slurm_hooks.elastic.signals import Notice, end_quietly
@@ -156,6 +157,7 @@ def test_only_the_first_node_speaks_and_only_in_an_array(slurm: Path) -> None:
 GO = """
 import os, sys
 from slurm_hooks.elastic import speaker as module
+from slurm_hooks.elastic.board import Board
 from slurm_hooks.elastic.signals import Notice
 module.AGAIN_S = 0.3
 notice = Notice()
@@ -243,6 +245,13 @@ def test_progress_of_a_training_process_keeps_what_was_told_meanwhile(slurm: Pat
     (slurm / "comment").write_text("trained{2};mine")
     wait_for(lambda: reporter.report(2) or "samples=2," in (slurm / "comment").read_text())
     assert (slurm / "comment").read_text().startswith("trained{2};mine;progress{")
+
+
+def test_what_is_reported_reaches_the_agent_too(slurm: Path) -> None:
+    board = Board()
+    reporter = Reporter({**ENV, **board.environment()}, every_s=0.0)
+    reporter.report(12)
+    assert board.samples() == 12
 
 
 def test_only_sigterm_ends_an_agent_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
