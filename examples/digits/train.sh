@@ -7,4 +7,5 @@
 #SBATCH --output=digits-%A.log
 #SBATCH --open-mode=append
 
+set -e -o pipefail
 torchrun train.py "$@"

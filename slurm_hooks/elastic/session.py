@@ -69,12 +69,9 @@ class Session:
         self._exit_code = exit_code
         self._failing = Failing()
         self._forming = Forming(options, membership, self._failing)
-        self.is_in = False
-        self._is_told = False
-        self.is_leaving = False
+        self.is_in = self.is_leaving = self._is_told = False
         self._next_look = 0.0
-        self._newcomers = Quiet()
-        self._growth = Quiet()
+        self._newcomers, self._growth = Quiet(), Quiet()
 
     @property
     def rank(self) -> int:

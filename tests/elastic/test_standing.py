@@ -18,10 +18,23 @@ from hypothesis import strategies as st
 from slurm_hooks.elastic import speaker as module
 from slurm_hooks.elastic.board import Board
 from slurm_hooks.elastic.comment import merged, standing, without
+from slurm_hooks.elastic.directory import SharedDirectory
+from slurm_hooks.elastic.membership import Membership
 from slurm_hooks.elastic.progress import Reporter
+from slurm_hooks.elastic.pulse import Pulse
+from slurm_hooks.elastic.rounds import Limits, form
 from slurm_hooks.elastic.signals import Notice, end_quietly
 from slurm_hooks.elastic.speaker import Speaker
 from slurm_hooks.elastic.standing import Standing, element, holds, is_speaker, mark, run_of
+from slurm_hooks.elastic.state import (
+    Admission,
+    Member,
+    Outcome,
+    fail,
+    join,
+    restart,
+    succeed,
+)
 
 ENV = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
 
@@ -252,6 +265,34 @@ def test_what_is_reported_reaches_the_agent_too(slurm: Path) -> None:
     reporter = Reporter({**ENV, **board.environment()}, every_s=0.0)
     reporter.report(12)
     assert board.samples() == 12
+
+
+def test_how_the_training_has_ended_for_one_that_has_finished(tmp_path: Path) -> None:
+    """It may go before the others have finished, and somebody may begin the next training
+    before it looks again."""
+    directory = SharedDirectory(tmp_path / "job", "7")
+    directory.open()
+    others = Member("b" * 16, 2, 0, "1.0", "n2")
+    notice = Notice()
+    me = Membership(
+        Member("a" * 16, 1, 0, "1.0", "n1"), directory, Pulse(directory, "a" * 16, 1.0, 6.0)
+    )
+    try:
+        assert me.ask_in(notice, 0) is Admission.JOIN
+        directory.update(lambda s: form(join(s, others), Limits(2, 2), "n1", 1, 1000))
+        me.tell_success()
+        assert me.await_end(lambda: True, 0.1) is Outcome.OPEN
+        late = threading.Timer(0.5, directory.update, [lambda s: succeed(s, others.token, 1001)])
+        late.start()
+        assert me.await_end(lambda: False, 0.1) is Outcome.FINISHED
+        late.join()
+        assert me.await_end(lambda: True, 0.1) is Outcome.FINISHED
+        directory.update(lambda s: restart(s, 2))
+        assert me.await_end(lambda: True, 0.1) is Outcome.FINISHED
+        directory.update(lambda s: fail(restart(s, 1), 1002))
+        assert me.await_end(lambda: True, 0.1) is Outcome.FAILED
+    finally:
+        me.fall_silent(notice)
 
 
 def test_only_sigterm_ends_an_agent_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:

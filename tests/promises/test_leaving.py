@@ -83,7 +83,7 @@ def has_formed(bench: Bench, job: int, size: int) -> Callable[[], bool]:
 
 def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
     """A fragment with 44 s of lease left goes along when another one comes."""
-    script = f"{train(bench, LONG)}\necho went on\n"
+    script = f"{train(bench, LONG)}\necho went on\nsleep 6\n"  # an evaluation
     work = sorted(bench.box.work.glob("train*"))[-1]
     job = submit(bench, script)
 
@@ -110,6 +110,8 @@ def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
     release(bench, job, 1)  # it comes back, in its next run
     until(lambda: shown(bench, job, 1)["Comment"] == "joined{1}", explain)
     (work / "enough").touch()
+    until(lambda: all("went on" in log(bench, job, n) for n in range(3)), explain)
+    bench.box.run(["scancel", "--signal=URG", "--full", str(job)])  # disturbs nobody any more
     until(lambda: all(shown(bench, job, n)["JobState"] == "COMPLETED" for n in range(3)), explain)
     comments = [shown(bench, job, n)["Comment"] for n in range(3)]
     assert comments == ["finished{0}", "finished{1}", "finished{0}"]
