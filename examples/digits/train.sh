@@ -7,5 +7,4 @@
 #SBATCH --output=digits-%A.log
 #SBATCH --open-mode=append
 
-set -e -o pipefail
 torchrun train.py "$@"

@@ -187,6 +187,8 @@ class MalleableHandler(RendezvousHandler):
         self._notice.listen()
         if self.standby:
             self.standby.prepare()
+        if self._keeper and self._keeper.take_planned_change():
+            self._session.hear_planned_change()
         if self._keeper and self._session.is_asked_to_go():
             self._keeper.leave()
         must_stop = self._session.should_stop(self._meet)

@@ -49,6 +49,8 @@ class Keeper:
         self._lost_term = 0  # nobody answers there any more
         self._lost_at = 0.0
         self._told: tuple[int, ...] = ()
+        self._peers: tuple[int, ...] = ()  # who was at work at the last look
+        self._has_changed = False
         self._is_fit = True  # to keep the lighthouse
         self._is_leaving = False
         self._is_stopped = False
@@ -113,7 +115,19 @@ class Keeper:
         if kept_by.token != self._membership.token and not self._is_leaving:
             self._close_lighthouse()  # taken for dead: those who are here go there, too
         self._tell(state)
+        self._see_change(state)
         self._point(state)
+
+    def _see_change(self, state: State) -> None:
+        now, mine = at_work(state), self._membership.me.fragment
+        if mine in self._peers and mine in now and now != self._peers:
+            self._has_changed = "lost" not in difference(self._peers, now, state)
+        self._peers = now
+
+    def take_planned_change(self) -> bool:
+        """Whether groups came or went as planned since this was last asked."""
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
 
     def _point(self, state: State) -> None:
         there = sum(1 for m in state.members if m.phase is not Phase.READY)

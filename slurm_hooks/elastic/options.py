@@ -24,6 +24,7 @@ BACKENDS = (
     "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
 )
 _ENGINES = ("torchrun", "torchft")  # those that torchrun starts
+_TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})
 _SWITCHES = frozenset(
     {"--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank"}
 )
@@ -210,8 +211,9 @@ def number(text: str) -> int:
 
 def kept(env: Mapping[str, str]) -> str:
     """What the user set himself and therefore wins, as a line."""
-    names = re.sub(r"[^A-Za-z0-9_,]", "", env.get("MALLEABLE_KEPT", ""))
-    return f"kept as you set them: {names}" if names else ""
+    names = re.sub(r"[^A-Za-z0-9_,]", "", env.get("MALLEABLE_KEPT", "")).split(",")
+    left = ",".join(name for name in names if name and name not in _TAKEN_OVER)
+    return f"kept as you set them: {left}" if left else ""
 
 
 def say(text: str) -> None:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from .directory import DirectoryError
+from .evidence import Evidence
 from .failing import Failing
 from .forewarn import Forewarning
 from .forming import Forming
@@ -25,9 +27,7 @@ from .rounds import (
     expected,
     has_running_peers,
     has_settled,
-    is_progress,
     is_stranded,
-    lasted,
     may_form,
     newcomers,
     pending,
@@ -69,6 +69,7 @@ class Session:
         self._exit_code = exit_code
         self._failing = Failing()
         self._forming = Forming(options, membership, self._failing)
+        self._evidence = Evidence(membership, self._forewarning, self._speaker, self._failing)
         self.is_in = self.is_leaving = self._is_told = False
         self._next_look = 0.0
         self._newcomers, self._growth = Quiet(), Quiet()
@@ -182,7 +183,7 @@ class Session:
 
     def _look(self, meet: Callable[[Callable[[], bool]], None], now: float) -> bool:
         state = self._announce_if_asked(self._directory.plain.read())
-        self._hear_progress(state)
+        self._evidence.hear_samples(state)
         reason = self._reason(state)
         if reason is Stop.NO or (reason is Stop.GROW and not self._has_settled(state)):
             return False
@@ -191,18 +192,13 @@ class Session:
             if not self._forewarning.is_heard(reason, now):
                 return False  # the workers are on their way to a boundary
             meet(self.is_broken)
-            if state.round and is_progress(state, lasted(state.round, int(time.time()))):
-                self._speaker.tell_trained()
+            self._evidence.see_planned_change(state)
         return True
 
-    def _hear_progress(self, state: State) -> None:
-        samples = self._forewarning.samples()
-        if samples <= state.farthest:
-            return
-        self._membership.advance(samples)
-        if state.farthest:
-            self._speaker.tell_trained()
-            self._failing.take_back()
+    def hear_planned_change(self) -> None:
+        """Others came or went as planned, and the workers here trained on. Does not raise."""
+        with suppress(DirectoryError):
+            self._evidence.see_planned_change(self._directory.plain.read())
 
     def _reason(self, state: State) -> Stop:
         if state.outcome is Outcome.FAILED:
