@@ -94,7 +94,7 @@ def _unpack(raw: dict[str, Any]) -> State:
 
 def _pack_member(m: Member) -> list[object]:
     place = [m.token, m.fragment, m.node, m.incarnation, m.host]
-    return [*place, m.ends, m.door, m.phase.value, m.failed, m.round]
+    return [*place, m.ends, m.door, m.phase.value, int(m.failed), m.round]
 
 
 def _unpack_member(raw: Any) -> Member:

@@ -41,9 +41,9 @@ def options(path: Path) -> Options:
     )
 
 
-@pytest.mark.parametrize("failed", [True, False])
+@pytest.mark.parametrize("failed", [1, 0])
 def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
-    tmp_path: Path, failed: bool
+    tmp_path: Path, failed: int
 ) -> None:
     directory = SharedDirectory(tmp_path, "7")
     directory.open()

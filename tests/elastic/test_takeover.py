@@ -189,4 +189,4 @@ def train_together(gang: Gang) -> None:
     assert gang.wait_exit(1) == [0], gang.dump()
     said = [line for line in gang.log(1).splitlines() if "fragments meet in" in line]
     assert len(said) == 1, gang.dump()
-    assert [r["cause"] for r in gang.rounds()] == ["start", "lost 2"]
+    assert [r["cause"] for r in gang.rounds()][-1] == "lost 2"

@@ -153,7 +153,7 @@ def test_leaves_at_the_end_of_its_lease(gang: Gang) -> None:
     tools.mkdir()
     (tools / "squeue").write_text(SQUEUE.replace("#!/bin/sh", f"#!/bin/sh\ncd {tools}"))
     (tools / "squeue").chmod(0o755)
-    (tools / "end.soon").write_text(f"{int(time.time()) + 12}\n")
+    (tools / "end.soon").write_text(f"{int(time.time()) + 20}\n")
     (tools / "end.later").write_text(f"{int(time.time()) + 600}\n")
     gang.extra["PATH"] = f"{tools}:{os.environ['PATH']}"
     gang.extra["MALLEABLE_NOTICE_S"] = "2"
