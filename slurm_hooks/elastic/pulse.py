@@ -15,8 +15,8 @@ from contextlib import suppress
 from .directory import DirectoryError, SharedDirectory
 from .door import SUSPECT_BEATS, Answer, Door, is_dead, knock_all
 from .lines import Lines
-from .notice import Notice
 from .rounds import pending
+from .signals import Notice
 from .state import Phase, State, depart, expire
 from .watch import NEIGHBOURS, Watch, watched
 

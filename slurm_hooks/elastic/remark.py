@@ -55,6 +55,18 @@ def is_first(place: Path, word: str) -> bool:
     return True
 
 
+def withdraw(env: Mapping[str, str] = os.environ) -> None:
+    """What was told does not hold any more; in the background."""
+    job = own_job(env)
+    if job:
+        threading.Thread(target=_withdraw, args=(job,), daemon=True).start()
+
+
+def _withdraw(job: str) -> None:
+    with suppress(OSError, subprocess.SubprocessError):
+        comment.change(job, lambda before: comment.without(before, "remark"))
+
+
 def tell(text: str, env: Mapping[str, str] = os.environ) -> None:
     """Have `malleable explain` show the text, within seconds; returns at once."""
     os.environ[TOLD_AT] = str(int(time.time()))
@@ -69,4 +81,4 @@ def tell(text: str, env: Mapping[str, str] = os.environ) -> None:
 def _send(job: str, place: Path, word: str) -> None:
     with suppress(OSError, subprocess.SubprocessError):
         if is_first(place, word):
-            comment.write(job, comment.merged(comment.read(job), word))
+            comment.change(job, lambda before: comment.merged(before, word))

@@ -25,6 +25,7 @@ class Gang:
         self.job_path = job_path
         self.work = work
         self.shared = work / "shared"
+        self.launcher = ["-m", "torch.distributed.run"]
         self.flags: list[str] = []  # torchrun's own
         self.script = SCRIPT
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
@@ -56,8 +57,7 @@ class Gang:
     def start(
         self, fragment: int, nnodes: str, steps: int, *more: str, restarts: int = 0
     ) -> subprocess.Popen[bytes]:
-        torchrun = [sys.executable, "-m", "torch.distributed.run"]
-        command = [*torchrun, *self.flags, str(self.script)]
+        command = [sys.executable, *self.launcher, *self.flags, str(self.script)]
         with open(self.log_path(fragment), "ab") as log:
             agent = subprocess.Popen(
                 [*command, str(self.work), str(steps), *more],

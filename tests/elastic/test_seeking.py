@@ -13,11 +13,11 @@ from slurm_hooks.elastic.door import Door
 from slurm_hooks.elastic.lease import Lease
 from slurm_hooks.elastic.lines import Lines
 from slurm_hooks.elastic.membership import Membership
-from slurm_hooks.elastic.notice import Notice
 from slurm_hooks.elastic.options import Options
 from slurm_hooks.elastic.pulse import Pulse
 from slurm_hooks.elastic.rounds import Limits, form
 from slurm_hooks.elastic.session import Session
+from slurm_hooks.elastic.signals import Notice
 from slurm_hooks.elastic.state import Member, Phase, find, join, succeed
 
 BEAT_S = 30.0  # hearts tell nothing in time
@@ -41,9 +41,9 @@ def options(path: Path) -> Options:
     )
 
 
-@pytest.mark.parametrize("failed", [True, False])
+@pytest.mark.parametrize("failed", [1, 0])
 def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
-    tmp_path: Path, failed: bool
+    tmp_path: Path, failed: int
 ) -> None:
     directory = SharedDirectory(tmp_path, "7")
     directory.open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +21,12 @@ from slurm_hooks.elastic.options import (
     agents,
     identity,
     is_ours,
+    kept,
     options,
     overrides,
-    remarks,
 )
 from slurm_hooks.elastic.state import Member, State, join
-from slurm_hooks.elastic.wanted import epoch
+from slurm_hooks.elastic.wanted import Heard, epoch
 from slurm_hooks.elastic.watch import Quiet, Watch, watched
 from slurm_hooks.jobpath import write_job_path
 
@@ -188,6 +189,26 @@ def test_a_renewed_lease_goes_on_and_silence_of_slurm_does_not_renew(
     assert lease.is_over(1580.0)
 
 
+def test_an_end_that_is_not_known_is_told_once_and_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answers = [Heard(), Heard(), Heard(starts=100, ends=1000, wanted=(3,))]
+    monkeypatch.setattr(lease_module, "ask_all", lambda env: answers.pop(0))
+    monkeypatch.setattr(lease_module, "ask", lambda env: 1000)
+    monkeypatch.setattr(lease_module, "AGAIN_S", 0.2)
+    lease = Lease({"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}, 20.0)
+    deadline = time.monotonic() + 10
+    while not lease.ends:  # meanwhile the training is not held up
+        assert time.monotonic() < deadline
+        assert not lease.is_over(900.0)
+        time.sleep(0.01)
+    assert lease.is_over(990.0)
+    assert capfd.readouterr().err.count("squeue does not tell when this lease ends") == 1
+    monkeypatch.setattr(lease_module, "ask_all", lambda env: Heard())
+    Lease({}, 20.0).is_over(0.0)  # outside of a job there is none
+    assert not capfd.readouterr().err
+
+
 @dataclass
 class Parameters:
     backend: str = "malleable"
@@ -231,12 +252,9 @@ def test_identity_comes_from_slurm() -> None:
 
 
 def test_what_the_user_set_is_remarked() -> None:
-    env = {"MALLEABLE_KEPT": "PET_MAX_RESTARTS", "PET_NNODES": "2:8"}
-    assert remarks(Parameters(), env) == [
-        "kept as you set them: PET_MAX_RESTARTS",
-        "your --nnodes=2:16 replaces 2:8 of the job",
-    ]
-    assert remarks(Parameters(), {"PET_NNODES": "2:16"}) == []
+    env = {"MALLEABLE_KEPT": "PET_MAX_RESTARTS;`x`"}
+    assert kept(env) == "kept as you set them: PET_MAX_RESTARTSx"
+    assert kept({}) == kept({"MALLEABLE_KEPT": "PET_NNODES,PET_RDZV_ID"}) == ""
 
 
 def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> None:

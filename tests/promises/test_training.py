@@ -112,19 +112,21 @@ def test_an_unreachable_shared_directory_is_told_in_one_line_and_stops_the_job(
     assert "failed-3-times:exit-1:0" in bench.malleable("explain", str(job)).stdout
 
 
-def test_a_flag_that_replaces_our_rendezvous_is_told_by_explain(bench: Bench) -> None:
-    """torchrun dies of it at once here: the endpoint is no host."""
-    job = submit(
-        bench, f"{TRAIN} --steps=10".replace("torchrun", "torchrun --rdzv-backend=c10d"), "1-2"
-    )
+def test_flags_of_a_rigid_script_train_one_model_and_a_narrow_range_is_told(
+    bench: Bench,
+) -> None:
+    flags = "--nnodes=1:2 --rdzv_id=$RANDOM --rdzv_backend=c10d --rdzv_endpoint=$(hostname):29500"
+    script = f"{TRAIN} --steps=100000 --pace=0.05".replace("torchrun", f"torchrun {flags}")
+    job = submit(bench, script, "1-3")
     bench.box.run(["scontrol", "update", f"jobid={job}", "comment=my own"])
-    wait_for(lambda: "c10d" in bench.malleable("explain", str(job)).stdout, bench)
-    told = bench.malleable("explain", str(job)).stdout
-    line = "your --rdzv-backend=c10d replaces the rendezvous of the job: fragments will not meet"
-    assert f'the job says of itself: "{line}"' in told
-    assert f"malleable: {line}" in (bench.box.work / f"slurm-{job}_0.out").read_text()
-    comments = bench.box.run(["squeue", "-h", "-r", "-tall", f"-j{job}", "-o%k"]).stdout.split("\n")
-    assert sorted(comments) == sorted(["my own", f"my own;remark{{{line}}}", ""])
+    rounds = bench.box.work / ".malleable" / str(job) / "rounds.jsonl"
+    wait_for(lambda: any(line["size"] == 2 for line in read_lines(rounds)), bench, 90)
+    line = "your --nnodes=1:2 narrows 1:3 of the job; submit with so many instead"
+    told = f'the job says of itself: "{line}"'
+    wait_for(lambda: told in bench.malleable("explain", str(job)).stdout, bench)
+    log = (bench.box.work / f"slurm-{job}_0.out").read_text()
+    assert "malleable: fragments meet in the rendezvous of the job, not by c10d at" in log
+    assert f"malleable: {line}" in log
 
 
 def test_five_mistakes_in_the_settings_are_all_named_and_nothing_is_done(bench: Bench) -> None:
