@@ -26,7 +26,7 @@ def make_private(path: Path) -> None:
     were there are taken as they are, but `path` itself must be the user's own. Raises
     DirectoryError, OSError."""
     above, missing = _split(path)
-    handle = os.open(above, _FLAGS)
+    handle = os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in missing:
             above = above / name
@@ -37,10 +37,10 @@ def make_private(path: Path) -> None:
 
 
 def _split(path: Path) -> tuple[Path, list[str]]:
-    """The deepest directory above `path` that is there, and the names from there on."""
+    """The deepest directory above `path` that can be seen, and the names from there on."""
     names = [path.name]
     above = path.parent
-    while not above.exists():
+    while not os.path.isdir(above):
         names.insert(0, above.name)
         above = above.parent
     return above, names
@@ -53,11 +53,11 @@ def _step_into(handle: int, name: str, path: Path) -> int:
             os.mkdir(name, 0o700, dir_fd=handle)
         inner = _open(name, path, handle)
     except PermissionError as error:
-        owner = os.fstat(handle).st_uid
-        where = f"{path.parent}, which belongs to the user with uid {owner}"
+        closed = path if os.path.lexists(path) else path.parent
+        owner = os.stat(closed).st_uid
         raise DirectoryError(
-            f"making {path}: {error.strerror} in {where}; "
-            "submit from a directory that you can write on the compute nodes"
+            f"making {path}: {error.strerror} in {closed}, which belongs to the user with uid "
+            f"{owner}; submit from a directory that you can write on the compute nodes"
         ) from None
     os.close(handle)
     return inner
