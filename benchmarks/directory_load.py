@@ -78,17 +78,15 @@ def agent(path: Path, number: int, agents: int) -> Session:
 
 def at_rest(path: Path, agents: int, seconds: float) -> None:
     """A training of so many agents, all in this process, of which nothing is heard."""
-    sessions = [agent(path, n, agents) for n in range(agents)]
     shared = SharedDirectory(path, "7")
-    state = shared.update(lambda s: form(s, Limits(1, agents), "h", 1, int(time.time())))
-    for session in sessions:
-        session.round = state.round
+    sessions = [agent(path, n, agents) for n in range(agents)]
+    shared.update(lambda s: form(s, Limits(1, agents), "h", 1, int(time.time())))
 
     def monitor(session: Session) -> None:
-        end = time.monotonic() + WARM_S + seconds + 5
-        while time.monotonic() < end:
-            assert not session.should_stop(lambda is_broken: None)
+        session.wait_for_round(lambda: 1)
+        while not session.should_stop(lambda is_broken: None):
             time.sleep(MONITOR_S)
+        os._exit(1)
 
     threads = [threading.Thread(target=monitor, args=(s,), daemon=True) for s in sessions]
     for thread in threads:

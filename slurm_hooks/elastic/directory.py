@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import older
+from .calm import Calm
 from .codec import StateFormatError, decode, encode
 from .private import DirectoryError, entered, make_private
 from .revisions import MAX_BYTES, Revision, RevisionError, find_newest, has_links, publish
@@ -44,7 +45,10 @@ class SharedDirectory:
         self.path = path
         self._run = run
         self._turn = threading.Lock()
+        self._memory = threading.Lock()
         self._seen = (Revision(), State(run=run))
+        self.calm = Calm()  # of those who read; whoever writes looks at what is there
+        self.on_news: Callable[[], None] = lambda: None  # called when this agent has written
 
     def open(self) -> None:
         """Create the directory, for the user alone, and see that it can be used."""
@@ -74,9 +78,21 @@ class SharedDirectory:
             )
 
     def read(self) -> State:
-        """The state as it is now, parsed only if it has changed."""
+        """The state as it is now, or was when a look was due the last time (see Calm)."""
+        if not self.calm.is_due(time.monotonic()):
+            return self._seen[1]
+        return self.look()
+
+    def look(self) -> State:
+        """The state as it is now."""
         with _explained(self.path, "read"):
             return self._load()[1]
+
+    def nudge(self) -> None:
+        """Give the directory a new time, later than that of the last update. NFS clients tell
+        by its time that it has changed, and two changes may have one."""
+        with _explained(self.path, "touch"), entered(self.path) as handle:
+            os.utime(handle)
 
     def update(
         self, change: Callable[[State], State], timeout_s: float = UPDATE_TIMEOUT_S
@@ -93,7 +109,8 @@ class SharedDirectory:
                 written = replace(new, revision=base.number + 1)
                 published = publish(self.path, base, encode(written))
                 if published:
-                    self._seen = (published, written)
+                    self._remember(published, written)
+                    self.on_news()
                     return written
                 time.sleep(random.uniform(0.002, 0.03))
         raise DirectoryError(
@@ -120,6 +137,7 @@ class SharedDirectory:
     def _load_once(self, is_last: bool) -> tuple[Revision, State]:
         seen = self._seen
         found = find_newest(self.path, seen[0])
+        self.calm.has_looked(time.monotonic(), found is not seen[0])
         if found is seen[0]:
             return seen
         if found.number < seen[0].number and not is_last:
@@ -132,8 +150,13 @@ class SharedDirectory:
                 f"{self.path} belongs to the job {state.run}, not to {self._run}: "
                 "give every job a directory of its own"
             )
-        self._seen = (found, state)
-        return self._seen
+        self._remember(found, state, is_last)
+        return found, state
+
+    def _remember(self, found: Revision, state: State, is_sure: bool = False) -> None:
+        with self._memory:  # another thread may have seen a later one meanwhile
+            if is_sure or found.number > self._seen[0].number:
+                self._seen = (found, state)
 
     @contextmanager
     def _my_turn(self, deadline: float) -> Iterator[None]:

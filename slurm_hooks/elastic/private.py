@@ -32,6 +32,8 @@ def make_private(path: Path) -> None:
             above = above / name
             handle = _step_into(handle, name, above)
         _narrow(handle, path)
+    except DirectoryError as error:
+        raise DirectoryError(f"making {path}: {error}") from None
     finally:
         os.close(handle)
 
@@ -56,7 +58,7 @@ def _step_into(handle: int, name: str, path: Path) -> int:
         closed = path if os.path.lexists(path) else path.parent
         owner = os.stat(closed).st_uid
         raise DirectoryError(
-            f"making {path}: {error.strerror} in {closed}, which belongs to the user with uid "
+            f"{error.strerror} in {closed}, which belongs to the user with uid "
             f"{owner}; submit from a directory that you can write on the compute nodes"
         ) from None
     os.close(handle)
