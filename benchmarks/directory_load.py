@@ -26,7 +26,7 @@ from slurm_hooks.elastic.membership import Membership
 from slurm_hooks.elastic.notice import Notice
 from slurm_hooks.elastic.options import Options
 from slurm_hooks.elastic.pulse import Pulse
-from slurm_hooks.elastic.rounds import Limits, form
+from slurm_hooks.elastic.rounds import Limits
 from slurm_hooks.elastic.session import Session
 from slurm_hooks.elastic.state import Member
 
@@ -52,7 +52,7 @@ def options(path: Path, agents: int) -> Options:
     return Options(
         directory=path,
         run="7",
-        limits=Limits(1, agents),
+        limits=Limits(agents, agents),
         host="127.0.0.1",
         notice_s=20,
         poll_s=0.2,
@@ -80,7 +80,6 @@ def at_rest(path: Path, agents: int, seconds: float) -> None:
     """A training of so many agents, all in this process, of which nothing is heard."""
     shared = SharedDirectory(path, "7")
     sessions = [agent(path, n, agents) for n in range(agents)]
-    shared.update(lambda s: form(s, Limits(1, agents), "h", 1, int(time.time())))
 
     def monitor(session: Session) -> None:
         session.wait_for_round(lambda: 1)

@@ -15,6 +15,7 @@ import threading
 import time
 from contextlib import suppress
 
+from .absent import Absence
 from .directory import DirectoryError, SharedDirectory
 from .door import ALIVE, NEWS, SUSPECT_BEATS, Answer, Door, is_dead, knock_all, readable
 from .lines import Lines
@@ -47,6 +48,7 @@ class Pulse:
         self._mouth, self._ear = socket.socketpair()
         for end in (self._mouth, self._ear):
             end.setblocking(False)
+        self._absence = Absence(str(directory.path))
         self._told = 0  # the revision that others know of from here
         self._look_at = self._nudge_at = NEVER
         self._looked_at = -NEVER
@@ -155,6 +157,7 @@ class Pulse:
         try:
             state = self._directory.read()
             self._spread(state)
+            self._absence.look(time.monotonic(), state, self._token)
             others = watched(state, self._token)
             self._lines.keep(_doors(state, frozenset(others)))
             is_heard = watchers(state, self._token) <= self.door.listeners

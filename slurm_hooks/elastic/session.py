@@ -151,7 +151,9 @@ class Session:
 
         def change(state: State) -> State:
             before[:] = [state]
-            if expected(state) != queue or state.outcome is not Outcome.OPEN:
+            is_open = state.outcome is Outcome.OPEN and expected(state) == queue
+            first = ranked(state, self._options.limits)[:1]  # by now it may be formed, or another's
+            if not is_open or [m.token for m in first] != [self._membership.token]:
                 return state
             return form(state, self._options.limits, self._options.host, port, int(time.time()))
 

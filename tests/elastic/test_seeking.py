@@ -16,7 +16,7 @@ from slurm_hooks.elastic.membership import Membership
 from slurm_hooks.elastic.notice import Notice
 from slurm_hooks.elastic.options import Options
 from slurm_hooks.elastic.pulse import Pulse
-from slurm_hooks.elastic.rounds import Limits, form
+from slurm_hooks.elastic.rounds import Limits, expected, form
 from slurm_hooks.elastic.session import Session
 from slurm_hooks.elastic.state import Member, Phase, find, join, succeed
 
@@ -64,6 +64,25 @@ def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
     finally:
         membership.fall_silent(notice)
     assert find(directory.read(), dead.token) is None
+
+
+def test_who_is_late_forms_no_second_round_over_the_first(tmp_path: Path) -> None:
+    """It decided by what it had read, and somebody with a longer lease was faster."""
+    directory = SharedDirectory(tmp_path, "7")
+    directory.open()
+    notice = Notice()
+    me = Member("b" * 16, 2, 0, "1.0", "127.0.0.1")
+    membership = Membership(me, directory, Pulse(directory, me.token, BEAT_S, 2 * BEAT_S))
+    session = Session(options(tmp_path), membership, Lease({}, 20.0), notice)
+    session.enter()
+    try:
+        first = replace(me, token="a" * 16, fragment=1, ends=9000)
+        seen = directory.update(lambda s: join(s, first))
+        formed = directory.update(lambda s: form(s, Limits(1, 4), "127.0.0.1", 1, 1000))
+        session._form(expected(seen), 2)
+        assert directory.look().round == formed.round
+    finally:
+        membership.fall_silent(notice)
 
 
 def test_a_line_stays_open_until_the_other_end_is_gone() -> None:
