@@ -9,10 +9,10 @@ import json
 import re
 from typing import Any
 
+from .revisions import MAX_BYTES
 from .state import Member, Outcome, Phase, Round, State
 
 FORMAT = 1
-MAX_BYTES = 1 << 20
 MAX_MEMBERS = 4096
 
 _TOKEN = re.compile(r"[0-9a-f]{16}\Z")

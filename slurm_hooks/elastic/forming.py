@@ -10,7 +10,7 @@ from .directory import DirectoryError
 from .failing import Failing
 from .membership import Membership
 from .options import Options, say
-from .rounds import expected, form
+from .rounds import expected, form, ranked
 from .rounds_log import describe, record
 from .state import Outcome, Round, State
 
@@ -31,7 +31,9 @@ class Forming:
 
         def change(state: State) -> State:
             before[:] = [state]
-            if expected(state) != queue or state.outcome is not Outcome.OPEN:
+            is_open = state.outcome is Outcome.OPEN and expected(state) == queue
+            first = ranked(state, self._options.limits)[:1]  # by now it may be formed, or another's
+            if not is_open or [m.token for m in first] != [self._membership.token]:
                 return state
             return form(state, self._options.limits, self._options.host, port, int(time.time()))
 

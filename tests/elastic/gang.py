@@ -109,6 +109,10 @@ class Gang:
         path = self.work / "begins.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
+    def state(self) -> str:
+        """What the agents share, as text."""
+        return newest(self.shared)
+
     def rounds(self) -> list[dict[str, object]]:
         path = self.shared / "rounds.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -131,6 +135,15 @@ class Gang:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 agent.wait(10)
+
+
+def newest(shared: Path) -> str:
+    """The text of the newest revision; nothing if there is none."""
+    paths = {int(path.suffix[1:]): path for path in shared.glob("state.[0-9]*")}
+    try:
+        return paths[max(paths)].read_text() if paths else ""
+    except FileNotFoundError:  # tidied away meanwhile
+        return newest(shared)
 
 
 def wait_for(seen: Callable[[], float], timeout: float, explain: Callable[[], str]) -> float:

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from slurm_hooks import __version__
 from slurm_hooks.elastic import lease as lease_module
+from slurm_hooks.elastic.calm import Calm
 from slurm_hooks.elastic.door import Answer, Door, is_dead, knock, knock_all
 from slurm_hooks.elastic.lease import Lease, Step, decide, hint, request
 from slurm_hooks.elastic.options import (
@@ -25,9 +26,9 @@ from slurm_hooks.elastic.options import (
     options,
     overrides,
 )
-from slurm_hooks.elastic.state import Member, State, join
+from slurm_hooks.elastic.state import Member, Phase, State, join
 from slurm_hooks.elastic.wanted import Heard, epoch
-from slurm_hooks.elastic.watch import Quiet, Watch, watched
+from slurm_hooks.elastic.watch import BLOCK, Quiet, Watch, watched, watchers
 from slurm_hooks.jobpath import write_job_path
 
 
@@ -47,6 +48,48 @@ def test_everybody_is_watched_by_few() -> None:
     assert watched(crowd(1), tokens[0]) == ()
     assert watched(crowd(2), tokens[1]) == (tokens[0],)
     assert watched(state, "stranger") == ()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
+def test_everybody_knows_by_whom_he_is_watched(size: int) -> None:
+    state = crowd(size)
+    state = replace(
+        state, members=tuple(replace(m, phase=phase(m.fragment)) for m in state.members)
+    )
+    tokens = [m.token for m in state.members]
+    views = {t: watched(state, t) for t in tokens if t in ring_of(state)}
+    for token in tokens:
+        if token in ring_of(state):
+            assert watchers(state, token) == {t for t in views if token in views[t]}
+    assert all(len(view) <= 2 * BLOCK for view in views.values())
+
+
+def phase(number: int) -> Phase:
+    return Phase.DONE if number % 7 == 3 else Phase.ACTIVE
+
+
+def ring_of(state: State) -> set[str]:
+    """Those who take part; who is done watches on, but nobody watches him."""
+    return {m.token for m in state.members if m.phase is not Phase.DONE}
+
+
+def test_one_looks_less_often_while_nothing_happens() -> None:
+    calm = Calm()
+    assert calm.is_due(0.0)
+    calm.has_looked(0.0, True)
+    assert calm.is_due(0.0)  # nobody has promised to tell
+    calm.longest_s = 5.0
+    looks, now = [], 0.0
+    while now < 60.0:
+        if calm.is_due(now):
+            calm.has_looked(now, is_news=abs(now - 30.0) < 1e-6)
+            looks.append(now)
+        now = round(now + 0.1, 1)
+    pauses = [round(b - a, 1) for a, b in zip(looks, looks[1:])]
+    assert max(pauses) == 5.0
+    assert len(looks) < 35
+    calm.longest_s = 0.0  # nobody tells any more
+    assert calm.is_due(now)
 
 
 def test_stillness_is_measured_per_heart() -> None:

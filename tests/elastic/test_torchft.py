@@ -92,7 +92,7 @@ def test_waits_below_the_minimum_and_goes_on(groups: Groups) -> None:
     groups.settle(2, 0.0)
     killed_at = time.time()
     groups.cut_off(2, signal.SIGKILL)
-    wait_for(lambda: "lost 2" in (groups.shared / "state.json").read_text(), 30, groups.dump)
+    wait_for(lambda: "lost 2" in groups.state(), 30, groups.dump)
     time.sleep(1.5)
     still_at = time.time()
     time.sleep(1.5)

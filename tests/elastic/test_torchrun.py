@@ -87,7 +87,7 @@ def test_waits_below_the_minimum_and_comes_back(gang: Gang) -> None:
     gang.wait_world(2)
     gang.cut_off(2, signal.SIGTERM)
     gang.wait_exit(2)
-    wait_for(lambda: "lost 2" in (gang.shared / "state.json").read_text(), 20, gang.dump)
+    wait_for(lambda: "lost 2" in gang.state(), 20, gang.dump)
     time.sleep(1.5)
     assert gang.agents[1].poll() is None
     assert len(gang.rounds()) == 1

@@ -46,7 +46,7 @@ def test_a_training_grows_loses_a_node_and_finishes(bench: Bench) -> None:
     job = submit(bench, f"{TRAIN} --steps=300 --pace=0.12 --every=10", "1-3")
     bench.tick()
     bench.until(job, has(3))
-    rounds = box.work / ".malleable" / str(job) / "rounds.jsonl"
+    rounds = box.work / f".malleable-{os.getuid()}/{job}/rounds.jsonl"
     wait_for(lambda: any(line["size"] == 3 for line in read_lines(rounds)), bench)
     name = sorted(bench.job(job).nodes)[0]  # the node of rank 0 and of the store
     box.run(["scontrol", "update", f"nodename={name}", "state=drain", "reason=test"])
@@ -73,7 +73,7 @@ def test_a_start_and_a_growth_are_a_round_each_and_wait_for_nobody_else(bench: B
     try:
         job = submit(bench, f"{patient}\n{TRAIN} --steps=100000 --pace=0.05", "1-8")
         bench.tick()
-        rounds = box.work / ".malleable" / str(job) / "rounds.jsonl"
+        rounds = box.work / f".malleable-{os.getuid()}/{job}/rounds.jsonl"
         wait_for(lambda: [line["size"] for line in read_lines(rounds)] == [1], bench, 90)
     finally:
         box.run(["scontrol", "update", *others[:1], "state=resume"])
