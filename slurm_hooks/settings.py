@@ -143,7 +143,7 @@ def parse(text: str, source: str = "settings") -> Settings:
     """Settings from TOML text. Raises SettingsError with every fault, each with its key."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError([f"{source}: not valid TOML: {error}"]) from error
     faults: list[str] = []
     sections: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Optional
 
 from fake_life import find_unfit, waits_for
-from fake_parts import FINISHED, START, Element
+from fake_parts import START, Element
 from slurm_hooks.slurm.jobs import jobs_command
 from slurm_hooks.slurm.text import Command, fold
 
@@ -22,7 +22,11 @@ _EMPTY = {
     "restartcnt": 0,
     "exit_code": 0,
     "SchedNodes": "(null)",
-    "Features": "(null)",
+    "Dependency": "(null)",
+    "Feature": "(null)",
+    "MinCPUs": 1,
+    "MinMemory": 0,
+    "tres-per-node": "N/A",
     "comment": "(null)",
     "admin_comment": "(null)",
 }
@@ -42,6 +46,11 @@ def fields(command: Command) -> list[tuple[str, str, str]]:
     (asked,) = (word[2:] for word in command.argv if word.startswith("-O"))
     found = [re.fullmatch(r"(\w+(?:-\w+)*):(\d*)(.*)", part) for part in asked.split(",")]
     return [part.groups("") for part in found if part]  # type: ignore[misc]
+
+
+def _limit(minutes: int) -> str:
+    days, hours = divmod(minutes // 60, 24)
+    return f"{days}-{hours:02}:{minutes % 60:02}:00"
 
 
 def _cell(text: str, size: str) -> str:
@@ -65,13 +74,14 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
             EligibleTime=e.eligible,
             StartTime=e.start,
             EndTime=e.end,
-            TimeLimit=f"{e.limit_min}:00",
+            TimeLimit=_limit(e.limit_min),
             restartcnt=e.restarts,
             exit_code=e.exit_code,
             Reason=_reason(slurm, e),
             NodeList=fold(e.nodes),
             ReqNodes=fold(e.asked),
-            Features="&".join(sorted(e.features)) or None,
+            Dependency="afterok:99(unfulfilled)" if slurm.job(e).is_dependent else None,
+            Feature="&".join(sorted(e.features)) or None,
             comment=e.comment or None,
             admin_comment=e.admin_comment,
         )
@@ -94,14 +104,17 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
             )
 
 
+_ENDS = {"FAILED": "NonZeroExitCode", "TIMEOUT": "TimeLimit"}
+
+
 def _reason(slurm: FakeSlurm, element: Element) -> str:
-    if element.is_held and element.state not in FINISHED:
+    if element.state in _ENDS:
+        return _ENDS[element.state]
+    if element.is_held:
         kind = "JobHeldAdmin" if element.hold == "admin" else "JobHeldUser"
         return element.description or kind
     if element.is_unfit:
         return "BadConstraints"
-    if element.state == "FAILED":
-        return "NonZeroExitCode"
     return waits_for(slurm, element) or "None"
 
 

@@ -91,9 +91,11 @@ def _limit(_slurm: FakeSlurm, element: Element, text: str) -> None:
 
 
 def _end_time(slurm: FakeSlurm, element: Element, text: str) -> None:
-    assert element.start is not None
-    element.end = moment(slurm, text)
-    element.limit_min = -(-(element.end - element.start) // 60)
+    """The limit follows by the difference in minutes, as an unsigned number of 32 bits."""
+    assert element.end is not None
+    later_s = moment(slurm, text) - element.end
+    element.end += later_s
+    element.limit_min = (element.limit_min + int((later_s + 30) / 60)) % 2**32
 
 
 def _nodes(_slurm: FakeSlurm, element: Element, text: str) -> None:
@@ -150,20 +152,22 @@ def _release(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) 
 
 
 def _hold(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) -> str:
-    return _hold_as(element, "admin" if user == "root" else "user")
+    return _hold_as(element, "admin" if user == "root" else "user", user)
 
 
-def _uhold(_slurm: FakeSlurm, element: Element, _words: list[str], _user: str) -> str:
-    return _hold_as(element, "user")
+def _uhold(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) -> str:
+    return _hold_as(element, "user", user)
 
 
-def _hold_as(element: Element, kind: str) -> str:
-    """A running element runs on; Slurm's own text for a requeued one is not replaced."""
+def _hold_as(element: Element, kind: str, user: str) -> str:
+    """A running element runs on; Slurm's own text for a requeued one is not replaced, nor is an
+    operator's hold by that of a user."""
     if element.state in FINISHED:
         return ENDED
     if not element.is_held and element.state != "PENDING":
         element.eligible = None
-    element.hold = kind
+    if user == "root" or not element.is_held:
+        element.hold = kind
     return ""
 
 
@@ -202,7 +206,7 @@ def _resume(slurm: FakeSlurm, element: Element, _words: list[str], _user: str) -
         return PENDING if element.state == "PENDING" else ENDED
     if any(slurm.user_of(name) for name in element.nodes):
         return "Requested nodes are busy"
-    element.state = "RUNNING"
+    element.state, element.hold = "RUNNING", ""
     return ""
 
 

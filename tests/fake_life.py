@@ -51,9 +51,15 @@ def _run(slurm: FakeSlurm, element: Element) -> None:
         leave(slurm, element, code)
     elif element.state != "RUNNING":
         return
-    elif slurm.now >= element.end and slurm.steady % LIMIT_CHECK_S == 0:
+    elif slurm.now >= element.end:
+        _overrun(slurm, element)
+
+
+def _overrun(slurm: FakeSlurm, element: Element) -> None:
+    element.run.late_s += 1
+    if slurm.steady % LIMIT_CHECK_S == 0:
         end(slurm, element, "TIMEOUT")
-    elif slurm.now == element.end + LIMIT_CHECK_S:
+    elif element.run.late_s > LIMIT_CHECK_S:
         slurm.violations.append(Violation(slurm.now, element.name, "past its lease"))
 
 
@@ -89,7 +95,12 @@ def settle(slurm: FakeSlurm, element: Element) -> None:
 
 
 def requeue(slurm: FakeSlurm, element: Element, is_held: bool) -> None:
-    """Back into the queue, with its limit, its comments, and the hold it may have had."""
+    """Back into the queue, with its limit, its comments, and the hold it may have had.
+
+    Whose hold that was Slurm reads from the reason, which a bad end has replaced.
+    """
+    if element.is_held and element.state in ("FAILED", "TIMEOUT"):
+        element.hold = "admin"
     element.state = "PENDING"
     if is_held:
         element.hold, element.description = "user", REQUEUED_HELD

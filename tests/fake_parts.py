@@ -18,8 +18,8 @@ REQUEUED_HELD = "job requeued in held state"
 class Run:
     """What is true of an element's present run, whether Slurm and the tick know it or not."""
 
-    began: int = 0
     ran_s: int = 0
+    late_s: int = 0  # beyond its lease
     said: str = ""  # the last word that Slurm took from its agent
     tried_s: int = 0  # for how long its agent has tried to say that training is finished
     left_at: Optional[int] = None  # when its agent has left the training, or will have

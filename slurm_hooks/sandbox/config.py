@@ -115,19 +115,30 @@ def _hook_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
 
 
 def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
-    names, ports = "n1", f"{layout.node_port}"
-    if spec.nodes > 1:
-        names = f"n[1-{spec.nodes}]"
-        ports = f"{layout.node_port}-{layout.node_port + spec.nodes - 1}"
+    small = spec.nodes - spec.large_nodes
+    kinds = [_node_line(spec, layout, range(1, small + 1), 1)]
+    if spec.large_nodes:
+        large = _node_line(spec, layout, range(small + 1, spec.nodes + 1), 2)
+        kinds.append(f"{large} Feature=large")
     return [
-        f"NodeName={names} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports} "
-        f"CPUs={spec.cpus} RealMemory={spec.memory_mib}",
+        *kinds,
         "PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF "
         "MaxTime=INFINITE OverSubscribe=EXCLUSIVE",
         # GraceTime above 0 is enforced by a slow periodic check only (22.05): KillWait is the grace
         "PartitionName=malleable Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=0 "
         "MaxTime=INFINITE OverSubscribe=EXCLUSIVE",
     ]
+
+
+def _node_line(spec: SandboxSpec, layout: Layout, numbers: range, times: int) -> str:
+    first, last = numbers[0], numbers[-1]
+    names, ports = f"n{first}", f"{layout.node_port + first - 1}"
+    if last > first:
+        names, ports = f"n[{first}-{last}]", f"{ports}-{layout.node_port + last - 1}"
+    return (
+        f"NodeName={names} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports} "
+        f"CPUs={times * spec.cpus} RealMemory={times * spec.memory_mib}"
+    )
 
 
 def _plugstack_conf(spec: SandboxSpec, layout: Layout) -> str:

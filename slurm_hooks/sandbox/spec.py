@@ -22,13 +22,15 @@ class SandboxSpec:
     """What to start. Paths left at None leave that component out.
 
     `nodes` nodes named n1, n2, ... of `cpus` CPUs and `memory_mib` MiB each; the host need not
-    have that many. `base` is the directory in which sandboxes live, `slurm` the Slurm to run;
+    have that many; the last `large_nodes` of them have twice as much of either, and the feature
+    `large`. `base` is the directory in which sandboxes live, `slurm` the Slurm to run;
     both are found when None. `extra_conf` ends up last in slurm.conf, where it wins.
     """
 
     nodes: int = 8
     cpus: int = 2
     memory_mib: int = 2000
+    large_nodes: int = 0
     name: Optional[str] = None
     base: Optional[Path] = None
     slurm: Optional[Installation] = None
@@ -55,6 +57,9 @@ class SandboxSpec:
             "" if self.cpus >= 1 else f"cpus={self.cpus} is below 1",
             "" if self.memory_mib >= 1 else f"memory_mib={self.memory_mib} is below 1",
             "" if self.kill_wait_s >= 1 else f"kill_wait_s={self.kill_wait_s} is below 1",
+            ""
+            if 0 <= self.large_nodes < self.nodes
+            else f"large_nodes={self.large_nodes} is not below nodes={self.nodes}",
             "" if _is_name(self.name) else f"name={self.name!r} is not of letters, digits and '-'",
         ]
 

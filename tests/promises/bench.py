@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_hooks.model import FragmentState, MalleableJob, NodeState, Snapshot
@@ -31,9 +31,6 @@ start_timeout_s = 15
 
 [plan]
 snooze_s = 0
-
-[failures]
-at_once_s = 20
 """
 
 
@@ -83,12 +80,18 @@ class Bench:
     def live(self) -> Live:
         return Live(environment={**os.environ, **self.box.environment})
 
-    def submit(self, script: str, request: str = "1-3", user: str = "nobody") -> int:
+    def submit(
+        self,
+        script: str,
+        request: str = "1-3",
+        user: str = "nobody",
+        options: Sequence[str] = (),
+    ) -> int:
         path = self.box.work / f"job{time.monotonic_ns()}.sh"
         path.write_text(f"#!/bin/bash\n{script}\n")
         path.chmod(0o755)
         as_user = user if os.geteuid() == 0 else None
-        argv = ["sbatch", f"--malleable={request}", str(path)]
+        argv = ["sbatch", f"--malleable={request}", *options, str(path)]
         said = self.box.run(argv, user=as_user).stdout
         found = re.search(r"batch job (\d+)", said)
         assert found, said

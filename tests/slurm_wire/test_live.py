@@ -74,7 +74,6 @@ def test_a_missing_command(tmp_path: Path) -> None:
         Live(5.0, str(tmp_path)).ask(ASK)
 
 
-# Shows a bug: only FileNotFoundError is caught.
 @pytest.mark.parametrize("case", ["no execute bit", "a file for a directory"])
 def test_a_command_that_cannot_be_run(tmp_path: Path, case: str) -> None:
     live = program(tmp_path, "true", 0o644)

@@ -84,12 +84,12 @@ def test_node_states(text: str, state: NodeState) -> None:
         ("BOOT_FAIL", "1", FragmentState.LOST),
         ("SUSPENDED", "0", FragmentState.SUSPENDED),
         ("CANCELLED", "0", FragmentState.CANCELLED),
+        ("DEADLINE", "0", FragmentState.CANCELLED),
         *[
             (word, "1", FragmentState.FAILED)
             for word in [
                 "FAILED",
                 "OUT_OF_MEMORY",
-                "DEADLINE",
             ]
         ],
         *[
@@ -206,11 +206,13 @@ def test_a_broken_mark_concerns_one_element(comment: str) -> None:
     jobs = read(row("7_0", comment), row("7_1"))
     assert [f.id.index for f in jobs.malleable[0].fragments] == [1]
     assert "7_0 left alone" in jobs.unknown[0]
+    assert jobs.malleable[0].unread == 1  # it is there, so it was not cancelled
 
 
 def test_a_mark_on_something_that_is_no_element() -> None:
     assert "no array element" in read(row("7")).unknown[0]
     assert "no array element" in read(row("7_[0-3]")).unknown[0]
+    assert read(row("7_[0-3]", State="CANCELLED")).unknown == ()
 
 
 def test_other_partitions_are_not_ours() -> None:

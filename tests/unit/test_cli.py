@@ -179,7 +179,6 @@ def test_the_policy(capsys: Output, site: Path) -> None:
     assert target.read_text() == out
 
 
-# Shows a bug: OSError of the output file escapes as a stack trace.
 def test_a_policy_that_cannot_be_written(capsys: Output, site: Path) -> None:
     code, _, err = run(capsys, "render", "lua", "-o", str(site / "no" / "policy.lua"))
     assert code != 0

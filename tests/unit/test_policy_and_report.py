@@ -104,7 +104,6 @@ def test_odd_names_cannot_break_out(name: str) -> None:
     assert lua(text, "p.engines.torchrun") == "true"
 
 
-# Shows a bug: JSON writes \u00fc, which Lua 5.1 reads as "u00fc".
 def test_names_beyond_ascii() -> None:
     settings = parse('[site]\npartitions = ["büro"]')
     assert lua(render_policy(settings, cluster(), {}), "p.partitions[1]") == "büro"
@@ -118,7 +117,6 @@ def test_durations(seconds: int, text: str) -> None:
     assert minutes(timedelta(seconds=seconds)) == text
 
 
-# Shows a bug: slurmctld looks at limits each half minute, till then the rest is negative.
 def test_an_overrun_lease_reads_well() -> None:
     late = make_fragment(0, FragmentState.RUNNING, ["n1"], start=after(-605))
     text = printed(fragments_table(make_job(late), NOW))
@@ -169,7 +167,6 @@ def test_actions_in_words() -> None:
     assert action_line(finish) == "cancel 7_[1-2]: training finished"
 
 
-# Shows a bug: rich replaces emoji codes unless told not to (emoji=False).
 def test_nothing_is_markup() -> None:
     console = Console(file=io.StringIO(), width=80)
     print_lines(console, ["[bold]7_[0-5][/bold] :smile:"])
@@ -206,13 +203,16 @@ def test_the_words_of_a_job_are_quoted() -> None:
 @pytest.mark.parametrize(
     ("fragment", "wanted"),
     [
-        (make_fragment(failures=2), "died at once, 2 time(s) in a row"),
+        (make_fragment(failures=2), "failed 2 time(s) in a row"),
         (make_fragment(stopped="failed-3-times:exit-127:0-on-n1"), "a command was not found"),
-        (make_fragment(0, FragmentState.FAILED, failures=1, exit_code="0:9"), "want of memory"),
-        (make_fragment(stopped="failed-3-times:exit-1:0-on-n1"), "older than 2.6"),
+        (make_fragment(0, FragmentState.FAILED, failures=1, exit_code="0:9"), "out of memory"),
+        (
+            make_fragment(stopped="failed-3-times:exit-1:0-on-n1", has_rounds=False),
+            "older than 2.6",
+        ),
     ],
 )
-def test_why_fragments_may_die_at_once(fragment: Fragment, wanted: str) -> None:
+def test_why_fragments_may_die(fragment: Fragment, wanted: str) -> None:
     job = make_job(fragment)
     assert wanted in "\n".join(hints(job))
     plan = make_plan(make_snapshot(job), Settings(), no_clock)
@@ -222,6 +222,8 @@ def test_why_fragments_may_die_at_once(fragment: Fragment, wanted: str) -> None:
 def test_no_hints_where_there_is_no_trouble() -> None:
     assert hints(make_job(RUNNING, held=5)) == ()
     assert hints(make_job(make_fragment(stopped="too-few-fragments-left"))) == ()
+    met = make_fragment(stopped="failed-3-times:exit-1:0-on-n1")
+    assert "torch" not in "".join(hints(make_job(met)))  # whose agents spoke has the right torch
     other = replace(make_request(), engine="mpi")
     assert "torch" not in "".join(hints(make_job(make_fragment(request=other, failures=1))))
 

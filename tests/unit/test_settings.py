@@ -82,7 +82,6 @@ def test_range_of_a_number(section: str, key: Any) -> None:
         "[site]\nodd = 1",
         "[site",
         "[site]\n[site]",
-        # Shows a bug: without a lock file there is no lock; Path("") is the current directory.
         '[tick]\nlock = ""',
     ],
 )

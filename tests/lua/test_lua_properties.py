@@ -1,0 +1,78 @@
+"""Requests of any content, under every Lua that is there: a request or faults, never an error."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+HERE = Path(__file__).resolve().parent
+MODULES = HERE.parent.parent / "plugins" / "lua"
+some = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+NUMBERS = st.sampled_from(["0", "1", "2", "4", "16", "64", "1024", "65535", "65536", "99999", "-1"])
+OPTIONS = st.builds(
+    "{}={}".format,
+    st.sampled_from(["unit", "engine", "launch", "other", ""]),
+    st.sampled_from(["1", "2", "3", "0", "torchrun", "torchft", "srun", "", "%s", "9" * 20]),
+)
+REQUESTS = st.builds(
+    lambda low, high, options: ",".join([f"{low}-{high}", *options]).encode(),
+    NUMBERS,
+    NUMBERS,
+    st.lists(OPTIONS, max_size=3),
+)
+
+
+@pytest.fixture(params=["lua5.1", "lua5.3", "lua5.4"])
+def lua(request: pytest.FixtureRequest) -> str:
+    found = shutil.which(str(request.param))
+    if found is None:
+        pytest.skip(f"{request.param} is not installed")
+    return found
+
+
+def answers(lua: str, requests: list[bytes]) -> list[list[str]]:
+    done = subprocess.run(
+        [lua, str(HERE / "request_lines.lua"), str(MODULES)],
+        input="".join(f"{text.hex()}\n" for text in requests),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+@some
+@given(requests=st.lists(REQUESTS | st.binary(max_size=20), min_size=1, max_size=50))
+def test_any_request_is_read_or_refused(lua: str, requests: list[bytes]) -> None:
+    found = answers(lua, requests)
+    assert len(found) == len(requests)
+    for word, *numbers in found:
+        assert word in ("request", "faults")
+        if word == "request":
+            low, high, unit = map(int, numbers)
+            assert 1 <= unit <= low <= high <= 1024
+            assert low % unit == high % unit == 0
+            assert high // unit <= 64
+
+
+@some
+@given(
+    sizes=st.lists(
+        st.tuples(st.integers(1, 8), st.integers(0, 8), st.integers(1, 4)), min_size=1, max_size=50
+    )
+)
+def test_what_the_site_allows_is_read_as_written(
+    lua: str, sizes: list[tuple[int, int, int]]
+) -> None:
+    wanted = [(low * unit, (low + more) * unit, unit) for low, more, unit in sizes]
+    texts = [f"{low}-{high},unit={unit}".encode() for low, high, unit in wanted]
+    assert answers(lua, texts) == [["request", *map(str, numbers)] for numbers in wanted]

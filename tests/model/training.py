@@ -1,0 +1,94 @@
+"""What is true of one job in the model, whoever knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from fake_parts import Element, Script
+
+ENDED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"})
+FAILURES = 3  # failures.limit as shipped
+
+
+@dataclass
+class Training:
+    """One job as its user sees it. `code` and `age_s` say how each of its runs fails, if it does.
+
+    `deaths` are those since somebody last made progress. `is_over` once the tick has ended it and
+    was right to; `cancelled` are the elements that its user has cancelled, `ended` those that the
+    tick has.
+    """
+
+    job: int
+    low: int
+    high: int
+    unit: int
+    script: Script
+    code: Optional[int] = None
+    age_s: int = 0
+    is_over: bool = False
+    is_cancelled: bool = False
+    is_finished: bool = False
+    deaths: int = 0
+    cancelled: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    exits: dict[str, int] = field(default_factory=dict)  # what ends in its next second, and how
+
+    @property
+    def is_failing(self) -> bool:
+        return self.code is not None
+
+    def outcome(self, element: Element, ran_s: int, has_rounds: bool) -> Optional[int]:
+        """How a run ends by itself, if it does now; see FakeSlurm."""
+        if element.run.said == "trained":
+            self.deaths = 0
+        if element.name in self.exits:
+            code = self.exits.pop(element.name)
+        elif self.code is not None and ran_s >= self.age_s:
+            code = self.code
+        else:
+            return None
+        if code == 0 and not has_rounds:
+            self.is_finished = True
+        else:
+            self.deaths += 1
+        return code
+
+    def may_be_ended(self, left: list[Element]) -> bool:
+        """True if the tick may cancel the job: `left` are its elements that Slurm knows."""
+        if self.is_cancelled or self.is_finished or self.script.is_done or self.is_short(left):
+            return True
+        trains = any(e.state == "RUNNING" and e.run.said == "trained" for e in left)
+        return self.deaths >= FAILURES and not trains
+
+    def is_short(self, left: list[Element]) -> bool:
+        """True if too many elements were cancelled, or forgotten by Slurm, for it to run again."""
+        return sum(e.state != "CANCELLED" for e in left) * self.unit < self.low
+
+    def is_open(self, left: list[Element]) -> bool:
+        """True if anything of it could still run."""
+        return any(e.state not in ENDED for e in left)
+
+    def is_at_rest(self, left: list[Element], free: int) -> bool:
+        """True if it is where it has to be when nobody disturbs it any more.
+
+        With too few `free` nodes it may wait: whom the nodes do most good is the planner's to say.
+        """
+        if self.is_over or self.is_cancelled or self.is_finished or self.is_short(left):
+            return not self.is_open(left)
+        if self.script.is_done and not self.is_open(left):
+            return True
+        running = [e for e in left if e.state == "RUNNING" and e.signalled is None]
+        must_end = self.is_failing or self.script.is_done
+        if not must_end and len(running) * self.unit >= self._enough:
+            return True
+        return not self._holds_nodes(left) and free < self.low
+
+    @property
+    def _enough(self) -> int:
+        """Without rounds every fragment would train alone, so such a job is kept to one."""
+        return self.low if self.script.joins else self.unit
+
+    def _holds_nodes(self, left: list[Element]) -> bool:
+        return any(e.state in ("RUNNING", "COMPLETING") for e in left)

@@ -1,0 +1,254 @@
+"""A cluster with people in it, and what must stay true whatever they do.
+
+The truth is kept here: who cancelled what, who trains, what an admin holds. The real tick must find
+its way with what Slurm tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Optional
+
+from fake_parts import ON_NODES, Element, Script
+from fake_slurm import FakeSlurm
+from model.training import ENDED, Training
+from slurm_hooks.errors import RetryLater
+from slurm_hooks.reconcile import tick
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.text import Command
+
+TICK_S = 30
+NODES = 6
+TOLD_AHEAD_S = 180  # a claim that an undisturbed tick has seen so long before is kept
+PATIENCE_TICKS = 160
+WAITS = frozenset({"PENDING", "SUSPENDED"}) | ON_NODES
+
+
+@dataclass
+class World:
+    """The fake Slurm, its people, and the real tick. `faults` is what has gone wrong."""
+
+    settings: Settings
+    slurm: FakeSlurm = field(init=False)
+    trainings: dict[int, Training] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    admin_held: set[str] = field(default_factory=set)  # and squeue says so
+    admin_released: set[str] = field(default_factory=set)  # so he answers for their leases
+    faults: list[str] = field(default_factory=list)
+    is_ticking: bool = False
+
+    def __post_init__(self) -> None:
+        self.slurm = FakeSlurm({f"n{i}": "" for i in range(1, NODES + 1)})
+        self.slurm.min_job_age_s = 300
+        self.slurm.outcome = self._outcome
+        self.slurm.watch = self._watch
+        self.slurm.started = self._started
+
+    def _outcome(self, element: Element, ran_s: int) -> Optional[int]:
+        """Where no agent has ever spoken, exit code 0 is a script's end."""
+        has_rounds = any(e.comment for e in self.slurm.of(element.job))
+        return self.of(element).outcome(element, ran_s, has_rounds)
+
+    def of(self, element: Element) -> Training:
+        return self.trainings[element.job]
+
+    def submit(self, sizes: tuple[int, int, int], script: Script) -> Training:
+        """`sizes` are the least and the most fragments, and the nodes of one."""
+        low, high, unit = sizes
+        job = len(self.trainings) + 1
+        self.trainings[job] = Training(job, low * unit, high * unit, unit, script)
+        mark = (
+            f"malleable{{min={low * unit},max={high * unit},unit={unit},engine=torchrun,"
+            f"frags={high},lease=3600,hole=120}}"
+        )
+        self.slurm.submit(job, high, mark, script=script)
+        for element in self.slurm.of(job):
+            element.count = unit
+        return self.trainings[job]
+
+    # -- time
+
+    def tick(self, meanwhile: Optional[Callable[[], None]] = None) -> None:
+        """Half a minute passes, then the real tick runs, against whatever fates there are.
+
+        `meanwhile` happens after its first questions and before its last.
+        """
+        self.slurm.advance(TICK_S)
+        is_disturbed = bool(self.slurm.fates) or meanwhile is not None
+        self.slurm.before = _once(meanwhile) if meanwhile else lambda command: None
+        self.is_ticking = True
+        try:
+            tick(self.slurm, self.settings)
+        except RetryLater:
+            is_disturbed = True
+        finally:
+            self.is_ticking = False
+            self.slurm.fates.clear()
+            self.slurm.before = lambda command: None
+        if not is_disturbed:
+            self._after_tick()
+
+    def step_clock(self, seconds: int) -> None:
+        """Nobody can keep a claim that a clock brings nearer."""
+        self.slurm.step_clock(seconds)
+        self.told.clear()
+
+    # -- people
+
+    def cancel(self, training: Training, element: Optional[Element]) -> None:
+        """The user's scancel: of the whole job, or of one element."""
+        hit = [element] if element else self.slurm.of(training.job)
+        found = {e.name for e in hit if e.state not in ENDED}
+        training.cancelled |= found
+        training.is_cancelled |= element is None and found != set()
+        self.slurm.does(f"scancel {element.name if element else training.job}", "nobody")
+
+    def hold(self, training: Training, element: Optional[Element]) -> None:
+        """An admin's hold; it counts where squeue shows it."""
+        self.slurm.does(f"scontrol hold {element.name if element else training.job}")
+        self.admin_held |= {e.name for e in self.slurm.of(training.job) if _is_shown_held(e)}
+
+    def release(self, training: Training) -> None:
+        """The admin lets go of what he holds, with scontrol."""
+        for element in self.slurm.of(training.job):
+            if element.hold == "admin":
+                self.admin_held.discard(element.name)
+                self.admin_released.add(element.name)
+                self.slurm.does(f"scontrol release {element.name}")
+
+    def raise_limit(self, element: Element) -> None:
+        """He answers for it until a tick has seen it."""
+        self.slurm.does(f"scontrol update jobid={element.name} TimeLimit=600")
+        self.admin_released.add(element.name)
+        self.told.clear()
+
+    # -- what must stay true
+
+    def _watch(self, verb: str, element: Element, user: str) -> None:
+        is_hidden = element.state in ("FAILED", "TIMEOUT") or (verb, user) == (
+            "requeuehold",
+            "nobody",
+        )
+        if is_hidden or verb == "resume":
+            self.admin_held.discard(element.name)  # from then on nobody can see it
+        if not self.is_ticking or user != "root":
+            return
+        if verb == "release":
+            self._check_nodes(element)
+        if verb == "scancel":
+            training, left = self.of(element), self.slurm.of(element.job)
+            if not training.is_over and not training.may_be_ended(left):
+                self.faults.append(f"the tick cancelled {element.name}, and it was to go on")
+            training.is_over = True
+            training.ended.add(element.name)
+
+    def _check_nodes(self, given: Element) -> None:
+        """What the tick gives to one, no other may be on, or about to start on."""
+        others = (e for e in self.slurm.elements.values() if e is not given)
+        taken = given.asked & frozenset(n for e in others for n in _claimed(e))
+        self.faults += [f"{name} is given to {given.name} too" for name in sorted(taken)]
+
+    def _started(self, element: Element) -> None:
+        if element.name in self.admin_held:
+            self.faults.append(f"{element.name} started, which an admin holds")
+        if self.of(element).is_cancelled or element.name in self.of(element).cancelled:
+            self.faults.append(f"{element.name} started, which its user had cancelled")
+        if element.name in self.of(element).ended:
+            self.faults.append(f"{element.name} started, which the tick had cancelled")
+        if element.name not in self.admin_released and 60 * element.limit_min > self.longest_s:
+            self.faults.append(f"{element.name} started for {element.limit_min} minutes")
+
+    @property
+    def longest_s(self) -> int:
+        return self.settings.lease.length_s + 60
+
+    def _after_tick(self) -> None:
+        """What an undisturbed tick leaves behind."""
+        slurm = self.slurm
+        claims = [(b.name, b.seen, b.start) for b in slurm.bookings]
+        claims += [(str(r.job), r.seen, r.start) for r in slurm.rigid]
+        self.told |= {n for n, seen, start in claims if seen <= slurm.now <= start - TOLD_AHEAD_S}
+        for element in slurm.elements.values():
+            self._check_lease(element)
+            if self.of(element).is_cancelled and element.state == "PENDING":
+                self.faults.append(f"{element.name} waits, though its user cancelled the job")
+        self.admin_released.clear()
+
+    def _check_lease(self, element: Element) -> None:
+        left_s = (element.end or 0) - self.slurm.now
+        if element.state == "RUNNING" and left_s > self.longest_s:
+            self.faults.append(f"{element.name} has a lease of {left_s} s")
+
+    def check(self) -> None:
+        """Raises AssertionError if anybody was wronged."""
+        for element in self.slurm.elements.values():
+            if element.name in self.of(element).cancelled and element.state in (
+                "PENDING",
+                "RUNNING",
+            ):
+                self.faults.append(f"{element.name} is back, which its user had cancelled")
+        self.faults += [
+            str(v) for v in self.slurm.violations if not v.whose or v.whose in self.told
+        ]
+        if self.faults:
+            raise AssertionError("; ".join(dict.fromkeys(self.faults)))
+
+    # -- the end
+
+    def calm(self) -> None:
+        """Everybody takes back what he did; what is left to the tick alone is not touched."""
+        slurm = self.slurm
+        slurm.bookings.clear()
+        slurm.rigid.clear()
+        slurm.nodes = dict.fromkeys(slurm.nodes, "")
+        for training in self.trainings.values():
+            self.release(training)
+            training.script.is_mute = False
+            job = slurm.jobs[training.job]
+            job.throttle, job.is_dependent = 0, False
+        for element in slurm.elements.values():
+            if element.state == "SUSPENDED":
+                slurm.does(f"scontrol resume {element.name}")
+
+    def settle(self) -> None:
+        """Every job ends up where it has to, in a bounded number of ticks."""
+        self.calm()
+        for _ in range(PATIENCE_TICKS):
+            restless = self.restless()
+            if not restless:
+                return
+            self.tick()
+            self.check()
+        told = "\n".join(str(e) for t in restless for e in self.slurm.of(t.job))
+        raise AssertionError(f"after {PATIENCE_TICKS} ticks: {restless}\n{told}")
+
+    def restless(self) -> list[Training]:
+        """The jobs that are not yet where they have to be."""
+        free = sum(self.slurm.is_free(name) for name in self.slurm.nodes)
+        jobs = ((t, self.slurm.of(t.job)) for t in self.trainings.values())
+        return [t for t, left in jobs if not t.is_at_rest(left, free)]
+
+
+def _once(happens: Callable[[], None]) -> Callable[[Command], None]:
+    """Called with each command of a tick: lets something happen before the last question."""
+    asked: list[Command] = []
+
+    def before(command: Command) -> None:
+        asked.append(command)
+        if len(asked) == 3:
+            happens()
+
+    return before
+
+
+def _is_shown_held(element: Element) -> bool:
+    return element.hold == "admin" and not element.description and element.state in WAITS
+
+
+def _claimed(element: Element) -> frozenset[str]:
+    """The nodes that an element is on, or may start on at any moment."""
+    if element.state in ON_NODES or element.state == "SUSPENDED":
+        return element.nodes
+    is_released = element.state == "PENDING" and not element.is_held and not element.is_unfit
+    return element.asked if is_released else frozenset()

@@ -1,0 +1,242 @@
+"""Users who cancel, admins who hold, nodes that break, jobs that ask for much: on a real Slurm."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from conftest import SandboxFactory
+from promises.bench import Bench, has, occupied
+from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.reconcile import tick
+from slurm_hooks.sandbox import Sandbox
+
+pytestmark = pytest.mark.slurm
+RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
+CANCELLED, FAILED = FragmentState.CANCELLED, FragmentState.FAILED
+SLEEP = "exec sleep 600"
+USER = "nobody" if os.geteuid() == 0 else None
+SOON = "AuthInfo=socket={socket},cred_expire=10\n"  # a requeued job starts again after so long
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    bench = Bench(sandbox)
+    yield bench
+    bench.cancel_all()
+
+
+def running(count: int, bench: Bench, request: str, script: str = SLEEP) -> int:
+    """A job that runs with so many fragments, all of them held."""
+    job = bench.submit(script, request)
+    bench.tick_until(job, has(count))
+    bench.tick()
+    return job
+
+
+def ticks(bench: Bench, count: int = 4) -> None:
+    for _ in range(count):
+        bench.tick()
+        time.sleep(1)
+
+
+# -- the user who cancels
+
+
+def test_a_cancel_is_final_though_a_fragment_had_just_ended(bench: Bench) -> None:
+    """scancel passes over what has ended; the next tick must not put it back."""
+    script = "echo $$ >pid.$SLURM_ARRAY_JOB_ID.$SLURM_ARRAY_TASK_ID; exec sleep 600"
+    job = running(2, bench, "1-2", script)
+    os.kill(int((bench.box.work / f"pid.{job}.0").read_text()), 9)
+    bench.until(job, has(1, FAILED))
+    bench.box.run(["scancel", str(job)], user=USER)
+    bench.until(job, has(1, CANCELLED))
+    ticks(bench)
+    assert set(bench.states(job)) == {FAILED, CANCELLED}
+
+
+def test_a_cancel_of_elements_that_never_ran_leaves_no_trace_and_is_final(bench: Bench) -> None:
+    """Slurm forgets those at once: only the ended one is left to be seen."""
+    script = "[ $SLURM_ARRAY_TASK_ID = 0 ] && exit 1; exec sleep 600"
+    job = bench.submit(script, "1-6")
+    for name in ("n2", "n3", "n4"):
+        bench.box.run(["scontrol", "update", f"nodename={name}", "state=drain", "reason=test"])
+    try:
+        bench.tick()
+        bench.until(job, has(1, FAILED))
+        bench.box.run(["scancel", str(job)], user=USER)
+        ticks(bench)
+        assert not {RUNNING, HELD, FragmentState.PENDING} & set(bench.states(job))
+    finally:
+        for name in ("n2", "n3", "n4"):
+            bench.box.run(["scontrol", "update", f"nodename={name}", "state=resume"])
+
+
+def test_a_cancel_in_the_middle_of_a_tick_is_final(bench: Bench) -> None:
+    """Slurm revives a cancelled element that is requeued."""
+    job = running(2, bench, "1-2")
+    for name in sorted(bench.job(job).nodes):
+        bench.box.run(["scontrol", "update", f"nodename={name}", "state=drain", "reason=test"])
+    try:
+        bench.tick()  # notice
+        time.sleep(bench.notice_s + 1)
+        asked: list[str] = []
+
+        def cancel(command: str) -> None:
+            if not asked:
+                bench.box.run(["scancel", str(job)], user=USER)
+            asked.append(command)
+
+        port = bench.live
+        first = port.ask
+        port.ask = lambda command: (cancel("") if port.asked else None) or first(command)  # type: ignore[method-assign]
+        tick(port, bench.settings)
+        assert asked
+        ticks(bench)
+        assert set(bench.states(job)) == {CANCELLED}
+    finally:
+        for node in bench.observe().nodes:
+            if "DRAIN" in node.raw_state:
+                bench.box.run(["scontrol", "update", f"nodename={node.name}", "state=resume"])
+
+
+# -- nobody ticks
+
+
+def test_without_a_tick_nothing_restarts_by_itself(fresh_sandbox: SandboxFactory) -> None:
+    """Renewed and then preempted, a fragment would come back for the sum of its renewals."""
+    box = fresh_sandbox(nodes=2, extra_conf="")
+    socket = box.dir / "run" / "munge.sock"
+    conf = box.dir / "etc" / "slurm.conf"
+    conf.write_text(conf.read_text() + SOON.format(socket=socket))
+    box.run(["scontrol", "reconfigure"])
+    bench = Bench(box)
+    job = running(2, bench, "1-2")
+    time.sleep(2)
+    box.run(["sbatch", "-p", "main", "-N1", "--wrap", "sleep 2", "-o", "/dev/null"])
+    bench.until(job, lambda j: has(1)(j) and has(1, HELD)(j))
+    time.sleep(16)
+    assert has(1)(bench.job(job))
+    assert has(1, HELD)(bench.job(job))
+    bench.tick_until(job, has(2))
+
+
+def test_a_lease_longer_than_it_should_be_is_cut_to_the_second(bench: Bench) -> None:
+    job = running(1, bench, "1-1")
+    bench.box.run(["scontrol", "update", f"jobid={job}_0", "TimeLimit=600"])
+    bench.tick()
+    seen = bench.observe()
+    (fragment,) = bench.job(job).fragments
+    assert fragment.end is not None
+    left = fragment.end - seen.now
+    assert timedelta(seconds=110) <= left <= timedelta(seconds=bench.settings.lease.length_s)
+
+
+# -- what a job asks for
+
+
+@pytest.mark.parametrize("option", ["--constraint=large", "--mem=3000", "--mincpus=4"])
+def test_a_job_finds_the_node_that_fits_it(fresh_sandbox: SandboxFactory, option: str) -> None:
+    bench = Bench(fresh_sandbox(nodes=3, large_nodes=1))
+    job = bench.submit(SLEEP, "1-2", options=[option])
+    bench.tick_until(job, has(1), 15)
+    assert occupied(bench.job(job)) == {"n3"}
+
+
+def test_what_slurm_alone_can_judge_is_tried_elsewhere(fresh_sandbox: SandboxFactory) -> None:
+    """A constraint with a count is not looked at: Slurm says BadConstraints, once a node."""
+    bench = Bench(fresh_sandbox(nodes=3, large_nodes=1))
+    job = bench.submit(SLEEP, "1-1", options=["--constraint=[large*1]"])
+    bench.tick_until(job, has(1), 30)
+    assert occupied(bench.job(job)) == {"n3"}
+
+
+# -- nodes that break
+
+
+def test_one_broken_node_stops_no_job(bench: Bench) -> None:
+    job = bench.submit('[ "$SLURMD_NODENAME" = n1 ] && exit 1; exec sleep 600', "1-1")
+    bench.tick_until(job, has(1), 30)
+    assert "n1" not in occupied(bench.job(job))
+
+
+def test_a_script_that_fails_late_is_stopped_as_well(bench: Bench) -> None:
+    job = bench.submit("sleep 5; exit 3", "1-2")
+    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments), 90)
+    starts = sum(f.restarts + 1 for f in bench.job(job).fragments)
+    assert starts <= 3 * 2 + 2
+
+
+# -- what cannot start
+
+
+def test_a_throttled_job_blocks_nobody(bench: Bench) -> None:
+    """Slurm (22.05) sets ArrayTaskThrottle though job_submit refuses it."""
+    first = bench.submit(SLEEP, "1-4")
+    bench.box.run(
+        ["scontrol", "update", f"jobid={first}", "ArrayTaskThrottle=1"], user=USER, check=False
+    )
+    second = bench.submit(SLEEP, "1-3")
+    bench.tick_until(second, has(3), 20)
+    assert has(1)(bench.job(first)) or has(4, HELD)(bench.job(first))
+
+
+def test_a_job_with_a_dependency_blocks_nobody(bench: Bench) -> None:
+    other = bench.box.run(
+        ["sbatch", "--parsable", "-p", "main", "--hold", "--wrap", "true", "-o", "/dev/null"]
+    ).stdout.strip()
+    job = bench.submit(SLEEP, "1-4", options=[f"--dependency=afterany:{other}"])
+    report = bench.tick()
+    assert not [a for a in report.plan.actions if type(a).__name__ == "Grow"]
+    assert "waits for its dependency" in bench.malleable("explain", str(job)).stdout
+    bench.box.run(["scancel", other])
+    bench.tick_until(job, has(4))
+
+
+# -- the admin who holds
+
+
+def paused(job: MalleableJob) -> bool:
+    return all(f.is_paused for f in job.fragments)
+
+
+@pytest.mark.parametrize("command", ["scontrol", "malleable"])
+def test_an_operator_s_hold_lasts_until_he_lets_go(bench: Bench, command: str) -> None:
+    job = running(1, bench, "1-1")
+    bench.box.run(["scontrol", "requeue", f"{job}_0"])  # one that has run waits as well
+    bench.until(job, has(1, HELD))
+    if command == "scontrol":
+        bench.box.run(["scontrol", "hold", str(job)])
+    else:
+        assert "1 fragment(s) held" in bench.malleable("hold", str(job)).stdout
+    ticks(bench)
+    assert paused(bench.job(job))
+    assert f"malleable release {job}" in bench.malleable("explain", str(job)).stdout
+    assert "1 fragment(s) released" in bench.malleable("release", str(job)).stdout
+    bench.tick_until(job, has(1))
+
+
+def test_a_hold_of_what_runs_lasts_over_a_preemption(bench: Bench) -> None:
+    job = running(4, bench, "1-4")
+    bench.box.run(["scontrol", "hold", str(job)])
+    bench.box.run(["sbatch", "-p", "main", "-N1", "--wrap", "sleep 1", "-o", "/dev/null"])
+    bench.until(job, lambda j: has(3)(j) and has(1, HELD)(j))
+    time.sleep(3)
+    ticks(bench)
+    assert has(3)(bench.job(job))
+    assert has(1, HELD)(bench.job(job))
+
+
+def test_the_node_of_a_suspended_fragment_is_left_to_it(bench: Bench) -> None:
+    job = running(1, bench, "1-1")
+    (name,) = bench.job(job).nodes
+    bench.box.run(["scontrol", "suspend", f"{job}_0"])
+    other = bench.submit(SLEEP, "1-4")
+    bench.tick_until(other, has(3))
+    ticks(bench, 2)
+    assert name not in occupied(bench.job(other))
+    bench.box.run(["scontrol", "resume", f"{job}_0"])

@@ -1,0 +1,187 @@
+"""Whatever Slurm prints: read, or told as not understood, never a crash."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fake_answers import row
+from slurm_hooks.errors import UnreadableOutput
+from slurm_hooks.model import Mark, NodeState, Request
+from slurm_hooks.slurm.cluster import Cluster, node_state, parse_cluster
+from slurm_hooks.slurm.jobs import exit_code, fragment_state, parse_jobs
+from slurm_hooks.slurm.mark import format_mark, parse_mark
+from slurm_hooks.slurm.remarks import COUNT, LENGTH, parse_remarks
+from slurm_hooks.slurm.text import parse_limit, parse_time
+
+many = settings(max_examples=200, deadline=None)
+MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
+ODD = st.sampled_from(
+    [
+        *("", "0", "-1", "N/A", "(null)", "None", "Unknown", "UNLIMITED", "1800000000", "7"),
+        *("99999999999999999999", "9" * 400, "1e9", "1.5", "\u00b2", "\u0663", "n1", "n[1-3]"),
+        *("n[1-", "n[3-1]", "@all", "n1,,n2", "n[1-3]!n2", "1-00:00:00", "1:2:3:4", "999999999-0"),
+        *("RUNNING", "PENDING", "idle", "a b", "=", "malleable{", MARK),
+    ]
+) | st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\n"), max_size=12)
+
+
+@st.composite
+def job_rows(draw: st.DrawFn) -> str:
+    """A row of ours in which some fields are as Slurm never printed them, or no row at all."""
+    usual = {
+        "JobArrayID": f"{draw(st.integers(1, 3))}_{draw(st.integers(0, 3))}",
+        "State": "RUNNING",
+        "PriorityLong": 5,
+        "Partition": "malleable",
+        "UserName": "nobody",
+        "TimeLimit": "10:00",
+        "StartTime": 1_800_000_000,
+        "EndTime": 1_800_000_600,
+        "NodeList": "n1",
+        "admin_comment": MARK,
+    }
+    names = [
+        *usual,
+        "SubmitTime",
+        "EligibleTime",
+        "restartcnt",
+        "exit_code",
+        "SchedNodes",
+        "Reason",
+    ]
+    odd = draw(st.dictionaries(st.sampled_from([*names, "ReqNodes", "comment"]), ODD, max_size=4))
+    return draw(st.just(row(**{**usual, **odd})) | st.just(row(**usual)) | ODD)
+
+
+@many
+@given(st.lists(job_rows(), max_size=6))
+@example([row(JobArrayID="7_0", Partition="malleable", SubmitTime="soon", admin_comment=MARK)])
+@example([row(JobArrayID="7_0", Partition="malleable", PriorityLong="\u00b2", admin_comment=MARK)])
+@example([row(JobArrayID="7_0", Partition="malleable", TimeLimit="9" * 12, admin_comment=MARK)])
+@example([row(JobArrayID="7_0", Partition="malleable", NodeList="@all", admin_comment=MARK)])
+def test_any_answer_about_jobs_is_read(lines: list[str]) -> None:
+    """One odd row costs that row; what is ours is read or told, none is dropped in silence."""
+    good = row(JobArrayID="9_0", State="RUNNING", Partition="malleable", admin_comment=MARK)
+    jobs = parse_jobs("\n".join([*lines, good]), ["malleable"])
+    assert 9 in {job.job_id for job in jobs.malleable}
+    assert all(job.fragments for job in jobs.malleable)
+    read = sum(len(job.fragments) for job in jobs.malleable)
+    ours = [line for line in lines if line.count("|malleable|") == 1 and MARK in line]
+    assert read + len(jobs.unknown) >= len({line.split("|")[0] for line in ours})
+
+
+CONFIG = "Configuration data as of 1800000000\nSLURM_VERSION = 22.05.8\nMinJobAge = {} sec"
+NODE = "NodeName={} CPUTot={} RealMemory={} State={} Partitions=malleable,main ActiveFeatures={}"
+BOOKING = "ReservationName=r StartTime={} EndTime={} Nodes={}"
+PARTITION = "PartitionName={} PreemptMode={} State={}"
+
+
+@st.composite
+def cluster_lines(draw: st.DrawFn) -> str:
+    form = draw(st.sampled_from([NODE, BOOKING, PARTITION, "{}", "{} = {}"]))
+    return form.format(*(draw(ODD) for _ in range(form.count("{}"))))
+
+
+def parsed(*lines: str) -> Cluster:
+    return parse_cluster("\n".join((*lines, CONFIG.format(300))))
+
+
+@many
+@given(st.lists(cluster_lines(), max_size=6))
+@example([BOOKING.format(1, 2, "n[1-")])
+@example([BOOKING.format(1, 2, "@all")])
+@example([BOOKING.format("9" * 400, 2, "n1")])
+@example([NODE.format("n1", "9" * 5000, "1", "IDLE", "(null)")])
+def test_any_answer_about_the_cluster_is_read(lines: list[str]) -> None:
+    """With clock and version there is an answer; a good node beside odd lines is still known."""
+    good = NODE.format("good", 2, 2000, "IDLE", "(null)")
+    found = parsed(*lines, good, PARTITION.format("malleable", "REQUEUE", "UP"))
+    assert "good" in {node.name for node in found.nodes}
+    assert found.now == datetime.fromtimestamp(1_800_000_000, timezone.utc)
+    odd = [node for node in found.nodes if node.state is NodeState.UNKNOWN]
+    assert all(any(node.name in line for line in found.unknown) for node in odd)
+
+
+@many
+@given(st.text(max_size=200))
+def test_text_that_is_no_answer_is_told_as_such(text: str) -> None:
+    with pytest.raises(UnreadableOutput):
+        parse_cluster(text)
+
+
+@many
+@given(st.lists(st.sampled_from(["IDLE", "DRAIN", "DOWN", "MIXED", "*", "~", "+", "X", "PLANNED"])))
+def test_only_known_words_make_a_node_free(words: list[str]) -> None:
+    if node_state("+".join(words)) is NodeState.FREE:
+        assert set(words) <= {"IDLE", "PLANNED"}
+        assert "IDLE" in words
+
+
+@many
+@given(ODD, ODD)
+def test_states_times_and_limits_are_read_or_refused(text: str, other: str) -> None:
+    fragment_state(text, other)
+    exit_code(text)
+    for parse in (parse_time, parse_limit):
+        try:
+            parse(text)  # type: ignore[operator]
+        except ValueError:
+            continue
+
+
+@many
+@given(st.text(max_size=300))
+def test_remarks_are_short_and_printable(text: str) -> None:
+    found = parse_remarks(text + "remark{" + text + "}")
+    assert len(found) <= COUNT
+    assert all(len(t) <= LENGTH and t.isascii() and t.isprintable() for t in found)
+
+
+@st.composite
+def marks(draw: st.DrawFn) -> Mark:
+    """Marks as the planner makes them."""
+    unit = draw(st.integers(1, 4))
+    low = unit * draw(st.integers(1, 50))
+    moments = st.none() | st.integers(1, 4_000_000_000).map(
+        lambda s: datetime.fromtimestamp(s, timezone.utc)
+    )
+    return Mark(
+        request=Request(
+            min_nodes=low,
+            max_nodes=low + unit * draw(st.integers(0, 50)),
+            fragments=draw(st.integers(1, 100)),
+            lease=timedelta(seconds=draw(st.integers(1, 90_000))),
+            shortest_hole=timedelta(seconds=draw(st.integers(1, 90_000))),
+            unit=unit,
+        ),
+        released=draw(moments),
+        noticed=draw(moments),
+        failures=draw(st.integers(0, 1000)),
+        stopped=draw(st.sampled_from(["", "too-few-fragments-left"])),
+    )
+
+
+@many
+@given(marks(), st.text(st.characters(exclude_characters="{}\0", exclude_categories=("Cs",))))
+def test_a_mark_survives_the_comment(mark: Mark, beside: str) -> None:
+    found = parse_mark(format_mark(mark))
+    assert found is not None
+    assert found[0] == mark
+    again = parse_mark(beside + format_mark(mark) + beside)
+    assert again is not None
+    assert format_mark(*again) == beside + format_mark(mark) + beside
+
+
+@many
+@given(ODD, st.lists(st.tuples(st.sampled_from(["min", "max", "at", "leave", "avoid", "x"]), ODD)))
+def test_any_comment_is_a_mark_or_refused(text: str, pairs: list[tuple[str, str]]) -> None:
+    more = "".join(f",{key}={value}" for key, value in pairs)
+    for comment in (text, f"malleable{{{text}}}", MARK[:-1] + more + "}"):
+        try:
+            parse_mark(comment)
+        except ValueError:
+            continue

@@ -1,0 +1,78 @@
+"""Settings of any content: read as written, or refused with every fault in a line of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from slurm_hooks.errors import SettingsError
+from slurm_hooks.settings import Settings, parse
+
+many = settings(max_examples=200, deadline=None)
+SECTIONS = {section.name: section.default_factory for section in fields(Settings)}  # type: ignore[misc]
+VALUES = st.sampled_from(
+    [
+        *(
+            "0",
+            "1",
+            "-1",
+            "60",
+            "1e400",
+            "nan",
+            "inf",
+            "true",
+            '""',
+            '"x"',
+            "[]",
+            "[1]",
+            '["a", ""]',
+        ),
+        *("1_000", "1.5", "9" * 30, '"/run/x"', "{a=1}", "2024-01-01", '"prices"', '"\\u0000"'),
+    ]
+)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> str:
+    lines = []
+    names = draw(st.lists(st.sampled_from([*SECTIONS, "other"]), max_size=4, unique=True))
+    for name in names:
+        known = [f.name for f in fields(SECTIONS[name]())] if name in SECTIONS else ["key"]
+        keys = draw(st.lists(st.sampled_from([*known, "unknown"]), max_size=3, unique=True))
+        lines += [f"[{name}]", *(f"{key} = {draw(VALUES)}" for key in keys)]
+    return "\n".join(lines)
+
+
+@many
+@given(documents() | st.text(max_size=60))
+@example("[lease]\nlength_s = " + "9" * 5000)
+@example("a = " + "[" * 2000)
+def test_any_text_is_settings_or_faults(text: str) -> None:
+    try:
+        assert isinstance(parse(text, "file"), Settings)
+    except SettingsError as error:
+        assert str(error).startswith("file")
+
+
+def written(found: Settings) -> str:
+    """The same settings as a file."""
+    lines = []
+    for section in fields(found):
+        part = getattr(found, section.name)
+        lines.append(f"[{section.name}]")
+        values = ((f.name, getattr(part, f.name)) for f in fields(part))
+        lines += [f"{key} = {json.dumps(value)}" for key, value in values]
+    return "\n".join(lines)
+
+
+@many
+@given(documents())
+def test_what_was_read_can_be_written_and_read_again(text: str) -> None:
+    try:
+        found = parse(text)
+    except SettingsError:
+        return
+    assert parse(written(found)) == found
