@@ -137,7 +137,7 @@ test_root() {
   # shellcheck disable=SC2086 # a list of words
   chroot "$root" env -i -C "$PWD" HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
-    .venv/bin/python -m pytest -p no:cacheprovider -q -rs $tests "$@"
+    .venv/bin/python -m pytest -p no:cacheprovider -q -rfEs $tests "$@"
 }
 
 case ${1:-} in
