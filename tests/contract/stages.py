@@ -19,7 +19,7 @@ from slurm_hooks.slurm.text import Command
 NODES = 3
 FIELDS = (
     *("JobArrayID", "State", "PriorityLong", "EligibleTime", "StartTime", "EndTime", "TimeLimit"),
-    *("restartcnt", "Reason", "NodeList", "admin_comment", "comment"),
+    *("restartcnt", "exit_code", "Reason", "NodeList", "admin_comment", "comment"),
 )
 Row = dict[str, str]
 QUESTION = "-O" + ",".join(f"{name}:|" for name in FIELDS)
@@ -134,7 +134,15 @@ class Real:
         return self.box.run(line.split(" "), user=as_user, check=False).returncode == 0
 
     def rows(self, job: int) -> dict[int, Row]:
-        argv = ("squeue", "--noheader", "--all", "--array", "--states=all", f"--jobs={job}", QUESTION)
+        argv = (
+            "squeue",
+            "--noheader",
+            "--all",
+            "--array",
+            "--states=all",
+            f"--jobs={job}",
+            QUESTION,
+        )
         try:
             return read(self.live.ask(Command(argv)), job)
         except CommandRefused:  # nothing of the job is known any more

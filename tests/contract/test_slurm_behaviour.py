@@ -158,6 +158,9 @@ def test_one_that_ended_is_requeued_and_held(stage: Stage, code: int) -> None:
     assert stage.does(f"scontrol uhold {job}_0")
     assert hold_of(stage, job) == (True, "JobHeldUser")
     assert row(stage, job)["restartcnt"] == "1"
+    assert row(stage, job)["exit_code"] in ({0: ("0", "0:0"), 1: ("256", "1:0")}[code])
+    assert stage.does(f"scontrol release {job}_0")
+    assert row(stage, job)["exit_code"] in ("0", "0:0")
 
 
 def test_what_waits_cannot_be_requeued_and_keeps_nobody_else_from_it(stage: Stage) -> None:

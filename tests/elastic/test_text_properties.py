@@ -97,7 +97,9 @@ def test_text_that_is_no_state_is_refused(text: str) -> None:
 SQUEUE = st.lists(
     st.tuples(
         *(
-            st.sampled_from(["0", "7", "RUNNING", "PENDING", "N/A", "1800000000", "9" * 12, "\u0663"])
+            st.sampled_from(
+                ["0", "7", "RUNNING", "PENDING", "N/A", "1800000000", "9" * 12, "\u0663"]
+            )
             for _ in range(6)
         ),
         st.sampled_from(["BeginTime", "None", "a|b", ""]),
@@ -126,7 +128,9 @@ def test_who_runs_is_wanted_on_all_its_nodes(own: int, nodes: int, end: int) -> 
 
 PLAIN = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="{};"), max_size=20)
 WORDS = st.builds(
-    "{}{{{}}}".format, st.sampled_from(["progress", "remark"]), st.from_regex(r"[a-z0-9]{0,8}", fullmatch=True)
+    "{}{{{}}}".format,
+    st.sampled_from(["progress", "remark"]),
+    st.from_regex(r"[a-z0-9]{0,8}", fullmatch=True),
 )
 
 
@@ -151,7 +155,16 @@ FLAGS = st.lists(
     st.sampled_from(
         [
             *("-", "--", "-m", "-x", "--standalone", "--rdzv-backend", "--rdzv_backend=c10d"),
-            *("--rdzv-backend=malleable", "--nnodes=2", "--nnodes", "2", "", "train.py", "=", "-=x"),
+            *(
+                "--rdzv-backend=malleable",
+                "--nnodes=2",
+                "--nnodes",
+                "2",
+                "",
+                "train.py",
+                "=",
+                "-=x",
+            ),
         ]
     )
     | st.text(max_size=6),

@@ -126,7 +126,10 @@ class World:
     # -- what must stay true
 
     def _watch(self, verb: str, element: Element, user: str) -> None:
-        is_hidden = element.state in ("FAILED", "TIMEOUT") or (verb, user) == ("requeuehold", "nobody")
+        is_hidden = element.state in ("FAILED", "TIMEOUT") or (verb, user) == (
+            "requeuehold",
+            "nobody",
+        )
         if is_hidden or verb == "resume":
             self.admin_held.discard(element.name)  # from then on nobody can see it
         if not self.is_ticking or user != "root":
@@ -165,9 +168,7 @@ class World:
         slurm = self.slurm
         claims = [(b.name, b.seen, b.start) for b in slurm.bookings]
         claims += [(str(r.job), r.seen, r.start) for r in slurm.rigid]
-        self.told |= {
-            n for n, seen, start in claims if seen <= slurm.now <= start - TOLD_AHEAD_S
-        }
+        self.told |= {n for n, seen, start in claims if seen <= slurm.now <= start - TOLD_AHEAD_S}
         for element in slurm.elements.values():
             self._check_lease(element)
             if self.of(element).is_cancelled and element.state == "PENDING":
@@ -182,9 +183,14 @@ class World:
     def check(self) -> None:
         """Raises AssertionError if anybody was wronged."""
         for element in self.slurm.elements.values():
-            if element.name in self.of(element).cancelled and element.state in ("PENDING", "RUNNING"):
+            if element.name in self.of(element).cancelled and element.state in (
+                "PENDING",
+                "RUNNING",
+            ):
                 self.faults.append(f"{element.name} is back, which its user had cancelled")
-        self.faults += [str(v) for v in self.slurm.violations if not v.whose or v.whose in self.told]
+        self.faults += [
+            str(v) for v in self.slurm.violations if not v.whose or v.whose in self.told
+        ]
         if self.faults:
             raise AssertionError("; ".join(dict.fromkeys(self.faults)))
 

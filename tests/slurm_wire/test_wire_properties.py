@@ -44,8 +44,18 @@ def job_rows(draw: st.DrawFn) -> str:
         "NodeList": "n1",
         "admin_comment": MARK,
     }
-    names = [*usual, "SubmitTime", "EligibleTime", "restartcnt", "exit_code", "SchedNodes", "Reason"]
-    odd = draw(st.dictionaries(st.sampled_from([*names, "ReqNodes", "comment"]), ODD, max_size=4))
+    times = ["SubmitTime", "EligibleTime"]
+    names = [
+        *usual,
+        *times,
+        "restartcnt",
+        "exit_code",
+        "SchedNodes",
+        "Reason",
+        "ReqNodes",
+        "comment",
+    ]
+    odd = draw(st.dictionaries(st.sampled_from(names), ODD, max_size=4))
     return draw(st.just(row(**{**usual, **odd})) | st.just(row(**usual)) | ODD)
 
 

@@ -15,7 +15,8 @@ many = settings(max_examples=200, deadline=None)
 SECTIONS = {section.name: section.default_factory for section in fields(Settings)}  # type: ignore[misc]
 VALUES = st.sampled_from(
     [
-        *("0", "1", "-1", "60", "1e400", "nan", "inf", "true", '""', '"x"', "[]", "[1]", '["a", ""]'),
+        *("0", "1", "-1", "60", "1e400", "nan", "inf", "true", '""', '"x"', "[]", "[1]"),
+        '["a", ""]',
         *("1_000", "1.5", "9" * 30, '"/run/x"', "{a=1}", "2024-01-01", '"prices"', '"\\u0000"'),
     ]
 )
@@ -37,10 +38,13 @@ def documents(draw: st.DrawFn) -> str:
 @example("[lease]\nlength_s = " + "9" * 5000)
 @example("a = " + "[" * 2000)
 def test_any_text_is_settings_or_faults(text: str) -> None:
+    found, told = Settings(), ""
     try:
-        assert isinstance(parse(text, "file"), Settings)
+        found = parse(text, "file")
     except SettingsError as error:
-        assert str(error).startswith("file")
+        told = str(error)
+    assert isinstance(found, Settings)
+    assert not told or told.startswith("file")
 
 
 def written(found: Settings) -> str:
