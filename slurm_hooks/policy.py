@@ -40,6 +40,7 @@ def render_policy(settings: Settings, cluster: SlurmSays, operators: Mapping[str
         f"lease_s = {lease.length_s},",
         f"hole_s = {lease.shortest_hole_s},",
         f"notice_s = {lease.notice_s},",
+        f"appends = {'true' if cluster.slurm.appends else 'false'},",
     ]
     return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 

@@ -149,10 +149,18 @@ local function is_shared_file(path)
   return path ~= nil and path ~= "/dev/null" and not path:find("%%%d*[ajJN]")
 end
 
-local function write_notes(job, site, lost_mail)
+--- True if the script itself asks for its output to be appended to.
+local function is_appending(script)
+  for line in (script or ""):gmatch("#SBATCH([^\n]*)") do
+    if line:find("%-%-open%-mode[=%s]+a") then return true end
+  end
+  return false
+end
+
+local function write_notes(job, site, policy, lost_mail)
   local notes = {}
-  if is_shared_file(job.std_out) then
-    -- Neither readable nor writable from Lua in 22.05: open_mode.
+  if is_shared_file(job.std_out) and not (policy.appends or is_appending(job.script)) then
+    -- Neither readable nor writable from Lua in 22.05: open_mode, as the command line sets it.
     notes[1] = "note: all fragments write to " .. job.std_out .. ", and each start empties it "
       .. "unless --open-mode=append is given or --output contains %a"
   end
@@ -228,7 +236,7 @@ function M.submit(asked, job, site, policy)
   local set = write_fields(request, job, site, partition, lease, hole)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
   local environment = { [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
-  return { faults = faults, notes = write_notes(job, site, lost_mail), set = set,
+  return { faults = faults, notes = write_notes(job, site, policy, lost_mail), set = set,
     environment = environment }
 end
 

@@ -152,7 +152,9 @@ end
 local function inspect(job_desc)
   local text = find_request(job_desc)
   if not text or not is_batch(job_desc) then return nil end
-  return text, read_fields(job_desc, JOB_FIELDS)
+  local job = read_fields(job_desc, JOB_FIELDS)
+  job.script = job_desc.script
+  return text, job
 end
 
 local function has_mark(job_rec)

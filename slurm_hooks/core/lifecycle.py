@@ -26,6 +26,7 @@ from slurm_hooks.model import (
     Grudge,
     Hold,
     MalleableJob,
+    Mark,
     Notice,
     Remark,
     Said,
@@ -107,7 +108,7 @@ def gone(job: MalleableJob) -> int:
     Slurm (22.05) drops the record of a cancelled element that was never released at once.
     """
     left = sum(f.state is not FragmentState.CANCELLED for f in job.fragments)
-    return max(0, job.request.fragments - left)
+    return max(0, job.request.fragments - left - job.unread)
 
 
 class Cancel(enum.Enum):
@@ -236,7 +237,7 @@ def _steps(
             is_held = state in WAITING_STATES and not fragment.is_paused
             held = () if is_held else (Hold(fragment.id, Cause.DIED),)
             return (*held, Remark(fragment.id, mark, Cause.DIED))
-        return (Shrink(fragment.id, Cause.DIED, mark, is_ended=True),)
+        return (_back(fragment, Cause.DIED, mark),)
     if state in WAITING_STATES:
         return _held(fragment, now)
     if state is FragmentState.PENDING:
@@ -245,8 +246,12 @@ def _steps(
         return _running(fragment, now, settings)
     if state in _BACK_STATES:
         mark = replace(fragment.mark, noticed=now, gone=max(gone(job), fragment.mark.gone))
-        return (Shrink(fragment.id, _cause_of_end(fragment), mark, is_ended=True),)
+        return (_back(fragment, _cause_of_end(fragment), mark),)
     return ()
+
+
+def _back(fragment: Fragment, cause: Cause, mark: Mark) -> Shrink:
+    return Shrink(fragment.id, cause, mark, is_ended=True, is_paused=fragment.is_paused)
 
 
 def _cause_of_end(fragment: Fragment) -> Cause:

@@ -18,7 +18,7 @@ from slurm_hooks.core.curves import prior
 from slurm_hooks.core.explain import Obstacles, reasons_for
 from slurm_hooks.core.failures import shunned, suspects
 from slurm_hooks.core.holes import holes_of, latest_end
-from slurm_hooks.core.leases import Stay, may_stay, notice, renewal
+from slurm_hooks.core.leases import Stay, cut, may_stay, notice, renewal
 from slurm_hooks.core.lifecycle import Upkeep, upkeep
 from slurm_hooks.core.objectives import (
     OBJECTIVES,
@@ -166,7 +166,8 @@ def _ground(snapshot: Snapshot, settings: Settings, holes: dict[str, Hole]) -> G
 def _case(job: MalleableJob, ground: Ground, settings: Settings, slurm: Slurm) -> Case:
     care = upkeep(job, ground.now, settings, slurm)
     job, care = _as_marked(job, care)
-    stays = {f.id: may_stay(f, ground, settings.lease) for f in job.active}
+    running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
+    stays = {f.id: may_stay(f, ground, settings.lease) for f in running}
     leaving = {f: stays[f.id].leaves for f in job.active}
     if care.is_over:
         ends = tuple(Finish((f.id,), cause) for f, cause in leaving.items() if cause)
@@ -318,10 +319,13 @@ def _renewals(
     """Of a finished job too: what its script does after the training is not cut short."""
     actions: list[Action] = []
     closed = {f for a in case.upkeep.actions if isinstance(a, Finish) for f in a.fragments}
-    for fragment in case.job.active:
-        stay = case.stays[fragment.id]
-        if stay.leaves is None and fragment.id not in going | closed:
-            made = renewal(fragment, case.job, stay, ground, settings.lease)
+    closed |= {a.fragment for a in case.upkeep.actions if isinstance(a, Shrink)}
+    for fragment in case.job.fragments:
+        if fragment.id in case.stays and fragment.id not in closed:
+            stay = case.stays[fragment.id]
+            is_going = fragment.is_leaving or stay.leaves is not None or fragment.id in going
+            decide = cut if is_going else renewal
+            made = decide(fragment, case.job, stay, ground, settings.lease)
             actions += [made] if made else []
     return actions
 

@@ -241,7 +241,8 @@ class Fragment:
 
 @dataclass(frozen=True)
 class MalleableJob:
-    """All fragments of one array, in order of their index."""
+    """All fragments of one array that could be read, in order of their index; `unread` counts the
+    others."""
 
     job_id: int
     user: str
@@ -250,6 +251,7 @@ class MalleableJob:
     fragments: tuple[Fragment, ...]
     submitted: Optional[datetime] = None
     needs: Needs = Needs()
+    unread: int = 0
 
     @property
     def active(self) -> tuple[Fragment, ...]:
@@ -314,6 +316,7 @@ class Slurm:
     max_array_size: int
     max_job_count: int = 10_000
     requeue_wait: timedelta = timedelta(seconds=120)  # from a requeue to the next start
+    appends: bool = False  # a requeued job adds to its output instead of emptying it
 
 
 @dataclass(frozen=True)

@@ -80,12 +80,14 @@ class Shrink:
 
     A running one, which is held by then, dies of SIGTERM, then of SIGKILL after KillWait. A new
     `mark` is written afterwards: Slurm (22.05) does not let the comment of an ended job be changed.
+    One that `is_ended` is held anew, unless it `is_paused`: then an operator's hold stays.
     """
 
     fragment: FragmentId
     cause: Cause
     mark: Optional[Mark] = None
     is_ended: bool = False
+    is_paused: bool = False
 
 
 @dataclass(frozen=True)

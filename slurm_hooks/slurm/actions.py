@@ -133,7 +133,7 @@ def _shrinks(actions: Sequence[Shrink], notes: Notes) -> list[Update]:
     lines = []
     for action in actions:
         lines.append(Update(("requeue", str(action.fragment))))
-        if action.is_ended:
+        if action.is_ended and not action.is_paused:
             lines.append(Update(("uhold", str(action.fragment))))
         if action.mark is not None:
             lines.append(_mark_line(action.fragment, action.mark, notes))

@@ -93,6 +93,7 @@ def _slurm(config: Mapping[str, str]) -> Slurm:
         max_array_size=number("MaxArraySize", 1001),
         max_job_count=number("MaxJobCount", 10_000),
         requeue_wait=timedelta(seconds=_requeue_wait_s(config)),
+        appends=config.get("JobFileAppend") == "1",
     )
 
 

@@ -9,6 +9,7 @@ agent of a fragment says how its run stands.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
@@ -91,6 +92,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     fragments: dict[int, list[tuple[Fragment, dict[str, str]]]] = {}
     planned: list[PlannedStart] = []
     unknown: list[str] = []
+    unread: Counter[str] = Counter()
     lines = text.splitlines()
     for line in lines:
         row = _row(line)
@@ -102,6 +104,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             start = _planned(row) if fragment is None else None
         except (ValueError, NodeSetParseError) as error:
             unknown.append(f"squeue: job {row['JobArrayID']} left alone: {error}")
+            unread[row["JobArrayID"].partition("_")[0]] += 1
             continue
         if fragment is not None:
             fragments.setdefault(fragment.id.job_id, []).append((fragment, row))
@@ -110,7 +113,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     jobs = []
     for job_id, rows in sorted(fragments.items()):
         try:
-            jobs.append(_job(rows))
+            jobs.append(_job(rows, unread[str(job_id)]))
         except ValueError as error:
             unknown.append(f"squeue: job {job_id} left alone: {error}")
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
@@ -143,7 +146,7 @@ def _comments(text: str) -> tuple[str, str]:
     return (text[:-1] if text.endswith("|") else text), ""
 
 
-def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
+def _job(rows: list[tuple[Fragment, dict[str, str]]], unread: int) -> MalleableJob:
     fragments = tuple(sorted((f for f, _ in rows), key=lambda f: f.id))
     row = rows[0][1]
     return MalleableJob(
@@ -154,6 +157,7 @@ def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
         fragments=fragments,
         submitted=parse_time(row["SubmitTime"]),
         needs=_needs(row),
+        unread=unread,
     )
 
 

@@ -38,7 +38,7 @@ def parse_limit(text: str) -> Optional[timedelta]:
     """A time limit, [days-]hours:minutes:seconds with leading parts left out; None for none."""
     if text in ("", "UNLIMITED", "NOT_SET", "INVALID", "N/A", "Partition_Limit"):
         return None
-    found = re.fullmatch(r"(?:(\d{1,6})-)?(?:(?:(\d{1,6}):)?(\d{1,6}):)?(\d{1,6})", text, re.ASCII)
+    found = re.fullmatch(r"(?:(\d{1,7})-)?(?:(?:(\d{1,6}):)?(\d{1,6}):)?(\d{1,6})", text, re.ASCII)
     if not found:
         raise ValueError(f"not a time limit: {text!r}")
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())

@@ -184,6 +184,22 @@ def test_a_lease_longer_than_it_may_be_is_cut(lease_s: float, is_cut: bool) -> N
     assert renewals(100, lease_s) == wanted
 
 
+def test_what_leaves_keeps_no_long_lease() -> None:
+    fragment = make_fragment(
+        0, FragmentState.RUNNING, ["n1"], limit=span(36_000), noticed=after(-1)
+    )
+    seen = make_snapshot(make_job(fragment), nodes=[make_node("n1", NodeState.BUSY)])
+    cuts = [a for a in make_plan(seen, SETTINGS, no_clock).actions if isinstance(a, Renew)]
+    assert [a.end for a in cuts] == [after(600)]
+
+
+def test_what_began_in_the_future_is_put_back() -> None:
+    """slurmctld's clock was set back an hour."""
+    (action,) = renewals(-3600, 600)
+    assert isinstance(action, Notice)
+    assert action.cause is Cause.LEASE_LONG
+
+
 def test_nothing_is_renewed_on_a_node_in_an_unknown_state() -> None:
     fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], start=after(-590))
     nodes = [make_node("n1", NodeState.UNKNOWN)]
@@ -193,9 +209,11 @@ def test_nothing_is_renewed_on_a_node_in_an_unknown_state() -> None:
 
 @pytest.mark.parametrize("hole_s", [60, 100, 130])
 def test_what_cannot_be_cut_is_told_to_go(hole_s: float) -> None:
-    (action,) = renewals(100, 600, hole_s)
-    assert isinstance(action, Notice)
-    assert action.cause is Cause.HOLE_CLOSES
+    told, cut = renewals(100, 600, hole_s)
+    assert isinstance(told, Notice)
+    assert told.cause is Cause.HOLE_CLOSES
+    assert isinstance(cut, Renew)  # it may be deaf, and no other tick come
+    assert after(SETTINGS.lease.notice_s) < cut.end <= after(60)
 
 
 def test_an_endless_lease_is_cut_too() -> None:

@@ -206,6 +206,7 @@ def test_a_broken_mark_concerns_one_element(comment: str) -> None:
     jobs = read(row("7_0", comment), row("7_1"))
     assert [f.id.index for f in jobs.malleable[0].fragments] == [1]
     assert "7_0 left alone" in jobs.unknown[0]
+    assert jobs.malleable[0].unread == 1  # it is there, so it was not cancelled
 
 
 def test_a_mark_on_something_that_is_no_element() -> None:
