@@ -137,8 +137,9 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(pick=PICK, verb=st.sampled_from(["hold", "requeue", "requeuehold", "release"]))
     def a_user_tries_scontrol(self, pick: int, verb: str) -> None:
+        """What has been cancelled he leaves alone: who revives that wants it to run."""
         element = self.some_element(pick)
-        if element and element.name not in self.world.of(element).cancelled:
+        if element and element.state != "CANCELLED":
             self.slurm.does(f"scontrol {verb} {element.name}", "nobody")
 
     @rule(pick=PICK, throttle=st.integers(0, 2))

@@ -203,13 +203,16 @@ def test_the_words_of_a_job_are_quoted() -> None:
 @pytest.mark.parametrize(
     ("fragment", "wanted"),
     [
-        (make_fragment(failures=2), "died at once, 2 time(s) in a row"),
+        (make_fragment(failures=2), "failed 2 time(s) in a row"),
         (make_fragment(stopped="failed-3-times:exit-127:0-on-n1"), "a command was not found"),
-        (make_fragment(0, FragmentState.FAILED, failures=1, exit_code="0:9"), "want of memory"),
-        (make_fragment(stopped="failed-3-times:exit-1:0-on-n1"), "older than 2.6"),
+        (make_fragment(0, FragmentState.FAILED, failures=1, exit_code="0:9"), "out of memory"),
+        (
+            make_fragment(stopped="failed-3-times:exit-1:0-on-n1", has_rounds=False),
+            "older than 2.6",
+        ),
     ],
 )
-def test_why_fragments_may_die_at_once(fragment: Fragment, wanted: str) -> None:
+def test_why_fragments_may_die(fragment: Fragment, wanted: str) -> None:
     job = make_job(fragment)
     assert wanted in "\n".join(hints(job))
     plan = make_plan(make_snapshot(job), Settings(), no_clock)
@@ -219,6 +222,8 @@ def test_why_fragments_may_die_at_once(fragment: Fragment, wanted: str) -> None:
 def test_no_hints_where_there_is_no_trouble() -> None:
     assert hints(make_job(RUNNING, held=5)) == ()
     assert hints(make_job(make_fragment(stopped="too-few-fragments-left"))) == ()
+    met = make_fragment(stopped="failed-3-times:exit-1:0-on-n1")
+    assert "torch" not in "".join(hints(make_job(met)))  # whose agents spoke has the right torch
     other = replace(make_request(), engine="mpi")
     assert "torch" not in "".join(hints(make_job(make_fragment(request=other, failures=1))))
 
