@@ -3,14 +3,14 @@ PYTHON := .venv/bin/python
 BUILD := build
 
 .PHONY: help setup plugin demo test fast lint install clean bench-allocator bench-bftrainer bench-hooks \
-	bench-tick bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried bench-rescale \
+	bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried bench-rescale \
 	bench-load
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make lint    format, types, imports, Lua, shell"
-	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, hooks, tick, load,"
+	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; switches nothing on"
 	@echo "make clean   remove what was built; the environment in .venv stays"
@@ -43,6 +43,9 @@ bench-allocator: setup
 
 bench-bftrainer: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/bftrainer.py
+
+bench-directory: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/directory_load.py $(BENCH_ARGS)
 
 bench-hooks: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/hooks.py

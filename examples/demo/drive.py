@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sys
 import time
@@ -86,7 +87,9 @@ class Run:
             with_it=tuple(self.sampler.samples) if self.sampler else (),
             without=tuple(self.sampler_alone.samples) if self.sampler_alone else (),
             ticks=tuple(self.reconciler.ticks) if self.reconciler else (),
-            rounds=parse_rounds(_read(self.main.work / ".malleable" / self.job / "rounds.jsonl")),
+            rounds=parse_rounds(
+                _read(self.main.work / f".malleable-{os.getuid()}/{self.job}/rounds.jsonl")
+            ),
             result=_result(self.main.work / "result.json"),
             begin=begin,
             end=begin + 60 * BOOKING.minutes,

@@ -161,18 +161,25 @@ static void print_nnodes(const struct request *request, char *text, size_t size)
  */
 #define BACKEND "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job"
 
+/*
+ * Without a directory that all fragments see each would train alone, so the rendezvous gets
+ * what it refuses, and in its message this says why.
+ */
+#define NO_ENDPOINT "the-work-directory-of-the-job-is-not-on-this-node"
+
 /* torchrun reads PET_<OPTION> for every option that its command line leaves out. */
 static bool settle_torchrun(struct environment *environment, char *const *list,
 			    const struct request *request, const struct place *place,
 			    const char *dir)
 {
 	char nnodes[NUMBER_SIZE];
+	const char *endpoint = dir || !place->is_batch ? dir : NO_ENDPOINT;
 
 	print_nnodes(request, nnodes, sizeof(nnodes));
 	return settle(environment, list, "PET_NNODES", nnodes) &&
 	       settle(environment, list, "PET_RDZV_BACKEND", BACKEND) &&
 	       settle_number(environment, list, "PET_RDZV_ID", place->job_id) &&
-	       settle(environment, list, "PET_RDZV_ENDPOINT", dir) &&
+	       settle(environment, list, "PET_RDZV_ENDPOINT", endpoint) &&
 	       settle(environment, list, "PET_LOCAL_ADDR", place->node_addr);
 }
 
@@ -210,6 +217,11 @@ bool environment_decide(const struct request *request, const struct settings *se
 	       settle_number(environment, list, "PET_MAX_RESTARTS", settings->max_restarts);
 }
 
+bool environment_is_astray(const char *cwd)
+{
+	return !strcmp(cwd, "/tmp");
+}
+
 void environment_free(struct environment *environment)
 {
 	for (size_t i = 0; i < environment->count; i++)
@@ -219,10 +231,11 @@ void environment_free(struct environment *environment)
 
 bool environment_expand(const char *pattern, const struct place *place, char *path, size_t size)
 {
-	char id[NUMBER_SIZE];
+	char id[NUMBER_SIZE], user[NUMBER_SIZE];
 	size_t used = 0;
 
 	snprintf(id, sizeof(id), "%u", (unsigned)place->job_id);
+	snprintf(user, sizeof(user), "%u", (unsigned)place->user_id);
 	for (; *pattern; pattern++) {
 		char plain[2] = {*pattern, '\0'};
 		const char *part = plain;
@@ -230,7 +243,10 @@ bool environment_expand(const char *pattern, const struct place *place, char *pa
 
 		if (*pattern == '%' && pattern[1]) {
 			pattern++;
-			part = *pattern == 'w' ? place->work_dir : *pattern == 'A' ? id : "%";
+			part = *pattern == 'w'   ? place->work_dir
+			       : *pattern == 'A' ? id
+			       : *pattern == 'U' ? user
+						 : "%";
 		}
 		if (!part)
 			return false;

@@ -42,10 +42,12 @@
 /* Where this process runs. Unknown texts are NULL, and what needs them stays unset. */
 struct place {
 	bool in_array;         /* an array element; if not, the job runs as a rigid one */
+	bool is_batch;         /* the batch script, not a step of srun */
 	uint32_t job_id;       /* of the array */
 	uint32_t fragment;     /* array task id */
+	uint32_t user_id;
 	const char *node_addr; /* the node's NodeAddr */
-	const char *work_dir;  /* the job's; a step may have another one */
+	const char *work_dir;  /* the job's, if it is on this node; a step may have another one */
 	const char *dir;       /* the shared directory, where a batch step found it before */
 };
 
@@ -75,6 +77,12 @@ bool environment_decide(const struct request *request, const struct settings *se
 			const struct place *place, char *const *list,
 			struct environment *environment);
 
+/*
+ * Is this where slurmstepd goes if the job's work directory is not there (22.05.8, 24.11.5,
+ * 26.05.5)? A job that was submitted there has no directory that its nodes share, either.
+ */
+bool environment_is_astray(const char *cwd);
+
 void environment_free(struct environment *environment);
 
 /* Every variable that environment_decide may set; NULL ends the list. */
@@ -83,7 +91,7 @@ extern const char *const environment_names[];
 /* Is `value` of `name` the one that `marks` (MALLEABLE_SET, may be NULL) tells of? */
 bool environment_is_ours(const char *marks, const char *name, const char *value);
 
-/* Fill in %w, %A and %%; false if it does not fit or %w is wanted and unknown. */
+/* Fill in %w, %A, %U and %%; false if it does not fit or %w is wanted and unknown. */
 bool environment_expand(const char *pattern, const struct place *place, char *path, size_t size);
 
 /*

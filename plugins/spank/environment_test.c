@@ -24,7 +24,15 @@ static void prepare(struct scene *scene, const char *text)
 
 	request_parse(text, &scene->request, fault, sizeof(fault));
 	settings_default(&scene->settings);
-	scene->place = (struct place){true, 42, 3, "10.0.0.7", "/home/ada/run", NULL};
+	scene->place = (struct place){
+		.in_array = true,
+		.is_batch = true,
+		.job_id = 42,
+		.fragment = 3,
+		.user_id = 1000,
+		.node_addr = "10.0.0.7",
+		.work_dir = "/home/ada/run",
+	};
 }
 
 static void decide(struct scene *scene, char *const *list)
@@ -41,7 +49,7 @@ static void test_everything_is_set(void)
 		{"PET_RDZV_BACKEND",
 		 "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job"},
 		{"PET_RDZV_ID", "42"},
-		{"PET_RDZV_ENDPOINT", "/home/ada/run/.malleable/42"},
+		{"PET_RDZV_ENDPOINT", "/home/ada/run/.malleable-1000/42"},
 		{"PET_LOCAL_ADDR", "10.0.0.7"},
 		{"PET_MAX_RESTARTS", "1000"},
 		{"MALLEABLE_JOB_ID", "42"},
@@ -50,7 +58,7 @@ static void test_everything_is_set(void)
 		{"MALLEABLE_MAX", "16"},
 		{"MALLEABLE_UNIT", "2"},
 		{"MALLEABLE_ENGINE", "torchrun"},
-		{"MALLEABLE_DIR", "/home/ada/run/.malleable/42"},
+		{"MALLEABLE_DIR", "/home/ada/run/.malleable-1000/42"},
 		{"MALLEABLE_NOTICE_S", "35"},
 	};
 	char *list[] = {"HOME=/home/ada", "PET_NNODESX=9",
@@ -134,19 +142,20 @@ static void test_step(void)
 	struct scene scene;
 	char marks[ENVIRONMENT_MARKS_SIZE + 16];
 	char *list[] = {marks, "PET_LOCAL_ADDR=10.0.0.7", "PET_MAX_RESTARTS=5",
-			"PET_RDZV_ENDPOINT=/home/ada/run/.malleable/42", NULL};
+			"PET_RDZV_ENDPOINT=/home/ada/run/.malleable-1000/42", NULL};
 
 	prepare(&scene, "2-4");
 	decide(&scene, NULL);
 	snprintf(marks, sizeof(marks), "MALLEABLE_SET=%s", scene.environment.marks);
 	environment_free(&scene.environment);
+	scene.place.is_batch = false;
 	scene.place.node_addr = "10.0.0.8";
 	scene.place.work_dir = NULL;
 	decide(&scene, list);
 	expect_text(decided(&scene.environment, "PET_LOCAL_ADDR"), "10.0.0.8", "this node's");
 	expect_text(decided(&scene.environment, "PET_RDZV_ENDPOINT"), NULL, "left as it is");
 	expect(environment_is_ours(scene.environment.marks, "PET_RDZV_ENDPOINT",
-				   "/home/ada/run/.malleable/42"),
+				   "/home/ada/run/.malleable-1000/42"),
 	       "still ours", scene.environment.marks);
 	expect_text(scene.environment.kept, "PET_MAX_RESTARTS", "changed by the script");
 	environment_free(&scene.environment);
@@ -159,17 +168,35 @@ static void test_handed_down_dir(void)
 
 	prepare(&scene, "2-4");
 	decide(&scene, NULL);
-	expect_text(scene.environment.dir, "/home/ada/run/.malleable/42", "found");
+	expect_text(scene.environment.dir, "/home/ada/run/.malleable-1000/42", "found");
 	environment_free(&scene.environment);
+	scene.place.is_batch = false;
 	scene.place.work_dir = NULL;
 	decide(&scene, NULL);
 	expect_text(scene.environment.dir, "", "unknown");
+	expect_text(decided(&scene.environment, "PET_RDZV_ENDPOINT"), NULL, "left as it is");
 	expect_text(decided(&scene.environment, "MALLEABLE_DIR"), NULL, "unknown");
 	environment_free(&scene.environment);
 	scene.place.dir = "/handed/42";
 	decide(&scene, NULL);
 	expect_text(decided(&scene.environment, "PET_RDZV_ENDPOINT"), "/handed/42", "handed");
 	environment_free(&scene.environment);
+}
+
+/* Its work directory is missing on the node: it must not train alone somewhere else. */
+static void test_astray(void)
+{
+	struct scene scene;
+
+	prepare(&scene, "2-4");
+	scene.place.work_dir = NULL;
+	decide(&scene, NULL);
+	expect_text(decided(&scene.environment, "PET_RDZV_ENDPOINT"),
+		    "the-work-directory-of-the-job-is-not-on-this-node", "no rendezvous");
+	expect_text(decided(&scene.environment, "MALLEABLE_DIR"), NULL, "no directory");
+	environment_free(&scene.environment);
+	expect(environment_is_astray("/tmp"), "astray", NULL);
+	expect(!environment_is_astray("/tmp/run"), "at home", NULL);
 }
 
 static void test_rigid(void)
@@ -212,11 +239,11 @@ static void test_marks(void)
 
 static void test_expand(void)
 {
-	struct place place = {true, 7, 0, NULL, "/w", NULL};
+	struct place place = {.in_array = true, .job_id = 7, .user_id = 5, .work_dir = "/w"};
 	char path[16];
 
-	expect(environment_expand("%w/%A/%%", &place, path, sizeof(path)), "expand", NULL);
-	expect_text(path, "/w/7/%", "expanded");
+	expect(environment_expand("%w/%U/%A/%%", &place, path, sizeof(path)), "expand", NULL);
+	expect_text(path, "/w/5/7/%", "expanded");
 	expect(!environment_expand("/a/long/path/to/%A", &place, path, sizeof(path)), "fits",
 	       path);
 	place.work_dir = NULL;
@@ -257,6 +284,7 @@ int main(void)
 	test_users_value_wins();
 	test_step();
 	test_handed_down_dir();
+	test_astray();
 	test_rigid();
 	test_other_engine();
 	test_marks();

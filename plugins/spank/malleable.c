@@ -162,16 +162,20 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 }
 
 /* One line in the job's own log: slurm_spank_log is what reaches it from user_init on. */
-static void report(const struct place *place, const char *kept)
+static void report(const struct place *place, const struct environment *environment)
 {
 	if (!place->in_array)
 		slurm_spank_log("malleable: this job is not an array of fragments, so it runs as "
 				"a rigid job and --malleable has no effect; ask your "
 				"administrator whether job_submit knows malleable jobs");
-	if (*kept)
+	if (place->in_array && !*environment->dir)
+		slurm_spank_log("malleable: this fragment cannot meet the others: the job's work "
+				"directory is not on this node, or is /tmp, which nodes do not "
+				"share; submit from a directory that all nodes share");
+	if (*environment->kept)
 		slurm_spank_log("malleable: your own values are kept for %s; unset them before "
 				"sbatch to get those of the malleable job",
-				kept);
+				environment->kept);
 }
 
 static spank_err_t set_variables(spank_t spank, const struct environment *environment)
@@ -241,17 +245,17 @@ int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
 		return 0;
 	if (spank_get_item(spank, S_JOB_ENV, &list))
 		goto fail;
-	place_find_array(spank, &place);
-	if (place_is_batch(spank))
-		place.work_dir = getcwd(work_dir, sizeof(work_dir));
-	else
+	place_find_job(spank, &place);
+	if (!place.is_batch)
 		place.dir = environment_value(list, ENVIRONMENT_DIR);
+	else if (getcwd(work_dir, sizeof(work_dir)) && !environment_is_astray(work_dir))
+		place.work_dir = work_dir;
 	if (place_find_addr(addr, sizeof(addr)))
 		place.node_addr = addr;
 	if (!environment_decide(&request, &settings, &place, list, &environment))
 		goto fail;
-	if (place_is_batch(spank))
-		report(&place, environment.kept);
+	if (place.is_batch)
+		report(&place, &environment);
 	if (set_variables(spank, &environment))
 		goto fail;
 	if (place.in_array && set_python_path(spank))

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /*
  * NodeAddr as Slurm has it: names of nodes need not resolve. Neither function
@@ -32,7 +33,7 @@ bool place_find_addr(char *addr, size_t size)
 	return fits;
 }
 
-bool place_is_batch(spank_t spank)
+static bool is_batch(spank_t spank)
 {
 	uint32_t step = 0;
 
@@ -41,7 +42,7 @@ bool place_is_batch(spank_t spank)
 }
 
 /* In a step of srun, Slurm reads the array ids from SLURM_ARRAY_* (22.05 and later). */
-void place_find_array(spank_t spank, struct place *place)
+static void find_array(spank_t spank, struct place *place)
 {
 	uint32_t job_id = 0, task_id = NO_VAL;
 
@@ -51,4 +52,14 @@ void place_find_array(spank_t spank, struct place *place)
 	place->in_array = job_id && task_id != NO_VAL;
 	place->job_id = job_id;
 	place->fragment = task_id;
+}
+
+void place_find_job(spank_t spank, struct place *place)
+{
+	uid_t user = geteuid();
+
+	spank_get_item(spank, S_JOB_UID, &user);
+	place->user_id = user;
+	place->is_batch = is_batch(spank);
+	find_array(spank, place);
 }

@@ -14,10 +14,8 @@
 
 #define PLACE_ADDR_SIZE 1025 /* NI_MAXHOST */
 
-bool place_is_batch(spank_t spank);
-
-/* Fill in the array's job id and this fragment's number, if it is an array. */
-void place_find_array(spank_t spank, struct place *place);
+/* Fill in what Slurm calls this process: batch or step, user, job id and fragment. */
+void place_find_job(spank_t spank, struct place *place);
 
 /* This node's NodeAddr; false if Slurm does not tell. */
 bool place_find_addr(char *addr, size_t size);

@@ -10,7 +10,7 @@ void settings_default(struct settings *settings)
 {
 	*settings = (struct settings){
 		.pythonpath = "",
-		.dir = "%w/.malleable/%A",
+		.dir = "%w/.malleable-%U/%A",
 		.max_restarts = 1000,
 	};
 }
@@ -51,7 +51,7 @@ static bool take_dir(struct settings *settings, const char *value)
 	if (value[0] != '/' && strncmp(value, "%w", 2))
 		return false;
 	for (const char *at = strchr(value, '%'); at; at = strchr(at + 2, '%')) {
-		if (!at[1] || !strchr("wA%", at[1]))
+		if (!at[1] || !strchr("wAU%", at[1]))
 			return false;
 	}
 	return strstr(value, "%A") && take_text(value, settings->dir);
@@ -80,7 +80,7 @@ static const struct {
 	{"max_restarts=", take_max_restarts, "a whole number from 0 to 1000000"},
 	{"dir=", take_dir,
 	 "a path that begins with / or %w and contains %A (%w: the job's work directory, "
-	 "%A: array job id, %%: a percent sign)"},
+	 "%A: array job id, %U: uid, %%: a percent sign)"},
 };
 
 bool settings_take(struct settings *settings, const char *argument, char *fault,

@@ -15,7 +15,7 @@
 
 struct settings {
 	char pythonpath[PATH_MAX]; /* empty: PYTHONPATH is left alone */
-	char dir[PATH_MAX];        /* pattern with %w, %A and %% */
+	char dir[PATH_MAX];        /* pattern with %w, %A, %U and %% */
 	unsigned max_restarts;
 };
 

@@ -19,6 +19,9 @@ SLOTS = "MALLEABLE_SLOTS"
 WORKERS = 1024
 _NEWS_BYTES = 256
 _LISTENS, _READY = b"l", b"r"
+_SAMPLES = _NEWS_BYTES + WORKERS  # what `report()` was told last, in digits
+_SAMPLES_BYTES = 20
+_MOST = (1 << 53) - 1
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,11 @@ class Board:
         line = json.dumps({"why": news.why, "left_s": round(news.left_s, 1)}).encode()
         os.pwrite(self._news, line.ljust(_NEWS_BYTES, b"\n"), 0)
 
+    def samples(self) -> int:
+        """How many samples a worker has told of last, 0 if none has."""
+        told = os.pread(self._news, _SAMPLES_BYTES, _SAMPLES)
+        return min(int(told), _MOST) if told.isdigit() else 0
+
     def is_awaited(self) -> bool:
         """Whether a worker listens that has not come to a boundary yet."""
         return _LISTENS in os.pread(self._news, WORKERS, _NEWS_BYTES)
@@ -73,6 +81,11 @@ class BoardReader:
     def is_ready(self) -> None:
         """Say that this worker may be stopped."""
         self._mark(_READY)
+
+    def tell_samples(self, samples: int) -> None:
+        """Say how far the training is."""
+        with suppress(OSError):
+            os.pwrite(self._handle, b"%0*d" % (_SAMPLES_BYTES, samples), _SAMPLES)
 
     def read(self) -> News | None:
         """What is coming, if anything."""

@@ -9,10 +9,10 @@ import json
 import re
 from typing import Any
 
+from .revisions import MAX_BYTES
 from .state import Member, Outcome, Phase, Round, State
 
 FORMAT = 1
-MAX_BYTES = 1 << 20
 MAX_MEMBERS = 4096
 
 _TOKEN = re.compile(r"[0-9a-f]{16}\Z")
@@ -36,6 +36,10 @@ def encode(state: State) -> str:
         "rounds": state.rounds,
         "gone": list(state.gone),
         "crashes": state.crashes,
+        "crashed_in": state.crashed_in,
+        "crashed_after_s": state.crashed_after_s,
+        "crashed_with": state.crashed_with,
+        "farthest": state.farthest,
         "outcome": state.outcome.value,
         "outcome_at": state.outcome_at,
         "done": [list(entry) for entry in state.done],
@@ -76,6 +80,10 @@ def _unpack(raw: dict[str, Any]) -> State:
         rounds=_number(raw["rounds"]),
         gone=tuple(_text(note, _LINE) for note in _list(raw["gone"], MAX_MEMBERS)),
         crashes=_number(raw["crashes"]),
+        crashed_in=_number(raw.get("crashed_in", 0)),
+        crashed_after_s=_number(raw.get("crashed_after_s", 0)),
+        crashed_with=_number(raw.get("crashed_with", 0)),
+        farthest=_number(raw.get("farthest", 0)),
         outcome=Outcome(raw["outcome"]),
         outcome_at=_number(raw["outcome_at"]),
         done=tuple(_unpack_done(entry) for entry in _list(raw["done"], MAX_MEMBERS)),
@@ -100,7 +108,7 @@ def _unpack_member(raw: Any) -> Member:
         ends=_number(ends),
         door=_port(door),
         phase=Phase(phase),
-        failed=bool(_number(failed)),
+        failed=_number(failed),
         round=_number(round_),
     )
 

@@ -1,33 +1,63 @@
 """The Comment of the own job, which its user may write. Words of ours stand there beside what
-the user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable
-explain`. It must not know what they say.
+the user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable explain`,
+and first of all, since the reconciler reads no further, where the fragment stands. It must not
+know what they say.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
+import threading
+from collections.abc import Callable
+from typing import Optional
 
 EVERY_S = 60.0  # slurmctld is asked for no more than one change of a job in so many seconds
 TIMEOUT_S = 10.0
+_STANDING = re.compile(r"(?:joined|trained|leaving|finished)\{[0-9]{1,9}\}")
+_TURN = threading.Lock()  # several threads of an agent write
+
+
+def standing(comment: str) -> str:
+    """The word at the beginning that says where the fragment stands, or nothing."""
+    found = _STANDING.match(comment)
+    return found.group() if found else ""
 
 
 def merged(comment: str, word: str) -> str:
-    """The comment with our word in it, or in place of the one of the same name before."""
-    name = word.partition("{")[0]
-    own = re.sub(name + r"\{[^{}]*\}", "", comment).strip(" ;")
-    own = re.sub(r";{2,}", ";", own)
-    return f"{own};{word}" if own and own != "(null)" else word
+    """The comment with our word in it, or in place of the one of the same name before. What
+    says where the fragment stands comes first, whoever writes."""
+    is_first = bool(_STANDING.fullmatch(word))
+    first = word if is_first else standing(comment)
+    rest = _STANDING.sub("", comment)
+    rest = rest if is_first else without(rest, word.partition("{")[0])
+    return ";".join(part for part in (first, _tidy(rest), "" if is_first else word) if part)
+
+
+def without(comment: str, name: str) -> str:
+    """The comment without our word of this name."""
+    return _tidy(re.sub(name + r"\{[^{}]*\}", "", comment))
+
+
+def _tidy(comment: str) -> str:
+    own = re.sub(r";{2,}", ";", comment.strip(" ;"))
+    return "" if own == "(null)" else own
+
+
+def change(job: str, edit: Callable[[str], Optional[str]]) -> None:
+    """Replace what stands there by what `edit` makes of it; None leaves it as it is. Raises
+    OSError or SubprocessError. Processes do not exclude each other: who must not be lost looks
+    again."""
+    with _TURN:
+        before = read(job)
+        after = edit(before)
+        if after is not None and after != before:
+            _ask(["scontrol", "update", f"JobId={job}", f"Comment={after}"])
 
 
 def read(job: str) -> str:
     """What stands there. Raises OSError or SubprocessError."""
     return _ask(["squeue", "--noheader", f"--job={job}", "--format=%k"])
-
-
-def write(job: str, comment: str) -> None:
-    """Replace it. Raises OSError or SubprocessError."""
-    _ask(["scontrol", "update", f"JobId={job}", f"Comment={comment}"])
 
 
 def _ask(words: list[str]) -> str:
@@ -36,6 +66,7 @@ def _ask(words: list[str]) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=TIMEOUT_S,
         check=True,
     )

@@ -1,13 +1,15 @@
 """A second opinion on who is alive: every agent listens on a port and answers a knock
-with its token. A caller may stay on the line (see lines.py).
+with its token. A caller that says its own name stays on the line (see lines.py), and hears
+then and now that this end lives, and when there is news.
 
-A heart beat is a file, and files stand still when a node writes a large checkpoint to the
-same server. Without a second opinion such a node would be taken for dead each time. And a
-process that was killed is told apart at once: its port refuses.
+Hearts may stand still: a file does when a node writes a large checkpoint to the same
+server. Without a second opinion such a node would be taken for dead each time. And a process
+that was killed is told apart at once: its port refuses.
 """
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 from collections.abc import Iterable
@@ -18,7 +20,10 @@ from enum import Enum
 KNOCK_S = 0.5
 SUSPECT_BEATS = 2.5
 HARD_FACTOR = 10.0
-CALLERS = 32
+CALLERS = 32  # of those without a name
+CALLS_AT_ONCE = 32
+TOKEN_BYTES = 16
+ALIVE, NEWS = b".", b"!"
 
 
 class Answer(Enum):
@@ -51,40 +56,83 @@ class Door:
             ("", 0), family=family, backlog=64, dualstack_ipv6=is_dual
         )
         self._socket.setblocking(False)
-        self._callers: list[socket.socket] = []
+        self._callers: list[_Caller] = []
         self.port = int(self._socket.getsockname()[1])
 
-    def fileno(self) -> int:
-        """For select."""
-        return self._socket.fileno()
+    def filenos(self) -> list[int]:
+        """For poll."""
+        return [self._socket.fileno(), *(c.end.fileno() for c in self._callers)]
 
-    def answer(self) -> None:
-        """Answer whoever knocked, and leave it to them to hang up; never blocks, never
-        raises."""
+    @property
+    def listeners(self) -> frozenset[str]:
+        """The names of those who have stayed on the line."""
+        return frozenset(c.name for c in self._callers if c.name)
+
+    def answer(self) -> bool:
+        """Answer whoever knocked, and leave it to them to hang up; whether somebody has news.
+        Never blocks, never raises."""
         with suppress(OSError):
-            while select.select([self._socket], [], [], 0)[0]:
-                caller, _ = self._socket.accept()
-                caller.setblocking(False)
-                self._callers.append(caller)
-                caller.send(self._token)
-        self._callers = [c for c in self._callers if not _has_hung_up(c)]
-        while len(self._callers) > CALLERS:
-            self._callers.pop(0).close()
+            while readable([self._socket.fileno()], 0):
+                end, _ = self._socket.accept()
+                end.setblocking(False)
+                end.send(self._token)
+                self._callers.append(_Caller(end))
+        ready = readable([c.end.fileno() for c in self._callers], 0)
+        news = [c.listen() for c in self._callers if c.end.fileno() in ready]
+        self._hang_up()
+        return any(news)
+
+    def _hang_up(self) -> None:
+        nameless = [c for c in self._callers if not c.name]
+        gone = {*nameless[:-CALLERS], *(c for c in self._callers if c.has_hung_up)}
+        for caller in gone:
+            caller.end.close()
+        self._callers = [c for c in self._callers if c not in gone]
+
+    def tell(self, word: bytes) -> None:
+        """Say ALIVE or NEWS to those who stay on the line. Never blocks, never raises."""
+        for caller in self._callers:
+            if caller.name:
+                with suppress(OSError):
+                    caller.end.send(word)
 
     def close(self) -> None:
         """Answer no more."""
         self._socket.close()
         while self._callers:
-            self._callers.pop().close()
+            self._callers.pop().end.close()
 
 
-def _has_hung_up(caller: socket.socket) -> bool:
-    with suppress(BlockingIOError):
-        with suppress(ConnectionError):
-            caller.recv(64)  # callers say nothing: it is their end
-        caller.close()
-        return True
-    return False
+class _Caller:
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.name = ""
+        self.has_hung_up = False
+        self._said = b""
+
+    def listen(self) -> bool:
+        """Take in what it says: its name first. Whether it has news."""
+        try:
+            said = self.end.recv(4096)
+        except BlockingIOError:
+            return False
+        except OSError:
+            said = b""
+        self.has_hung_up = not said
+        self._said = (self._said + said)[: TOKEN_BYTES + 1]
+        if len(self._said) >= TOKEN_BYTES:
+            self.name = self._said[:TOKEN_BYTES].decode("ascii", "replace")
+        return bool(self.name) and NEWS in said
+
+
+def readable(filenos: Iterable[int], timeout_s: float) -> frozenset[int]:
+    """Which of them have something to read or have ended, after at most so long. By poll():
+    select() knows no descriptors above 1,023."""
+    poller = select.poll()
+    for fileno in filenos:
+        if fileno >= 0:  # closed meanwhile
+            poller.register(fileno, select.POLLIN)
+    return frozenset(fileno for fileno, _ in poller.poll(math.ceil(1000 * timeout_s)))
 
 
 def knock(host: str, port: int, token: str) -> Answer:
@@ -100,11 +148,11 @@ def knock(host: str, port: int, token: str) -> Answer:
         return Answer.GONE
     except OSError:
         return Answer.SILENT
-    return Answer.ALIVE if name == token.encode("ascii") else Answer.GONE
+    return Answer.ALIVE if name[:TOKEN_BYTES] == token.encode("ascii") else Answer.GONE
 
 
 def knock_all(doors: Iterable[tuple[str, int, str]]) -> dict[str, Answer]:
     """Knock at many (host, port, token) at a time; answers by token."""
-    with ThreadPoolExecutor(max_workers=32) as pool:
+    with ThreadPoolExecutor(max_workers=CALLS_AT_ONCE) as pool:
         asked = {token: pool.submit(knock, host, port, token) for host, port, token in doors}
         return {token: future.result() for token, future in asked.items()}

@@ -1,7 +1,8 @@
 """Before a planned stop, workers that listen get time to reach a step boundary.
 
 The agent's side of `notice()`: it posts the news and waits, within bounds, until every
-listening worker of its node is ready. It must not know how a change was decided.
+listening worker of its node is ready. It also hears of progress that `report()` has told. It
+must not know how a change was decided.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ class Forewarning:
             why = "grow" if reason is Stop.GROW else "leave"
             self._board.post(News(why, self._patience_s))
         return not self._board.is_awaited() or now - self._since > self._patience_s
+
+    def samples(self) -> int:
+        """How far a worker has told that the training is, 0 if none has."""
+        return self._board.samples() if self._board is not None else 0
 
     def clear(self) -> None:
         """A new round begins."""

@@ -6,10 +6,12 @@ Only translation: torch's calls to session's, stores to torch's types. No decisi
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousHandler,
@@ -20,34 +22,43 @@ from torch.distributed.elastic.rendezvous.api import (
 from .deaf import end_deaf
 from .directory import DirectoryError
 from .keeper import Keeper
-from .notice import Notice
+from .membership import Leave, Over
 from .options import Options, say
+from .remark import tell
 from .session import Session
+from .signals import Notice
+from .speaker import Speaker
 from .standby import Standby
+from .state import Outcome
 from .store import GATHER_S, Events, RoundStore, arrive, connect, meet, open_store
 
 WARM_UP_S = 30.0
+UNREACHED = 3  # times in a row that one host may not be reached
+BREATH_S = 2.0  # before it is tried again: it may have died just now
 
 
 class MalleableHandler(RendezvousHandler):
-    """One per agent. `next_rendezvous` ends the process with SystemExit when this
-    fragment leaves (0), the training is over (0) or cannot go on (1, with a message)."""
+    """One per agent. `next_rendezvous` ends the process with SystemExit when this fragment
+    leaves, the training is over (0) or cannot go on (1, with a message)."""
 
     def __init__(
         self,
         options: Options,
         session: Session,
         notice: Notice,
-        standby: Standby | None = None,
+        speaker: Speaker,
         keeper: Keeper | None = None,
     ) -> None:
         self._options = options
         self._session = session
         self._notice = notice
-        self._standby = standby
+        self._speaker = speaker
+        self.standby: Standby | None = None
         self._keeper = keeper
         self._hosted: Any = None
         self._store: Any = None
+        self._has_ended = False
+        self._unreached: list[str] = []  # hosts, since one was reached
 
     def get_backend(self) -> str:
         """See the base class."""
@@ -66,15 +77,22 @@ class MalleableHandler(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         """Join the next round and wait until all its agents are there."""
         self._notice.listen()
-        if self._standby and not self._session.is_in:
-            self._standby.prepare()  # while the others train
-            self._standby.wait_ready(WARM_UP_S)
+        if self.standby and not self._session.is_in:
+            self.standby.prepare()  # while the others train
+            self.standby.wait_ready(WARM_UP_S)
         try:
             if self._keeper:
                 self._keeper.enter(self._session.ends, self._session.is_asked_to_go)
             return self._join_round()
         except DirectoryError as error:
             raise SystemExit(f"malleable: {error}") from None
+        except Leave:
+            self._go()
+        except Over:
+            if self._keeper:
+                self._keeper.succeed()
+            self._conclude(Outcome.FINISHED)
+            raise SystemExit(0) from None
 
     def _join_round(self) -> RendezvousInfo:
         self._session.enter()
@@ -106,10 +124,25 @@ class MalleableHandler(RendezvousHandler):
         if rank == 0 and self._hosted is not None:
             return self._hosted
         try:
-            return connect(host, port)
+            store = connect(host, port)
         except RuntimeError as error:
-            say(f"cannot reach the store at {host} port {port}: {_first_line(error)}")
+            self._miss(host, port, _first_line(error))
             return None
+        self._unreached.clear()
+        return store
+
+    def _miss(self, host: str, port: int, error: str) -> None:
+        """One more round in vain; the next may be elsewhere. Gives up where that does not help:
+        others are held up each time."""
+        what = f"cannot reach the store of the round at {host} port {port}"
+        say(f"{what}: {error}")
+        self._unreached.append(host)
+        if self._unreached.count(host) < UNREACHED:
+            time.sleep(BREATH_S)
+            return
+        line = f"{what}, {UNREACHED} times; may nodes of a job connect to each other at any port?"
+        tell(line)
+        self._session.give_up(line)
 
     def _info(self, rank: int, size: int, host: str, port: int) -> RendezvousInfo:
         events = Events(self._succeed, self._await_end, self._session.is_broken)
@@ -126,16 +159,36 @@ class MalleableHandler(RendezvousHandler):
             self._keeper.succeed()
 
     def _await_end(self) -> None:
-        self._session.await_end()
+        self._conclude(self._session.await_end())
+
+    def _conclude(self, outcome: Outcome) -> None:
+        """The training processes here have finished. Returns when the batch script may go on;
+        ends the process if this fragment must go before all have."""
+        if self._keeper and outcome is Outcome.FINISHED:
+            outcome = self._keeper.await_end(self._session.is_asked_to_go)
+        if outcome is Outcome.FINISHED:
+            self._speaker.tell_finished()
+        elif self._session.is_asked_to_go():
+            self._session.say_leave()
+            self._go()
+
+    def _go(self) -> NoReturn:
+        """Leave: nobody waits for this agent any more. In a job array the batch script does
+        not go on, because Slurm ends it."""
         if self._keeper:
-            self._keeper.await_end(self._session.is_asked_to_go)
+            self._keeper.leave()
+        self._end(is_failure=False)
+        self._speaker.go_back()
+        raise SystemExit(128 + signal.SIGTERM if self._notice.is_terminated else 0)
 
     def num_nodes_waiting(self) -> int:
         """Positive when the workers must stop for a new round. Called every monitor
         interval (0.1 s), so it looks at the directory less often than that."""
         self._notice.listen()
-        if self._standby:
-            self._standby.prepare()
+        if self.standby:
+            self.standby.prepare()
+        if self._keeper and self._keeper.take_planned_change():
+            self._session.hear_planned_change()
         if self._keeper and self._session.is_asked_to_go():
             self._keeper.leave()
         must_stop = self._session.should_stop(self._meet)
@@ -157,14 +210,19 @@ class MalleableHandler(RendezvousHandler):
     def shutdown(self) -> bool:
         """Called once by torchrun, as the last thing, unless a signal ended it. After a
         failure this agent is taken off the list; the others go on without it."""
-        is_failure = sys.exc_info()[1] is not None
+        self._end(is_failure=sys.exc_info()[1] is not None)
+        return True
+
+    def _end(self, is_failure: bool) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
         self._session.close(is_failure)
         if self._keeper:
             self._keeper.close(is_failure)
-        if self._standby:
-            self._standby.dismiss()
+        if self.standby:
+            self.standby.dismiss()
         self._store = self._hosted = None
-        return True
 
 
 def _first_line(error: BaseException) -> str:

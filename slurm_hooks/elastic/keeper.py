@@ -18,10 +18,10 @@ from .directory import DirectoryError
 from .door import Answer, knock
 from .lighthouse import Lighthouse, LighthouseError, Manners
 from .membership import Membership
-from .notice import Notice
 from .options import Options, say
 from .relay import Relay, Target
 from .rounds_log import describe_groups, record_groups
+from .signals import Notice
 from .state import Admission, Outcome, Phase, Round, State, find, is_superseded
 from .terms import at_work, begin_term, difference, enlist, first_quorum, heirs, keeper
 
@@ -49,6 +49,8 @@ class Keeper:
         self._lost_term = 0  # nobody answers there any more
         self._lost_at = 0.0
         self._told: tuple[int, ...] = ()
+        self._peers: tuple[int, ...] = ()  # who was at work at the last look
+        self._has_changed = False
         self._is_fit = True  # to keep the lighthouse
         self._is_leaving = False
         self._is_stopped = False
@@ -60,8 +62,8 @@ class Keeper:
         return f"http://127.0.0.1:{self._relay.port}"
 
     def enter(self, ends: int, is_asked_to_go: Callable[[], bool]) -> None:
-        """Take part, `ends` being the end of this lease (epoch seconds, 0: unknown). Ends
-        the process if the training is over. Raises DirectoryError."""
+        """Take part, `ends` being the end of this lease (epoch seconds, 0: unknown). Raises
+        DirectoryError, and Over if the training is."""
         if self._thread is not None:
             self._membership.restarts += 1
             return
@@ -72,11 +74,7 @@ class Keeper:
                 return  # the session sees to it
             verdict = self._membership.ask_in(self._notice, ends)
         if verdict is Admission.NOTHING_LEFT:
-            self._membership.pass_stage()
-            self._membership.depart(self._notice, planned=True)
-            fragment = self._membership.me.fragment
-            say(f"the training has already finished; fragment {fragment} has nothing to do")
-            raise SystemExit(0)
+            self._membership.skip(self._notice)
         self._directory.update(lambda s: enlist(s, self._membership.token))
         self._thread = threading.Thread(target=self._run, name="malleable-keeper", daemon=True)
         self._thread.start()
@@ -117,7 +115,19 @@ class Keeper:
         if kept_by.token != self._membership.token and not self._is_leaving:
             self._close_lighthouse()  # taken for dead: those who are here go there, too
         self._tell(state)
+        self._see_change(state)
         self._point(state)
+
+    def _see_change(self, state: State) -> None:
+        now, mine = at_work(state), self._membership.me.fragment
+        if mine in self._peers and mine in now and now != self._peers:
+            self._has_changed = "lost" not in difference(self._peers, now, state)
+        self._peers = now
+
+    def take_planned_change(self) -> bool:
+        """Whether groups came or went as planned since this was last asked."""
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
 
     def _point(self, state: State) -> None:
         there = sum(1 for m in state.members if m.phase is not Phase.READY)
@@ -219,9 +229,9 @@ class Keeper:
         """The training processes here have finished. Does not raise."""
         self._membership.tell_success()
 
-    def await_end(self, is_asked_to_go: Callable[[], bool]) -> None:
-        """Wait until all groups have finished or are gone. Does not raise."""
-        self._membership.await_end(is_asked_to_go, self._options.poll_s)
+    def await_end(self, is_asked_to_go: Callable[[], bool]) -> Outcome:
+        """Wait until all groups have finished or are gone; as Session. Does not raise."""
+        return self._membership.await_end(is_asked_to_go, self._options.poll_s)
 
     def close(self, is_failure: bool) -> None:
         """The agent ends. Does not raise."""

@@ -2,7 +2,8 @@
 
 Only the batch system knows: `squeue` is asked once at the start (and tells in the same
 answer who else is wanted) and once shortly before the end (a lease is renewed by raising
-the job's time limit). SLURM_JOB_END_TIME exists from Slurm 23.02 on and does not follow a
+the job's time limit). If it does not answer at the start, that is told, and it is asked
+again in the background. SLURM_JOB_END_TIME exists from Slurm 23.02 on and does not follow a
 renewal, so it is only a hint.
 """
 
@@ -10,17 +11,20 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from . import wanted
+from .options import say
 from .wanted import Heard, epoch
 
 ASK_AHEAD_S = 2.0
 ASK_TIMEOUT_S = 5.0
 JOINT_S = 30.0
 CLOCK_S = 300.0
+AGAIN_S = 30.0  # between questions for an end that is not known
 
 
 class Step(Enum):
@@ -106,10 +110,18 @@ class Lease:
         self.wanted = first.wanted
         self._behind_s = behind(first.starts, time.time())
         self.ends = first.ends or hint(env)
+        self._asked_at = time.monotonic()
+        if not self.ends and wanted.own_job(env):
+            say(
+                "squeue does not tell when this lease ends; it is asked again, and until then "
+                "this fragment does not leave by itself"
+            )
 
     def is_over(self, now: float, together: bool = False) -> bool:
         """Whether to leave now; asks Slurm when that matters. Without an answer the
         known end counts: staying past it would cost somebody else's start."""
+        if not self.ends:
+            self._ask_again()
         now += self._behind_s
         asked = now - self._confirmed_at < ASK_AHEAD_S + 1.0
         step = decide(now, self.ends, self._notice_s, asked, together)
@@ -120,3 +132,15 @@ class Lease:
             self.ends = heard or self.ends  # a lease may have been cut as well
             step = decide(now, self.ends, self._notice_s, asked, together)
         return step is Step.LEAVE
+
+    def _ask_again(self) -> None:
+        if time.monotonic() - self._asked_at < AGAIN_S or not wanted.own_job(self._env):
+            return
+        self._asked_at = time.monotonic()
+        threading.Thread(target=self._hear, daemon=True).start()
+
+    def _hear(self) -> None:
+        first = ask_all(self._env)
+        if first.starts:
+            self._behind_s = behind(first.starts, time.time())
+        self.ends = self.ends or first.ends

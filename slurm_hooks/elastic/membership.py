@@ -7,18 +7,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 from .access import PatientDirectory
 from .directory import DirectoryError, SharedDirectory
-from .notice import Notice
 from .options import say
 from .pulse import Pulse
+from .signals import Notice
 from .state import (
     Admission,
     Member,
     Outcome,
     State,
     admit,
+    advance,
     announce_leave,
     come_back,
     depart,
@@ -28,6 +30,14 @@ from .state import (
     restart,
     succeed,
 )
+
+
+class Leave(Exception):
+    """This fragment leaves, and is no member any more."""
+
+
+class Over(Exception):
+    """The training has finished; there is nothing left to do here."""
 
 
 class Membership:
@@ -69,11 +79,15 @@ class Membership:
         self.directory.update(change)
         return verdict[0]
 
-    def rejoin(self, ends: int, failed: bool = False) -> None:
-        """Wait for the next round; `failed`: because the workers here crashed."""
-        self.restarts += failed
+    def rejoin(self, ends: int, failed: int = 0) -> None:
+        """Wait for the next round; `failed` as in Member: because the workers here crashed."""
+        self.restarts += bool(failed)
         self.me = replace(self.me, ends=ends, failed=failed)
         self.directory.update(lambda s: come_back(s, self.me))
+
+    def advance(self, samples: int) -> None:
+        """Workers here have told how far the training is."""
+        self.directory.plain.update(lambda s: advance(s, samples))
 
     def announce_leave(self) -> State:
         """Will not be in the next round. Does not wait for a directory in trouble."""
@@ -91,17 +105,25 @@ class Membership:
         except DirectoryError as error:
             say(f"the training has finished, but the others cannot be told: {error}")
 
-    def await_end(self, is_asked_to_go: Callable[[], bool], poll_s: float) -> None:
-        """Wait until everybody has finished or is gone: leaving earlier with exit code 0
-        would tell the world that the training is over. Does not raise."""
+    def await_end(self, is_asked_to_go: Callable[[], bool], poll_s: float) -> Outcome:
+        """Wait until everybody has finished or is gone, and tell how it ended: open if this
+        agent must go before, or cannot know. Does not raise."""
         try:
-            while not is_asked_to_go():
+            while True:
                 state = self.directory.read()
                 if state.outcome is not Outcome.OPEN or not find(state, self.token):
-                    return
+                    return self._outcome(state)
+                if is_asked_to_go():
+                    return Outcome.OPEN
                 time.sleep(poll_s)
         except DirectoryError as error:
             say(f"the training has finished here; how the others fare is unknown: {error}")
+        return Outcome.OPEN
+
+    def _outcome(self, state: State) -> Outcome:
+        """That of this agent's training: others may have begun the next one already, which
+        only somebody whose training has finished does."""
+        return Outcome.FINISHED if state.stage > self._stage else state.outcome
 
     def pass_stage(self) -> None:
         """The next torchrun of this batch script is another training."""
@@ -113,6 +135,13 @@ class Membership:
     def seek_dead(self, state: State) -> None:
         """See who of those that have not come back is dead. Does not raise."""
         self._pulse.seek_dead(state)
+
+    def skip(self, notice: Notice) -> NoReturn:
+        """There is nothing left to do here: raises Over. Raises DirectoryError."""
+        self.pass_stage()
+        self.depart(notice, planned=True)
+        say(f"the training has already finished; fragment {self.me.fragment} has nothing to do")
+        raise Over
 
     def depart(self, notice: Notice, planned: bool) -> None:
         """Be no member any more. Never raises: the others notice the silence."""

@@ -24,6 +24,7 @@ BACKENDS = (
     "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
 )
 _ENGINES = ("torchrun", "torchft")  # those that torchrun starts
+_TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})
 _SWITCHES = frozenset(
     {"--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank"}
 )
@@ -60,7 +61,7 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
     def given(name: str, default: float) -> float:
         return knob(env, name, default, params.get(name))
 
-    crowd = max(params.max_nodes, _number(env.get("MALLEABLE_MAX", "")))
+    crowd = max(params.max_nodes, number(env.get("MALLEABLE_MAX", "")))
     if not params.endpoint.startswith("/"):
         raise OptionError(
             f"PET_RDZV_ENDPOINT={params.endpoint!r}: give the absolute path of a directory "
@@ -108,18 +109,18 @@ def of_group(job: Options, me: Member) -> Options:
 
 def of_groups(job: Options, env: Mapping[str, str]) -> Options:
     """Options of what joins the replica groups, counted in agents as of_group counts them."""
-    unit = max(1, _number(env.get("MALLEABLE_UNIT", "")))
+    unit = max(1, number(env.get("MALLEABLE_UNIT", "")))
     agents = job.limits.largest
-    smallest = agents * max(1, _number(env.get("MALLEABLE_MIN", "")) // unit)
-    largest = agents * max(1, _number(env.get("MALLEABLE_MAX", "")) // unit)
+    smallest = agents * max(1, number(env.get("MALLEABLE_MIN", "")) // unit)
+    largest = agents * max(1, number(env.get("MALLEABLE_MAX", "")) // unit)
     return replace(job, limits=replace(job.limits, smallest=smallest, largest=largest))
 
 
 def agents(nodes: tuple[int, ...], job: Options, env: Mapping[str, str]) -> tuple[int, ...]:
     """The fragment of every agent, from that of every node: with launch=srun each node has
     an agent, otherwise only the first of a fragment."""
-    fragments = _number(env.get("MALLEABLE_MAX", "")) // max(
-        1, _number(env.get("MALLEABLE_UNIT", ""))
+    fragments = number(env.get("MALLEABLE_MAX", "")) // max(
+        1, number(env.get("MALLEABLE_UNIT", ""))
     )
     is_one_each = job.limits.largest <= fragments
     return (tuple(sorted(set(nodes))) if is_one_each else nodes)[: job.limits.largest]
@@ -139,12 +140,12 @@ def _host(local_addr: str | None) -> str:
 
 def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
     """This agent as a newcomer."""
-    job = _number(env.get("SLURM_JOB_ID", ""))
+    job = number(env.get("SLURM_JOB_ID", ""))
     return Member(
         token=secrets.token_hex(8),
-        fragment=_number(env.get("MALLEABLE_FRAGMENT") or env.get("SLURM_ARRAY_TASK_ID", "")),
-        node=_number(env.get("SLURM_PROCID", "")),
-        incarnation=f"{job}.{_number(env.get('SLURM_RESTART_COUNT', ''))}",
+        fragment=number(env.get("MALLEABLE_FRAGMENT") or env.get("SLURM_ARRAY_TASK_ID", "")),
+        node=number(env.get("SLURM_PROCID", "")),
+        incarnation=f"{job}.{number(env.get('SLURM_RESTART_COUNT', ''))}",
         host=host,
         ends=ends,
     )
@@ -177,11 +178,11 @@ def _flags(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
     """torchrun's own flags with their values; what follows the script is not torchrun's."""
     words = iter(argv[1:])
     for word in words:
-        if not word.startswith("-"):
+        if not word.startswith("-") or word in ("-", "--"):
             return
         flag, equals, value = word.partition("=")
         flag = flag.replace("_", "-")
-        is_alone = equals or flag in _SWITCHES or (flag[1] != "-" and len(flag) > 2)
+        is_alone = equals or flag in _SWITCHES or (flag[1:2] != "-" and len(flag) > 2)
         yield flag, value if is_alone else next(words, "")
 
 
@@ -203,21 +204,16 @@ def warm_contexts(env: Mapping[str, str]) -> Contexts:
     return Contexts.ALL if "cuda" in words else Contexts.FIRST
 
 
-def _number(text: str) -> int:
+def number(text: str) -> int:
+    """A count, 0 if the text is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
 
 
-def remarks(params: Any, env: Mapping[str, str]) -> list[str]:
-    """What the user set himself and therefore wins, one line each."""
-    lines = []
-    kept = re.sub(r"[^A-Za-z0-9_,]", "", env.get("MALLEABLE_KEPT", ""))
-    if kept:
-        lines.append(f"kept as you set them: {kept}")
-    smallest, _, largest = env.get("PET_NNODES", "").partition(":")
-    given = f"{params.min_nodes}:{params.max_nodes}"
-    if smallest and given != f"{smallest}:{largest or smallest}":
-        lines.append(f"your --nnodes={given} replaces {env['PET_NNODES']} of the job")
-    return lines
+def kept(env: Mapping[str, str]) -> str:
+    """What the user set himself and therefore wins, as a line."""
+    names = re.sub(r"[^A-Za-z0-9_,]", "", env.get("MALLEABLE_KEPT", "")).split(",")
+    left = ",".join(name for name in names if name and name not in _TAKEN_OVER)
+    return f"kept as you set them: {left}" if left else ""
 
 
 def say(text: str) -> None:

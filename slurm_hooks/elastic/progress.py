@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import cache
 
 from . import comment
+from .board import BoardReader
 from .remark import TOLD_AT
 from .wanted import own_job
 
@@ -36,8 +37,8 @@ class Reporter:
         self._world = int(env.get("WORLD_SIZE", "1"))
         self._every_s = every_s
         self._due = time.monotonic() + _wait_s(env, every_s, time.time())
-        self._own: str | None = None  # the user's comment, asked for once
         self._thread: threading.Thread | None = None
+        self._board = BoardReader(env)
 
     def report(self, samples: int, loss: float | None = None) -> None:
         """As `report` below."""
@@ -48,14 +49,13 @@ class Reporter:
             return
         self._due = now + self._every_s
         line = mark(int(samples), loss, self._world, int(time.time()))
+        self._board.tell_samples(int(samples))
         self._thread = threading.Thread(target=self._send, args=(line,), daemon=True)
         self._thread.start()
 
     def _send(self, line: str) -> None:
         with suppress(OSError, subprocess.SubprocessError):
-            if self._own is None:
-                self._own = comment.read(self._job)
-            comment.write(self._job, comment.merged(self._own, line))
+            comment.change(self._job, lambda before: comment.merged(before, line))
 
 
 def _wait_s(env: Mapping[str, str], every_s: float, now: float) -> float:

@@ -1,26 +1,35 @@
-"""The heart of one agent: a thread that beats, watches others, and says good-bye when
-the agent is cut off. A thread, because torchrun's main thread may stand for half a minute
-while it stops workers, and that is no death.
+"""The heart of one agent: a thread that beats, watches others, passes news on, and says
+good-bye when the agent is cut off. A thread, because torchrun's main thread may stand for half a
+minute while it stops workers, and that is no death.
+
+All of it goes through the lines between agents where there are any; the shared directory is for
+those that cannot be called.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import select
+import socket
 import threading
 import time
 from contextlib import suppress
 
+from .absent import Absence
 from .directory import DirectoryError, SharedDirectory
-from .door import SUSPECT_BEATS, Answer, Door, is_dead, knock_all
+from .door import ALIVE, NEWS, SUSPECT_BEATS, Answer, Door, is_dead, knock_all, readable
 from .lines import Lines
-from .notice import Notice
 from .rounds import pending
+from .signals import Notice
 from .state import Phase, State, depart, expire
-from .watch import NEIGHBOURS, Watch, watched
+from .watch import Watch, watched, watchers
 
 FAREWELL_S = 3.0
+LOOKS_S = 0.05  # between two looks for news, however many tell of it
+NUDGE_S = 0.1
+TOLD_S = 5.0  # one looks for news so often where others would tell of it
+UNTOLD_S = 1.0
+NEVER = float("inf")
 
 
 class Pulse:
@@ -35,7 +44,14 @@ class Pulse:
         self._keep_alive_s = keep_alive_s
         self._watch = Watch(keep_alive_s)
         self.door = Door(token)
-        self._lines = Lines()
+        self._lines = Lines(token)
+        self._mouth, self._ear = socket.socketpair()
+        for end in (self._mouth, self._ear):
+            end.setblocking(False)
+        self._absence = Absence(str(directory.path))
+        self._told = 0  # the revision that others know of from here
+        self._look_at = self._nudge_at = NEVER
+        self._looked_at = -NEVER
         self._count = 0
         self._refused: frozenset[str] = frozenset()
         self._is_stopped = False
@@ -46,6 +62,7 @@ class Pulse:
         if self._thread is not None:
             return
         self._directory.write_beat(self._token, self._count)
+        self._directory.on_news = self._hear_of_own
         self._thread = threading.Thread(
             target=self._run, args=(notice,), name="malleable-pulse", daemon=True
         )
@@ -62,10 +79,18 @@ class Pulse:
         if self._thread is None or not self._thread.is_alive():
             self.door.close()
             self._lines.close()
+            self._directory.on_news = lambda: None
+            self._mouth.close()
+            self._ear.close()
 
     def _finish(self, notice: Notice) -> None:
         if notice.is_terminated and self._thread is not None:
             self._thread.join(FAREWELL_S)
+
+    def _hear_of_own(self) -> None:
+        """This agent has written; in any thread."""
+        with suppress(OSError):  # full: the thread is awake already
+            self._mouth.send(NEWS)
 
     def _run(self, notice: Notice) -> None:
         next_beat = time.monotonic()
@@ -73,17 +98,47 @@ class Pulse:
             if notice.is_terminated:
                 self._say_goodbye()
                 return
-            if time.monotonic() >= next_beat:
-                next_beat = time.monotonic() + self._beat_s
+            now = time.monotonic()
+            if now >= next_beat:
+                next_beat = now + self._beat_s
                 self._beat()
-            pause = max(0.0, next_beat - time.monotonic())
-            ears = [notice.wake_read, self.door.fileno(), *self._lines.filenos()]
-            woken, _, _ = select.select(ears, [], [], pause)
+            self._do_what_is_due(now)
+            until = min(next_beat, self._look_at, self._nudge_at)
+            self._listen(notice, max(0.0, until - time.monotonic()))
+
+    def _listen(self, notice: Notice, pause_s: float) -> None:
+        ears = [notice.wake_read, self._ear.fileno()]
+        woken = readable([*ears, *self.door.filenos(), *self._lines.filenos()], pause_s)
+        with suppress(BlockingIOError):  # another heart of this agent has read it
             if notice.wake_read in woken:
-                with suppress(BlockingIOError):  # another heart of this agent has read it
-                    os.read(notice.wake_read, 64)
-            self.door.answer()
-            self._look_after(self._lines.broken())
+                os.read(notice.wake_read, 64)
+        now = time.monotonic()
+        with suppress(BlockingIOError):
+            if self._ear.recv(64):
+                self._look_at, self._nudge_at = now, now + NUDGE_S
+        is_news = self.door.answer()
+        broken, is_more = self._lines.listen()
+        if is_news or is_more:
+            self._look_at = min(self._look_at, max(now, self._looked_at + LOOKS_S))
+        self._look_after(broken)
+
+    def _do_what_is_due(self, now: float) -> None:
+        with suppress(DirectoryError):  # the next beat looks as well
+            if now >= self._nudge_at:
+                self._nudge_at = NEVER
+                self._directory.nudge()
+            if now >= self._look_at:
+                self._look_at, self._looked_at = NEVER, now
+                self._spread(self._directory.look())
+
+    def _spread(self, state: State) -> None:
+        """Tell the others that there is something to see, if it is new."""
+        if state.revision <= self._told:
+            return
+        self._told = state.revision
+        self._lines.tell()
+        self.door.tell(NEWS)
+        self._lines.keep(_doors(state, frozenset(watched(state, self._token))))
 
     def _look_after(self, tokens: frozenset[str]) -> None:
         """Their lines broke: who refuses a knock as well, and has not said good-bye, is dead."""
@@ -98,18 +153,29 @@ class Pulse:
 
     def _beat(self) -> None:
         self._count += 1
+        self.door.tell(ALIVE)
         try:
-            self._directory.write_beat(self._token, self._count)
             state = self._directory.read()
+            self._spread(state)
+            self._absence.look(time.monotonic(), state, self._token)
             others = watched(state, self._token)
-            self._lines.keep(_doors(state, frozenset(others[-NEIGHBOURS:])))
-            beats = {t: self._directory.read_beat(t) for t in others}
-            still = self._watch.observe(time.monotonic(), beats)
+            self._lines.keep(_doors(state, frozenset(others)))
+            is_heard = watchers(state, self._token) <= self.door.listeners
+            if not is_heard:
+                self._directory.write_beat(self._token, self._count)
+            still = self._watch.observe(time.monotonic(), {t: self._sign(t) for t in others})
+            is_told = is_heard and bool(others) and len(self._lines.filenos()) == len(others)
+            self._directory.calm.longest_s = TOLD_S if is_told else UNTOLD_S
             dead = self._dead(state, still)
             if dead:
                 self._bury(dead)
         except DirectoryError:
             self._watch.reset()  # what cannot be read is not dead
+
+    def _sign(self, token: str) -> int | None:
+        """What changes while `token` lives."""
+        heard = self._lines.heard(token)
+        return self._directory.read_beat(token) if heard is None else heard
 
     def _dead(self, state: State, still: dict[str, float]) -> frozenset[str]:
         suspects = {t: s for t, s in still.items() if s >= SUSPECT_BEATS * self._beat_s}

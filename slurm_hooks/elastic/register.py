@@ -7,11 +7,9 @@ and does nothing; torch calls the factory, then the creator if our backend is ch
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
 import sys
-from collections.abc import Callable, MutableMapping
-from contextlib import redirect_stderr
+from collections.abc import Callable, MutableMapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -21,28 +19,34 @@ from .forewarn import Forewarning
 from .lease import Lease
 from .lighthouse import LighthouseError, Manners, load
 from .membership import Membership
-from .notice import Notice
 from .options import (
     OptionError,
     Options,
     agents,
     identity,
     is_ours,
+    kept,
     knob,
+    number,
     of_group,
     of_groups,
     options,
     overrides,
-    remarks,
     say,
     warm_contexts,
     warm_modules,
 )
+from .processes import Processes
 from .pulse import Pulse
 from .remark import tell
 from .session import Session
+from .signals import Notice, end_quietly
+from .speaker import Speaker
 from .standby import Standby
 from .state import Member
+from .takeover import Instead, take_over
+
+_BUDGET = "PET_MAX_RESTARTS"  # a lost fragment costs its peers one restart
 
 
 def handlers() -> Callable[[Any], Any]:
@@ -57,17 +61,33 @@ def handlers() -> Callable[[Any], Any]:
 @cache
 def _begin() -> None:
     _listening().listen_early()
+    if take_over(os.environ, _wonder):
+        return
     found = overrides(sys.argv, os.environ)
     if found:
-        line = f"your {found} replaces the rendezvous of the job: fragments will not meet"
-        say(line)
+        line = f"your {found} replaces the rendezvous of the job: fragments would not meet"
         tell(line)
+        raise SystemExit(f"malleable: {line}")
+
+
+def _wonder(instead: Instead) -> None:
+    """What is not as the script says is in the log; `explain` shows what keeps nodes idle."""
+    for line in instead.lines:
+        say(line)
+    if instead.is_narrowed:
+        tell(instead.lines[-1])
 
 
 @cache
 def _listening() -> Notice:
     """The one pair of ears of this process."""
     return Notice()
+
+
+@cache
+def _processes() -> Processes:
+    """The training processes that this process starts."""
+    return Processes()
 
 
 def create_handler(params: Any) -> Any:
@@ -78,7 +98,7 @@ def create_handler(params: Any) -> Any:
     notice.listen()
     try:
         job = options(params, os.environ)
-        _remark(remarks(params, os.environ))
+        _remark(kept(os.environ))
         lease = Lease(os.environ, job.notice_s)
         me = identity(os.environ, job.host, lease.ends)
         is_torchft = os.environ.get("MALLEABLE_ENGINE") == "torchft"
@@ -90,15 +110,38 @@ def create_handler(params: Any) -> Any:
         tell(str(error))
         raise SystemExit(f"malleable: {error}") from None
     forewarning = Forewarning(_board(), settings.boundary_s)
-    session = Session(settings, membership, lease, notice, forewarning)
-    return MalleableHandler(settings, session, notice, warm_workers(), keeper)
+    speaker = Speaker(os.environ, notice)
+    session = Session(
+        settings, membership, lease, notice, forewarning, speaker, _processes().exit_code
+    )
+    end_quietly(notice, lambda: say(f"fragment {me.fragment} is ended by SIGTERM"))
+    _meet_specs()
+    return MalleableHandler(settings, session, notice, speaker, keeper)
 
 
-def _remark(lines: list[str]) -> None:
-    for line in lines:
+@cache
+def _meet_specs() -> None:
+    """See what torch's agent is to run before it does, however it was launched."""
+    from torch.distributed.elastic.agent.server.api import WorkerSpec  # noqa: PLC0415
+
+    from .handler import MalleableHandler  # noqa: PLC0415
+
+    plain: Any = WorkerSpec.__post_init__
+
+    def begin(spec: Any) -> None:
+        plain(spec)
+        if isinstance(spec.rdzv_handler, MalleableHandler):
+            spec.max_restarts = max(spec.max_restarts, number(os.environ.get(_BUDGET, "")))
+            spec.rdzv_handler.standby = warm_workers(spec)
+            _processes().install(_subprocess_handler())  # sees warm ones too
+
+    WorkerSpec.__post_init__ = begin  # type: ignore[method-assign]
+
+
+def _remark(line: str) -> None:
+    if line:
         say(line)
-    if lines:
-        tell("; ".join(lines))
+        tell(line)
 
 
 def _membership(settings: Options, me: Member, wanted: tuple[int, ...] = ()) -> Membership:
@@ -121,7 +164,7 @@ def lighthouse_keeper(
     manners = Manners(max(0.3, knob(env, "heartbeat_s", 1.0)), knob(env, "join_s", 1.0))
     keeper = Keeper(settings, manners, _membership(settings, me), notice)
     if "TORCHFT_LIGHTHOUSE" in env:
-        _remark(["your TORCHFT_LIGHTHOUSE replaces that of the job: it must outlive every node"])
+        _remark("your TORCHFT_LIGHTHOUSE replaces that of the job: it must outlive every node")
     told = {
         "TORCHFT_LIGHTHOUSE": keeper.address,
         "TORCHFT_QUORUM_TIMEOUT_SEC": "86400",  # who waits for others waits; leases end it
@@ -143,25 +186,30 @@ def _board() -> Board | None:
     return board
 
 
-def warm_workers() -> Standby | None:
-    """Workers in waiting for what torchrun was told to run; None if they are not wanted
-    or its command line or torch itself is not as known."""
+def warm_workers(spec: Any) -> Standby | None:
+    """Workers in waiting for what torch's agent is to run; None if they are not wanted, or
+    it is no Python program, or torch itself is not as known."""
     extra = warm_modules(os.environ)
-    if extra is None or "PYTHON_EXEC" in os.environ:
+    program = program_of(spec.entrypoint, spec.args)
+    if extra is None or not program:
         return None
-    try:
-        run: Any = importlib.import_module("torch.distributed.run")
-        from torch.distributed.elastic.multiprocessing import subprocess_handler  # noqa: PLC0415
-
-        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
-            told = run.parse_args(sys.argv[1:])
-            count = run.determine_local_world_size(told.nproc_per_node)
-        if told.no_python or told.run_path:
-            return None
-        program = ["-m"] * bool(told.module) + [told.training_script]
-        standby = Standby(program, count, extra, warm_contexts(os.environ))
-        is_installed = standby.install(subprocess_handler.SubprocessHandler)
-    except (SystemExit, Exception):  # whatever another torch has changed: workers start cold
+    standby = Standby(program, spec.local_world_size, extra, warm_contexts(os.environ))
+    if not standby.install(_subprocess_handler()):
         return None
     atexit.register(standby.dismiss)
-    return standby if is_installed else None
+    return standby
+
+
+def _subprocess_handler() -> Any:
+    from torch.distributed.elastic.multiprocessing import subprocess_handler  # noqa: PLC0415
+
+    return subprocess_handler.SubprocessHandler
+
+
+def program_of(entrypoint: object, args: Sequence[object]) -> list[str]:
+    """The words after `python -u` that name the program, without its arguments."""
+    words = [str(word) for word in args]
+    if entrypoint != sys.executable or words[:1] != ["-u"]:
+        return []
+    length = 2 if words[1:2] == ["-m"] else 1
+    return words[1 : 1 + length]

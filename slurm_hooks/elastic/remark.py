@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import comment
+from .private import DirectoryError, make_private
 from .wanted import own_job
 
 LENGTH = 160
@@ -43,8 +44,8 @@ def place_of(env: Mapping[str, str]) -> Path | None:
 
 def is_first(place: Path, word: str) -> bool:
     """Whether nobody of this job has told it within an hour; whoever asks is to tell it.
-    Raises OSError."""
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    Raises OSError, DirectoryError."""
+    make_private(place)
     claim = place / f"remark.{zlib.crc32(word.encode()):08x}"
     try:
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -53,6 +54,18 @@ def is_first(place: Path, word: str) -> bool:
             return False
         os.utime(claim)
     return True
+
+
+def withdraw(env: Mapping[str, str] = os.environ) -> None:
+    """What was told does not hold any more; in the background."""
+    job = own_job(env)
+    if job:
+        threading.Thread(target=_withdraw, args=(job,), daemon=True).start()
+
+
+def _withdraw(job: str) -> None:
+    with suppress(OSError, subprocess.SubprocessError):
+        comment.change(job, lambda before: comment.without(before, "remark"))
 
 
 def tell(text: str, env: Mapping[str, str] = os.environ) -> None:
@@ -67,6 +80,6 @@ def tell(text: str, env: Mapping[str, str] = os.environ) -> None:
 
 
 def _send(job: str, place: Path, word: str) -> None:
-    with suppress(OSError, subprocess.SubprocessError):
+    with suppress(OSError, DirectoryError, subprocess.SubprocessError):
         if is_first(place, word):
-            comment.write(job, comment.merged(comment.read(job), word))
+            comment.change(job, lambda before: comment.merged(before, word))

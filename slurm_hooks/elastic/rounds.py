@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from .state import CRASH_WINDOW_S, Member, Phase, Round, State, Stop, fail, find
+from .state import Member, Phase, Round, State, Stop, fail, find, forgive
 
 PATIENCE = 5.0  # times the quiet that newcomers are given: the longest they wait for others
+PROVEN_S = 600  # a round that lasts longer than this is progress, whenever the last one broke
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ def may_form(state: State, limits: Limits, quiet_s: float, waited_s: float) -> b
     if len(waiting) < limits.smallest:
         return False
     if pending(state):
-        return quiet_s >= limits.straggler_s and waited_s >= limits.straggler_s
+        is_late = quiet_s >= limits.straggler_s and waited_s >= limits.straggler_s
+        return is_late and is_broken(state)
     veterans = sum(1 for m in waiting if m.round)
     if len(waiting) >= limits.largest or veterans >= limits.smallest:
         return True
@@ -117,6 +119,16 @@ def may_form(state: State, limits: Limits, quiet_s: float, waited_s: float) -> b
     if is_complete is None:
         return quiet_s >= limits.last_call_s
     return is_complete or _is_called_long(limits, quiet_s, waited_s)
+
+
+def is_broken(state: State) -> bool:
+    """Whether somebody of the current round has come back from it or is gone. As long as that
+    is not so the others train, and nobody may go on without them: it would be another training
+    on the same checkpoint."""
+    if state.round is None:
+        return True
+    peers = [find(state, token) for token in state.round.order]
+    return any(p is None or p.phase is Phase.READY for p in peers)
 
 
 def _is_called_long(limits: Limits, quiet_s: float, waited_s: float) -> bool:
@@ -136,12 +148,12 @@ def is_stranded(state: State, token: str, limits: Limits) -> bool:
 
 
 def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
-    """Form the next round from those who are ready, its store at host:port; or give up
-    when the workers failed `max_crashes` times in a row with nobody lost or added."""
+    """Form the next round from those who are ready, its store at host:port; or give up when
+    the workers failed `max_crashes` times by themselves without progress in between."""
     chosen = ranked(state, limits)
-    crashes = _count_crash(state, chosen, now)
-    if crashes >= limits.max_crashes:
-        return fail(replace(state, crashes=crashes), now)
+    state = judged(state, chosen, now)
+    if state.crashes >= limits.max_crashes:
+        return fail(state, now)
     number = state.rounds + 1
     tokens = tuple(m.token for m in chosen)
     new_round = Round(
@@ -154,23 +166,54 @@ def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
         formed_at=now,
     )
     members = tuple(_enrol(m, tokens, number) for m in state.members)
-    return replace(state, members=members, round=new_round, rounds=number, gone=(), crashes=crashes)
+    return replace(state, members=members, round=new_round, rounds=number, gone=())
 
 
 def _enrol(member: Member, tokens: tuple[str, ...], number: int) -> Member:
     if member.token in tokens:
-        return replace(member, phase=Phase.ACTIVE, failed=False, round=number)
+        return replace(member, phase=Phase.ACTIVE, failed=0, round=number)
     if member.phase is Phase.LEAVING:
         return replace(member, round=0)  # its leave is told in this round's cause already
     return member
 
 
-def _count_crash(state: State, chosen: tuple[Member, ...], now: int) -> int:
-    unprovoked = not _losses(state) and all(m.round for m in chosen)
-    if state.round is None or not unprovoked or not any(m.failed for m in chosen):
-        return 0
-    is_recent = now - state.round.formed_at < CRASH_WINDOW_S
-    return state.crashes + 1 if is_recent else 1
+def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
+    """Count a failure, whatever the age of the one before; forgive after a planned change of
+    a round that got past the point where the last failure was. Where somebody was lost, or
+    came just then, workers may have failed of that: it says nothing."""
+    if state.round is None:
+        return state
+    lasted_s = lasted(state.round, now)
+    is_changed = bool(_losses(state)) or any(not m.round for m in chosen)
+    if not any(m.failed for m in chosen):
+        is_planned = is_changed and not any(note.startswith("lost") for note in state.gone)
+        return forgive(state) if is_planned and is_progress(state, lasted_s) else state
+    if is_changed:
+        return state
+    return replace(
+        state,
+        crashes=state.crashes + 1,
+        crashed_in=state.crashed_in if state.crashes else state.round.number,
+        crashed_after_s=min(max(1, lasted_s), PROVEN_S),
+        crashed_with=_first_code(chosen),
+    )
+
+
+def _first_code(chosen: tuple[Member, ...]) -> int:
+    """The exit code that tells most: workers that lose a peer often end by a signal."""
+    codes = sorted(m.failed - 1 for m in chosen if m.failed > 1)
+    return codes[0] if codes else 0
+
+
+def lasted(round_: Round, now: int) -> int:
+    """Seconds since a round was formed, by clocks that may differ."""
+    return max(0, now - round_.formed_at)
+
+
+def is_progress(state: State, lasted_s: int) -> bool:
+    """Whether a round that was stopped on request, not by a failure, has lasted long enough to
+    be progress: a script that fails at its tenth step is not forgiven for reaching the ninth."""
+    return not state.crashed_after_s or lasted_s > state.crashed_after_s
 
 
 def _cause(state: State, chosen: tuple[Member, ...]) -> str:

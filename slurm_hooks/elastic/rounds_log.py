@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from .state import Round
+from .state import Round, State
 
 
 def describe(old: Round | None, new: Round) -> str:
@@ -25,6 +25,16 @@ def describe_groups(fragments: tuple[int, ...], was: int, cause: str) -> str:
     size = len(fragments)
     names = " ".join(str(fragment) for fragment in sorted(fragments))
     return f"{size} replica group{'s' if size != 1 else ''} ({names}), was {was}, cause: {cause}"
+
+
+def describe_failures(state: State, last: int) -> str:
+    """`the workers failed 2 times in a row, in rounds 3 to 5, last exit code 1`. `last` is the
+    number of the round in which they failed last."""
+    often = f"{state.crashes} times in a row" if state.crashes != 1 else "once"
+    first = state.crashed_in
+    where = f"in rounds {first} to {last}" if first < last else f"in round {last}"
+    code = f", last exit code {state.crashed_with}" if state.crashed_with else ""
+    return f"the workers failed {often}, {where}{code}"
 
 
 def record(new: Round, restarts: int) -> str:

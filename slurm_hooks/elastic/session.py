@@ -2,8 +2,9 @@
 leave, finish. It joins the pure decisions to the directory and the clock, and knows
 nothing of torch: what needs a store is handed in.
 
-It ends the process by SystemExit, because that is what torchrun passes through quietly
-(a RendezvousGracefulExitError from a custom handler ends in a stack trace).
+It gives up by SystemExit, because that is what torchrun passes through quietly (a
+RendezvousGracefulExitError from a custom handler ends in a stack trace). How a fragment
+leaves or ends well is the handler's to do: Leave and Over say so.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from .directory import DirectoryError
+from .evidence import Evidence
+from .failing import Failing
 from .forewarn import Forewarning
+from .forming import Forming
 from .lease import Lease
-from .membership import Membership
-from .notice import Notice
+from .membership import Leave, Membership
 from .options import Options, say
 from .rounds import (
     expected,
-    form,
     has_running_peers,
     has_settled,
     is_stranded,
@@ -31,7 +34,9 @@ from .rounds import (
     ranked,
     stop_reason,
 )
-from .rounds_log import describe, record
+from .signals import Notice
+from .speaker import Speaker
+from .standing import Standing
 from .state import Admission, Outcome, Phase, Round, State, Stop, find, is_superseded
 from .watch import Quiet
 
@@ -50,6 +55,8 @@ class Session:
         lease: Lease,
         notice: Notice,
         forewarning: Forewarning | None = None,
+        speaker: Speaker | None = None,
+        exit_code: Callable[[], int] = lambda: 0,
     ) -> None:
         self.round: Round | None = None
         self._options = options
@@ -58,12 +65,14 @@ class Session:
         self._lease = lease
         self._notice = notice
         self._forewarning = forewarning or Forewarning(None, 0.0)
-        self.is_in = False
-        self._is_told = False
-        self.is_leaving = False
+        self._speaker = speaker or Speaker({}, notice)
+        self._exit_code = exit_code
+        self._failing = Failing()
+        self._forming = Forming(options, membership, self._failing)
+        self._evidence = Evidence(membership, self._forewarning, self._speaker, self._failing)
+        self.is_in = self.is_leaving = self._is_told = False
         self._next_look = 0.0
-        self._newcomers = Quiet()
-        self._growth = Quiet()
+        self._newcomers, self._growth = Quiet(), Quiet()
 
     @property
     def rank(self) -> int:
@@ -78,11 +87,12 @@ class Session:
     # -- joining and waiting
 
     def enter(self, is_retry: bool = False) -> None:
-        """Join the waiting list; ends the process if there is nothing to join."""
+        """Join the waiting list. Raises Leave, and Over if there is nothing to join."""
         self._leave_if_asked()
         if self.is_in:
             failed = self.round is not None and not self._is_told and not is_retry
-            self._membership.rejoin(self._lease.ends, failed)
+            code = 1 + self._exit_code() if failed else 0
+            self._membership.rejoin(self._lease.ends, code)
             return
         verdict = self._membership.ask_in(self._notice, self._lease.ends)
         while verdict is Admission.WAIT:
@@ -91,13 +101,13 @@ class Session:
             verdict = self._membership.ask_in(self._notice, self._lease.ends)
         self.is_in = True
         if verdict is Admission.NOTHING_LEFT:
-            self._exit_finished()
+            self._membership.skip(self._notice)
         if verdict is Admission.RESTART:
             say(f"an earlier training in {self._options.directory} ended; this is a new one")
 
     def wait_for_round(self, open_store: Callable[[], int]) -> Round:
         """Block until this agent is in a new round. If it is to be rank 0, `open_store`
-        is called for the port of the store it hosts."""
+        is called for the port of the store it hosts. Raises Leave, Over."""
         started = time.monotonic()
         quiet = Quiet()
         port = 0
@@ -113,10 +123,10 @@ class Session:
             quiet_s = quiet.observe(now, expected(state))
             if self._is_to_form(state, quiet_s, now - started):
                 port = port or open_store()
-                self._form(expected(state), port)
+                self._forming.form(expected(state), port)
                 continue
             if now - started > self._options.wait_s:
-                self._give_up(f"fewer than {self._options.limits.smallest} fragments for too long")
+                self.give_up(f"fewer than {self._options.limits.smallest} fragments for too long")
             time.sleep(self._pause(state, quiet_s))
 
     def _seek_dead(self, state: State) -> None:
@@ -129,12 +139,16 @@ class Session:
         mine = find(state, self._membership.token)
         if mine is None:
             if is_superseded(state, self._membership.me):
-                self._give_up("a newer run of this fragment has taken its place")
+                self.give_up("a newer run of this fragment has taken its place")
             self._membership.rejoin(self._lease.ends)  # taken for dead meanwhile
             return None
         last = self.round.number if self.round else 0
         if mine.phase is not Phase.ACTIVE or not state.round or state.round.number <= last:
             return None
+        if self.round is None:
+            self._speaker.tell(Standing.JOINED)
+        if not state.crashes:
+            self._failing.take_back()
         self.round = state.round
         self._is_told = False
         self._forewarning.clear()
@@ -145,27 +159,6 @@ class Session:
         if not may_form(state, self._options.limits, quiet_s, waited_s):
             return False
         return ranked(state, self._options.limits)[0].token == self._membership.token
-
-    def _form(self, queue: tuple[str, ...], port: int) -> None:
-        before: list[State] = []
-
-        def change(state: State) -> State:
-            before[:] = [state]
-            if expected(state) != queue or state.outcome is not Outcome.OPEN:
-                return state
-            return form(state, self._options.limits, self._options.host, port, int(time.time()))
-
-        after = self._directory.update(change)
-        if after.round is not None and after.round != before[0].round:
-            self._report(before[0].round, after.round)
-
-    def _report(self, old: Round | None, new: Round) -> None:
-        if self._options.is_told:
-            say(describe(old, new))
-        try:
-            self._directory.plain.log_round(record(new, self._membership.restarts))
-        except DirectoryError as error:
-            self._directory.complain(error)
 
     def _pause(self, state: State, quiet_s: float) -> float:
         is_lively = bool(pending(state)) or quiet_s < 10.0
@@ -190,6 +183,7 @@ class Session:
 
     def _look(self, meet: Callable[[Callable[[], bool]], None], now: float) -> bool:
         state = self._announce_if_asked(self._directory.plain.read())
+        self._evidence.hear_samples(state)
         reason = self._reason(state)
         if reason is Stop.NO or (reason is Stop.GROW and not self._has_settled(state)):
             return False
@@ -198,7 +192,13 @@ class Session:
             if not self._forewarning.is_heard(reason, now):
                 return False  # the workers are on their way to a boundary
             meet(self.is_broken)
+            self._evidence.see_planned_change(state)
         return True
+
+    def hear_planned_change(self) -> None:
+        """Others came or went as planned, and the workers here trained on. Does not raise."""
+        with suppress(DirectoryError):
+            self._evidence.see_planned_change(self._directory.plain.read())
 
     def _reason(self, state: State) -> Stop:
         if state.outcome is Outcome.FAILED:
@@ -224,6 +224,7 @@ class Session:
             return state
         state = self._membership.announce_leave()
         self.is_leaving = True
+        self._speaker.tell(Standing.LEAVING)
         return state
 
     def is_asked_to_go(self, together: bool = False) -> bool:
@@ -238,9 +239,13 @@ class Session:
         while time.monotonic() < deadline and self._is_awaited():
             time.sleep(self._options.poll_s / 2)
         self._membership.depart(self._notice, planned=True)
+        self.say_leave()
+        raise Leave
+
+    def say_leave(self) -> None:
+        """One line to the job's log: this fragment goes, and why."""
         why = "as it was asked to" if self._notice.is_given else "because its lease ends"
         say(f"fragment {self._membership.me.fragment} leaves {why}")
-        raise SystemExit(0)
 
     def _is_awaited(self) -> bool:
         try:
@@ -253,9 +258,10 @@ class Session:
         """The workers of this agent finished the training. Does not raise."""
         self._membership.tell_success()
 
-    def await_end(self) -> None:
-        """Wait until everybody has finished, is gone, or this one must go. Does not raise."""
-        self._membership.await_end(self.is_asked_to_go, self._options.poll_s)
+    def await_end(self) -> Outcome:
+        """Wait until everybody has finished, is gone, or this one must go (then the outcome
+        is open). Does not raise."""
+        return self._membership.await_end(self.is_asked_to_go, self._options.poll_s)
 
     def close(self, is_failure: bool) -> None:
         """The agent ends: after a failure it is no member any more, after a success it
@@ -270,9 +276,9 @@ class Session:
 
     def _exit_if_over(self, state: State) -> None:
         if state.outcome is Outcome.FINISHED:
-            self._exit_finished()
+            self._membership.skip(self._notice)
         if state.outcome is Outcome.FAILED:
-            self._give_up(
+            self.give_up(
                 f"the workers failed {state.crashes} times in a row though no fragment was lost; "
                 "their messages are above"
             )
@@ -280,16 +286,10 @@ class Session:
         if mine is None or not is_stranded(state, mine.token, self._options.limits):
             return
         if mine.failed:
-            self._give_up("the workers failed here after other fragments had finished")
-        self._exit_finished()
+            self.give_up("the workers failed here after other fragments had finished")
+        self._membership.skip(self._notice)
 
-    def _exit_finished(self) -> NoReturn:
-        self._membership.pass_stage()
-        self._membership.depart(self._notice, planned=True)
-        fragment = self._membership.me.fragment
-        say(f"the training has already finished; fragment {fragment} has nothing to do")
-        raise SystemExit(0)
-
-    def _give_up(self, why: str) -> NoReturn:
+    def give_up(self, why: str) -> NoReturn:
+        """End the process: it counts as a failure of this fragment."""
         self._membership.depart(self._notice, planned=False)
         raise SystemExit(f"malleable: giving up: {why}")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any
 
+from .door import readable
 from .warm import PROGRAM
 
 # What torchrun sets for each worker and round; all else must be as it was at the start.
@@ -83,7 +83,7 @@ class WarmWorker:
 
     def is_ready(self, timeout_s: float) -> bool:
         """Whether its imports are done (or it is dead, which is as ready as it will be)."""
-        return bool(select.select([self._channel], [], [], timeout_s)[0])
+        return bool(readable([self._channel.fileno()], timeout_s))
 
     def hand_over(self, argv: Sequence[str], env: Mapping[str, str], outputs: list[Any]) -> None:
         """Make it the worker. Raises OSError if it is gone."""

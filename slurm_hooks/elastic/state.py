@@ -12,7 +12,6 @@ from enum import Enum
 
 GONE_KEPT = 64
 DONE_KEPT = 4096
-CRASH_WINDOW_S = 300
 STALE_OUTCOME_S = 86400
 
 
@@ -54,7 +53,8 @@ class Admission(Enum):
 @dataclass(frozen=True)
 class Member:
     """One agent. `ends` is the end of its lease in epoch seconds, 0 if unknown; `door`
-    the port where it answers; `round` the last round it took part in, 0 for a newcomer."""
+    the port where it answers; `failed` is 0 unless its workers failed by themselves, then 1
+    and their exit code; `round` the last round it took part in, 0 for a newcomer."""
 
     token: str
     fragment: int
@@ -64,7 +64,7 @@ class Member:
     ends: int = 0
     door: int = 0
     phase: Phase = Phase.READY
-    failed: bool = False
+    failed: int = 0
     round: int = 0
 
     @property
@@ -95,9 +95,12 @@ class Round:
 class State:
     """Everything the agents share. `revision` counts changes; `stage` counts the
     trainings that one batch script runs after another; `gone` tells who left or was
-    lost since the last round; `crashes` how often in a row workers failed by themselves.
-    `wanted` is what the newest newcomer heard: a fragment number for each agent that runs
-    or is about to; empty if nobody knows."""
+    lost since the last round. `crashes` is how often workers failed by themselves since the
+    last progress: first in the round `crashed_in`; the last time after `crashed_after_s` in
+    their round (bounded), with the exit code `crashed_with` (0: unknown). `farthest` are the
+    most samples that anybody has told of, 0 if nobody has. `wanted` is what the newest
+    newcomer heard: a fragment number for each agent that runs or is about to; empty if
+    nobody knows."""
 
     run: str
     revision: int = 0
@@ -107,6 +110,10 @@ class State:
     rounds: int = 0
     gone: tuple[str, ...] = ()
     crashes: int = 0
+    crashed_in: int = 0
+    crashed_after_s: int = 0
+    crashed_with: int = 0
+    farthest: int = 0
     outcome: Outcome = Outcome.OPEN
     outcome_at: int = 0
     done: tuple[tuple[int, int, str], ...] = ()  # fragment, node, incarnation
@@ -142,8 +149,12 @@ def _is_rerun(state: State, newcomer: Member, now: int) -> bool:
 
 
 def restart(state: State, stage: int) -> State:
-    """An empty state for a new training; the revision goes on, so nothing old matches."""
-    return State(run=state.run, revision=state.revision, stage=stage, rounds=state.rounds)
+    """An empty state for a new training; the revision goes on, so nothing old matches. After
+    a failure it is a new try of the same, which has to get farther to count as progress."""
+    empty = State(run=state.run, revision=state.revision, stage=stage, rounds=state.rounds)
+    if state.outcome is not Outcome.FAILED:
+        return empty
+    return replace(empty, crashed_after_s=state.crashed_after_s, farthest=state.farthest)
 
 
 def join(state: State, member: Member) -> State:
@@ -206,6 +217,19 @@ def succeed(state: State, token: str, now: int) -> State:
     state = _change(state, token, {Phase.ACTIVE, Phase.LEAVING}, Phase.DONE)
     done = (*state.done, (member.fragment, member.node, member.incarnation))[-DONE_KEPT:]
     return _settle(replace(state, done=done), now)
+
+
+def forgive(state: State) -> State:
+    """The training has made progress."""
+    return replace(state, crashes=0, crashed_in=0, crashed_after_s=0, crashed_with=0)
+
+
+def advance(state: State, samples: int) -> State:
+    """The training has told how far it is; farther than ever before is progress, which the
+    first number cannot show."""
+    if samples <= state.farthest:
+        return state
+    return replace(forgive(state) if state.farthest else state, farthest=samples)
 
 
 def fail(state: State, now: int) -> State:

@@ -44,7 +44,7 @@ class SandboxSpec:
     epilog: Optional[Path] = None
     settings_text: Optional[str] = None  # text of malleable.toml
     max_restarts: int = 1000
-    job_dir: str = "%w/.malleable/%A"
+    job_dir: str = "%w/.malleable-%U/%A"
 
     def __post_init__(self) -> None:
         faults = [fault for fault in self._faults() if fault]

@@ -25,6 +25,7 @@ class Gang:
         self.job_path = job_path
         self.work = work
         self.shared = work / "shared"
+        self.launcher = ["-m", "torch.distributed.run"]
         self.flags: list[str] = []  # torchrun's own
         self.script = SCRIPT
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
@@ -56,8 +57,7 @@ class Gang:
     def start(
         self, fragment: int, nnodes: str, steps: int, *more: str, restarts: int = 0
     ) -> subprocess.Popen[bytes]:
-        torchrun = [sys.executable, "-m", "torch.distributed.run"]
-        command = [*torchrun, *self.flags, str(self.script)]
+        command = [sys.executable, *self.launcher, *self.flags, str(self.script)]
         with open(self.log_path(fragment), "ab") as log:
             agent = subprocess.Popen(
                 [*command, str(self.work), str(steps), *more],
@@ -109,6 +109,10 @@ class Gang:
         path = self.work / "begins.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
+    def state(self) -> str:
+        """What the agents share, as text."""
+        return newest(self.shared)
+
     def rounds(self) -> list[dict[str, object]]:
         path = self.shared / "rounds.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -131,6 +135,15 @@ class Gang:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 agent.wait(10)
+
+
+def newest(shared: Path) -> str:
+    """The text of the newest revision; nothing if there is none."""
+    paths = {int(path.suffix[1:]): path for path in shared.glob("state.[0-9]*")}
+    try:
+        return paths[max(paths)].read_text() if paths else ""
+    except FileNotFoundError:  # tidied away meanwhile
+        return newest(shared)
 
 
 def wait_for(seen: Callable[[], float], timeout: float, explain: Callable[[], str]) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import time
@@ -11,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.elastic import directory as module
+from slurm_hooks.elastic.codec import encode
 from slurm_hooks.elastic.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.door import Door
+from slurm_hooks.elastic.revisions import KEPT
 from slurm_hooks.elastic.state import Member, State, join
 
 HAMMER = """
@@ -43,7 +48,7 @@ def test_no_update_is_lost_among_processes(tmp_path: Path, locks: str) -> None:
     assert [p.wait(timeout=60) for p in processes] == [0] * writers
     state = shared.read()
     assert (state.rounds, state.revision) == (writers * each, writers * each)
-    assert not list(shared.path.glob("claim.*"))
+    assert len(list(shared.path.glob("state.*"))) <= KEPT
     assert not list(shared.path.glob("draft.*"))
 
 
@@ -56,16 +61,7 @@ def test_private_and_empty_at_first(tmp_path: Path) -> None:
 def test_an_update_without_change_writes_nothing(tmp_path: Path) -> None:
     shared = opened(tmp_path)
     assert shared.update(lambda s: s).revision == 0
-    assert not (tmp_path / "state.json").exists()
-
-
-def test_a_claim_whose_writer_died_is_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "CLAIM_STALE_S", 0.3)
-    shared = opened(tmp_path)
-    (tmp_path / "claim.1").touch()
-    assert shared.update(lambda s: replace(s, rounds=1)).rounds == 1
+    assert not list(tmp_path.glob("state.*"))
 
 
 def test_readers_see_changes_of_others_at_once(tmp_path: Path) -> None:
@@ -82,9 +78,35 @@ def test_a_directory_of_another_job_is_refused(tmp_path: Path) -> None:
 
 
 def test_damage_is_told_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text("{torn")
+    (tmp_path / "state.3").write_text("{torn")
     with pytest.raises(DirectoryError, match="remove that directory"):
         opened(tmp_path).read()
+
+
+def test_a_file_system_without_hard_links_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **more: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(DirectoryError, match="without hard links"):
+        opened(tmp_path / "job")
+    assert not list((tmp_path / "job").glob("probe*"))
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_agents_of_an_older_version_are_not_trained_beside(tmp_path: Path, is_alive: bool) -> None:
+    door = Door("a" * 16)
+    member = Member("a" * 16, 0, 0, "1.0", "127.0.0.1", door=door.port)
+    (tmp_path / "state.json").write_text(encode(join(State(run="7", revision=4), member)))
+    if is_alive:
+        with pytest.raises(DirectoryError, match="before an upgrade"):
+            opened(tmp_path)
+        door.close()
+    else:
+        door.close()
+        assert opened(tmp_path).read() == State(run="7")
 
 
 @pytest.mark.parametrize("name", ["file/dir", "missing\0byte"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -34,6 +36,19 @@ def test_news_reach_workers_and_their_answers_the_agent() -> None:
     assert not board.is_awaited()
     board.clear()
     assert readers[0].read() is None
+
+
+def test_how_far_the_training_is_reaches_the_agent() -> None:
+    board = Board()
+    reader = BoardReader(board.environment())
+    forewarning = Forewarning(board, 9.0)
+    assert forewarning.samples() == 0
+    reader.tell_samples(64_000)
+    board.clear()  # a new round: it was so nevertheless
+    assert forewarning.samples() == 64_000
+    reader.tell_samples(9)
+    assert forewarning.samples() == 9
+    assert Forewarning(None, 9.0).samples() == 0
 
 
 def test_only_those_who_listen_are_waited_for_and_not_for_ever() -> None:
@@ -217,3 +232,18 @@ def test_progress_waits_its_turn_after_a_remark() -> None:
     assert 40 < due_s(now - 10) < 55
     assert max(due_s(now - 100), due_s(""), due_s("soon")) <= 0
     assert due_s(now + 10**6) <= 60
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("first", ["torch.distributed.elastic.rendezvous.registry", "math"])
+def test_what_scripts_import_is_never_a_module(job_path: Path, first: str) -> None:
+    """torch loads the handler, and with it modules of ours, whenever it likes."""
+    code = (
+        f"import {first}, types, slurm_hooks.elastic as ours;"
+        "import pkgutil; modules = {m.name for m in pkgutil.iter_modules(ours.__path__)};"
+        "assert not modules & set(ours.__all__), modules;"
+        "found = {name: getattr(ours, name) for name in ours.__all__};"
+        "assert all(callable(thing) for thing in found.values()), found"
+    )
+    env = {**os.environ, "PYTHONPATH": str(job_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=job_path, env=env, check=True, timeout=60)

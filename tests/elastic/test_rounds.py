@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 
 from slurm_hooks.elastic.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rounds import (
+    PROVEN_S,
     Limits,
     form,
     has_running_peers,
+    is_progress,
     is_stranded,
     may_form,
     ranked,
     stop_reason,
 )
-from slurm_hooks.elastic.rounds_log import describe
+from slurm_hooks.elastic.rounds_log import describe, describe_failures
 from slurm_hooks.elastic.state import (
     Admission,
     Member,
@@ -29,12 +31,14 @@ from slurm_hooks.elastic.state import (
     State,
     Stop,
     admit,
+    advance,
     announce_leave,
     come_back,
     depart,
     expect,
     expire,
     find,
+    forgive,
     is_superseded,
     join,
     restart,
@@ -193,27 +197,111 @@ def test_a_newcomer_steps_over_trainings_that_are_behind_the_others() -> None:
     assert admit(second, member(3), 3, NOW) is Admission.WAIT
 
 
-def test_workers_that_only_ever_fail_end_the_training() -> None:
+def failed(state: State, *numbers: int, at: int) -> State:
+    """The workers of these fail, and the next round is formed."""
+    for number in numbers:
+        state = join(state, replace(member(number), failed=1 + 7))
+    return form(state, LIMITS, "n1", 4000, at)
+
+
+def test_workers_that_only_ever_fail_end_the_training_however_slowly() -> None:
     state = running(1, 2)
-    for turn in range(3):
+    for turn in range(1, 4):
         assert state.outcome is Outcome.OPEN, turn
-        for number in (1, 2):
-            state = join(state, replace(member(number), failed=True))
-        state = form(state, LIMITS, "n1", 4000, NOW + turn)
+        state = failed(state, 1, 2, at=NOW + 86_400 * turn)
     assert state.outcome is Outcome.FAILED
+    assert (state.crashes, state.crashed_in) == (3, 1)
+    assert describe_failures(state, 3) == (
+        "the workers failed 3 times in a row, in rounds 1 to 3, last exit code 7"
+    )
 
 
-def test_failures_by_loss_or_long_after_the_start_do_not_count() -> None:
-    state = expire(running(1, 2, 3), frozenset({token(3)}), NOW)
+def test_a_failure_that_a_loss_may_have_provoked_neither_counts_nor_forgives() -> None:
+    state = failed(running(1, 2, 3), 1, 2, 3, at=NOW + 10)
+    assert state.crashes == 1
+    state = failed(expire(state, frozenset({token(3)}), NOW), 1, 2, at=NOW + 20)
+    assert state.crashes == 1
+    state = failed(join(state, member(4)), 1, 2, at=NOW + 30)  # that one came
+    assert state.crashes == 1
+    for number in (1, 2):  # nobody failed, but 4 is lost: unplanned
+        state = join(expire(state, frozenset({token(4)}), NOW), member(number))
+    assert form(state, LIMITS, "n1", 4000, NOW + 9999).crashes == 1
+
+
+@pytest.mark.parametrize(("lasted_s", "crashes"), [(9, 1), (10, 1), (11, 0)])
+def test_a_planned_change_forgives_if_the_training_got_farther(lasted_s: int, crashes: int) -> None:
+    state = failed(running(1, 2), 1, 2, at=NOW + 10)
+    state = join(state, member(3))
     for number in (1, 2):
-        state = join(state, replace(member(number), failed=True))
-    state = form(state, LIMITS, "n1", 4000, NOW)
-    assert state.crashes == 0
-    for turn in range(1, 6):
-        for number in (1, 2):
-            state = join(state, replace(member(number), failed=True))
-        state = form(state, LIMITS, "n1", 4000, NOW + 400 * turn)
-        assert state.crashes == 1
+        state = join(state, member(number))
+    state = form(state, LIMITS, "n1", 4000, NOW + 10 + lasted_s)
+    assert state.crashes == crashes
+
+
+def test_a_long_round_is_progress_whenever_the_last_one_broke() -> None:
+    state = failed(running(1, 2), 1, 2, at=NOW + 86_400)
+    assert not is_progress(state, PROVEN_S)
+    assert is_progress(state, PROVEN_S + 1)
+    assert is_progress(running(1, 2), 0)
+
+
+def test_a_new_try_of_a_failed_training_has_to_get_farther() -> None:
+    state = running(1, 2)
+    for turn in (1, 2, 3):
+        state = failed(state, 1, 2, at=NOW + 30 * turn)
+    again = restart(state, 1)
+    assert (again.crashes, again.outcome) == (0, Outcome.OPEN)
+    assert not is_progress(again, 30)
+    assert is_progress(restart(replace(state, outcome=Outcome.FINISHED), 2), 1)
+    assert is_progress(forgive(state), 1)
+
+
+def test_only_more_samples_than_ever_before_are_progress() -> None:
+    state = failed(running(1, 2), 1, 2, at=NOW + 10)
+    crashes = []
+    for samples in (5, 4, 5):  # the first number shows nothing, nor what is behind it
+        state = advance(state, samples)
+        crashes.append(state.crashes)
+    assert crashes == [1, 1, 1]
+    again = restart(replace(state, outcome=Outcome.FAILED, crashes=1), 1)
+    assert advance(replace(again, crashes=1), 5).crashes == 1
+    assert advance(replace(again, crashes=1), 6).crashes == 0
+    assert restart(replace(state, outcome=Outcome.FINISHED), 2).farthest == 0
+
+
+@pytest.mark.parametrize(
+    ("crashes", "first", "last", "code", "text"),
+    [
+        (1, 4, 4, 1, "the workers failed once, in round 4, last exit code 1"),
+        (2, 3, 9, 137, "the workers failed 2 times in a row, in rounds 3 to 9, last exit code 137"),
+        (2, 3, 4, 0, "the workers failed 2 times in a row, in rounds 3 to 4"),
+    ],
+)
+def test_what_is_told_of_failing_workers(
+    crashes: int, first: int, last: int, code: int, text: str
+) -> None:
+    state = State(run="7", crashes=crashes, crashed_in=first, crashed_with=code)
+    assert describe_failures(state, last) == text
+
+
+def test_the_exit_code_that_tells_most_is_told() -> None:
+    state = running(1, 2, 3)
+    for number, code in ((1, 134), (2, 3), (3, 0)):
+        state = join(state, replace(member(number), failed=1 + code))
+    assert form(state, LIMITS, "n1", 4000, NOW).crashed_with == 3
+
+
+def test_a_waiting_fragment_never_takes_a_healthy_round_over() -> None:
+    """With --nnodes=1, or 2 of 4, it did so every minute, from the beginning each time."""
+    one = Limits(1, 1)
+    state = form(gathered(1), one, "n1", 4000, NOW)
+    state = join(join(state, member(2)), member(3))
+    assert not may_form(state, one, 9999, 9999)
+    assert stop_reason(state, token(1), one) is Stop.NO
+    two = join(join(running(1, 2, 3, 4), member(5)), member(6))
+    assert not may_form(two, LIMITS, 9999, 9999)
+    assert not may_form(succeed(two, token(1), NOW), LIMITS, 9999, 9999)  # it is ending
+    assert may_form(join(two, member(1)), LIMITS, 60, 60)  # broken, and 2 to 4 are late
 
 
 events = st.lists(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from slurm_hooks import __version__
 from slurm_hooks.elastic import lease as lease_module
+from slurm_hooks.elastic.calm import Calm
 from slurm_hooks.elastic.door import Answer, Door, is_dead, knock, knock_all
 from slurm_hooks.elastic.lease import Lease, Step, decide, hint, request
 from slurm_hooks.elastic.options import (
@@ -20,13 +22,13 @@ from slurm_hooks.elastic.options import (
     agents,
     identity,
     is_ours,
+    kept,
     options,
     overrides,
-    remarks,
 )
-from slurm_hooks.elastic.state import Member, State, join
-from slurm_hooks.elastic.wanted import epoch
-from slurm_hooks.elastic.watch import Quiet, Watch, watched
+from slurm_hooks.elastic.state import Member, Phase, State, join
+from slurm_hooks.elastic.wanted import Heard, epoch
+from slurm_hooks.elastic.watch import BLOCK, Quiet, Watch, watched, watchers
 from slurm_hooks.jobpath import write_job_path
 
 
@@ -46,6 +48,48 @@ def test_everybody_is_watched_by_few() -> None:
     assert watched(crowd(1), tokens[0]) == ()
     assert watched(crowd(2), tokens[1]) == (tokens[0],)
     assert watched(state, "stranger") == ()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
+def test_everybody_knows_by_whom_he_is_watched(size: int) -> None:
+    state = crowd(size)
+    state = replace(
+        state, members=tuple(replace(m, phase=phase(m.fragment)) for m in state.members)
+    )
+    tokens = [m.token for m in state.members]
+    views = {t: watched(state, t) for t in tokens if t in ring_of(state)}
+    for token in tokens:
+        if token in ring_of(state):
+            assert watchers(state, token) == {t for t in views if token in views[t]}
+    assert all(len(view) <= 2 * BLOCK for view in views.values())
+
+
+def phase(number: int) -> Phase:
+    return Phase.DONE if number % 7 == 3 else Phase.ACTIVE
+
+
+def ring_of(state: State) -> set[str]:
+    """Those who take part; who is done watches on, but nobody watches him."""
+    return {m.token for m in state.members if m.phase is not Phase.DONE}
+
+
+def test_one_looks_less_often_while_nothing_happens() -> None:
+    calm = Calm()
+    assert calm.is_due(0.0)
+    calm.has_looked(0.0, True)
+    assert calm.is_due(0.0)  # nobody has promised to tell
+    calm.longest_s = 5.0
+    looks, now = [], 0.0
+    while now < 60.0:
+        if calm.is_due(now):
+            calm.has_looked(now, is_news=abs(now - 30.0) < 1e-6)
+            looks.append(now)
+        now = round(now + 0.1, 1)
+    pauses = [round(b - a, 1) for a, b in zip(looks, looks[1:])]
+    assert max(pauses) == 5.0
+    assert len(looks) < 35
+    calm.longest_s = 0.0  # nobody tells any more
+    assert calm.is_due(now)
 
 
 def test_stillness_is_measured_per_heart() -> None:
@@ -188,6 +232,26 @@ def test_a_renewed_lease_goes_on_and_silence_of_slurm_does_not_renew(
     assert lease.is_over(1580.0)
 
 
+def test_an_end_that_is_not_known_is_told_once_and_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answers = [Heard(), Heard(), Heard(starts=100, ends=1000, wanted=(3,))]
+    monkeypatch.setattr(lease_module, "ask_all", lambda env: answers.pop(0))
+    monkeypatch.setattr(lease_module, "ask", lambda env: 1000)
+    monkeypatch.setattr(lease_module, "AGAIN_S", 0.2)
+    lease = Lease({"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}, 20.0)
+    deadline = time.monotonic() + 10
+    while not lease.ends:  # meanwhile the training is not held up
+        assert time.monotonic() < deadline
+        assert not lease.is_over(900.0)
+        time.sleep(0.01)
+    assert lease.is_over(990.0)
+    assert capfd.readouterr().err.count("squeue does not tell when this lease ends") == 1
+    monkeypatch.setattr(lease_module, "ask_all", lambda env: Heard())
+    Lease({}, 20.0).is_over(0.0)  # outside of a job there is none
+    assert not capfd.readouterr().err
+
+
 @dataclass
 class Parameters:
     backend: str = "malleable"
@@ -231,12 +295,9 @@ def test_identity_comes_from_slurm() -> None:
 
 
 def test_what_the_user_set_is_remarked() -> None:
-    env = {"MALLEABLE_KEPT": "PET_MAX_RESTARTS", "PET_NNODES": "2:8"}
-    assert remarks(Parameters(), env) == [
-        "kept as you set them: PET_MAX_RESTARTS",
-        "your --nnodes=2:16 replaces 2:8 of the job",
-    ]
-    assert remarks(Parameters(), {"PET_NNODES": "2:16"}) == []
+    env = {"MALLEABLE_KEPT": "PET_MAX_RESTARTS;`x`"}
+    assert kept(env) == "kept as you set them: PET_MAX_RESTARTSx"
+    assert kept({}) == kept({"MALLEABLE_KEPT": "PET_NNODES,PET_RDZV_ID"}) == ""
 
 
 def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> None:

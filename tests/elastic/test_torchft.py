@@ -92,7 +92,7 @@ def test_waits_below_the_minimum_and_goes_on(groups: Groups) -> None:
     groups.settle(2, 0.0)
     killed_at = time.time()
     groups.cut_off(2, signal.SIGKILL)
-    wait_for(lambda: "lost 2" in (groups.shared / "state.json").read_text(), 30, groups.dump)
+    wait_for(lambda: "lost 2" in groups.state(), 30, groups.dump)
     time.sleep(1.5)
     still_at = time.time()
     time.sleep(1.5)
@@ -145,3 +145,51 @@ def test_says_so_when_there_is_no_torchft(groups: Groups, tmp_path: Path) -> Non
     assert groups.wait_exit(1) == [1]
     assert "pip install torchft" in groups.log(1)
     assert "Traceback" not in groups.log(1)
+
+
+class Elements(Groups):
+    """Groups that are elements of a job array, with a Slurm that keeps their comments in files
+    and ends who puts itself back."""
+
+    def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
+        env = super().environment(fragment, nnodes, restarts)
+        element = {"SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": str(fragment)}
+        return {**env, **element, "PATH": f"{self.work}:{env['PATH']}"}
+
+    def comment(self, fragment: int) -> str:
+        path = self.work / f"comment.77_{fragment}"
+        return path.read_text() if path.exists() else ""
+
+
+SLURM = {
+    "squeue": 'case "$*" in *%k) cat {place}/comment.${{2#--job=}} ;; esac',
+    "scontrol": """case "$1" in
+update) printf %s "${{3#Comment=}}" > {place}/comment.${{2#JobId=}} ;;
+requeuehold) kill $PPID ;;
+esac""",
+}
+
+
+def test_groups_say_where_they_stand_and_put_themselves_back(
+    job_path: Path, tmp_path: Path
+) -> None:
+    for name, text in SLURM.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text.format(place=tmp_path)}\n")
+        (tmp_path / name).chmod(0o755)
+    groups = Elements(job_path, tmp_path)
+    for fragment in (1, 2):
+        (tmp_path / f"comment.77_{fragment}").write_text("mine")
+    try:
+        groups.add(1)
+        wait_for(lambda: groups.comment(1) == "joined{0};mine", 30, groups.dump)
+        groups.add(2)
+        groups.settle(2, 0.0)
+        wait_for(lambda: groups.comment(1) == "trained{0};mine", 30, groups.dump)
+        groups.notify(1)
+        assert groups.wait_exit(1) == [128 + signal.SIGTERM]
+        assert groups.comment(1) == "trained{0};mine"
+        (tmp_path / "enough").touch()
+        assert groups.wait_exit(2) == [0], groups.dump()
+        assert groups.comment(2) == "finished{0};mine"
+    finally:
+        groups.stop()

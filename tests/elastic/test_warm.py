@@ -212,7 +212,6 @@ def test_a_module_imports_ahead(package: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (warm[1], cold[1]) == ("None\n", "3\n")
 
 
-# Shows a bug: a directory named as a library was taken from where the job was submitted.
 def test_a_script_imports_nothing_of_the_current_directory_ahead(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,7 +332,6 @@ def test_no_context_for_a_program_that_would_find_it_too_late(devices: Devices, 
     assert devices.made() == []
 
 
-# Shows a bug: it was taken for dead, killed while it ran the script, and started again.
 def test_a_worker_that_is_quick_is_not_taken_for_dead(
     standby: Standby, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

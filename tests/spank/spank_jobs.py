@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import re
 import time
 from collections.abc import Mapping
@@ -84,6 +85,11 @@ def printed(log: str, who: str) -> dict[str, str]:
 
 def ours(environment: Mapping[str, str]) -> set[str]:
     return set(environment) & (NAMES | BOOKKEEPING)
+
+
+def shared_dir(sandbox: Any, job: str, user: str = USER) -> str:
+    """The directory that the plugin names."""
+    return f"{sandbox.work}/.malleable-{pwd.getpwnam(user).pw_uid}/{job}"
 
 
 def show(sandbox: Any, job: str) -> dict[str, str]:

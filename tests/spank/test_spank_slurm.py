@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from spank_jobs import (
     release,
     run_fragment,
     script,
+    shared_dir,
     show,
     submit,
     wait_for,
@@ -123,7 +126,7 @@ def basic(sandbox: Any) -> tuple[str, str]:
 def test_batch_script(sandbox: Any, basic: tuple[str, str]) -> None:
     job, log = basic
     seen = printed(log, "batch")
-    directory = f"{sandbox.work}/.malleable/{job}"
+    directory = shared_dir(sandbox, job)
     assert seen["PET_NNODES"] == "2:4"
     assert seen["PET_RDZV_BACKEND"] == BACKENDS[-1]
     assert seen["PET_RDZV_ID"] == seen["MALLEABLE_JOB_ID"] == job
@@ -225,6 +228,29 @@ def test_an_upgrade_changes_no_module_under_a_running_job(fresh_sandbox: Any) ->
     release(box, f"{job}_1")
     log = wait_for(path.with_suffix(".1.out"), "\nEND\n")
     assert printed(log, "batch")["PYTHONPATH"] == str(link.with_name("jobpath-2"))
+
+
+def test_a_fragment_without_the_work_directory_meets_nobody(sandbox: Any) -> None:
+    """slurmd runs the script in /tmp then; a directory there would be this node's alone."""
+    path = script(sandbox, "astray", "print_env batch\npwd\nsrun bash -c 'print_env step'")
+    log = run_fragment(sandbox, path, "--malleable=1-2", "--chdir=/no/such/directory")[1]
+    seen, step = printed(log, "batch"), printed(log, "step")
+    assert "\n/tmp\n" in log
+    for found in (seen, step):
+        assert "MALLEABLE_DIR" not in found
+        assert found["PET_RDZV_ENDPOINT"] == "the-work-directory-of-the-job-is-not-on-this-node"
+    assert log.count("malleable: this fragment cannot meet the others") == 1
+
+
+def test_users_of_one_work_directory_have_directories_of_their_own(sandbox: Any) -> None:
+    logs = [
+        run_fragment(
+            sandbox, script(sandbox, f"of_{user}", "print_env batch"), "--malleable=1-2", user=user
+        )
+        for user in (USER, SHELL_USER)
+    ]
+    parents = {Path(printed(log, "batch")["MALLEABLE_DIR"]).parent.name for _, log in logs}
+    assert parents == {f".malleable-{pwd.getpwnam(user).pw_uid}" for user in (USER, SHELL_USER)}
 
 
 def test_other_jobs_get_nothing(sandbox: Any) -> None:

@@ -1,6 +1,6 @@
 """Put on an agent's PYTHONPATH by test_rough.py: shifts its clock by TEST_SKEW_S seconds, makes
-every operation below TEST_SLOW_DIR take TEST_SLOW_S, gives deaf workers TEST_DEAF_S. Its workers
-are left as they are."""
+every operation below TEST_SLOW_DIR take TEST_SLOW_S, gives deaf workers TEST_DEAF_S, keeps it
+from the host TEST_UNREACHED. Its workers are left as they are."""
 
 import builtins
 import os
@@ -37,3 +37,12 @@ if is_agent():
         from slurm_hooks.elastic.deaf import end_deaf
 
         end_deaf.__defaults__ = (float(os.environ["TEST_DEAF_S"]),)
+    if "TEST_UNREACHED" in os.environ:
+        from slurm_hooks.elastic import store
+
+        def cut(host, port, plain=store.connect):
+            if host == os.environ["TEST_UNREACHED"]:
+                raise RuntimeError("The client socket has failed to connect")
+            return plain(host, port)
+
+        store.connect = cut

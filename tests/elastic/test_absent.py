@@ -1,0 +1,72 @@
+"""Fragments that run and do not come: each would train alone in a directory of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_hooks.elastic import absent as module
+from slurm_hooks.elastic.absent import PATIENCE_S, Absence, missing, running
+from slurm_hooks.elastic.state import Member, Outcome, State, join
+
+ME = Member("a" * 16, 0, 0, "1.0", "n1")
+ALONE = replace(join(State(run="7"), ME), wanted=(0, 1, 2))
+NOW = 10_000.0
+ANSWER = """0|RUNNING|9|1|8000|20000|None
+1|RUNNING|9|1|8000|20000|None
+2|PENDING|9|1|N/A|N/A|Resources
+3|RUNNING|9|1|9990|20000|None
+x|RUNNING|9|1|8000|20000|None
+4|COMPLETING|9|1|8000|20000|None
+"""
+
+
+def test_who_is_missing() -> None:
+    assert missing(ALONE, (0, 1, 2)) == (1, 2)
+    done = replace(ALONE, done=((1, 0, "1.0"),))
+    assert missing(done, (0, 1, 1)) == ()
+
+
+def test_only_who_has_run_for_long_counts() -> None:
+    assert running(ANSWER, NOW) == (0, 1)
+    assert running("junk\n|||", NOW) == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "token", "array", "told"),
+    [
+        (ALONE, ME.token, "7", True),
+        (ALONE, "b" * 16, "7", False),  # another one is the first
+        (replace(ALONE, wanted=(0,)), ME.token, "7", False),
+        (replace(ALONE, outcome=Outcome.FINISHED), ME.token, "7", False),
+        (ALONE, ME.token, "", False),  # outside of an array
+    ],
+)
+def test_it_is_told_once_and_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, state: State, token: str, array: str, told: bool
+) -> None:
+    said: list[str] = []
+    asked: list[str] = []
+
+    class Thread:
+        def __init__(self, target: object, args: tuple[State], daemon: bool) -> None:
+            self.start = lambda: target(*args)  # type: ignore[operator]
+
+    def ask(array: str) -> str:
+        asked.append(array)
+        return ANSWER
+
+    monkeypatch.setattr(module.threading, "Thread", Thread)
+    monkeypatch.setattr(module.time, "time", lambda: NOW)
+    monkeypatch.setattr(module, "say", said.append)
+    monkeypatch.setattr(module, "tell", said.append)
+    absence = Absence("/shared/7", {"SLURM_ARRAY_JOB_ID": array}, ask)
+    for now in (0.0, PATIENCE_S / 2):
+        absence.look(now, state, token)
+    assert asked == []
+    for now in (PATIENCE_S, 2 * PATIENCE_S):
+        absence.look(now, state, token)
+    assert asked == ["7"] * told
+    assert len(said) == 2 * told
+    assert all("fragments 1 have run" in line and "/shared/7" in line for line in said)

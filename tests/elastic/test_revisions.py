@@ -1,0 +1,262 @@
+"""Writers that are late, die, or are lied to between any two of their system calls."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_hooks.elastic.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.revisions import KEPT, LINEAGE
+from slurm_hooks.elastic.state import Member, State, find, join
+
+CALLS = ("open", "close", "listdir", "fstat", "fsync", "link", "unlink")
+LATE = Member("a" * 16, 1, 0, "1.0", "n1")
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+class Gate:
+    """Stands before and behind every system call on files of one thread: `step(n, name)` is
+    called at the n-th of these places."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.victim = 0
+        self.count = 0
+        self.step: Callable[[int, str], None] = lambda n, name: None
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self._gated(name, getattr(os, name)))
+
+    def _gated(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != self.victim:
+                return function(*args, **kwargs)
+            self._pass(name)
+            result = function(*args, **kwargs)
+            self._pass(name)
+            return result
+
+        return call
+
+    def _pass(self, name: str) -> None:
+        self.count += 1
+        self.step(self.count, name)
+
+    def run(self, deed: Callable[[], object], step: Callable[[int, str], None]) -> int:
+        """Do it as the victim; returns the number of places it passed."""
+        self.victim, self.count, self.step = threading.get_ident(), 0, step
+        try:
+            deed()
+        except Killed:
+            pass
+        finally:
+            self.victim = 0
+        return self.count
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    # the lock only orders writers: without it all of them meet
+    monkeypatch.setattr("slurm_hooks.elastic.directory._queue", lambda handle, deadline: None)
+    return Gate(monkeypatch)
+
+
+def opened(path: Path) -> SharedDirectory:
+    shared = SharedDirectory(path, "7")
+    shared.open()
+    return shared
+
+
+def one_more(state: State) -> State:
+    return replace(state, rounds=state.rounds + 1)
+
+
+def pairs(path: Path) -> Iterator[tuple[int, SharedDirectory, SharedDirectory]]:
+    """Fresh directories for the first, second ... place to disturb, seen by two agents; the
+    next update is one that tidies up."""
+    for place in range(1, 100):
+        one, two = (SharedDirectory(path / str(place), "7") for _ in range(2))
+        one.open()
+        for _ in range(KEPT - 1):
+            two.update(one_more)
+        yield place, one, two
+
+
+def held_up(gate: Gate, place: int, deed: Callable[[], object], others: Callable[[], None]) -> bool:
+    """Do `deed`, and `others` when it is at that place; False if it is through before."""
+
+    def step(n: int, name: str) -> None:
+        if n == place:
+            gate.victim, victim = 0, gate.victim
+            others()
+            gate.victim = victim
+
+    return gate.run(deed, step) >= place
+
+
+@pytest.mark.parametrize("others", [1, 2, KEPT + 3])
+def test_a_writer_that_is_held_up_anywhere_counts_once(
+    gate: Gate, tmp_path: Path, others: int
+) -> None:
+    """The case that lost joins: its turn is long over when the writer goes on. With KEPT + 3
+    others its revision has been tidied away and the name is free again."""
+    for place, late, other in pairs(tmp_path):
+        seen: list[int] = []
+
+        def meanwhile(other: SharedDirectory = other, seen: list[int] = seen) -> None:
+            seen.extend(other.update(one_more).revision for _ in range(others))
+
+        if not held_up(gate, place, lambda late=late: late.update(one_more), meanwhile):
+            break
+        state = opened(late.path).read()
+        assert state.rounds == state.revision == KEPT + others, place
+        assert seen == sorted(seen)
+        assert other.read() == late.read() == state
+    assert place > 20
+
+
+def test_a_join_is_not_lost_however_late(gate: Gate, tmp_path: Path) -> None:
+    """So late that the newest revision has forgotten who wrote its own: it joins twice."""
+    for place, late, other in pairs(tmp_path):
+
+        def meanwhile(other: SharedDirectory = other) -> None:
+            for _ in range(LINEAGE + 2):
+                other.update(one_more)
+
+        if not held_up(
+            gate, place, lambda late=late: late.update(lambda s: join(s, LATE)), meanwhile
+        ):
+            break
+        state = other.read()
+        assert find(state, LATE.token) is not None, place
+        assert state.rounds == KEPT - 1 + LINEAGE + 2
+    assert place > 20
+
+
+def test_a_writer_that_dies_anywhere_is_in_nobodys_way(gate: Gate, tmp_path: Path) -> None:
+    for place, dying, other in pairs(tmp_path):
+
+        def die(n: int, name: str, place: int = place) -> None:
+            if n >= place:
+                raise Killed
+
+        if gate.run(lambda dying=dying: dying.update(one_more), die) < place:
+            break
+        assert other.update(one_more, timeout_s=2.0).rounds in (KEPT, KEPT + 1), place
+        before = other.read().rounds
+        for _ in range(3 * KEPT):
+            other.update(one_more)
+        state = opened(dying.path).read()
+        assert state.rounds == state.revision == before + 3 * KEPT
+        assert not list(dying.path.glob("draft.*"))
+        assert len(list(dying.path.glob("state.*"))) <= 2 * KEPT
+    assert place > 20
+
+
+@pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO, errno.ESTALE, errno.ENOENT])
+@pytest.mark.parametrize("others", [0, 1, KEPT + 3])
+def test_a_link_that_was_made_and_reported_as_failed_counts_once(
+    gate: Gate, tmp_path: Path, code: int, others: int
+) -> None:
+    """NFS repeats a question whose answer was lost, and hears that the name is taken."""
+    late, other = (SharedDirectory(tmp_path, "7") for _ in range(2))
+    late.open()
+    lies = [1]
+
+    def lie(n: int, name: str) -> None:
+        is_behind = name == "link" and (tmp_path / "state.1").exists()
+        if is_behind and lies:
+            lies.clear()
+            gate.victim, victim = 0, gate.victim
+            for _ in range(others):
+                other.update(one_more)
+            gate.victim = victim
+            raise OSError(code, os.strerror(code))
+
+    gate.run(lambda: late.update(one_more), lie)
+    assert not lies
+    assert other.read().rounds == others + 1
+
+
+def test_what_was_not_published_is_an_error(gate: Gate, tmp_path: Path) -> None:
+    late = opened(tmp_path)
+
+    def fail(n: int, name: str) -> None:
+        if name == "link":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(DirectoryError, match="free some space"):
+        gate.run(lambda: late.update(one_more), fail)
+    assert late.read() == opened(tmp_path).read() == State(run="7")
+
+
+JOIN = """
+import os, random, sys, time
+from pathlib import Path
+from slurm_hooks.elastic import directory
+from slurm_hooks.elastic.state import Member, join
+directory._queue = lambda handle, deadline: None
+def late(function):
+    def call(*args, **kwargs):
+        if random.random() < 0.1:
+            time.sleep(random.expovariate(1 / 0.05))
+        return function(*args, **kwargs)
+    return call
+for name in ("open", "listdir", "fsync", "link", "unlink"):
+    setattr(os, name, late(getattr(os, name)))
+first, last = int(sys.argv[2]), int(sys.argv[3])
+shared = directory.SharedDirectory(Path(sys.argv[1]), "7")
+shared.open()
+newest = 0
+for n in range(first, last):
+    member = Member(f"{n:016x}", n, 0, "1.0", f"n{n}")
+    shared.update(lambda s: join(s, member), timeout_s=100)
+    state = shared.read()
+    assert state.revision >= newest and any(m.token == member.token for m in state.members)
+    newest = state.revision
+"""
+
+
+@pytest.mark.slow
+def test_no_join_is_lost_among_processes_that_are_late_by_chance(tmp_path: Path) -> None:
+    writers, each = 8, 6
+    command = [sys.executable, "-c", JOIN, str(tmp_path / "job")]
+    spans = [(n * each, (n + 1) * each) for n in range(writers)]
+    processes = [subprocess.Popen([*command, str(a), str(b)]) for a, b in spans]
+    assert [p.wait(timeout=120) for p in processes] == [0] * writers
+    state = opened(tmp_path / "job").read()
+    assert sorted(m.fragment for m in state.members) == list(range(writers * each))
+    assert state.revision == writers * each
+
+
+def test_sixty_four_writers_at_once(gate: Gate, tmp_path: Path) -> None:
+    agents = [SharedDirectory(tmp_path, "7") for _ in range(64)]
+    agents[0].open()
+    backwards: list[int] = []
+
+    def work(agent: SharedDirectory, n: int) -> None:
+        random.seed(n)
+        agent.update(lambda s: join(s, Member(f"{n:016x}", n, 0, "1.0", f"n{n}")))
+        revisions = [agent.read().revision for _ in range(20)]
+        if revisions != sorted(revisions):
+            backwards.append(n)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(agents, range(64))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    state = opened(tmp_path).read()
+    assert (len(state.members), state.revision, backwards) == (64, 64, [])

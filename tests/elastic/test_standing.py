@@ -1,0 +1,310 @@
+"""What the reconciler is told of a fragment, and how a leaver puts itself back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_hooks.elastic import speaker as module
+from slurm_hooks.elastic.board import Board
+from slurm_hooks.elastic.comment import merged, standing, without
+from slurm_hooks.elastic.directory import SharedDirectory
+from slurm_hooks.elastic.membership import Membership
+from slurm_hooks.elastic.progress import Reporter
+from slurm_hooks.elastic.pulse import Pulse
+from slurm_hooks.elastic.rounds import Limits, form
+from slurm_hooks.elastic.signals import Notice, end_quietly
+from slurm_hooks.elastic.speaker import Speaker
+from slurm_hooks.elastic.standing import Standing, element, holds, is_speaker, mark, run_of
+from slurm_hooks.elastic.state import (
+    Admission,
+    Member,
+    Outcome,
+    fail,
+    join,
+    restart,
+    succeed,
+)
+
+ENV = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
+
+# A Comment in a file; requeuehold is refused as long as there is a file `refuse`.
+SQUEUE = """#!/bin/sh
+cat {place}/comment
+"""
+SCONTROL = """#!/bin/sh
+echo "$*" >> {place}/asked
+case "$1" in
+requeuehold) [ ! -e {place}/refuse ] ;;
+update) [ ! -e {place}/refuse ] && printf %s "${{3#Comment=}}" > {place}/comment ;;
+esac
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in (("squeue", SQUEUE), ("scontrol", SCONTROL)):
+        (tmp_path / name).write_text(text.format(place=tmp_path))
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "comment").write_text("(null)")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(module, "CONFIRM_S", 0.2)
+    monkeypatch.setattr(module, "AGAIN_S", 0.3)
+    monkeypatch.setattr(module, "SPREAD_S", 0.0)
+    return tmp_path
+
+
+def wait_for(is_so: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def says(place: Path, text: str) -> Callable[[], bool]:
+    return lambda: (place / "comment").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("comment", "word", "expected"),
+    [
+        ("", "joined{0}", "joined{0}"),
+        ("(null)", "joined{0}", "joined{0}"),
+        ("mine", "joined{0}", "joined{0};mine"),
+        ("joined{0};mine", "trained{0}", "trained{0};mine"),
+        ("mine;joined{0};progress{a=1}", "leaving{1}", "leaving{1};mine;progress{a=1}"),
+        ("trained{4};mine", "progress{a=1}", "trained{4};mine;progress{a=1}"),
+        ("trained{4};progress{a=1};mine", "progress{a=2}", "trained{4};mine;progress{a=2}"),
+        ("trained{4}", "remark{so}", "trained{4};remark{so}"),
+        ("mine;trained{4}", "remark{so}", "mine;remark{so}"),  # where nobody reads it
+        ("I was joined{yesterday}", "joined{1}", "joined{1};I was joined{yesterday}"),
+    ],
+)
+def test_where_it_stands_comes_first_whoever_writes(comment: str, word: str, expected: str) -> None:
+    assert merged(comment, word) == expected
+
+
+WORDS = st.sampled_from(
+    [*(mark(s, n) for s in Standing for n in (0, 12)), "progress{a=1}", "remark{so}"]
+)
+
+
+@given(st.text(st.sampled_from("ab ;{}()"), max_size=12), st.lists(WORDS, max_size=6))
+def test_the_last_standing_is_first_and_the_users_text_stays(own: str, words: list[str]) -> None:
+    text = own
+    for word in words:
+        text = merged(text, word)
+    told = [w for w in words if standing(w)]
+    assert standing(text) == (told[-1] if told else "")
+    rest = text[len(standing(text)) :]
+    for name in ("progress", "remark"):
+        assert text.count(f"{name}{{") == any(w.startswith(name) for w in words)
+        rest = without(rest, name)
+    letters = [c for c in own if c in "ab"]
+    assert [c for c in rest if c in "ab"] == letters
+
+
+def test_who_speaks_and_of_what() -> None:
+    assert element(ENV) == "7_3"
+    assert element({"SLURM_JOB_ID": "7"}) == ""
+    assert run_of(ENV) == 2
+    assert [run_of({"SLURM_RESTART_COUNT": text}) for text in ("", "x", "²")] == [0, 0, 0]
+    assert all(is_speaker({"SLURM_PROCID": rank} if rank else {}) for rank in ("", "0"))
+    assert not is_speaker({"SLURM_PROCID": "1"})
+    assert len(mark(Standing.FINISHED, 99_999)) <= 24
+    assert holds("joined{2};mine", Standing.JOINED, 2)
+    assert not holds("joined{2};mine", Standing.JOINED, 3)
+
+
+def test_words_follow_each_other_and_are_said_again_until_they_stand(slurm: Path) -> None:
+    speaker = Speaker(ENV, Notice())
+    (slurm / "refuse").touch()
+    speaker.tell(Standing.JOINED)
+    wait_for((slurm / "asked").exists)
+    (slurm / "refuse").unlink()
+    wait_for(says(slurm, "joined{2}"))
+    speaker.tell_trained()
+    wait_for(says(slurm, "trained{2}"))
+    (slurm / "comment").write_text("joined{2};progress{a=1}")  # by one that had read before
+    wait_for(says(slurm, "trained{2};progress{a=1}"))
+    speaker.tell(Standing.LEAVING)
+    wait_for(says(slurm, "leaving{2};progress{a=1}"))
+
+
+def test_a_finish_is_told_before_the_script_goes_on(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    speaker = Speaker(ENV, Notice())
+    (slurm / "refuse").touch()
+    late = threading.Timer(1.0, (slurm / "refuse").unlink)
+    late.start()
+    speaker.tell_finished()
+    late.join()
+    assert says(slurm, "finished{2}")()
+    (slurm / "refuse").touch()
+    (slurm / "comment").write_text("")
+    monkeypatch.setattr(module, "FINISH_S", 1.0)
+    speaker.tell_finished()
+    assert "Slurm does not take down" in capfd.readouterr().err
+
+
+def test_only_the_first_node_speaks_and_only_in_an_array(slurm: Path) -> None:
+    for env in ({**ENV, "SLURM_PROCID": "1"}, {"SLURM_JOB_ID": "7"}, {}):
+        speaker = Speaker(env, Notice())
+        speaker.tell(Standing.JOINED)
+        speaker.tell_finished()
+    Speaker({"SLURM_JOB_ID": "7"}, Notice()).go_back()  # returns: the script may go on
+    assert not (slurm / "asked").exists()
+
+
+GO = """
+import os, sys
+from slurm_hooks.elastic import speaker as module
+from slurm_hooks.elastic.board import Board
+from slurm_hooks.elastic.signals import Notice
+module.AGAIN_S = 0.3
+notice = Notice()
+notice.listen()
+speaker = module.Speaker(os.environ, notice)
+if sys.argv[1:]:
+    speaker._has_trained = True
+print("going", flush=True)
+speaker.go_back()
+print("gone", flush=True)
+"""
+
+
+def going(slurm: Path, *words: str, **more: str) -> subprocess.Popen[str]:
+    agent = subprocess.Popen(
+        [sys.executable, "-c", GO, *words],
+        env={**os.environ, **ENV, **more},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert agent.stdout is not None
+    assert agent.stdout.readline() == "going\n"
+    return agent
+
+
+def asked(slurm: Path) -> list[str]:
+    path = slurm / "asked"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def end(agent: subprocess.Popen[str]) -> None:
+    assert agent.poll() is None  # it never lets the script go on by itself
+    agent.send_signal(signal.SIGTERM)
+    assert agent.communicate(timeout=10)[0] == "gone\n"
+    assert agent.returncode == 0
+
+
+def test_a_leaver_puts_itself_back_and_waits_for_its_end(slurm: Path) -> None:
+    (slurm / "refuse").touch()
+    agent = going(slurm)
+    wait_for(lambda: len(asked(slurm)) >= 2)  # refused: again
+    (slurm / "refuse").unlink()
+    time.sleep(1.0)
+    tried = asked(slurm)
+    time.sleep(0.7)
+    assert asked(slurm) == tried  # accepted: not once more, it could hit the next run
+    assert set(tried) == {"requeuehold 7_3"}
+    end(agent)
+
+
+def test_a_leaver_without_scontrol_waits_as_well(slurm: Path) -> None:
+    agent = going(slurm, PATH="/nowhere")
+    time.sleep(1.0)
+    end(agent)
+    assert asked(slurm) == []
+
+
+def test_a_leaver_that_has_trained_says_so_last(slurm: Path) -> None:
+    (slurm / "comment").write_text("leaving{2};mine")
+    agent = going(slurm, "trained")
+    wait_for(lambda: asked(slurm)[-1:] == ["requeuehold 7_3"])
+    assert says(slurm, "trained{2};mine")()
+    end(agent)
+
+
+def test_a_scancel_that_has_come_is_not_undone(slurm: Path) -> None:
+    notice = Notice()
+    notice.is_terminated = True
+    Speaker(ENV, notice).go_back()
+    assert asked(slurm) == []
+
+
+def test_other_nodes_of_the_fragment_wait_without_a_word(slurm: Path) -> None:
+    agent = going(slurm, SLURM_PROCID="1")
+    time.sleep(1.0)
+    end(agent)
+    assert asked(slurm) == []
+
+
+def test_progress_of_a_training_process_keeps_what_was_told_meanwhile(slurm: Path) -> None:
+    reporter = Reporter({**ENV, "RANK": "0"}, every_s=0.0)
+    (slurm / "comment").write_text("joined{2};mine")
+    reporter.report(1)
+    wait_for(lambda: "samples=1," in (slurm / "comment").read_text())
+    (slurm / "comment").write_text("trained{2};mine")
+    wait_for(lambda: reporter.report(2) or "samples=2," in (slurm / "comment").read_text())
+    assert (slurm / "comment").read_text().startswith("trained{2};mine;progress{")
+
+
+def test_what_is_reported_reaches_the_agent_too(slurm: Path) -> None:
+    board = Board()
+    reporter = Reporter({**ENV, **board.environment()}, every_s=0.0)
+    reporter.report(12)
+    assert board.samples() == 12
+
+
+def test_how_the_training_has_ended_for_one_that_has_finished(tmp_path: Path) -> None:
+    """It may go before the others have finished, and somebody may begin the next training
+    before it looks again."""
+    directory = SharedDirectory(tmp_path / "job", "7")
+    directory.open()
+    others = Member("b" * 16, 2, 0, "1.0", "n2")
+    notice = Notice()
+    me = Membership(
+        Member("a" * 16, 1, 0, "1.0", "n1"), directory, Pulse(directory, "a" * 16, 1.0, 6.0)
+    )
+    try:
+        assert me.ask_in(notice, 0) is Admission.JOIN
+        directory.update(lambda s: form(join(s, others), Limits(2, 2), "n1", 1, 1000))
+        me.tell_success()
+        assert me.await_end(lambda: True, 0.1) is Outcome.OPEN
+        late = threading.Timer(0.5, directory.update, [lambda s: succeed(s, others.token, 1001)])
+        late.start()
+        assert me.await_end(lambda: False, 0.1) is Outcome.FINISHED
+        late.join()
+        assert me.await_end(lambda: True, 0.1) is Outcome.FINISHED
+        directory.update(lambda s: restart(s, 2))
+        assert me.await_end(lambda: True, 0.1) is Outcome.FINISHED
+        directory.update(lambda s: fail(restart(s, 1), 1002))
+        assert me.await_end(lambda: True, 0.1) is Outcome.FAILED
+    finally:
+        me.fall_silent(notice)
+
+
+def test_only_sigterm_ends_an_agent_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SignalException(Exception):
+        pass
+
+    shown: list[str] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: shown.append(kind.__name__))
+    notice = Notice()
+    end_quietly(notice, lambda: shown.append("one line"))
+    sys.excepthook(SignalException, SignalException(), None)  # SIGINT: a person asks
+    notice.is_terminated = True
+    sys.excepthook(ValueError, ValueError(), None)
+    sys.excepthook(SignalException, SignalException(), None)
+    assert shown == ["SignalException", "ValueError", "one line"]

@@ -1,0 +1,192 @@
+"""Scripts of rigid jobs, unchanged: they meet in the rendezvous of the job."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from slurm_hooks.elastic import takeover as module
+from slurm_hooks.elastic.options import BACKENDS, overrides
+from slurm_hooks.elastic.register import program_of
+from slurm_hooks.elastic.takeover import Asked, adopted, take_over
+
+from .gang import Gang
+
+ENV = {
+    "PET_NNODES": "2:16",
+    "PET_RDZV_ENDPOINT": "/home/ada/.malleable/42",
+    "PET_LOCAL_ADDR": "10.0.0.7",
+    "MALLEABLE_JOB_ID": "42",
+    "MALLEABLE_MIN": "4",
+    "MALLEABLE_MAX": "32",
+    "MALLEABLE_UNIT": "2",
+}
+OURS = Asked(BACKENDS[1], ENV["PET_RDZV_ENDPOINT"], "42", 2, 16, "10.0.0.7")
+
+
+def test_what_the_job_itself_asks_for_is_left_alone() -> None:
+    assert adopted(OURS, ENV) == module.Instead(OURS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (Asked("c10d", "head:29500", "123", 2, 16), "not by c10d at head:29500"),
+        (Asked("static", "127.0.0.1:29500", "none", 2, 16), "not by static at 127.0.0.1:29500"),
+        (Asked("c10d", "localhost:0", "uuid", 2, 16), "not by c10d at localhost:0"),
+        (Asked("etcd-v2", "", "", 2, 16), "not by etcd-v2"),
+    ],
+)
+def test_another_rendezvous_is_replaced_in_one_line(asked: Asked, words: str) -> None:
+    found = adopted(asked, ENV)
+    assert found.asked == OURS
+    (line,) = found.lines
+    assert line.endswith(words)
+
+
+def test_a_directory_that_the_user_has_chosen_is_kept() -> None:
+    mine = replace(OURS, endpoint="/scratch/mine")
+    assert adopted(mine, ENV).asked.endpoint == "/scratch/mine"
+    other = replace(OURS, endpoint="head:29500")
+    assert adopted(other, ENV).asked.endpoint == ENV["PET_RDZV_ENDPOINT"]
+    env = {**ENV, "PET_RDZV_ENDPOINT": "head:29500", "MALLEABLE_DIR": "/shared/42"}
+    assert adopted(other, env).asked.endpoint == "/shared/42"
+
+
+@pytest.mark.parametrize(
+    ("asked", "used", "words"),
+    [
+        ((1, 1), (2, 16), "--nnodes=1 is not used, the job has 2:16"),
+        ((4, 4), (2, 16), "--nnodes=4 is not used, the job has 2:16"),
+        ((99, 99), (2, 16), "--nnodes=99 is not used, the job has 2:16"),
+        ((1, 4), (2, 4), "--nnodes=1:4 narrows 2:16"),
+        ((4, 8), (4, 8), "--nnodes=4:8 narrows 2:16"),
+        ((4, 99), (4, 16), "--nnodes=4:99 narrows 2:16"),
+        ((1, 99), (2, 16), ""),
+        ((20, 30), (2, 16), "--nnodes=20:30 is not used, the job has 2:16"),
+    ],
+)
+def test_a_number_of_nodes_is_a_left_over_and_a_range_is_meant(
+    asked: tuple[int, int], used: tuple[int, int], words: str
+) -> None:
+    found = adopted(replace(OURS, min_nodes=asked[0], max_nodes=asked[1]), ENV)
+    assert (found.asked.min_nodes, found.asked.max_nodes) == used
+    assert [words in line for line in found.lines] == ([True] if words else [])
+    assert found.is_narrowed is (used[1] < 16)
+
+
+@pytest.mark.parametrize(
+    ("more", "used"),
+    [
+        ({}, (2, 16)),
+        ({"SLURM_STEP_NUM_NODES": "2"}, (4, 32)),
+        ({"MALLEABLE_ENGINE": "torchft"}, (1, 1)),
+    ],
+)
+def test_a_replaced_variable_does_not_hide_what_the_job_has(
+    more: dict[str, str], used: tuple[int, int]
+) -> None:
+    env = {**ENV, "PET_NNODES": "1", "MALLEABLE_KEPT": "PET_NNODES", **more}
+    found = adopted(replace(OURS, min_nodes=1, max_nodes=1), env).asked
+    assert (found.min_nodes, found.max_nodes) == used
+
+
+def test_a_torch_that_is_not_as_known_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "torch.distributed.elastic.rendezvous.api"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    assert take_over(ENV, lambda instead: None)
+    other = ModuleType(name)
+
+    class RendezvousParameters:
+        def __init__(self, what: str) -> None:
+            self.what = what
+
+    monkeypatch.setitem(sys.modules, name, other)
+    assert not take_over(ENV, lambda instead: None)
+    other.RendezvousParameters = RendezvousParameters  # type: ignore[attr-defined]
+    assert not take_over(ENV, lambda instead: None)
+    assert RendezvousParameters("so").what == "so"
+
+
+@pytest.mark.parametrize("words", ["-", "--", "- --standalone", "-m - --standalone", ""])
+def test_a_lone_dash_is_a_script(words: str) -> None:
+    assert overrides(["torchrun", *words.split()], {"PET_RDZV_BACKEND": BACKENDS[0]}) == ""
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "args", "program"),
+    [
+        (sys.executable, ("-u", "train.py", "-m"), ["train.py"]),
+        (sys.executable, ("-u", "-m", "pkg.train", "x"), ["-m", "pkg.train"]),
+        ("/bin/bash", ("-u", "train.sh"), []),
+        (sys.executable, ("train.py",), []),
+        (print, (), []),
+    ],
+)
+def test_which_program_workers_run(
+    entrypoint: object, args: tuple[str, ...], program: list[str]
+) -> None:
+    assert program_of(entrypoint, args) == program
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        # the examples of PyTorch's own documentation for Slurm
+        "--nnodes=4 --rdzv_id=101 --rdzv_backend=c10d --rdzv_endpoint=no-such-host.invalid:29500",
+        "--nnodes 1 --nproc-per-node 1 --node-rank 0 --master-addr 127.0.0.1 --master-port 29500"
+        " --rdzv-backend static",
+        "--standalone --nproc-per-node=1 --max-restarts=0",
+    ],
+)
+def test_scripts_of_rigid_jobs_train_together(gang: Gang, flags: str) -> None:
+    gang.flags = flags.split()
+    train_together(gang)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_variables_of_rigid_jobs_do_no_harm(gang: Gang) -> None:
+    gang.extra = {
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": "no-such-host.invalid:29500",
+        "PET_RDZV_ID": "mine",
+        "PET_NNODES": "1",
+        "MALLEABLE_KEPT": "PET_NNODES,PET_RDZV_BACKEND,PET_RDZV_ENDPOINT,PET_RDZV_ID",
+        "MALLEABLE_ENGINE": "torchrun",
+        "MALLEABLE_DIR": str(gang.shared),
+        "MALLEABLE_MIN": "1",
+        "MALLEABLE_MAX": "2",
+        "MALLEABLE_UNIT": "1",
+    }
+    train_together(gang)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_a_launcher_that_hands_torch_its_own_values_trains_with_ours(gang: Gang) -> None:
+    gang.launcher = [str(Path(__file__).with_name("launch_as_accelerate.py"))]
+    train_together(gang)
+
+
+def train_together(gang: Gang) -> None:
+    """Two fragments form one world, survive the death of one, and say where they meet."""
+    for fragment in (1, 2):
+        gang.start(fragment, "1:2", 100_000)
+    gang.wait_world(2)
+    killed_at = time.time()
+    gang.cut_off(2, signal.SIGKILL)
+    gang.wait_world(1, since=killed_at)
+    (gang.work / "enough").touch()
+    assert gang.wait_exit(1) == [0], gang.dump()
+    said = [line for line in gang.log(1).splitlines() if "fragments meet in" in line]
+    assert len(said) == 1, gang.dump()
+    assert [r["cause"] for r in gang.rounds()][-1] == "lost 2"

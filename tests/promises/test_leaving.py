@@ -1,0 +1,155 @@
+"""What a fragment leaves behind in a real Slurm when it goes: an element that waits held and
+says where it stood, and a finish only where the training has finished. No tick runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from promises.bench import Bench
+from slurm_hooks.sandbox import Sandbox
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(240)]
+TINY = Path(__file__).resolve().parents[1] / "elastic" / "train_tiny.py"
+BIN = Path(sys.executable).parent
+HEAD = f"export PATH={BIN}:$PATH OMP_NUM_THREADS=1\n"
+LONG = 100_000
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    pytest.importorskip("torch")
+    bench = Bench(sandbox)
+    yield bench
+    bench.cancel_all()
+
+
+def submit(bench: Bench, script: str, request: str = "1-3") -> int:
+    """The caller's job, since nobody else may be able to read this Python."""
+    return bench.submit(HEAD + script, request, user="root" if os.geteuid() == 0 else "nobody")
+
+
+def train(bench: Bench, steps: int, *more: str) -> str:
+    return " ".join(["torchrun", str(TINY), str(fresh(bench)), str(steps), *more])
+
+
+def fresh(bench: Bench) -> Path:
+    """A directory for one training; the newest one."""
+    place = bench.box.work / f"train{time.monotonic_ns()}"
+    place.mkdir(mode=0o777)
+    place.chmod(0o777)
+    return place
+
+
+def release(bench: Bench, job: int, number: int, minutes: int = 10) -> None:
+    name = f"jobid={job}_{number}"
+    words = [f"ReqNodeList=n{number + 1}", f"TimeLimit={minutes}", "StartTime=now"]
+    bench.box.run(["scontrol", "update", name, *words])
+    bench.box.run(["scontrol", "release", f"{job}_{number}"])
+
+
+def shown(bench: Bench, job: int, number: int) -> dict[str, str]:
+    """What Slurm says of an element: state, reason, priority, comment."""
+    text = bench.box.run(["scontrol", "-o", "show", "job", f"{job}_{number}"], check=False).stdout
+    found = {}
+    for name in ("JobState", "Reason", "Priority", "Comment", "Restarts", "ExitCode"):
+        match = re.search(rf"(?<!\w){name}=(\S*)", text)
+        found[name] = match.group(1) if match else ""
+    return found
+
+
+def log(bench: Bench, job: int, number: int) -> str:
+    path = bench.box.work / f"slurm-{job}_{number}.out"
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def until(is_so: Callable[[], bool], explain: Callable[[], object], limit_s: float = 60) -> None:
+    deadline = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < deadline, explain()
+        time.sleep(0.3)
+
+
+def has_formed(bench: Bench, job: int, size: int) -> Callable[[], bool]:
+    return lambda: f"formed: {size} fragment" in "".join(log(bench, job, n) for n in range(3))
+
+
+def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
+    """A fragment with 44 s of lease left goes along when another one comes."""
+    script = f"{train(bench, LONG)}\necho went on\nsleep 6\n"  # an evaluation
+    work = sorted(bench.box.work.glob("train*"))[-1]
+    job = submit(bench, script)
+
+    def explain() -> object:
+        return [(shown(bench, job, n), log(bench, job, n)) for n in range(3)]
+
+    release(bench, job, 0)
+    release(bench, job, 1, minutes=1)
+    until(has_formed(bench, job, 2), explain)
+    until(lambda: shown(bench, job, 0)["Comment"] == "joined{0}", explain, 10)
+    release(bench, job, 2)
+    until(lambda: "cause: left 1, joined 2" in log(bench, job, 2) + log(bench, job, 0), explain)
+    until(lambda: shown(bench, job, 1)["JobState"] == "PENDING", explain, 30)
+    found = shown(bench, job, 1)
+    assert (found["Priority"], found["Restarts"]) == ("0", "1"), found
+    assert found["Comment"] in ("trained{0}", "leaving{0}")
+    until(lambda: shown(bench, job, 0)["Comment"] == "trained{0}", explain, 10)
+    until(lambda: shown(bench, job, 2)["Comment"] == "joined{0}", explain, 10)
+    assert [shown(bench, job, n)["JobState"] for n in (0, 2)] == ["RUNNING"] * 2
+    assert "fragment 1 leaves because its lease ends" in log(bench, job, 1)
+    assert "Traceback" not in log(bench, job, 1)
+    assert "went on" not in "".join(log(bench, job, n) for n in range(3))
+    time.sleep(3)  # credentials must be newer than the end of the run before
+    release(bench, job, 1)  # it comes back, in its next run
+    until(lambda: shown(bench, job, 1)["Comment"] == "joined{1}", explain)
+    (work / "enough").touch()
+    until(lambda: all("went on" in log(bench, job, n) for n in range(3)), explain)
+    bench.box.run(["scancel", "--signal=URG", "--full", str(job)])  # disturbs nobody any more
+    until(lambda: all(shown(bench, job, n)["JobState"] == "COMPLETED" for n in range(3)), explain)
+    comments = [shown(bench, job, n)["Comment"] for n in range(3)]
+    assert comments == ["finished{0}", "finished{1}", "finished{0}"]
+
+
+def test_a_notice_puts_a_fragment_back_and_a_preemption_is_one_line(bench: Bench) -> None:
+    script = f"exec {train(bench, LONG)}"
+    job = submit(bench, script)
+
+    def explain() -> object:
+        return [(shown(bench, job, n), log(bench, job, n)) for n in range(3)]
+
+    for number in range(3):
+        release(bench, job, number)
+    until(has_formed(bench, job, 3), explain)
+    bench.box.run(["scancel", "--signal=URG", "--full", f"{job}_1"])
+    until(lambda: shown(bench, job, 1)["JobState"] == "PENDING", explain)
+    assert shown(bench, job, 1)["Priority"] == "0"
+    assert "fragment 1 leaves as it was asked to" in log(bench, job, 1)
+    bench.box.run(["scontrol", "requeue", f"{job}_2"])  # as Slurm preempts
+    until(lambda: shown(bench, job, 2)["JobState"] != "RUNNING", explain)
+    until(lambda: "fragment 2 is ended by SIGTERM" in log(bench, job, 2), explain, 10)
+    assert "Traceback" not in log(bench, job, 2)
+    bench.box.run(["scancel", str(job)])
+    until(lambda: shown(bench, job, 0)["JobState"] == "CANCELLED", explain)
+    time.sleep(3)
+    assert all(shown(bench, job, n)["JobState"] == "CANCELLED" for n in range(3)), explain()
+
+
+@pytest.mark.parametrize("end", ["; date", " | tee log; echo done"])
+def test_a_script_that_ends_with_0_after_failed_workers_has_not_finished(
+    bench: Bench, end: str
+) -> None:
+    job = submit(bench, f"{train(bench, LONG, '3')}{end}")
+    release(bench, job, 0)
+    until(
+        lambda: shown(bench, job, 0)["JobState"] == "COMPLETED",
+        lambda: (shown(bench, job, 0), log(bench, job, 0)),
+    )
+    assert "malleable: giving up" in log(bench, job, 0)
+    assert shown(bench, job, 0)["Comment"].startswith("joined{0}")
