@@ -5,7 +5,6 @@ What must stay true is in `world`; this says what may happen.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -235,7 +234,7 @@ class Cluster(RuleBasedStateMachine):
 
 
 fast = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "40")),
+    max_examples=80,
     stateful_step_count=25,
     deadline=None,
     derandomize=True,
