@@ -76,7 +76,8 @@ class Fleet:
 
     def dismiss(self, fragments: Iterable[int]) -> None:
         """Take these back: SIGTERM to all their processes, SIGKILL after KillWait."""
-        lines = [f"requeuehold {self.job_id}_{fragment}\n" for fragment in fragments]
+        found = [f"{self.job_id}_{fragment}" for fragment in fragments]
+        lines = [f"uhold {name}\nrequeue {name}\nuhold {name}\n" for name in found]
         self.box.run(["scontrol"], stdin="".join(lines))
 
     def kill(self, fragments: Sequence[int]) -> None:

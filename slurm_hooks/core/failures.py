@@ -14,12 +14,14 @@ from datetime import datetime, timedelta
 from slurm_hooks.core.suits import Shunned
 from slurm_hooks.core.times import is_within
 from slurm_hooks.model import (
+    WAITING_STATES,
     Fragment,
     FragmentState,
     Grudge,
     MalleableJob,
     Mark,
     Said,
+    Slurm,
 )
 from slurm_hooks.settings import Settings
 
@@ -44,6 +46,20 @@ def is_death(fragment: Fragment) -> bool:
     if fragment.state not in waits or not fragment.has_run:
         return False
     return fragment.state is FragmentState.SPECIAL or bool(_OWN_CODE.fullmatch(fragment.exit_code))
+
+
+def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
+    """True if the training has made progress since the job's last failure. One that trains says so
+    now; one that waits said so when it left."""
+    failed = max((g.since for f in job.fragments for g in f.mark.deaths), default=None)
+    for fragment in job.fragments:
+        if fragment.is_training:
+            return True
+        if fragment.state in WAITING_STATES and fragment.said is Said.TRAINED:
+            left = fragment.eligible and fragment.eligible - slurm.requeue_wait
+            if left is not None and (failed is None or left > failed):
+                return True
+    return False
 
 
 def is_blame_on_node(fragment: Fragment, job: MalleableJob) -> bool:

@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from slurm_hooks.core.failures import after_death, is_death, is_to_stop, is_vain, why_stopped
+from slurm_hooks.core.failures import (
+    after_death,
+    has_progressed,
+    is_death,
+    is_to_stop,
+    is_vain,
+    why_stopped,
+)
 from slurm_hooks.core.times import is_within
 from slurm_hooks.model import (
     ENDED_STATES,
@@ -87,7 +94,7 @@ def _care(
     slurm: Slurm,
 ) -> Upkeep:
     """The upkeep of a job that goes on."""
-    noted = _noted(job)
+    noted = _noted(job, slurm)
     job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
     steps = [a for f in job.fragments for a in _steps(f, job, now, settings)]
     marked = {a.fragment for a in steps if isinstance(a, (Remark, Shrink, Notice)) and a.mark}
@@ -204,10 +211,10 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
     return Upkeep(actions=(*told, *closing), is_over=True, reasons=(f"stopped: {why}",))
 
 
-def _noted(job: MalleableJob) -> dict[FragmentId, Fragment]:
+def _noted(job: MalleableJob, slurm: Slurm) -> dict[FragmentId, Fragment]:
     """Fragments whose marks have something to learn: that the job trains again, which elements are
     gone, that a release was not in vain, what Slurm's priority was before the hold."""
-    trains = any(f.is_training for f in job.fragments)
+    trains = job.failures > 0 and has_progressed(job, slurm)
     is_ranked = any(f.mark.priority for f in job.fragments)
     lost = gone(job)
     noted: dict[FragmentId, Fragment] = {}

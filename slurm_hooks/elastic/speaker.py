@@ -118,11 +118,14 @@ class Speaker:
 
     def _requeue(self) -> bool:
         """Whether Slurm has accepted. Never once more after that: the element may be in its
-        next run by then."""
-        words = ["scontrol", "requeuehold", self._element]
+        next run by then. Not requeuehold, which hides an operator's hold (22.05): a user's
+        hold leaves that as it is, and what is held stays so over a requeue."""
+        return self._scontrol("uhold") and self._scontrol("requeue")
+
+    def _scontrol(self, verb: str) -> bool:
         with suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(
-                words,
+                ["scontrol", verb, self._element],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=comment.TIMEOUT_S,

@@ -192,8 +192,8 @@ class Fragment:
     `start` and `end` belong to the current (or last) run; `end` of a running fragment is the end
     of its lease. `limit` is the time limit that Slurm enforces, `eligible` the moment before which
     Slurm does not start it. `priority` is 0 for what is held, running or not. `said` is what its
-    agent says of this run; `has_rounds` is true if one ever spoke. `depends` is true while other
-    jobs must end first.
+    agent says of this run, or of the last one if it waits; `has_rounds` is true if one ever spoke.
+    `depends` is true while other jobs must end first.
     """
 
     id: FragmentId

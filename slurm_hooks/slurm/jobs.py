@@ -17,6 +17,7 @@ from typing import Optional
 from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.model import (
+    WAITING_STATES,
     Fragment,
     FragmentId,
     FragmentState,
@@ -185,7 +186,8 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
     mark, note = found
     state = fragment_state(row["State"], row["PriorityLong"])
     restarts = int(row["restartcnt"] or 0)
-    said, has_rounds = parse_said(row["comment"], restarts)
+    run = restarts - (state in WAITING_STATES)  # of what waits, the run before is spoken of
+    said, has_rounds = parse_said(row["comment"], run)
     return Fragment(
         id=FragmentId(int(element.group(1)), int(element.group(2))),
         state=state,
@@ -212,12 +214,12 @@ def _is_bound(state: FragmentState, row: Mapping[str, str]) -> bool:
     return is_on_its_way or row["Reason"] == "BadConstraints"
 
 
-def parse_said(comment: str, restarts: int) -> tuple[Said, bool]:
+def parse_said(comment: str, run: int) -> tuple[Said, bool]:
     """What the agent says of the run with this restart count, and whether one ever spoke."""
     found = _SAID.match(comment)
     if not found:
         return Said.NOTHING, False
-    is_this_run = int(found.group(2)) == restarts
+    is_this_run = int(found.group(2)) == run
     return (Said(found.group(1)) if is_this_run else Said.NOTHING), True
 
 

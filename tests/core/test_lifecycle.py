@@ -302,6 +302,15 @@ def test_progress_forgives() -> None:
     assert {index: mark.failures for index, mark in found.items()} == {0: 0, 1: 0}
 
 
+@pytest.mark.parametrize(("left_s", "forgiven"), [(-100, True), (-300, False)])
+def test_progress_of_a_run_that_ended_forgives_what_failed_before_it(
+    left_s: float, forgiven: bool
+) -> None:
+    left = make_fragment(0, HELD, said=Said.TRAINED, eligible=after(left_s + 120))
+    job = make_job(left, make_fragment(1, failures=2, deaths=(Grudge("n9", after(-200)),)))
+    assert (1 in marks(care_for(job).actions)) is forgiven
+
+
 def test_age_does_not_forgive() -> None:
     job = make_job(make_fragment(0, RUNNING, ["n2"], failures=2, start=after(-90_000)))
     assert care_for(job).actions == ()

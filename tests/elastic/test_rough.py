@@ -136,7 +136,7 @@ echo "1|RUNNING|9|1|$now|$((now + 900))|None"
 echo "2|RUNNING|9|1|$(cat {place}/start.2)|$(cat {place}/end.2)|None"
 """
 REQUEUE = """#!/bin/sh
-[ "$*" != "requeuehold 77_2" ] || kill $PPID
+[ "$*" != "requeue 77_2" ] || kill $PPID
 """
 
 

@@ -38,14 +38,14 @@ from slurm_hooks.elastic.state import (
 
 ENV = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
 
-# A Comment in a file; requeuehold is refused as long as there is a file `refuse`.
+# A Comment in a file; requeue is refused as long as there is a file `refuse`.
 SQUEUE = """#!/bin/sh
 cat {place}/comment
 """
 SCONTROL = """#!/bin/sh
 echo "$*" >> {place}/asked
 case "$1" in
-requeuehold) [ ! -e {place}/refuse ] ;;
+requeue) [ ! -e {place}/refuse ] ;;
 update) [ ! -e {place}/refuse ] && printf %s "${{3#Comment=}}" > {place}/comment ;;
 esac
 """
@@ -217,7 +217,7 @@ def test_a_leaver_puts_itself_back_and_waits_for_its_end(slurm: Path) -> None:
     tried = asked(slurm)
     time.sleep(0.7)
     assert asked(slurm) == tried  # accepted: not once more, it could hit the next run
-    assert set(tried) == {"requeuehold 7_3"}
+    assert set(tried) == {"uhold 7_3", "requeue 7_3"}
     end(agent)
 
 
@@ -231,7 +231,7 @@ def test_a_leaver_without_scontrol_waits_as_well(slurm: Path) -> None:
 def test_a_leaver_that_has_trained_says_so_last(slurm: Path) -> None:
     (slurm / "comment").write_text("leaving{2};mine")
     agent = going(slurm, "trained")
-    wait_for(lambda: asked(slurm)[-1:] == ["requeuehold 7_3"])
+    wait_for(lambda: asked(slurm)[-1:] == ["requeue 7_3"])
     assert says(slurm, "trained{2};mine")()
     end(agent)
 

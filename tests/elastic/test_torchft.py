@@ -165,7 +165,7 @@ SLURM = {
     "squeue": 'case "$*" in *%k) cat {place}/comment.${{2#--job=}} ;; esac',
     "scontrol": """case "$1" in
 update) printf %s "${{3#Comment=}}" > {place}/comment.${{2#JobId=}} ;;
-requeuehold) kill $PPID ;;
+requeue) kill $PPID ;;
 esac""",
 }
 

@@ -147,6 +147,11 @@ def test_what_the_agent_says(comment: str, said: Said, has_rounds: bool) -> None
     assert job.fragments[0].note == "\0"
 
 
+def test_what_waits_spoke_of_the_run_before() -> None:
+    (job,) = read(row(restartcnt=2, said="trained{1}")).malleable
+    assert job.fragments[0].said is Said.TRAINED
+
+
 def test_a_line_break_in_a_comment_ends_what_is_known_of_it() -> None:
     line = row(State="RUNNING", said="x")
     broken = line[: line.rindex("|x") + 2]
