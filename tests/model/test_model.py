@@ -138,7 +138,7 @@ class Cluster(RuleBasedStateMachine):
     def a_user_tries_scontrol(self, pick: int, verb: str) -> None:
         """What has been cancelled he leaves alone: who revives that wants it to run."""
         element = self.some_element(pick)
-        if element and element.state != "CANCELLED":
+        if element and element.name not in self.world.of(element).gone:
             self.slurm.does(f"scontrol {verb} {element.name}", "nobody")
 
     @rule(pick=PICK, throttle=st.integers(0, 2))

@@ -136,7 +136,7 @@ class World:
             self.admin_held.discard(element.name)  # from then on nobody can see it
         if not self.is_ticking or user != "root":
             return
-        if verb == "release":
+        if verb == "release" and element.state == "PENDING":
             self._check_nodes(element)
         if verb == "scancel":
             training, left = self.of(element), self.slurm.of(element.job)
