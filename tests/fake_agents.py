@@ -46,7 +46,8 @@ def _put_back(slurm: FakeSlurm, element: Element) -> None:
     assert element.run.left_at is not None
     waited = slurm.steady - element.run.left_at
     if waited >= 0 and waited % AGAIN_S == 0 and not slurm.job(element).script.is_mute:
-        slurm.does(f"scontrol requeuehold {element.name}", element.user)
+        for verb in ("uhold", "requeue"):  # not requeuehold, which hides an operator's hold
+            slurm.does(f"scontrol {verb} {element.name}", element.user)
 
 
 def _train(slurm: FakeSlurm, element: Element) -> Optional[int]:

@@ -148,6 +148,7 @@ def _release(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) 
     if element.state == "SPECIAL_EXIT":
         element.state = "PENDING"
     element.hold, element.description, element.is_unfit, element.is_split = "", "", False, True
+    element.exit_code = 0
     return ""
 
 

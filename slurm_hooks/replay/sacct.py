@@ -131,13 +131,13 @@ def _stay(columns: dict[str, int], text: str) -> Stay:
 def _expanded(folded: str) -> list[str]:
     try:
         return list(NodeSet(folded))
-    except NodeSetException as error:
-        raise BadLine(f"node list {folded!r}: {error}") from error
+    except (NodeSetException, ValueError) as error:  # the latter for a number of 4,300 digits
+        raise BadLine(f"node list {folded[:80]!r}: {error}") from error
 
 
 def _time(text: str) -> float:
     """Seconds since 1970 from epoch seconds or from Slurm's own format, taken as UTC."""
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= 12:
         return float(text)
     try:
         return datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp()

@@ -64,7 +64,7 @@ def read_swf(log: Log) -> Workload:
     if not jobs:
         raise BadLog(f"{log.path}: no job that ran")
     declared = header.get("MaxNodes") or header.get("MaxProcs")
-    nodes = int(declared) if declared else max(job.nodes for job in jobs)
+    nodes = int(declared or 0) or max(job.nodes for job in jobs)
     window = header.get("window")
     return Workload(tuple(jobs), nodes, float(window) if window else _last_submit(jobs))
 
@@ -75,10 +75,10 @@ def _last_submit(jobs: list[RigidJob]) -> float:
 
 
 def _comment(text: str, header: dict[str, str]) -> None:
-    found = re.match(r"\s*;\s*(MaxNodes|MaxProcs):\s*([0-9]+)", text)
+    found = re.match(r"\s*;\s*(MaxNodes|MaxProcs):\s*([0-9]{1,9})\b", text)
     if found:
         header[found.group(1)] = found.group(2)
-    window = re.search(r"\(window 0 \.\. ([0-9]+) s\)", text)
+    window = re.search(r"\(window 0 \.\. ([0-9]{1,12}) s\)", text)
     if window:
         header["window"] = window.group(1)
 

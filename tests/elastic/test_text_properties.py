@@ -128,7 +128,9 @@ def test_who_runs_is_wanted_on_all_its_nodes(own: int, nodes: int, end: int) -> 
 
 PLAIN = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="{};"), max_size=20)
 WORDS = st.builds(
-    "{}{{{}}}".format, st.sampled_from(["progress", "remark"]), st.from_regex(r"[a-z0-9]{0,8}")
+    "{}{{{}}}".format,
+    st.sampled_from(["progress", "remark"]),
+    st.from_regex(r"[a-z0-9]{0,8}", fullmatch=True),
 )
 
 

@@ -1,7 +1,7 @@
 -- Reads requests from standard input, a line of hexadecimal bytes each, and says what they are.
 --
 -- usage: lua request_lines.lua MODULES; one line of output each: `request MIN MAX UNIT` if it is
--- accepted, `faults N` if it is refused, `both` or `neither` if it is not clear.
+-- accepted, `faults N` if it is refused, `neither` if it is not clear.
 package.path = arg[1] .. "/?.lua"
 local request = require("malleable_request")
 
@@ -18,6 +18,7 @@ for line in io.lines() do
     for _, fault in ipairs(faults) do assert(type(fault) == "string" and fault ~= "") end
     print("faults " .. #faults)
   else
-    print(found and string.format("request %d %d %d", found.min, found.max, found.unit) or "neither")
+    local sizes = found and string.format("%d %d %d", found.min, found.max, found.unit)
+    print(sizes and "request " .. sizes or "neither")
   end
 end

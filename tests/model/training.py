@@ -36,6 +36,11 @@ class Training:
     exits: dict[str, int] = field(default_factory=dict)  # what ends in its next second, and how
 
     @property
+    def gone(self) -> set[str]:
+        """What has been cancelled, by whomever."""
+        return self.cancelled | self.ended
+
+    @property
     def is_failing(self) -> bool:
         return self.code is not None
 

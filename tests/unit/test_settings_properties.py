@@ -51,10 +51,13 @@ def documents(draw: st.DrawFn) -> str:
 @example("[lease]\nlength_s = " + "9" * 5000)
 @example("a = " + "[" * 2000)
 def test_any_text_is_settings_or_faults(text: str) -> None:
+    found, told = Settings(), "file"
     try:
-        assert isinstance(parse(text, "file"), Settings)
+        found = parse(text, "file")
     except SettingsError as error:
-        assert str(error).startswith("file")
+        told = str(error)
+    assert isinstance(found, Settings)
+    assert told.startswith("file")
 
 
 def written(found: Settings) -> str:
