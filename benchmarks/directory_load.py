@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from slurm_hooks.elastic.notice import Notice
+from slurm_hooks.elastic.signals import Notice
 
 from slurm_hooks.elastic.directory import SharedDirectory
 from slurm_hooks.elastic.lease import Lease

@@ -86,22 +86,25 @@ def _slurm(config: Mapping[str, str]) -> Slurm:
         found = re.match(r"\d+", config.get(key, ""))
         return int(found.group()) if found else default
 
+    version = tuple(int(n) for n in re.findall(r"\d+", config["SLURM_VERSION"])[:3])
     return Slurm(
-        version=tuple(int(n) for n in re.findall(r"\d+", config["SLURM_VERSION"])[:3]),
+        version=version,
         kill_wait=timedelta(seconds=number("KillWait", 30)),
         min_job_age=timedelta(seconds=number("MinJobAge", 300)),
         max_array_size=number("MaxArraySize", 1001),
         max_job_count=number("MaxJobCount", 10_000),
-        requeue_wait=timedelta(seconds=_requeue_wait_s(config)),
+        requeue_wait=timedelta(seconds=_requeue_wait_s(config, version)),
         appends=config.get("JobFileAppend") == "1",
     )
 
 
-def _requeue_wait_s(config: Mapping[str, str]) -> int:
-    """A requeued job waits until no credential of its last run is valid, or longer if told to."""
+def _requeue_wait_s(config: Mapping[str, str], version: tuple[int, ...]) -> int:
+    """A requeued job waits until no credential of its last run is valid; 26.05 can be told other
+    seconds, which 22.05 and 24.11 pass over."""
     told = f"{config.get('AuthInfo', '')},{config.get('SchedulerParameters', '')}"
     found = dict(re.findall(r"\b(cred_expire|requeue_delay)=(\d{1,6})", told, re.ASCII))
-    return max(int(found.get("cred_expire", 120)), int(found.get("requeue_delay", 0)))
+    wait_s = int(found.get("cred_expire", 120))
+    return int(found.get("requeue_delay", wait_s)) if version >= (26, 5) else wait_s
 
 
 def _is_preemptible(line: str, config: Mapping[str, str]) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from slurm_hooks.elastic.notice import Notice
 
 from slurm_hooks.elastic import pulse as pulse_module
 from slurm_hooks.elastic.directory import SharedDirectory
@@ -20,6 +19,7 @@ from slurm_hooks.elastic.door import ALIVE, NEWS, Answer, Door, knock
 from slurm_hooks.elastic.lines import Lines
 from slurm_hooks.elastic.pulse import Pulse
 from slurm_hooks.elastic.rounds import Limits, form
+from slurm_hooks.elastic.signals import Notice
 from slurm_hooks.elastic.state import Member, State, find, join
 
 A, B = "a" * 16, "b" * 16

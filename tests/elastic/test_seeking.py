@@ -79,7 +79,7 @@ def test_who_is_late_forms_no_second_round_over_the_first(tmp_path: Path) -> Non
         first = replace(me, token="a" * 16, fragment=1, ends=9000)
         seen = directory.update(lambda s: join(s, first))
         formed = directory.update(lambda s: form(s, Limits(1, 4), "127.0.0.1", 1, 1000))
-        session._form(expected(seen), 2)
+        session._forming.form(expected(seen), 2)
         assert directory.look().round == formed.round
     finally:
         membership.fall_silent(notice)

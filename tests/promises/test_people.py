@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
 
-from conftest import SandboxFactory
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.reconcile import tick
@@ -19,6 +18,7 @@ pytestmark = pytest.mark.slurm
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
 CANCELLED, FAILED = FragmentState.CANCELLED, FragmentState.FAILED
 SLEEP = "exec sleep 600"
+NewSandbox = Callable[..., Sandbox]
 USER = "nobody" if os.geteuid() == 0 else None
 SOON = "AuthInfo=socket={socket},cred_expire=10\n"  # a requeued job starts again after so long
 
@@ -107,7 +107,7 @@ def test_a_cancel_in_the_middle_of_a_tick_is_final(bench: Bench) -> None:
 # -- nobody ticks
 
 
-def test_without_a_tick_nothing_restarts_by_itself(fresh_sandbox: SandboxFactory) -> None:
+def test_without_a_tick_nothing_restarts_by_itself(fresh_sandbox: NewSandbox) -> None:
     """Renewed and then preempted, a fragment would come back for the sum of its renewals."""
     box = fresh_sandbox(nodes=2, extra_conf="")
     socket = box.dir / "run" / "munge.sock"
@@ -140,14 +140,14 @@ def test_a_lease_longer_than_it_should_be_is_cut_to_the_second(bench: Bench) -> 
 
 
 @pytest.mark.parametrize("option", ["--constraint=large", "--mem=3000", "--mincpus=4"])
-def test_a_job_finds_the_node_that_fits_it(fresh_sandbox: SandboxFactory, option: str) -> None:
+def test_a_job_finds_the_node_that_fits_it(fresh_sandbox: NewSandbox, option: str) -> None:
     bench = Bench(fresh_sandbox(nodes=3, large_nodes=1))
     job = bench.submit(SLEEP, "1-2", options=[option])
     bench.tick_until(job, has(1), 15)
     assert occupied(bench.job(job)) == {"n3"}
 
 
-def test_what_slurm_alone_can_judge_is_tried_elsewhere(fresh_sandbox: SandboxFactory) -> None:
+def test_what_slurm_alone_can_judge_is_tried_elsewhere(fresh_sandbox: NewSandbox) -> None:
     """A constraint with a count is not looked at: Slurm says BadConstraints, once a node."""
     bench = Bench(fresh_sandbox(nodes=3, large_nodes=1))
     job = bench.submit(SLEEP, "1-1", options=["--constraint=[large*1]"])

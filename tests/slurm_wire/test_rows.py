@@ -296,16 +296,19 @@ def test_a_node_with_odd_numbers_is_left_alone(number: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "wait_s"),
+    ("config", "version", "wait_s"),
     [
-        ("", 120),
-        ("AuthInfo = socket=/run/munge.sock,cred_expire=300", 300),
-        ("SchedulerParameters = bf_continue,requeue_delay=600", 600),
-        ("SchedulerParameters = requeue_delay=5", 120),
+        ("", "22.05.8", 120),
+        ("AuthInfo = socket=/run/munge.sock,cred_expire=300", "22.05.8", 300),
+        ("SchedulerParameters = bf_continue,requeue_delay=7", "24.11.5", 120),
+        ("SchedulerParameters = bf_continue,requeue_delay=7", "26.05.5", 7),
     ],
 )
-def test_how_long_slurm_keeps_a_requeued_job_waiting(config: str, wait_s: int) -> None:
-    assert cluster(config).slurm.requeue_wait.total_seconds() == wait_s
+def test_how_long_slurm_keeps_a_requeued_job_waiting(
+    config: str, version: str, wait_s: int
+) -> None:
+    text = f"{config}\n{TAIL[0]}\nSLURM_VERSION = {version}"
+    assert parse_cluster(text).slurm.requeue_wait.total_seconds() == wait_s
 
 
 @pytest.mark.parametrize(
