@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import sys
 import time
@@ -87,14 +86,17 @@ class Run:
             with_it=tuple(self.sampler.samples) if self.sampler else (),
             without=tuple(self.sampler_alone.samples) if self.sampler_alone else (),
             ticks=tuple(self.reconciler.ticks) if self.reconciler else (),
-            rounds=parse_rounds(
-                _read(self.main.work / f".malleable-{os.getuid()}/{self.job}/rounds.jsonl")
-            ),
+            rounds=parse_rounds(self._rounds()),
             result=_result(self.main.work / "result.json"),
             begin=begin,
             end=begin + 60 * BOOKING.minutes,
             engine=self.engine,
         )
+
+    def _rounds(self) -> str:
+        """What the rendezvous wrote into the directory of the job's user."""
+        found = sorted(self.main.work.glob(f".malleable-*/{self.job}/rounds.jsonl"))
+        return _read(found[0]) if found else ""
 
 
 def _read(path: Path) -> str:
