@@ -2,13 +2,14 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast lint install clean bench-allocator bench-bftrainer bench-hooks \
-	bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried bench-rescale \
-	bench-load
+.PHONY: help setup plugin demo test fast matrix lint install clean bench-allocator bench-bftrainer \
+	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
+	bench-replay-tried bench-rescale bench-load
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
+	@echo "make matrix  tests of the plugin and of the promises on other Debian releases' Slurms; root only"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
@@ -29,6 +30,9 @@ test: plugin lint
 
 fast: setup
 	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow" $(PYTEST_ARGS)
+
+matrix: setup
+	@packaging/matrix.sh $(PYTEST_ARGS)
 
 lint: setup
 	@.venv/bin/ruff check .

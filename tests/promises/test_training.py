@@ -119,7 +119,7 @@ def test_flags_of_a_rigid_script_train_one_model_and_a_narrow_range_is_told(
     script = f"{TRAIN} --steps=100000 --pace=0.05".replace("torchrun", f"torchrun {flags}")
     job = submit(bench, script, "1-3")
     bench.box.run(["scontrol", "update", f"jobid={job}", "comment=my own"])
-    rounds = bench.box.work / ".malleable" / str(job) / "rounds.jsonl"
+    rounds = bench.box.work / f".malleable-{os.geteuid()}" / str(job) / "rounds.jsonl"
     wait_for(lambda: any(line["size"] == 2 for line in read_lines(rounds)), bench, 90)
     line = "your --nnodes=1:2 narrows 1:3 of the job; submit with so many instead"
     told = f'the job says of itself: "{line}"'

@@ -1,0 +1,173 @@
+#!/bin/sh
+# The plugin's tests, the contract's and the promises', on other Slurms than this host's: those of
+# other Debian releases, each in a root of its own below build/roots and in namespaces of its own,
+# with this host's Python and a copy of this tree. The roots stay for the next time; nothing else does.
+#
+#   packaging/matrix.sh [arguments of pytest]
+#
+# MATRIX_RELEASES, MATRIX_TESTS: instead of the ones below. MATRIX_MIRROR: where the releases come
+# from, by default where apt gets Debian from.
+set -eu
+cd "$(dirname "$0")/.."
+
+self=$PWD/packaging/matrix.sh
+releases=${MATRIX_RELEASES:-trixie testing} # Slurm 24.11, and Debian's newest
+tests=${MATRIX_TESTS:-tests/spank tests/lua tests/contract tests/promises}
+# python3 for the libraries that this host's Python needs there
+packages="slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev gcc libc6-dev make python3
+lua5.1 procps iproute2"
+build_limit_s=900
+test_limit_s=2400
+
+# Not a failed test: this host cannot (EX_UNAVAILABLE).
+cannot() {
+  echo "make matrix: $1" >&2
+  exit 69
+}
+
+check_host() {
+  [ "$(id -u)" = 0 ] || cannot "needs root: it mounts, and enters other root file systems"
+  for program in unshare timeout chroot tar; do
+    command -v "$program" >/dev/null || cannot "needs $program"
+  done
+  unshare --mount --pid --net --uts --ipc --fork true 2>/dev/null ||
+    cannot "may not make namespaces here; in a container, run that one privileged"
+  [ -x .venv/bin/python ] || cannot "there is no environment in .venv; make setup"
+}
+
+# Runs "$self $@" as process 1 of namespaces with these options: what it starts and mounts ends with it.
+in_namespaces() {
+  limit_s=$1 options=$2
+  shift 2
+  # shellcheck disable=SC2086 # a list of options
+  timeout --foreground --signal=KILL "$limit_s" \
+    unshare --mount --pid $options --fork --kill-child=KILL sh "$self" "$@"
+}
+
+find_mirror() {
+  apt-get indextargets --format "\$(LABEL) \$(REPO_URI)" 'Created-By: Packages' |
+    sed -n 's/^Debian //p' | head -n 1
+}
+
+make_root() {
+  release=$1 root=build/roots/$1
+  wanted=$(echo "$release $packages" | cksum)
+  [ "$(cat "$root/.made" 2>/dev/null || true)" != "$wanted" ] || return 0
+  command -v debootstrap >/dev/null || cannot "needs debootstrap: apt-get install debootstrap"
+  mirror=${MATRIX_MIRROR:-$(find_mirror)}
+  [ -n "$mirror" ] || cannot "apt knows no Debian here; set MATRIX_MIRROR"
+  echo "Making $root: Debian $release with Slurm, about 800 MB, from $mirror"
+  rm -rf "$root"
+  mkdir -p "$root"
+  in_namespaces "$build_limit_s" "" --fill "$release" "$root" "$mirror" >"$root.log" 2>&1 || {
+    tail -n 20 "$root.log" >&2
+    cannot "$root could not be made; see $root.log"
+  }
+  echo "$wanted" >"$root/.made"
+}
+
+fill_root() {
+  release=$1 root=$2 mirror=$3
+  # The script of sid fits every release, whether this debootstrap has heard of it or not.
+  debootstrap --variant=minbase "$release" "$root" "$mirror" /usr/share/debootstrap/scripts/sid
+  printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # starts no daemons
+  chmod 755 "$root/usr/sbin/policy-rc.d"
+  cp /etc/resolv.conf "$root/etc"
+  proxy=
+  eval "$(apt-config shell proxy Acquire::http::Proxy)"
+  {
+    echo 'Acquire::Check-Valid-Until "false";' # the mirror may be a copy of an earlier day
+    [ -z "$proxy" ] || echo "Acquire::http::Proxy \"$proxy\";"
+  } >"$root/etc/apt/apt.conf.d/90matrix"
+  mount -t proc proc "$root/proc"
+  mount --rbind /dev "$root/dev"
+  export DEBIAN_FRONTEND=noninteractive
+  chroot "$root" apt-get update -qq
+  # shellcheck disable=SC2086 # a list of words
+  chroot "$root" apt-get install -y -qq --no-install-recommends $packages
+  chroot "$root" apt-get clean
+}
+
+# A release has a Python of its own, for which torch and the rest would have to be installed. This
+# host's works there too if the C library it was built for is not newer than the root's.
+lend_python() {
+  root=$1
+  python=$(readlink -f .venv/bin/python)
+  library=$(.venv/bin/python -c '
+import sys, sysconfig
+print(sysconfig.get_path("stdlib") if sys.base_prefix == "/usr" else sys.base_prefix)')
+  mkdir -p "$root$library"
+  mount --bind "$library" "$root$library"
+  if [ ! -e "$root$python" ]; then
+    mkdir -p "$(dirname "$root$python")"
+    : >"$root$python"
+  fi
+  mount --bind "$python" "$root$python"
+  mount --bind "$python" "$root$(chroot "$root" readlink -f /usr/bin/python3)"
+  chroot "$root" "$python" -c '' || cannot "$python of this host does not run in $root"
+}
+
+# At the same place, which .venv names in many files. What tests write there goes with the mount.
+lend_tree() {
+  root=$1
+  mkdir -p "$root$PWD"
+  mount -t tmpfs -o mode=755 tmpfs "$root$PWD"
+  tar -cf - --exclude=./.git --exclude='./.venv*' --exclude=./build --exclude=./demo . |
+    tar -C "$root$PWD" -xf -
+  mkdir "$root$PWD/.venv"
+  mount --bind .venv "$root$PWD/.venv"
+  mount -o remount,bind,ro "$root$PWD/.venv"
+}
+
+# This shell stays process 1, so that it collects what daemons leave behind.
+test_root() {
+  root=$1
+  shift
+  mount -t proc proc "$root/proc"
+  mount --rbind /sys "$root/sys"
+  mount --rbind /dev "$root/dev"
+  mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+  lend_python "$root"
+  lend_tree "$root"
+  # slurmctld looks up the host's name, and with nothing but loopback finds no address for it.
+  hostname matrix
+  printf '127.0.0.1 localhost\n10.99.0.1 matrix\n' >"$root/etc/hosts"
+  chroot "$root" ip link set lo up
+  chroot "$root" ip address add 10.99.0.1/32 dev lo
+  # shellcheck disable=SC2086 # a list of words
+  chroot "$root" env -i -C "$PWD" HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    .venv/bin/python -m pytest -p no:cacheprovider -q -rfEs $tests "$@"
+}
+
+case ${1:-} in
+  --fill)
+    shift
+    fill_root "$@"
+    exit
+    ;;
+  --test)
+    shift
+    test_root "$@"
+    exit
+    ;;
+esac
+
+check_host
+for release in $releases; do
+  make_root "$release"
+done
+outcomes=
+status=0
+for release in $releases; do
+  version=$(chroot "build/roots/$release" slurmctld -V)
+  echo "== $version (Debian $release)"
+  if in_namespaces "$test_limit_s" "--net --uts --ipc" --test "build/roots/$release" "$@"; then
+    outcomes="$outcomes, $version passed"
+  else
+    outcomes="$outcomes, $version FAILED"
+    status=1
+  fi
+done
+echo "== ${outcomes#, }"
+exit "$status"

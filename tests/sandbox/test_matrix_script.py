@@ -1,0 +1,42 @@
+"""What `make matrix` says on a host that cannot run it: why, and that nothing was tested."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "packaging" / "matrix.sh"
+CANNOT = 69  # EX_UNAVAILABLE
+USED = ("sh", "cat", "chroot", "cksum", "dirname", "tar", "timeout")
+
+
+@pytest.mark.parametrize(
+    ("uid", "unshare", "told"),
+    [
+        (1000, "exit 0", "needs root"),
+        (0, "exit 1", "may not make namespaces"),
+        (0, "exit 0", "needs debootstrap"),
+    ],
+)
+def test_a_host_that_cannot_is_told_why(tmp_path: Path, uid: int, unshare: str, told: str) -> None:
+    for program in USED:
+        found = shutil.which(program)
+        assert found, program
+        (tmp_path / program).symlink_to(found)
+    write_program(tmp_path / "id", f"echo {uid}")
+    write_program(tmp_path / "unshare", unshare)
+    env = {"PATH": str(tmp_path), "MATRIX_RELEASES": "none-of-these"}
+    done = subprocess.run(
+        [SCRIPT], env=env, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == CANNOT
+    assert told in done.stderr
+    assert not done.stdout
+
+
+def write_program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
