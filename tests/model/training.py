@@ -29,6 +29,7 @@ class Training:
     age_s: int = 0
     is_over: bool = False
     is_cancelled: bool = False
+    seems_cancelled: bool = False  # one element was, when nothing else of it was alive
     is_finished: bool = False
     deaths: int = 0
     cancelled: set[str] = field(default_factory=set)
@@ -62,7 +63,8 @@ class Training:
 
     def may_be_ended(self, left: list[Element]) -> bool:
         """True if the tick may cancel the job: `left` are its elements that Slurm knows."""
-        if self.is_cancelled or self.is_finished or self.script.is_done or self.is_short(left):
+        is_cancelled = self.is_cancelled or self.seems_cancelled
+        if is_cancelled or self.is_finished or self.script.is_done or self.is_short(left):
             return True
         trains = any(e.state == "RUNNING" and e.run.said == "trained" for e in left)
         return self.deaths >= FAILURES and not trains

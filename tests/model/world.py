@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Optional
 
-from fake_parts import ON_NODES, Element, Script
+from fake_parts import ON_NODES, REQUEUE_WAIT_S, Element, Script
 from fake_slurm import FakeSlurm
 from model.training import ENDED, Training
 from slurm_hooks.errors import RetryLater
@@ -21,6 +21,7 @@ from slurm_hooks.slurm.text import Command
 TICK_S = 30
 NODES = 6
 TOLD_AHEAD_S = 180  # a claim that an undisturbed tick has seen so long before is kept
+RACE_S = 10  # between a cancel and what the tick puts back at the same moment
 PATIENCE_TICKS = 160
 WAITS = frozenset({"PENDING", "SUSPENDED"}) | ON_NODES
 
@@ -104,7 +105,15 @@ class World:
         found = {e.name for e in hit if e.state not in ENDED}
         training.cancelled |= found
         training.is_cancelled |= element is None and found != set()
+        others = (e for e in self.slurm.of(training.job) if e not in hit)
+        training.seems_cancelled |= found != set() and not any(map(self._is_alive, others))
         self.slurm.does(f"scancel {element.name if element else training.job}", "nobody")
+
+    def _is_alive(self, element: Element) -> bool:
+        """What was put back in these seconds looks as if it had been so after the cancel."""
+        back = (element.eligible or 0) - REQUEUE_WAIT_S
+        is_new = element.state == "PENDING" and abs(self.slurm.now - back) <= RACE_S
+        return element.state not in ENDED and not is_new
 
     def hold(self, training: Training, element: Optional[Element]) -> None:
         """An admin's hold; it counts where squeue shows it."""

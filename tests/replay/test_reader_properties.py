@@ -16,6 +16,7 @@ from slurm_hooks.replay.record import Interval, Record
 from slurm_hooks.replay.sacct import read_sacct
 from slurm_hooks.replay.swf import read_swf
 
+PLACE = tempfile.TemporaryDirectory()
 many = settings(max_examples=150, deadline=None)
 ODD = st.sampled_from(
     [
@@ -28,8 +29,8 @@ ODD = st.sampled_from(
 
 
 def log_of(text: str, skips: bool) -> Log:
-    """A log that is read while its directory is there; hypothesis shares fixtures."""
-    path = Path(tempfile.mkdtemp()) / "log"
+    """A log with this text; the one before is gone."""
+    path = Path(PLACE.name) / "log"
     path.write_bytes(text.encode())
     return Log(path, skip_bad=skips)
 
