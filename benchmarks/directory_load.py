@@ -20,8 +20,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from slurm_hooks.elastic.signals import Notice
-
 from slurm_hooks.elastic.directory import SharedDirectory
 from slurm_hooks.elastic.lease import Lease
 from slurm_hooks.elastic.membership import Membership
@@ -29,6 +27,7 @@ from slurm_hooks.elastic.options import Options
 from slurm_hooks.elastic.pulse import Pulse
 from slurm_hooks.elastic.rounds import Limits
 from slurm_hooks.elastic.session import Session
+from slurm_hooks.elastic.signals import Notice
 from slurm_hooks.elastic.state import Member
 
 WARM_S = 15.0

@@ -71,8 +71,8 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
     stopped = next((f.mark.stopped for f in job.fragments if f.mark.stopped), "")
     if stopped:
         return _close(job, Cause.STOPPED, f"stopped: {stopped}")
-    if any(is_finish(f, job) for f in job.fragments):
-        return _close(job, Cause.FINISHED, "training finished")
+    if any(f.mark.is_finished or is_finish(f, job) for f in job.fragments):
+        return _finish(job)
     cancel = cancel_of(job)
     if cancel is Cancel.WHOLE:
         return _close(job, Cause.CANCELLED, "cancelled by its user")
@@ -185,6 +185,18 @@ def is_rested(fragment: Fragment, now: datetime, slurm: Slurm) -> bool:
         return not is_within(now, fragment.mark.noticed, _REST)
     requeued = fragment.eligible - slurm.requeue_wait
     return not is_within(now, requeued, _REST)
+
+
+def _finish(job: MalleableJob) -> Upkeep:
+    """Close the job, and write on what still runs that it has finished: Slurm may forget who told
+    so before the rest has ended."""
+    told = tuple(
+        Remark(f.id, replace(f.mark, is_finished=True), Cause.FINISHED)
+        for f in job.fragments
+        if f.state is FragmentState.RUNNING and not f.mark.is_finished
+    )
+    closed = _close(job, Cause.FINISHED, "training finished")
+    return replace(closed, actions=(*told, *closed.actions))
 
 
 def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:

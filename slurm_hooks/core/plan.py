@@ -34,6 +34,7 @@ from slurm_hooks.core.suits import Suits
 from slurm_hooks.core.times import is_within
 from slurm_hooks.model import (
     ON_NODES,
+    WAITING_STATES,
     Action,
     Cause,
     Finish,
@@ -167,6 +168,9 @@ def _case(job: MalleableJob, ground: Ground, settings: Settings, slurm: Slurm) -
     care = upkeep(job, ground.now, settings, slurm)
     job, care = _as_marked(job, care)
     running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
+    is_apart = not care.is_over and _is_apart(job, ground, settings)
+    if is_apart:
+        job, care = _with_alone_noted(job, care)
     stays = {f.id: may_stay(f, ground, settings.lease) for f in running}
     leaving = {f: stays[f.id].leaves for f in job.active}
     if care.is_over:
@@ -175,20 +179,35 @@ def _case(job: MalleableJob, ground: Ground, settings: Settings, slurm: Slurm) -
     notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items() if cause)
     snooze = timedelta(seconds=settings.plan.snooze_s)
     snoozes = any(is_within(ground.now, f.mark.noticed, snooze) for f in job.fragments)
-    found = Case(job, care, stays, notices, snoozes, _is_apart(job, ground, settings))
+    found = Case(job, care, stays, notices, snoozes, is_apart)
     if found.size and _is_hopeless(found, ground, settings):
         idle = [f for f in found.staying if f.state is FragmentState.RUNNING]
         more = tuple(notice(f, Cause.BELOW_MIN, ground.now) for f in idle)
         stays.update((f.id, replace(stays[f.id], leaves=Cause.BELOW_MIN)) for f in idle)
-        return Case(job, care, stays, (*notices, *more), snoozes, found.is_apart)
+        return Case(job, care, stays, (*notices, *more), snoozes, is_apart)
     return found
 
 
 def _is_apart(job: MalleableJob, ground: Ground, settings: Settings) -> bool:
     """True if a fragment has run for long enough to meet others and no agent has ever spoken."""
+    if job.has_rounds:
+        return False
     patience = timedelta(seconds=settings.failures.join_s)
     starts = (f.start for f in job.active if f.start is not None)
-    return not job.has_rounds and any(ground.now - start >= patience for start in starts)
+    is_known = any(f.mark.is_alone for f in job.fragments)
+    return is_known or any(ground.now - start >= patience for start in starts)
+
+
+def _with_alone_noted(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
+    """With the mark on one fragment that the job is kept to one, also when that one has gone."""
+    if any(f.mark.is_alone for f in job.fragments):
+        return job, care
+    states = (FragmentState.RUNNING, *WAITING_STATES)
+    first = next((f for f in job.fragments if f.state in states), None)
+    if first is None:
+        return job, care
+    note = Remark(first.id, replace(first.mark, is_alone=True), Cause.ALONE)
+    return _as_marked(job, replace(care, actions=(*care.actions, note)))
 
 
 def _is_hopeless(case: Case, ground: Ground, settings: Settings) -> bool:

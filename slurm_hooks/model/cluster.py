@@ -116,7 +116,8 @@ class Mark:
     elements of the job were no more. `deaths` are nodes on which this fragment died, `unfit` those
     that Slurm says do not fit it. `vain` counts the releases in a row after which it did not start,
     `obstacle` is Slurm's reason for the last one. `priority` is what Slurm gave the job before it
-    was held.
+    was held. `is_alone` is true of a job whose fragments do not meet, `is_finished` of one whose
+    training has ended: those that told so may be forgotten before the rest has ended.
     """
 
     request: Request
@@ -130,6 +131,8 @@ class Mark:
     vain: int = 0
     obstacle: str = ""
     priority: int = 0
+    is_alone: bool = False
+    is_finished: bool = False
     stopped: str = ""
 
 

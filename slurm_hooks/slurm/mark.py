@@ -62,6 +62,8 @@ def _mark(values: dict[str, str]) -> Mark:
         vain=int(values.get("vain", "0")),
         obstacle=values.get("why", ""),
         priority=int(values.get("prio", "0")),
+        is_alone="alone" in values,
+        is_finished="done" in values,
         stopped=values.get("stop", ""),
     )
 
@@ -102,6 +104,8 @@ def format_mark(mark: Mark, rest: str = _PLACE) -> str:
         "vain": mark.vain or "",
         "why": re.sub(r"[^A-Za-z0-9_]", "_", mark.obstacle)[:40],
         "prio": mark.priority or "",
+        "alone": 1 if mark.is_alone else "",
+        "done": 1 if mark.is_finished else "",
         "stop": mark.stopped,
     }
     inner = ",".join(f"{key}={value}" for key, value in pairs.items() if value != "")

@@ -154,9 +154,17 @@ def test_a_finish_cancels_what_waits_and_lets_the_rest_end() -> None:
     care = care_for(job)
     assert care.is_over
     assert care.growable == ()
-    (finish,) = care.actions
+    told, finish = care.actions
+    assert isinstance(told, Remark)  # those that told of the finish may be forgotten first
+    assert (told.fragment.index, told.mark.is_finished) == (1, True)
     assert isinstance(finish, Finish)
     assert [f.index for f in finish.fragments] == [2, 4]
+
+
+def test_a_finish_is_not_forgotten_with_those_who_told_of_it() -> None:
+    job = make_job(make_fragment(1, RUNNING, ["n2"], is_finished=True))
+    job = replace(job, request=replace(job.request, fragments=3))
+    assert care_for(job).is_over
 
 
 def test_a_finish_that_is_done_is_not_repeated() -> None:

@@ -28,6 +28,7 @@ from slurm_hooks.model import (
     NodeState,
     Notice,
     Plan,
+    Remark,
     Said,
 )
 from slurm_hooks.settings import Settings
@@ -163,6 +164,14 @@ def test_a_job_that_nobody_joins_is_kept_to_one_fragment() -> None:
     assert len(notices(plan)) == 2
     assert grown(plan) == set()
     assert any("no fragment has joined a round" in line for line in plan.jobs[0].reasons)
+
+
+def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -> None:
+    plan = plan_for(apart(60), nodes=[make_node("n0", NodeState.BUSY)])
+    (note,) = (a for a in plan.actions if isinstance(a, Remark))
+    assert note.mark.is_alone
+    waiting = [make_fragment(i, has_rounds=False, is_alone=i == 2) for i in range(4)]
+    assert len(grown(plan_for(make_job(*waiting), nodes=make_nodes(4)))) == 1
 
 
 # -- gangs that cannot be complete
