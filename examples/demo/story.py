@@ -17,6 +17,7 @@ NODE_NAMES = tuple(f"n{index}" for index in range(1, NODES + 1))
 PREEMPTED = "preempted by Slurm"
 LEASE_ENDED = "lease ended"
 FINISHED = "training finished"
+SECURED = "comes back held if Slurm requeues it"  # no news: every fragment is, once it runs
 UNKNOWN = "unknown"
 HINDSIGHT_S = 2 * TICK_S + 2  # by then a tick has told why a fragment went
 VERBS = {("finish", FINISHED): "cancel what waits:", ("renew", "hole closes"): "cut the lease of"}
@@ -118,7 +119,8 @@ def _order_to_go(fragment: str, row: Row, after: Sample, recording: Recording) -
     for act in _acts(fragment, recording):
         if act.kind == "grow" and act.t > after.t:
             return None  # the next run begins
-        if since <= act.t <= after.t + HINDSIGHT_S and act.kind in GOING:
+        is_order = act.kind in GOING and act.cause != SECURED
+        if since <= act.t <= after.t + HINDSIGHT_S and is_order:
             return act
     return None
 
@@ -153,7 +155,7 @@ def events(recording: Recording) -> list[Event]:
 def _tick_events(recording: Recording) -> Iterator[Event]:
     for tick in recording.ticks:
         for act in tick.acts:
-            if act.kind != "remark" and act.cause != "notice is over":
+            if act.kind != "remark" and act.cause not in ("notice is over", SECURED):
                 yield Event(act.t - recording.zero, act.kind, _act_text(act, recording))
         for text in tick.refused:
             yield Event(tick.t - recording.zero, "refused", f"refused by Slurm: {text}")
