@@ -1,4 +1,4 @@
-"""One tick: lock, observe, plan, guard, apply, report.
+"""One tick: lock, observe, plan, guard, write in two halves with a look between, report.
 
 Safe to run twice, to miss, to kill at any line: the truth is in Slurm and every tick starts there.
 Holds no policy; decisions are in core.

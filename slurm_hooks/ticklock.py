@@ -22,6 +22,7 @@ from slurm_hooks.errors import NoTickForLong, RetryLater, SettingsError
 from slurm_hooks.settings import Tick
 
 SHORTEST_PATIENCE_S = 300.0
+WAIT_S = 30.0
 TICKS_OF_PATIENCE = 3
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -48,6 +49,23 @@ def locked(chosen: Tick) -> Iterator[None]:
             _raise_if_overdue(error, os.fstat(stamp).st_mtime, patience_s(chosen))
             raise
         os.utime(stamp)
+
+
+@contextlib.contextmanager
+def between_ticks(chosen: Tick) -> Iterator[None]:
+    """Hold the lock as soon as no tick runs. Raises SettingsError as `locked` does, RetryLater if
+    a tick takes longer than anybody waits for a command."""
+    path = Path(chosen.lock)
+    with _told_as_a_setting(path):
+        _make_directory(path.parent)
+        with _open(path):
+            pass
+    lock = FileLock(path, timeout=WAIT_S, mode=0o600)
+    try:
+        with lock:
+            yield
+    except Timeout as error:
+        raise RetryLater(f"a tick has run for {WAIT_S:.0f} s (it holds {path})") from error
 
 
 def patience_s(chosen: Tick) -> float:
@@ -101,8 +119,9 @@ def _open(path: Path) -> Iterator[int]:
         if found.st_mode & 0o077:
             # As versions before this one made it: whoever has it open could hold it for ever.
             path.unlink()
+            replaced = os.open(path, _FLAGS | os.O_EXCL, 0o600)
             os.close(handle)
-            handle = os.open(path, _FLAGS | os.O_EXCL, 0o600)
+            handle = replaced
         yield handle
     finally:
         os.close(handle)

@@ -74,7 +74,7 @@ def make_fragment(
     mark = fields.pop("mark", None) or make_mark(fields.pop("request", None))
     names = {f.name for f in dataclasses.fields(Mark)} & fields.keys() - {"priority"}
     mark = replace(mark, **{name: fields.pop(name) for name in names})
-    fields.setdefault("has_rounds", True)
+    fields.setdefault("has_agent", True)
     if state not in (FragmentState.HELD, FragmentState.PENDING):
         fields.setdefault("start", after(-200))
         fields.setdefault("limit", span(600))

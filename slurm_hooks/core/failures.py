@@ -75,19 +75,20 @@ def is_to_stop(job: MalleableJob, died: Iterable[Fragment], settings: Settings) 
     return failed and job.failures + 1 >= settings.failures.limit
 
 
-def why_stopped(died: tuple[Fragment, ...], settings: Settings) -> str:
+def why_stopped(job: MalleableJob, died: tuple[Fragment, ...], settings: Settings) -> str:
     """The reason of a stop, in the words that a mark may hold."""
-    first = died[0]
+    first = next(f for f in died if not is_blame_on_node(f, job))
     where = "+".join(sorted(first.nodes)) or "unknown"
     code = re.sub(r"[^A-Za-z0-9:]", "_", first.exit_code) or "unknown"
     return f"failed-{settings.failures.limit}-times:exit-{code}-on-{where}"
 
 
-def after_death(fragment: Fragment, job: MalleableJob, now: datetime) -> Mark:
-    """The mark of a dead fragment. One tick counts one failure, however many fragments of a gang
-    died together."""
-    names = {g.node for g in fragment.mark.deaths} - fragment.nodes
-    kept = tuple(g for g in fragment.mark.deaths if g.node in names)
+def after_death(fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings) -> Mark:
+    """The mark of a dead fragment, without grudges that are spent. One tick counts one failure,
+    however many fragments of a gang died together."""
+    span = timedelta(seconds=settings.failures.avoid_s)
+    lasting = (g for g in fragment.mark.deaths if is_within(now, g.since, span))
+    kept = tuple(g for g in lasting if g.node not in fragment.nodes)
     deaths = kept + tuple(Grudge(name, now) for name in sorted(fragment.nodes))
     failures = fragment.mark.failures
     if not is_blame_on_node(fragment, job):
@@ -109,27 +110,29 @@ def shunned(job: MalleableJob, now: datetime, settings: Settings) -> Shunned:
 
 
 def suspects(
-    jobs: Iterable[MalleableJob], now: datetime, settings: Settings
+    jobs: Iterable[MalleableJob], now: datetime, settings: Settings, machine: int
 ) -> dict[str, tuple[int, ...]]:
     """Nodes on which fragments of different users' jobs died lately, with those jobs.
 
-    A job that was stopped failed on its own account. One user's jobs do not count twice: they
-    could keep nodes from everybody else.
+    Only jobs that otherwise train say anything about a node: one with failures on its account may
+    fail everywhere. One user's jobs do not count twice, and an accusation of more than a quarter of
+    the machine is none: either could keep nodes from everybody else.
     """
     span = timedelta(seconds=settings.failures.avoid_s)
     deaths: dict[str, dict[str, int]] = {}
     for job in jobs:
-        if any(f.mark.stopped for f in job.fragments):
+        if job.failures or any(f.mark.stopped for f in job.fragments):
             continue
         for fragment in job.fragments:
             for grudge in fragment.mark.deaths:
                 if is_within(now, grudge.since, span):
                     deaths.setdefault(grudge.node, {}).setdefault(job.user, job.job_id)
-    return {
+    found = {
         node: tuple(sorted(by_user.values()))
         for node, by_user in sorted(deaths.items())
         if len(by_user) > 1
     }
+    return found if len(found) <= max(1, machine // 4) else {}
 
 
 def is_vain(fragment: Fragment, now: datetime) -> bool:

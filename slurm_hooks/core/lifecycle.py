@@ -82,7 +82,7 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
         return _stop(job, "too-few-fragments-left")
     died = tuple(f for f in job.fragments if is_death(f))
     if is_to_stop(job, died, settings):
-        return _stop(job, why_stopped(died, settings))
+        return _stop(job, why_stopped(job, died, settings))
     return _care(job, died, now, settings, slurm)
 
 
@@ -121,10 +121,10 @@ def gone(job: MalleableJob) -> int:
 class Cancel(enum.Enum):
     """What the user has cancelled since the last tick."""
 
-    NOTHING = "nothing, or a part that is known already"
-    PART = "a part"
-    WHOLE = "the job: nothing of it may come back"
-    UNCLEAR = "seen when what is ending has ended"
+    NOTHING = "nothing"  # or a part that is known already
+    PART = "part"
+    WHOLE = "whole"  # nothing of the job may come back
+    UNCLEAR = "unclear"  # seen when what is ending has ended
 
 
 def cancel_of(job: MalleableJob) -> Cancel:
@@ -136,6 +136,8 @@ def cancel_of(job: MalleableJob) -> Cancel:
         return Cancel.NOTHING
     ends = [f.end for f in job.fragments if f.state is FragmentState.CANCELLED and f.end]
     alive = [f for f in job.fragments if f.state in _OPEN_STATES and not _was_put_back(f, ends)]
+    if not (ends or job.is_cut):
+        return Cancel.PART  # Slurm has forgotten them: no news of a cancel
     if not alive:
         return Cancel.WHOLE
     is_ending = all(f.state is FragmentState.ENDING for f in alive)
@@ -165,12 +167,12 @@ def is_finish(fragment: Fragment, job: MalleableJob) -> bool:
     """
     if fragment.state is not FragmentState.DONE:
         return False
-    return fragment.said is Said.FINISHED or not job.has_rounds
+    return fragment.said is Said.FINISHED or not job.has_agent
 
 
 def growable(job: MalleableJob, now: datetime, slurm: Slurm) -> tuple[Fragment, ...]:
     """The fragments that could be released: rested, held by nobody else, and likely to start."""
-    if any(f.depends for f in job.fragments) or any(is_vain(f, now) for f in job.fragments):
+    if any(f.depends or f.mark.is_paused or is_vain(f, now) for f in job.fragments):
         return ()
     return tuple(f for f in job.fragments if is_rested(f, now, slurm) and not f.is_paused)
 
@@ -181,9 +183,9 @@ def is_rested(fragment: Fragment, now: datetime, slurm: Slurm) -> bool:
         return False
     if fragment.state is FragmentState.SPECIAL and is_death(fragment):
         return False  # its end is put on record first
-    if is_within(now, fragment.mark.noticed, _REST) or fragment.eligible is None:
-        return not is_within(now, fragment.mark.noticed, _REST)
-    requeued = fragment.eligible - slurm.requeue_wait
+    if is_within(now, fragment.mark.noticed, _REST):
+        return False
+    requeued = fragment.eligible and fragment.eligible - slurm.requeue_wait
     return not is_within(now, requeued, _REST)
 
 
@@ -251,7 +253,7 @@ def _steps(
 ) -> tuple[Action, ...]:
     state = fragment.state
     if is_death(fragment):
-        mark = after_death(fragment, job, now)
+        mark = after_death(fragment, job, now, settings)
         if state in (*WAITING_STATES, FragmentState.PENDING):
             is_held = state in WAITING_STATES and not fragment.is_paused
             held = () if is_held else (Hold(fragment.id, Cause.DIED),)
@@ -289,13 +291,13 @@ def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
     if is_ours and fragment.exit_code not in ("", "0:0"):
         mark = replace(fragment.mark, noticed=now)
         return (Hold(fragment.id, Cause.NOTED), Remark(fragment.id, mark, Cause.NOTED))
-    known = {g.node for g in fragment.mark.unfit}
+    since = fragment.mark.released
+    known = {g.node for g in fragment.mark.unfit if since is None or g.since >= since}
     if fragment.reason != "BadConstraints" or fragment.nodes <= known:
         return ()
-    unfit = tuple(Grudge(name, now) for name in sorted(fragment.nodes - known))
-    return (
-        Remark(fragment.id, replace(fragment.mark, unfit=fragment.mark.unfit + unfit), Cause.UNFIT),
-    )
+    kept = tuple(g for g in fragment.mark.unfit if g.node not in fragment.nodes)
+    unfit = kept + tuple(Grudge(name, now) for name in sorted(fragment.nodes))
+    return (Remark(fragment.id, replace(fragment.mark, unfit=unfit), Cause.UNFIT),)
 
 
 # Why a released fragment cannot start now, whatever node it is given: limits, licences, other jobs.
@@ -340,8 +342,11 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     ]
     if any(f.depends for f in job.fragments):
         reasons.append("waits for its dependency")
+    is_paused = any(f.mark.is_paused for f in job.fragments)
     paused = [str(f.id) for f in job.fragments if f.is_paused and f.state in _OPEN_STATES]
-    if paused:
+    if is_paused:
+        reasons.append(f"an operator holds it: `malleable release {job.job_id}` lets go")
+    elif paused:
         reasons.append(
             f"an operator holds {', '.join(paused)}: `malleable release {job.job_id}` lets go"
         )

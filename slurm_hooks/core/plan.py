@@ -42,12 +42,13 @@ from slurm_hooks.model import (
     FragmentId,
     FragmentState,
     Grow,
+    Hold,
     Hole,
     JobPlan,
     MalleableJob,
-    Notice,
     Plan,
     Remark,
+    Renew,
     Shrink,
     Slurm,
     Snapshot,
@@ -143,13 +144,14 @@ def make_plan(
 
 def _without_twice(actions: tuple[Action, ...]) -> list[Action]:
     """Marks that a later action writes again anyway, newer, are left out."""
-    last = {a.fragment: a for a in actions if isinstance(a, (Grow, Notice, Remark, Shrink))}
+    writes = (a for a in actions if not isinstance(a, (Finish, Hold, Renew)))
+    last = {a.fragment: a for a in writes if a.mark is not None}
     return [a for a in actions if not isinstance(a, Remark) or last[a.fragment] is a]
 
 
 def _ground(snapshot: Snapshot, settings: Settings, holes: dict[str, Hole]) -> Ground:
     latest = {n: latest_end(h, snapshot.slurm, settings.lease) for n, h in holes.items()}
-    accused = suspects(snapshot.jobs, snapshot.now, settings)
+    accused = suspects(snapshot.jobs, snapshot.now, settings, len(snapshot.nodes))
     return Ground(
         now=snapshot.now,
         nodes={node.name: node for node in snapshot.nodes},
@@ -190,7 +192,7 @@ def _case(job: MalleableJob, ground: Ground, settings: Settings, slurm: Slurm) -
 
 def _is_apart(job: MalleableJob, ground: Ground, settings: Settings) -> bool:
     """True if a fragment has run for long enough to meet others and no agent has ever spoken."""
-    if job.has_rounds:
+    if job.has_agent:
         return False
     patience = timedelta(seconds=settings.failures.join_s)
     starts = (f.start for f in job.active if f.start is not None)
@@ -365,7 +367,7 @@ def _warnings(snapshot: Snapshot, ground: Ground) -> tuple[str, ...]:
         for node, why in ground.suspects.items()
     ]
     slurm = snapshot.slurm
-    if snapshot.jobs and slurm.min_job_age < 4 * ground.until_next:
+    if snapshot.jobs and timedelta(0) < slurm.min_job_age < 4 * ground.until_next:
         lines.append(
             f"MinJobAge={slurm.min_job_age.total_seconds():.0f} in slurm.conf: a fragment whose "
             "lease ended is forgotten after that, and lost to its job if no tick ran meanwhile"

@@ -2,7 +2,7 @@
 
 A fragment is signalled only if its mark was accepted, since it would leave and nobody would know
 that it had been asked to. What its user has cancelled meanwhile is not put back: Slurm would revive
-it.
+it. What an operator holds meanwhile is not released, nor his hold replaced by ours.
 """
 
 from __future__ import annotations
@@ -13,36 +13,39 @@ from typing import Union
 from slurm_hooks.core.lifecycle import Cancel, cancel_of
 from slurm_hooks.model import (
     ENDED_STATES,
+    WAITING_STATES,
     Action,
     Finish,
     Fragment,
     FragmentId,
     FragmentState,
     Grow,
+    Hold,
     MalleableJob,
     Notice,
     Remark,
+    Renew,
     Shrink,
 )
 
-_LATE = (Notice, Shrink, Finish, Grow)
+_LATE = (Hold, Notice, Shrink, Finish, Grow)
 
 
 def first_half(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Holds, leases, marks; of a notice its mark."""
+    """Leases and marks; of a notice its mark."""
     found = tuple(actions)
     marks = tuple(Remark(a.fragment, a.mark, a.cause) for a in found if isinstance(a, Notice))
     return tuple(a for a in found if not isinstance(a, _LATE)) + marks
 
 
 def second_half(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Signals, fragments to put back, cancels, and last what is released."""
+    """Holds, signals, fragments to put back, cancels, and last what is released."""
     return tuple(a for a in actions if isinstance(a, _LATE))
 
 
 def needs_look(actions: Iterable[Action]) -> bool:
     """True if what comes second must be seen to hold still."""
-    return any(isinstance(a, (Notice, Shrink)) for a in actions)
+    return any(isinstance(a, (Hold, Notice, Shrink, Grow)) for a in actions)
 
 
 def still_true(
@@ -66,7 +69,7 @@ def still_true(
 def _fault(
     action: Action, fragments: Mapping[FragmentId, Fragment], cancels: Mapping[int, Cancel]
 ) -> str:
-    if not isinstance(action, (Notice, Shrink)):
+    if isinstance(action, (Renew, Remark, Finish)):
         return ""
     fragment = fragments.get(action.fragment)
     why = "it is gone" if fragment is None else _why_late(action, fragment, cancels)
@@ -74,8 +77,15 @@ def _fault(
 
 
 def _why_late(
-    action: Union[Notice, Shrink], fragment: Fragment, cancels: Mapping[int, Cancel]
+    action: Union[Hold, Notice, Shrink, Grow],
+    fragment: Fragment,
+    cancels: Mapping[int, Cancel],
 ) -> str:
+    if isinstance(action, Hold):
+        return "" if fragment.priority or not fragment.is_paused else "an operator holds it"
+    if isinstance(action, Grow):
+        is_ours = fragment.state in WAITING_STATES and not fragment.is_paused
+        return "" if is_ours and not fragment.mark.is_paused else "it is held, or gone, by now"
     if isinstance(action, Notice):
         is_told = fragment.state is FragmentState.RUNNING and fragment.is_leaving
         return "" if is_told else "it does not run any more, or its mark was refused"

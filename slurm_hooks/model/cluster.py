@@ -116,8 +116,8 @@ class Mark:
     elements of the job were no more. `deaths` are nodes on which this fragment died, `unfit` those
     that Slurm says do not fit it. `vain` counts the releases in a row after which it did not start,
     `obstacle` is Slurm's reason for the last one. `priority` is what Slurm gave the job before it
-    was held. `is_alone` is true of a job whose fragments do not meet, `is_finished` of one whose
-    training has ended: those that told so may be forgotten before the rest has ended.
+    was held. `is_paused` is true while an operator holds the job, `is_alone` if its fragments do
+    not meet, `is_finished` once its training has ended: who told so may be forgotten first.
     """
 
     request: Request
@@ -132,6 +132,7 @@ class Mark:
     obstacle: str = ""
     priority: int = 0
     is_alone: bool = False
+    is_paused: bool = False
     is_finished: bool = False
     stopped: str = ""
 
@@ -171,6 +172,7 @@ class Said(enum.Enum):
     """What the agent of a fragment says of the current run; a script without one says nothing."""
 
     NOTHING = "nothing"
+    STARTED = "started"  # an agent runs, and looks for the others
     JOINED = "joined"  # it takes part in a round
     TRAINED = "trained"  # and its training has made progress
     LEAVING = "leaving"  # it is about to put itself back
@@ -195,7 +197,7 @@ class Fragment:
     `start` and `end` belong to the current (or last) run; `end` of a running fragment is the end
     of its lease. `limit` is the time limit that Slurm enforces, `eligible` the moment before which
     Slurm does not start it. `priority` is 0 for what is held, running or not. `said` is what its
-    agent says of this run, or of the last one if it waits; `has_rounds` is true if one ever spoke.
+    agent says of this run, or of the last one if it waits; `has_agent` is true if one ever spoke.
     `depends` is true while other jobs must end first.
     """
 
@@ -212,7 +214,7 @@ class Fragment:
     reason: str = ""  # why it waits, in Slurm's words
     priority: int = 0
     said: Said = Said.NOTHING
-    has_rounds: bool = False
+    has_agent: bool = False
     depends: bool = False
     note: str = ""  # the rest of AdminComment, which belongs to the site
 
@@ -244,8 +246,10 @@ class Fragment:
 
 @dataclass(frozen=True)
 class MalleableJob:
-    """All fragments of one array that could be read, in order of their index; `unread` counts the
-    others."""
+    """All fragments of one array that could be read, in order of their index.
+
+    `unread` counts the others; `is_cut` is true if Slurm shows those that never ran as cancelled.
+    """
 
     job_id: int
     user: str
@@ -255,6 +259,7 @@ class MalleableJob:
     submitted: Optional[datetime] = None
     needs: Needs = Needs()
     unread: int = 0
+    is_cut: bool = False
 
     @property
     def active(self) -> tuple[Fragment, ...]:
@@ -277,9 +282,10 @@ class MalleableJob:
         return max((max(f.priority, f.mark.priority) for f in self.fragments), default=0)
 
     @property
-    def has_rounds(self) -> bool:
-        """True once an agent of this job has spoken: then an exit code alone means nothing."""
-        return any(f.has_rounds for f in self.fragments)
+    def has_agent(self) -> bool:
+        """True once an agent of this job has spoken: then an exit code alone means nothing, and
+        its fragments look for each other."""
+        return any(f.has_agent for f in self.fragments)
 
 
 @dataclass(frozen=True)

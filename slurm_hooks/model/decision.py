@@ -34,6 +34,7 @@ class Cause(enum.Enum):
     STOPPED = "stopped for good"
     RECOVERED = "trains again"
     NOTED = "noted for later ticks"
+    PAUSED = "held or released by an operator"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ _BY_CODE = {
     "127:0": _NOT_FOUND,
     "137:0": "killed, usually out of memory",
     "0:9": "killed, usually out of memory",
+    "15:53": "Slurm could not start the script: can the nodes write its --output?",
     "0:0": "the script ended well, but its training did not; does it need `set -o pipefail`?",
 }
 _TORCHRUN = (
@@ -33,7 +34,7 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
         lines.append(f"it has failed {job.failures} time(s) in a row without progress")
     lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(_codes(job, stops)) if c in _BY_CODE]
     lines.append("the last lines of the job's output tell more")
-    if job.request.engine in ("torchrun", "torchft") and not job.has_rounds:
+    if job.request.engine in ("torchrun", "torchft") and not job.has_agent:
         lines.append(_TORCHRUN)
     return tuple(lines)
 

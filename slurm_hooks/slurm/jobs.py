@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
@@ -64,7 +64,7 @@ JOB_FIELDS = (
 FEATURES_END = "|;|"
 SAID_WIDTH = 24
 _PLAIN = JOB_FIELDS[:-3]
-_SAID = re.compile(r"(joined|trained|leaving|finished)\{(\d{1,6})\}")
+_SAID = re.compile(r"(started|joined|trained|leaving|finished)\{(\d{1,6})\}")
 
 
 def jobs_command() -> Command:
@@ -94,6 +94,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     planned: list[PlannedStart] = []
     unknown: list[str] = []
     unread: Counter[str] = Counter()
+    cut: set[str] = set()
     lines = text.splitlines()
     for line in lines:
         row = _row(line)
@@ -107,6 +108,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             unknown.append(f"squeue: job {row['JobArrayID']} left alone: {error}")
             unread[row["JobArrayID"].partition("_")[0]] += 1
             continue
+        if fragment is None and row["State"] == "CANCELLED":
+            cut.add(row["JobArrayID"].partition("_")[0])
         if fragment is not None:
             fragments.setdefault(fragment.id.job_id, []).append((fragment, row))
         if start is not None:
@@ -114,9 +117,11 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     jobs = []
     for job_id, rows in sorted(fragments.items()):
         try:
-            jobs.append(_job(rows, unread[str(job_id)]))
+            found = _job(rows)
         except ValueError as error:
             unknown.append(f"squeue: job {job_id} left alone: {error}")
+            continue
+        jobs.append(replace(found, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
     return Jobs(tuple(jobs), tuple(starts), tuple(unknown), len(lines))
 
@@ -147,7 +152,7 @@ def _comments(text: str) -> tuple[str, str]:
     return (text[:-1] if text.endswith("|") else text), ""
 
 
-def _job(rows: list[tuple[Fragment, dict[str, str]]], unread: int) -> MalleableJob:
+def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
     fragments = tuple(sorted((f for f, _ in rows), key=lambda f: f.id))
     row = rows[0][1]
     return MalleableJob(
@@ -158,7 +163,6 @@ def _job(rows: list[tuple[Fragment, dict[str, str]]], unread: int) -> MalleableJ
         fragments=fragments,
         submitted=parse_time(row["SubmitTime"]),
         needs=_needs(row),
-        unread=unread,
     )
 
 
@@ -180,14 +184,14 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         return None
     element = re.fullmatch(r"(\d+)_(\d+)", row["JobArrayID"])
     if not element and row["State"] == "CANCELLED":
-        return None  # an array that was cancelled before any element of it ran
+        return None  # what never ran of an array that was cancelled: see parse_jobs
     if not element:
         raise ValueError("carries our mark but is no array element")
     mark, note = found
     state = fragment_state(row["State"], row["PriorityLong"])
     restarts = int(row["restartcnt"] or 0)
-    run = restarts - (state in WAITING_STATES)  # of what waits, the run before is spoken of
-    said, has_rounds = parse_said(row["comment"], run)
+    waits = state in WAITING_STATES or (state is FragmentState.PENDING and restarts > mark.run)
+    said, has_agent = parse_said(row["comment"], restarts - waits)  # of the run before, if it waits
     return Fragment(
         id=FragmentId(int(element.group(1)), int(element.group(2))),
         state=state,
@@ -202,7 +206,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         reason=row["Reason"],
         priority=int(row["PriorityLong"]) if row["PriorityLong"].isdecimal() else 0,
         said=said,
-        has_rounds=has_rounds,
+        has_agent=has_agent,
         depends=row["Dependency"] not in ("", "(null)"),
         note=note,
     )

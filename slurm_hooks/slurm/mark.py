@@ -63,6 +63,7 @@ def _mark(values: dict[str, str]) -> Mark:
         obstacle=values.get("why", ""),
         priority=int(values.get("prio", "0")),
         is_alone="alone" in values,
+        is_paused="pause" in values,
         is_finished="done" in values,
         stopped=values.get("stop", ""),
     )
@@ -105,6 +106,7 @@ def format_mark(mark: Mark, rest: str = _PLACE) -> str:
         "why": re.sub(r"[^A-Za-z0-9_]", "_", mark.obstacle)[:40],
         "prio": mark.priority or "",
         "alone": 1 if mark.is_alone else "",
+        "pause": 1 if mark.is_paused else "",
         "done": 1 if mark.is_finished else "",
         "stop": mark.stopped,
     }

@@ -118,7 +118,7 @@ def test_one_fragment(
 
 
 @pytest.mark.parametrize(
-    ("fields", "has_rounds", "wanted"),
+    ("fields", "has_agent", "wanted"),
     [
         ({"said": Said.FINISHED}, True, True),
         ({"said": Said.FINISHED, "noticed": after(-2)}, True, True),  # told, and finished first
@@ -129,17 +129,17 @@ def test_one_fragment(
     ],
 )
 def test_the_round_s_own_word_decides(
-    fields: dict[str, Any], has_rounds: bool, wanted: bool
+    fields: dict[str, Any], has_agent: bool, wanted: bool
 ) -> None:
     """However long before the end of its lease it exits."""
-    other = make_fragment(1, has_rounds=has_rounds)
-    done = make_fragment(0, DONE, ["n1"], has_rounds=False, **fields)
+    other = make_fragment(1, has_agent=has_agent)
+    done = make_fragment(0, DONE, ["n1"], has_agent=False, **fields)
     assert is_finish(done, make_job(done, other)) is wanted
 
 
 @pytest.mark.parametrize("state", [s for s in FragmentState if s is not DONE])
 def test_only_a_clean_exit_can_finish(state: FragmentState) -> None:
-    fragment = make_fragment(0, state, ["n1"], said=Said.FINISHED, has_rounds=False)
+    fragment = make_fragment(0, state, ["n1"], said=Said.FINISHED, has_agent=False)
     assert not is_finish(fragment, make_job(fragment))
 
 
@@ -183,11 +183,20 @@ def test_a_cancel_is_final_for_what_had_just_ended() -> None:
     assert care.actions == ()
 
 
-def test_an_element_without_a_record_was_cancelled() -> None:
-    """Slurm drops an element that never ran as soon as it is cancelled."""
+def test_elements_without_a_record_were_cancelled_if_slurm_says_so_of_their_array() -> None:
+    """Slurm keeps no record of an element that never ran; one that is forgotten (MinJobAge) has
+    none either."""
     job = make_job(make_fragment(0, TIMED_OUT, ["n1"]))
     job = replace(job, request=replace(job.request, fragments=2))
-    assert care_for(job).is_over
+    assert not care_for(job).is_over
+    assert care_for(replace(job, is_cut=True)).is_over
+
+
+def test_a_paused_job_grows_nowhere() -> None:
+    job = make_job(make_fragment(0, RUNNING, ["n1"], is_paused=True), held=3)
+    care = care_for(job)
+    assert care.growable == ()
+    assert any("malleable release 7" in reason for reason in care.reasons)
 
 
 def test_what_was_cancelled_long_ago_does_not_end_the_job() -> None:

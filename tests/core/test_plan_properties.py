@@ -108,7 +108,7 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm) -> None:
         if isinstance(a, (Notice, Hold)) and a.cause is Cause.BETTER_USE
     }
     for job in seen.jobs:
-        least = job.request.min_nodes if job.has_rounds else job.request.unit
+        least = job.request.min_nodes if job.has_agent else job.request.unit
         size = sizes[job.job_id]
         if job.job_id in grown:
             assert least <= size <= job.request.max_nodes

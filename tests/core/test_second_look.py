@@ -17,6 +17,7 @@ from slurm_hooks.model import (
     Hold,
     Notice,
     Remark,
+    Renew,
     Shrink,
 )
 
@@ -38,10 +39,32 @@ def test_a_notice_is_marked_first_and_signalled_later() -> None:
     hold = Hold(ID, Cause.SECURED)
     grow = Grow(FragmentId(7, 1), frozenset({"n1"}), after(60) - NOW, MARK)
     actions = (NOTICE, hold, grow, Finish((ID,), Cause.FINISHED))
-    assert first_half(actions) == (hold, Remark(ID, MARK, Cause.HOLE_CLOSES))
-    assert set(second_half(actions)) == set(actions) - {hold}
-    assert needs_look(actions)
-    assert not needs_look((hold, grow))
+    renew = Renew(ID, after(60))
+    assert first_half((*actions, renew)) == (renew, Remark(ID, MARK, Cause.HOLE_CLOSES))
+    assert second_half((*actions, renew)) == actions
+    for action in (NOTICE, hold, grow, AWAY):
+        assert needs_look((action,))
+    assert not needs_look((renew, Finish((ID,), Cause.FINISHED)))
+
+
+@pytest.mark.parametrize(
+    ("fresh", "wanted"),
+    [
+        (make_fragment(0), True),
+        (make_fragment(0, reason="JobHeldAdmin"), False),
+        (make_fragment(0, is_paused=True), False),
+        (make_fragment(0, RUNNING, ["n1"]), False),
+    ],
+)
+def test_what_an_operator_holds_meanwhile_is_not_released(fresh: Fragment, wanted: bool) -> None:
+    assert is_kept(Grow(ID, frozenset({"n1"}), after(60) - NOW, MARK), fresh) is wanted
+
+
+def test_our_hold_does_not_replace_an_operator_s() -> None:
+    """Slurm would show it as the user's from then on."""
+    hold = Hold(ID, Cause.SECURED)
+    assert is_kept(hold, make_fragment(0, RUNNING, ["n1"], priority=5))
+    assert not is_kept(hold, make_fragment(0, RUNNING, ["n1"], reason="JobHeldAdmin"))
 
 
 @pytest.mark.parametrize(

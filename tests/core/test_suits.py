@@ -91,6 +91,15 @@ def test_what_slurm_finds_unfit_is_not_offered_again() -> None:
     unfit = make_fragment(0, reason="BadConstraints", nodes=["n1"])
     plan = plan_for(make_job(unfit, request=make_request(1, 1)), nodes=make_nodes(2))
     assert grown(plan) == {"n2"}
+    again = make_fragment(
+        0,
+        reason="BadConstraints",
+        nodes=["n1"],
+        released=after(-40),
+        unfit=(Grudge("n1", after(-3601)),),
+    )
+    plan = plan_for(make_job(again, request=make_request(1, 1)), nodes=make_nodes(2))
+    assert grown(plan) == {"n2"}  # an hour later the same node was tried once more
     old = make_fragment(0, unfit=(Grudge("n1", after(-3599)), Grudge("n2", after(-3601))))
     assert grown(plan_for(make_job(old), nodes=make_nodes(2))) == {"n2"}
 
@@ -133,6 +142,25 @@ def test_one_user_cannot_take_a_node_from_the_others() -> None:
     assert "n1" in grown(plan_for(*jobs, third, nodes=make_nodes(4)))
 
 
+def test_a_failing_job_accuses_nobody() -> None:
+    """Two users whose scripts fail everywhere would take the machine from all others."""
+    jobs = [
+        make_job(
+            make_fragment(0, deaths=(Grudge("n1", after(-9)),), failures=1, job_id=i),
+            job_id=i,
+            user=f"user{i}",
+        )
+        for i in (1, 2)
+    ]
+    assert "n1" in grown(plan_for(*jobs, make_job(held=4, job_id=7), nodes=make_nodes(4)))
+
+
+def test_an_accusation_of_most_of_the_machine_is_none() -> None:
+    names = ("n1", "n2", "n3")
+    jobs = [died_on(*names, job_id=i, user=f"user{i}") for i in (1, 2)]
+    assert grown(plan_for(*jobs, make_job(held=4, job_id=7), nodes=make_nodes(4))) >= {"n1"}
+
+
 def test_a_stopped_job_accuses_nobody() -> None:
     failing = make_job(make_fragment(0, deaths=(Grudge("n1", after(-9)),), stopped="x", job_id=1))
     other = died_on("n1", job_id=2, user="another")
@@ -145,10 +173,10 @@ def test_a_stopped_job_accuses_nobody() -> None:
 
 def apart(*starts: float) -> MalleableJob:
     fragments = [
-        make_fragment(i, RUNNING, [f"n{i}"], start=after(-s), said=Said.NOTHING, has_rounds=False)
+        make_fragment(i, RUNNING, [f"n{i}"], start=after(-s), said=Said.NOTHING, has_agent=False)
         for i, s in enumerate(starts)
     ]
-    waiting = make_fragment(9, has_rounds=False)
+    waiting = make_fragment(9, has_agent=False)
     return make_job(*fragments, waiting)
 
 
@@ -170,7 +198,7 @@ def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -
     plan = plan_for(apart(60), nodes=[make_node("n0", NodeState.BUSY)])
     (note,) = (a for a in plan.actions if isinstance(a, Remark))
     assert note.mark.is_alone
-    waiting = [make_fragment(i, has_rounds=False, is_alone=i == 2) for i in range(4)]
+    waiting = [make_fragment(i, has_agent=False, is_alone=i == 2) for i in range(4)]
     assert len(grown(plan_for(make_job(*waiting), nodes=make_nodes(4)))) == 1
 
 

@@ -45,7 +45,7 @@ class Training:
     def is_failing(self) -> bool:
         return self.code is not None
 
-    def outcome(self, element: Element, ran_s: int, has_rounds: bool) -> Optional[int]:
+    def outcome(self, element: Element, ran_s: int, has_agent: bool) -> Optional[int]:
         """How a run ends by itself, if it does now; see FakeSlurm."""
         if element.run.said == "trained":
             self.deaths = 0
@@ -55,7 +55,7 @@ class Training:
             code = self.code
         else:
             return None
-        if code == 0 and not has_rounds:
+        if code == 0 and not has_agent:
             self.is_finished = True
         else:
             self.deaths += 1

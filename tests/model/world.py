@@ -49,8 +49,8 @@ class World:
 
     def _outcome(self, element: Element, ran_s: int) -> Optional[int]:
         """Where no agent has ever spoken, exit code 0 is a script's end."""
-        has_rounds = any(e.comment for e in self.slurm.of(element.job))
-        return self.of(element).outcome(element, ran_s, has_rounds)
+        has_agent = any(e.comment for e in self.slurm.of(element.job))
+        return self.of(element).outcome(element, ran_s, has_agent)
 
     def of(self, element: Element) -> Training:
         return self.trainings[element.job]

@@ -59,6 +59,7 @@ def marks(draw: st.DrawFn) -> Mark:
         obstacle=draw(st.just("") | st.from_regex(r"[A-Za-z0-9_]{1,40}", fullmatch=True)),
         priority=draw(st.integers(0, 2**32)),
         is_alone=draw(st.booleans()),
+        is_paused=draw(st.booleans()),
         is_finished=draw(st.booleans()),
         stopped=draw(st.just("") | words),
     )

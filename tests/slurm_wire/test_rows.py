@@ -129,10 +129,11 @@ def test_the_few_bytes_of_a_comment_come_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("comment", "said", "has_rounds"),
+    ("comment", "said", "has_agent"),
     [
         ("joined{2};my own text", Said.JOINED, True),
         ("finished{2}", Said.FINISHED, True),
+        ("started{2};x", Said.STARTED, True),
         ("joined{1};", Said.NOTHING, True),  # of the run before
         ("joined{2", Said.NOTHING, False),
         ("my own joined{2}", Said.NOTHING, False),
@@ -141,15 +142,18 @@ def test_the_few_bytes_of_a_comment_come_last() -> None:
         ("(null)", Said.NOTHING, False),
     ],
 )
-def test_what_the_agent_says(comment: str, said: Said, has_rounds: bool) -> None:
+def test_what_the_agent_says(comment: str, said: Said, has_agent: bool) -> None:
     (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
-    assert (job.fragments[0].said, job.fragments[0].has_rounds) == (said, has_rounds)
+    assert (job.fragments[0].said, job.fragments[0].has_agent) == (said, has_agent)
     assert job.fragments[0].note == "\0"
 
 
 def test_what_waits_spoke_of_the_run_before() -> None:
     (job,) = read(row(restartcnt=2, said="trained{1}")).malleable
     assert job.fragments[0].said is Said.TRAINED
+    requeued = {"PriorityLong": 9, "restartcnt": 1, "EligibleTime": 1_900_000_000}
+    (job,) = read(row(said="leaving{0}", **requeued)).malleable
+    assert job.fragments[0].said is Said.LEAVING
 
 
 def test_a_line_break_in_a_comment_ends_what_is_known_of_it() -> None:
@@ -217,7 +221,9 @@ def test_a_broken_mark_concerns_one_element(comment: str) -> None:
 def test_a_mark_on_something_that_is_no_element() -> None:
     assert "no array element" in read(row("7")).unknown[0]
     assert "no array element" in read(row("7_[0-3]")).unknown[0]
-    assert read(row("7_[0-3]", State="CANCELLED")).unknown == ()
+    jobs = read(row("7_[1-3]", State="CANCELLED"), row(State="FAILED"))
+    assert jobs.unknown == ()
+    assert jobs.malleable[0].is_cut
 
 
 def test_other_partitions_are_not_ours() -> None:

@@ -207,7 +207,7 @@ def test_the_words_of_a_job_are_quoted() -> None:
         (make_fragment(stopped="failed-3-times:exit-127:0-on-n1"), "a command was not found"),
         (make_fragment(0, FragmentState.FAILED, failures=1, exit_code="0:9"), "out of memory"),
         (
-            make_fragment(stopped="failed-3-times:exit-1:0-on-n1", has_rounds=False),
+            make_fragment(stopped="failed-3-times:exit-1:0-on-n1", has_agent=False),
             "older than 2.6",
         ),
     ],
