@@ -9,19 +9,18 @@ It must not know sockets or files.
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from . import wanted
 from .options import say
 from .remark import tell
+from .squeue import answer
 from .state import Outcome, State
 from .watch import Quiet
 
 PATIENCE_S = 120.0
-TIMEOUT_S = 10.0
 
 
 def missing(state: State, fragments: Iterable[int]) -> tuple[int, ...]:
@@ -32,12 +31,10 @@ def missing(state: State, fragments: Iterable[int]) -> tuple[int, ...]:
 
 def running(text: str, now: float, patience_s: float = PATIENCE_S) -> tuple[int, ...]:
     """Fragments that have run for so long, from the answer to wanted.request."""
-    rows = [line.split("|") for line in text.splitlines()]
-    long = [r for r in rows if len(r) >= 7 and r[0].isascii() and r[0].isdigit()]
     return tuple(
-        int(row[0])
-        for row in long
-        if row[1] == "RUNNING" and 0 < wanted.epoch(row[4]) <= now - patience_s
+        row.fragment
+        for row in wanted.rows(text)
+        if row.state == "RUNNING" and 0 < row.starts <= now - patience_s
     )
 
 
@@ -51,18 +48,18 @@ def sentence(fragments: tuple[int, ...], place: str) -> str:
 
 
 class Absence:
-    """Tells once of fragments that stay away. `ask` is given the array's id and returns what
+    """Tells once of fragments that stay away. `ask` is given the question and returns what
     squeue says."""
 
     def __init__(
         self,
         place: str,
         env: Mapping[str, str] = os.environ,
-        ask: Callable[[str], str] | None = None,
+        ask: Callable[[Sequence[str]], str] = answer,
     ) -> None:
         self._place = place
         self._array = env.get("SLURM_ARRAY_JOB_ID", "")
-        self._ask = ask or _ask
+        self._ask = ask
         self._quiet = Quiet()
         self._has_asked = not self._array.isdigit()
 
@@ -78,24 +75,7 @@ class Absence:
 
     def check(self, state: State) -> None:
         """Ask Slurm, and tell of those who run and are not in `state`."""
-        away = missing(state, running(self._ask(self._array), time.time()))
+        away = missing(state, running(self._ask(wanted.request(self._array)), time.time()))
         if away:
             say(sentence(away, self._place))
             tell(sentence(away, self._place))
-
-
-def _ask(array: str) -> str:
-    try:
-        done = subprocess.run(
-            wanted.request(array),
-            env={**os.environ, "SLURM_TIME_FORMAT": "%s"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout if done.returncode == 0 else ""

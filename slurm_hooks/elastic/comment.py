@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from typing import Optional
 
 EVERY_S = 60.0  # slurmctld is asked for no more than one change of a job in so many seconds
 TIMEOUT_S = 10.0
-_STANDING = re.compile(r"(?:joined|trained|leaving|finished)\{[0-9]{1,9}\}")
+_STANDING = re.compile(r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\}")
 _TURN = threading.Lock()  # several threads of an agent write
 
 
@@ -44,30 +45,32 @@ def _tidy(comment: str) -> str:
     return "" if own == "(null)" else own
 
 
-def change(job: str, edit: Callable[[str], Optional[str]]) -> None:
+def change(job: str, edit: Callable[[str], Optional[str]], limit_s: float = 2 * TIMEOUT_S) -> None:
     """Replace what stands there by what `edit` makes of it; None leaves it as it is. Raises
     OSError or SubprocessError. Processes do not exclude each other: who must not be lost looks
     again."""
     with _TURN:
-        before = read(job)
+        until = time.monotonic() + limit_s
+        before = read(job, limit_s)
         after = edit(before)
         if after is not None and after != before:
-            _ask(["scontrol", "update", f"JobId={job}", f"Comment={after}"])
+            words = ["scontrol", "update", f"JobId={job}", f"Comment={after}"]
+            _ask(words, until - time.monotonic())
 
 
-def read(job: str) -> str:
+def read(job: str, limit_s: float = TIMEOUT_S) -> str:
     """What stands there. Raises OSError or SubprocessError."""
-    return _ask(["squeue", "--noheader", f"--job={job}", "--format=%k"])
+    return _ask(["squeue", "--noheader", f"--job={job}", "--format=%k"], limit_s)
 
 
-def _ask(words: list[str]) -> str:
+def _ask(words: list[str], limit_s: float) -> str:
     answer = subprocess.run(
         words,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=TIMEOUT_S,
+        timeout=max(0.1, min(TIMEOUT_S, limit_s)),
         check=True,
     )
     return answer.stdout.strip()

@@ -85,6 +85,7 @@ class MalleableHandler(RendezvousHandler):
                 self._keeper.enter(self._session.ends, self._session.is_asked_to_go)
             return self._join_round()
         except DirectoryError as error:
+            tell(str(error))
             raise SystemExit(f"malleable: {error}") from None
         except Leave:
             self._go()
@@ -114,10 +115,12 @@ class MalleableHandler(RendezvousHandler):
         try:
             self._hosted = open_store(self._options.host)
         except RuntimeError as error:
-            raise SystemExit(
-                f"malleable: cannot serve a store as {self._options.host}: {_first_line(error)}; "
+            line = (
+                f"cannot serve a store as {self._options.host}: {_first_line(error)}; "
                 "PET_LOCAL_ADDR must be an address of this node"
-            ) from None
+            )
+            tell(line)
+            raise SystemExit(f"malleable: {line}") from None
         return int(self._hosted.port)
 
     def _reach(self, host: str, port: int, rank: int) -> Any:

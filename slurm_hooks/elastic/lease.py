@@ -9,19 +9,17 @@ renewal, so it is only a hint.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 
 from . import wanted
 from .options import say
+from .squeue import answer
 from .wanted import Heard, epoch
 
 ASK_AHEAD_S = 2.0
-ASK_TIMEOUT_S = 5.0
 JOINT_S = 30.0
 CLOCK_S = 300.0
 AGAIN_S = 30.0  # between questions for an end that is not known
@@ -63,7 +61,7 @@ def hint(env: Mapping[str, str]) -> int:
 def ask(env: Mapping[str, str]) -> int:
     """Ask Slurm for the end, within seconds; 0 if it cannot tell."""
     job = wanted.own_job(env)
-    return epoch(_answer(request(job))) if job else 0
+    return epoch(answer(request(job))) if job else 0
 
 
 def ask_all(env: Mapping[str, str]) -> Heard:
@@ -72,24 +70,7 @@ def ask_all(env: Mapping[str, str]) -> Heard:
     array, own = env.get("SLURM_ARRAY_JOB_ID", ""), env.get("SLURM_ARRAY_TASK_ID", "")
     if not (array.isdigit() and own.isdigit()):
         return Heard(ends=ask(env))
-    return wanted.parse(_answer(wanted.request(array)), int(own))
-
-
-def _answer(command: Sequence[str]) -> str:
-    try:
-        answer = subprocess.run(
-            command,
-            env={**os.environ, "SLURM_TIME_FORMAT": "%s"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ASK_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return answer.stdout if answer.returncode == 0 else ""
+    return wanted.parse(answer(wanted.request(array)), int(own))
 
 
 def behind(starts: int, now: float) -> float:

@@ -24,6 +24,7 @@ BACKENDS = (
     "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
 )
 _ENGINES = ("torchrun", "torchft")  # those that torchrun starts
+_TORCHRUN = (("torch", "distributed", "run.py"), ("torch", "distributed", "launch.py"))
 _TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})
 _SWITCHES = frozenset(
     {"--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank"}
@@ -156,6 +157,15 @@ def is_ours(env: Mapping[str, str]) -> bool:
     return env.get("PET_RDZV_BACKEND") in BACKENDS or (
         env.get("MALLEABLE_ENGINE") in _ENGINES and bool(env.get("MALLEABLE_FRAGMENT"))
     )
+
+
+def is_torchrun(argv: Sequence[str]) -> bool:
+    """Whether this process was started as torchrun, to train: not to be asked for its flags.
+    `python -m torch.distributed.run` has the path of that module as its name."""
+    if not argv or "-h" in argv or "--help" in argv:
+        return False
+    own = Path(argv[0])
+    return own.name == "torchrun" or own.parts[-3:] in _TORCHRUN
 
 
 def overrides(argv: Sequence[str], env: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ from .options import (
     agents,
     identity,
     is_ours,
+    is_torchrun,
     kept,
     knob,
     number,
@@ -61,7 +62,9 @@ def handlers() -> Callable[[Any], Any]:
 @cache
 def _begin() -> None:
     _listening().listen_early()
-    if take_over(os.environ, _wonder):
+    if is_torchrun(sys.argv):
+        _speaker().tell_started()  # its own flags may be wrong
+    if take_over(os.environ, _wonder, _speaker().tell_started):
         return
     found = overrides(sys.argv, os.environ)
     if found:
@@ -85,6 +88,12 @@ def _listening() -> Notice:
 
 
 @cache
+def _speaker() -> Speaker:
+    """The one mouth of this process."""
+    return Speaker(os.environ, _listening())
+
+
+@cache
 def _processes() -> Processes:
     """The training processes that this process starts."""
     return Processes()
@@ -96,6 +105,8 @@ def create_handler(params: Any) -> Any:
 
     notice = _listening()
     notice.listen()
+    speaker = _speaker()
+    speaker.tell_started()
     try:
         job = options(params, os.environ)
         _remark(kept(os.environ))
@@ -110,7 +121,6 @@ def create_handler(params: Any) -> Any:
         tell(str(error))
         raise SystemExit(f"malleable: {error}") from None
     forewarning = Forewarning(_board(), settings.boundary_s)
-    speaker = Speaker(os.environ, notice)
     session = Session(
         settings, membership, lease, notice, forewarning, speaker, _processes().exit_code
     )

@@ -69,17 +69,20 @@ def _withdraw(job: str) -> None:
 
 
 def tell(text: str, env: Mapping[str, str] = os.environ) -> None:
-    """Have `malleable explain` show the text, within seconds; returns at once."""
+    """Have `malleable explain` show the text, within seconds; returns at once. Where there is
+    no directory, or it is what is out of order, every agent tells."""
     os.environ[TOLD_AT] = str(int(time.time()))
     job, place = own_job(env), place_of(env)
-    if not text or not job or place is None:
+    if not text or not job:
         return
     thread = threading.Thread(target=_send, args=(job, place, mark(text)), daemon=True)
     thread.start()
     atexit.register(thread.join, PATIENCE_S)
 
 
-def _send(job: str, place: Path, word: str) -> None:
-    with suppress(OSError, DirectoryError, subprocess.SubprocessError):
-        if is_first(place, word):
-            comment.change(job, lambda before: comment.merged(before, word))
+def _send(job: str, place: Path | None, word: str) -> None:
+    with suppress(OSError, DirectoryError):
+        if place and not is_first(place, word):
+            return
+    with suppress(OSError, subprocess.SubprocessError):
+        comment.change(job, lambda before: comment.merged(before, word))

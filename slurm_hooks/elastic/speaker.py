@@ -22,12 +22,14 @@ from .standing import Standing, element, holds, is_speaker, mark, run_of
 
 CONFIRM_S = 1.0  # a training process that reports may have written in between
 AGAIN_S = 5.0
+START_S = 5.0
 FINISH_S = 60.0
 SPREAD_S = 2.0  # many fragments join at the same moment
 
 
 class Speaker:
-    """Methods do not raise, and are cheap but for `tell_now` and `go_back`."""
+    """Methods do not raise, and are cheap but for `tell_started`, `tell_finished` and
+    `go_back`."""
 
     def __init__(self, env: Mapping[str, str], notice: Notice) -> None:
         self._element = element(env)
@@ -38,6 +40,27 @@ class Speaker:
         self._wake = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._has_trained = False
+        self._has_complained = False
+
+    def tell_started(self) -> None:
+        """This process is an agent, and its training is about to begin. It may give up at any
+        moment, so this returns when that stands there, or after START_S; then, or without
+        Slurm's commands, it is written in the background. Told once a training; what the agent
+        has said of one that goes on stays."""
+        self._has_trained = False
+        if not self._speaks or self._wanted not in (None, Standing.FINISHED):
+            return
+        self._wanted = Standing.STARTED
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            try:
+                self._write(Standing.STARTED, deadline - time.monotonic())
+                return
+            except OSError:
+                break
+            except subprocess.SubprocessError:
+                time.sleep(CONFIRM_S)
+        self.tell(Standing.STARTED)
 
     def tell(self, standing: Standing) -> None:
         """Write it in the background, again until it stands there or another word is to."""
@@ -71,9 +94,10 @@ class Speaker:
             time.sleep(CONFIRM_S)
 
     def _run_on(self) -> None:
-        time.sleep(random.uniform(0.0, SPREAD_S))
         while True:
             standing = self._wanted
+            if standing is Standing.JOINED:
+                time.sleep(random.uniform(0.0, SPREAD_S))
             if standing is None or standing is Standing.FINISHED or self._makes_so(standing):
                 self._wake.wait()
                 self._wake.clear()
@@ -82,18 +106,22 @@ class Speaker:
 
     def _makes_so(self, standing: Standing) -> bool:
         """Write it, and look whether it stays; whether it is so, or not wanted any more."""
-
-        def edit(before: str) -> Optional[str]:
-            is_wanted = self._wanted is standing
-            return comment.merged(before, mark(standing, self._run)) if is_wanted else None
-
         with suppress(OSError, subprocess.SubprocessError):
-            comment.change(self._element, edit)
+            self._write(standing)
             time.sleep(CONFIRM_S)
             return self._wanted is not standing or holds(
                 comment.read(self._element), standing, self._run
             )
         return False
+
+    def _write(self, standing: Standing, limit_s: float = 2 * comment.TIMEOUT_S) -> None:
+        """Write it unless another word is wanted by then. Raises OSError, SubprocessError."""
+
+        def edit(before: str) -> Optional[str]:
+            is_wanted = self._wanted is standing
+            return comment.merged(before, mark(standing, self._run)) if is_wanted else None
+
+        comment.change(self._element, edit, limit_s)
 
     def go_back(self) -> None:
         """Have Slurm put this element back into the held state, and wait for the end that it
@@ -113,8 +141,7 @@ class Speaker:
     def _leave_word(self) -> None:
         self._wanted = Standing.TRAINED
         with suppress(OSError, subprocess.SubprocessError):
-            word = mark(Standing.TRAINED, self._run)
-            comment.change(self._element, lambda before: comment.merged(before, word))
+            self._write(Standing.TRAINED)
 
     def _requeue(self) -> bool:
         """Whether Slurm has accepted. Never once more after that: the element may be in its
@@ -123,13 +150,28 @@ class Speaker:
         return self._scontrol("uhold") and self._scontrol("requeue")
 
     def _scontrol(self, verb: str) -> bool:
-        with suppress(OSError, subprocess.SubprocessError):
+        try:
             done = subprocess.run(
                 ["scontrol", verb, self._element],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
+                text=True,
+                errors="replace",
                 timeout=comment.TIMEOUT_S,
                 check=False,
             )
-            return done.returncode == 0
-        return False
+        except (OSError, subprocess.SubprocessError) as error:
+            self._complain(verb, str(error))
+            return False
+        if done.returncode:
+            self._complain(verb, done.stderr or done.stdout or f"exit code {done.returncode}")
+        return done.returncode == 0
+
+    def _complain(self, verb: str, why: str) -> None:
+        """Once: the node is not given back for now, and somebody may wonder. Not if this agent
+        is ended anyway."""
+        if self._has_complained or self._notice.is_terminated:
+            return
+        self._has_complained = True
+        line = " ".join(why.split())[:200]
+        say(f"scontrol {verb} {self._element}: {line}; tried again, this node is kept until then")

@@ -17,6 +17,7 @@ from .wanted import own_job
 class Standing(str, Enum):
     """The words, in the order in which a run says them; each replaces the one before."""
 
+    STARTED = "started"  # there is an agent; it may give up before its first round
     JOINED = "joined"  # it is in its first round
     TRAINED = "trained"  # it has made progress
     LEAVING = "leaving"  # it has begun to leave

@@ -106,9 +106,12 @@ def _range_of_job(env: Mapping[str, str]) -> Optional[tuple[int, int]]:
     return max(1, nodes[0] // share), max(1, nodes[1] // share)
 
 
-def take_over(env: Mapping[str, str], told: Callable[[Instead], None]) -> bool:
-    """From now on torch gets what `adopted` says, and `told` hears of it; False if this torch
-    is not as known. Without torch there is nothing to do."""
+def take_over(
+    env: Mapping[str, str], told: Callable[[Instead], None], begun: Callable[[], None]
+) -> bool:
+    """From now on torch gets what `adopted` says, and `told` hears of it; before anything else
+    `begun` hears that somebody asks, so is an agent. False if this torch is not as known. Without
+    torch there is nothing to do."""
     if _API not in sys.modules:
         return True
     parameters: Any = getattr(sys.modules[_API], "RendezvousParameters", None)
@@ -117,6 +120,7 @@ def take_over(env: Mapping[str, str], told: Callable[[Instead], None]) -> bool:
     plain = parameters.__init__
 
     def begin(self: Any, *words: Any, **named: Any) -> None:
+        begun()
         given = dict(zip(_KNOWN[1:], words))
         rest = {name: value for name, value in named.items() if name not in _KNOWN}
         given.update((name, value) for name, value in named.items() if name in _KNOWN)

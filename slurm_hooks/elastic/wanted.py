@@ -9,8 +9,9 @@ runs the question.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MOST = 4096
 
@@ -27,6 +28,18 @@ class Heard:
     starts: int = 0
     ends: int = 0
     wanted: tuple[int, ...] = ()
+
+
+class Row(NamedTuple):
+    """One element of the array; times in epoch seconds, 0 if unknown."""
+
+    fragment: int
+    state: str
+    priority: int
+    nodes: int
+    starts: int
+    ends: int
+    reason: str
 
 
 def own_job(env: Mapping[str, str]) -> str:
@@ -55,19 +68,32 @@ def request(array_job: str) -> list[str]:
     ]
 
 
-def parse(text: str, own: int) -> Heard:
-    """What squeue said to the fragment `own`. Lines that are not as known are passed over;
-    if `own` is not among those that run, the answer does not say who is wanted."""
-    starts, ends, wanted, is_here = 0, 0, [], False
+def rows(text: str) -> Iterator[Row]:
+    """The answer to `request`; lines that are not as known are passed over."""
     for line in text.splitlines():
         found = _LINE.fullmatch(line)
-        if not found:
-            continue
-        number, state, priority, nodes, start, end, reason = found.groups()
-        if int(number) == own:
-            is_here, starts, ends = state in _RUNNING, epoch(start), epoch(end)
-        if is_wanted(state, int(priority), reason):
-            wanted += [int(number)] * min(int(nodes), MOST)
+        if found:
+            fragment, state, priority, nodes, start, end, reason = found.groups()
+            yield Row(
+                fragment=int(fragment),
+                state=state,
+                priority=int(priority),
+                nodes=int(nodes),
+                starts=epoch(start),
+                ends=epoch(end),
+                reason=reason,
+            )
+
+
+def parse(text: str, own: int) -> Heard:
+    """What squeue said to the fragment `own`. If that is not among those that run, the answer
+    does not say who is wanted."""
+    starts, ends, wanted, is_here = 0, 0, [], False
+    for row in rows(text):
+        if row.fragment == own:
+            is_here, starts, ends = row.state in _RUNNING, row.starts, row.ends
+        if is_wanted(row.state, row.priority, row.reason):
+            wanted += [row.fragment] * min(row.nodes, MOST)
     return Heard(starts, ends, tuple(sorted(wanted)[:MOST]) if is_here else ())
 
 

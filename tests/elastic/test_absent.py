@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from slurm_hooks.elastic import absent as module
 from slurm_hooks.elastic.absent import PATIENCE_S, Absence, missing, running
 from slurm_hooks.elastic.state import Member, Outcome, State, join
+from slurm_hooks.elastic.wanted import request
 
 ME = Member("a" * 16, 0, 0, "1.0", "n1")
 ALONE = replace(join(State(run="7"), ME), wanted=(0, 1, 2))
@@ -47,14 +49,14 @@ def test_it_is_told_once_and_after_a_while(
     monkeypatch: pytest.MonkeyPatch, state: State, token: str, array: str, told: bool
 ) -> None:
     said: list[str] = []
-    asked: list[str] = []
+    asked: list[Sequence[str]] = []
 
     class Thread:
         def __init__(self, target: object, args: tuple[State], daemon: bool) -> None:
             self.start = lambda: target(*args)  # type: ignore[operator]
 
-    def ask(array: str) -> str:
-        asked.append(array)
+    def ask(command: Sequence[str]) -> str:
+        asked.append(command)
         return ANSWER
 
     monkeypatch.setattr(module.threading, "Thread", Thread)
@@ -67,6 +69,6 @@ def test_it_is_told_once_and_after_a_while(
     assert asked == []
     for now in (PATIENCE_S, 2 * PATIENCE_S):
         absence.look(now, state, token)
-    assert asked == ["7"] * told
+    assert asked == [request("7")] * told
     assert len(said) == 2 * told
     assert all("fragments 1 have run" in line and "/shared/7" in line for line in said)

@@ -200,6 +200,18 @@ def test_one_of_all_agents_tells_a_remark(tmp_path: Path, monkeypatch: pytest.Mo
     assert abs(int(os.environ[remark.TOLD_AT]) - time.time()) < 60
 
 
+@pytest.mark.parametrize("where", ["", "host:1", "/dev/null/shared"])
+def test_a_remark_is_told_where_the_directory_is_the_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/told')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv(remark.TOLD_AT, "")
+    remark.tell("no space left", {"SLURM_JOB_ID": "12", "MALLEABLE_DIR": where})
+    (line,) = told_in(tmp_path)
+    assert line.endswith(" Comment=my own;remark{no space left}")
+
+
 def test_a_remark_is_told_again_after_an_hour(tmp_path: Path) -> None:
     assert remark.is_first(tmp_path, "remark{a}")
     assert remark.is_first(tmp_path, "remark{b}")

@@ -36,6 +36,8 @@ from slurm_hooks.elastic.state import (
     succeed,
 )
 
+from .gang import Gang
+
 ENV = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
 
 # A Comment in a file; requeue is refused as long as there is a file `refuse`.
@@ -45,7 +47,7 @@ cat {place}/comment
 SCONTROL = """#!/bin/sh
 echo "$*" >> {place}/asked
 case "$1" in
-requeue) [ ! -e {place}/refuse ] ;;
+requeue) [ ! -e {place}/refuse ] || {{ echo Access/permission denied >&2; exit 1; }} ;;
 update) [ ! -e {place}/refuse ] && printf %s "${{3#Comment=}}" > {place}/comment ;;
 esac
 """
@@ -80,6 +82,8 @@ def says(place: Path, text: str) -> Callable[[], bool]:
     [
         ("", "joined{0}", "joined{0}"),
         ("(null)", "joined{0}", "joined{0}"),
+        ("mine", "started{0}", "started{0};mine"),
+        ("started{0};mine", "joined{0}", "joined{0};mine"),
         ("mine", "joined{0}", "joined{0};mine"),
         ("joined{0};mine", "trained{0}", "trained{0};mine"),
         ("mine;joined{0};progress{a=1}", "leaving{1}", "leaving{1};mine;progress{a=1}"),
@@ -121,9 +125,129 @@ def test_who_speaks_and_of_what() -> None:
     assert [run_of({"SLURM_RESTART_COUNT": text}) for text in ("", "x", "²")] == [0, 0, 0]
     assert all(is_speaker({"SLURM_PROCID": rank} if rank else {}) for rank in ("", "0"))
     assert not is_speaker({"SLURM_PROCID": "1"})
-    assert len(mark(Standing.FINISHED, 99_999)) <= 24
+    assert all(len(mark(standing, 999_999_999)) <= 24 for standing in Standing)
     assert holds("joined{2};mine", Standing.JOINED, 2)
     assert not holds("joined{2};mine", Standing.JOINED, 3)
+
+
+def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
+    speaker = Speaker(ENV, Notice())
+    speaker.tell_started()
+    assert says(slurm, "started{2}")()
+    speaker.tell_started()
+    speaker.tell(Standing.JOINED)
+    wait_for(says(slurm, "joined{2}"))
+    speaker.tell_started()  # what it has said stays
+    speaker.tell(Standing.LEAVING)
+    wait_for(says(slurm, "leaving{2}"))
+    speaker.tell_started()
+    assert says(slurm, "leaving{2}")()
+    assert [line.rpartition("=")[2] for line in asked(slurm)] == [
+        "started{2}",
+        "joined{2}",
+        "leaving{2}",
+    ]
+
+
+def test_the_next_training_of_a_process_begins_anew(slurm: Path) -> None:
+    speaker = Speaker(ENV, Notice())
+    for word in ("joined", "trained"):
+        speaker.tell_started()
+        assert says(slurm, "started{2}")()
+        speaker.tell(Standing.JOINED)
+        wait_for(says(slurm, "joined{2}"))
+        speaker.tell_trained()
+        wait_for(says(slurm, "trained{2}"))
+        speaker.tell_finished()
+        assert says(slurm, "finished{2}")(), word
+
+
+def test_slurm_that_takes_no_word_holds_nobody_up_for_long(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "START_S", 1.0)
+    (slurm / "refuse").touch()
+    began = time.monotonic()
+    Speaker(ENV, Notice()).tell_started()
+    assert 0.8 < time.monotonic() - began < 3
+    (slurm / "refuse").unlink()
+    wait_for(says(slurm, "started{2}"))  # in the background
+    (slurm / "comment").write_text("")
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", "/nowhere")
+    began = time.monotonic()
+    Speaker(ENV, Notice()).tell_started()
+    assert time.monotonic() - began < 0.5
+    monkeypatch.setenv("PATH", path)
+    wait_for(says(slurm, "started{2}"))
+    (slurm / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
+    began = time.monotonic()
+    Speaker(ENV, Notice()).tell_started()
+    assert time.monotonic() - began < 3
+    assert capfd.readouterr() == ("", "")
+
+
+BESIDE = """
+import os, sys
+import torch.distributed.run
+import torch.distributed.elastic.rendezvous.registry
+print("went on")
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("command", "first", "has_remark"),
+    [
+        ("torchrun {script}", "started{2}", True),
+        ("{python} -m torch.distributed.run {script}", "started{2}", True),
+        ("{python} {launcher} {script}", "started{2}", True),
+        ("torchrun --nproc-per-noda=1 {script}", "started{2}", False),
+        ("torchrun --nproc-per-node=gpux {script} | cat", "started{2}", False),
+        ("{python} -m torch.distributed.run --nonsense {script}", "started{2}", False),
+        ("torchrun --help", "", False),
+        ("{python} {script}", "", False),
+        ("TORCHELASTIC_RUN_ID=7 {python} {script}", "", False),
+    ],
+)
+def test_an_agent_that_gives_up_early_has_said_that_there_is_one(
+    slurm: Path, gang: Gang, command: str, first: str, has_remark: bool
+) -> None:
+    """The shared directory is not the user's own; the script goes on."""
+    taken(gang.shared)
+    script = gang.work / "beside.py"
+    script.write_text(BESIDE)
+    launcher = Path(__file__).with_name("launch_as_accelerate.py")
+    line = command.format(script=script, python=sys.executable, launcher=launcher)
+    bins = f"{slurm}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    gang.extra = {**ENV, "PATH": bins, "MALLEABLE_ENGINE": "torchrun"}
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{line}; echo behind"],
+        env={**gang.environment(3, "1:2"), **ENV},
+        cwd=gang.work,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0
+    assert "behind" in done.stdout
+    assert ("went on" in done.stdout) is (not first and "help" not in command), said
+    text = (slurm / "comment").read_text()
+    assert standing(text) == first, (text, said)
+    assert ("remark{" in text) is has_remark, (text, said)
+    assert bool(asked(slurm)) is bool(first)
+
+
+def taken(place: Path) -> None:
+    """Somebody else's directory, as far as the caller can make one."""
+    if os.geteuid() == 0:
+        place.mkdir()
+        os.chown(place, 65534, 65534)
+    else:
+        place.write_text("")
 
 
 def test_words_follow_each_other_and_are_said_again_until_they_stand(slurm: Path) -> None:
@@ -208,10 +332,12 @@ def end(agent: subprocess.Popen[str]) -> None:
     assert agent.returncode == 0
 
 
-def test_a_leaver_puts_itself_back_and_waits_for_its_end(slurm: Path) -> None:
+def test_a_leaver_puts_itself_back_and_waits_for_its_end(
+    slurm: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (slurm / "refuse").touch()
     agent = going(slurm)
-    wait_for(lambda: len(asked(slurm)) >= 2)  # refused: again
+    wait_for(lambda: asked(slurm).count("requeue 7_3") >= 2)  # refused: again
     (slurm / "refuse").unlink()
     time.sleep(1.0)
     tried = asked(slurm)
@@ -219,13 +345,19 @@ def test_a_leaver_puts_itself_back_and_waits_for_its_end(slurm: Path) -> None:
     assert asked(slurm) == tried  # accepted: not once more, it could hit the next run
     assert set(tried) == {"uhold 7_3", "requeue 7_3"}
     end(agent)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("malleable: scontrol requeue 7_3: Access/permission denied; tried again")
 
 
-def test_a_leaver_without_scontrol_waits_as_well(slurm: Path) -> None:
+def test_a_leaver_without_scontrol_waits_as_well(
+    slurm: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     agent = going(slurm, PATH="/nowhere")
     time.sleep(1.0)
     end(agent)
     assert asked(slurm) == []
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "scontrol uhold 7_3: [Errno 2] No such file or directory" in line
 
 
 def test_a_leaver_that_has_trained_says_so_last(slurm: Path) -> None:

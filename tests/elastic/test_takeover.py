@@ -100,7 +100,7 @@ def test_a_replaced_variable_does_not_hide_what_the_job_has(
 def test_a_torch_that_is_not_as_known_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "torch.distributed.elastic.rendezvous.api"
     monkeypatch.delitem(sys.modules, name, raising=False)
-    assert take_over(ENV, lambda instead: None)
+    assert take_over(ENV, lambda instead: None, lambda: None)
     other = ModuleType(name)
 
     class RendezvousParameters:
@@ -108,9 +108,9 @@ def test_a_torch_that_is_not_as_known_is_not_touched(monkeypatch: pytest.MonkeyP
             self.what = what
 
     monkeypatch.setitem(sys.modules, name, other)
-    assert not take_over(ENV, lambda instead: None)
+    assert not take_over(ENV, lambda instead: None, lambda: None)
     other.RendezvousParameters = RendezvousParameters  # type: ignore[attr-defined]
-    assert not take_over(ENV, lambda instead: None)
+    assert not take_over(ENV, lambda instead: None, lambda: None)
     assert RendezvousParameters("so").what == "so"
 
 

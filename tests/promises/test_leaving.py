@@ -153,3 +153,27 @@ def test_a_script_that_ends_with_0_after_failed_workers_has_not_finished(
     )
     assert "malleable: giving up" in log(bench, job, 0)
     assert shown(bench, job, 0)["Comment"].startswith("joined{0}")
+
+
+@pytest.mark.parametrize("flag", ["", "--nproc-per-node=gpux "])
+def test_a_script_that_goes_on_after_an_agent_that_gave_up_early_has_not_finished(
+    bench: Bench, flag: str
+) -> None:
+    """The shared directory is somebody else's, or torchrun does not start at all."""
+    command = train(bench, LONG).replace("torchrun ", f"torchrun {flag}")
+    taken = fresh(bench)
+    if os.geteuid() == 0:
+        os.chown(taken, 65534, 65534)
+    else:
+        taken = taken / "file"
+        taken.write_text("")
+    job = submit(bench, f"export PET_RDZV_ENDPOINT={taken}\n{command}; date")
+    release(bench, job, 0)
+
+    def explain() -> object:
+        return shown(bench, job, 0), log(bench, job, 0)
+
+    until(lambda: shown(bench, job, 0)["JobState"] == "COMPLETED", explain)
+    comment = shown(bench, job, 0)["Comment"]
+    assert comment.startswith("started{0}"), explain()
+    assert ("remark{" in comment) is (not flag), explain()
