@@ -58,6 +58,7 @@ def measure(box: Sandbox, rigid: int, malleable: int) -> dict[str, object]:
         "first_tick_s": round(first.seconds, 3),
         "first_tick_rpcs": first.rpcs,
         "tick_s": round(statistics.median(r.seconds for r in reports), 3),
+        "rpcs": statistics.median(r.rpcs for r in reports),
         "commands": statistics.median(len(r.asked) for r in reports),
         "slurm_s": round(sum(a.seconds for a in reads) / len(reports), 3),
         "solver_s": round(statistics.median(r.plan.solve.seconds for r in reports), 3),
