@@ -156,7 +156,7 @@ def test_gaining_and_losing_at_once_is_infeasible() -> None:
     assert "gains and loses" in infeasibility(problem, ((0, 1),))
 
 
-@pytest.mark.skipif(not hasattr(pulp, "HiGHS"), reason="PuLP before 2.8 cannot drive HiGHS")
+@pytest.mark.skipif(not pulp.HiGHS().available(), reason="needs highspy")
 def test_same_answer_from_highs_and_cbc() -> None:
     curve = Curve(((0, 0.0), (1, 1.0), (2, 1.9), (8, 6.0), (9, 8.0)))
     asks = [
