@@ -1,4 +1,5 @@
-"""What a tick costs with many jobs in the queue: seconds, commands, RPCs, on a real Slurm.
+"""What a tick costs: its decisions on a large machine, then whole ticks on a real Slurm with many
+jobs in the queue (seconds, commands, RPCs).
 
 Run: python benchmarks/tick.py [--rigid N] [--malleable N]; the last line is one JSON object.
 """
@@ -10,6 +11,9 @@ import json
 import os
 import statistics
 import time
+from dataclasses import asdict
+
+from tick_plan import costs, table
 
 from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
@@ -21,13 +25,15 @@ TICKS = 7
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="What a tick costs.")
     parser.add_argument("--rigid", type=int, default=2000, help="pending jobs of others")
     parser.add_argument("--malleable", type=int, default=20, help="jobs of 16 fragments each")
     options = parser.parse_args()
+    decisions = costs()
+    print(table(decisions))
     with Sandbox.up(project_spec(nodes=16)) as box:
         result = measure(box, options.rigid, options.malleable)
-    print(json.dumps(result))
+    print(json.dumps({**result, "decisions": [asdict(cost) for cost in decisions]}))
 
 
 def measure(box: Sandbox, rigid: int, malleable: int) -> dict[str, object]:
@@ -52,6 +58,7 @@ def measure(box: Sandbox, rigid: int, malleable: int) -> dict[str, object]:
         "first_tick_s": round(first.seconds, 3),
         "first_tick_rpcs": first.rpcs,
         "tick_s": round(statistics.median(r.seconds for r in reports), 3),
+        "rpcs": statistics.median(r.rpcs for r in reports),
         "commands": statistics.median(len(r.asked) for r in reports),
         "slurm_s": round(sum(a.seconds for a in reads) / len(reports), 3),
         "solver_s": round(statistics.median(r.plan.solve.seconds for r in reports), 3),

@@ -177,7 +177,7 @@ def _status(arguments: argparse.Namespace) -> int:
 def _job_id(text: str) -> int:
     head = text.split("_", 1)[0]
     if not (head.isascii() and head.isdigit()):
-        raise UsageError(f"{text!r} is no job id: give the number that sbatch printed")
+        raise UsageError(f"{text!r} is not a job id: give the number that sbatch printed")
     return int(head)
 
 
@@ -205,7 +205,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _hold(arguments: argparse.Namespace) -> int:
-    return _pause(arguments, hold, "held", "what runs goes on; `malleable release` lets go")
+    return _pause(arguments, hold, "held", "what runs goes on; `malleable release` ends this")
 
 
 def _release(arguments: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ def write_job_path(dest: Path) -> Path:
     switched in one step. Everybody can read it, whatever the umask. Raises OSError.
     """
     dest = dest.absolute()
-    dest.parent.mkdir(parents=True, exist_ok=True)
+    _make(dest.parent)
     with tempfile.TemporaryDirectory(dir=dest.parent, prefix=f".{dest.name}.") as scratch:
         draft = Path(scratch) / "draft"
         _lay_out(draft)
@@ -40,6 +40,14 @@ def write_job_path(dest: Path) -> Path:
             draft.rename(final)
         _switch(dest, final, Path(scratch))
     return dest
+
+
+def _make(directory: Path) -> None:
+    """Make a directory and those above it; only the modes of those that it makes are set."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
 
 
 def _lay_out(directory: Path) -> None:

@@ -59,6 +59,6 @@ def _unfit(partitions: Sequence[str], cluster: Cluster) -> Iterator[str]:
 
 def _stranger(name: str) -> str:
     return (
-        f"operator {name} is not a user of this host: he could not change malleable jobs; correct "
-        "site.operators"
+        f"operator {name} is not a user of this host and could not change malleable jobs; "
+        "correct site.operators"
     )

@@ -235,6 +235,7 @@ def _contradictions(settings: Settings) -> list[str]:
     if lease.shortest_hole_s <= lead_s:
         faults.append(
             f"lease.shortest_hole_s = {lease.shortest_hole_s}: must be longer than "
-            f"lease.notice_s + tick.every_s = {lead_s:g}, or a fragment goes as it comes"
+            f"lease.notice_s + tick.every_s = {lead_s:g}; otherwise a fragment would be told to "
+            "leave as soon as it starts"
         )
     return faults

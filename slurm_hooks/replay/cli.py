@@ -221,7 +221,7 @@ def _say(text: str) -> None:
 def _columns(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no range like 0-1023")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range like 0-1023")
     return int(first), int(last)
 
 

@@ -58,5 +58,5 @@ def _interval(text: str) -> Interval:
     if column < 0:
         raise BadLine(f"column {column} is negative")
     if not 0 <= start < end:
-        raise BadLine(f"idle from {start:g} to {end:g} is no interval")
+        raise BadLine(f"idle from {start:g} to {end:g} is not an interval")
     return Interval(column, start, end)

@@ -76,7 +76,7 @@ class Log:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[TextIO]:
-    """The text of the file; what is no UTF-8 shows up as replacement characters."""
+    """The text of the file; what is not UTF-8 shows up as replacement characters."""
     if path.suffix == ".gz":
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
             yield stream
@@ -90,9 +90,9 @@ def seconds(text: str, what: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise BadLine(f"{what} {text!r} is no number") from None
+        raise BadLine(f"{what} {text!r} is not a number") from None
     if not math.isfinite(value):
-        raise BadLine(f"{what} {text!r} is no finite number")
+        raise BadLine(f"{what} {text!r} is not a finite number")
     return value
 
 
@@ -100,5 +100,5 @@ def whole(text: str, what: str) -> int:
     """A whole number, also written as 3.0. Raises BadLine."""
     value = seconds(text, what)
     if value != int(value):
-        raise BadLine(f"{what} {text!r} is no whole number")
+        raise BadLine(f"{what} {text!r} is not a whole number")
     return int(value)

@@ -142,4 +142,4 @@ def _time(text: str) -> float:
     try:
         return datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
-        raise BadLine(f"{text!r} is no time (epoch seconds or YYYY-MM-DDTHH:MM:SS)") from None
+        raise BadLine(f"{text!r} is not a time (epoch seconds or YYYY-MM-DDTHH:MM:SS)") from None

@@ -49,7 +49,7 @@ def kind(name: str, curve: Curve, sizes: tuple[int, int] = (1, 64), images: floa
     if not 1 <= low <= high <= MOST_NODES:
         raise ValueError(f"sizes {low} to {high} are not a range within 1 to {MOST_NODES}")
     if not (images > 0 and math.isfinite(images)):
-        raise ValueError(f"{images} images are no amount of work")
+        raise ValueError(f"{images} images are not an amount of work")
     rates = tuple(curve(n) if n >= low else 0.0 for n in range(high + 1))
     if min(rates[low:]) <= 0:
         raise ValueError("the scaling table has no throughput at an allowed size")

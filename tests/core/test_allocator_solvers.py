@@ -59,7 +59,7 @@ def test_start_is_a_solution_of_the_model(problem: Problem) -> None:
     assert math.isclose(worth, value(problem, start), rel_tol=1e-9, abs_tol=1e-6)
 
 
-@pytest.mark.skipif(not hasattr(pulp, "HiGHS"), reason="PuLP before 2.8 cannot drive HiGHS")
+@pytest.mark.skipif(not pulp.HiGHS().available(), reason="needs highspy")
 @settings(max_examples=25, deadline=None)
 @given(problems())
 def test_cbc_agrees_with_highs(problem: Problem) -> None:

@@ -166,3 +166,16 @@ def test_packages_inside_are_copied_and_the_same_content_lies_once(
     assert (path / "slurm_hooks/elastic/inner/__init__.py").exists()
     assert not list(path.rglob("__pycache__"))
     assert len(list(path.parent.iterdir())) == 2
+
+
+def test_directories_made_on_the_way_can_be_read_whatever_the_umask(tmp_path: Path) -> None:
+    tmp_path.chmod(0o711)
+    before = os.umask(0o077)
+    try:
+        path = jobpath.write_job_path(tmp_path / "share" / "malleable" / "jobpath")
+    finally:
+        os.umask(before)
+    assert path.parent.stat().st_mode & 0o7777 == 0o755
+    assert path.parent.parent.stat().st_mode & 0o7777 == 0o755
+    assert path.stat().st_mode & 0o7777 == 0o755
+    assert tmp_path.stat().st_mode & 0o7777 == 0o711  # what was there is left as it was

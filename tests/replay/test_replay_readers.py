@@ -31,9 +31,9 @@ def test_idle_intervals(tmp_path, name):
     ("line", "said"),
     [
         ("a,0,5", "3 fields"),
-        ("a,x,5,6", "column 'x' is no number"),
-        ("a,0,9,5", "is no interval"),
-        ("a,0,nan,5", "no finite number"),
+        ("a,x,5,6", "column 'x' is not a number"),
+        ("a,0,9,5", "is not an interval"),
+        ("a,0,nan,5", "not a finite number"),
         ("a,0,250,280", "idle already"),
     ],
 )
@@ -111,7 +111,7 @@ def test_accounting_with_dates_and_faults(tmp_path):
     good = write(tmp_path / "good", text.format("2024-01-01T00:02:00"))
     assert read_sacct(Log(good), "n[1-2]").idle_node_s == 60
     bad = write(tmp_path / "bad", text.format("yesterday"))
-    with pytest.raises(BadLog, match="line 2: 'yesterday' is no time"):
+    with pytest.raises(BadLog, match="line 2: 'yesterday' is not a time"):
         read_sacct(Log(bad))
     with pytest.raises(BadLog, match="no column NodeList"):
         read_sacct(Log(write(tmp_path / "head", "JobID|Submit|Start|End\n")))

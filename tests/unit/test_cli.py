@@ -96,7 +96,7 @@ def test_an_unknown_job(capsys: Output, site: Path, word: str) -> None:
 def test_what_is_no_job_id(capsys: Output, site: Path, word: str) -> None:
     code, _, err = run(capsys, "explain", "--", word)
     assert code == 64
-    assert "is no job id" in err
+    assert "is not a job id" in err
 
 
 @pytest.mark.parametrize("command", ["status", "plan", "reconcile --dry-run", "reconcile"])
