@@ -113,7 +113,7 @@ def _job(job_id: int, fragments: int, free: Iterator[str]) -> MalleableJob:
     found = tuple(
         _running(FragmentId(job_id, i), request, running[i])
         if i < len(running)
-        else Fragment(FragmentId(job_id, i), FragmentState.HELD, Mark(request), has_rounds=True)
+        else Fragment(FragmentId(job_id, i), FragmentState.HELD, Mark(request), has_agent=True)
         for i in range(fragments)
     )
     return MalleableJob(job_id, f"u{job_id % 17}", "malleable", request, found, NOW - LEASE)
@@ -131,7 +131,7 @@ def _running(fragment: FragmentId, request: Request, node: str) -> Fragment:
         end=start + LEASE,
         limit=LEASE,
         said=Said.JOINED,
-        has_rounds=True,
+        has_agent=True,
     )
 
 

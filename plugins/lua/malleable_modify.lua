@@ -88,10 +88,10 @@ function M.is_marked(admin_comment)
 end
 
 --- True if this uid may change everything: root and the operators of the policy. Without a usable
--- policy whoever does not own the job, since Slurm lets nobody else but its operators come here.
+-- policy root and whoever does not own the job: Slurm lets nobody else but its operators come here.
 function M.is_operator(uid, owner, policy)
   if policy then return uid == 0 or policy.operators[uid] == true end
-  return uid ~= owner
+  return uid == 0 or uid ~= owner
 end
 
 local function describe(label, reason)

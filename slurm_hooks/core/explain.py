@@ -106,7 +106,7 @@ def reasons_for(
         lines.append(
             f"shrank or failed less than {settings.plan.snooze_s:g} s ago and does not grow yet"
         )
-    if case.reachable < request.min_nodes:
+    if case.reachable < request.min_nodes and not case.snoozes and not case.upkeep.reasons:
         lines.append(
             f"can reach {case.reachable} nodes now, needs {request.min_nodes}: "
             "waits for its other fragments to come back"

@@ -75,7 +75,7 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
         return _finish(job)
     cancel = cancel_of(job)
     if cancel is Cancel.WHOLE:
-        return _close(job, Cause.CANCELLED, "cancelled by its user")
+        return _close(job, Cause.CANCELLED, "cancelled by its user, or past its --deadline")
     if cancel is Cancel.UNCLEAR:
         return Upkeep(reasons=("fragments of it were cancelled, others are still ending",))
     if is_crippled(job):
@@ -197,7 +197,10 @@ def _finish(job: MalleableJob) -> Upkeep:
         for f in job.fragments
         if f.state is FragmentState.RUNNING and not f.mark.is_finished
     )
-    closed = _close(job, Cause.FINISHED, "training finished")
+    why = "training finished"
+    if not job.has_agent:
+        why = "its script ended with 0, and no agent ever spoke: taken for one without torchrun"
+    closed = _close(job, Cause.FINISHED, why)
     return replace(closed, actions=(*told, *closed.actions))
 
 

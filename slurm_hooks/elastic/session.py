@@ -142,8 +142,10 @@ class Session:
                 self.give_up("a newer run of this fragment has taken its place")
             self._membership.rejoin(self._lease.ends)  # taken for dead meanwhile
             return None
-        last = self.round.number if self.round else 0
-        if mine.phase is not Phase.ACTIVE or not state.round or state.round.number <= last:
+        if mine.phase is not Phase.ACTIVE or not state.round or not self._is_later(state.round):
+            return None
+        if mine.token not in state.round.order:  # the directory was removed, and begun anew
+            self._membership.rejoin(self._lease.ends)
             return None
         if self.round is None:
             self._speaker.tell(Standing.JOINED)
@@ -154,6 +156,12 @@ class Session:
         self._forewarning.clear()
         self._newcomers, self._growth = Quiet(), Quiet()
         return state.round
+
+    def _is_later(self, found: Round) -> bool:
+        """Whether a round was formed after the one this agent was in. Numbers begin anew where
+        somebody has removed the directory meanwhile."""
+        mine = self.round
+        return mine is None or found.number > mine.number or found.formed_at > mine.formed_at
 
     def _is_to_form(self, state: State, quiet_s: float, waited_s: float) -> bool:
         if not may_form(state, self._options.limits, quiet_s, waited_s):

@@ -64,7 +64,7 @@ JOB_FIELDS = (
 FEATURES_END = "|;|"
 SAID_WIDTH = 24
 _PLAIN = JOB_FIELDS[:-3]
-_SAID = re.compile(r"(started|joined|trained|leaving|finished)\{(\d{1,6})\}")
+_SAID = re.compile(r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}")
 
 
 def jobs_command() -> Command:

@@ -197,7 +197,7 @@ def test_a_fragment_that_exits_0_ends_the_job(bench: Bench) -> None:
     bench.until(job, has(4, FragmentState.DONE))
     bench.tick()
     assert set(bench.states(job)) == {FragmentState.DONE}
-    assert "training finished" in bench.malleable("explain", str(job)).stdout
+    assert "ended with 0" in bench.malleable("explain", str(job)).stdout
 
 
 def test_what_slurm_preempts_is_held_and_comes_back(bench: Bench) -> None:
