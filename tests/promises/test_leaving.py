@@ -95,7 +95,9 @@ def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
     until(has_formed(bench, job, 2), explain)
     until(lambda: shown(bench, job, 0)["Comment"] == "joined{0}", explain, 10)
     release(bench, job, 2)
-    until(lambda: "cause: left 1, joined 2" in log(bench, job, 2) + log(bench, job, 0), explain)
+    # With the third, or just before it where the host is slow.
+    until(lambda: "joined 2" in log(bench, job, 0) + log(bench, job, 2), explain)
+    assert "left 1" in log(bench, job, 0) + log(bench, job, 2), explain()
     until(lambda: shown(bench, job, 1)["JobState"] == "PENDING", explain, 30)
     found = shown(bench, job, 1)
     assert (found["Priority"], found["Restarts"]) == ("0", "1"), found
