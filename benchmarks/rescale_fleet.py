@@ -18,6 +18,7 @@ from pathlib import Path
 
 from slurm_hooks.core.leases import notice
 from slurm_hooks.core.lifecycle import upkeep
+from slurm_hooks.core.second_look import first_half, second_half
 from slurm_hooks.model import (
     ENDED_STATES,
     Action,
@@ -77,7 +78,7 @@ class Fleet:
     def dismiss(self, fragments: Iterable[int]) -> None:
         """Take these back: SIGTERM to all their processes, SIGKILL after KillWait."""
         found = [f"{self.job_id}_{fragment}" for fragment in fragments]
-        lines = [f"uhold {name}\nrequeue {name}\nuhold {name}\n" for name in found]
+        lines = [f"requeue {name}\nuhold {name}\n" for name in found]
         self.box.run(["scontrol"], stdin="".join(lines))
 
     def kill(self, fragments: Sequence[int]) -> None:
@@ -132,8 +133,9 @@ class MalleableFleet(Fleet):
         """A tick that leaves sizes alone."""
         seen = self._observe()
         settings = load(self.box.settings)
-        actions = upkeep(self._job(seen), seen.now, settings).actions
-        apply(self._port(), seen, actions, lambda _: None)  # what is refused, the next tick repeats
+        actions = upkeep(self._job(seen), seen.now, settings, seen.slurm).actions
+        for half in (first_half(actions), second_half(actions)):
+            apply(self._port(), seen, half, lambda _: None)  # what is refused is said again
 
     def _chosen(self, seen: Snapshot, fragments: Iterable[int]) -> list[Fragment]:
         return [self._job(seen).fragments[fragment] for fragment in fragments]
@@ -145,8 +147,9 @@ class MalleableFleet(Fleet):
         return observe(self._port(), [PARTITION])
 
     def _apply(self, seen: Snapshot, actions: Sequence[Action]) -> None:
-        if refused := apply(self._port(), seen, actions, lambda _: None):
-            raise FleetError("; ".join(refused))
+        for half in (first_half(actions), second_half(actions)):
+            if refused := apply(self._port(), seen, half, lambda _: None):
+                raise FleetError("; ".join(refused))
 
     def _port(self) -> Live:
         return Live(environment={**os.environ, **self.box.environment})

@@ -100,8 +100,11 @@ def test_every_engine_has_a_script_that_bash_reads_and_a_training(
 def fleet(request: pytest.FixtureRequest, sandbox: Sandbox) -> Fleet:
     path = sandbox.work / f"{request.param.__name__}.sh"
     note = 'echo "$(date +%s.%N) $SLURM_ARRAY_TASK_ID" >>starts.log'
-    leave = "trap 'exit 0' URG TERM\nwhile :; do sleep 0.1; done"
-    path.write_text(f"#!/bin/bash\n{note}\n{leave}\n")
+    me = "me=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+    leave = (
+        'trap "scontrol uhold $me; scontrol requeue $me" URG\ntrap "exit 0" TERM'  # as agents do
+    )
+    path.write_text(f"#!/bin/bash\n{note}\n{me}\n{leave}\nwhile :; do sleep 0.1; done\n")
     return request.param(sandbox, path, "1-4", 4)
 
 
