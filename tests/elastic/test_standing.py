@@ -66,7 +66,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def wait_for(is_so: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_for(is_so: Callable[[], bool], timeout_s: float = 40.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < deadline
@@ -328,7 +328,7 @@ def asked(slurm: Path) -> list[str]:
 def end(agent: subprocess.Popen[str]) -> None:
     assert agent.poll() is None  # it never lets the script go on by itself
     agent.send_signal(signal.SIGTERM)
-    assert agent.communicate(timeout=10)[0] == "gone\n"
+    assert agent.communicate(timeout=40)[0] == "gone\n"
     assert agent.returncode == 0
 
 
