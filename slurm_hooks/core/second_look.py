@@ -15,6 +15,7 @@ from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
     Action,
+    Cause,
     Finish,
     Fragment,
     FragmentId,
@@ -82,7 +83,9 @@ def _why_late(
     cancels: Mapping[int, Cancel],
 ) -> str:
     if isinstance(action, Hold):
-        return "" if fragment.priority or not fragment.is_paused else "an operator holds it"
+        is_slurm_s = action.cause in (Cause.DIED, Cause.NOTED)  # JobHeldAdmin of Slurm's own making
+        is_free = bool(fragment.priority) or not fragment.is_paused
+        return "" if is_free or is_slurm_s else "an operator holds it"
     if isinstance(action, Grow):
         is_ours = fragment.state in WAITING_STATES and not fragment.is_paused
         return "" if is_ours and not fragment.mark.is_paused else "it is held, or gone, by now"

@@ -32,7 +32,6 @@ class Cause(enum.Enum):
     FINISHED = "training finished"
     CANCELLED = "cancelled by its user"
     STOPPED = "stopped for good"
-    RECOVERED = "trains again"
     NOTED = "noted for later ticks"
     PAUSED = "held or released by an operator"
 

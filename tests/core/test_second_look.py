@@ -67,6 +67,12 @@ def test_our_hold_does_not_replace_an_operator_s() -> None:
     assert not is_kept(hold, make_fragment(0, RUNNING, ["n1"], reason="JobHeldAdmin"))
 
 
+@pytest.mark.parametrize("cause", [Cause.DIED, Cause.NOTED])
+def test_what_slurm_itself_holds_as_an_operator_would_is_held_as_ours(cause: Cause) -> None:
+    """RequeueExit, and a requeue of what failed while it was held; else it never ran again."""
+    assert is_kept(Hold(ID, cause), make_fragment(0, reason="JobHeldAdmin"))
+
+
 @pytest.mark.parametrize(
     ("fresh", "wanted"),
     [

@@ -100,7 +100,7 @@ def test_plain_lines_share_a_process() -> None:
 
 def test_a_word_that_is_not_plain_gets_its_own_process() -> None:
     notes = {B: 'it\'s "ours"; \0 | $(reboot)\nrelease 1'}
-    said = commands([Remark(f, MARK, Cause.RECOVERED) for f in (A, B, C)], notes)
+    said = commands([Remark(f, MARK, Cause.NOTED) for f in (A, B, C)], notes)
     assert [len(c.argv) for c in said] == [1, 4, 1]
     comment = said[1].argv[-1]
     assert comment.startswith('AdminComment=it\'s "ours"; malleable{')
