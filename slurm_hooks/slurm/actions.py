@@ -41,8 +41,7 @@ def commands(actions: Sequence[Action], notes: Notes) -> list[Command]:
     """The commands for all actions, in the order in which they must happen.
 
     Fragments are held first, then leases are set, then fragments are told to leave or put away,
-    and only then new ones are released: killed anywhere, the rest is still safe. A lease that was
-    extended stays with a fragment that Slurm requeues, so it must be held by then. `notes` is what
+    and only then new ones are released: killed anywhere, the rest is still safe. `notes` is what
     AdminComment says beside our mark, per fragment. The mark of a Notice is a Remark's to write.
     """
     done: list[Command] = []
