@@ -205,7 +205,7 @@ def _finish(job: MalleableJob) -> Upkeep:
 
 
 def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:
-    """Cancel what waits. Running fragments of a finished job have until their leases end."""
+    """Cancel what waits. Running fragments of a finished job go on to the end of their scripts."""
     open_states = {*WAITING_STATES, FragmentState.PENDING}
     if cause is not Cause.FINISHED:
         open_states.add(FragmentState.RUNNING)

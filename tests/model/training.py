@@ -30,6 +30,7 @@ class Training:
     is_over: bool = False
     is_cancelled: bool = False
     seems_cancelled: bool = False  # one element was, when nothing else of it was alive
+    seems_finished: bool = False  # unless one of its agents speaks before the next tick looks
     is_finished: bool = False
     deaths: int = 0
     cancelled: set[str] = field(default_factory=set)
@@ -56,15 +57,15 @@ class Training:
         else:
             return None
         if code == 0 and not has_agent:
-            self.is_finished = True
-        else:
-            self.deaths += 1
+            self.seems_finished = True
+            self.is_finished = not self.script.joins
+        self.deaths += not self.is_finished
         return code
 
     def may_be_ended(self, left: list[Element]) -> bool:
         """True if the tick may cancel the job: `left` are its elements that Slurm knows."""
         is_cancelled = self.is_cancelled or self.seems_cancelled
-        if is_cancelled or self.is_finished or self.script.is_done or self.is_short(left):
+        if is_cancelled or self.seems_finished or self.script.is_done or self.is_short(left):
             return True
         trains = any(e.state == "RUNNING" and e.run.said == "trained" for e in left)
         return self.deaths >= FAILURES and not trains
@@ -83,7 +84,7 @@ class Training:
         With too few `free` nodes it may wait: whom the nodes do most good is the planner's to say.
         """
         if self.is_over or self.is_cancelled or self.is_finished or self.is_short(left):
-            return not self.is_open(left)
+            return not any(self._is_restless(e) for e in left)
         if self.script.is_done and not self.is_open(left):
             return True
         running = [e for e in left if e.state == "RUNNING" and e.signalled is None]
@@ -91,6 +92,10 @@ class Training:
         if not must_end and len(running) * self.unit >= self._enough:
             return True
         return not self._holds_nodes(left) and free < self.low
+
+    def _is_restless(self, element: Element) -> bool:
+        """What runs when the job has finished may go on to the end of its script."""
+        return element.state not in ENDED and not (self.is_finished and element.state == "RUNNING")
 
     @property
     def _enough(self) -> int:

@@ -92,10 +92,16 @@ class World:
             self._after_tick()
 
     def step_clock(self, seconds: int) -> None:
-        """Nobody can keep a claim that a clock brings nearer."""
+        """Nobody can keep a claim that a clock brings nearer.
+
+        Set back, it lets Slurm forget what is cancelled now before what ended earlier: then nobody
+        can see that it was the whole job.
+        """
         self.slurm.step_clock(seconds)
         self.told.clear()
         self.was_set_back |= seconds < 0
+        for training in self.trainings.values():
+            self._forget_cancel(training)
 
     # -- people
 
@@ -107,7 +113,13 @@ class World:
         training.is_cancelled |= element is None and found != set()
         others = (e for e in self.slurm.of(training.job) if e not in hit)
         training.seems_cancelled |= found != set() and not any(map(self._is_alive, others))
+        self._forget_cancel(training)
         self.slurm.does(f"scancel {element.name if element else training.job}", "nobody")
+
+    def _forget_cancel(self, training: Training) -> None:
+        if self.was_set_back:
+            training.seems_cancelled |= training.is_cancelled
+            training.is_cancelled = False
 
     def _is_alive(self, element: Element) -> bool:
         """What was put back in these seconds looks as if it had been so after the cancel."""
@@ -232,6 +244,8 @@ class World:
             restless = self.restless()
             if not restless:
                 return
+            for training in self.trainings.values():
+                self.release(training)  # a running fragment's hold shows once it is put back
             self.tick()
             self.check()
         told = "\n".join(str(e) for t in restless for e in self.slurm.of(t.job))
