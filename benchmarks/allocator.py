@@ -26,14 +26,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from slurm_hooks.core.allocate import allocate
-from slurm_hooks.core.curves import curve_of, prior
-from slurm_hooks.core.dynamic import solve_dynamic
-from slurm_hooks.core.greedy import solve_greedy
-from slurm_hooks.core.merge import merge
-from slurm_hooks.core.milp import solve_milp
-from slurm_hooks.core.problem import Allocation, JobAsk, Limits, NodeClass, Problem
-from slurm_hooks.core.value import Counts, is_feasible, value
+from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.curves import curve_of, prior
+from slurm_hooks.allocation.merge import merge
+from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.solvers.dynamic import solve_dynamic
+from slurm_hooks.allocation.solvers.greedy import solve_greedy
+from slurm_hooks.allocation.solvers.milp import solve_milp
+from slurm_hooks.allocation.value import Counts, is_feasible, value
 from slurm_hooks.model import Curve
 
 Shape = tuple[int, int, int]

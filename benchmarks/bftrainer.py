@@ -32,9 +32,9 @@ import pulp
 from rich.console import Console
 from rich.table import Table
 
-from slurm_hooks.core.allocate import allocate
-from slurm_hooks.core.curves import prior
-from slurm_hooks.core.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.curves import prior
+from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.model import Curve
 
 T_FWD_S, UP_S, DOWN_S = 120.0, 18.0, 12.0

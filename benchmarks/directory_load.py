@@ -20,15 +20,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from slurm_hooks.elastic.directory import SharedDirectory
-from slurm_hooks.elastic.lease import Lease
-from slurm_hooks.elastic.membership import Membership
-from slurm_hooks.elastic.options import Options
-from slurm_hooks.elastic.pulse import Pulse
-from slurm_hooks.elastic.rounds import Limits
-from slurm_hooks.elastic.session import Session
+from slurm_hooks.elastic.agent.membership import Membership
+from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.batch.lease import Lease
+from slurm_hooks.elastic.liveness.heartbeat import Pulse
+from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
+from slurm_hooks.elastic.rendezvous.rounds import Limits
+from slurm_hooks.elastic.rendezvous.state import Member
 from slurm_hooks.elastic.signals import Notice
-from slurm_hooks.elastic.state import Member
 
 WARM_S = 15.0
 MONITOR_S = 0.1  # torchrun asks its rendezvous so often

@@ -17,7 +17,7 @@ from unittest import mock
 
 from replay_runs import RESCALES, SETTINGS, Run, label, measure
 
-from slurm_hooks.core.objectives import JobFacts, Worth
+from slurm_hooks.allocation.objectives import JobFacts, Worth
 from slurm_hooks.model import Curve
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.policy import Question, Row

@@ -16,9 +16,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from slurm_hooks.core.leases import notice
-from slurm_hooks.core.lifecycle import upkeep
-from slurm_hooks.core.second_look import first_half, second_half
 from slurm_hooks.model import (
     ENDED_STATES,
     Action,
@@ -29,6 +26,9 @@ from slurm_hooks.model import (
     MalleableJob,
     Snapshot,
 )
+from slurm_hooks.planning.leases import notice
+from slurm_hooks.planning.lifecycle import upkeep
+from slurm_hooks.planning.second_look import first_half, second_half
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.settings import load
 from slurm_hooks.slurm.gateway import apply, observe

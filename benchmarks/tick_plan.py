@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from slurm_hooks.core.guard import guard
-from slurm_hooks.core.plan import make_plan
 from slurm_hooks.model import (
     Fragment,
     FragmentId,
@@ -29,6 +27,8 @@ from slurm_hooks.model import (
     Slurm,
     Snapshot,
 )
+from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings
 
 RUNS = 3

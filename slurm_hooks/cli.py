@@ -23,10 +23,8 @@ from slurm_hooks.pause import hold, release
 from slurm_hooks.reconcile import loop, rehearse, tick
 from slurm_hooks.render import render_site
 from slurm_hooks.replay import cli as replay_cli
-from slurm_hooks.report.codec import plan_data, tick_data, to_data
 from slurm_hooks.report.hints import hints
-from slurm_hooks.report.snapshot import read as read_snapshot
-from slurm_hooks.report.snapshot import save as save_snapshot
+from slurm_hooks.report.json_data import plan_data, tick_data
 from slurm_hooks.report.text import (
     explain_lines,
     find_job,
@@ -40,6 +38,9 @@ from slurm_hooks.sandbox import cli as sandbox_cli
 from slurm_hooks.settings import Settings, load
 from slurm_hooks.slurm.gateway import observe, read_remarks
 from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.snapshot.encode import to_data
+from slurm_hooks.snapshot.file import read as read_snapshot
+from slurm_hooks.snapshot.file import save as save_snapshot
 
 out = Console()
 err = Console(stderr=True)

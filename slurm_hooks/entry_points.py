@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
-from slurm_hooks.core.objectives import OBJECTIVES, Objective
+from slurm_hooks.allocation.objectives import OBJECTIVES, Objective
 from slurm_hooks.errors import SettingsError
 
 GROUP = "slurm_malleable.objectives"

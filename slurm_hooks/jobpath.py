@@ -20,7 +20,7 @@ NAMES = (  # as in elastic/options.py, which this side must not import
     "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
 )
 ENTRY_POINTS = "[torchrun.handlers]\n" + "".join(
-    f"{name} = slurm_hooks.elastic.register:handlers\n" for name in NAMES
+    f"{name} = slurm_hooks.elastic.engines.torchrun.register:handlers\n" for name in NAMES
 )
 
 

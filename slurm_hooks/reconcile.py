@@ -10,11 +10,11 @@ import contextlib
 import time
 from typing import Callable, Optional
 
-from slurm_hooks.core.guard import guard, needs_guard
-from slurm_hooks.core.plan import make_plan
-from slurm_hooks.core.second_look import first_half, needs_look, second_half, still_true
 from slurm_hooks.entry_points import find_objective
 from slurm_hooks.model import Plan, Snapshot
+from slurm_hooks.planning.guard import guard, needs_guard
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.planning.second_look import first_half, needs_look, second_half, still_true
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe

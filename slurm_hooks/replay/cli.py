@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from slurm_hooks.core.allocate import SOLVERS
+from slurm_hooks.allocation.allocate import SOLVERS
 from slurm_hooks.errors import UsageError
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.result import reference, result

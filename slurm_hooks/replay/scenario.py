@@ -12,21 +12,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.core.objectives import OBJECTIVES
-from slurm_hooks.core.problem import Limits
+from slurm_hooks.allocation.objectives import OBJECTIVES
+from slurm_hooks.allocation.problem import Limits
 from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import UsageError
-from slurm_hooks.replay.backfill import reschedule
-from slurm_hooks.replay.idle_csv import read_idle
-from slurm_hooks.replay.lines import Log
-from slurm_hooks.replay.place import Placed, place
+from slurm_hooks.replay.logs.backfill import reschedule
+from slurm_hooks.replay.logs.idle_csv import read_idle
+from slurm_hooks.replay.logs.log_lines import Log
+from slurm_hooks.replay.logs.placement import Placed, place
+from slurm_hooks.replay.logs.sacct import read_sacct
+from slurm_hooks.replay.logs.swf import RigidJob, Workload, read_swf
 from slurm_hooks.replay.policy import Equal, Nothing, Optimum, Policy
 from slurm_hooks.replay.record import Record, dedicated
 from slurm_hooks.replay.rules import Rescale, Rules
-from slurm_hooks.replay.sacct import read_sacct
 from slurm_hooks.replay.shipped import Allocator, Shipped
 from slurm_hooks.replay.simulate import Outcome, Simulation
-from slurm_hooks.replay.swf import RigidJob, Workload, read_swf
 from slurm_hooks.replay.work import Queue
 from slurm_hooks.settings import Settings
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_hooks.core.allocate import allocate
-from slurm_hooks.core.objectives import (
+from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.objectives import (
     JobFacts,
     Objective,
     Record,
@@ -22,8 +22,8 @@ from slurm_hooks.core.objectives import (
     speedup,
     weigh,
 )
-from slurm_hooks.core.problem import JobAsk, Limits, NodeClass, Problem
-from slurm_hooks.core.value import periods, row_value
+from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.value import periods, row_value
 from slurm_hooks.replay.knapsack import NEVER, Menu, best_sizes
 from slurm_hooks.replay.policy import Held, Question, Row
 from slurm_hooks.replay.rules import Rescale

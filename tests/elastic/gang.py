@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from slurm_hooks.elastic.options import BACKENDS
+from slurm_hooks.elastic.agent.options import BACKENDS
 
 SCRIPT = Path(__file__).with_name("train_tiny.py")
 _DROPPED = ("SLURM_", "PET_", "MALLEABLE_", "TORCHELASTIC_")

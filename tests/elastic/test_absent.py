@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_hooks.elastic import absent as module
-from slurm_hooks.elastic.absent import PATIENCE_S, Absence, missing, running
-from slurm_hooks.elastic.state import Member, Outcome, State, join
-from slurm_hooks.elastic.wanted import request
+from slurm_hooks.elastic.batch.expected import request
+from slurm_hooks.elastic.liveness import absent as module
+from slurm_hooks.elastic.liveness.absent import PATIENCE_S, Absence, missing, running
+from slurm_hooks.elastic.rendezvous.state import Member, Outcome, State, join
 
 ME = Member("a" * 16, 0, 0, "1.0", "n1")
 ALONE = replace(join(State(run="7"), ME), wanted=(0, 1, 2))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_hooks.elastic.batches import ElasticBatches, shuffled
+from slurm_hooks.elastic.script.batches import ElasticBatches, shuffled
 
 
 @settings(max_examples=200, deadline=None)

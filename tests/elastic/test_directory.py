@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic import directory as module
-from slurm_hooks.elastic.codec import encode
-from slurm_hooks.elastic.directory import DirectoryError, SharedDirectory
-from slurm_hooks.elastic.door import Door
-from slurm_hooks.elastic.revisions import KEPT
-from slurm_hooks.elastic.state import Member, State, join
+from slurm_hooks.elastic.liveness.probe import Door
+from slurm_hooks.elastic.rendezvous import directory as module
+from slurm_hooks.elastic.rendezvous.codec import encode
+from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.rendezvous.revisions import KEPT
+from slurm_hooks.elastic.rendezvous.state import Member, State, join
 
 HAMMER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from slurm_hooks.elastic import directory
+from slurm_hooks.elastic.rendezvous import directory
 if sys.argv[3] == "unlocked":
     directory._queue = lambda handle, deadline: None
 shared = directory.SharedDirectory(Path(sys.argv[1]), "7")

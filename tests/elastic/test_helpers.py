@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic import remark
-from slurm_hooks.elastic.board import Board, BoardReader, News, open_files
-from slurm_hooks.elastic.comment import merged
-from slurm_hooks.elastic.forewarn import Forewarning
-from slurm_hooks.elastic.memory import NodeMemory
-from slurm_hooks.elastic.progress import Reporter, mark
-from slurm_hooks.elastic.state import Stop
+from slurm_hooks.elastic.agent.forewarning import Forewarning
+from slurm_hooks.elastic.batch import remark
+from slurm_hooks.elastic.batch.job_comment import merged
+from slurm_hooks.elastic.mailbox import Board, BoardReader, News, open_files
+from slurm_hooks.elastic.rendezvous.state import Stop
+from slurm_hooks.elastic.script.node_memory import NodeMemory
+from slurm_hooks.elastic.script.progress import Reporter, mark
 
 
 def test_news_reach_workers_and_their_answers_the_agent() -> None:

@@ -13,7 +13,12 @@ from importlib.util import find_spec
 
 import pytest
 
-from slurm_hooks.elastic.lighthouse import Lighthouse, LighthouseError, Manners, load
+from slurm_hooks.elastic.engines.torchft.lighthouse import (
+    Lighthouse,
+    LighthouseError,
+    Manners,
+    load,
+)
 
 pytestmark = [
     pytest.mark.skipif(find_spec("torchft") is None, reason="torchft is not installed"),

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic import pulse as pulse_module
-from slurm_hooks.elastic.directory import SharedDirectory
-from slurm_hooks.elastic.door import ALIVE, NEWS, Answer, Door, knock
-from slurm_hooks.elastic.lines import Lines
-from slurm_hooks.elastic.pulse import Pulse
-from slurm_hooks.elastic.rounds import Limits, form
+from slurm_hooks.elastic.liveness import heartbeat as pulse_module
+from slurm_hooks.elastic.liveness.connections import Lines
+from slurm_hooks.elastic.liveness.heartbeat import Pulse
+from slurm_hooks.elastic.liveness.probe import ALIVE, NEWS, Answer, Door, knock
+from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
+from slurm_hooks.elastic.rendezvous.rounds import Limits, form
+from slurm_hooks.elastic.rendezvous.state import Member, State, find, join
 from slurm_hooks.elastic.signals import Notice
-from slurm_hooks.elastic.state import Member, State, find, join
 
 A, B = "a" * 16, "b" * 16
 BEAT_S = 0.2

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.directory import DirectoryError, SharedDirectory
-from slurm_hooks.elastic.private import make_private
-from slurm_hooks.elastic.state import State
+from slurm_hooks.elastic.private_directory import make_private
+from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.rendezvous.state import State
 
 STRANGER = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acting as two users needs root")
@@ -121,7 +121,7 @@ def test_what_is_put_in_its_place_later_is_refused_too(sticky: Path, kind: str) 
 
 def test_many_agents_make_it_at_once(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from slurm_hooks.elastic.directory import *;"
+        "import sys; from pathlib import Path; from slurm_hooks.elastic.rendezvous.directory import *;"
         "SharedDirectory(Path(sys.argv[1]), '7').open()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "a" / "b" / "c")]

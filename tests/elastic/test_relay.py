@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from slurm_hooks.elastic.relay import Relay, Target
+from slurm_hooks.elastic.engines.torchft.relay import Relay, Target
 
 
 class Far:

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.directory import DirectoryError, SharedDirectory
-from slurm_hooks.elastic.revisions import KEPT, LINEAGE
-from slurm_hooks.elastic.state import Member, State, find, join
+from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.rendezvous.revisions import KEPT, LINEAGE
+from slurm_hooks.elastic.rendezvous.state import Member, State, find, join
 
 CALLS = ("open", "close", "listdir", "fstat", "fsync", "link", "unlink")
 LATE = Member("a" * 16, 1, 0, "1.0", "n1")
@@ -68,7 +68,9 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     # the lock only orders writers: without it all of them meet
-    monkeypatch.setattr("slurm_hooks.elastic.directory._queue", lambda handle, deadline: None)
+    monkeypatch.setattr(
+        "slurm_hooks.elastic.rendezvous.directory._queue", lambda handle, deadline: None
+    )
     return Gate(monkeypatch)
 
 
@@ -204,8 +206,8 @@ def test_what_was_not_published_is_an_error(gate: Gate, tmp_path: Path) -> None:
 JOIN = """
 import os, random, sys, time
 from pathlib import Path
-from slurm_hooks.elastic import directory
-from slurm_hooks.elastic.state import Member, join
+from slurm_hooks.elastic.rendezvous import directory
+from slurm_hooks.elastic.rendezvous.state import Member, join
 directory._queue = lambda handle, deadline: None
 def late(function):
     def call(*args, **kwargs):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.deaf import end_deaf, is_deaf
+from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_deaf, is_deaf
 
 from .gang import Gang
 

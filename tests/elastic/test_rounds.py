@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_hooks.elastic.codec import StateFormatError, decode, encode
-from slurm_hooks.elastic.rounds import (
+from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
+from slurm_hooks.elastic.rendezvous.rounds import (
     PROVEN_S,
     Limits,
     form,
@@ -22,8 +22,8 @@ from slurm_hooks.elastic.rounds import (
     ranked,
     stop_reason,
 )
-from slurm_hooks.elastic.rounds_log import describe, describe_failures
-from slurm_hooks.elastic.state import (
+from slurm_hooks.elastic.rendezvous.rounds_log import describe, describe_failures
+from slurm_hooks.elastic.rendezvous.state import (
     Admission,
     Member,
     Outcome,

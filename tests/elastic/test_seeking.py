@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.directory import SharedDirectory
-from slurm_hooks.elastic.door import Door
-from slurm_hooks.elastic.lease import Lease
-from slurm_hooks.elastic.lines import Lines
-from slurm_hooks.elastic.membership import Membership
-from slurm_hooks.elastic.options import Options
-from slurm_hooks.elastic.pulse import Pulse
-from slurm_hooks.elastic.rounds import Limits, expected, form
-from slurm_hooks.elastic.session import Session
+from slurm_hooks.elastic.agent.membership import Membership
+from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.batch.lease import Lease
+from slurm_hooks.elastic.liveness.connections import Lines
+from slurm_hooks.elastic.liveness.heartbeat import Pulse
+from slurm_hooks.elastic.liveness.probe import Door
+from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
+from slurm_hooks.elastic.rendezvous.rounds import Limits, expected, form
+from slurm_hooks.elastic.rendezvous.state import Member, Phase, find, join, succeed
 from slurm_hooks.elastic.signals import Notice
-from slurm_hooks.elastic.state import Member, Phase, find, join, succeed
 
 BEAT_S = 30.0  # hearts tell nothing in time
 PATIENCE_S = 15.0

@@ -12,11 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks import __version__
-from slurm_hooks.elastic import lease as lease_module
-from slurm_hooks.elastic.calm import Calm
-from slurm_hooks.elastic.door import Answer, Door, is_dead, knock, knock_all
-from slurm_hooks.elastic.lease import Lease, Step, decide, hint, request
-from slurm_hooks.elastic.options import (
+from slurm_hooks.elastic.agent.options import (
     BACKENDS,
     OptionError,
     agents,
@@ -26,9 +22,13 @@ from slurm_hooks.elastic.options import (
     options,
     overrides,
 )
-from slurm_hooks.elastic.state import Member, Phase, State, join
-from slurm_hooks.elastic.wanted import Heard, epoch
-from slurm_hooks.elastic.watch import BLOCK, Quiet, Watch, watched, watchers
+from slurm_hooks.elastic.batch import lease as lease_module
+from slurm_hooks.elastic.batch.expected import Heard, epoch
+from slurm_hooks.elastic.batch.lease import Lease, Step, decide, hint, request
+from slurm_hooks.elastic.liveness.probe import Answer, Door, is_dead, knock, knock_all
+from slurm_hooks.elastic.liveness.watch import BLOCK, Quiet, Watch, watched, watchers
+from slurm_hooks.elastic.rendezvous.calm import Calm
+from slurm_hooks.elastic.rendezvous.state import Member, Phase, State, join
 from slurm_hooks.jobpath import write_job_path
 
 
@@ -308,7 +308,7 @@ def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> N
     assert sorted(p.name for p in (path / "slurm_hooks").iterdir()) == ["__init__.py", "elastic"]
     code = (
         "import sys; from importlib.metadata import entry_points;"
-        "from slurm_hooks.elastic.options import BACKENDS;"
+        "from slurm_hooks.elastic.agent.options import BACKENDS;"
         "found = list(entry_points(group='torchrun.handlers'));"
         "assert sorted(e.name for e in found) == sorted(BACKENDS), found;"
         "assert all(callable(e.load()()) for e in found); assert 'torch' not in sys.modules"

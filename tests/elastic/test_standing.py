@@ -15,18 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks.elastic import speaker as module
-from slurm_hooks.elastic.board import Board
-from slurm_hooks.elastic.comment import merged, standing, without
-from slurm_hooks.elastic.directory import SharedDirectory
-from slurm_hooks.elastic.membership import Membership
-from slurm_hooks.elastic.progress import Reporter
-from slurm_hooks.elastic.pulse import Pulse
-from slurm_hooks.elastic.rounds import Limits, form
-from slurm_hooks.elastic.signals import Notice, end_quietly
-from slurm_hooks.elastic.speaker import Speaker
-from slurm_hooks.elastic.standing import Standing, element, holds, is_speaker, mark, run_of
-from slurm_hooks.elastic.state import (
+from slurm_hooks.elastic.agent.membership import Membership
+from slurm_hooks.elastic.batch import speaker as module
+from slurm_hooks.elastic.batch.job_comment import merged, standing, without
+from slurm_hooks.elastic.batch.speaker import Speaker
+from slurm_hooks.elastic.batch.standing import Standing, element, holds, is_speaker, mark, run_of
+from slurm_hooks.elastic.liveness.heartbeat import Pulse
+from slurm_hooks.elastic.mailbox import Board
+from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
+from slurm_hooks.elastic.rendezvous.rounds import Limits, form
+from slurm_hooks.elastic.rendezvous.state import (
     Admission,
     Member,
     Outcome,
@@ -35,6 +33,8 @@ from slurm_hooks.elastic.state import (
     restart,
     succeed,
 )
+from slurm_hooks.elastic.script.progress import Reporter
+from slurm_hooks.elastic.signals import Notice, end_quietly
 
 from .gang import Gang
 
@@ -293,8 +293,8 @@ def test_only_the_first_node_speaks_and_only_in_an_array(slurm: Path) -> None:
 
 GO = """
 import os, sys
-from slurm_hooks.elastic import speaker as module
-from slurm_hooks.elastic.board import Board
+from slurm_hooks.elastic.batch import speaker as module
+from slurm_hooks.elastic.mailbox import Board
 from slurm_hooks.elastic.signals import Notice
 module.AGAIN_S = 0.3
 notice = Notice()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.store import Events, RoundStore, connect, open_store
+from slurm_hooks.elastic.engines.torchrun.store import Events, RoundStore, connect, open_store
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(60)]
 

@@ -11,10 +11,10 @@ from types import ModuleType
 
 import pytest
 
-from slurm_hooks.elastic import takeover as module
-from slurm_hooks.elastic.options import BACKENDS, overrides
-from slurm_hooks.elastic.register import program_of
-from slurm_hooks.elastic.takeover import Asked, adopted, take_over
+from slurm_hooks.elastic.agent.options import BACKENDS, overrides
+from slurm_hooks.elastic.engines.torchrun import takeover as module
+from slurm_hooks.elastic.engines.torchrun.register import program_of
+from slurm_hooks.elastic.engines.torchrun.takeover import Asked, adopted, take_over
 
 from .gang import Gang
 

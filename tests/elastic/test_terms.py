@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_hooks.elastic.codec import decode, encode
-from slurm_hooks.elastic.state import (
+from slurm_hooks.elastic.engines.torchft.succession import (
+    at_work,
+    begin_term,
+    difference,
+    enlist,
+    first_quorum,
+    heirs,
+    keeper,
+)
+from slurm_hooks.elastic.rendezvous.codec import decode, encode
+from slurm_hooks.elastic.rendezvous.state import (
     Member,
     Outcome,
     Phase,
@@ -16,15 +25,6 @@ from slurm_hooks.elastic.state import (
     find,
     join,
     succeed,
-)
-from slurm_hooks.elastic.terms import (
-    at_work,
-    begin_term,
-    difference,
-    enlist,
-    first_quorum,
-    heirs,
-    keeper,
 )
 
 NOW = 1_700_000_000

@@ -7,11 +7,11 @@ import json
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slurm_hooks.elastic.codec import StateFormatError, decode, encode
-from slurm_hooks.elastic.comment import merged
-from slurm_hooks.elastic.options import overrides
-from slurm_hooks.elastic.state import Member, Outcome, Phase, Round, State
-from slurm_hooks.elastic.wanted import MOST, parse
+from slurm_hooks.elastic.agent.options import overrides
+from slurm_hooks.elastic.batch.expected import MOST, parse
+from slurm_hooks.elastic.batch.job_comment import merged
+from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
+from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, Round, State
 
 many = settings(max_examples=200, deadline=None)
 COUNT = st.integers(0, 2**53 - 1)

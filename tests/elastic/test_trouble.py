@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.codec import encode
-from slurm_hooks.elastic.directory import DirectoryError, SharedDirectory
-from slurm_hooks.elastic.rounds import Limits, form
-from slurm_hooks.elastic.state import Admission, Member, Outcome, State, admit, join
+from slurm_hooks.elastic.rendezvous.codec import encode
+from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.rendezvous.rounds import Limits, form
+from slurm_hooks.elastic.rendezvous.state import Admission, Member, Outcome, State, admit, join
 
 
 class Bomb:

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.codec import StateFormatError, decode, encode
-from slurm_hooks.elastic.lease import Lease, ask_all, behind
-from slurm_hooks.elastic.rounds import Limits, form, has_settled, is_known_complete, may_form
-from slurm_hooks.elastic.state import Member, State, depart, expect, expire, join
-from slurm_hooks.elastic.wanted import MOST, Heard, is_wanted, own_job, parse, request
+from slurm_hooks.elastic.batch.expected import MOST, Heard, is_wanted, own_job, parse, request
+from slurm_hooks.elastic.batch.lease import Lease, ask_all, behind
+from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
+from slurm_hooks.elastic.rendezvous.rounds import (
+    Limits,
+    form,
+    has_settled,
+    is_known_complete,
+    may_form,
+)
+from slurm_hooks.elastic.rendezvous.state import Member, State, depart, expect, expire, join
 
 CAPTURED = Path(__file__).with_name("captured") / "22.05"
 LIMITS = Limits(2, 4)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.options import warm_contexts, warm_modules
-from slurm_hooks.elastic.standby import Contexts, Standby, is_same_environment
-from slurm_hooks.elastic.warm import chosen, files_of, leading_imports
+from slurm_hooks.elastic.agent.options import Contexts, warm_contexts, warm_modules
+from slurm_hooks.elastic.engines.torchrun.warm_pool import Standby, is_same_environment
+from slurm_hooks.elastic.engines.torchrun.warm_worker import chosen, files_of, leading_imports
 
 SCRIPT = '''"""Doc."""
 from __future__ import annotations

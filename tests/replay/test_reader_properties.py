@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from replay.logs import swf
-from slurm_hooks.replay.idle_csv import HEADER, read_idle
-from slurm_hooks.replay.lines import BadLog, Log
+from slurm_hooks.replay.logs.idle_csv import HEADER, read_idle
+from slurm_hooks.replay.logs.log_lines import BadLog, Log
+from slurm_hooks.replay.logs.sacct import read_sacct
+from slurm_hooks.replay.logs.swf import read_swf
 from slurm_hooks.replay.record import Interval, Record
-from slurm_hooks.replay.sacct import read_sacct
-from slurm_hooks.replay.swf import read_swf
 
 PLACE = tempfile.TemporaryDirectory()
 many = settings(max_examples=150, deadline=None)

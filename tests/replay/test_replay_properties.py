@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.machines import images, two_nodes
-from slurm_hooks.core.allocate import allocate
-from slurm_hooks.core.value import value
+from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.value import value
 from slurm_hooks.model import Curve
 from slurm_hooks.replay.knapsack import NEVER, Menu, best_sizes
 from slurm_hooks.replay.policy import Equal, Held, Optimum, Policy, Question, Row

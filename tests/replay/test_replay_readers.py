@@ -9,13 +9,13 @@ import pytest
 
 from replay.logs import IDLE, SCALING, SWF, write
 from slurm_hooks.errors import UsageError
-from slurm_hooks.replay.backfill import reschedule
-from slurm_hooks.replay.idle_csv import read_idle
-from slurm_hooks.replay.lines import BadLog, Log
-from slurm_hooks.replay.place import place
+from slurm_hooks.replay.logs.backfill import reschedule
+from slurm_hooks.replay.logs.idle_csv import read_idle
+from slurm_hooks.replay.logs.log_lines import BadLog, Log
+from slurm_hooks.replay.logs.placement import place
+from slurm_hooks.replay.logs.sacct import read_sacct
+from slurm_hooks.replay.logs.swf import RigidJob, Workload, read_swf
 from slurm_hooks.replay.record import Interval
-from slurm_hooks.replay.sacct import read_sacct
-from slurm_hooks.replay.swf import RigidJob, Workload, read_swf
 from slurm_hooks.replay.work import read_queue, read_scaling
 
 

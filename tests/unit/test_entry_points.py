@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.core.objectives import JobFacts, efficiency
+from slurm_hooks.allocation.objectives import JobFacts, efficiency
 from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.model import Curve
 
 OBJECTIVE = """
-from slurm_hooks.core.objectives import JobFacts, Worth
+from slurm_hooks.allocation.objectives import JobFacts, Worth
 
 def urgent_first(job: JobFacts) -> Worth:
     return Worth(5.0 if job.partition == "urgent" else 1.0, job.curve)

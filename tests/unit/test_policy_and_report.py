@@ -26,7 +26,6 @@ from build import (
     reserve,
     span,
 )
-from slurm_hooks.core.plan import make_plan
 from slurm_hooks.model import (
     Cause,
     Finish,
@@ -39,9 +38,10 @@ from slurm_hooks.model import (
     Renew,
     Solve,
 )
+from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.policy import render_policy
-from slurm_hooks.report.codec import plan_data, to_data
 from slurm_hooks.report.hints import hints
+from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.report.text import (
     action_line,
     explain_lines,
@@ -53,6 +53,7 @@ from slurm_hooks.report.text import (
 )
 from slurm_hooks.settings import Settings, parse
 from slurm_hooks.slurm.cluster import Cluster
+from slurm_hooks.snapshot.encode import to_data
 
 LUA = shutil.which("lua5.1") or shutil.which("lua")
 ODD = ["malleable", "a-b.c", 'q"uote', "back\\slash", "new\nline"]

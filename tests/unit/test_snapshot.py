@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 
 from captured_slurm import SITUATIONS, recorded
-from core.strategies import clusters
 from fake_slurm import FakeSlurm
+from planning.strategies import clusters
 from slurm_hooks import cli
 from slurm_hooks.model import Curve, Snapshot
-from slurm_hooks.report import snapshot as files
-from slurm_hooks.report.codec import to_data
-from slurm_hooks.report.decode import BadData
 from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.snapshot import file as files
+from slurm_hooks.snapshot.decode import BadData
+from slurm_hooks.snapshot.encode import to_data
 
 ROOT = Path(__file__).parents[2]
 Output = pytest.CaptureFixture[str]

@@ -34,11 +34,11 @@ if is_agent():
         for name in ("open", "rename", "unlink", "mkdir"):
             setattr(os, name, slowed(getattr(os, name), slow_dir, delay_s))
     if "TEST_DEAF_S" in os.environ:
-        from slurm_hooks.elastic.deaf import end_deaf
+        from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_deaf
 
         end_deaf.__defaults__ = (float(os.environ["TEST_DEAF_S"]),)
     if "TEST_UNREACHED" in os.environ:
-        from slurm_hooks.elastic import store
+        from slurm_hooks.elastic.engines.torchrun import store
 
         def cut(host, port, plain=store.connect):
             if host == os.environ["TEST_UNREACHED"]:

@@ -1,0 +1,205 @@
+"""One way in for everybody who wants nodes shared out: picks a solver and checks its answer.
+
+Whatever a solver does, the answer that leaves here is allowed, worth no less than that of the
+greedy search and than changing nothing, and "no answer" never turns into "release everything".
+This module must not know where the problem comes from. The clock it is given only times the
+search; no decision depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from slurm_hooks.allocation.merge import merge
+from slurm_hooks.allocation.problem import Allocation, Limits, Problem
+from slurm_hooks.allocation.solvers.dynamic import TooLarge, solve_dynamic
+from slurm_hooks.allocation.solvers.greedy import solve_greedy
+from slurm_hooks.allocation.solvers.market import Priced
+from slurm_hooks.allocation.solvers.milp import solve_milp
+from slurm_hooks.allocation.solvers.prices import solve_prices
+from slurm_hooks.allocation.value import (
+    Counts,
+    contradiction,
+    held_counts,
+    infeasibility,
+    is_feasible,
+    periods,
+    value,
+)
+from slurm_hooks.model import Solve, SolveStatus
+
+SOLVERS = ("auto", "dynamic", "prices", "milp", "highs", "cbc", "greedy")
+DEFAULT_LIMITS = Limits()
+LARGEST_MENU = 3_000_000
+"""Sizes of all jobs in all periods beyond which asking them for prices takes too long."""
+
+
+def allocate(
+    problem: Problem,
+    limits: Limits = DEFAULT_LIMITS,
+    solver: str = "auto",
+    clock: Callable[[], float] = time.monotonic,
+) -> Allocation:
+    """Nodes by (job, class) for the problem, and how they were found.
+
+    `auto` takes the dynamic programme where all nodes are alike to the jobs, otherwise prices, and
+    the best MILP solver installed where prices cannot prove the gap asked for. A solver that fails
+    is replaced by the greedy search; `Solve` says so. The same problem gets the same answer
+    whatever the order of its jobs, except that a search that runs out of time stops where it is.
+    Raises ValueError for a solver of no such name.
+    """
+    if solver not in SOLVERS:
+        raise ValueError(f"no solver {solver!r}, there are {', '.join(SOLVERS)}")
+    watch = _Watch(clock, limits.seconds)
+    found = _by_name(problem, limits, solver, watch)
+    return replace(found, solve=replace(found.solve, seconds=watch.seconds()))
+
+
+class _Watch:
+    """How much of the time is gone."""
+
+    def __init__(self, clock: Callable[[], float], limit_s: float) -> None:
+        self._clock, self._start, self._limit_s = clock, clock(), limit_s
+
+    def seconds(self) -> float:
+        """Seconds since the search began."""
+        return self._clock() - self._start
+
+    def left(self) -> float:
+        """Seconds until it has to end."""
+        return max(0.0, self._limit_s - self.seconds())
+
+    def is_late(self) -> bool:
+        """True once the time is up."""
+        return self.left() == 0
+
+
+def _by_name(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
+    """Solve with the jobs in order of their names, so that ties do not depend on the caller."""
+    order = sorted(range(len(problem.jobs)), key=lambda at: problem.jobs[at].name)
+    ordered = replace(problem, jobs=tuple(problem.jobs[at] for at in order))
+    found = _solve(ordered, limits, solver, watch)
+    counts = dict(zip(order, found.counts))
+    return replace(found, counts=tuple(counts[at] for at in range(len(order))))
+
+
+def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
+    held = held_counts(problem)
+    fault = contradiction(problem)
+    if fault:
+        return Allocation(held, Solve(SolveStatus.UNCHANGED, reason=f"impossible problem: {fault}"))
+    if not problem.jobs:
+        return Allocation(held, Solve(reason="no jobs"))
+    if not any(node_class.capacity for node_class in problem.classes):
+        return Allocation(held, Solve(reason="no nodes"))
+    merged = merge(problem)
+    small = merged.problem
+    chosen = _choose(small, limits, solver, watch)
+    counts = merged.split(chosen.counts)
+    fault = infeasibility(problem, counts)
+    if fault:
+        return Allocation(held, replace(chosen.solve, status=SolveStatus.UNCHANGED, reason=fault))
+    return replace(chosen, counts=counts)
+
+
+def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
+    """The exact answer where there is a cheap one, else the solver's or the greedy search's."""
+    shape = f"{len(problem.jobs)} jobs, {len(problem.classes)} classes"
+    if solver == "dynamic" or (solver == "auto" and len(problem.classes) == 1):
+        try:
+            found = _dynamic(problem, shape)
+            return _best(problem, found, found.counts)
+        except (TooLarge, ValueError) as error:
+            solver = "greedy" if solver == "dynamic" else solver
+            shape = f"{shape}; dynamic programme: {error}"
+    floor = solve_greedy(problem)
+    return _best(problem, _ask(problem, limits, (solver, shape), floor, watch), floor)
+
+
+def _ask(
+    problem: Problem, limits: Limits, wish: tuple[str, str], floor: Counts, watch: _Watch
+) -> Allocation:
+    """The answer of the solver in `wish`, which says why too; `floor` is the fallback."""
+    solver, shape = wish
+    if solver == "greedy":
+        return _greedy(problem, floor, shape)
+    if solver not in {"auto", "prices"}:
+        return _milp(problem, limits, solver, (shape, Priced(floor, 0.0, math.inf)))
+    if not _is_askable(problem):
+        shape = f"{shape}; too many sizes for prices"
+        return _milp(problem, limits, "milp", (shape, Priced(floor, 0.0, math.inf)))
+    priced = solve_prices(problem, floor, limits.gap, watch.is_late)
+    shape = f"{shape}; prices within {max(priced.gap, 0.0):.2g}"
+    if solver == "prices" or priced.gap <= limits.gap or watch.is_late():
+        return _priced(priced, limits, shape, watch.is_late())
+    return _milp(problem, replace(limits, seconds=watch.left()), "milp", (shape, priced))
+
+
+def _is_askable(problem: Problem) -> bool:
+    total = sum(c.capacity for c in problem.classes)
+    sizes = sum(min(job.max_nodes, total) // job.unit + 1 for job in problem.jobs)
+    return sizes * len(periods(problem)) <= LARGEST_MENU
+
+
+def _priced(priced: Priced, limits: Limits, reason: str, is_late: bool) -> Allocation:
+    is_proven = priced.gap <= limits.gap
+    reason = reason if is_proven or not is_late else f"{reason}; out of time"
+    status = SolveStatus.OPTIMAL if is_proven else SolveStatus.INCUMBENT
+    solve = Solve(status, "prices", reason, value=priced.value, bound=priced.bound)
+    return Allocation(priced.counts, solve)
+
+
+def _milp(problem: Problem, limits: Limits, name: str, known: tuple[str, Priced]) -> Allocation:
+    """The answer of a MILP solver that starts from what is known and stops at a known bound."""
+    reason, start = known
+    try:
+        found = solve_milp(problem, limits, name, start.counts, start.bound)
+    except Exception as error:  # whatever PuLP or a solver binary throws, the tick goes on
+        reason = f"{reason}; {name} failed: {type(error).__name__}: {error}"
+        if start.bound < math.inf:
+            return _priced(start, limits, reason, is_late=False)
+        return _greedy(problem, start.counts, reason)
+    said = f"; {found.solve.reason}" if found.solve.reason else ""
+    return replace(found, solve=replace(found.solve, reason=f"{reason}{said}"))
+
+
+def _dynamic(problem: Problem, reason: str) -> Allocation:
+    counts = solve_dynamic(problem)
+    worth = value(problem, counts)
+    return Allocation(
+        counts, Solve(SolveStatus.OPTIMAL, "dynamic", reason, value=worth, bound=worth)
+    )
+
+
+def _greedy(problem: Problem, counts: Counts, reason: str) -> Allocation:
+    solve = Solve(SolveStatus.INCUMBENT, "greedy", reason, bound=math.inf)
+    return Allocation(counts, replace(solve, value=value(problem, counts)))
+
+
+def _best(problem: Problem, found: Allocation, floor: Counts) -> Allocation:
+    """The solver's answer, unless it is not allowed or another one is worth more.
+
+    Changing nothing wins a draw, the solver's answer the next. A solver without an answer said
+    "unchanged"; the greedy search may still know better.
+    """
+    held = held_counts(problem)
+    solve, fault = found.solve, infeasibility(problem, found.counts)
+    if fault:
+        reason = f"{solve.reason}; answer refused: {fault}"
+        solve = replace(solve, status=SolveStatus.UNCHANGED, reason=reason)
+    worth = {c: value(problem, c) for c in (held, found.counts, floor) if is_feasible(problem, c)}
+    if not worth:
+        return Allocation(held, solve)
+    best = max(worth.values())
+    slack = 1e-9 * max(1.0, abs(best))
+    counts = next(c for c in worth if worth[c] >= best - slack)
+    solve = replace(solve, value=worth[counts], bound=max(solve.bound, worth[counts]))
+    if counts in (held, found.counts):
+        return Allocation(counts, solve)
+    solve = replace(solve, reason=f"{solve.reason}; the greedy search did better")
+    if solve.status is SolveStatus.UNCHANGED:
+        solve = replace(solve, status=SolveStatus.INCUMBENT, solver="greedy", bound=math.inf)
+    return Allocation(counts, solve)

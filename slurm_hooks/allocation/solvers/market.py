@@ -1,0 +1,160 @@
+"""All jobs of a problem as bidders for its nodes: what they want at given prices, made to fit.
+
+It keeps the best answer and the best bound that came up. It must not know how prices are searched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slurm_hooks.allocation.problem import Problem
+from slurm_hooks.allocation.solvers.bids import Bid, Bidder, depths_of
+from slurm_hooks.allocation.solvers.greedy import climb_from
+from slurm_hooks.allocation.value import Counts, Row, nodes_to_give, periods, value
+
+FITS = 6
+
+
+@dataclass(frozen=True)
+class Priced:
+    """The best counts (job, class) found, their value, and the bound that no answer exceeds.
+
+    `rounds` counts how often all jobs were asked.
+    """
+
+    counts: Counts
+    value: float
+    bound: float
+    rounds: int = 0
+
+    @property
+    def gap(self) -> float:
+        """What could still be missing, relative to the value."""
+        return (self.bound - self.value) / max(abs(self.value), 1e-9)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """All jobs' answers to `prices`: the bound they prove and the nodes they take (class)."""
+
+    prices: tuple[float, ...]
+    bids: tuple[Bid, ...]
+    bound: float
+    demand: tuple[int, ...]
+
+
+class _Shelf:
+    """Nodes on offer: `left` of each class, and classes by depth in the order to take them.
+
+    The cheapest first, of equal prices the one of which most is left, so that demand spreads.
+    """
+
+    def __init__(
+        self, prices: Sequence[float], nodes: Sequence[int], depths: Sequence[int]
+    ) -> None:
+        self.left = list(nodes)
+        self.order: list[list[int]] = [[] for _ in range(max(depths, default=0) + 1)]
+        self._keys = [(price, -n) for price, n in zip(prices, nodes)]
+        for c, depth in enumerate(depths):
+            self.order[depth].append(c)
+        self._depths = depths
+        for classes in self.order:
+            classes.sort(key=self._keys.__getitem__)
+
+    def take(self, row: Row) -> None:
+        """Take the nodes of a row (class) off the shelf."""
+        touched = set()
+        for c, n in enumerate(row):
+            if n:
+                self.left[c] -= n
+                self._keys[c] = (self._keys[c][0], -self.left[c])
+                touched.add(self._depths[c])
+        for depth in touched:
+            self.order[depth].sort(key=self._keys.__getitem__)
+
+
+class Market:
+    """Bidders and supply. `start` (job, class) must be allowed; it is the first best answer."""
+
+    def __init__(self, problem: Problem, start: Counts) -> None:
+        self.problem = problem
+        self.spans = periods(problem)
+        self.caps = [c.capacity for c in problem.classes]
+        self.depths = depths_of(self.spans, len(self.caps))
+        self.spare = max(0, sum(self.caps) - nodes_to_give(problem))
+        self.counts, self.value, self.bound = start, value(problem, start), math.inf
+        self.rounds = 0
+        self._bidders = [Bidder(job, self.spans, self.caps) for job in problem.jobs]
+        self._urgency = [0.0] * len(problem.jobs)
+
+    def result(self) -> Priced:
+        """The best so far."""
+        return Priced(self.counts, self.value, max(self.bound, self.value), self.rounds)
+
+    def ask(self, prices: Sequence[float]) -> Asked:
+        """Every job's best row at `prices` (class), spread over classes of the same price."""
+        self.rounds += 1
+        shelf = _Shelf(prices, self.caps, self.depths)
+        bids = []
+        for bidder in self._bidders:
+            bid = bidder.answer(prices, shelf.order)
+            bids.append(bid)
+            shelf.take(bid.row)
+        demand = [cap - left for cap, left in zip(self.caps, shelf.left)]
+        bound = sum(bid.surplus for bid in bids) + self._worth(prices, self.caps)
+        self.bound = min(self.bound, bound)
+        return Asked(tuple(prices), tuple(bids), bound, tuple(demand))
+
+    def repair(self, asked: Asked, is_done: Callable[[], bool]) -> None:
+        """Make the answers fit the supply; keep the result if it is the best so far.
+
+        Whoever lost most by coming late comes earlier the next time (squeaky wheel optimisation,
+        Joslin and Clements 1999); the fit that loses least is completed.
+        """
+        fits: list[tuple[float, Counts]] = []
+        while len(fits) < FITS and not is_done():
+            fits.append(self._fit(asked))
+            if fits[-1][0] < 1e-4 * abs(self.value):
+                break
+        if fits:
+            counts = climb_from(self.problem, min(fits)[1])
+            worth = value(self.problem, counts)
+            if worth > self.value:
+                self.counts, self.value = counts, worth
+
+    def _fit(self, asked: Asked) -> tuple[float, Counts]:
+        """Rows that fit, and what they lose against the bound of the prices.
+
+        All keep what they want to keep; then in turn they take of what is left.
+        """
+        rows = [
+            tuple(map(min, bid.row, job.held)) for bid, job in zip(asked.bids, self.problem.jobs)
+        ]
+        free = [cap - sum(column) for cap, column in zip(self.caps, zip(*rows))]
+        shelf = _Shelf(asked.prices, free, self.depths)
+        budget, lost = sum(free) - self.spare, 0.0
+        for at in sorted(range(len(rows)), key=lambda at: -self._urgency[at]):
+            bid = asked.bids[at]
+            if bid.row == rows[at]:
+                continue
+            limits = [min(left, budget) for left in shelf.left]
+            got = self._bidders[at].answer(asked.prices, shelf.order, limits)
+            self._urgency[at] += bid.surplus - got.surplus
+            lost += bid.surplus - got.surplus
+            added = tuple(n - o for n, o in zip(got.row, rows[at]))
+            if sum(added) <= budget:
+                rows[at] = got.row
+                budget -= sum(added)
+                shelf.take(added)
+        return lost + self._worth(asked.prices, shelf.left), tuple(rows)
+
+    def _worth(self, prices: Sequence[float], nodes: Sequence[int]) -> float:
+        """The price of so many nodes (class), the headroom at the lowest price there is.
+
+        Of the nodes of a positive capacity as many stay idle as the headroom says. The best dual
+        price of that rule, given the prices of the nodes, is the lowest of them.
+        """
+        lowest = min((p for p, cap in zip(prices, self.caps) if cap), default=0.0)
+        return sum(p * n for p, n in zip(prices, nodes)) - self.spare * lowest

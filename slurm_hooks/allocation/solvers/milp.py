@@ -1,0 +1,162 @@
+"""The allocation as a mixed-integer linear programme: PuLP builds it, HiGHS or CBC solves it.
+
+The only module that knows PuLP. It decides nothing beyond the model: what an answer is worth and
+whether it is allowed is the business of `value`, whether to believe it that of `allocate`. The
+pieces of one job are built in `milp_job`.
+
+Against the model of BFTrainer (arXiv 2106.12091): counts per class instead of one binary per node,
+flags bounded by what is held and free instead of by all nodes (which capped every change at half
+of the machine), costs for starting, holes that end, and no answer never reads as "release all".
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+import pulp
+
+from slurm_hooks.allocation.problem import Allocation, Limits, Problem
+from slurm_hooks.allocation.solvers.milp_job import JobModel, Sheet, add_job
+from slurm_hooks.allocation.value import Counts, held_counts, nodes_to_give, periods, value
+from slurm_hooks.model import Solve, SolveStatus
+
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A solver that PuLP can drive here: `name` for people, `make` builds it with the limits."""
+
+    name: str
+    solver: Any
+
+
+def find_backend(name: str, limits: Limits) -> Backend:
+    """The solver called `highs` or `cbc`; `milp` takes HiGHS where it is installed.
+
+    Raises LookupError if there is none of that name on this host.
+    """
+    if name in {"milp", "highs"} and hasattr(pulp, "HiGHS"):
+        highs = pulp.HiGHS(
+            msg=False, gapRel=limits.gap, threads=1, timeLimit=limits.seconds, random_seed=SEED
+        )
+        if highs.available():
+            return Backend("highs", highs)
+    if name in {"milp", "cbc"}:
+        for path in (pulp.PULP_CBC_CMD.pulp_cbc_path, "cbc"):
+            cbc = pulp.COIN_CMD(
+                path=path,
+                msg=False,
+                gapRel=limits.gap,
+                timeLimit=limits.seconds,
+                options=[f"randomSeed {SEED}", f"randomCbcSeed {SEED}"],
+            )
+            if cbc.available():
+                return Backend("cbc", cbc)
+    raise LookupError(f"no solver {name} on this host (pip install highspy, or PuLP's own CBC)")
+
+
+def solve_milp(
+    problem: Problem,
+    limits: Limits,
+    name: str = "milp",
+    start: Optional[Counts] = None,
+    bound: float = math.inf,
+) -> Allocation:
+    """The best counts (job, class) found within the limits; the search begins at `start` if given.
+
+    `bound` is an upper bound known beforehand: an answer within the gap of it ends the search.
+
+    OPTIMAL within the gap, INCUMBENT if time ran out with an answer in hand, UNCHANGED with the
+    counts held now if it ran out before. The bound is infinite where the solver tells none.
+    Raises LookupError without a solver and what PuLP raises when the solver breaks.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # PuLP 3.3 announces PuLP 4
+        backend = find_backend(name, limits)
+        sheet, models = build(problem, start or held_counts(problem))
+        if 0 < bound < math.inf:
+            _stop_near(backend, sheet.constant - bound / (1 + limits.gap))
+        if start:
+            _start_from_values(backend.solver)
+        sheet.lp.solve(backend.solver)
+    return _capped(_read(problem, sheet, models, backend), bound, limits.gap)
+
+
+def _stop_near(backend: Backend, target: float) -> None:
+    """Let HiGHS, which minimises, stop at an objective of `target`; PuLP has that for CBC not."""
+    if backend.name == "highs":
+        backend.solver.optionsDict["objective_target"] = target
+
+
+def _capped(found: Allocation, bound: float, gap: float) -> Allocation:
+    """The allocation with the better of its own bound and a known one, and what that proves."""
+    solve = replace(found.solve, bound=max(found.solve.value, min(found.solve.bound, bound)))
+    if solve.status is SolveStatus.INCUMBENT and solve.bound - solve.value <= gap * abs(
+        solve.value
+    ):
+        solve = replace(solve, status=SolveStatus.OPTIMAL)
+    elif solve.status is SolveStatus.INCUMBENT:
+        solve = replace(solve, reason="out of time")
+    return replace(found, solve=solve)
+
+
+def _start_from_values(solver: Any) -> None:
+    """Let the search begin at the values that the variables have; PuLP has that for CBC only."""
+    if "warmStart" in solver.optionsDict:
+        solver.optionsDict["warmStart"] = True
+        return
+
+    def run(lp: Any) -> None:
+        values = lp.solverModel.getSolution()
+        values.col_value = [variable.varValue or 0.0 for variable in lp.variables()]
+        lp.solverModel.setSolution(values)
+        lp.solverModel.run()
+
+    solver.callSolver = run
+
+
+def build(problem: Problem, start: Counts) -> tuple[Sheet, list[JobModel]]:
+    """The model of the problem and its jobs (job), with `start` as the values to begin with."""
+    sheet = Sheet(pulp.LpProblem("allocation", pulp.LpMaximize))
+    spans = periods(problem)
+    models = [add_job(sheet, problem, at, spans, row) for at, row in enumerate(start)]
+    used: list[tuple[Any, float]] = []
+    for c, node_class in enumerate(problem.classes):
+        in_class = [term for model in models for term in model.nodes[c]]
+        used += in_class
+        if in_class:
+            sheet.at_most(in_class, node_class.capacity)
+    if used and nodes_to_give(problem) < sum(c.capacity for c in problem.classes):
+        sheet.at_most(used, nodes_to_give(problem))
+    sheet.finish()
+    return sheet, models
+
+
+def _read(problem: Problem, sheet: Sheet, models: list[JobModel], backend: Backend) -> Allocation:
+    found = {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}
+    if sheet.lp.sol_status not in found:
+        said = pulp.LpStatus[sheet.lp.status]
+        solve = Solve(SolveStatus.UNCHANGED, backend.name, f"no answer in time ({said})")
+        return Allocation(held_counts(problem), solve)
+    counts: Counts = tuple(model.row() for model in models)
+    worth = value(problem, counts)
+    is_optimal = sheet.lp.sol_status == pulp.LpSolutionOptimal
+    solve = Solve(
+        status=SolveStatus.OPTIMAL if is_optimal else SolveStatus.INCUMBENT,
+        solver=backend.name,
+        value=worth,
+        bound=max(worth, _bound(sheet)),
+    )
+    return Allocation(counts, solve)
+
+
+def _bound(sheet: Sheet) -> float:
+    """The solver's upper bound; CBC tells PuLP none."""
+    model: Any = getattr(sheet.lp, "solverModel", None)  # highspy's own object
+    if not hasattr(model, "getInfo"):
+        return math.inf
+    return float(sheet.constant - model.getInfo().mip_dual_bound)

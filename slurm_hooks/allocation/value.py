@@ -1,0 +1,216 @@
+"""What an allocation is worth, and which allocations are allowed: one definition for all solvers.
+
+The milp, the dynamic programme and the greedy search are compared with each other and with brute
+force through this module. It must not know how any of them searches.
+
+The objective follows the one of BFTrainer (arXiv 2106.12091): work done within the look-ahead less
+the work lost while rescaling. Here holes end (periods), may end early (survival), and a start from
+nothing is paid for. See `row_value` for the terms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+
+from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
+
+Row = tuple[int, ...]
+Counts = tuple[Row, ...]
+
+MOVE_S = 1e-3
+"""Node-seconds that each moved node costs: decides between equals, in favour of peace."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """A stretch of the look-ahead in which no hole ends: `seconds` are discounted by survival."""
+
+    seconds: float
+    is_open: tuple[bool, ...]  # (class)
+
+
+def periods(problem: Problem) -> tuple[Period, ...]:
+    """The look-ahead, cut where classes close before the horizon."""
+    horizon = problem.horizon_s
+    ends = {c.open_s for c in problem.classes if 0 < c.open_s < horizon} | {horizon}
+    cuts = [0.0, *sorted(ends)]
+    return tuple(
+        Period(
+            seconds=(end - start) * math.exp(-(start + end) / 2 / problem.survival_s),
+            is_open=tuple(c.open_s >= end for c in problem.classes),
+        )
+        for start, end in zip(cuts, cuts[1:])
+    )
+
+
+def progress(job: JobAsk, size: int) -> float:
+    """Weighted speed-up at `size` nodes; nothing outside of MIN to MAX, where a gang cannot run."""
+    if not job.min_nodes <= size <= job.max_nodes:
+        return 0.0
+    return job.weight * job.speedup(size)
+
+
+def progress_now(job: JobAsk) -> float:
+    """What the job does now: what a rescale interrupts."""
+    return progress(job, min(job.size, job.max_nodes))
+
+
+def is_idle(job: JobAsk) -> bool:
+    """True if the job does not train now, so that training costs `start_s` first."""
+    return job.size < job.min_nodes
+
+
+def row_value(job: JobAsk, spans: Sequence[Period], row: Row) -> float:
+    """What the counts `row` (class) of one job are worth, in weighted normalised node-seconds.
+
+    Sum over the periods of seconds times `progress` at the size still open then; a job whose open
+    nodes fall below MIN makes none from there on. Less, at most one of:
+
+    * it trains now and gains nodes: `grow_s` times its progress now,
+    * it trains now and loses nodes, or all of them: `shrink_s` times its progress now,
+    * it does not train now and will: `start_s` times its progress in the first period.
+
+    And less `MOVE_S` times the weight for each node that comes or goes.
+    """
+    sizes = [sum(compress(row, p.is_open)) for p in spans]
+    total = sum(p.seconds * progress(job, size) for p, size in zip(spans, sizes))
+    gained = sum(map(max, row, job.held)) - job.size
+    lost = gained - (sum(row) - job.size)
+    delay = job.start_s * progress(job, sizes[0]) if is_idle(job) else 0.0
+    return total - delay - change_cost(job, gained, lost)
+
+
+def change_cost(job: JobAsk, gained: int, lost: int) -> float:
+    """What it costs to gain or lose so many nodes; the start of an idle job comes on top."""
+    moved = MOVE_S * job.weight * (gained + lost)
+    if is_idle(job) or not moved:
+        return moved
+    return moved + progress_now(job) * (job.grow_s if gained else job.shrink_s)
+
+
+def value(problem: Problem, counts: Counts) -> float:
+    """What `counts` (job, class) are worth within the look-ahead: the sum over the jobs."""
+    spans = periods(problem)
+    return sum(row_value(job, spans, row) for job, row in zip(problem.jobs, counts))
+
+
+def held_counts(problem: Problem) -> Counts:
+    """The counts that change nothing."""
+    return tuple(job.held for job in problem.jobs)
+
+
+def nodes_to_give(problem: Problem) -> int:
+    """How many nodes all jobs together may hold.
+
+    Headroom bounds the net growth: at most `free - headroom_nodes` free nodes are given, and with
+    less than that free nothing is taken back, but nodes may still change hands.
+    """
+    total = sum(c.capacity for c in problem.classes)
+    held = sum(job.size for job in problem.jobs)
+    return max(total - problem.headroom_nodes, held)
+
+
+def is_off_unit(job: JobAsk) -> bool:
+    """True if what the job holds is no multiple of its unit in some class.
+
+    Such a job (its unit was split by a hole that ends for one node only) is kept as it is or given
+    up, never resized.
+    """
+    return job.is_off_unit
+
+
+def may_gain(job: JobAsk, of_class: int) -> bool:
+    """True if the job may get new nodes of the class."""
+    return job.may_grow and job.usable[of_class] and not is_off_unit(job)
+
+
+def row_fault(job: JobAsk, row: Row) -> str:
+    """Why the job may not hold `row`, looking at this job alone; empty if it may."""
+    size = sum(row)
+    gains = [c for c, (n, h) in enumerate(zip(row, job.held)) if n > h]
+    if len(row) != len(job.held) or min(row, default=0) < 0:
+        return f"{job.name}: {row} is not a row of counts"
+    if size and not job.min_nodes <= size <= job.max_nodes:
+        return f"{job.name}: {size} nodes, allowed are {job.min_nodes} to {job.max_nodes}"
+    if is_off_unit(job) and any(row) and row != job.held:
+        return f"{job.name}: holds no whole units and can only be kept or given up"
+    if not is_off_unit(job) and any(n % job.unit for n in row):
+        return f"{job.name}: {row} is not in units of {job.unit}"
+    if gains and any(n < h for n, h in zip(row, job.held)):
+        return f"{job.name}: gains and loses nodes at once"
+    if not all(may_gain(job, c) for c in gains):
+        return f"{job.name}: gains nodes it may not get"
+    return ""
+
+
+def infeasibility(problem: Problem, counts: Counts) -> str:
+    """Why `counts` (job, class) are not allowed; empty if they are.
+
+    What is held now can be infeasible too: a gang below MIN has to be completed or given up.
+    """
+    if len(counts) != len(problem.jobs):
+        return f"{len(counts)} rows for {len(problem.jobs)} jobs"
+    for job, row in zip(problem.jobs, counts):
+        fault = row_fault(job, row)
+        if fault:
+            return fault
+    for c, node_class in enumerate(problem.classes):
+        used = sum(row[c] for row in counts)
+        if used > node_class.capacity:
+            return f"class {c}: {used} of {node_class.capacity} nodes given"
+    given = sum(map(sum, counts))
+    if given > nodes_to_give(problem):
+        return f"{given} nodes given, with headroom there are {nodes_to_give(problem)}"
+    return ""
+
+
+def is_feasible(problem: Problem, counts: Counts) -> bool:
+    """True if `counts` (job, class) are allowed; `infeasibility` says why they are not."""
+    return not infeasibility(problem, counts)
+
+
+def contradiction(problem: Problem) -> str:
+    """Why the problem cannot be meant as it is; empty if it can. Then nothing is to be changed."""
+    for c, node_class in enumerate(problem.classes):
+        held = sum(job.held[c] for job in problem.jobs)
+        if held > node_class.capacity:
+            return f"jobs hold {held} nodes of class {c}, which has {node_class.capacity}"
+    for job in problem.jobs:
+        if min(job.held, default=0) < 0 or job.unit < 1 or not 1 <= job.min_nodes <= job.max_nodes:
+            return f"job {job.name} asks for or holds what cannot be"
+        if job.weight < 0 or not math.isfinite(job.weight):
+            return f"job {job.name} has the weight {job.weight}"
+    return ""
+
+
+def size_range(job: JobAsk, most: int) -> range:
+    """The sizes from MIN to MAX, in units, that the job could have with `most` nodes."""
+    unit = job.unit
+    return range(-(-job.min_nodes // unit) * unit, min(job.max_nodes, most) + 1, unit)
+
+
+def kinks(job: JobAsk, most: int) -> list[int]:
+    """The sizes in `size_range` between which progress is linear over sizes, first and last too."""
+    sizes = size_range(job, most)
+    if not sizes:
+        return []
+    unit = job.unit
+    near = {sizes[0], sizes[-1]}
+    for nodes, _ in job.curve.points:
+        near |= {nodes // unit * unit, -(-nodes // unit) * unit}
+    return sorted(n for n in near if sizes[0] <= n <= sizes[-1])
+
+
+def corners(job: JobAsk, most: int) -> list[int]:
+    """The sizes of `kinks` and those around the size now: between them value is linear too."""
+    sizes = size_range(job, most)
+    near = {n for n in (job.size - job.unit, job.size, job.size + job.unit) if n in sizes}
+    return sorted(near | set(kinks(job, most)))
+
+
+def closing_order(classes: Sequence[NodeClass]) -> list[int]:
+    """Class indices, longest open first."""
+    return sorted(range(len(classes)), key=lambda c: (-classes[c].open_s, c))

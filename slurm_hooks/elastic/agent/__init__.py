@@ -1,0 +1,1 @@
+"""One agent's way through the training."""

@@ -1,0 +1,34 @@
+"""Workers that fail by themselves are told of when it happens, in the log and to `malleable
+explain`, and that is taken back when the training makes progress again. The agent that forms
+the next round tells, once for all.
+"""
+
+from __future__ import annotations
+
+from slurm_hooks.elastic.batch.remark import tell, withdraw
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.rendezvous.rounds_log import describe_failures
+from slurm_hooks.elastic.rendezvous.state import State
+
+
+class Failing:
+    """What one agent tells."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def tell(self, before: State, after: State) -> None:
+        """A round was formed, or given up: tell if that counted one more failure."""
+        if after.crashes <= before.crashes or before.round is None:
+            return
+        line = describe_failures(after, before.round.number)
+        if after.crashes > 1:  # the first one is in the cause of the round
+            say(line)
+        self._is_told = True
+        tell(line)
+
+    def take_back(self) -> None:
+        """The training has made progress."""
+        if self._is_told:
+            self._is_told = False
+            withdraw()

@@ -1,0 +1,162 @@
+"""What this agent tells the others about itself: that it joins, leaves, has finished, is
+gone; and the heart that goes with it. When to say so is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NoReturn
+
+from slurm_hooks.elastic.liveness.heartbeat import Pulse
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.rendezvous.patient_directory import PatientDirectory
+from slurm_hooks.elastic.rendezvous.state import (
+    Admission,
+    Member,
+    Outcome,
+    State,
+    admit,
+    advance,
+    announce_leave,
+    come_back,
+    depart,
+    expect,
+    find,
+    join,
+    restart,
+    succeed,
+)
+from slurm_hooks.elastic.signals import Notice
+
+
+class Leave(Exception):
+    """This fragment leaves, and is no member any more."""
+
+
+class Over(Exception):
+    """The training has finished; there is nothing left to do here."""
+
+
+class Membership:
+    """One agent in the shared state; `wanted` is what it heard at its start, as in State.
+    Methods raise DirectoryError unless they say not to."""
+
+    def __init__(
+        self, me: Member, directory: SharedDirectory, pulse: Pulse, wanted: tuple[int, ...] = ()
+    ) -> None:
+        self.me = replace(me, door=pulse.door.port)
+        self.directory = PatientDirectory(directory)
+        self.restarts = 0  # how much of torchrun's budget was used here
+        self._pulse = pulse
+        self._wanted = wanted
+        self._stage = 0
+        self._is_gone = False
+
+    @property
+    def token(self) -> str:
+        """The name of this agent in the state."""
+        return self.me.token
+
+    def ask_in(self, notice: Notice, ends: int) -> Admission:
+        """Join for the first time, unless there is nothing to join."""
+        self.me = replace(self.me, ends=ends)
+        self.directory.insist(lambda: self._pulse.start(notice))
+        plain = self.directory.plain
+        self._stage = plain.read_stage(self.me.place_name, self.me.incarnation)
+        verdict = [Admission.NOTHING_LEFT]
+
+        def change(state: State) -> State:
+            verdict[0] = admit(state, self.me, self._stage, int(time.time()))
+            if verdict[0] in (Admission.NOTHING_LEFT, Admission.WAIT):
+                return state
+            is_new = verdict[0] is Admission.RESTART
+            joined = join(restart(state, self._stage) if is_new else state, self.me)
+            return expect(joined, self._wanted)
+
+        self.directory.update(change)
+        return verdict[0]
+
+    def rejoin(self, ends: int, failed: int = 0) -> None:
+        """Wait for the next round; `failed` as in Member: because the workers here crashed."""
+        self.restarts += bool(failed)
+        self.me = replace(self.me, ends=ends, failed=failed)
+        self.directory.update(lambda s: come_back(s, self.me))
+
+    def advance(self, samples: int) -> None:
+        """Workers here have told how far the training is."""
+        self.directory.plain.update(lambda s: advance(s, samples))
+
+    def announce_leave(self) -> State:
+        """Will not be in the next round. Does not wait for a directory in trouble."""
+        return self.directory.plain.update(lambda s: announce_leave(s, self.token))
+
+    def succeed(self) -> None:
+        """The workers here have finished the training."""
+        self.directory.update(lambda s: succeed(s, self.token, int(time.time())))
+        self.pass_stage()
+
+    def tell_success(self) -> None:
+        """As succeed; does not raise."""
+        try:
+            self.succeed()
+        except DirectoryError as error:
+            say(f"the training has finished, but the others cannot be told: {error}")
+
+    def await_end(self, is_asked_to_go: Callable[[], bool], poll_s: float) -> Outcome:
+        """Wait until everybody has finished or is gone, and tell how it ended: open if this
+        agent must go before, or cannot know. Does not raise."""
+        try:
+            while True:
+                state = self.directory.read()
+                if state.outcome is not Outcome.OPEN or not find(state, self.token):
+                    return self._outcome(state)
+                if is_asked_to_go():
+                    return Outcome.OPEN
+                time.sleep(poll_s)
+        except DirectoryError as error:
+            say(f"the training has finished here; how the others fare is unknown: {error}")
+        return Outcome.OPEN
+
+    def _outcome(self, state: State) -> Outcome:
+        """That of this agent's training: others may have begun the next one already, which
+        only somebody whose training has finished does."""
+        return Outcome.FINISHED if state.stage > self._stage else state.outcome
+
+    def pass_stage(self) -> None:
+        """The next torchrun of this batch script is another training."""
+        plain, me = self.directory.plain, self.me
+        self.directory.insist(
+            lambda: plain.write_stage(me.place_name, me.incarnation, self._stage + 1)
+        )
+
+    def seek_dead(self, state: State) -> None:
+        """See who of those that have not come back is dead. Does not raise."""
+        self._pulse.seek_dead(state)
+
+    def skip(self, notice: Notice) -> NoReturn:
+        """There is nothing left to do here: raises Over. Raises DirectoryError."""
+        self.pass_stage()
+        self.depart(notice, planned=True)
+        say(f"the training has already finished; fragment {self.me.fragment} has nothing to do")
+        raise Over
+
+    def depart(self, notice: Notice, planned: bool) -> None:
+        """Be no member any more. Never raises: the others notice the silence."""
+        if self._is_gone:
+            return
+        try:
+            self.directory.plain.update(
+                lambda s: depart(s, self.token, int(time.time()), planned), timeout_s=10.0
+            )
+        except DirectoryError as error:
+            self.directory.complain(error)
+        self.fall_silent(notice)
+
+    def fall_silent(self, notice: Notice) -> None:
+        """Beat no more, and stay listed as what one was. Never raises."""
+        if not self._is_gone:
+            self._is_gone = True
+            self._pulse.stop(notice)

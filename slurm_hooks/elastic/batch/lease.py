@@ -1,0 +1,127 @@
+"""When this fragment's lease ends, and whether it is time to go.
+
+Only the batch system knows: `squeue` is asked once at the start (and tells in the same
+answer who else is wanted) and once shortly before the end (a lease is renewed by raising
+the job's time limit). If it does not answer at the start, that is told, and it is asked
+again in the background. SLURM_JOB_END_TIME exists from Slurm 23.02 on and does not follow a
+renewal, so it is only a hint.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from enum import Enum
+
+from slurm_hooks.elastic.batch import expected
+from slurm_hooks.elastic.batch.expected import Heard, epoch
+from slurm_hooks.elastic.batch.squeue import answer
+from slurm_hooks.elastic.log import say
+
+ASK_AHEAD_S = 2.0
+JOINT_S = 30.0
+CLOCK_S = 300.0
+AGAIN_S = 30.0  # between questions for an end that is not known
+
+
+class Step(Enum):
+    """What to do about the lease now."""
+
+    KEEP = "keep"
+    ASK = "ask"
+    LEAVE = "leave"
+
+
+def decide(now: float, ends: int, notice_s: float, asked: bool, together: bool = False) -> Step:
+    """The next step, `ends` and `now` in epoch seconds (ends 0: unknown, so never).
+    `asked`: Slurm confirmed this very end a moment ago. `together`: others leave right
+    now, and a lease that ends soon leaves with them to spare a second interruption."""
+    if ends <= 0:
+        return Step.KEEP
+    left_s = ends - now
+    ahead_s = notice_s + (JOINT_S if together else ASK_AHEAD_S)
+    if left_s > ahead_s:
+        return Step.KEEP
+    if not asked:
+        return Step.ASK
+    return Step.LEAVE if together or left_s <= notice_s else Step.KEEP
+
+
+def request(job_id: str) -> list[str]:
+    """The command that prints a job's end as epoch seconds (with environment below)."""
+    return ["squeue", "--noheader", f"--job={job_id}", "--format=%e"]
+
+
+def hint(env: Mapping[str, str]) -> int:
+    """The end as the environment tells it, 0 if it does not."""
+    return epoch(env.get("SLURM_JOB_END_TIME", ""))
+
+
+def ask(env: Mapping[str, str]) -> int:
+    """Ask Slurm for the end, within seconds; 0 if it cannot tell."""
+    job = expected.own_job(env)
+    return epoch(answer(request(job))) if job else 0
+
+
+def ask_all(env: Mapping[str, str]) -> Heard:
+    """The end, and who else of the job's array is wanted, by one question. Outside of an
+    array, or without an answer, nobody knows who is wanted."""
+    array, own = env.get("SLURM_ARRAY_JOB_ID", ""), env.get("SLURM_ARRAY_TASK_ID", "")
+    if not (array.isdigit() and own.isdigit()):
+        return Heard(ends=ask(env))
+    return expected.parse(answer(expected.request(array)), int(own))
+
+
+def behind(starts: int, now: float) -> float:
+    """Seconds that this node's clock is behind slurmctld's at least: nobody runs before his
+    start. A clock that is ahead only makes a fragment leave early, and one that is off by
+    more than munge's five minutes runs no jobs."""
+    return min(CLOCK_S, max(0.0, starts - now))
+
+
+class Lease:
+    """The lease of this fragment as last heard; `wanted` as heard at the start."""
+
+    def __init__(self, env: Mapping[str, str], notice_s: float) -> None:
+        self._env = env
+        self._notice_s = notice_s
+        self._confirmed_at = float("-inf")
+        first = ask_all(env)
+        self.wanted = first.wanted
+        self._behind_s = behind(first.starts, time.time())
+        self.ends = first.ends or hint(env)
+        self._asked_at = time.monotonic()
+        if not self.ends and expected.own_job(env):
+            say(
+                "squeue does not tell when this lease ends; it is asked again, and until then "
+                "this fragment does not leave by itself"
+            )
+
+    def is_over(self, now: float, together: bool = False) -> bool:
+        """Whether to leave now; asks Slurm when that matters. Without an answer the
+        known end counts: staying past it would cost somebody else's start."""
+        if not self.ends:
+            self._ask_again()
+        now += self._behind_s
+        asked = now - self._confirmed_at < ASK_AHEAD_S + 1.0
+        step = decide(now, self.ends, self._notice_s, asked, together)
+        if step is Step.ASK:
+            heard = ask(self._env)
+            asked = heard <= self.ends
+            self._confirmed_at = now if asked else float("-inf")
+            self.ends = heard or self.ends  # a lease may have been cut as well
+            step = decide(now, self.ends, self._notice_s, asked, together)
+        return step is Step.LEAVE
+
+    def _ask_again(self) -> None:
+        if time.monotonic() - self._asked_at < AGAIN_S or not expected.own_job(self._env):
+            return
+        self._asked_at = time.monotonic()
+        threading.Thread(target=self._hear, daemon=True).start()
+
+    def _hear(self) -> None:
+        first = ask_all(self._env)
+        if first.starts:
+            self._behind_s = behind(first.starts, time.time())
+        self.ends = self.ends or first.ends

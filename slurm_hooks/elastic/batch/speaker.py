@@ -1,0 +1,177 @@
+"""The one place that acts on the fragment's own element in Slurm: it writes where the fragment
+stands into the Comment, and puts the element back into the held state when the fragment leaves.
+
+One agent of a fragment speaks, that of its first node; the others only wait where it waits.
+Outside of a job array nobody is told anything. It must not know rounds.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Optional
+
+from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch.standing import Standing, element, holds, is_speaker, mark, run_of
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.signals import Notice
+
+CONFIRM_S = 1.0  # a training process that reports may have written in between
+AGAIN_S = 5.0
+START_S = 5.0
+FINISH_S = 60.0
+SPREAD_S = 2.0  # many fragments join at the same moment
+
+
+class Speaker:
+    """Methods do not raise, and are cheap but for `tell_started`, `tell_finished` and
+    `go_back`."""
+
+    def __init__(self, env: Mapping[str, str], notice: Notice) -> None:
+        self._element = element(env)
+        self._speaks = bool(self._element) and is_speaker(env)
+        self._run = run_of(env)
+        self._notice = notice
+        self._wanted: Optional[Standing] = None
+        self._wake = threading.Event()
+        self._thread: Optional[threading.Thread] = None
+        self._has_trained = False
+        self._has_complained = False
+
+    def tell_started(self) -> None:
+        """This process is an agent, and its training is about to begin. It may give up at any
+        moment, so this returns when that stands there, or after START_S; then, or without
+        Slurm's commands, it is written in the background. Told once a training; what the agent
+        has said of one that goes on stays."""
+        self._has_trained = False
+        if not self._speaks or self._wanted not in (None, Standing.FINISHED):
+            return
+        self._wanted = Standing.STARTED
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            try:
+                self._write(Standing.STARTED, deadline - time.monotonic())
+                return
+            except OSError:
+                break
+            except subprocess.SubprocessError:
+                time.sleep(CONFIRM_S)
+        self.tell(Standing.STARTED)
+
+    def tell(self, standing: Standing) -> None:
+        """Write it in the background, again until it stands there or another word is to."""
+        if not self._speaks:
+            return
+        self._wanted = standing
+        self._wake.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run_on, daemon=True)
+            self._thread.start()
+
+    def tell_trained(self) -> None:
+        """There is evidence of progress; told once a run, by a leaver as the last thing."""
+        if self._has_trained:
+            return
+        self._has_trained = True
+        if self._wanted is not Standing.LEAVING:
+            self.tell(Standing.TRAINED)
+
+    def tell_finished(self) -> None:
+        """The training has finished; returns when that stands there, within a minute or so.
+        Without it the exit of the script will count as a failure."""
+        if not self._speaks:
+            return
+        self._wanted = Standing.FINISHED
+        deadline = time.monotonic() + FINISH_S
+        while not self._makes_so(Standing.FINISHED):
+            if time.monotonic() > deadline:
+                say("the training has finished, but Slurm does not take down that it has")
+                return
+            time.sleep(CONFIRM_S)
+
+    def _run_on(self) -> None:
+        while True:
+            standing = self._wanted
+            if standing is Standing.JOINED:
+                time.sleep(random.uniform(0.0, SPREAD_S))
+            if standing is None or standing is Standing.FINISHED or self._makes_so(standing):
+                self._wake.wait()
+                self._wake.clear()
+            else:
+                time.sleep(AGAIN_S)
+
+    def _makes_so(self, standing: Standing) -> bool:
+        """Write it, and look whether it stays; whether it is so, or not wanted any more."""
+        with suppress(OSError, subprocess.SubprocessError):
+            self._write(standing)
+            time.sleep(CONFIRM_S)
+            return self._wanted is not standing or holds(
+                job_comment.read(self._element), standing, self._run
+            )
+        return False
+
+    def _write(self, standing: Standing, limit_s: float = 2 * job_comment.TIMEOUT_S) -> None:
+        """Write it unless another word is wanted by then. Raises OSError, SubprocessError."""
+
+        def edit(before: str) -> Optional[str]:
+            is_wanted = self._wanted is standing
+            return job_comment.merged(before, mark(standing, self._run)) if is_wanted else None
+
+        job_comment.change(self._element, edit, limit_s)
+
+    def go_back(self) -> None:
+        """Have Slurm put this element back into the held state, and wait for the end that it
+        makes of this agent: the batch script must not go on, its exit code would be taken for
+        the fragment's. Returns at once outside of an array, else after SIGTERM. A scancel that
+        has come already is not undone."""
+        if not self._element:
+            return
+        self._notice.hush()
+        is_asked = not self._speaks
+        if self._has_trained and self._speaks:
+            self._leave_word()
+        while not self._notice.is_terminated:
+            is_asked = is_asked or self._requeue()
+            self._notice.wait_end(AGAIN_S)
+
+    def _leave_word(self) -> None:
+        self._wanted = Standing.TRAINED
+        with suppress(OSError, subprocess.SubprocessError):
+            self._write(Standing.TRAINED)
+
+    def _requeue(self) -> bool:
+        """Whether Slurm has accepted. Never once more after that: the element may be in its
+        next run by then. Not requeuehold, which hides an operator's hold (22.05): a user's
+        hold leaves that as it is, and what is held stays so over a requeue."""
+        return self._scontrol("uhold") and self._scontrol("requeue")
+
+    def _scontrol(self, verb: str) -> bool:
+        try:
+            done = subprocess.run(
+                ["scontrol", verb, self._element],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=job_comment.TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._complain(verb, str(error))
+            return False
+        if done.returncode:
+            self._complain(verb, done.stderr or done.stdout or f"exit code {done.returncode}")
+        return done.returncode == 0
+
+    def _complain(self, verb: str, why: str) -> None:
+        """Once: the node is not given back for now, and somebody may wonder. Not if this agent
+        is ended anyway."""
+        if self._has_complained or self._notice.is_terminated:
+            return
+        self._has_complained = True
+        line = " ".join(why.split())[:200]
+        say(f"scontrol {verb} {self._element}: {line}; tried again, this node is kept until then")

@@ -1,0 +1,275 @@
+"""One agent's part in a torchft training: it says that its replica group is there, passes the
+group on to the lighthouse wherever that is, and keeps the lighthouse when it is its turn.
+
+Replica groups need no rounds: torchft takes them in and lets them go between two steps. What
+they need is a lighthouse, and no host of the job may be one that it cannot lose. So the one
+that stays longest keeps it; before it leaves, the next one takes over, and when it dies, too.
+It must not know what happens within a group.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from slurm_hooks.elastic.agent.membership import Membership
+from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.engines.torchft.lighthouse import Lighthouse, LighthouseError, Manners
+from slurm_hooks.elastic.engines.torchft.relay import Relay, Target
+from slurm_hooks.elastic.engines.torchft.succession import (
+    at_work,
+    begin_term,
+    difference,
+    enlist,
+    first_quorum,
+    heirs,
+    keeper,
+)
+from slurm_hooks.elastic.liveness.probe import Answer, knock
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.rendezvous.directory import DirectoryError
+from slurm_hooks.elastic.rendezvous.rounds_log import describe_groups, record_groups
+from slurm_hooks.elastic.rendezvous.state import (
+    Admission,
+    Outcome,
+    Phase,
+    Round,
+    State,
+    find,
+    is_superseded,
+)
+from slurm_hooks.elastic.signals import Notice
+
+LOST_POLL_S = 0.05
+TURN_S = 2.0  # if the first heir does not act, it is the next one's turn
+HAND_OVER_S = 10.0
+
+
+class Keeper:
+    """`enter` and `await_end` end or hold up the calling thread as the handler's session
+    does; everything else happens in a thread of its own."""
+
+    def __init__(
+        self, options: Options, manners: Manners, membership: Membership, notice: Notice
+    ) -> None:
+        self._options = options
+        self._manners = manners
+        self._membership = membership
+        self._directory = membership.directory
+        self._notice = notice
+        self._wake = threading.Event()
+        self._relay = Relay(self._hear_refused)
+        self._lighthouse: Lighthouse | None = None
+        self._met_term = 0  # its keeper has answered
+        self._lost_term = 0  # nobody answers there any more
+        self._lost_at = 0.0
+        self._told: tuple[int, ...] = ()
+        self._peers: tuple[int, ...] = ()  # who was at work at the last look
+        self._has_changed = False
+        self._is_fit = True  # to keep the lighthouse
+        self._is_leaving = False
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """The lighthouse as the training processes of this node know it."""
+        return f"http://127.0.0.1:{self._relay.port}"
+
+    def enter(self, ends: int, is_asked_to_go: Callable[[], bool]) -> None:
+        """Take part, `ends` being the end of this lease (epoch seconds, 0: unknown). Raises
+        DirectoryError, and Over if the training is."""
+        if self._thread is not None:
+            self._membership.restarts += 1
+            return
+        verdict = self._membership.ask_in(self._notice, ends)
+        while verdict is Admission.WAIT:
+            time.sleep(1.0)
+            if is_asked_to_go():
+                return  # the session sees to it
+            verdict = self._membership.ask_in(self._notice, ends)
+        if verdict is Admission.NOTHING_LEFT:
+            self._membership.skip(self._notice)
+        self._directory.update(lambda s: enlist(s, self._membership.token))
+        self._thread = threading.Thread(target=self._run, name="malleable-keeper", daemon=True)
+        self._thread.start()
+
+    # -- in the background
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            try:
+                self._look(self._directory.plain.read())
+            except DirectoryError as error:
+                self._directory.complain(error)
+            except LighthouseError as error:
+                say(str(error))
+                self._is_fit = False  # the next one's turn
+            self._wake.wait(self._pause())
+            self._wake.clear()
+
+    def _pause(self) -> float:
+        is_lost = time.monotonic() - self._lost_at < 60.0
+        return LOST_POLL_S if is_lost or self._is_leaving else self._options.poll_s
+
+    def _hear_refused(self, term: int) -> None:
+        if term > self._lost_term:
+            self._lost_term, self._lost_at = term, time.monotonic()
+        self._wake.set()
+
+    def _look(self, state: State) -> None:
+        if state.outcome is not Outcome.OPEN or self._is_stopped:
+            return
+        self._stay_listed(state)
+        kept_by = keeper(state, self._lost_term)
+        if kept_by is None:
+            if self._is_my_turn(state):
+                self._take_over()
+            return
+        self._lost_at = 0.0
+        if kept_by.token != self._membership.token and not self._is_leaving:
+            self._close_lighthouse()  # taken for dead: those who are here go there, too
+        self._tell(state)
+        self._see_change(state)
+        self._point(state)
+
+    def _see_change(self, state: State) -> None:
+        now, mine = at_work(state), self._membership.me.fragment
+        if mine in self._peers and mine in now and now != self._peers:
+            self._has_changed = "lost" not in difference(self._peers, now, state)
+        self._peers = now
+
+    def take_planned_change(self) -> bool:
+        """Whether groups came or went as planned since this was last asked."""
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
+
+    def _point(self, state: State) -> None:
+        there = sum(1 for m in state.members if m.phase is not Phase.READY)
+        term = state.round
+        if term is None or there < self._options.limits.smallest:
+            self._relay.point_at(None, abruptly=True)
+            return
+        if term.number == self._met_term or self._meets(state, term):
+            self._met_term = term.number
+            is_dead = term.cause.startswith("lost")  # the one before
+            self._relay.point_at(Target(term.number, term.host, term.port), abruptly=is_dead)
+
+    def _meets(self, state: State, term: Round) -> bool:
+        """Whether the keeper's agent lives and is the one that it should be: a port alone may
+        belong to the lighthouse of another job by now."""
+        member = find(state, term.order[0])
+        if member is None or not member.door:
+            return False
+        answer = knock(member.host, member.door, member.token)
+        if answer is Answer.GONE:
+            self._hear_refused(term.number)
+        return answer is Answer.ALIVE
+
+    def _stay_listed(self, state: State) -> None:
+        me = self._membership.me
+        if find(state, me.token) or self._is_leaving or is_superseded(state, me):
+            return
+        self._membership.rejoin(me.ends)  # taken for dead meanwhile
+        self._directory.update(lambda s: enlist(s, me.token))
+
+    def _is_my_turn(self, state: State) -> bool:
+        next_ones = heirs(state, self._lost_term)
+        if self._is_leaving or not self._is_fit or self._membership.token not in next_ones:
+            return False
+        if not self._lost_at:
+            self._lost_at = time.monotonic()
+        turn = next_ones.index(self._membership.token)
+        return time.monotonic() - self._lost_at >= turn * TURN_S
+
+    def _take_over(self) -> None:
+        self._close_lighthouse()
+        self._lighthouse = Lighthouse(self._options.host, self._manners)
+        self._lighthouse.count_to(first_quorum(self._directory.plain.read().rounds + 1))
+        place, now = (self._options.host, self._lighthouse.port), int(time.time())
+        token, before = self._membership.token, [State(run="")]
+
+        def change(state: State) -> State:
+            before[:] = [state]
+            return begin_term(state, token, place, now, self._lost_term)
+
+        after = self._directory.plain.update(change)
+        if after.round is None or (after.round.host, after.round.port) != place:
+            self._close_lighthouse()  # somebody else was faster
+            return
+        say(f"fragment {after.round.fragments[0]} keeps the lighthouse: {after.round.cause}")
+        self._told = _known_to(before[0])
+        self._wake.set()
+
+    def _tell(self, state: State) -> None:
+        """The keeper tells who trains, whenever that has changed."""
+        now, term = at_work(state), state.round
+        if term is None or now == self._told or term.order[0] != self._membership.token:
+            return
+        cause = difference(self._told, now, state) if self._told else "start"
+        say(describe_groups(now, len(self._told), cause))
+        self._told = now
+        told = replace(term, formed_at=int(time.time()))
+        line = record_groups(told, now, cause, self._membership.restarts)
+        self._directory.plain.log_round(line)
+
+    # -- the end
+
+    def leave(self) -> None:
+        """Hand over what others need, then take this group off its lighthouse: it ends the
+        step it is in with the others, and is not waited for in the next. Returns when it is
+        forgotten there, and its training processes may be stopped. Does not raise."""
+        if self._is_leaving or self._thread is None:
+            return
+        self._is_leaving = True
+        deadline = time.monotonic() + HAND_OVER_S
+        try:
+            state = self._membership.announce_leave()
+            self._wake.set()
+            while self._is_awaited(state) and time.monotonic() < deadline:
+                time.sleep(LOST_POLL_S)
+                state = self._directory.plain.read()
+        except DirectoryError as error:
+            self._directory.complain(error)
+        self._relay.hush()
+        self._close_lighthouse()  # for all at once: each asks again, and asks the next
+        time.sleep(self._manners.beat_s)
+
+    def _is_awaited(self, state: State) -> bool:
+        mine = self._membership.token
+        is_mine = state.round is not None and state.round.order[0] == mine
+        return is_mine and any(m.phase is Phase.ACTIVE for m in state.members)
+
+    def succeed(self) -> None:
+        """The training processes here have finished. Does not raise."""
+        self._membership.tell_success()
+
+    def await_end(self, is_asked_to_go: Callable[[], bool]) -> Outcome:
+        """Wait until all groups have finished or are gone; as Session. Does not raise."""
+        return self._membership.await_end(is_asked_to_go, self._options.poll_s)
+
+    def close(self, is_failure: bool) -> None:
+        """The agent ends. Does not raise."""
+        self._is_stopped = True
+        self._wake.set()
+        if is_failure or self._is_leaving:
+            self._membership.depart(self._notice, planned=self._is_leaving)
+        self._membership.fall_silent(self._notice)
+        if self._thread is not None:
+            self._thread.join(3.0)
+        self._relay.stop()
+        self._close_lighthouse()
+
+    def _close_lighthouse(self) -> None:
+        lighthouse, self._lighthouse = self._lighthouse, None
+        if lighthouse is not None:
+            lighthouse.close()
+
+
+def _known_to(state: State) -> tuple[int, ...]:
+    """Who trained when the keeper of `state` last looked, itself included."""
+    if state.round is None:
+        return ()
+    return tuple(sorted({*at_work(state), *state.round.fragments}))

@@ -1,0 +1,1 @@
+"""The rendezvous handler of torchrun, and its workers."""

@@ -1,0 +1,241 @@
+"""torchrun's view of the session: the RendezvousHandler named `malleable`.
+
+Only translation: torch's calls to session's, stores to torch's types. No decisions.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from torch.distributed.elastic.rendezvous.api import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousStoreInfo,
+)
+
+from slurm_hooks.elastic.agent.membership import Leave, Over
+from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.batch.remark import tell
+from slurm_hooks.elastic.batch.speaker import Speaker
+from slurm_hooks.elastic.engines.torchft.keeper import Keeper
+from slurm_hooks.elastic.engines.torchrun.store import (
+    GATHER_S,
+    Events,
+    RoundStore,
+    arrive,
+    connect,
+    meet,
+    open_store,
+)
+from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_deaf
+from slurm_hooks.elastic.engines.torchrun.warm_pool import Standby
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.rendezvous.directory import DirectoryError
+from slurm_hooks.elastic.rendezvous.state import Outcome
+from slurm_hooks.elastic.signals import Notice
+
+WARM_UP_S = 30.0
+UNREACHED = 3  # times in a row that one host may not be reached
+BREATH_S = 2.0  # before it is tried again: it may have died just now
+
+
+class MalleableHandler(RendezvousHandler):
+    """One per agent. `next_rendezvous` ends the process with SystemExit when this fragment
+    leaves, the training is over (0) or cannot go on (1, with a message)."""
+
+    def __init__(
+        self,
+        options: Options,
+        session: Session,
+        notice: Notice,
+        speaker: Speaker,
+        keeper: Keeper | None = None,
+    ) -> None:
+        self._options = options
+        self._session = session
+        self._notice = notice
+        self._speaker = speaker
+        self.standby: Standby | None = None
+        self._keeper = keeper
+        self._hosted: Any = None
+        self._store: Any = None
+        self._has_ended = False
+        self._unreached: list[str] = []  # hosts, since one was reached
+
+    def get_backend(self) -> str:
+        """See the base class."""
+        return self._options.backend
+
+    def get_run_id(self) -> str:
+        """See the base class."""
+        return self._options.run
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Workers use the agent's store: its port is taken already, so no two jobs can
+        want the same one. Every round has a new store, so losing its host is no harm."""
+        return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Join the next round and wait until all its agents are there."""
+        self._notice.listen()
+        if self.standby and not self._session.is_in:
+            self.standby.prepare()  # while the others train
+            self.standby.wait_ready(WARM_UP_S)
+        try:
+            if self._keeper:
+                self._keeper.enter(self._session.ends, self._session.is_asked_to_go)
+            return self._join_round()
+        except DirectoryError as error:
+            tell(str(error))
+            raise SystemExit(f"malleable: {error}") from None
+        except Leave:
+            self._go()
+        except Over:
+            if self._keeper:
+                self._keeper.succeed()
+            self._conclude(Outcome.FINISHED)
+            raise SystemExit(0) from None
+
+    def _join_round(self) -> RendezvousInfo:
+        self._session.enter()
+        while True:
+            self._hosted = None  # the store of the round before
+            round_ = self._session.wait_for_round(self._open_store)
+            rank = self._session.rank
+            self._store = self._reach(round_.host, round_.port, rank)
+            size = len(round_.order)
+            if self._store and arrive(self._store, size, self._session.is_broken):
+                if rank:
+                    say(f"round {round_.number}: rank {rank} of {size}")
+                with suppress(RuntimeError):  # its host has gone this very moment
+                    return self._info(rank, size, round_.host, round_.port)
+            say(f"round {round_.number} broke before it began; trying again")
+            self._session.enter(is_retry=True)
+
+    def _open_store(self) -> int:
+        try:
+            self._hosted = open_store(self._options.host)
+        except RuntimeError as error:
+            line = (
+                f"cannot serve a store as {self._options.host}: {_first_line(error)}; "
+                "PET_LOCAL_ADDR must be an address of this node"
+            )
+            tell(line)
+            raise SystemExit(f"malleable: {line}") from None
+        return int(self._hosted.port)
+
+    def _reach(self, host: str, port: int, rank: int) -> Any:
+        if rank == 0 and self._hosted is not None:
+            return self._hosted
+        try:
+            store = connect(host, port)
+        except RuntimeError as error:
+            self._miss(host, port, _first_line(error))
+            return None
+        self._unreached.clear()
+        return store
+
+    def _miss(self, host: str, port: int, error: str) -> None:
+        """One more round in vain; the next may be elsewhere. Gives up where that does not help:
+        others are held up each time."""
+        what = f"cannot reach the store of the round at {host} port {port}"
+        say(f"{what}: {error}")
+        self._unreached.append(host)
+        if self._unreached.count(host) < UNREACHED:
+            time.sleep(BREATH_S)
+            return
+        line = f"{what}, {UNREACHED} times; may nodes of a job connect to each other at any port?"
+        tell(line)
+        self._session.give_up(line)
+
+    def _info(self, rank: int, size: int, host: str, port: int) -> RendezvousInfo:
+        events = Events(self._succeed, self._await_end, self._session.is_broken)
+        store: Any = RoundStore(self._store, rank, size, events)
+        if self.use_agent_store:
+            bootstrap = RendezvousStoreInfo(host, port)
+        else:
+            bootstrap = RendezvousStoreInfo.build(rank, self._store, self._options.host)
+        return RendezvousInfo(store, rank, size, bootstrap)
+
+    def _succeed(self) -> None:
+        self._session.succeed()
+        if self._keeper:
+            self._keeper.succeed()
+
+    def _await_end(self) -> None:
+        self._conclude(self._session.await_end())
+
+    def _conclude(self, outcome: Outcome) -> None:
+        """The training processes here have finished. Returns when the batch script may go on;
+        ends the process if this fragment must go before all have."""
+        if self._keeper and outcome is Outcome.FINISHED:
+            outcome = self._keeper.await_end(self._session.is_asked_to_go)
+        if outcome is Outcome.FINISHED:
+            self._speaker.tell_finished()
+        elif self._session.is_asked_to_go():
+            self._session.say_leave()
+            self._go()
+
+    def _go(self) -> NoReturn:
+        """Leave: nobody waits for this agent any more. In a job array the batch script does
+        not go on, because Slurm ends it."""
+        if self._keeper:
+            self._keeper.leave()
+        self._end(is_failure=False)
+        self._speaker.go_back()
+        raise SystemExit(128 + signal.SIGTERM if self._notice.is_terminated else 0)
+
+    def num_nodes_waiting(self) -> int:
+        """Positive when the workers must stop for a new round. Called every monitor
+        interval (0.1 s), so it looks at the directory less often than that."""
+        self._notice.listen()
+        if self.standby:
+            self.standby.prepare()
+        if self._keeper and self._keeper.take_planned_change():
+            self._session.hear_planned_change()
+        if self._keeper and self._session.is_asked_to_go():
+            self._keeper.leave()
+        must_stop = self._session.should_stop(self._meet)
+        if must_stop:
+            end_deaf()
+        return int(must_stop)
+
+    def _meet(self, is_broken: Callable[[], bool]) -> None:
+        size = len(self._session.round.order) if self._session.round else 0
+        meet(self._store, size, GATHER_S, is_broken)
+
+    def is_closed(self) -> bool:
+        """Whether the training has ended."""
+        return self._session.is_over()
+
+    def set_closed(self) -> None:
+        """Nothing to do: one agent cannot end the training of the others."""
+
+    def shutdown(self) -> bool:
+        """Called once by torchrun, as the last thing, unless a signal ended it. After a
+        failure this agent is taken off the list; the others go on without it."""
+        self._end(is_failure=sys.exc_info()[1] is not None)
+        return True
+
+    def _end(self, is_failure: bool) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._session.close(is_failure)
+        if self._keeper:
+            self._keeper.close(is_failure)
+        if self.standby:
+            self.standby.dismiss()
+        self._store = self._hosted = None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:200]

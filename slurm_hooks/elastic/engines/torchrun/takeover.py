@@ -1,0 +1,136 @@
+"""Whoever asks torch for a rendezvous in a fragment gets that of the job, whatever a script
+written for a rigid job says: `--rdzv-backend=c10d --rdzv-endpoint=$head:29500`, `--standalone`,
+`--master-addr`, `--nnodes=$SLURM_NNODES`, or a launcher that hands torch values of its own.
+Apart, every fragment would train alone, all on one checkpoint.
+
+All ways lead through torch's RendezvousParameters, so what is asked for is replaced there.
+`adopted` is pure. It must not import torch: torch is loading us.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+from slurm_hooks.elastic.agent.options import BACKENDS, number
+
+_API = "torch.distributed.elastic.rendezvous.api"
+_KNOWN = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What somebody asks torch for, in the names of RendezvousParameters."""
+
+    backend: str
+    endpoint: str
+    run_id: str
+    min_nodes: int
+    max_nodes: int
+    local_addr: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Instead:
+    """What is used instead of what was `Asked`, a line for each thing that somebody may wonder
+    about, and whether it keeps the job from using all that it may be given."""
+
+    asked: Asked
+    lines: tuple[str, ...] = ()
+    is_narrowed: bool = False
+
+
+def adopted(asked: Asked, env: Mapping[str, str]) -> Instead:
+    """What is to be used in the fragment with this environment. An absolute path as endpoint
+    of ours is kept: a directory that the user has chosen. Where the job has none, what was
+    asked for stays."""
+    lines = []
+    place = asked.endpoint if asked.backend in BACKENDS else ""
+    place = _first_path(place, env.get("PET_RDZV_ENDPOINT", ""), env.get("MALLEABLE_DIR", ""))
+    if asked.backend not in BACKENDS:
+        where = f" at {asked.endpoint[:100]}" if asked.endpoint else ""
+        lines.append(f"fragments meet in the rendezvous of the job, not by {asked.backend}{where}")
+    job = _range_of_job(env) or (asked.min_nodes, asked.max_nodes)
+    low, high, line = _nodes((asked.min_nodes, asked.max_nodes), job)
+    instead = replace(
+        asked,
+        backend=asked.backend if asked.backend in BACKENDS else BACKENDS[-1],
+        endpoint=place or asked.endpoint,
+        run_id=env.get("MALLEABLE_JOB_ID") or env.get("PET_RDZV_ID") or asked.run_id,
+        min_nodes=low,
+        max_nodes=high,
+        local_addr=asked.local_addr or env.get("PET_LOCAL_ADDR") or None,
+    )
+    return Instead(instead, tuple([*lines, line] if line else lines), high < job[1])
+
+
+def _first_path(*places: str) -> str:
+    return next((place for place in places if place.startswith("/")), "")
+
+
+def _nodes(asked: tuple[int, int], job: tuple[int, int]) -> tuple[int, int, str]:
+    """Agents at least and at most. A plain number is what a rigid script says of itself, and
+    the job is not rigid; a range is meant, and narrows that of the job."""
+    if asked == job:
+        return (*asked, "")
+    whole = f"{job[0]}:{job[1]}"
+    low, high = max(asked[0], job[0]), min(asked[1], job[1])
+    if asked[0] == asked[1]:
+        return (*job, f"your --nnodes={asked[0]} is not used, the job has {whole}")
+    given = f"your --nnodes={asked[0]}:{asked[1]}"
+    if low > high:
+        return (*job, f"{given} is not used, the job has {whole}")
+    if (low, high) == job:
+        return (*job, "")
+    return low, high, f"{given} narrows {whole} of the job; submit with so many instead"
+
+
+def _range_of_job(env: Mapping[str, str]) -> Optional[tuple[int, int]]:
+    """The agents that the job may have: as the plugin says in PET_NNODES, or if the script
+    has replaced that, from the request."""
+    is_kept = "PET_NNODES" in env.get("MALLEABLE_KEPT", "").split(",")
+    smallest, _, largest = env.get("PET_NNODES", "").partition(":")
+    if not is_kept and number(smallest):
+        return number(smallest), number(largest) or number(smallest)
+    unit = max(1, number(env.get("MALLEABLE_UNIT", "")))
+    nodes = number(env.get("MALLEABLE_MIN", "")), number(env.get("MALLEABLE_MAX", ""))
+    if not all(nodes):
+        return None
+    if env.get("MALLEABLE_ENGINE") == "torchft":
+        nodes = unit, unit
+    has_agent_each = number(env.get("SLURM_STEP_NUM_NODES", "")) == unit  # srun torchrun
+    share = 1 if has_agent_each else unit
+    return max(1, nodes[0] // share), max(1, nodes[1] // share)
+
+
+def take_over(
+    env: Mapping[str, str], told: Callable[[Instead], None], begun: Callable[[], None]
+) -> bool:
+    """From now on torch gets what `adopted` says, and `told` hears of it; before anything else
+    `begun` hears that somebody asks, so is an agent. False if this torch is not as known. Without
+    torch there is nothing to do."""
+    if _API not in sys.modules:
+        return True
+    parameters: Any = getattr(sys.modules[_API], "RendezvousParameters", None)
+    if parameters is None or _names(parameters.__init__)[: len(_KNOWN)] != _KNOWN:
+        return False
+    plain = parameters.__init__
+
+    def begin(self: Any, *words: Any, **named: Any) -> None:
+        begun()
+        given = dict(zip(_KNOWN[1:], words))
+        rest = {name: value for name, value in named.items() if name not in _KNOWN}
+        given.update((name, value) for name, value in named.items() if name in _KNOWN)
+        instead = adopted(Asked(**given), env)
+        told(instead)
+        plain(self, **vars(instead.asked), **rest)
+
+    parameters.__init__ = begin
+    return True
+
+
+def _names(function: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)

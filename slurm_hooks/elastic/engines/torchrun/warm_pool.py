@@ -1,0 +1,176 @@
+"""Workers kept warm beside the running ones, so that a new round does not wait for
+interpreters and imports.
+
+torchrun starts workers through one method, SubprocessHandler._popen. Where that is as we
+know it, a warm process (see warm.py) is handed out instead of a new one; it is a child of
+the agent like any other. Whatever does not fit exactly (another program, a changed
+environment, a warm process that died) is started the ordinary way. It must not know rounds.
+
+A CUDA context takes some hundred MB of the device, and a device in exclusive mode has one only. So
+only the first workers of an agent, beside which nothing trains yet, make theirs ahead, unless
+the user says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from slurm_hooks.elastic.agent.options import Contexts
+from slurm_hooks.elastic.engines.torchrun.warm_worker import PROGRAM
+from slurm_hooks.elastic.liveness.probe import readable
+
+# What torchrun sets for each worker and round; all else must be as it was at the start.
+_OF_THE_ROUND = frozenset(
+    {"RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
+    | {"WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    | {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "CUDA_VISIBLE_DEVICES"}
+)
+DELAY_S = 1.0  # a round has begun: its own first steps go first
+_OF_TORCHRUN = "TORCHELASTIC_"
+
+
+def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Whether a process begun with one environment may go on with the other."""
+
+    def lasting(env: Mapping[str, str]) -> dict[str, str]:
+        names = (n for n in env if n not in _OF_THE_ROUND and not n.startswith(_OF_TORCHRUN))
+        return {name: env[name] for name in names}
+
+    return lasting(began) == lasting(wanted)
+
+
+class WarmWorker:
+    """One process in waiting for `program`, the words after `python -u`. With a `seat` its
+    CUDA context is made for the worker of that local rank."""
+
+    def __init__(self, program: Sequence[str], extra: Sequence[str], seat: int | None) -> None:
+        self.env = dict(os.environ)
+        self._seat = "" if seat is None else str(seat)
+        self._channel, theirs = socket.socketpair()
+        words = [str(theirs.fileno()), self._seat, ",".join(extra), *program]
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-u", "-c", PROGRAM, *words],
+                env=self.env,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def fits(self, env: Mapping[str, str]) -> bool:
+        """Whether it lives and could be the worker with this environment."""
+        if self.process.poll() is not None or not is_same_environment(self.env, env):
+            return False
+        if not self._seat:
+            return True
+        visible = "CUDA_VISIBLE_DEVICES"  # looked at once, when the context is made
+        return (env.get("LOCAL_RANK"), env.get(visible)) == (self._seat, self.env.get(visible))
+
+    def is_ready(self, timeout_s: float) -> bool:
+        """Whether its imports are done (or it is dead, which is as ready as it will be)."""
+        return bool(readable([self._channel.fileno()], timeout_s))
+
+    def hand_over(self, argv: Sequence[str], env: Mapping[str, str], outputs: list[Any]) -> None:
+        """Make it the worker. Raises OSError if it is gone."""
+        redirect = [n for n, file in zip((1, 2), outputs) if file is not None]
+        order = {"argv": list(argv), "env": dict(env), "redirect": redirect}
+        handles = [file.fileno() for file in outputs if file is not None]
+        text = json.dumps(order).encode() + b"\n"
+        sent = socket.send_fds(self._channel, [text], handles) if handles else 0
+        if text[sent:]:  # sending nothing fails once the worker has all and has closed its end
+            self._channel.sendall(text[sent:])
+        self._channel.close()
+
+    def dismiss(self) -> None:
+        """End it; it holds nothing that could be lost."""
+        self._channel.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class Standby:
+    """As many warm workers for `program` as this agent runs, from `delay_s` after a round
+    began on; they import `extra` as well."""
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        count: int,
+        extra: Sequence[str] = (),
+        contexts: Contexts = Contexts.FIRST,
+        delay_s: float = DELAY_S,
+    ) -> None:
+        self._program = tuple(program)
+        self._count = count
+        self._extra = tuple(extra)
+        self._contexts = contexts
+        self._delay_s = delay_s
+        self._workers: list[WarmWorker] = []
+        self._due = 0.0
+        self._has_begun = False
+
+    def install(self, handler: Any) -> bool:
+        """Stand in for `handler._popen`, torch's SubprocessHandler; False if that is not
+        as known."""
+        cold: Callable[[Any, tuple[str, ...], dict[str, str]], Any] | None
+        cold = getattr(handler, "_popen", None)
+        if cold is None or cold.__code__.co_varnames[:3] != ("self", "args", "env"):
+            return False
+
+        def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
+            process = standby.take(args, env, [self._stdout, self._stderr])
+            return cold(self, args, env) if process is None else process
+
+        standby = self
+        handler._popen = popen
+        return True
+
+    def take(
+        self, args: Sequence[str], env: Mapping[str, str], outputs: list[Any]
+    ) -> subprocess.Popen[bytes] | None:
+        """A warm process that now runs `args`, if there is one for it."""
+        self._due = time.monotonic() + self._delay_s
+        self._has_begun = True
+        known = (sys.executable, "-u", *self._program)
+        is_known = tuple(args[: len(known)]) == known
+        while self._workers:
+            worker = self._workers.pop(0)
+            if is_known and worker.fits(env):
+                with suppress(OSError):
+                    worker.hand_over(args[2:], env, outputs)
+                    return worker.process
+            worker.dismiss()
+        return None
+
+    def prepare(self) -> None:
+        """Start what is missing once it is due; cheap otherwise. Failing that, workers
+        start cold."""
+        if len(self._workers) >= self._count or time.monotonic() < self._due:
+            return
+        with suppress(OSError):
+            while len(self._workers) < self._count:
+                seat = len(self._workers) if self._makes_contexts() else None
+                self._workers.append(WarmWorker(self._program, self._extra, seat))
+
+    def _makes_contexts(self) -> bool:
+        if self._contexts is Contexts.FIRST:
+            return not self._has_begun
+        return self._contexts is Contexts.ALL
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Return when all are warm, at the latest after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        for worker in self._workers:
+            worker.is_ready(max(0.0, deadline - time.monotonic()))
+
+    def dismiss(self) -> None:
+        """End whoever waits."""
+        while self._workers:
+            self._workers.pop().dismiss()

@@ -1,0 +1,191 @@
+"""A worker in waiting: an interpreter that has done the program's imports before it is needed.
+
+The agent starts it with `python -u -c PROGRAM ...`, and later sends one order through a socket:
+environment, arguments, redirected outputs. From then on it is what `python -u script.py`
+or `python -u -m module` would have been, pid and exit code included. What is imported ahead is
+only what the program imports first of all, before any statement of its own could have changed
+the environment, and only libraries known not to look at ranks while they are imported. Its
+CUDA context is made ahead only where the agent says so.
+
+It must not know rounds, nor import torch unless the program does, and must be gone when its
+agent is.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import re
+import runpy
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.machinery import PathFinder, SourceFileLoader
+from typing import Any
+
+PROGRAM = "from slurm_hooks.elastic.engines.torchrun import warm_worker as warm; warm.stand_by()()"
+READY = b"r"
+ORDER_BYTES = 4 << 20
+LIBRARIES = frozenset(
+    {"torch", "torchft", "torchvision", "torchaudio", "numpy", "scipy", "sklearn", "pandas", "PIL"}
+    | {"matplotlib", "h5py", "zarr"}
+)
+# What a program that sets such a variable, or forks, would find too late with a context there.
+_BEFORE_CUDA = re.compile(r"\b(CUDA|HIP|ROCR|PYTORCH\w*)_[A-Z]|\bfork\b")
+
+
+def leading_imports(*sources: str) -> list[str]:
+    """Modules that sources run one after another (packages, then what is in them) import
+    before any does anything else; none from one that is no Python on."""
+    names: list[str] = []
+    for source in sources:
+        try:
+            body = ast.parse(source).body
+        except (SyntaxError, ValueError, RecursionError):
+            break
+        for statement in body:
+            if isinstance(statement, ast.Import):
+                names += [alias.name for alias in statement.names]
+            elif isinstance(statement, ast.ImportFrom) and not statement.level:
+                names.append(statement.module or "")
+            elif not _is_inert(statement):
+                return names
+    return names
+
+
+def _is_inert(statement: ast.stmt) -> bool:
+    """A docstring, or a line like `__version__ = "1.0"`."""
+    if isinstance(statement, ast.Assign):
+        names = [t.id for t in statement.targets if isinstance(t, ast.Name)]
+        if len(names) < len(statement.targets) or not all(n.startswith("__") for n in names):
+            return False
+    elif not isinstance(statement, ast.Expr):
+        return False
+    return isinstance(statement.value, ast.Constant)
+
+
+def chosen(names: Iterable[str], extra: Iterable[str]) -> list[str]:
+    """Those of `names` that may be imported ahead, and all of `extra`."""
+    known = LIBRARIES | getattr(sys, "stdlib_module_names", frozenset())
+    return [*(n for n in names if n.partition(".")[0] in known), *extra]
+
+
+def files_of(module: str) -> Iterator[str]:
+    """The files that `python -m module` runs one after another; none of them is run here."""
+    path, name = list(sys.path), ""
+    for part in [*module.split("."), "__main__"]:
+        name = f"{name}.{part}" if name else part
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
+            return
+        if spec.origin and spec.has_location:
+            yield spec.origin
+        if spec.submodule_search_locations is None:
+            return
+        path = list(spec.submodule_search_locations)
+
+
+def stand_by() -> Callable[[], object]:
+    """Import, report ready, wait for the order, become the worker: what is left is to call
+    the result. Ends the process if the agent ends first."""
+    fd, seat, extra, *program = sys.argv[1:]
+    channel = socket.socket(fileno=int(fd))
+    _prepare(program, [word for word in extra.split(",") if word], seat)
+    with suppress(OSError):
+        channel.send(READY)
+    order = _receive(channel)
+    if order is None:
+        os._exit(0)
+    channel.close()
+    return _become(order)
+
+
+def _prepare(program: Sequence[str], extra: Iterable[str], seat: str) -> None:
+    is_module = program[0] == "-m"
+    files = list(files_of(program[1])) if is_module else [program[0]]
+    sources: list[str] = []
+    with suppress(OSError, ValueError):
+        for name in files:
+            with open(name, encoding="utf-8") as file:
+                sources.append(file.read())
+    place = os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0]))
+    _set_path(place)  # what the current directory holds is no script's, unless it is there
+    _import_ahead(chosen(leading_imports(*sources), extra), place)
+    is_plain = len(sources) == len(files) and not any(map(_BEFORE_CUDA.search, sources))
+    if seat and is_plain:
+        open_device(sys.modules.get("torch"), int(seat))
+
+
+def _import_ahead(names: list[str], own: str) -> None:
+    for name in names:
+        top = name.partition(".")[0]
+        if not any(os.path.lexists(os.path.join(own, top + end)) for end in ("", ".py")):
+            with suppress(Exception):  # the program will meet the same, and say so
+                importlib.import_module(name)
+
+
+def open_device(torch: Any, seat: int) -> None:
+    """Make the CUDA context of the device that the worker of this local rank will use; the
+    current device stays as it is. Does nothing without torch, CUDA or such a device; what
+    fails is left for the program to meet."""
+    with suppress(Exception):
+        if torch.cuda.is_available() and seat < torch.cuda.device_count():
+            torch.cuda.synchronize(seat)
+
+
+def _receive(channel: socket.socket) -> dict[str, Any] | None:
+    text, handles = b"", []
+    while not text.endswith(b"\n"):
+        try:
+            part, fds, _, _ = socket.recv_fds(channel, 65536, 2)
+        except OSError:
+            return None
+        if not part or len(text) > ORDER_BYTES:
+            return None
+        text += part
+        handles += fds
+    order: dict[str, Any] = json.loads(text)
+    for target in order["redirect"]:
+        handle = handles.pop(0)
+        os.dup2(handle, target)
+        os.close(handle)
+    return order
+
+
+def _become(order: dict[str, Any]) -> Callable[[], object]:
+    for name in set(os.environ) - set(order["env"]):
+        del os.environ[name]
+    os.environ.update(order["env"])
+    program = list(order["argv"])
+    names = sys.modules["__main__"].__dict__
+    names.pop("warm", None)
+    if hasattr(sys, "orig_argv"):  # Python 3.10
+        sys.orig_argv = [sys.executable, "-u", *program]
+    if program[0] == "-m":
+        return _become_module(program[1], program[2:])
+    return _become_script(program, names)
+
+
+def _become_script(program: list[str], names: dict[str, Any]) -> Callable[[], object]:
+    sys.argv = program
+    _set_path(os.path.dirname(os.path.realpath(program[0])))
+    place = os.path.abspath(program[0])
+    names.update(__file__=place, __cached__=None, __loader__=SourceFileLoader("__main__", place))
+    with open(place, "rb") as file:
+        return partial(exec, compile(file.read(), place, "exec", dont_inherit=True), names)
+
+
+def _become_module(module: str, arguments: list[str]) -> Callable[[], object]:
+    """By the very function that the interpreter calls for `-m`; it has no public name."""
+    sys.argv = ["-m", *arguments]
+    _set_path(os.getcwd())
+    return partial(runpy._run_module_as_main, module)  # type: ignore[attr-defined]
+
+
+def _set_path(place: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = place

@@ -1,0 +1,1 @@
+"""Which agents are alive, and word of news between them."""

@@ -1,0 +1,81 @@
+"""Fragments that run, says Slurm, and have not come to the shared directory.
+
+Where the directory is not the same on all nodes, each fragment finds an empty one and trains
+alone, and nothing fails. So whoever is the first of a training looks now and then whether all are
+here who should be, and if some have been missing for long asks Slurm once whether they run.
+It must not know sockets or files.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from slurm_hooks.elastic.batch import expected
+from slurm_hooks.elastic.batch.remark import tell
+from slurm_hooks.elastic.batch.squeue import answer
+from slurm_hooks.elastic.liveness.watch import Quiet
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.rendezvous.state import Outcome, State
+
+PATIENCE_S = 120.0
+
+
+def missing(state: State, fragments: Iterable[int]) -> tuple[int, ...]:
+    """Which of the fragments are not in the state, and have not finished either."""
+    here = {m.fragment for m in state.members} | {fragment for fragment, _, _ in state.done}
+    return tuple(sorted(set(fragments) - here))
+
+
+def running(text: str, now: float, patience_s: float = PATIENCE_S) -> tuple[int, ...]:
+    """Fragments that have run for so long, from the answer to expected.request."""
+    return tuple(
+        row.fragment
+        for row in expected.rows(text)
+        if row.state == "RUNNING" and 0 < row.starts <= now - patience_s
+    )
+
+
+def sentence(fragments: tuple[int, ...], place: str) -> str:
+    """What to tell the user."""
+    names = ", ".join(str(f) for f in fragments[:8])
+    return (
+        f"fragments {names} have run for minutes and are not in {place}: is it on a file "
+        "system that all nodes share, and does the script start torchrun?"
+    )
+
+
+class Absence:
+    """Tells once of fragments that stay away. `ask` is given the question and returns what
+    squeue says."""
+
+    def __init__(
+        self,
+        place: str,
+        env: Mapping[str, str] = os.environ,
+        ask: Callable[[Sequence[str]], str] = answer,
+    ) -> None:
+        self._place = place
+        self._array = env.get("SLURM_ARRAY_JOB_ID", "")
+        self._ask = ask
+        self._quiet = Quiet()
+        self._has_asked = not self._array.isdigit()
+
+    def look(self, now: float, state: State, token: str) -> None:
+        """See whether it is time to ask; only the first member does. Does not block."""
+        away = missing(state, state.wanted)
+        is_first = bool(state.members) and state.members[0].token == token
+        quiet_s = self._quiet.observe(now, away)
+        is_due = away and is_first and state.outcome is Outcome.OPEN and quiet_s >= PATIENCE_S
+        if is_due and not self._has_asked:
+            self._has_asked = True
+            threading.Thread(target=self.check, args=(state,), daemon=True).start()
+
+    def check(self, state: State) -> None:
+        """Ask Slurm, and tell of those who run and are not in `state`."""
+        away = missing(state, running(self._ask(expected.request(self._array)), time.time()))
+        if away:
+            say(sentence(away, self._place))
+            tell(sentence(away, self._place))

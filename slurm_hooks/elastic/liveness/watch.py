@@ -1,0 +1,83 @@
+"""Who is alive: judged by what one observer saw on its own clock.
+
+Clocks of nodes differ, so a heart is a counter, and what counts is for how long it has
+not changed while this observer itself was awake and could read. Pure; it must not know
+where the counters come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slurm_hooks.elastic.rendezvous.state import Phase, State
+
+NEIGHBOURS = 2
+BLOCK = 64
+
+
+def watched(state: State, me: str) -> tuple[str, ...]:
+    """Whom the agent `me` watches: its two predecessors, and whoever heads a block of 64 all of
+    that block; the first one of all also watches the other heads. So nobody's loss stays
+    unseen when his neighbours are lost with him, and nobody watches more than 128 of 4,096."""
+    ring = _ring(state, me)
+    if me not in ring:
+        return ()
+    at = ring.index(me)
+    before = [ring[(at - step) % len(ring)] for step in range(1, NEIGHBOURS + 1)]
+    block = ring[at + 1 : at + BLOCK] if at % BLOCK == 0 else []
+    heads = ring[BLOCK::BLOCK] if at == 0 else []
+    return tuple(dict.fromkeys(t for t in (*block, *heads, *before) if t != me))
+
+
+def watchers(state: State, me: str) -> frozenset[str]:
+    """Who watches the agent `me`."""
+    ring = _ring(state, me)
+    if me not in ring:
+        return frozenset()
+    at = ring.index(me)
+    after = [ring[(at + step) % len(ring)] for step in range(1, NEIGHBOURS + 1)]
+    head = ring[at - at % BLOCK]
+    return frozenset((*after, head, *ring[:1] * (at % BLOCK == 0))) - {me}
+
+
+def _ring(state: State, me: str) -> list[str]:
+    return [m.token for m in state.members if m.phase is not Phase.DONE or m.token == me]
+
+
+class Watch:
+    """Remembers when each watched heart last moved (seconds of a monotonic clock)."""
+
+    def __init__(self, keep_alive_s: float) -> None:
+        self._keep_alive_s = keep_alive_s
+        self._moved: dict[str, tuple[int | None, float]] = {}
+        self._looked_at: float | None = None
+
+    def reset(self) -> None:
+        """Forget everything: this observer was blind, so silence means nothing."""
+        self._moved.clear()
+
+    def observe(self, now: float, beats: Mapping[str, int | None]) -> dict[str, float]:
+        """Take in one reading of the watched hearts; returns for how long each is still."""
+        if self._looked_at is not None and now - self._looked_at > self._keep_alive_s / 2:
+            self.reset()  # suspended, or the file system stood still for us too
+        self._looked_at = now
+        previous, self._moved = self._moved, {}
+        for token, count in beats.items():
+            before = previous.get(token)
+            is_still = before is not None and before[0] == count
+            self._moved[token] = (count, before[1] if before and is_still else now)
+        return {token: now - at for token, (_, at) in self._moved.items()}
+
+
+class Quiet:
+    """For how long a value has not changed."""
+
+    def __init__(self) -> None:
+        self._value: object = None
+        self._since: float | None = None
+
+    def observe(self, now: float, value: object) -> float:
+        """Seconds since `value` last changed."""
+        if self._since is None or value != self._value:
+            self._value, self._since = value, now
+        return now - self._since

@@ -1,0 +1,274 @@
+"""The job's shared directory as a compare-and-set store of one State, plus heart beats.
+
+A lock (fcntl) keeps the queue of writers short where it works; on BeeGFS by default and on Lustre
+with `localflock` it only works within one node, and what makes an update right is in
+revisions.py. It must not know what a State means.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from slurm_hooks.elastic.private_directory import DirectoryError, entered, make_private
+from slurm_hooks.elastic.rendezvous import older_versions
+from slurm_hooks.elastic.rendezvous.calm import Calm
+from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
+from slurm_hooks.elastic.rendezvous.revisions import (
+    MAX_BYTES,
+    Revision,
+    RevisionError,
+    find_newest,
+    has_links,
+    publish,
+)
+from slurm_hooks.elastic.rendezvous.state import State
+
+__all__ = ["DirectoryError", "SharedDirectory"]
+
+UPDATE_TIMEOUT_S = 30.0
+QUEUE_S = 10.0
+ROUND_LOG_BYTES = 4 << 20
+
+_TRANSIENT = {errno.ESTALE, errno.EIO, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}
+_NAME = re.compile(r"[0-9a-z.-]{1,64}\Z")
+_WRITE = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class SharedDirectory:
+    """One training's directory. Methods raise DirectoryError; all of them are safe to
+    call from several threads and processes."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self.path = path
+        self._run = run
+        self._turn = threading.Lock()
+        self._memory = threading.Lock()
+        self._seen = (Revision(), State(run=run))
+        self.calm = Calm()  # of those who read; whoever writes looks at what is there
+        self.on_news: Callable[[], None] = lambda: None  # called when this agent has written
+
+    def open(self) -> None:
+        """Create the directory, for the user alone, and see that it can be used."""
+        with _explained(self.path, "create and write"):
+            make_private(self.path)
+            with entered(self.path) as handle:
+                for name in ("beats", "stages"):
+                    with suppress(FileExistsError):
+                        os.mkdir(name, 0o700, dir_fd=handle)
+                is_fit = has_links(handle)
+        if not is_fit:
+            raise DirectoryError(
+                f"{self.path} is on a file system without hard links, on which agents cannot "
+                "agree; submit from another one, or have dir= in plugstack.conf name another one"
+            )
+        self._refuse_older()
+
+    def _refuse_older(self) -> None:
+        try:
+            text = self._text(older_versions.FILE, MAX_BYTES).decode("ascii", "replace")
+        except OSError:
+            return
+        if older_versions.may_live(text):
+            raise DirectoryError(
+                f"fragments of this job that started before an upgrade are at work in {self.path}, "
+                "and later ones cannot join them; cancel the job and submit it again"
+            )
+
+    def read(self) -> State:
+        """The state as it is now, or was when a look was due the last time (see Calm)."""
+        if not self.calm.is_due(time.monotonic()):
+            return self._seen[1]
+        return self.look()
+
+    def look(self) -> State:
+        """The state as it is now."""
+        with _explained(self.path, "read"):
+            return self._load()[1]
+
+    def nudge(self) -> None:
+        """Give the directory a new time, later than that of the last update. NFS clients tell
+        by its time that it has changed, and two changes may have one."""
+        with _explained(self.path, "touch"), entered(self.path) as handle:
+            os.utime(handle)
+
+    def update(
+        self, change: Callable[[State], State], timeout_s: float = UPDATE_TIMEOUT_S
+    ) -> State:
+        """Apply `change` to the newest state; it may be called several times and must be
+        free of effects. Returns the state afterwards."""
+        deadline = time.monotonic() + timeout_s
+        with self._my_turn(deadline), _explained(self.path, "update"):
+            while time.monotonic() < deadline:
+                base, old = self._load()
+                new = change(old)
+                if new == old:
+                    return old
+                written = replace(new, revision=base.number + 1)
+                published = publish(self.path, base, encode(written))
+                if published:
+                    self._remember(published, written)
+                    self.on_news()
+                    return written
+                time.sleep(random.uniform(0.002, 0.03))
+        raise DirectoryError(
+            f"updating {self.path}: no turn within {timeout_s:.0f} s; "
+            "is the file system slow, or full?"
+        )
+
+    def _load(self) -> tuple[Revision, State]:
+        for attempt in range(5):
+            try:
+                return self._load_once(attempt == 4)
+            except (StateFormatError, RevisionError) as error:
+                problem = str(error)
+            except OSError as error:
+                if error.errno not in _TRANSIENT or attempt == 4:
+                    raise
+                problem = str(error)
+            time.sleep(0.05 * (attempt + 1))
+        raise DirectoryError(
+            f"reading {self.path}: {problem}; "
+            "remove that directory if no fragment of the job is running"
+        )
+
+    def _load_once(self, is_last: bool) -> tuple[Revision, State]:
+        seen = self._seen
+        found = find_newest(self.path, seen[0])
+        self.calm.has_looked(time.monotonic(), found is not seen[0])
+        if found is seen[0]:
+            return seen
+        if found.number < seen[0].number and not is_last:
+            raise RevisionError("the newest revision has vanished")
+        state = decode(found.text) if found.number else State(run=self._run)
+        if state.revision != found.number:
+            raise StateFormatError(f"state.{found.number} calls itself {state.revision}")
+        if state.run != self._run:
+            raise DirectoryError(
+                f"{self.path} belongs to the job {state.run}, not to {self._run}: "
+                "give every job a directory of its own"
+            )
+        self._remember(found, state, is_last)
+        return found, state
+
+    def _remember(self, found: Revision, state: State, is_sure: bool = False) -> None:
+        with self._memory:  # another thread may have seen a later one meanwhile
+            if is_sure or found.number > self._seen[0].number:
+                self._seen = (found, state)
+
+    @contextmanager
+    def _my_turn(self, deadline: float) -> Iterator[None]:
+        if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise DirectoryError(f"updating {self.path}: another thread of this agent hangs")
+        try:
+            handle = self._file("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                _queue(handle, min(deadline, time.monotonic() + QUEUE_S))
+                yield
+            finally:
+                os.close(handle)
+        finally:
+            self._turn.release()
+
+    def _file(self, name: str, flags: int, deed: str = "lock") -> int:
+        """A handle of the file `name`, opened through that of the directory."""
+        with _explained(self.path, deed), entered(self.path) as handle:
+            return os.open(name, flags, 0o600, dir_fd=handle)
+
+    def _text(self, name: str, limit: int) -> bytes:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with entered(self.path) as handle, open(os.open(name, flags, dir_fd=handle), "rb") as file:
+            return file.read(limit)
+
+    def write_beat(self, token: str, count: int) -> None:
+        """Record that the agent `token` lives; fixed width, so never read half."""
+        handle = self._file(f"beats/{_checked(token)}", _WRITE, "write a heart beat")
+        try:
+            with _explained(self.path, "write a heart beat"):
+                os.pwrite(handle, b"%016d\n" % count, 0)
+        finally:
+            os.close(handle)
+
+    def read_beat(self, token: str) -> int | None:
+        """The last count of `token`, None if there is none (yet)."""
+        try:
+            text = self._text(f"beats/{_checked(token)}", 32)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DirectoryError(f"reading a heart beat in {self.path}: {error}") from None
+        return int(text) if re.fullmatch(rb"[0-9]{16}\n", text) else None
+
+    def remove_beat(self, token: str) -> None:
+        """Forget the heart of `token`. Does not raise."""
+        with suppress(OSError, DirectoryError), entered(self.path) as handle:
+            os.unlink(f"beats/{_checked(token)}", dir_fd=handle)
+
+    def read_stage(self, place: str, incarnation: str) -> int:
+        """How many trainings the batch script at `place` has completed, plus one."""
+        try:
+            text = self._text(f"stages/{_checked(place)}", 256).decode("ascii")
+            owner, _, count = text.partition(" ")
+            return min(int(count), 10**6) if owner == incarnation else 1
+        except (OSError, ValueError):
+            return 1
+
+    def write_stage(self, place: str, incarnation: str, stage: int) -> None:
+        """Remember the training that the batch script at `place` has reached."""
+        handle = self._file(f"stages/{_checked(place)}", _WRITE | os.O_TRUNC, "write")
+        with _explained(self.path, "write"), open(handle, "w", encoding="ascii") as file:
+            file.write(f"{incarnation} {stage}")
+
+    def log_round(self, line: str) -> None:
+        """Append one line to rounds.jsonl, unless that has grown too long."""
+        deed = "append to rounds.jsonl"
+        handle = self._file("rounds.jsonl", _WRITE | os.O_APPEND, deed)
+        with _explained(self.path, deed), open(handle, "a", encoding="utf-8") as file:
+            if file.tell() < ROUND_LOG_BYTES:
+                file.write(line + "\n")
+
+
+def _queue(handle: int, deadline: float) -> None:
+    """Wait for the lock, politely. Without a working lock, or when somebody holds it for
+    long, link() alone decides."""
+    while time.monotonic() < deadline:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                return
+        time.sleep(random.uniform(0.002, 0.02))
+
+
+def _checked(name: str) -> str:
+    if not _NAME.match(name):
+        raise DirectoryError(f"refusing the file name {name!r}")
+    return name
+
+
+@contextmanager
+def _explained(path: Path, deed: str) -> Iterator[None]:
+    try:
+        yield
+    except (StateFormatError, RevisionError) as error:
+        raise DirectoryError(f"{deed} in {path}: {error}") from None
+    except OSError as error:
+        raise DirectoryError(f"{deed} in {path}: {error.strerror}; {_advice(error)}") from None
+
+
+def _advice(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space or quota"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "submit from a directory that the compute nodes can write"
+    return "it must be a directory on a file system that all nodes of the job share"

@@ -1,0 +1,27 @@
+"""What agents of versions that replaced one file by rename() have left in a directory.
+
+They kept the state in one file, state.json, and neither see our revisions nor we theirs. A job
+that runs while its site is upgraded gets agents of both kinds, and they must not train beside
+each other on one checkpoint. Once the older ones are gone their file is a left-over.
+"""
+
+from __future__ import annotations
+
+from slurm_hooks.elastic.liveness.probe import Answer, knock_all
+from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode
+from slurm_hooks.elastic.rendezvous.state import Outcome, Phase
+
+FILE = "state.json"
+
+
+def may_live(text: str) -> bool:
+    """Whether an agent of those in `text`, a state of theirs, may still be at work. Takes half
+    a second at most."""
+    try:
+        state = decode(text)
+    except StateFormatError:
+        return False
+    if state.outcome is not Outcome.OPEN:
+        return False
+    doors = [(m.host, m.door, m.token) for m in state.members if m.phase is not Phase.DONE]
+    return any(answer is not Answer.GONE for answer in knock_all(doors).values())

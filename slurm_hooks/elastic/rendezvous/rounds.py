@@ -1,0 +1,240 @@
+"""When to stop for a new round, who is in it, and in which order.
+
+Pure decisions on State; they know neither time (the callers say how long things have
+been quiet) nor how a State is shared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from slurm_hooks.elastic.rendezvous.state import (
+    Member,
+    Phase,
+    Round,
+    State,
+    Stop,
+    fail,
+    find,
+    forgive,
+)
+
+PATIENCE = 5.0  # times the quiet that newcomers are given: the longest they wait for others
+PROVEN_S = 600  # a round that lasts longer than this is progress, whenever the last one broke
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of a round in agents, and the patience of whoever forms one (seconds)."""
+
+    smallest: int
+    largest: int
+    last_call_s: float = 3.0
+    straggler_s: float = 60.0
+    max_crashes: int = 3
+
+
+def stop_reason(state: State, token: str, limits: Limits) -> Stop:
+    """Whether the healthy workers of `token` must stop for a new round."""
+    me = find(state, token)
+    round_ = state.round
+    if me is None or round_ is None or token not in round_.order or me.phase is Phase.READY:
+        return Stop.NOW
+    peers = [find(state, t) for t in round_.order]
+    if any(p is not None and p.phase is Phase.DONE for p in peers):
+        return Stop.NO  # it is ending: nobody can come back from DONE
+    if any(p is None or p.phase is Phase.READY for p in peers):
+        return Stop.NOW
+    if any(p is not None and p.phase is Phase.LEAVING for p in peers):
+        return Stop.PLANNED
+    if newcomers(state) and len(round_.order) < limits.largest:
+        return Stop.GROW
+    return Stop.NO
+
+
+def newcomers(state: State) -> tuple[str, ...]:
+    """Tokens that wait outside of the current round."""
+    inside = set(state.round.order) if state.round else set()
+    return tuple(m.token for m in state.members if m.phase is Phase.READY and m.token not in inside)
+
+
+def ready(state: State) -> tuple[Member, ...]:
+    """Who could be in the next round right now."""
+    return tuple(m for m in state.members if m.phase is Phase.READY)
+
+
+def pending(state: State) -> tuple[Member, ...]:
+    """Who is expected back, but still runs or stops its workers."""
+    return tuple(m for m in state.members if m.phase is Phase.ACTIVE)
+
+
+def expected(state: State) -> tuple[str, ...]:
+    """Who waits and who is waited for; while this does not change, things are quiet."""
+    return tuple(m.token for m in (*ready(state), *pending(state)))
+
+
+def is_known_complete(state: State) -> bool | None:
+    """Whether everybody wanted is here; None if nobody knows who is wanted."""
+    if not state.wanted:
+        return None
+    return not Counter(state.wanted) - Counter(m.fragment for m in state.members)
+
+
+def has_settled(state: State, settle_s: float, quiet_s: float, known_s: float) -> bool:
+    """Whether to stop for newcomers now. `quiet_s`: since one came or went; `known_s`: since
+    the first. Meanwhile the others train and only newcomers wait, so one round for all is
+    worth some seconds; but somebody wanted may never start."""
+    if known_s >= PATIENCE * settle_s:
+        return True
+    is_complete = is_known_complete(state)
+    return quiet_s >= settle_s if is_complete is None else is_complete
+
+
+def has_running_peers(state: State, last: Round | None, token: str) -> bool:
+    """Whether somebody else of the round `last` still runs its workers in it."""
+    if last is None or state.round is None or state.round.number != last.number:
+        return False
+    running = {m.token for m in pending(state)}
+    return any(t in running for t in last.order if t != token)
+
+
+def ranked(state: State, limits: Limits) -> tuple[Member, ...]:
+    """The next round by rank: longest lease first (its agent hosts the store), then
+    Slurm order. Leases are compared by the minute, as Slurm counts them; otherwise the
+    seconds between two starts would shuffle the order. If there are more than fit, those
+    that already trained keep their place."""
+    by_claim = sorted(ready(state), key=lambda m: (m.round == 0, rank_key(m)))
+    return tuple(sorted(by_claim[: limits.largest], key=rank_key))
+
+
+def rank_key(member: Member) -> tuple[int, int, int, str]:
+    return (-(member.ends // 60), member.fragment, member.node, member.token)
+
+
+def may_form(state: State, limits: Limits, quiet_s: float, waited_s: float) -> bool:
+    """Whether a round should be formed now. `quiet_s`: since the waiting list changed;
+    `waited_s`: since this agent began to wait."""
+    waiting = ready(state)
+    if len(waiting) < limits.smallest:
+        return False
+    if pending(state):
+        is_late = quiet_s >= limits.straggler_s and waited_s >= limits.straggler_s
+        return is_late and is_broken(state)
+    veterans = sum(1 for m in waiting if m.round)
+    if len(waiting) >= limits.largest or veterans >= limits.smallest:
+        return True
+    is_complete = is_known_complete(state)
+    if is_complete is None:
+        return quiet_s >= limits.last_call_s
+    return is_complete or _is_called_long(limits, quiet_s, waited_s)
+
+
+def is_broken(state: State) -> bool:
+    """Whether somebody of the current round has come back from it or is gone. As long as that
+    is not so the others train, and nobody may go on without them: it would be another training
+    on the same checkpoint."""
+    if state.round is None:
+        return True
+    peers = [find(state, token) for token in state.round.order]
+    return any(p is None or p.phase is Phase.READY for p in peers)
+
+
+def _is_called_long(limits: Limits, quiet_s: float, waited_s: float) -> bool:
+    """Whether those who are wanted and not here had time enough. Each is worth waiting for
+    about as long as it costs to take him in later, which soon after a start, with no worker
+    warm, is 3 to 4 s and the script's own start: twice the last call. All together may not
+    keep those who are here for long."""
+    return quiet_s >= 2 * limits.last_call_s or waited_s >= 10 * limits.last_call_s
+
+
+def is_stranded(state: State, token: str, limits: Limits) -> bool:
+    """Whether this agent failed after others had finished, with too few left to go on."""
+    me = find(state, token)
+    if me is None or not me.round or not state.done or pending(state):
+        return False
+    return len(ready(state)) < limits.smallest
+
+
+def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
+    """Form the next round from those who are ready, its store at host:port; or give up when
+    the workers failed `max_crashes` times by themselves without progress in between."""
+    chosen = ranked(state, limits)
+    state = judged(state, chosen, now)
+    if state.crashes >= limits.max_crashes:
+        return fail(state, now)
+    number = state.rounds + 1
+    tokens = tuple(m.token for m in chosen)
+    new_round = Round(
+        number=number,
+        order=tokens,
+        fragments=tuple(m.fragment for m in chosen),
+        host=host,
+        port=port,
+        cause=_cause(state, chosen),
+        formed_at=now,
+    )
+    members = tuple(_enrol(m, tokens, number) for m in state.members)
+    return replace(state, members=members, round=new_round, rounds=number, gone=())
+
+
+def _enrol(member: Member, tokens: tuple[str, ...], number: int) -> Member:
+    if member.token in tokens:
+        return replace(member, phase=Phase.ACTIVE, failed=0, round=number)
+    if member.phase is Phase.LEAVING:
+        return replace(member, round=0)  # its leave is told in this round's cause already
+    return member
+
+
+def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
+    """Count a failure, whatever the age of the one before; forgive after a planned change of
+    a round that got past the point where the last failure was. Where somebody was lost, or
+    came just then, workers may have failed of that: it says nothing."""
+    if state.round is None:
+        return state
+    lasted_s = lasted(state.round, now)
+    is_changed = bool(_losses(state)) or any(not m.round for m in chosen)
+    if not any(m.failed for m in chosen):
+        is_planned = is_changed and not any(note.startswith("lost") for note in state.gone)
+        return forgive(state) if is_planned and is_progress(state, lasted_s) else state
+    if is_changed:
+        return state
+    return replace(
+        state,
+        crashes=state.crashes + 1,
+        crashed_in=state.crashed_in if state.crashes else state.round.number,
+        crashed_after_s=min(max(1, lasted_s), PROVEN_S),
+        crashed_with=_first_code(chosen),
+    )
+
+
+def _first_code(chosen: tuple[Member, ...]) -> int:
+    """The exit code that tells most: workers that lose a peer often end by a signal."""
+    codes = sorted(m.failed - 1 for m in chosen if m.failed > 1)
+    return codes[0] if codes else 0
+
+
+def lasted(round_: Round, now: int) -> int:
+    """Seconds since a round was formed, by clocks that may differ."""
+    return max(0, now - round_.formed_at)
+
+
+def is_progress(state: State, lasted_s: int) -> bool:
+    """Whether a round that was stopped on request, not by a failure, has lasted long enough to
+    be progress: a script that fails at its tenth step is not forgiven for reaching the ninth."""
+    return not state.crashed_after_s or lasted_s > state.crashed_after_s
+
+
+def _cause(state: State, chosen: tuple[Member, ...]) -> str:
+    joined = [f"joined {m.fragment}" for m in chosen if not m.round]
+    if state.round is None:
+        return "start"
+    notes = [*_losses(state), *joined]
+    if not notes and any(m.failed for m in chosen):
+        notes = ["workers failed"]
+    return ", ".join(notes[:16]) or "asked again"
+
+
+def _losses(state: State) -> list[str]:
+    leaving = [f"left {m.fragment}" for m in state.members if m.phase is Phase.LEAVING and m.round]
+    return [*state.gone, *leaving]

@@ -1,0 +1,62 @@
+"""What is told about a formed round: a line for people, a line for reports. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from slurm_hooks.elastic.rendezvous.state import Round, State
+
+
+def describe(old: Round | None, new: Round) -> str:
+    """`round 3 formed: 4 fragments (1 2 4 5), was 3, cause: joined 5`."""
+    size = len(new.order)
+    was = len(old.order) if old else 0
+    names = " ".join(str(fragment) for fragment in sorted(new.fragments))
+    plural = "s" if size != 1 else ""
+    return (
+        f"round {new.number} formed: {size} fragment{plural} ({names}), was {was}, "
+        f"cause: {new.cause}"
+    )
+
+
+def describe_groups(fragments: tuple[int, ...], was: int, cause: str) -> str:
+    """`3 replica groups (1 4 5), was 2, cause: joined 5`."""
+    size = len(fragments)
+    names = " ".join(str(fragment) for fragment in sorted(fragments))
+    return f"{size} replica group{'s' if size != 1 else ''} ({names}), was {was}, cause: {cause}"
+
+
+def describe_failures(state: State, last: int) -> str:
+    """`the workers failed 2 times in a row, in rounds 3 to 5, last exit code 1`. `last` is the
+    number of the round in which they failed last."""
+    often = f"{state.crashes} times in a row" if state.crashes != 1 else "once"
+    first = state.crashed_in
+    where = f"in rounds {first} to {last}" if first < last else f"in round {last}"
+    code = f", last exit code {state.crashed_with}" if state.crashed_with else ""
+    return f"the workers failed {often}, {where}{code}"
+
+
+def record(new: Round, restarts: int) -> str:
+    """One line of rounds.jsonl: `t` in epoch seconds, `restarts_used` of torchrun's
+    budget so far on the agent of rank 0."""
+    return json.dumps(_entry(new, len(new.order), restarts))
+
+
+def record_groups(term: Round, fragments: tuple[int, ...], cause: str, restarts: int) -> str:
+    """The same for replica groups, which need no rounds: who trains from `term.formed_at`
+    on, and which fragment keeps the lighthouse in this term."""
+    who = replace(term, fragments=fragments, cause=cause)
+    entry = _entry(who, len(fragments), restarts)
+    return json.dumps({**entry, "lighthouse": term.fragments[0]})
+
+
+def _entry(new: Round, size: int, restarts: int) -> dict[str, object]:
+    return {
+        "round": new.number,
+        "t": new.formed_at,
+        "size": size,
+        "fragments": sorted(new.fragments),
+        "cause": new.cause,
+        "restarts_used": restarts,
+    }

@@ -1,0 +1,77 @@
+"""`report()`: how far the training is, for the profiling advisor.
+
+The leader writes one short line into the Comment of its own job, which a user may do, at
+most once a minute, in the background, with a timeout. The training must never notice: all
+failures are silent. It must not know what the advisor makes of it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+
+from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch.expected import own_job
+from slurm_hooks.elastic.batch.remark import TOLD_AT
+from slurm_hooks.elastic.mailbox import BoardReader
+
+
+def mark(samples: int, loss: float | None, world: int, now: int) -> str:
+    """`progress{samples=64000,loss=0.5312,world=4,t=1700000000}`."""
+    known = "" if loss is None or math.isnan(loss) else f",loss={loss:.6g}"
+    return f"progress{{samples={samples}{known},world={world},t={now}}}"
+
+
+class Reporter:
+    """Sends at most one line a minute; `world` is the number of processes."""
+
+    def __init__(self, env: Mapping[str, str], every_s: float = job_comment.EVERY_S) -> None:
+        self._job = own_job(env)
+        self._is_leader = env.get("RANK", "0") == "0"
+        self._world = int(env.get("WORLD_SIZE", "1"))
+        self._every_s = every_s
+        self._due = time.monotonic() + _wait_s(env, every_s, time.time())
+        self._thread: threading.Thread | None = None
+        self._board = BoardReader(env)
+
+    def report(self, samples: int, loss: float | None = None) -> None:
+        """As `report` below."""
+        now = time.monotonic()
+        if not self._job or not self._is_leader or now < self._due:
+            return
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._due = now + self._every_s
+        line = mark(int(samples), loss, self._world, int(time.time()))
+        self._board.tell_samples(int(samples))
+        self._thread = threading.Thread(target=self._send, args=(line,), daemon=True)
+        self._thread.start()
+
+    def _send(self, line: str) -> None:
+        with suppress(OSError, subprocess.SubprocessError):
+            job_comment.change(self._job, lambda before: job_comment.merged(before, line))
+
+
+def _wait_s(env: Mapping[str, str], every_s: float, now: float) -> float:
+    """Seconds until it is our turn, after a remark that may just have been written."""
+    told_at = env.get(TOLD_AT, "")
+    if not (told_at.isascii() and told_at.isdigit()):
+        return 0.0
+    return min(every_s, max(0.0, every_s - (now - int(told_at))))
+
+
+def report(samples: int, loss: float | None = None) -> None:
+    """Samples learnt so far in all processes together, and the loss if it is known (a
+    number, not a tensor on a device: that would wait for it). Cheap; call it every step."""
+    _reporter().report(samples, loss)
+
+
+@cache
+def _reporter() -> Reporter:
+    return Reporter(os.environ)

@@ -1,0 +1,86 @@
+"""`notice()`: whether a change of size is coming, asked by a script at a step boundary.
+
+All processes get the same answer in the same step, because the answer is agreed among
+them; a process that saved alone would wait for the others for ever. It costs one reduction
+of two numbers. No signal handler is involved: a checkpoint written inside of one would be
+torn. It must not know how the change was decided.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.distributed as dist
+
+from slurm_hooks.elastic.mailbox import BoardReader, News
+
+STALL_S = 10.0
+_CAUSES = ("", "grow", "leave")
+
+
+@dataclass(frozen=True)
+class Coming:
+    """A planned change: `why` is "grow" or "leave", `left_s` the seconds until the workers
+    are stopped in any case."""
+
+    why: str
+    left_s: float
+
+    def ready(self) -> None:
+        """Saved: be stopped here, so that no step is done twice. SIGTERM ends the process
+        here, whatever the script makes of it elsewhere. Returns only if the change does not
+        come after all."""
+        reader = _reader()
+        with _mortal():
+            reader.is_ready()
+            time.sleep(STALL_S)
+        reader.listen()
+
+
+@contextmanager
+def _mortal() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield  # not ours to change
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def notice() -> Coming | None:
+    """The change that is coming, None if there is none. To be called by all processes
+    after the same step; who has called it once is not stopped for a planned change until
+    it was told (ten seconds at most)."""
+    reader = _reader()
+    news = reader.read() or News("", 0.0)
+    cause = _CAUSES.index(news.why) if news.why in _CAUSES else 0
+    told = torch.tensor([float(cause), news.left_s], device=device())
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(told, op=dist.ReduceOp.MAX)
+    cause, left_s = int(told[0]), float(told[1])
+    return Coming(_CAUSES[cause], left_s) if cause else None
+
+
+def device() -> torch.device:
+    """Where tensors must be to be exchanged."""
+    if dist.is_initialized() and dist.get_backend() == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+@cache
+def _reader() -> BoardReader:
+    reader = BoardReader(os.environ)
+    reader.listen()
+    return reader

@@ -1,0 +1,1 @@
+"""A tick's decisions: a snapshot in, a plan out."""

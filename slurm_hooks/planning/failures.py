@@ -1,0 +1,144 @@
+"""Deaths of fragments: which ends count as one, who is blamed, and when a job is stopped for good.
+
+A failure is counted whatever its age, and forgiven by progress alone. A node on which a fragment
+died is avoided for a while, so that the next try goes elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from slurm_hooks.model import (
+    WAITING_STATES,
+    Fragment,
+    FragmentState,
+    Grudge,
+    MalleableJob,
+    Mark,
+    Said,
+    Slurm,
+)
+from slurm_hooks.planning.spans import is_within
+from slurm_hooks.planning.suits import Shunned
+from slurm_hooks.settings import Settings
+
+_FIRST_PAUSE = timedelta(seconds=30)
+_LONGEST_PAUSE = timedelta(hours=1)
+_OWN_CODE = re.compile(r"(?!0:)(?:\d|\d\d|1[01]\d|12[0-7]):0")  # not a signal, not 128 + signal
+
+
+def is_death(fragment: Fragment) -> bool:
+    """True if its run ended badly and that is not on record yet.
+
+    It was not asked to leave and had not begun to. Exit code 0 without the round's word is none of
+    a training that ended well. Where the site's RequeueExit put it back, its exit code tells.
+    """
+    if fragment.is_leaving or fragment.said is Said.LEAVING:
+        return False
+    if fragment.state in (FragmentState.FAILED, FragmentState.LOST):
+        return True
+    if fragment.state is FragmentState.DONE:
+        return fragment.said is not Said.FINISHED
+    waits = (FragmentState.HELD, FragmentState.SPECIAL, FragmentState.PENDING)
+    if fragment.state not in waits or not fragment.has_run:
+        return False
+    return fragment.state is FragmentState.SPECIAL or bool(_OWN_CODE.fullmatch(fragment.exit_code))
+
+
+def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
+    """True if the training has made progress since the job's last failure. One that trains says so
+    now; one that waits said so when it left."""
+    failed = max((g.since for f in job.fragments for g in f.mark.deaths), default=None)
+    for fragment in job.fragments:
+        if fragment.is_training:
+            return True
+        if fragment.state in WAITING_STATES and fragment.said is Said.TRAINED:
+            left = fragment.eligible and fragment.eligible - slurm.requeue_wait
+            if left is not None and (failed is None or left > failed):
+                return True
+    return False
+
+
+def is_blame_on_node(fragment: Fragment, job: MalleableJob) -> bool:
+    """True if the script is not at fault: its node failed, or others make progress with it."""
+    peers = (f for f in job.fragments if f.id != fragment.id)
+    return fragment.state is FragmentState.LOST or any(f.is_training for f in peers)
+
+
+def is_to_stop(job: MalleableJob, died: Iterable[Fragment], settings: Settings) -> bool:
+    """True if the script has now failed as often as it may. Retries go to other nodes as long as
+    there are any, so these failures were not one node's."""
+    failed = any(not is_blame_on_node(f, job) for f in died)
+    return failed and job.failures + 1 >= settings.failures.limit
+
+
+def why_stopped(job: MalleableJob, died: tuple[Fragment, ...], settings: Settings) -> str:
+    """The reason of a stop, in the words that a mark may hold."""
+    first = next(f for f in died if not is_blame_on_node(f, job))
+    where = "+".join(sorted(first.nodes)) or "unknown"
+    code = re.sub(r"[^A-Za-z0-9:]", "_", first.exit_code) or "unknown"
+    return f"failed-{settings.failures.limit}-times:exit-{code}-on-{where}"
+
+
+def after_death(fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings) -> Mark:
+    """The mark of a dead fragment, without grudges that are spent. One tick counts one failure,
+    however many fragments of a gang died together."""
+    span = timedelta(seconds=settings.failures.avoid_s)
+    lasting = (g for g in fragment.mark.deaths if is_within(now, g.since, span))
+    kept = tuple(g for g in lasting if g.node not in fragment.nodes)
+    deaths = kept + tuple(Grudge(name, now) for name in sorted(fragment.nodes))
+    failures = fragment.mark.failures
+    if not is_blame_on_node(fragment, job):
+        failures = job.failures + 1
+    return replace(fragment.mark, noticed=now, deaths=deaths, failures=failures)
+
+
+def shunned(job: MalleableJob, now: datetime, settings: Settings) -> Shunned:
+    """The nodes that this job keeps away from for now."""
+    span = timedelta(seconds=settings.failures.avoid_s)
+
+    def recent(grudges: Iterable[Grudge]) -> frozenset[str]:
+        return frozenset(g.node for g in grudges if is_within(now, g.since, span))
+
+    return Shunned(
+        died=recent(g for f in job.fragments for g in f.mark.deaths),
+        unfit=recent(g for f in job.fragments for g in f.mark.unfit),
+    )
+
+
+def suspects(
+    jobs: Iterable[MalleableJob], now: datetime, settings: Settings, machine: int
+) -> dict[str, tuple[int, ...]]:
+    """Nodes on which fragments of different users' jobs died lately, with those jobs.
+
+    Only jobs that otherwise train say anything about a node: one with failures on its account may
+    fail everywhere. One user's jobs do not count twice, and an accusation of more than a quarter of
+    the machine is none: either could keep nodes from everybody else.
+    """
+    span = timedelta(seconds=settings.failures.avoid_s)
+    deaths: dict[str, dict[str, int]] = {}
+    for job in jobs:
+        if job.failures or any(f.mark.stopped for f in job.fragments):
+            continue
+        for fragment in job.fragments:
+            for grudge in fragment.mark.deaths:
+                if is_within(now, grudge.since, span):
+                    deaths.setdefault(grudge.node, {}).setdefault(job.user, job.job_id)
+    found = {
+        node: tuple(sorted(by_user.values()))
+        for node, by_user in sorted(deaths.items())
+        if len(by_user) > 1
+    }
+    return found if len(found) <= max(1, machine // 4) else {}
+
+
+def is_vain(fragment: Fragment, now: datetime) -> bool:
+    """True while a release that did not start is too recent for another try; the pause doubles
+    from one to the next."""
+    if not fragment.mark.vain:
+        return False
+    pause = min(_FIRST_PAUSE * 2 ** min(fragment.mark.vain - 1, 10), _LONGEST_PAUSE)
+    return is_within(now, fragment.mark.released, pause)

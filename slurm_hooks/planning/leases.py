@@ -1,0 +1,97 @@
+"""Leases of fragments that run: renewed while their hole stays open, cut when it closes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Optional
+
+from slurm_hooks.model import Action, Cause, Fragment, MalleableJob, NodeState, Notice, Renew
+from slurm_hooks.planning.holes import MINUTE
+from slurm_hooks.planning.node_classes import Ground
+from slurm_hooks.settings import Lease
+
+_SLACK = timedelta(seconds=60)  # between a release and its start; time limits are whole minutes
+_MOMENT = timedelta(seconds=10)  # for a notice to arrive; an end in the past is refused
+
+
+@dataclass(frozen=True)
+class Stay:
+    """Whether a running fragment can stay, until when at the latest, and whether to renew it."""
+
+    latest: Optional[datetime]
+    leaves: Optional[Cause] = None
+    is_known: bool = True
+
+
+def may_stay(fragment: Fragment, ground: Ground, lease: Lease) -> Stay:
+    """A fragment goes when its node leaves service, or in time before its hole closes.
+
+    Nodes in a state nobody knows, or down, are left to Slurm; leases there are not renewed.
+    """
+    known = [ground.nodes[name] for name in sorted(fragment.nodes) if name in ground.nodes]
+    if any(node.state is NodeState.LEAVING for node in known):
+        return Stay(None, Cause.NODE_LEAVES)
+    if _is_ahead(fragment, ground):
+        return Stay(None, Cause.LEASE_LONG)
+    ends = [ground.latest[node.name] for node in known]
+    latest = min((end for end in ends if end is not None), default=None)
+    is_known = bool(known) and all(node.state is not NodeState.UNKNOWN for node in known)
+    if latest is None or fragment.start is None:
+        return Stay(latest, is_known=is_known)
+    lead = timedelta(seconds=lease.notice_s) + ground.until_next
+    goes = latest - ground.now <= lead
+    return Stay(latest, Cause.HOLE_CLOSES if goes else None, is_known)
+
+
+def _is_ahead(fragment: Fragment, ground: Ground) -> bool:
+    """True if it began later than now: slurmctld's clock was set back, and its lease is as much
+    too long. It cannot be cut, since Slurm (22.05) would count its time limit below zero."""
+    if fragment.start is None or fragment.end is None:
+        return False
+    longest = ground.now + ground.longest_lease
+    return fragment.end > longest + _SLACK and longest < fragment.start + MINUTE
+
+
+def renewal(
+    fragment: Fragment, job: MalleableJob, stay: Stay, ground: Ground, lease: Lease
+) -> Optional[Renew]:
+    """The new end of a lease of a fragment that stays, or None if the present one is right.
+
+    Cut to the hole if it overruns it, and to the longest lease there may be (a restart by Slurm
+    itself gets all that was ever added to it); extended once half of it is used.
+    """
+    length = min(job.request.lease, timedelta(seconds=lease.length_s))
+    wanted = ground.now + length
+    end = wanted if stay.latest is None else min(wanted, stay.latest)
+    if fragment.end is None:
+        return Renew(fragment.id, end, Cause.LEASE_LONG)
+    if stay.latest is not None and fragment.end > stay.latest:
+        return Renew(fragment.id, end, Cause.HOLE_CLOSES)
+    if fragment.end > wanted + _SLACK:
+        return Renew(fragment.id, end, Cause.LEASE_LONG)
+    is_early = fragment.end - ground.now > length / 2
+    if is_early or end <= fragment.end or not stay.is_known:
+        return None
+    return Renew(fragment.id, end)
+
+
+def cut(
+    fragment: Fragment, job: MalleableJob, stay: Stay, ground: Ground, lease: Lease
+) -> Optional[Renew]:
+    """The sooner end of the lease of a fragment that is told to leave, if it has one that is too
+    long: it may be deaf, and this tick the last one for hours."""
+    length = min(job.request.lease, timedelta(seconds=lease.length_s))
+    ends = [ground.now + length] if stay.latest is None else [ground.now + length, stay.latest]
+    soonest = ground.now + timedelta(seconds=lease.notice_s) + _MOMENT
+    end = max(min(ends), soonest)
+    if _is_ahead(fragment, ground):
+        return None
+    if fragment.end is not None and fragment.end <= end + _SLACK:
+        return None
+    return Renew(fragment.id, end, Cause.HOLE_CLOSES if stay.latest else Cause.LEASE_LONG)
+
+
+def notice(fragment: Fragment, cause: Cause, now: datetime) -> Action:
+    """Tell a fragment to leave."""
+    return Notice(fragment.id, replace(fragment.mark, noticed=now), cause)

@@ -1,0 +1,110 @@
+"""From counts to names: which fragment leaves, which starts, and on which nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from slurm_hooks.model import (
+    Action,
+    Cause,
+    Fragment,
+    FragmentId,
+    FragmentState,
+    Grow,
+    Hold,
+    MalleableJob,
+)
+from slurm_hooks.planning.holes import lease_within
+from slurm_hooks.planning.leases import notice
+from slurm_hooks.planning.node_classes import ClassKey, Ground, Pool
+
+_FAR = timedelta(days=365_000)
+
+
+@dataclass(frozen=True)
+class Change:
+    """The actions for one job, and the fragments that go."""
+
+    actions: tuple[Action, ...] = ()
+    going: frozenset[FragmentId] = frozenset()
+
+
+def change(
+    job: MalleableJob,
+    targets: Mapping[ClassKey, int],
+    pool: Pool,
+    growable: Sequence[Fragment],
+    ground: Ground,
+    least: int,
+) -> Change:
+    """Actions that bring a job from what it holds to `targets` nodes in each class.
+
+    Takes the nodes it hands out from the pool, so that no node is given twice. Nodes that another
+    job still holds come in a later tick, and a gang does not start with less than `least` nodes.
+    """
+    going = _leavers(job, targets, pool)
+    cause = Cause.BELOW_MIN if not sum(targets.values()) else Cause.BETTER_USE
+    actions: list[Action] = [_dismiss(f, cause, ground.now) for f in going]
+    where = _openings(job, targets, pool)
+    starting = list(zip(sorted(growable, key=lambda f: f.id), where))
+    unit, size = job.request.unit, sum(len(f.nodes) for f in _held(job, pool))
+    if size + unit * len(starting) >= least:
+        actions += [_grow(f, job, _take(pool, key, unit), ground) for f, key in starting]
+    return Change(tuple(actions), frozenset(f.id for f in going))
+
+
+def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:
+    return [f for by_job in pool.held.values() for f in by_job.get(job.job_id, [])]
+
+
+def _openings(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> list[ClassKey]:
+    """The class of each fragment that can start now, as far as free nodes go."""
+    found: list[ClassKey] = []
+    for key, target in sorted(targets.items()):
+        held = pool.held.get(key, {}).get(job.job_id, [])
+        missing = target - sum(len(f.nodes) for f in held)
+        nodes = min(missing, len(pool.free.get(key, ())))
+        found += [key] * (max(nodes, 0) // job.request.unit)
+    return found
+
+
+def _leavers(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> list[Fragment]:
+    """Fragments beyond the target of their class: not yet started first, shortest lease first."""
+    going: list[Fragment] = []
+    for key, by_job in sorted(pool.held.items()):
+        held = by_job.get(job.job_id, [])
+        surplus = sum(len(f.nodes) for f in held) - targets.get(key, 0)
+        for fragment in sorted(held, key=_usefulness):
+            if surplus <= 0:
+                break
+            going.append(fragment)
+            surplus -= len(fragment.nodes)
+    return going
+
+
+def _usefulness(fragment: Fragment) -> tuple[bool, float, int]:
+    end = fragment.end.timestamp() if fragment.end else 0.0
+    return (fragment.state is FragmentState.RUNNING, end, -fragment.id.index)
+
+
+def _dismiss(fragment: Fragment, cause: Cause, now: datetime) -> Action:
+    if fragment.state is FragmentState.PENDING:
+        return Hold(fragment.id, cause)
+    return notice(fragment, cause, now)
+
+
+def _take(pool: Pool, key: ClassKey, count: int) -> list[str]:
+    free = pool.free[key]
+    taken, pool.free[key] = free[:count], free[count:]
+    return taken
+
+
+def _grow(fragment: Fragment, job: MalleableJob, nodes: list[str], ground: Ground) -> Grow:
+    ends = [ground.latest[name] for name in nodes]
+    latest = min((end for end in ends if end is not None), default=None)
+    longest = min(job.request.lease, ground.longest_lease)
+    limit = lease_within(ground.now, latest, longest)
+    mark = replace(fragment.mark, released=ground.now, run=fragment.restarts, noticed=None)
+    return Grow(fragment.id, frozenset(nodes), limit, mark)

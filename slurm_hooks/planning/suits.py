@@ -1,0 +1,178 @@
+"""Which nodes are of use to which jobs, and why the others are not.
+
+Nodes that are alike (partitions, resources, hole) are judged once for jobs that are alike, so ten
+thousand nodes and hundreds of jobs cost no more than there are kinds of either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple, Optional
+
+from slurm_hooks.model import ON_NODES, MalleableJob, Needs, Node, NodeState
+from slurm_hooks.planning.holes import lease_within
+from slurm_hooks.planning.node_classes import Ground
+
+DIED = "a fragment died there"
+UNFIT = "Slurm finds it unfit for the job"
+_IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
+
+
+@dataclass(frozen=True)
+class Shunned:
+    """Nodes that one job keeps away from: of those where it died only while it has a choice."""
+
+    died: frozenset[str] = frozenset()
+    unfit: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _JobKind:
+    partition: str
+    needs: Needs
+    shortest_hole: timedelta
+    lease: timedelta
+
+
+class _NodeKind(NamedTuple):
+    """What is judged of a node."""
+
+    partitions: frozenset[str]
+    features: frozenset[str]
+    cpus: int
+    memory_mib: int
+    gres: tuple[tuple[str, int], ...]
+    latest: Optional[datetime]
+
+
+class Suits:
+    """Answers for the jobs it was made with."""
+
+    def __init__(
+        self, ground: Ground, jobs: Iterable[MalleableJob], shunned: Mapping[int, Shunned]
+    ) -> None:
+        ranked = sorted(jobs, key=lambda job: job.job_id)
+        self._held = {n for job in ranked for n in _nodes_of(job)}
+        self._ground = ground
+        self._jobs = {job.job_id: _job_kind(job, ground) for job in ranked}
+        self._nodes = {name: _node_kind(node, ground) for name, node in ground.nodes.items()}
+        self._counts = Counter(  # of nodes that malleable jobs have not got
+            self._nodes[name]
+            for name, node in ground.nodes.items()
+            if node.state in _IN_SERVICE and name not in self._held
+        )
+        self._misfits: dict[tuple[_NodeKind, _JobKind], tuple[str, str]] = {}
+        self._users: dict[_NodeKind, tuple[int, ...]] = {}
+        self._shunned: dict[int, dict[str, str]] = {}
+        self._shunners: dict[str, set[int]] = {}
+        for job in ranked:
+            found = self._kept_from(job, shunned.get(job.job_id, Shunned()))
+            self._shunned[job.job_id] = found
+            for name in found:
+                self._shunners.setdefault(name, set()).add(job.job_id)
+
+    def users(self, name: str) -> tuple[int, ...]:
+        """The jobs to which this node is of use, by id."""
+        if name in self._ground.suspects:
+            return ()
+        kind = self._nodes[name]
+        if kind not in self._users:
+            fit = (j for j, of_job in self._jobs.items() if not any(self._judge(kind, of_job)))
+            self._users[kind] = tuple(fit)
+        users, shunners = self._users[kind], self._shunners.get(name)
+        return tuple(j for j in users if j not in shunners) if shunners else users
+
+    def misfit(self, name: str, job_id: int) -> str:
+        """Why a node is of no use to a job, whether free or not; empty if it is."""
+        lack, hole = self._judge(self._nodes[name], self._jobs[job_id])
+        own = self._shunned[job_id].get(name, "")
+        return lack or own or self._ground.suspects.get(name, "") or hole
+
+    def likeness(self, job_id: int) -> object:
+        """Equal for jobs to which all nodes are alike, but for those that each keeps away from."""
+        return self._jobs[job_id]
+
+    def misfit_of_kind(self, name: str, kind: object) -> str:
+        """As misfit, for all jobs of a likeness."""
+        assert isinstance(kind, _JobKind)
+        lack, hole = self._judge(self._nodes[name], kind)
+        return lack or self._ground.suspects.get(name, "") or hole
+
+    def shunned(self, job_id: int) -> Mapping[str, str]:
+        """The nodes that a job keeps away from now, with the reasons."""
+        return self._shunned[job_id]
+
+    def _judge(self, kind: _NodeKind, job: _JobKind) -> tuple[str, str]:
+        """What nodes of a kind lack for jobs of a kind, and what is wrong with their holes."""
+        if (kind, job) not in self._misfits:
+            fault = _hole_fault(kind.latest, job, self._ground.now)
+            self._misfits[kind, job] = (_lack(kind, job), fault)
+        return self._misfits[kind, job]
+
+    def _kept_from(self, job: MalleableJob, shunned: Shunned) -> dict[str, str]:
+        found = dict.fromkeys(shunned.unfit, UNFIT)
+        if not shunned.died:
+            return found
+        kind, own = self._jobs[job.job_id], _nodes_of(job)
+        fit = sum(n for traits, n in self._counts.items() if not self._judge(traits, kind)[0])
+        bad = shunned.died | shunned.unfit
+        lost = sum(self._is_choice(name, kind) for name in bad - self._held)
+        if fit - lost + len(own - bad) >= job.request.min_nodes:
+            found.update(dict.fromkeys(shunned.died, DIED))
+        return found
+
+    def _is_choice(self, name: str, kind: _JobKind) -> bool:
+        node = self._ground.nodes.get(name)
+        in_service = node is not None and node.state in _IN_SERVICE
+        return in_service and not self._judge(self._nodes[name], kind)[0]
+
+
+def _nodes_of(job: MalleableJob) -> frozenset[str]:
+    return frozenset(n for f in job.fragments if f.state in ON_NODES for n in f.nodes)
+
+
+def _node_kind(node: Node, ground: Ground) -> _NodeKind:
+    latest = ground.latest[node.name]
+    has = (node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
+    return _NodeKind(*has, latest)
+
+
+def _job_kind(job: MalleableJob, ground: Ground) -> _JobKind:
+    lease = min(job.request.lease, ground.longest_lease)
+    return _JobKind(job.partition, job.needs, job.request.shortest_hole, lease)
+
+
+def _lack(node: _NodeKind, job: _JobKind) -> str:
+    if job.partition not in node.partitions:
+        return f"not in partition {job.partition}, or the partition is down"
+    if not has_features(node.features, job.needs.features):
+        return f"without the features {job.needs.features}"
+    has = dict(node.gres)
+    short = [name for name, count in job.needs.gres if has.get(name, 0) < count]
+    if short:
+        return f"too few of {', '.join(short)}"
+    if node.memory_mib < job.needs.memory_mib:
+        return "too little memory"
+    return "too few processors" if node.cpus < job.needs.cpus else ""
+
+
+def _hole_fault(latest: Optional[datetime], job: _JobKind, now: datetime) -> str:
+    if latest is not None and latest - now < job.shortest_hole:
+        return "its hole is too short"
+    return "" if lease_within(now, latest, job.lease) else "its hole is too short"
+
+
+def has_features(features: frozenset[str], wanted: str) -> bool:
+    """True if a node with these features can satisfy --constraint: names joined by & or by |.
+
+    Anything else (counts, brackets, both at once) is for Slurm to judge.
+    """
+    if not wanted or not re.fullmatch(r"[\w.:-]+(?:([&|])[\w.:-]+(?:\1[\w.:-]+)*)?", wanted):
+        return True
+    names = re.split(r"[&|]", wanted)
+    has = [name in features for name in names]
+    return any(has) if "|" in wanted else all(has)

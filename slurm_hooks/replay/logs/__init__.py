@@ -1,0 +1,1 @@
+"""One reader for each format of log, and what turns jobs into idle intervals of nodes."""

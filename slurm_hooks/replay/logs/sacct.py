@@ -1,0 +1,145 @@
+"""The site's own cluster, from its accounting: who was on which node when.
+
+What is needed: `sacct --allusers --allocations --parsable2 --truncate --starttime=A --endtime=B
+--format=JobIDRaw,Submit,Start,End,NodeList`, best with SLURM_TIME_FORMAT=%s in the environment
+(then a change of the clock in spring does no harm). Other columns may be there and are not read.
+Accounting does not know which nodes were down or reserved: they look idle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log
+from slurm_hooks.replay.record import Interval, Record
+
+COLUMNS = ("JobIDRaw", "Submit", "Start", "End", "NodeList")
+NEVER = ("Unknown", "None", "")
+NO_NODES = ("None assigned", "")
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A job of somebody else on named nodes; times in seconds since 1970."""
+
+    submit_s: float
+    start_s: float
+    end_s: float  # infinite: still running
+    nodes: tuple[str, ...]
+
+
+def read_sacct(log: Log, machine: str = "") -> Record:
+    """The holes between the jobs of the accounting. Raises BadLog, UsageError.
+
+    `machine` is a folded list of all nodes; without it the machine is every node that had a job.
+    """
+    stays = _stays(log)
+    names = {name for stay in stays for name in stay.nodes}
+    if machine:
+        names = set(_expanded(machine))
+    if not names or not stays:
+        raise BadLog(f"{log.path}: no job that ran on a node")
+    order = list(NodeSet.fromlist(sorted(names)))
+    start = min(stay.start_s for stay in stays)
+    end = max(max((s.end_s for s in stays if s.end_s < math.inf), default=0.0), start + 1.0)
+    busy: dict[str, list[Stay]] = {name: [] for name in order}
+    for stay in stays:
+        for name in stay.nodes:
+            if name in busy:
+                busy[name].append(stay)
+    found = [
+        hole
+        for at, name in enumerate(order)
+        for hole in _holes(at, sorted(busy[name], key=lambda s: s.start_s), (start, end))
+    ]
+    notes = ("nodes that were down, drained or reserved look idle in the accounting",)
+    found.sort(key=lambda i: (i.start_s, i.node))
+    return Record(tuple(found), len(order), 0.0, end - start, log.skipped, notes)
+
+
+def _holes(at: int, stays: Sequence[Stay], window: tuple[float, float]) -> list[Interval]:
+    """What is left of the window on one node; its jobs may share it."""
+    start, end = window
+    holes, since = [], start
+    for stay in stays:
+        if stay.start_s > since:
+            known = stay.submit_s - start if stay.submit_s < stay.start_s else math.inf
+            holes.append(Interval(at, since - start, min(stay.start_s, end) - start, known))
+        since = max(since, stay.end_s)
+    if since < end:
+        holes.append(Interval(at, since - start, end - start))
+    return holes
+
+
+def _stays(log: Log) -> list[Stay]:
+    columns: dict[str, int] = {}
+    stays = []
+    for number, text in log.lines():
+        fields = text.split("|")
+        if not columns:
+            columns = _columns(log, fields)
+            continue
+        if _is_step(fields, columns):
+            continue  # a step; its job has a line of its own
+        for stay in log.parsed(number, text, partial(_stay, columns)):
+            if stay.nodes:
+                stays.append(stay)
+    return stays
+
+
+def _is_step(fields: Sequence[str], columns: dict[str, int]) -> bool:
+    at = columns["JobIDRaw"]
+    return at < len(fields) and "." in fields[at]
+
+
+def _columns(log: Log, header: Sequence[str]) -> dict[str, int]:
+    at = {name: position for position, name in enumerate(header)}
+    if "JobID" in at:
+        at.setdefault("JobIDRaw", at["JobID"])
+    missing = [name for name in COLUMNS if name not in at]
+    if missing:
+        raise BadLog(
+            f"{log.path}, line 1: no column {', '.join(missing)}; ask sacct for --parsable2 "
+            f"--format={','.join(COLUMNS)}"
+        )
+    return at
+
+
+def _stay(columns: dict[str, int], text: str) -> Stay:
+    fields = text.split("|")
+    if len(fields) <= max(columns.values()):
+        raise BadLine(f"{len(fields)} fields, the header has {max(columns.values()) + 1}")
+    start_text, node_list = fields[columns["Start"]], fields[columns["NodeList"]]
+    if start_text in NEVER or node_list in NO_NODES:
+        return Stay(0.0, 0.0, 0.0, ())
+    start = _time(start_text)
+    end_text = fields[columns["End"]]
+    end = math.inf if end_text in NEVER else _time(end_text)
+    if end < start:
+        raise BadLine(f"ends at {end_text}, before its start at {start_text}")
+    submit_text = fields[columns["Submit"]]
+    submit = start if submit_text in NEVER else _time(submit_text)
+    return Stay(submit, start, end, tuple(_expanded(node_list)) if end > start else ())
+
+
+def _expanded(folded: str) -> list[str]:
+    try:
+        return list(NodeSet(folded))
+    except (NodeSetException, ValueError) as error:  # the latter for a number of 4,300 digits
+        raise BadLine(f"node list {folded[:80]!r}: {error}") from error
+
+
+def _time(text: str) -> float:
+    """Seconds since 1970 from epoch seconds or from Slurm's own format, taken as UTC."""
+    if text.isascii() and text.isdigit() and len(text) <= 12:
+        return float(text)
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        raise BadLine(f"{text!r} is not a time (epoch seconds or YYYY-MM-DDTHH:MM:SS)") from None

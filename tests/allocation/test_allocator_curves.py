@@ -1,0 +1,73 @@
+"""Curves for unknown jobs, and curves from measurements that nobody vouches for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_hooks.allocation.curves import curve_of, prior
+
+
+@given(st.floats(0, 1), st.integers(1, 3000))
+def test_prior_rises_and_stays_below_linear(serial_fraction: float, most: int) -> None:
+    curve = prior(serial_fraction, most)
+    assert curve.points[-1][0] == most
+    for n in {1, 2, 3, 7, most // 2, most}:
+        assert curve(n) <= n * (1 + 1e-9)
+        assert curve(n) <= curve(n + 1) + 1e-9
+
+
+def test_prior_follows_amdahl() -> None:
+    curve = prior(0.1, 20)
+    for n in (1, 2, 4, 16, 20):
+        assert curve(n) == pytest.approx(1 / (0.1 + 0.9 / n))
+
+
+@pytest.mark.parametrize(("fraction", "most"), [(-0.1, 4), (1.5, 4), (0.1, 0), (math.nan, 4)])
+def test_prior_refuses_nonsense(fraction: float, most: int) -> None:
+    with pytest.raises(ValueError, match="no curve"):
+        prior(fraction, most)
+
+
+SAMPLES = [
+    ("as measured", [(1, 10.0), (2, 19.0)], [(1, 10.0), (2, 19.0)]),
+    ("in any order", [(2, 19.0), (1, 10.0)], [(1, 10.0), (2, 19.0)]),
+    ("median of one size", [(1, 9.0), (1, 10.0), (1, 99.0)], [(1, 10.0)]),
+    ("never above linear", [(1, 10.0), (2, 90.0)], [(1, 10.0), (2, 20.0)]),
+    ("never falling", [(1, 10.0), (2, 8.0)], [(1, 10.0), (2, 10.0)]),
+    ("the first one sets the scale", [(4, 10.0), (8, 90.0)], [(4, 10.0), (8, 20.0)]),
+    (
+        "nonsense is dropped",
+        [(0, 5.0), (-1, 5.0), (1, math.nan), (2, math.inf), (3, -1.0), (4, 8.0)],
+        [(4, 8.0)],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("samples", "points"), [s[1:] for s in SAMPLES], ids=[s[0] for s in SAMPLES]
+)
+def test_samples_become_a_curve(
+    samples: list[tuple[int, float]], points: list[tuple[int, float]]
+) -> None:
+    assert curve_of(samples).points == ((0, 0.0), *points)
+
+
+def test_no_usable_sample() -> None:
+    with pytest.raises(ValueError, match="no usable sample"):
+        curve_of([(1, 0.0), (2, math.nan)])
+
+
+@given(st.lists(st.tuples(st.integers(-2, 70), st.floats(allow_nan=True)), max_size=12))
+def test_any_samples_make_a_safe_curve(samples: list[tuple[int, float]]) -> None:
+    try:
+        curve = curve_of(samples)
+    except ValueError:
+        return
+    least, base = curve.points[1]
+    for (_, low), (n, high) in zip(curve.points, curve.points[1:]):
+        assert low <= high
+        assert high <= base / least * n * (1 + 1e-9)

@@ -1,0 +1,182 @@
+"""Prices: every job's answer is its best, every bound holds, every answer is allowed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from allocator_problems import agree, brute_force, problems, rows_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_hooks.allocation import allocate as allocate_module
+from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.solvers.bids import Bidder, depths_of
+from slurm_hooks.allocation.solvers.greedy import climb_from, solve_greedy
+from slurm_hooks.allocation.solvers.market import Market
+from slurm_hooks.allocation.solvers.milp import solve_milp
+from slurm_hooks.allocation.solvers.prices import Sectors, solve_prices
+from slurm_hooks.allocation.value import (
+    contradiction,
+    infeasibility,
+    is_off_unit,
+    periods,
+    row_fault,
+    row_value,
+    value,
+)
+from slurm_hooks.model import Curve, SolveStatus
+
+prices = st.lists(st.sampled_from([0.0, 1.0, 13.7, 40.0, 40.0, 90.0, 400.0]), min_size=3)
+
+
+def order_of(problem: Problem, asked: list[float]) -> list[list[int]]:
+    spans = periods(problem)
+    depths = depths_of(spans, len(problem.classes))
+    ranked = sorted(range(len(problem.classes)), key=asked.__getitem__)
+    return [[c for c in ranked if depths[c] == depth] for depth in range(len(spans) + 1)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(), prices, st.booleans())
+def test_a_bid_is_the_best_row(problem: Problem, asked: list[float], is_short: bool) -> None:
+    """Against every row; with little left, against those that take no more new nodes than that."""
+    asked = asked[: len(problem.classes)]
+    spans = periods(problem)
+    caps = [c.capacity for c in problem.classes]
+    free = [cap // 2 for cap in caps] if is_short else None
+    for job in problem.jobs:
+        bid = Bidder(job, spans, caps).answer(asked, order_of(problem, asked), free)
+        assert row_fault(job, bid.row) == ""
+        assert agree(bid.value, row_value(job, spans, bid.row))
+        assert agree(bid.surplus, bid.value - sum(p * n for p, n in zip(asked, bid.row)))
+        others = [
+            row
+            for row in rows_of(problem, job)
+            if free is None or all(n - h <= f for n, h, f in zip(row, job.held, free))
+        ]
+        best = max(
+            row_value(job, spans, row) - sum(p * n for p, n in zip(asked, row)) for row in others
+        )
+        assert agree(bid.surplus, best) or is_off_unit(job)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(), prices)
+def test_any_prices_prove_a_bound(problem: Problem, asked: list[float]) -> None:
+    market = Market(problem, solve_greedy(problem))
+    assert market.ask(asked[: len(problem.classes)]).bound >= brute_force(problem) - 1e-6
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems())
+def test_search_is_allowed_and_between_greedy_and_bound(problem: Problem) -> None:
+    start = solve_greedy(problem)
+    found = solve_prices(problem, start, 1e-9)
+    best = brute_force(problem)
+    assert infeasibility(problem, found.counts) == ""
+    assert agree(found.value, value(problem, found.counts))
+    assert value(problem, start) - 1e-9 <= found.value <= best + 1e-6
+    assert found.bound >= best - 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_allocate_keeps_the_gap_it_claims(problem: Problem) -> None:
+    """On every small case: as good as brute force up to the gap, and never more than the bound."""
+    found = allocate(problem, Limits(seconds=20, gap=1e-3))
+    best = brute_force(problem)
+    assert found.solve.status in {SolveStatus.OPTIMAL, SolveStatus.NOTHING}
+    assert found.solve.bound >= best - 2e-6 or found.solve.status is SolveStatus.NOTHING
+    assert found.solve.value >= best - 1e-3 * abs(found.solve.value) - 2e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_allocate_is_exact_when_asked(problem: Problem) -> None:
+    found = allocate(problem, Limits(seconds=20, gap=1e-9))
+    assert math.isclose(found.solve.value, brute_force(problem), rel_tol=1e-9, abs_tol=2e-6) or (
+        found.solve.status is SolveStatus.NOTHING
+    )
+
+
+def amdahl(serial: float) -> Curve:
+    sizes = [1, 2, 4, 8, 16, 32, 64]
+    return Curve(((0, 0.0), *((n, n / (1 + serial * (n - 1))) for n in sizes)))
+
+
+def machine(jobs: int, nodes: int, classes: int, sectors: int = 1) -> Problem:
+    """Two jobs in three hold nodes; a class in two closes within the look-ahead."""
+    holes = tuple(NodeClass(nodes // classes, math.inf if c % 2 else 40.0) for c in range(classes))
+    asks = tuple(
+        JobAsk(
+            name=f"job{at:03}",
+            min_nodes=1 + at % 3,
+            max_nodes=64,
+            curve=amdahl(0.002 * (1 + at % 7)),
+            held=tuple(4 if at % 3 and c == at % classes else 0 for c in range(classes)),
+            usable=tuple(c % sectors == at % sectors and (c + at) % 7 > 0 for c in range(classes)),
+            grow_s=18,
+            shrink_s=12,
+            start_s=18,
+        )
+        for at in range(jobs)
+    )
+    return Problem(asks, holes)
+
+
+@pytest.mark.parametrize("sectors", [1, 2])
+@pytest.mark.parametrize("headroom", [0, 20])
+def test_prices_agree_with_the_milp(sectors: int, headroom: int) -> None:
+    problem = replace(machine(20, 160, 4, sectors), headroom_nodes=headroom)
+    assert contradiction(problem) == ""
+    found = solve_prices(problem, solve_greedy(problem), 1e-3)
+    exact = solve_milp(problem, Limits(seconds=30, gap=1e-6), "milp", found.counts)
+    assert found.value <= exact.solve.value * (1 + 1e-6)
+    assert found.bound >= exact.solve.value * (1 - 1e-6)
+    assert found.gap <= 5e-3
+
+
+def test_classes_that_the_same_jobs_want_share_a_price() -> None:
+    problem = machine(40, 320, 8, sectors=2)
+    sectors = Sectors.of(Market(problem, solve_greedy(problem)))
+    assert sorted(map(sorted, sectors.groups)) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_many_jobs_and_classes_need_no_integer_programme(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocate_module, "solve_milp", None)
+    found = allocate(machine(120, 2400, 12))
+    assert found.solve.solver == "prices"
+    assert found.solve.status is SolveStatus.OPTIMAL
+    assert found.solve.bound <= found.solve.value * 1.001
+
+
+def test_out_of_time_the_best_so_far_is_returned_and_said() -> None:
+    clock = iter([0.0, *[100.0] * 1000])
+    problem = machine(30, 300, 6)
+    found = allocate(problem, Limits(seconds=1, gap=1e-9), clock=lambda: next(clock))
+    assert found.solve.status is SolveStatus.INCUMBENT
+    assert "out of time" in found.solve.reason
+    assert infeasibility(problem, found.counts) == ""
+    assert found.solve.value >= value(problem, solve_greedy(problem)) - 1e-6
+
+
+def test_prices_stand_in_for_a_milp_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("cbc: permission denied")
+
+    monkeypatch.setattr(allocate_module, "solve_milp", broken)
+    found = allocate(machine(30, 300, 6), Limits(gap=0))
+    assert found.solve.solver == "prices"
+    assert found.solve.status is SolveStatus.INCUMBENT
+    assert "permission denied" in found.solve.reason
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems())
+def test_climbing_from_something_keeps_it(problem: Problem) -> None:
+    counts = climb_from(problem, solve_greedy(problem))
+    assert infeasibility(problem, counts) == ""
+    assert value(problem, counts) >= value(problem, solve_greedy(problem)) - 1e-9

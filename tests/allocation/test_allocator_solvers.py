@@ -1,0 +1,178 @@
+"""All solvers against brute force on small problems, and against each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pulp
+import pytest
+from allocator_problems import agree, brute_force, problems
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.merge import merge
+from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.solvers.dynamic import TooLarge, solve_dynamic
+from slurm_hooks.allocation.solvers.greedy import solve_greedy
+from slurm_hooks.allocation.solvers.milp import build, solve_milp
+from slurm_hooks.allocation.value import (
+    held_counts,
+    infeasibility,
+    is_feasible,
+    value,
+)
+from slurm_hooks.model import Curve, SolveStatus
+
+EXACT = Limits(seconds=20, gap=1e-9)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems())
+def test_milp_finds_the_optimum(problem: Problem) -> None:
+    found = solve_milp(problem, EXACT)
+    assert infeasibility(problem, found.counts) == ""
+    assert found.solve.status is SolveStatus.OPTIMAL
+    assert math.isclose(value(problem, found.counts), brute_force(problem), abs_tol=2e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(), st.sampled_from(["milp", "milp", "cbc"]))
+def test_start_does_not_change_the_optimum(problem: Problem, name: str) -> None:
+    cold = solve_milp(problem, EXACT, name)
+    warm = solve_milp(problem, EXACT, name, solve_greedy(problem))
+    assert infeasibility(problem, warm.counts) == ""
+    assert math.isclose(cold.solve.value, warm.solve.value, rel_tol=1e-6, abs_tol=1e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_start_is_a_solution_of_the_model(problem: Problem) -> None:
+    """The values given to the solver meet every constraint and are worth what `value` says."""
+    start = solve_greedy(problem)
+    sheet, models = build(problem, start)
+    assert tuple(model.row() for model in models) == start
+    for constraint in sheet.lp.constraints.values():
+        assert constraint.valid(1e-9)
+    worth = sheet.constant + (sheet.lp.objective.value() or 0.0)
+    assert math.isclose(worth, value(problem, start), rel_tol=1e-9, abs_tol=1e-6)
+
+
+@pytest.mark.skipif(not pulp.HiGHS().available(), reason="needs highspy")
+@settings(max_examples=25, deadline=None)
+@given(problems())
+def test_cbc_agrees_with_highs(problem: Problem) -> None:
+    cbc, highs = (solve_milp(problem, EXACT, name) for name in ("cbc", "highs"))
+    assert infeasibility(problem, cbc.counts) == ""
+    assert math.isclose(cbc.solve.value, highs.solve.value, rel_tol=1e-6, abs_tol=1e-4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(problems(most_classes=1))
+def test_dynamic_programme_finds_the_optimum(problem: Problem) -> None:
+    counts = solve_dynamic(problem)
+    assert infeasibility(problem, counts) == ""
+    assert agree(value(problem, counts), brute_force(problem))
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_greedy_is_allowed_and_below_the_optimum(problem: Problem) -> None:
+    counts = solve_greedy(problem)
+    assert infeasibility(problem, counts) == ""
+    assert value(problem, counts) <= brute_force(problem) + 1e-7
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_merging_classes_keeps_the_optimum(problem: Problem) -> None:
+    merged = merge(problem)
+    small = solve_greedy(merged.problem)
+    counts = merged.split(small)
+    assert infeasibility(problem, counts) == ""
+    assert agree(value(problem, counts), value(merged.problem, small))
+    assert agree(brute_force(problem), brute_force(merged.problem))
+    assert merged.split(held_counts(merged.problem)) == held_counts(problem)
+
+
+@settings(max_examples=80, deadline=None)
+@given(problems(), st.sampled_from(["auto", "prices", "greedy", "dynamic"]), st.booleans())
+def test_allocate_never_falls_below_greedy_or_status_quo(
+    problem: Problem, solver: str, is_exact: bool
+) -> None:
+    found = allocate(problem, EXACT if is_exact else Limits(), solver)
+    held = held_counts(problem)
+    assert infeasibility(problem, found.counts) == ""
+    assert agree(found.solve.value, value(problem, found.counts))
+    assert found.solve.value <= found.solve.bound + 1e-6
+    merged = merge(problem)
+    floors = [value(merged.problem, solve_greedy(merged.problem))]
+    floors += [value(problem, held)] if is_feasible(problem, held) else []
+    assert found.solve.value >= max(floors) - 1e-6
+
+
+def carried_out(problem: Problem) -> Problem:
+    """The problem once its plan has been carried out."""
+    counts = allocate(problem, EXACT).counts
+    return replace(problem, jobs=tuple(replace(j, held=c) for j, c in zip(problem.jobs, counts)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(problems())
+def test_planning_again_settles(problem: Problem) -> None:
+    """Not at once, since a row that is dear to reach from here may be cheap from halfway."""
+    for _ in range(4):
+        problem = carried_out(problem)
+    assert carried_out(problem) == problem
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(), st.randoms(use_true_random=False))
+def test_order_of_jobs_does_not_matter(problem: Problem, random: object) -> None:
+    order = list(range(len(problem.jobs)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    shuffled = replace(problem, jobs=tuple(problem.jobs[at] for at in order))
+    straight, other = allocate(problem, EXACT), allocate(shuffled, EXACT)
+    assert [straight.counts[at] for at in order] == list(other.counts)
+
+
+def many_jobs(count: int, nodes: int) -> Problem:
+    curve = Curve(((0, 0.0), (1, 1.0), (2, 1.9), (8, 6.0), (16, 9.0)))
+    asks = tuple(
+        JobAsk(
+            name=f"job{at:02}",
+            min_nodes=2 + at % 5,
+            max_nodes=16,
+            curve=curve,
+            held=(at % 7 if at % 7 > 1 + at % 5 else 0,),
+            usable=(True,),
+            grow_s=10 + at,
+            shrink_s=8 + at,
+            start_s=20 + at,
+            weight=1 + at / 10,
+        )
+        for at in range(count)
+    )
+    return Problem(asks, (NodeClass(nodes),))
+
+
+@pytest.mark.parametrize("nodes", [50, 61, 97, 150])
+def test_dynamic_programme_and_milp_agree_on_more_jobs(nodes: int) -> None:
+    problem = many_jobs(20, nodes)
+    exact = solve_dynamic(problem)
+    assert is_feasible(problem, exact)
+    found = solve_milp(problem, Limits(seconds=20, gap=1e-7))
+    assert math.isclose(value(problem, exact), found.solve.value, rel_tol=1e-6)
+
+
+def test_dynamic_programme_gives_up_rather_than_run_for_hours() -> None:
+    problem = many_jobs(20, 50)
+    with pytest.raises(TooLarge):
+        solve_dynamic(problem, most_steps=1)
+
+
+def test_dynamic_programme_is_for_one_class() -> None:
+    problem = Problem((), (NodeClass(1), NodeClass(1)))
+    with pytest.raises(ValueError, match="one class"):
+        solve_dynamic(problem)

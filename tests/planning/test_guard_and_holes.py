@@ -1,0 +1,237 @@
+"""Holes, leases, and the last check before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Optional
+
+import pytest
+
+from build import (
+    NOW,
+    after,
+    make_fragment,
+    make_job,
+    make_mark,
+    make_node,
+    make_nodes,
+    make_request,
+    make_slurm,
+    make_snapshot,
+    no_clock,
+    plan_start,
+    reserve,
+    span,
+)
+from slurm_hooks.model import (
+    Action,
+    Cause,
+    Curve,
+    FragmentId,
+    FragmentState,
+    Grow,
+    Hole,
+    HoleEnd,
+    NodeState,
+    Notice,
+    Plan,
+    Renew,
+)
+from slurm_hooks.planning.guard import guard, needs_guard
+from slurm_hooks.planning.holes import holes_of, latest_end, lease_within
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Lease, Settings
+
+SETTINGS = Settings()
+LEASE = SETTINGS.lease
+CURVES = {1: Curve(((0, 0.0), (1, 1.0), (6, 1.05))), 2: Curve(((0, 0.0), (6, 6.0)))}
+ID = FragmentId(7, 0)
+RUNNING = make_fragment(0, FragmentState.RUNNING, ["n1"])  # its lease ends in 400 s
+
+
+def test_the_earliest_claim_ends_a_hole() -> None:
+    seen = make_snapshot(
+        nodes=make_nodes(4),
+        reservations=[
+            reserve(["n1", "n2"], 900),
+            reserve(["n3"], -900, -1),
+            reserve(["n4"], -5, 60),
+        ],
+        planned=[plan_start(["n2", "n9"], 300)],
+    )
+    holes = holes_of(seen)
+    assert holes["n1"] == Hole("n1", after(900), HoleEnd.RESERVATION, "maint")
+    assert holes["n2"] == Hole("n2", after(300), HoleEnd.PLANNED, "job 99")
+    assert holes["n3"] == Hole("n3")
+    assert holes["n4"].end == after(-5)
+
+
+def test_a_lease_ends_kill_wait_and_margin_early() -> None:
+    hole = Hole("n1", after(600), HoleEnd.RESERVATION, "maint")
+    assert latest_end(hole, make_slurm(kill_wait=span(30)), Lease(margin_s=60)) == after(510)
+    assert latest_end(Hole("n1"), make_slurm(), LEASE) is None
+
+
+@pytest.mark.parametrize(
+    ("latest_s", "longest_s", "wanted_s"),
+    [(None, 600, 600), (None, 119, 60), (130, 600, 120), (59, 600, 0), (-300, 600, 0)],
+)
+def test_leases_are_whole_minutes(
+    latest_s: Optional[float], longest_s: float, wanted_s: float
+) -> None:
+    latest = None if latest_s is None else after(latest_s)
+    assert lease_within(NOW, latest, span(longest_s)) == span(wanted_s)
+
+
+def check(action: Action, fresh_nodes: dict[str, NodeState], reserved_s: float = 0) -> Plan:
+    """The guarded plan of one action, with n1 reserved in `reserved_s` seconds."""
+    seen = make_snapshot(make_job(RUNNING), nodes=make_nodes(3))
+    fresh = make_snapshot(
+        nodes=[make_node(name, state) for name, state in fresh_nodes.items()],
+        reservations=[reserve(["n1"], reserved_s)] if reserved_s else [],
+        now=after(2),
+    )
+    return guard(Plan((action,)), seen, fresh, LEASE)
+
+
+GROW = Grow(ID, frozenset({"n1"}), span(300), make_mark())
+
+
+@pytest.mark.parametrize(
+    ("action", "states", "reserved_s", "fault"),
+    [
+        (GROW, {"n1": NodeState.FREE}, 0, ""),
+        (GROW, {"n1": NodeState.FREE}, 1000, ""),
+        (GROW, {"n1": NodeState.FREE}, 380, "wanted by maint sooner"),
+        (GROW, {"n1": NodeState.BUSY}, 0, "no longer free"),
+        (GROW, {"n1": NodeState.LEAVING}, 0, "no longer free"),
+        (GROW, {"n2": NodeState.FREE}, 0, "no longer free"),
+        (Renew(ID, after(700)), {"n1": NodeState.BUSY}, 0, ""),
+        (Renew(ID, after(700)), {"n1": NodeState.BUSY}, 600, "wanted by maint sooner"),
+        (Renew(ID, after(700)), {"n2": NodeState.BUSY}, 0, "n1 is gone"),
+        (Renew(ID, after(100)), {"n1": NodeState.BUSY}, 150, ""),  # shorter is always safe
+        (Renew(FragmentId(8, 0), after(300)), {"n1": NodeState.BUSY}, 0, "fragment is gone"),
+        (Notice(ID, make_mark(), Cause.HOLE_CLOSES), {}, 0, ""),
+    ],
+)
+def test_guard(action: Action, states: dict[str, NodeState], reserved_s: float, fault: str) -> None:
+    plan = check(action, states, reserved_s)
+    assert (plan.actions == ()) == bool(fault)
+    assert fault in "\n".join(plan.notes)
+
+
+def test_a_gang_that_lost_a_node_does_not_start_short() -> None:
+    request = make_request(3, 6)
+    job = make_job(*(make_fragment(i, request=request) for i in range(6)), request=request)
+    seen = make_snapshot(job, nodes=make_nodes(4))
+    plan = make_plan(seen, SETTINGS, no_clock)
+    assert len([a for a in plan.actions if isinstance(a, Grow)]) == 4
+    for lost, left in ((1, 3), (2, 0)):
+        busy = [make_node(f"n{i}", NodeState.BUSY) for i in range(1, lost + 1)]
+        fresh = make_snapshot(job, nodes=[*busy, *make_nodes(4)[lost:]])
+        found = guard(plan, seen, fresh, LEASE)
+        assert len([a for a in found.actions if isinstance(a, Grow)]) == left
+    assert any("cannot reach its minimum" in note for note in found.notes)
+
+
+def test_a_gang_that_is_there_may_grow_by_less() -> None:
+    request = make_request(2, 6)
+    here = [make_fragment(i, FragmentState.RUNNING, [f"n{i}"], request=request) for i in (0, 1)]
+    job = make_job(*here, *(make_fragment(i, request=request) for i in (2, 3)), request=request)
+    plan = Plan(
+        tuple(replace(GROW, fragment=FragmentId(7, i), nodes=frozenset({f"n{i}"})) for i in (2, 3))
+    )
+    fresh = make_snapshot(job, nodes=[make_node("n2"), make_node("n3", NodeState.BUSY)])
+    assert len(guard(plan, fresh, fresh, LEASE).actions) == 1
+
+
+def test_who_needs_a_guard() -> None:
+    assert needs_guard(Plan((GROW,)))
+    assert needs_guard(Plan((Renew(ID, after(60)),)))
+    assert not needs_guard(Plan((Notice(ID, make_mark(), Cause.HOLE_CLOSES),)))
+
+
+def renewals(start_s: float, lease_s: float, hole_s: float = 0) -> list[Action]:
+    """What is done about a fragment that began `start_s` ago with a lease of `lease_s`."""
+    fragment = make_fragment(
+        0, FragmentState.RUNNING, ["n1"], start=after(-start_s), limit=span(lease_s)
+    )
+    reserved = [reserve(["n1"], hole_s)] if hole_s else []
+    nodes = [make_node("n1", NodeState.BUSY)]
+    seen = make_snapshot(make_job(fragment), nodes=nodes, reservations=reserved)
+    return list(make_plan(seen, SETTINGS, no_clock).actions)
+
+
+def test_a_lease_is_renewed_at_half_time() -> None:
+    assert renewals(299, 600) == []
+    assert renewals(300, 600) == [Renew(ID, after(600))]
+    assert renewals(330, 600) == [Renew(ID, after(600))]
+
+
+def test_a_renewal_stops_at_the_hole() -> None:
+    assert renewals(300, 600, hole_s=600) == [Renew(ID, after(510))]
+    assert renewals(300, 600, hole_s=390) == []
+
+
+def test_a_lease_that_overruns_is_cut() -> None:
+    assert renewals(100, 600, hole_s=390) == [Renew(ID, after(300), Cause.HOLE_CLOSES)]
+
+
+@pytest.mark.parametrize(("lease_s", "is_cut"), [(760, False), (761, True), (36_000, True)])
+def test_a_lease_longer_than_it_may_be_is_cut(lease_s: float, is_cut: bool) -> None:
+    """What Slurm itself restarts gets the sum of all that was ever added to its time limit."""
+    wanted = [Renew(ID, after(600), Cause.LEASE_LONG)] if is_cut else []
+    assert renewals(100, lease_s) == wanted
+
+
+def test_what_leaves_keeps_no_long_lease() -> None:
+    fragment = make_fragment(
+        0, FragmentState.RUNNING, ["n1"], limit=span(36_000), noticed=after(-1)
+    )
+    seen = make_snapshot(make_job(fragment), nodes=[make_node("n1", NodeState.BUSY)])
+    cuts = [a for a in make_plan(seen, SETTINGS, no_clock).actions if isinstance(a, Renew)]
+    assert [a.end for a in cuts] == [after(600)]
+
+
+def test_what_began_in_the_future_is_put_back() -> None:
+    """slurmctld's clock was set back an hour."""
+    (action,) = renewals(-3600, 600)
+    assert isinstance(action, Notice)
+    assert action.cause is Cause.LEASE_LONG
+
+
+def test_nothing_is_renewed_on_a_node_in_an_unknown_state() -> None:
+    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], start=after(-590))
+    nodes = [make_node("n1", NodeState.UNKNOWN)]
+    seen = make_snapshot(make_job(fragment), nodes=nodes)
+    assert make_plan(seen, SETTINGS, no_clock).actions == ()
+
+
+@pytest.mark.parametrize("hole_s", [60, 100, 130])
+def test_what_cannot_be_cut_is_told_to_go(hole_s: float) -> None:
+    told, cut = renewals(100, 600, hole_s)
+    assert isinstance(told, Notice)
+    assert told.cause is Cause.HOLE_CLOSES
+    assert isinstance(cut, Renew)  # it may be deaf, and no other tick come
+    assert after(SETTINGS.lease.notice_s) < cut.end <= after(60)
+
+
+def test_an_endless_lease_is_cut_too() -> None:
+    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], end=None)
+    seen = make_snapshot(
+        make_job(fragment),
+        nodes=[make_node("n1", NodeState.BUSY)],
+        reservations=[reserve(["n1"], 390)],
+    )
+    assert make_plan(seen, SETTINGS, no_clock).actions != ()
+
+
+def test_a_handover_takes_two_steps() -> None:
+    """Nodes of a job that shrinks are given to another one once they are free."""
+    mine = [make_fragment(i, FragmentState.RUNNING, [f"n{i + 1}"], job_id=1) for i in range(4)]
+    flat = make_job(*mine, job_id=1)
+    eager = make_job(held=2, job_id=2)
+    seen = make_snapshot(flat, eager, nodes=make_nodes(4, NodeState.BUSY), curves=CURVES)
+    actions = make_plan(seen, SETTINGS, no_clock).actions
+    assert actions
+    assert all(isinstance(a, Notice) and a.fragment.job_id == 1 for a in actions)

@@ -1,0 +1,128 @@
+"""Whole plans for situations that once went wrong, or easily could."""
+
+from __future__ import annotations
+
+from build import (
+    after,
+    make_fragment,
+    make_job,
+    make_node,
+    make_nodes,
+    make_request,
+    make_snapshot,
+    no_clock,
+)
+from slurm_hooks.model import (
+    FragmentState,
+    Grow,
+    MalleableJob,
+    Node,
+    NodeState,
+    Notice,
+    Plan,
+    Remark,
+    Said,
+    Shrink,
+)
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Settings, parse
+
+RUNNING = FragmentState.RUNNING
+SHIPPED = Settings()
+
+
+def plan_for(
+    *jobs: MalleableJob, nodes: tuple[Node, ...] = (), settings: Settings = SHIPPED
+) -> Plan:
+    return make_plan(make_snapshot(*jobs, nodes=nodes), settings, no_clock)
+
+
+def grown(plan: Plan) -> set[str]:
+    return {n for a in plan.actions if isinstance(a, Grow) for n in a.nodes}
+
+
+def test_nothing_at_all() -> None:
+    assert plan_for().actions == ()
+
+
+def test_a_job_takes_every_free_node() -> None:
+    assert grown(plan_for(make_job(held=6), nodes=make_nodes(4))) == {"n1", "n2", "n3", "n4"}
+
+
+def test_only_free_nodes_are_taken() -> None:
+    states = [NodeState.FREE, NodeState.BUSY, NodeState.LEAVING, NodeState.DOWN, NodeState.UNKNOWN]
+    nodes = tuple(make_node(f"n{i}", state) for i, state in enumerate(states))
+    assert grown(plan_for(make_job(held=6), nodes=nodes)) == {"n0"}
+
+
+def test_below_min_nothing_starts() -> None:
+    request = make_request(3, 6)
+    plan = plan_for(make_job(held=6, request=request), nodes=make_nodes(2))
+    assert grown(plan) == set()
+    assert plan.jobs[0].nodes_planned == 0
+
+
+def test_units_are_whole() -> None:
+    request = make_request(2, 6, unit=2)
+    plan = plan_for(make_job(held=3, request=request), nodes=make_nodes(5))
+    assert sorted(len(a.nodes) for a in plan.actions if isinstance(a, Grow)) == [2, 2]
+
+
+def test_headroom_stays_free() -> None:
+    settings = parse("[plan]\nheadroom_nodes = 2")
+    assert len(grown(plan_for(make_job(held=6), nodes=make_nodes(5), settings=settings))) == 3
+
+
+def test_a_job_that_just_shrank_snoozes() -> None:
+    job = make_job(make_fragment(0, noticed=after(-30)), held=3)
+    assert grown(plan_for(job, nodes=make_nodes(3))) == set()
+    job = make_job(make_fragment(0, noticed=after(-61)), held=3)
+    assert len(grown(plan_for(job, nodes=make_nodes(3)))) == 3
+
+
+def test_a_gang_waits_for_fragments_on_their_way_out() -> None:
+    """It cannot reach MIN now, but it will: what it has is renewed, not given up."""
+    request = make_request(3, 3)
+    job = make_job(
+        make_fragment(0, RUNNING, ["n1"], request=request, start=after(-400)),
+        make_fragment(1, RUNNING, ["n2"], request=request, start=after(-400)),
+        make_fragment(2, FragmentState.ENDING, ["n3"], request=request),
+    )
+    plan = plan_for(job, nodes=make_nodes(3, NodeState.BUSY))
+    assert not [a for a in plan.actions if isinstance(a, Notice)]
+
+
+def test_the_node_of_a_death_is_avoided_at_once() -> None:
+    job = make_job(
+        make_fragment(0, RUNNING, ["n1"]),
+        make_fragment(1, FragmentState.FAILED, ["n2"], start=after(-10), exit_code="1:0"),
+        held=3,
+    )
+    plan = plan_for(job, nodes=(make_node("n1", NodeState.BUSY), make_node("n2")))
+    assert [type(a) for a in plan.actions if isinstance(a, (Shrink, Grow))] == [Shrink]
+
+
+def test_a_job_that_just_failed_snoozes_at_once() -> None:
+    dead = make_fragment(0, FragmentState.FAILED, ["n1"], start=after(-10), exit_code="1:0")
+    assert grown(plan_for(make_job(dead, held=3), nodes=make_nodes(2))) == set()
+
+
+def test_a_forgiven_fragment_grows_with_a_clean_mark() -> None:
+    job = make_job(
+        make_fragment(0, RUNNING, ["n1"], said=Said.TRAINED), make_fragment(1, failures=2)
+    )
+    plan = plan_for(job, nodes=(make_node("n1", NodeState.BUSY), make_node("n2")))
+    assert {type(a) for a in plan.actions} >= {Grow}
+    marks = [a.mark for a in plan.actions if isinstance(a, (Grow, Remark))]
+    assert all(mark.failures == 0 for mark in marks)
+
+
+def test_a_forgiven_fragment_leaves_with_a_clean_mark() -> None:
+    job = make_job(
+        make_fragment(0, RUNNING, ["n1"], said=Said.TRAINED),
+        make_fragment(1, RUNNING, ["n2"], failures=2),
+    )
+    nodes = (make_node("n1", NodeState.BUSY), make_node("n2", NodeState.LEAVING))
+    marks = [a.mark for a in plan_for(job, nodes=nodes).actions if isinstance(a, (Notice, Remark))]
+    assert marks
+    assert all(mark.failures == 0 for mark in marks)

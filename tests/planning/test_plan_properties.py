@@ -1,0 +1,195 @@
+"""What must hold for every plan, whatever the cluster looks like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+from hypothesis import HealthCheck, given, settings
+from strategies import clusters
+
+from build import no_clock
+from fake_slurm import FakeSlurm
+from slurm_hooks.errors import CommandRefused
+from slurm_hooks.model import (
+    Cause,
+    Fragment,
+    FragmentId,
+    FragmentState,
+    Grow,
+    Hold,
+    NodeState,
+    Notice,
+    Plan,
+    Renew,
+    Shrink,
+    Snapshot,
+)
+from slurm_hooks.planning.holes import holes_of, latest_end
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.actions import commands
+from slurm_hooks.slurm.gateway import observe
+
+SETTINGS = Settings()
+many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def look(slurm: FakeSlurm) -> tuple[Snapshot, Plan]:
+    seen = observe(slurm, ["malleable"])
+    return seen, make_plan(seen, SETTINGS, no_clock)
+
+
+def fragments(seen: Snapshot) -> dict[FragmentId, Fragment]:
+    return {f.id: f for job in seen.jobs for f in job.fragments}
+
+
+@many
+@given(clusters())
+def test_grown_nodes_are_free_and_given_once(slurm: FakeSlurm) -> None:
+    seen, plan = look(slurm)
+    states = {node.name: node.state for node in seen.nodes}
+    on_the_way = (FragmentState.RUNNING, FragmentState.PENDING, FragmentState.ENDING)
+    taken = {n for f in fragments(seen).values() if f.state in on_the_way for n in f.nodes}
+    given_out = Counter(n for a in plan.actions if isinstance(a, Grow) for n in a.nodes)
+    assert all(count == 1 for count in given_out.values())
+    for name in given_out:
+        assert states[name] is NodeState.FREE
+        assert name not in taken
+
+
+@many
+@given(clusters())
+def test_a_grow_is_whole_and_of_a_held_fragment(slurm: FakeSlurm) -> None:
+    seen, plan = look(slurm)
+    requests = {job.job_id: job.request for job in seen.jobs}
+    for action in plan.actions:
+        if isinstance(action, Grow):
+            assert fragments(seen)[action.fragment].state is FragmentState.HELD
+            assert len(action.nodes) == requests[action.fragment.job_id].unit
+            assert action.limit >= timedelta(minutes=1)
+            assert action.mark.noticed is None
+            assert action.mark.released == seen.now
+
+
+@many
+@given(clusters())
+def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
+    seen, plan = look(slurm)
+    holes = holes_of(seen)
+    for action in plan.actions:
+        if isinstance(action, Grow):
+            end, nodes = seen.now + action.limit, action.nodes
+        elif isinstance(action, Renew):
+            fragment = fragments(seen)[action.fragment]
+            if fragment.end is not None and action.end < fragment.end:
+                continue  # cut
+            end, nodes = action.end, fragment.nodes
+        else:
+            continue
+        for name in nodes:
+            latest = latest_end(holes[name], seen.slurm, SETTINGS.lease)
+            assert latest is None or end <= latest
+
+
+@settings(many, max_examples=300)
+@given(clusters())
+def test_planned_sizes_are_allowed(slurm: FakeSlurm) -> None:
+    """A job that grows, or is thinned out for a better use, ends up at 0 or from MIN to MAX.
+
+    One in which nobody has ever joined a round is kept to one fragment.
+    """
+    seen, plan = look(slurm)
+    sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
+    grown = {a.fragment.job_id for a in plan.actions if isinstance(a, Grow)}
+    thinned = {
+        a.fragment.job_id
+        for a in plan.actions
+        if isinstance(a, (Notice, Hold)) and a.cause is Cause.BETTER_USE
+    }
+    for job in seen.jobs:
+        least = job.request.min_nodes if job.has_agent else job.request.unit
+        size = sizes[job.job_id]
+        if job.job_id in grown:
+            assert least <= size <= job.request.max_nodes
+        elif job.job_id in thinned:
+            assert size == 0 or least <= size <= job.request.max_nodes
+
+
+@many
+@given(clusters())
+def test_one_fate_for_each_fragment(slurm: FakeSlurm) -> None:
+    """No fragment is told two things that contradict each other; one that runs may be held too."""
+    seen, plan = look(slurm)
+    running = {i for i, f in fragments(seen).items() if f.state is FragmentState.RUNNING}
+    fates = Counter(
+        a.fragment
+        for a in plan.actions
+        if isinstance(a, (Grow, Notice, Shrink))
+        or (isinstance(a, Hold) and a.fragment not in running)
+    )
+    assert not {f: n for f, n in fates.items() if n > 1}
+    leases = Counter(a.fragment for a in plan.actions if isinstance(a, (Grow, Renew)))
+    assert not {f: n for f, n in leases.items() if n > 1}
+
+
+@many
+@given(clusters())
+def test_marks_of_one_fragment_agree(slurm: FakeSlurm) -> None:
+    _, plan = look(slurm)
+    told: dict[FragmentId, int] = {}
+    for action in plan.actions:
+        mark = getattr(action, "mark", None)
+        if mark is not None and not mark.stopped:
+            fragment = getattr(action, "fragment")  # noqa: B009
+            assert told.setdefault(fragment, mark.failures) == mark.failures
+
+
+@many
+@given(clusters())
+def test_same_snapshot_same_plan(slurm: FakeSlurm) -> None:
+    seen, plan = look(slurm)
+    assert make_plan(seen, SETTINGS, no_clock) == plan
+
+
+@many
+@given(clusters())
+def test_unknown_states_are_left_alone(slurm: FakeSlurm) -> None:
+    seen, plan = look(slurm)
+    odd = {f.id for f in fragments(seen).values() if f.state is FragmentState.UNKNOWN}
+    running = {f.id for f in fragments(seen).values() if f.state is FragmentState.ENDING}
+    touched = {a.fragment for a in plan.actions if isinstance(a, (Grow, Renew, Notice, Shrink))}
+    assert not touched & (odd | running)
+
+
+def write(slurm: FakeSlurm, seen: Snapshot, plan: Plan) -> list[str]:
+    """Write a plan; what was refused comes back."""
+    notes = {f.id: f.note for f in fragments(seen).values()}
+    refused = []
+    for command in commands(plan.actions, notes):
+        try:
+            slurm.ask(command)
+        except CommandRefused as error:
+            refused.append(str(error))
+    return refused
+
+
+@many
+@given(clusters())
+def test_slurm_refuses_nothing(slurm: FakeSlurm) -> None:
+    seen, plan = look(slurm)
+    assert write(slurm, seen, plan) == []
+
+
+@many
+@given(clusters())
+def test_planning_again_settles(slurm: FakeSlurm) -> None:
+    """At the same moment nothing but notices is said a third time.
+
+    The second look may use what the first one put back to held; the third has nothing new.
+    """
+    for _ in range(4):
+        seen, plan = look(slurm)
+        write(slurm, seen, plan)
+    _, plan = look(slurm)
+    assert [a for a in plan.actions if not isinstance(a, Notice)] == []

@@ -1,0 +1,113 @@
+"""Between the two halves of a tick's writes: what still holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from build import NOW, after, make_fragment, make_job, make_mark
+from slurm_hooks.model import (
+    Action,
+    Cause,
+    Finish,
+    Fragment,
+    FragmentId,
+    FragmentState,
+    Grow,
+    Hold,
+    Notice,
+    Remark,
+    Renew,
+    Shrink,
+)
+from slurm_hooks.planning.second_look import first_half, needs_look, second_half, still_true
+
+ID = FragmentId(7, 0)
+MARK = make_mark(noticed=NOW)
+NOTICE = Notice(ID, MARK, Cause.HOLE_CLOSES)
+AWAY = Shrink(ID, Cause.NOTICE_OVER)
+BACK = Shrink(ID, Cause.LEASE_ENDED, is_ended=True)
+RUNNING, ENDED = FragmentState.RUNNING, FragmentState.TIMED_OUT
+
+
+def is_kept(action: Action, *fresh: Fragment) -> bool:
+    kept, notes = still_true([action], [make_job(*fresh)] if fresh else [])
+    assert bool(kept) != bool(notes)
+    return bool(kept)
+
+
+def test_a_notice_is_marked_first_and_signalled_later() -> None:
+    hold = Hold(ID, Cause.SECURED)
+    grow = Grow(FragmentId(7, 1), frozenset({"n1"}), after(60) - NOW, MARK)
+    actions = (NOTICE, hold, grow, Finish((ID,), Cause.FINISHED))
+    renew = Renew(ID, after(60))
+    assert first_half((*actions, renew)) == (renew, Remark(ID, MARK, Cause.HOLE_CLOSES))
+    assert second_half((*actions, renew)) == actions
+    for action in (NOTICE, hold, grow, AWAY):
+        assert needs_look((action,))
+    assert not needs_look((renew, Finish((ID,), Cause.FINISHED)))
+
+
+@pytest.mark.parametrize(
+    ("fresh", "wanted"),
+    [
+        (make_fragment(0), True),
+        (make_fragment(0, reason="JobHeldAdmin"), False),
+        (make_fragment(0, is_paused=True), False),
+        (make_fragment(0, RUNNING, ["n1"]), False),
+    ],
+)
+def test_what_an_operator_holds_meanwhile_is_not_released(fresh: Fragment, wanted: bool) -> None:
+    assert is_kept(Grow(ID, frozenset({"n1"}), after(60) - NOW, MARK), fresh) is wanted
+
+
+def test_our_hold_does_not_replace_an_operator_s() -> None:
+    """Slurm would show it as the user's from then on."""
+    hold = Hold(ID, Cause.SECURED)
+    assert is_kept(hold, make_fragment(0, RUNNING, ["n1"], priority=5))
+    assert not is_kept(hold, make_fragment(0, RUNNING, ["n1"], reason="JobHeldAdmin"))
+
+
+@pytest.mark.parametrize("cause", [Cause.DIED, Cause.NOTED])
+def test_what_slurm_itself_holds_as_an_operator_would_is_held_as_ours(cause: Cause) -> None:
+    """RequeueExit, and a requeue of what failed while it was held; else it never ran again."""
+    assert is_kept(Hold(ID, cause), make_fragment(0, reason="JobHeldAdmin"))
+
+
+@pytest.mark.parametrize(
+    ("fresh", "wanted"),
+    [
+        (make_fragment(0, RUNNING, ["n1"], noticed=NOW), True),
+        (make_fragment(0, RUNNING, ["n1"]), False),  # its mark was refused
+        (make_fragment(0, FragmentState.HELD, noticed=NOW), False),
+    ],
+)
+def test_only_marked_fragments_are_signalled(fresh: Fragment, wanted: bool) -> None:
+    assert is_kept(NOTICE, fresh) is wanted
+
+
+@pytest.mark.parametrize("action", [NOTICE, AWAY, BACK])
+def test_what_is_gone_is_left_alone(action: Action) -> None:
+    assert not is_kept(action)
+
+
+@pytest.mark.parametrize(
+    ("action", "state", "wanted"),
+    [
+        (AWAY, RUNNING, True),
+        (AWAY, FragmentState.ENDING, False),  # cancelled, for all we know
+        (AWAY, FragmentState.HELD, False),
+        (BACK, ENDED, True),
+        (BACK, FragmentState.CANCELLED, False),
+        (BACK, FragmentState.PENDING, False),  # its user was faster
+    ],
+)
+def test_only_what_is_as_it_was_is_put_back(
+    action: Action, state: FragmentState, wanted: bool
+) -> None:
+    others = make_fragment(1, FragmentState.RUNNING, ["n2"])
+    assert is_kept(action, make_fragment(0, state, ["n1"]), others) is wanted
+
+
+def test_nothing_of_a_cancelled_job_is_put_back() -> None:
+    fresh = make_fragment(0, ENDED, ["n1"])
+    assert not is_kept(BACK, fresh, make_fragment(1, FragmentState.CANCELLED))

@@ -1,0 +1,225 @@
+"""Which nodes suit which jobs: what a job asks for, where it died, whom several users accuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from build import (
+    after,
+    make_fragment,
+    make_job,
+    make_node,
+    make_nodes,
+    make_request,
+    make_snapshot,
+    no_clock,
+)
+from slurm_hooks.model import (
+    FragmentState,
+    Grow,
+    Grudge,
+    MalleableJob,
+    Needs,
+    Node,
+    NodeState,
+    Notice,
+    Plan,
+    Remark,
+    Said,
+)
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.planning.suits import has_features
+from slurm_hooks.settings import Settings
+
+RUNNING, FAILED = FragmentState.RUNNING, FragmentState.FAILED
+SETTINGS = Settings()
+
+
+def plan_for(*jobs: MalleableJob, nodes: Iterable[Node]) -> Plan:
+    return make_plan(make_snapshot(*jobs, nodes=tuple(nodes)), SETTINGS, no_clock)
+
+
+def grown(plan: Plan, job_id: int = 7) -> set[str]:
+    grows = (a for a in plan.actions if isinstance(a, Grow) and a.fragment.job_id == job_id)
+    return {n for a in grows for n in a.nodes}
+
+
+@pytest.mark.parametrize(
+    ("needs", "wanted"),
+    [
+        (Needs(), {"small", "large", "gpu"}),
+        (Needs(memory_mib=4000), {"large"}),
+        (Needs(cpus=8), {"large"}),
+        (Needs(gres=(("gpu", 2),)), {"gpu"}),
+        (Needs(gres=(("gpu:a100", 4),)), {"gpu"}),
+        (Needs(gres=(("gpu", 5),)), set()),
+        (Needs(features="ib&a100"), {"gpu"}),
+        (Needs(features="a100|epyc"), {"large", "gpu"}),
+        (Needs(features="[rack1|rack2]"), {"small", "large", "gpu"}),  # for Slurm to judge
+    ],
+)
+def test_a_job_is_offered_what_fits_it(needs: Needs, wanted: set[str]) -> None:
+    nodes = (
+        make_node("small", cpus=2, memory_mib=2000),
+        make_node("large", cpus=16, memory_mib=8000, features=frozenset({"epyc"})),
+        make_node(
+            "gpu",
+            cpus=4,
+            memory_mib=2000,
+            features=frozenset({"ib", "a100"}),
+            gres=(("gpu", 4), ("gpu:a100", 4)),
+        ),
+    )
+    plan = plan_for(make_job(held=3, needs=needs), nodes=nodes)
+    assert grown(plan) == wanted
+    if len(wanted) < 3:
+        assert any("free, but" in reason for reason in plan.jobs[0].reasons)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [("", True), ("a", True), ("c", False), ("a&b", True), ("a&c", False), ("a|c", True),
+     ("c|d", False), ("a&(b|c)", True), ("c*2", True)],
+)  # fmt: skip
+def test_features(wanted: str, fits: bool) -> None:
+    assert has_features(frozenset({"a", "b"}), wanted) is fits
+
+
+def test_what_slurm_finds_unfit_is_not_offered_again() -> None:
+    unfit = make_fragment(0, reason="BadConstraints", nodes=["n1"])
+    plan = plan_for(make_job(unfit, request=make_request(1, 1)), nodes=make_nodes(2))
+    assert grown(plan) == {"n2"}
+    again = make_fragment(
+        0,
+        reason="BadConstraints",
+        nodes=["n1"],
+        released=after(-40),
+        unfit=(Grudge("n1", after(-3601)),),
+    )
+    plan = plan_for(make_job(again, request=make_request(1, 1)), nodes=make_nodes(2))
+    assert grown(plan) == {"n2"}  # an hour later the same node was tried once more
+    old = make_fragment(0, unfit=(Grudge("n1", after(-3599)), Grudge("n2", after(-3601))))
+    assert grown(plan_for(make_job(old), nodes=make_nodes(2))) == {"n2"}
+
+
+def died_on(*names: str, ago_s: float = 100, **fields: object) -> MalleableJob:
+    grudges = tuple(Grudge(name, after(-ago_s)) for name in names)
+    return make_job(make_fragment(0, deaths=grudges), **fields)  # type: ignore[arg-type]
+
+
+def test_the_next_try_goes_elsewhere() -> None:
+    assert grown(plan_for(died_on("n1"), nodes=make_nodes(2))) == {"n2"}
+    assert grown(plan_for(died_on("n1", ago_s=3600), nodes=make_nodes(1))) == {"n1"}
+
+
+def test_without_any_other_node_it_is_tried_again_where_it_died() -> None:
+    assert grown(plan_for(died_on("n1"), nodes=make_nodes(1))) == {"n1"}
+    busy = (make_node("n1"), make_node("n2", NodeState.BUSY))
+    assert grown(plan_for(died_on("n1"), nodes=busy)) == set()  # n2 will be free again
+    down = (make_node("n1"), make_node("n2", NodeState.DOWN))
+    assert grown(plan_for(died_on("n1"), nodes=down)) == {"n1"}
+
+
+def test_nodes_of_other_malleable_jobs_are_no_choice() -> None:
+    other = make_job(make_fragment(0, RUNNING, ["n2"], job_id=8), job_id=8)
+    nodes = (make_node("n1"), make_node("n2", NodeState.BUSY))
+    assert grown(plan_for(died_on("n1"), other, nodes=nodes)) == {"n1"}
+
+
+def test_deaths_of_different_users_jobs_count_against_a_node_for_all() -> None:
+    first, second = (died_on("n1", job_id=i, user=f"user{i}") for i in (1, 2))
+    third = make_job(held=2, job_id=7)
+    plan = plan_for(first, second, third, nodes=make_nodes(4))
+    assert "n1" not in grown(plan)
+    assert any("n1: fragments of jobs 1, 2 died there" in note for note in plan.notes)
+
+
+def test_one_user_cannot_take_a_node_from_the_others() -> None:
+    jobs = [died_on("n1", job_id=i) for i in (1, 2)]
+    third = make_job(held=4, job_id=7)
+    assert "n1" in grown(plan_for(*jobs, third, nodes=make_nodes(4)))
+
+
+def test_a_failing_job_accuses_nobody() -> None:
+    """Two users whose scripts fail everywhere would take the machine from all others."""
+    jobs = [
+        make_job(
+            make_fragment(0, deaths=(Grudge("n1", after(-9)),), failures=1, job_id=i),
+            job_id=i,
+            user=f"user{i}",
+        )
+        for i in (1, 2)
+    ]
+    assert "n1" in grown(plan_for(*jobs, make_job(held=4, job_id=7), nodes=make_nodes(4)))
+
+
+def test_an_accusation_of_most_of_the_machine_is_none() -> None:
+    names = ("n1", "n2", "n3")
+    jobs = [died_on(*names, job_id=i, user=f"user{i}") for i in (1, 2)]
+    assert grown(plan_for(*jobs, make_job(held=4, job_id=7), nodes=make_nodes(4))) >= {"n1"}
+
+
+def test_a_stopped_job_accuses_nobody() -> None:
+    failing = make_job(make_fragment(0, deaths=(Grudge("n1", after(-9)),), stopped="x", job_id=1))
+    other = died_on("n1", job_id=2, user="another")
+    plan = plan_for(failing, other, make_job(held=4, job_id=7), nodes=make_nodes(4))
+    assert "n1" in grown(plan)
+
+
+# -- jobs whose fragments do not meet
+
+
+def apart(*starts: float) -> MalleableJob:
+    fragments = [
+        make_fragment(i, RUNNING, [f"n{i}"], start=after(-s), said=Said.NOTHING, has_agent=False)
+        for i, s in enumerate(starts)
+    ]
+    waiting = make_fragment(9, has_agent=False)
+    return make_job(*fragments, waiting)
+
+
+def notices(plan: Plan) -> set[int]:
+    return {a.fragment.index for a in plan.actions if isinstance(a, Notice)}
+
+
+def test_a_job_that_nobody_joins_is_kept_to_one_fragment() -> None:
+    nodes = [make_node(f"n{i}", NodeState.BUSY) for i in range(3)]
+    plan = plan_for(apart(59, 59, 59), nodes=[*nodes, make_node("free")])
+    assert notices(plan) == set()
+    plan = plan_for(apart(60, 59, 59), nodes=[*nodes, make_node("free")])
+    assert len(notices(plan)) == 2
+    assert grown(plan) == set()
+    assert any("no fragment has joined a round" in line for line in plan.jobs[0].reasons)
+
+
+def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -> None:
+    plan = plan_for(apart(60), nodes=[make_node("n0", NodeState.BUSY)])
+    (note,) = (a for a in plan.actions if isinstance(a, Remark))
+    assert note.mark.is_alone
+    waiting = [make_fragment(i, has_agent=False, is_alone=i == 2) for i in range(4)]
+    assert len(grown(plan_for(make_job(*waiting), nodes=make_nodes(4)))) == 1
+
+
+# -- gangs that cannot be complete
+
+
+@pytest.mark.parametrize(("quiet_s", "gives_up"), [(299, False), (300, True)])
+def test_a_gang_that_stays_incomplete_gives_its_nodes_back(quiet_s: float, gives_up: bool) -> None:
+    """One of three is suspended by an operator, say."""
+    request = make_request(3, 3)
+    here = [
+        make_fragment(i, RUNNING, [f"n{i}"], request=request, start=after(-quiet_s)) for i in (0, 1)
+    ]
+    gone = make_fragment(2, FragmentState.SUSPENDED, ["n2"], request=request, start=after(-900))
+    nodes = [make_node(f"n{i}", NodeState.BUSY) for i in range(3)]
+    plan = plan_for(make_job(*here, gone, request=request), nodes=nodes)
+    assert notices(plan) == ({0, 1} if gives_up else set())
+
+
+def test_a_node_with_a_suspended_fragment_is_not_free() -> None:
+    """Slurm says IDLE of it (22.05)."""
+    still = make_fragment(0, FragmentState.SUSPENDED, ["n1"])
+    plan = plan_for(make_job(still), make_job(held=2, job_id=8), nodes=make_nodes(2))
+    assert grown(plan, 8) == {"n2"}
