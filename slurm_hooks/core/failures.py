@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from slurm_hooks.core.suits import Shunned
-from slurm_hooks.core.times import is_within
+from slurm_hooks.core.times import is_within, requeue_of
 from slurm_hooks.model import (
     WAITING_STATES,
     Fragment,
@@ -56,7 +56,7 @@ def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
         if fragment.is_training:
             return True
         if fragment.state in WAITING_STATES and fragment.said is Said.TRAINED:
-            left = fragment.eligible and fragment.eligible - slurm.requeue_wait
+            left = requeue_of(fragment, slurm)
             if left is not None and (failed is None or left > failed):
                 return True
     return False
