@@ -2,13 +2,14 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast matrix lint install clean bench-allocator bench-bftrainer \
+.PHONY: help setup plugin demo test fast matrix search lint install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-rescale bench-load
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
+	@echo "make search  properties and the model with examples that nobody has seen; LIVES=3000"
 	@echo "make matrix  tests of the plugin and of the promises on other Debian releases' Slurms; root only"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
@@ -27,6 +28,12 @@ demo: plugin
 
 test: plugin lint
 	@$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+# Examples that nobody has seen yet, where `make test` repeats its own.
+search: export HYPOTHESIS_PROFILE := search
+search: export LIVES ?= 3000
+search: setup
+	@$(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch" $(PYTEST_ARGS)
 
 fast: setup
 	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow" $(PYTEST_ARGS)

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,8 @@ def solvers(problem: Problem, limits: Limits) -> dict[str, Callable[[], Allocati
         return lambda: Allocation(solve(problem))
 
     table = {
-        "allocate": lambda: allocate(problem, limits),
-        "prices": lambda: allocate(problem, limits, "prices"),
+        "allocate": lambda: allocate(problem, limits, clock=time.perf_counter),
+        "prices": lambda: allocate(problem, limits, "prices", time.perf_counter),
         "greedy": plain(solve_greedy),
         "milp (HiGHS)": lambda: solve_milp(problem, limits, "highs", solve_greedy(problem)),
         "milp (CBC)": lambda: solve_milp(problem, limits, "cbc", solve_greedy(problem)),
@@ -161,7 +162,7 @@ def sweep(shapes: Sequence[Shape], sectors: int) -> list[dict[str, Any]]:
     for shape in shapes:
         print(f"allocate on {shape}", file=sys.stderr)
         problem = make_problem(*shape, sectors=sectors)
-        seconds, found = time_solver(lambda problem=problem: allocate(problem), 3)
+        seconds, found = time_solver(partial(allocate, problem, clock=time.perf_counter), 3)
         gap = found.solve.bound / found.solve.value - 1
         point = {"shape": shape, "seconds": round(seconds, 4), "gap": round(gap, 6)}
         points.append({**point, "solver": found.solve.solver})
@@ -200,7 +201,7 @@ def solve_largest_and_tell() -> None:
 
     Linux hands getrusage's peak on from parent to child; /proc counts this program alone.
     """
-    allocate(make_problem(*LARGEST))
+    allocate(make_problem(*LARGEST), clock=time.perf_counter)
     status = Path("/proc/self/status").read_text(encoding="ascii")
     print(next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) / 1024)
 

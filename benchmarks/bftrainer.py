@@ -189,7 +189,7 @@ def run_ours(trainers: list[Trainer], nodes: int, gap: float) -> Run:
     start, cpu = time.perf_counter(), cpu_seconds()
     problem = as_problem(trainers, nodes)
     built = time.perf_counter()
-    found = allocate(problem, Limits(gap=gap))
+    found = allocate(problem, Limits(gap=gap), clock=time.perf_counter)
     sizes = tuple(sum(row) for row in found.counts)
     is_proven = found.solve.bound <= found.solve.value * (1 + gap)
     solved = time.perf_counter()

@@ -60,7 +60,8 @@ def _write(
     refused = apply(port, seen, first_half(plan.actions), pause)
     rest = second_half(plan.actions)
     if needs_look(rest):
-        kept, notes = still_true(rest, look_at_jobs(port, settings.site.partitions))
+        fresh = look_at_jobs(port, settings.site.partitions)
+        kept, notes = still_true(rest, fresh, seen.slurm)
         dropped = {id(a) for a in rest} - {id(a) for a in kept}
         plan = plan.with_actions(tuple(a for a in plan.actions if id(a) not in dropped), *notes)
         rest = kept

@@ -2,15 +2,20 @@
 
 Slurm tests are skipped, with what to install, on a host without Slurm; when one fails, the end
 of slurmctld's log is added to its report.
+
+Generated examples are the same in every run, so that what is landed passed for a reason; a search
+among new ones is `make search`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import hypothesis
 import pytest
 
 from slurm_hooks.errors import MissingProgram
@@ -18,6 +23,10 @@ from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.installation import Installation, find_installation
 
 LOG_LINES = 60
+
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.register_profile("search", derandomize=False, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(scope="session")

@@ -18,11 +18,11 @@ import importlib
 from typing import Any
 
 _OFFERED = {
-    "notice": ".boundary",
-    "Coming": ".boundary",
-    "Checkpoint": ".checkpoint",
-    "ElasticBatches": ".batches",
-    "report": ".progress",
+    "notice": ".script.step_boundary",
+    "Coming": ".script.step_boundary",
+    "Checkpoint": ".script.checkpoint",
+    "ElasticBatches": ".script.batches",
+    "report": ".script.progress",
 }
 
 __all__ = ["Checkpoint", "Coming", "ElasticBatches", "notice", "report"]

@@ -102,3 +102,11 @@ def entered(path: Path) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
+
+
+def read_file(path: Path, name: str, limit: int) -> bytes:
+    """At most `limit` bytes of a file in the directory `path`; no link is followed. Raises OSError,
+    DirectoryError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with entered(path) as handle, open(os.open(name, flags, dir_fd=handle), "rb") as file:
+        return file.read(limit)

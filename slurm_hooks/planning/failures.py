@@ -21,7 +21,7 @@ from slurm_hooks.model import (
     Said,
     Slurm,
 )
-from slurm_hooks.planning.spans import is_within
+from slurm_hooks.planning.moments import is_within, requeue_of
 from slurm_hooks.planning.suits import Shunned
 from slurm_hooks.settings import Settings
 
@@ -56,7 +56,7 @@ def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
         if fragment.is_training:
             return True
         if fragment.state in WAITING_STATES and fragment.said is Said.TRAINED:
-            left = fragment.eligible and fragment.eligible - slurm.requeue_wait
+            left = requeue_of(fragment, slurm)
             if left is not None and (failed is None or left > failed):
                 return True
     return False

@@ -39,7 +39,7 @@ from slurm_hooks.planning.failures import (
     is_vain,
     why_stopped,
 )
-from slurm_hooks.planning.spans import is_within
+from slurm_hooks.planning.moments import is_within, requeue_of
 from slurm_hooks.settings import Settings
 
 # Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
@@ -73,7 +73,7 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
         return _close(job, Cause.STOPPED, f"stopped: {stopped}")
     if any(f.mark.is_finished or is_finish(f, job) for f in job.fragments):
         return _finish(job)
-    cancel = cancel_of(job)
+    cancel = cancel_of(job, slurm)
     if cancel is Cancel.WHOLE:
         return _close(job, Cause.CANCELLED, "cancelled by its user, or past its --deadline")
     if cancel is Cancel.UNCLEAR:
@@ -127,7 +127,7 @@ class Cancel(enum.Enum):
     UNCLEAR = "unclear"  # seen when what is ending has ended
 
 
-def cancel_of(job: MalleableJob) -> Cancel:
+def cancel_of(job: MalleableJob, slurm: Slurm) -> Cancel:
     """A cancel of the job reaches what waits and what runs, not what has just ended. So it was the
     whole job if elements went after the marks of the rest were written, and nothing is left that
     could go on by itself; what we put back in the very moment of the cancel does not count.
@@ -135,7 +135,8 @@ def cancel_of(job: MalleableJob) -> Cancel:
     if gone(job) <= max((f.mark.gone for f in job.fragments), default=0):
         return Cancel.NOTHING
     ends = [f.end for f in job.fragments if f.state is FragmentState.CANCELLED and f.end]
-    alive = [f for f in job.fragments if f.state in _OPEN_STATES and not _was_put_back(f, ends)]
+    open_ones = (f for f in job.fragments if f.state in _OPEN_STATES)
+    alive = [f for f in open_ones if not _was_put_back(f, ends, slurm)]
     if not (ends or job.is_cut):
         return Cancel.PART  # Slurm has forgotten them: no news of a cancel
     if not alive:
@@ -144,12 +145,15 @@ def cancel_of(job: MalleableJob) -> Cancel:
     return Cancel.UNCLEAR if is_ending else Cancel.PART
 
 
-def _was_put_back(fragment: Fragment, cancels: list[datetime]) -> bool:
-    """True if we put it back at about the time when others were cancelled."""
-    back = fragment.mark.noticed
-    if fragment.state not in WAITING_STATES or back is None or not cancels:
+def _was_put_back(fragment: Fragment, cancels: list[datetime], slurm: Slurm) -> bool:
+    """True if we put it back at about the time when others were cancelled.
+
+    The mark alone may be of a notice, and then the fragment put itself back, later.
+    """
+    marked, requeued = fragment.mark.noticed, requeue_of(fragment, slurm)
+    if fragment.state not in WAITING_STATES or marked is None or not cancels:
         return False
-    return timedelta(0) <= max(cancels) - back <= _RACE
+    return all(timedelta(0) <= max(cancels) - at <= _RACE for at in (marked, requeued or marked))
 
 
 def is_crippled(job: MalleableJob) -> bool:
@@ -185,8 +189,7 @@ def is_rested(fragment: Fragment, now: datetime, slurm: Slurm) -> bool:
         return False  # its end is put on record first
     if is_within(now, fragment.mark.noticed, _REST):
         return False
-    requeued = fragment.eligible and fragment.eligible - slurm.requeue_wait
-    return not is_within(now, requeued, _REST)
+    return not is_within(now, requeue_of(fragment, slurm), _REST)
 
 
 def _finish(job: MalleableJob) -> Upkeep:

@@ -49,9 +49,9 @@ from slurm_hooks.planning.failures import shunned, suspects
 from slurm_hooks.planning.holes import holes_of, latest_end
 from slurm_hooks.planning.leases import Stay, cut, may_stay, notice, renewal
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
+from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.node_classes import ClassKey, Ground, Pool, pool_of
 from slurm_hooks.planning.placement import Change, change
-from slurm_hooks.planning.spans import is_within
 from slurm_hooks.planning.suits import Suits
 from slurm_hooks.settings import Settings
 
@@ -300,7 +300,9 @@ def _problem(
 
 
 def _ask(case: Case, pool: Pool, keys: list[ClassKey], worth: Worth, settings: Settings) -> JobAsk:
+    """What is on its way trains no more than what is held: to give it more is a start."""
     job, plan = case.job, settings.plan
+    trains = any(f.state is FragmentState.RUNNING for f in case.staying)
     mine = [pool.held.get(key, {}).get(job.job_id, []) for key in keys]
     return JobAsk(
         name=str(job.job_id),
@@ -311,8 +313,8 @@ def _ask(case: Case, pool: Pool, keys: list[ClassKey], worth: Worth, settings: S
         held=tuple(sum(len(f.nodes) for f in found) for found in mine),
         usable=tuple(job.job_id in key.jobs for key in keys),
         unit=job.request.unit,
-        grow_s=plan.grow_s,
-        shrink_s=plan.shrink_s,
+        grow_s=plan.grow_s if trains else plan.start_s,
+        shrink_s=plan.shrink_s if trains else 0,
         start_s=plan.start_s,
         may_grow=not case.snoozes or 0 < case.size < case.least,
     )

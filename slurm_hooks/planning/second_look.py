@@ -26,6 +26,7 @@ from slurm_hooks.model import (
     Remark,
     Renew,
     Shrink,
+    Slurm,
 )
 from slurm_hooks.planning.lifecycle import Cancel, cancel_of
 
@@ -50,11 +51,11 @@ def needs_look(actions: Iterable[Action]) -> bool:
 
 
 def still_true(
-    actions: Iterable[Action], fresh: Iterable[MalleableJob]
+    actions: Iterable[Action], fresh: Iterable[MalleableJob], slurm: Slurm
 ) -> tuple[tuple[Action, ...], tuple[str, ...]]:
     """What of the second half holds in a fresh look at all jobs, and a line about the rest."""
     jobs = {job.job_id: job for job in fresh}
-    cancels = {job_id: cancel_of(job) for job_id, job in jobs.items()}
+    cancels = {job_id: cancel_of(job, slurm) for job_id, job in jobs.items()}
     fragments = {f.id: f for job in jobs.values() for f in job.fragments}
     kept: list[Action] = []
     notes: list[str] = []

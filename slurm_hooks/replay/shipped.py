@@ -9,6 +9,7 @@ they are for a job that has been profiled.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -71,7 +72,9 @@ class Allocator:
             menus = [self._menu(job, question.open_s) for job in question.jobs]
             sizes = best_sizes(menus, question.capacity[0])
             return [_row(job, n) for job, n in zip(question.jobs, sizes)]
-        return allocate(self.problem(question), self._shipped.limits, self._shipped.solver).counts
+        shipped = self._shipped
+        problem = self.problem(question)
+        return allocate(problem, shipped.limits, shipped.solver, time.monotonic).counts
 
     def problem(self, question: Question) -> Problem:
         """The question in the words of the allocator."""

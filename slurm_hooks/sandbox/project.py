@@ -21,11 +21,11 @@ from slurm_hooks import settings
 from slurm_hooks.errors import MissingProgram
 from slurm_hooks.jobpath import write_job_path
 from slurm_hooks.model import Slurm
-from slurm_hooks.policy import render_policy
 from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PREEMPTIBLE
 from slurm_hooks.sandbox.daemons import INSTALLED_LUA
 from slurm_hooks.sandbox.installation import PLUGIN_DIRS, has_compiler
 from slurm_hooks.sandbox.spec import SandboxSpec
+from slurm_hooks.slurm.lua_policy import render_policy
 
 PACKAGE = Path(__file__).resolve().parent.parent
 TREE = PACKAGE.parent

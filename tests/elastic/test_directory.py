@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_hooks.elastic.liveness.older_versions import refuse_older
 from slurm_hooks.elastic.liveness.probe import Door
 from slurm_hooks.elastic.rendezvous import directory as module
 from slurm_hooks.elastic.rendezvous.codec import encode
@@ -102,10 +103,11 @@ def test_agents_of_an_older_version_are_not_trained_beside(tmp_path: Path, is_al
     (tmp_path / "state.json").write_text(encode(join(State(run="7", revision=4), member)))
     if is_alive:
         with pytest.raises(DirectoryError, match="before an upgrade"):
-            opened(tmp_path)
+            refuse_older(tmp_path)
         door.close()
     else:
         door.close()
+        refuse_older(tmp_path)
         assert opened(tmp_path).read() == State(run="7")
 
 

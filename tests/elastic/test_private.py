@@ -121,7 +121,8 @@ def test_what_is_put_in_its_place_later_is_refused_too(sticky: Path, kind: str) 
 
 def test_many_agents_make_it_at_once(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from slurm_hooks.elastic.rendezvous.directory import *;"
+        "import sys; from pathlib import Path;"
+        "from slurm_hooks.elastic.rendezvous.directory import *;"
         "SharedDirectory(Path(sys.argv[1]), '7').open()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "a" / "b" / "c")]

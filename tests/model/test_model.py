@@ -5,6 +5,7 @@ What must stay true is in `world`; this says what may happen.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -237,10 +238,9 @@ fast = settings(
     max_examples=80,
     stateful_step_count=25,
     deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-thorough = settings(fast, max_examples=1500, stateful_step_count=40, derandomize=False)
+thorough = settings(fast, max_examples=int(os.environ.get("LIVES", "600")), stateful_step_count=40)
 
 
 def test_nobody_is_wronged() -> None:

@@ -233,7 +233,18 @@ def test_what_was_put_back_in_the_moment_of_the_cancel(
 ) -> None:
     back = make_fragment(0, HELD, noticed=after(back_s))
     job = make_job(back, make_fragment(1, CANCELLED, end=after(cancel_s)))
-    assert cancel_of(job) is wanted
+    assert cancel_of(job, make_slurm()) is wanted
+
+
+@pytest.mark.parametrize(("requeued_s", "wanted"), [(-9, Cancel.WHOLE), (3, Cancel.PART)])
+def test_who_left_by_itself_after_a_cancel_of_others_goes_on(
+    requeued_s: float, wanted: Cancel
+) -> None:
+    slurm = make_slurm()
+    eligible = after(requeued_s) + slurm.requeue_wait
+    told = make_fragment(0, HELD, noticed=after(-9), eligible=eligible)
+    job = make_job(told, make_fragment(1, CANCELLED, end=after(-5)))
+    assert cancel_of(job, slurm) is wanted
 
 
 def test_too_few_left_to_reach_the_minimum() -> None:

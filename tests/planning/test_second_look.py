@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from build import NOW, after, make_fragment, make_job, make_mark
+from build import NOW, after, make_fragment, make_job, make_mark, make_slurm
 from slurm_hooks.model import (
     Action,
     Cause,
@@ -30,7 +30,7 @@ RUNNING, ENDED = FragmentState.RUNNING, FragmentState.TIMED_OUT
 
 
 def is_kept(action: Action, *fresh: Fragment) -> bool:
-    kept, notes = still_true([action], [make_job(*fresh)] if fresh else [])
+    kept, notes = still_true([action], [make_job(*fresh)] if fresh else [], make_slurm())
     assert bool(kept) != bool(notes)
     return bool(kept)
 

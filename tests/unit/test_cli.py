@@ -11,6 +11,7 @@ import pytest
 
 from captured_slurm import CAPTURED
 from slurm_hooks import cli
+from slurm_hooks.commands.console import err, out
 
 Output = pytest.CaptureFixture[str]
 
@@ -33,7 +34,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f'[tick]\nslurm_bin = "{tmp_path / "bin"}"\nlock = "{tmp_path / "tick.lock"}"\n'
     )
     monkeypatch.setenv("MALLEABLE_SETTINGS", str(settings))
-    for console in (cli.out, cli.err):
+    for console in (out, err):
         monkeypatch.setattr(console, "_width", 200)
     return tmp_path
 

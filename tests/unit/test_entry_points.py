@@ -12,7 +12,7 @@ from slurm_hooks.errors import SettingsError
 from slurm_hooks.model import Curve
 
 OBJECTIVE = """
-from slurm_hooks.allocation.objectives import JobFacts, Worth
+from slurm_hooks.objectives import JobFacts, Worth
 
 def urgent_first(job: JobFacts) -> Worth:
     return Worth(5.0 if job.partition == "urgent" else 1.0, job.curve)

@@ -39,7 +39,6 @@ from slurm_hooks.model import (
     Solve,
 )
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.policy import render_policy
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.report.text import (
@@ -53,6 +52,7 @@ from slurm_hooks.report.text import (
 )
 from slurm_hooks.settings import Settings, parse
 from slurm_hooks.slurm.cluster import Cluster
+from slurm_hooks.slurm.lua_policy import render_policy
 from slurm_hooks.snapshot.encode import to_data
 
 LUA = shutil.which("lua5.1") or shutil.which("lua")

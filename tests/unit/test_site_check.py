@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.render import find_uids
 from slurm_hooks.slurm.site_check import check_site
+from slurm_hooks.slurm.site_policy import find_uids
 
 GOOD = """NodeName=n1 State=IDLE Comment=OverTimeLimit = 5
 Configuration data as of 1795287648

@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from slurm_hooks.elastic.liveness.probe import CALLS_AT_ONCE, KNOCK_S, NEWS, TOKEN_BYTES, readable
+from slurm_hooks.elastic.liveness.probe import CALLS_AT_ONCE, KNOCK_S, NEWS, TOKEN_BYTES
+from slurm_hooks.elastic.polling import readable
 
 AGAIN_S = 5.0  # until somebody who did not answer is called again
 

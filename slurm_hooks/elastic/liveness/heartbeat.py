@@ -25,9 +25,9 @@ from slurm_hooks.elastic.liveness.probe import (
     Door,
     is_dead,
     knock_all,
-    readable,
 )
 from slurm_hooks.elastic.liveness.watch import Watch, watched, watchers
+from slurm_hooks.elastic.polling import readable
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import pending
 from slurm_hooks.elastic.rendezvous.state import Phase, State, depart, expire

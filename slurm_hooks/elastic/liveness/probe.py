@@ -9,13 +9,13 @@ that was killed is told apart at once: its port refuses.
 
 from __future__ import annotations
 
-import math
-import select
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum
+
+from slurm_hooks.elastic.polling import readable
 
 KNOCK_S = 0.5
 SUSPECT_BEATS = 2.5
@@ -123,16 +123,6 @@ class _Caller:
         if len(self._said) >= TOKEN_BYTES:
             self.name = self._said[:TOKEN_BYTES].decode("ascii", "replace")
         return bool(self.name) and NEWS in said
-
-
-def readable(filenos: Iterable[int], timeout_s: float) -> frozenset[int]:
-    """Which of them have something to read or have ended, after at most so long. By poll():
-    select() knows no descriptors above 1,023."""
-    poller = select.poll()
-    for fileno in filenos:
-        if fileno >= 0:  # closed meanwhile
-            poller.register(fileno, select.POLLIN)
-    return frozenset(fileno for fileno, _ in poller.poll(math.ceil(1000 * timeout_s)))
 
 
 def knock(host: str, port: int, token: str) -> Answer:

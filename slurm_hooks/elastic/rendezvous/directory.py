@@ -19,12 +19,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_hooks.elastic.private_directory import DirectoryError, entered, make_private
-from slurm_hooks.elastic.rendezvous import older_versions
+from slurm_hooks.elastic.private_directory import DirectoryError, entered, make_private, read_file
 from slurm_hooks.elastic.rendezvous.calm import Calm
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.revisions import (
-    MAX_BYTES,
     Revision,
     RevisionError,
     find_newest,
@@ -70,18 +68,6 @@ class SharedDirectory:
             raise DirectoryError(
                 f"{self.path} is on a file system without hard links, on which agents cannot "
                 "agree; submit from another one, or have dir= in plugstack.conf name another one"
-            )
-        self._refuse_older()
-
-    def _refuse_older(self) -> None:
-        try:
-            text = self._text(older_versions.FILE, MAX_BYTES).decode("ascii", "replace")
-        except OSError:
-            return
-        if older_versions.may_live(text):
-            raise DirectoryError(
-                f"fragments of this job that started before an upgrade are at work in {self.path}, "
-                "and later ones cannot join them; cancel the job and submit it again"
             )
 
     def read(self) -> State:
@@ -184,11 +170,6 @@ class SharedDirectory:
         with _explained(self.path, deed), entered(self.path) as handle:
             return os.open(name, flags, 0o600, dir_fd=handle)
 
-    def _text(self, name: str, limit: int) -> bytes:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        with entered(self.path) as handle, open(os.open(name, flags, dir_fd=handle), "rb") as file:
-            return file.read(limit)
-
     def write_beat(self, token: str, count: int) -> None:
         """Record that the agent `token` lives; fixed width, so never read half."""
         handle = self._file(f"beats/{_checked(token)}", _WRITE, "write a heart beat")
@@ -201,7 +182,7 @@ class SharedDirectory:
     def read_beat(self, token: str) -> int | None:
         """The last count of `token`, None if there is none (yet)."""
         try:
-            text = self._text(f"beats/{_checked(token)}", 32)
+            text = read_file(self.path, f"beats/{_checked(token)}", 32)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -216,7 +197,7 @@ class SharedDirectory:
     def read_stage(self, place: str, incarnation: str) -> int:
         """How many trainings the batch script at `place` has completed, plus one."""
         try:
-            text = self._text(f"stages/{_checked(place)}", 256).decode("ascii")
+            text = read_file(self.path, f"stages/{_checked(place)}", 256).decode("ascii")
             owner, _, count = text.partition(" ")
             return min(int(count), 10**6) if owner == incarnation else 1
         except (OSError, ValueError):

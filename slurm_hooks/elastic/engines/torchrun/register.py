@@ -41,6 +41,7 @@ from slurm_hooks.elastic.engines.torchrun.processes import Processes
 from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
 from slurm_hooks.elastic.engines.torchrun.warm_pool import Standby
 from slurm_hooks.elastic.liveness.heartbeat import Pulse
+from slurm_hooks.elastic.liveness.older_versions import refuse_older
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import Board
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
@@ -157,6 +158,7 @@ def _remark(line: str) -> None:
 def _membership(settings: Options, me: Member, wanted: tuple[int, ...] = ()) -> Membership:
     directory = SharedDirectory(settings.directory, settings.run)
     directory.open()
+    refuse_older(settings.directory)
     pulse = Pulse(directory, me.token, settings.beat_s, settings.keep_alive_s)
     return Membership(me, directory, pulse, wanted)
 

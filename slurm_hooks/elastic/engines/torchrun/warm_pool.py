@@ -25,7 +25,7 @@ from typing import Any
 
 from slurm_hooks.elastic.agent.options import Contexts
 from slurm_hooks.elastic.engines.torchrun.warm_worker import PROGRAM
-from slurm_hooks.elastic.liveness.probe import readable
+from slurm_hooks.elastic.polling import readable
 
 # What torchrun sets for each worker and round; all else must be as it was at the start.
 _OF_THE_ROUND = frozenset(

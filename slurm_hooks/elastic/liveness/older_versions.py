@@ -7,14 +7,31 @@ each other on one checkpoint. Once the older ones are gone their file is a left-
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from slurm_hooks.elastic.liveness.probe import Answer, knock_all
+from slurm_hooks.elastic.private_directory import DirectoryError, read_file
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode
+from slurm_hooks.elastic.rendezvous.revisions import MAX_BYTES
 from slurm_hooks.elastic.rendezvous.state import Outcome, Phase
 
 FILE = "state.json"
 
 
-def may_live(text: str) -> bool:
+def refuse_older(directory: Path) -> None:
+    """Raises DirectoryError if agents of an older version may be at work in the directory."""
+    try:
+        text = read_file(directory, FILE, MAX_BYTES).decode("ascii", "replace")
+    except OSError:
+        return
+    if _may_live(text):
+        raise DirectoryError(
+            f"fragments of this job that started before an upgrade are at work in {directory}, "
+            "and later ones cannot join them; cancel the job and submit it again"
+        )
+
+
+def _may_live(text: str) -> bool:
     """Whether an agent of those in `text`, a state of theirs, may still be at work. Takes half
     a second at most."""
     try:

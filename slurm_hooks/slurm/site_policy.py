@@ -6,10 +6,10 @@ import pwd
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slurm_hooks.policy import render_policy
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.lua_policy import render_policy
 from slurm_hooks.slurm.site_check import check_site
 
 

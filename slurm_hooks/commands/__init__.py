@@ -1,0 +1,1 @@
+"""What the command `malleable` does, one module for each family of commands."""

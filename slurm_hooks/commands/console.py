@@ -1,0 +1,68 @@
+"""What all commands share: the two consoles, common arguments, how Slurm is reached."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+from rich.console import Console
+
+from slurm_hooks.errors import UsageError
+from slurm_hooks.model import MalleableJob, Snapshot
+from slurm_hooks.report.text import find_job
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.live import Live
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+out = Console()
+err = Console(stderr=True)
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    command: Callable[[argparse.Namespace], int],
+    text: str,
+    job: str = "",
+) -> argparse.ArgumentParser:
+    """A command that can print JSON; `job` says whether it takes a JOBID (optional, needed)."""
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    if job:
+        nargs = "?" if job == "optional" else None
+        parser.add_argument("job", metavar="JOBID", nargs=nargs, help="id of the job array")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    add_settings(parser)
+    parser.set_defaults(command=command)
+    return parser
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """The option that names another settings file."""
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="settings file to use")
+
+
+def live(settings: Settings) -> Live:
+    """This host's Slurm."""
+    return Live(settings.tick.command_timeout_s, settings.tick.slurm_bin)
+
+
+def job_id(text: str) -> int:
+    """The number of an array, from how Slurm names it or an element. Raises UsageError."""
+    head = text.split("_", 1)[0]
+    if not (head.isascii() and head.isdigit()):
+        raise UsageError(f"{text!r} is not a job id: give the number that sbatch printed")
+    return int(head)
+
+
+def known_job(snapshot: Snapshot, text: str) -> MalleableJob:
+    """The job that the user named. Raises UsageError if Slurm does not know it."""
+    job = find_job(snapshot, job_id(text))
+    if job is None:
+        raise UsageError(
+            f"Slurm knows no malleable job {text}: it may have ended some time ago, "
+            "or was submitted without --malleable (see `malleable status`)"
+        )
+    return job

@@ -1,0 +1,103 @@
+"""`malleable status`, `explain`, `plan`: what is, why, and what would come; nothing is changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_hooks.commands.console import add_command, err, known_job, live, out
+from slurm_hooks.errors import CommandRefused, RetryLater
+from slurm_hooks.reconcile import rehearse, tick
+from slurm_hooks.report.hints import hints
+from slurm_hooks.report.json_data import plan_data
+from slurm_hooks.report.text import (
+    explain_lines,
+    fragments_table,
+    jobs_table,
+    print_lines,
+    solve_line,
+    tick_lines,
+)
+from slurm_hooks.settings import Settings, load
+from slurm_hooks.slurm.gateway import observe, read_remarks
+from slurm_hooks.snapshot.encode import to_data
+from slurm_hooks.snapshot.file import read, save
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add these commands to the parser."""
+    add_command(commands, "status", _status, "malleable jobs and their fragments", "optional")
+    add_command(commands, "explain", _explain, "why a job has the size it has", "needed")
+    parser = add_command(commands, "plan", _plan, "what the next tick would do; changes nothing")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--snapshot", type=Path, metavar="FILE", help="plan what FILE says instead of asking Slurm"
+    )
+    source.add_argument(
+        "--save", type=Path, metavar="FILE", help="also write what was seen into FILE"
+    )
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    snapshot = observe(live(settings), settings.site.partitions)
+    if arguments.job is None:
+        if arguments.json:
+            print(json.dumps({"jobs": to_data(snapshot.jobs), "unknown": list(snapshot.unknown)}))
+        elif snapshot.jobs:
+            out.print(jobs_table(snapshot))
+        else:
+            print_lines(out, ["no malleable jobs"])
+        print_lines(err, snapshot.unknown if not arguments.json else ())
+        return 0
+    job = known_job(snapshot, arguments.job)
+    if arguments.json:
+        print(json.dumps(to_data(job)))
+    else:
+        out.print(fragments_table(job, snapshot.now))
+    return 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    report = tick(live(settings), settings, is_dry=True)
+    job = known_job(report.snapshot, arguments.job)
+    remarks = _remarks(settings, job.job_id)
+    lines = explain_lines(job, report.plan, report.at, remarks)
+    if arguments.json:
+        told = {"hints": hints(job), "remarks": remarks}
+        print(json.dumps({"job": to_data(job), "lines": lines, **told}))
+    else:
+        print_lines(out, lines)
+    return 0
+
+
+def _remarks(settings: Settings, job_id: int) -> tuple[str, ...]:
+    """None if Slurm has just forgotten the job or is busy: the rest is worth printing."""
+    try:
+        return read_remarks(live(settings), job_id)
+    except (CommandRefused, RetryLater):
+        return ()
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    if arguments.snapshot:
+        report = rehearse(read(arguments.snapshot), settings)
+    else:
+        report = tick(live(settings), settings, is_dry=True)
+    if arguments.save:
+        save(report.snapshot, arguments.save)
+    if arguments.json:
+        print(json.dumps(plan_data(report.plan)))
+        return 0
+    for job in report.plan.jobs:
+        print_lines(out, [f"job {job.job_id}: {job.nodes_now} -> {job.nodes_planned} node(s)"])
+        print_lines(out, [f"  {reason}" for reason in job.reasons])
+    print_lines(out, [*tick_lines(report)[:-1], solve_line(report.plan.solve)])
+    return 0

@@ -1,0 +1,45 @@
+"""`malleable hold`, `release`: an operator's pause of a job."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Callable
+
+from slurm_hooks.commands.console import add_command, job_id, live, out
+from slurm_hooks.pause import hold, release
+from slurm_hooks.report.text import print_lines
+from slurm_hooks.settings import Settings, load
+from slurm_hooks.slurm.live import Port
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add these commands to the parser."""
+    text = "start no more fragments of a job; what runs goes on"
+    add_command(commands, "hold", _hold, text, "needed")
+    add_command(commands, "release", _release, "let go of a job that an operator holds", "needed")
+
+
+def _hold(arguments: argparse.Namespace) -> int:
+    return _pause(arguments, hold, "held", "what runs goes on; `malleable release` ends this")
+
+
+def _release(arguments: argparse.Namespace) -> int:
+    return _pause(arguments, release, "released", "they wait for nodes that are left over")
+
+
+def _pause(
+    arguments: argparse.Namespace, act: Callable[[Port, Settings, int], int], did: str, so: str
+) -> int:
+    settings, job = load(arguments.settings), job_id(arguments.job)
+    count = act(live(settings), settings, job)
+    if arguments.json:
+        print(json.dumps({"job_id": job, did: count}))
+    else:
+        nothing = f"job {job}: no fragment is held by an operator"
+        told = f"job {job}: {count} fragment(s) {did}: {so}"
+        print_lines(out, [told if count else nothing])
+    return 0

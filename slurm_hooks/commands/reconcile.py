@@ -1,0 +1,75 @@
+"""`malleable reconcile`: one tick, or one every few seconds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import threading
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from slurm_hooks.commands.console import add_command, err, live, out
+from slurm_hooks.errors import CommandRefused, MalleableError
+from slurm_hooks.reconcile import loop, tick
+from slurm_hooks.report.json_data import tick_data
+from slurm_hooks.report.text import print_lines, tick_lines
+from slurm_hooks.settings import load
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add this command to the parser."""
+    parser = add_command(commands, "reconcile", _reconcile, "one tick: look, plan, check, apply")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
+    parser.add_argument(
+        "--loop", type=_seconds, metavar="SECONDS", help="a tick every SECONDS, until a signal"
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError("must be from 1 to 86400 seconds")
+    return value
+
+
+def _reconcile(arguments: argparse.Namespace) -> int:
+    if arguments.loop is None:
+        return _one_tick(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    loop(lambda: _tolerant_tick(arguments), arguments.loop, stop.wait)
+    return 0
+
+
+def _one_tick(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    if arguments.loop is not None:
+        settings = replace(settings, tick=replace(settings.tick, every_s=arguments.loop))
+    report = tick(live(settings), settings, arguments.dry_run)
+    if arguments.json:
+        print(json.dumps(tick_data(report)), flush=True)
+    else:
+        print_lines(out, tick_lines(report))
+    if report.lacks_rights:
+        raise CommandRefused(
+            "Slurm does not let this user change malleable jobs (permission denied): run the tick "
+            "as root, as SlurmUser, or as an Administrator of the accounting database; Operators "
+            "cannot write AdminComment"
+        )
+    return 0
+
+
+def _tolerant_tick(arguments: argparse.Namespace) -> None:
+    """A tick whose failure is told and survived: settings are read again next time."""
+    try:
+        _one_tick(arguments)
+    except MalleableError as error:
+        print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
+    except Exception:  # a bug in one tick must not end the service
+        traceback.print_exc()

@@ -1,0 +1,53 @@
+"""`malleable render`: files that Slurm's side reads."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_hooks.commands.console import add_settings, err, live
+from slurm_hooks.jobpath import write_job_path
+from slurm_hooks.report.text import print_lines
+from slurm_hooks.settings import load
+from slurm_hooks.slurm.site_policy import render_site
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add this command to the parser."""
+    parser = commands.add_parser("render", help="write files that Slurm's side reads")
+    kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True)
+    lua = kinds.add_parser("lua", help="the policy table of job_submit, from the settings")
+    add_settings(lua)
+    lua.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
+    lua.add_argument("--check", action="store_true", help="only check settings and Slurm")
+    lua.set_defaults(command=_lua)
+    path = kinds.add_parser("job-path", help="the directory that jobs get in PYTHONPATH")
+    path.add_argument("directory", type=Path)
+    path.set_defaults(command=_job_path)
+
+
+def _lua(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    policy = render_site(settings, live(settings))
+    told = policy.faults + (policy.findings if arguments.check else ())
+    print_lines(err, [f"malleable: {line}" for line in told])
+    if arguments.check:
+        return 1 if told else 0
+    if arguments.output is None:
+        print(policy.text, end="")
+        return 0
+    partial = arguments.output.with_name(f".{arguments.output.name}.{os.getpid()}")
+    partial.write_text(policy.text, encoding="utf-8")
+    partial.chmod(0o644)  # SlurmUser reads it, whatever the umask
+    partial.replace(arguments.output)
+    return 0
+
+
+def _job_path(arguments: argparse.Namespace) -> int:
+    print(write_job_path(arguments.directory))
+    return 0

@@ -1,0 +1,7 @@
+"""What a site's own objective imports; see docs/objectives.md."""
+
+from __future__ import annotations
+
+from slurm_hooks.allocation.objectives import JobFacts, Objective, Worth
+
+__all__ = ["JobFacts", "Objective", "Worth"]
