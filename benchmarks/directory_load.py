@@ -24,11 +24,11 @@ from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.lease import Lease
-from slurm_hooks.elastic.liveness.heartbeat import Pulse
+from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits
 from slurm_hooks.elastic.rendezvous.state import Member
-from slurm_hooks.elastic.signals import Notice
+from slurm_hooks.elastic.signals import SignalListener
 
 WARM_S = 15.0
 MONITOR_S = 0.1  # torchrun asks its rendezvous so often
@@ -69,9 +69,9 @@ def agent(path: Path, number: int, agents: int) -> Session:
     shared = SharedDirectory(path, "7")
     shared.open()
     me = Member(f"{number:016x}", number, 0, "1.0", "127.0.0.1")
-    pulse = Pulse(shared, me.token, 1.0, 6.0)
-    membership = Membership(me, shared, pulse)
-    session = Session(options(path, agents), membership, Lease({}, 20.0), Notice())
+    heartbeat = Heartbeat(shared, me.token, 1.0, 6.0)
+    membership = Membership(me, shared, heartbeat)
+    session = Session(options(path, agents), membership, Lease({}, 20.0), SignalListener())
     session.enter()
     return session
 

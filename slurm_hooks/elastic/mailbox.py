@@ -33,7 +33,7 @@ class News:
     left_s: float
 
 
-class Board:
+class Mailbox:
     """The agent's side. Raises OSError where the kernel has no memory files."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Board:
         return _LISTENS in os.pread(self._news, WORKERS, _NEWS_BYTES)
 
 
-class BoardReader:
+class MailboxReader:
     """A worker's side; without an agent of ours nothing is ever new."""
 
     def __init__(self, env: Mapping[str, str]) -> None:

@@ -20,11 +20,11 @@ from types import FrameType, TracebackType
 from typing import Any, Optional
 
 
-class Notice:
+class SignalListener:
     """Flags set by signals, and a pipe that wakes whoever waits for the abrupt one."""
 
     def __init__(self) -> None:
-        self.is_given = False
+        self.has_notice = False
         self.is_terminated = False
         self._is_hushed = False
         self._behind: object = signal.SIG_DFL
@@ -51,7 +51,7 @@ class Notice:
             self._behind = current
             signal.signal(signal.SIGTERM, self._on_term)
 
-    def hush(self) -> None:
+    def silence(self) -> None:
         """From now on SIGTERM is noted and does nothing else: whoever says so is about to end."""
         self._is_hushed = True
         self.listen()
@@ -68,7 +68,7 @@ class Notice:
         poller.poll(timeout_s * 1000)
 
     def _on_notice(self, signum: int, frame: FrameType | None) -> None:
-        self.is_given = True
+        self.has_notice = True
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         is_first, self.is_terminated = not self.is_terminated, True
@@ -86,14 +86,14 @@ class Notice:
 Hook = Callable[[type[BaseException], BaseException, Optional[TracebackType]], Any]
 
 
-def end_quietly(notice: Notice, told: Callable[[], None]) -> None:
+def end_quietly(signals: SignalListener, told: Callable[[], None]) -> None:
     """Have an agent that SIGTERM ends call `told` instead of printing where it was."""
     before: Hook = sys.excepthook
 
     def hook(
         kind: type[BaseException], error: BaseException, trace: Optional[TracebackType]
     ) -> None:
-        if notice.is_terminated and kind.__name__ == "SignalException":
+        if signals.is_terminated and kind.__name__ == "SignalException":
             told()
         else:
             before(kind, error, trace)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.elastic.liveness.older_versions import refuse_older
-from slurm_hooks.elastic.liveness.probe import Door
+from slurm_hooks.elastic.liveness.probe import ProbeListener
 from slurm_hooks.elastic.rendezvous import directory as module
 from slurm_hooks.elastic.rendezvous.codec import encode
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
@@ -98,15 +98,15 @@ def test_a_file_system_without_hard_links_is_refused(
 
 @pytest.mark.parametrize("is_alive", [True, False])
 def test_agents_of_an_older_version_are_not_trained_beside(tmp_path: Path, is_alive: bool) -> None:
-    door = Door("a" * 16)
-    member = Member("a" * 16, 0, 0, "1.0", "127.0.0.1", door=door.port)
+    listener = ProbeListener("a" * 16)
+    member = Member("a" * 16, 0, 0, "1.0", "127.0.0.1", probe_port=listener.port)
     (tmp_path / "state.json").write_text(encode(join(State(run="7", revision=4), member)))
     if is_alive:
         with pytest.raises(DirectoryError, match="before an upgrade"):
             refuse_older(tmp_path)
-        door.close()
+        listener.close()
     else:
-        door.close()
+        listener.close()
         refuse_older(tmp_path)
         assert opened(tmp_path).read() == State(run="7")
 

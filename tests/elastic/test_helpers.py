@@ -15,36 +15,36 @@ import pytest
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.batch import remark
 from slurm_hooks.elastic.batch.job_comment import merged
-from slurm_hooks.elastic.mailbox import Board, BoardReader, News, open_files
+from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, News, open_files
 from slurm_hooks.elastic.rendezvous.state import Stop
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.progress import Reporter, mark
 
 
 def test_news_reach_workers_and_their_answers_the_agent() -> None:
-    board = Board()
-    readers = [BoardReader({**board.environment(), "LOCAL_RANK": str(n)}) for n in (0, 1)]
+    mailbox = Mailbox()
+    readers = [MailboxReader({**mailbox.environment(), "LOCAL_RANK": str(n)}) for n in (0, 1)]
     assert readers[0].read() is None
-    board.post(News("grow", 9.5))
+    mailbox.post(News("grow", 9.5))
     assert readers[1].read() == News("grow", 9.5)
-    assert not board.is_awaited()
+    assert not mailbox.is_awaited()
     for reader in readers:
         reader.listen()
     readers[0].is_ready()
-    assert board.is_awaited()
+    assert mailbox.is_awaited()
     readers[1].is_ready()
-    assert not board.is_awaited()
-    board.clear()
+    assert not mailbox.is_awaited()
+    mailbox.clear()
     assert readers[0].read() is None
 
 
 def test_how_far_the_training_is_reaches_the_agent() -> None:
-    board = Board()
-    reader = BoardReader(board.environment())
-    forewarning = Forewarning(board, 9.0)
+    mailbox = Mailbox()
+    reader = MailboxReader(mailbox.environment())
+    forewarning = Forewarning(mailbox, 9.0)
     assert forewarning.samples() == 0
     reader.tell_samples(64_000)
-    board.clear()  # a new round: it was so nevertheless
+    mailbox.clear()  # a new round: it was so nevertheless
     assert forewarning.samples() == 64_000
     reader.tell_samples(9)
     assert forewarning.samples() == 9
@@ -52,12 +52,12 @@ def test_how_far_the_training_is_reaches_the_agent() -> None:
 
 
 def test_only_those_who_listen_are_waited_for_and_not_for_ever() -> None:
-    board = Board()
-    reader = BoardReader(board.environment())
+    mailbox = Mailbox()
+    reader = MailboxReader(mailbox.environment())
     assert Forewarning(None, 9.0).is_heard(Stop.GROW, 0.0)
-    assert Forewarning(board, 9.0).is_heard(Stop.PLANNED, 0.0)
+    assert Forewarning(mailbox, 9.0).is_heard(Stop.PLANNED, 0.0)
     reader.listen()
-    forewarning = Forewarning(board, 9.0)
+    forewarning = Forewarning(mailbox, 9.0)
     assert not forewarning.is_heard(Stop.PLANNED, 10.0)
     assert not forewarning.is_heard(Stop.PLANNED, 18.0)
     assert reader.read() == News("leave", 9.0)
@@ -71,23 +71,23 @@ def test_only_those_who_listen_are_waited_for_and_not_for_ever() -> None:
 
 @pytest.mark.parametrize("where", ["", "x", "1", "0:0", f"{os.getpid()}:0", "999999999:3"])
 def test_anything_else_is_no_board(where: str) -> None:
-    reader = BoardReader({"MALLEABLE_BOARD": where})
+    reader = MailboxReader({"MALLEABLE_BOARD": where})
     reader.listen()
     assert reader.read() is None
     assert NodeMemory({"MALLEABLE_SLOTS": where}).newest() == -1
 
 
 def test_junk_is_no_news() -> None:
-    board = Board()
-    handle = open_files(board.environment()["MALLEABLE_BOARD"])[0]
+    mailbox = Mailbox()
+    handle = open_files(mailbox.environment()["MALLEABLE_BOARD"])[0]
     for junk in (b"{", b"[1]", b'{"why": 1}', b'{"why": "x", "left_s": {}}', b"\xff\xfe"):
         os.pwrite(handle, junk.ljust(256, b"\n"), 0)
-        assert BoardReader(board.environment()).read() is None
+        assert MailboxReader(mailbox.environment()).read() is None
 
 
 def test_memory_keeps_the_newest_whole_copy() -> None:
-    board = Board()
-    env = board.environment()
+    mailbox = Mailbox()
+    env = mailbox.environment()
     memory = NodeMemory(env)
     assert memory.newest() == -1
     for step in (3, 5, 9):
@@ -97,12 +97,12 @@ def test_memory_keeps_the_newest_whole_copy() -> None:
     assert again.read(9) == b"9" * 1000
     assert again.read(5) == b"5" * 1000
     assert again.read(3) is None
-    board.clear()
+    mailbox.clear()
     assert again.newest() == 9
 
 
 def test_a_writer_that_was_killed_leaves_the_other_copy() -> None:
-    env = Board().environment()
+    env = Mailbox().environment()
     memory = NodeMemory(env)
     memory.write(1, b"one" * 100)
     memory.write(2, b"two" * 100)

@@ -16,7 +16,7 @@ import pytest
 from slurm_hooks.elastic.engines.torchft.lighthouse import (
     Lighthouse,
     LighthouseError,
-    Manners,
+    LighthouseTiming,
     load,
 )
 
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.timeout(60),
 ]
 
-MANNERS = Manners(beat_s=0.5, join_s=0.5)
+MANNERS = LighthouseTiming(beat_s=0.5, join_s=0.5)
 PATIENCE = timedelta(seconds=10)
 
 
@@ -90,7 +90,7 @@ def test_counting_leaves_an_id_of_its_own_and_time_for_all_to_arrive(
 
 
 def test_closing_cuts_off_whoever_waits() -> None:
-    lighthouse = Lighthouse("127.0.0.1", Manners(beat_s=5, join_s=5))
+    lighthouse = Lighthouse("127.0.0.1", LighthouseTiming(beat_s=5, join_s=5))
     lighthouse.count_to(1)  # nobody's beat holds the quorum up
     address = f"http://127.0.0.1:{lighthouse.port}"
     client = load().LighthouseClient(address, connect_timeout=PATIENCE)

@@ -127,7 +127,7 @@ def test_hushed_it_passes_answers_but_no_questions(scene: Scene) -> None:
     scene.point(0)
     with scene.call() as call:
         assert ask(call) == b"ax"
-        scene.relay.hush()
+        scene.relay.silence()
         scene.far[0].tell(b"late answer")
         assert call.recv(100) == b"late answer"
         call.settimeout(0.3)

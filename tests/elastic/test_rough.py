@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_deaf, is_deaf
+from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn, ignores_sigterm
 
 from .gang import Gang
 
@@ -47,7 +47,7 @@ def repeated(gang: Gang) -> int:
     ],
 )
 def test_who_ignores_sigterm(line: str, deaf: bool) -> None:
-    assert is_deaf(line) is deaf
+    assert ignores_sigterm(line) is deaf
 
 
 def test_only_those_who_stay_deaf_are_killed() -> None:
@@ -67,7 +67,7 @@ def test_only_those_who_stay_deaf_are_killed() -> None:
         assert child.stdout is not None
         child.stdout.readline()
         child.stdout.close()
-    end_deaf(after_s=2.0)
+    end_stubborn(after_s=2.0)
     assert children[0].wait(20) == -signal.SIGKILL
     assert children[1].wait(20) == 0
     assert children[2].poll() is None

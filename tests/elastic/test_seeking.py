@@ -12,13 +12,13 @@ from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.lease import Lease
-from slurm_hooks.elastic.liveness.connections import Lines
-from slurm_hooks.elastic.liveness.heartbeat import Pulse
-from slurm_hooks.elastic.liveness.probe import Door
+from slurm_hooks.elastic.liveness.connections import Connections
+from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
+from slurm_hooks.elastic.liveness.probe import ProbeListener
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, expected, form
 from slurm_hooks.elastic.rendezvous.state import Member, Phase, find, join, succeed
-from slurm_hooks.elastic.signals import Notice
+from slurm_hooks.elastic.signals import SignalListener
 
 BEAT_S = 30.0  # hearts tell nothing in time
 PATIENCE_S = 15.0
@@ -47,14 +47,14 @@ def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
 ) -> None:
     directory = SharedDirectory(tmp_path, "7")
     directory.open()
-    gone = Door("a" * 16)
-    dead = Member("a" * 16, 1, 0, "1.0", "127.0.0.1", door=gone.port)
+    gone = ProbeListener("a" * 16)
+    dead = Member("a" * 16, 1, 0, "1.0", "127.0.0.1", probe_port=gone.port)
     gone.close()
     directory.update(lambda s: join(s, dead))
     me = replace(dead, token="b" * 16, fragment=2)
-    notice = Notice()
-    membership = Membership(me, directory, Pulse(directory, me.token, BEAT_S, 2 * BEAT_S))
-    session = Session(options(tmp_path), membership, Lease({}, 20.0), notice)
+    signals = SignalListener()
+    membership = Membership(me, directory, Heartbeat(directory, me.token, BEAT_S, 2 * BEAT_S))
+    session = Session(options(tmp_path), membership, Lease({}, 20.0), signals)
     session.enter()
     formed = directory.update(lambda s: form(s, Limits(1, 4), "127.0.0.1", 1, 1000))
     session.round = formed.round
@@ -62,7 +62,7 @@ def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
     try:
         assert session.wait_for_round(lambda: 2).order == (me.token,)
     finally:
-        membership.fall_silent(notice)
+        membership.fall_silent(signals)
     assert find(directory.read(), dead.token) is None
 
 
@@ -70,10 +70,10 @@ def test_who_is_late_forms_no_second_round_over_the_first(tmp_path: Path) -> Non
     """It decided by what it had read, and somebody with a longer lease was faster."""
     directory = SharedDirectory(tmp_path, "7")
     directory.open()
-    notice = Notice()
+    signals = SignalListener()
     me = Member("b" * 16, 2, 0, "1.0", "127.0.0.1")
-    membership = Membership(me, directory, Pulse(directory, me.token, BEAT_S, 2 * BEAT_S))
-    session = Session(options(tmp_path), membership, Lease({}, 20.0), notice)
+    membership = Membership(me, directory, Heartbeat(directory, me.token, BEAT_S, 2 * BEAT_S))
+    session = Session(options(tmp_path), membership, Lease({}, 20.0), signals)
     session.enter()
     try:
         first = replace(me, token="a" * 16, fragment=1, ends=9000)
@@ -82,30 +82,30 @@ def test_who_is_late_forms_no_second_round_over_the_first(tmp_path: Path) -> Non
         session._forming.form(expected(seen), 2)
         assert directory.look().round == formed.round
     finally:
-        membership.fall_silent(notice)
+        membership.fall_silent(signals)
 
 
 def test_a_line_stays_open_until_the_other_end_is_gone() -> None:
-    door, lines = Door("a" * 16), Lines("b" * 16)
-    place = ("127.0.0.1", door.port, "a" * 16)
+    listener, lines = ProbeListener("a" * 16), Connections("b" * 16)
+    place = ("127.0.0.1", listener.port, "a" * 16)
     lines.keep([place, ("127.0.0.1", 1, "b" * 16)])  # nobody listens at port 1
-    door.answer()
+    listener.answer()
     assert len(lines.filenos()) == 1
     assert lines.listen() == (frozenset(), False)
-    door.close()
+    listener.close()
     assert lines.listen()[0] == {"a" * 16}
     assert lines.filenos() == []
 
 
 def test_a_door_forgets_who_hung_up() -> None:
-    door, lines = Door("a" * 16), Lines("b" * 16)
-    lines.keep([("127.0.0.1", door.port, "a" * 16)])
-    door.answer()
-    assert len(door._callers) == 1
+    listener, lines = ProbeListener("a" * 16), Connections("b" * 16)
+    lines.keep([("127.0.0.1", listener.port, "a" * 16)])
+    listener.answer()
+    assert len(listener._callers) == 1
     lines.close()
-    door.answer()
-    assert door._callers == []
-    door.close()
+    listener.answer()
+    assert listener._callers == []
+    listener.close()
 
 
 @pytest.mark.parametrize("is_done", [False, True])
@@ -114,17 +114,20 @@ def test_who_is_gone_from_the_line_and_has_not_finished_is_dead_at_once(
 ) -> None:
     directory = SharedDirectory(tmp_path, "7")
     directory.open()
-    door, pulse = Door("a" * 16), Pulse(directory, "b" * 16, BEAT_S, 2 * BEAT_S)
-    peer = Member("a" * 16, 1, 0, "1.0", "127.0.0.1", door=door.port)
-    me = replace(peer, token="b" * 16, fragment=2, door=pulse.door.port)
+    listener, heartbeat = (
+        ProbeListener("a" * 16),
+        Heartbeat(directory, "b" * 16, BEAT_S, 2 * BEAT_S),
+    )
+    peer = Member("a" * 16, 1, 0, "1.0", "127.0.0.1", probe_port=listener.port)
+    me = replace(peer, token="b" * 16, fragment=2, probe_port=heartbeat.listener.port)
     directory.update(lambda s: form(join(join(s, peer), me), Limits(1, 4), "h", 1, 1000))
-    notice = Notice()
-    pulse.start(notice)
+    signals = SignalListener()
+    heartbeat.start(signals)
     try:
-        wait_until(pulse._lines.filenos)
+        wait_until(heartbeat._connections.filenos)
         if is_done:
             directory.update(lambda s: succeed(s, peer.token, 1000))
-        door.close()
+        listener.close()
         if is_done:
             time.sleep(1.0)
             found = find(directory.read(), peer.token)
@@ -133,7 +136,7 @@ def test_who_is_gone_from_the_line_and_has_not_finished_is_dead_at_once(
         else:
             wait_until(lambda: find(directory.read(), peer.token) is None)
     finally:
-        pulse.stop(notice)
+        heartbeat.stop(signals)
 
 
 def wait_until(is_so: object, limit_s: float = 10.0) -> None:

@@ -25,9 +25,9 @@ from slurm_hooks.elastic.agent.options import (
 from slurm_hooks.elastic.batch import lease as lease_module
 from slurm_hooks.elastic.batch.expected import Heard, epoch
 from slurm_hooks.elastic.batch.lease import Lease, Step, decide, hint, request
-from slurm_hooks.elastic.liveness.probe import Answer, Door, is_dead, knock, knock_all
-from slurm_hooks.elastic.liveness.watch import BLOCK, Quiet, Watch, watched, watchers
-from slurm_hooks.elastic.rendezvous.calm import Calm
+from slurm_hooks.elastic.liveness.probe import Answer, ProbeListener, is_dead, probe, probe_all
+from slurm_hooks.elastic.liveness.watch import BLOCK, Unchanged, Watch, watched, watchers
+from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
 from slurm_hooks.elastic.rendezvous.state import Member, Phase, State, join
 from slurm_hooks.jobpath import write_job_path
 
@@ -74,22 +74,22 @@ def ring_of(state: State) -> set[str]:
 
 
 def test_one_looks_less_often_while_nothing_happens() -> None:
-    calm = Calm()
-    assert calm.is_due(0.0)
-    calm.has_looked(0.0, True)
-    assert calm.is_due(0.0)  # nobody has promised to tell
-    calm.longest_s = 5.0
+    read_interval = ReadInterval()
+    assert read_interval.is_due(0.0)
+    read_interval.has_looked(0.0, True)
+    assert read_interval.is_due(0.0)  # nobody has promised to tell
+    read_interval.longest_s = 5.0
     looks, now = [], 0.0
     while now < 60.0:
-        if calm.is_due(now):
-            calm.has_looked(now, is_news=abs(now - 30.0) < 1e-6)
+        if read_interval.is_due(now):
+            read_interval.has_looked(now, is_news=abs(now - 30.0) < 1e-6)
             looks.append(now)
         now = round(now + 0.1, 1)
     pauses = [round(b - a, 1) for a, b in zip(looks, looks[1:])]
     assert max(pauses) == 5.0
     assert len(looks) < 35
-    calm.longest_s = 0.0  # nobody tells any more
-    assert calm.is_due(now)
+    read_interval.longest_s = 0.0  # nobody tells any more
+    assert read_interval.is_due(now)
 
 
 def test_stillness_is_measured_per_heart() -> None:
@@ -124,22 +124,22 @@ def test_when_to_give_somebody_up(silent_s: float, answer: Answer, dead: bool) -
 
 
 def test_knocking() -> None:
-    door = Door("a" * 16)
+    listener = ProbeListener("a" * 16)
     with ThreadPoolExecutor() as pool:
-        asked = pool.submit(knock_all, [("127.0.0.1", door.port, "a" * 16)])
+        asked = pool.submit(probe_all, [("127.0.0.1", listener.port, "a" * 16)])
         while not asked.done():
-            door.answer()
+            listener.answer()
     assert asked.result() == {"a" * 16: Answer.ALIVE}
-    assert knock("127.0.0.1", door.port, "a" * 16) is Answer.ALIVE  # hung, but there
-    door.answer()
+    assert probe("127.0.0.1", listener.port, "a" * 16) is Answer.ALIVE  # hung, but there
+    listener.answer()
     with ThreadPoolExecutor() as pool:
-        stranger = pool.submit(knock, "127.0.0.1", door.port, "b" * 16)
+        stranger = pool.submit(probe, "127.0.0.1", listener.port, "b" * 16)
         while not stranger.done():
-            door.answer()
+            listener.answer()
     assert stranger.result() is Answer.GONE
-    door.close()
-    assert knock("127.0.0.1", door.port, "a" * 16) is Answer.GONE
-    assert knock("no-such-host.invalid", 1, "a" * 16) is Answer.SILENT
+    listener.close()
+    assert probe("127.0.0.1", listener.port, "a" * 16) is Answer.GONE
+    assert probe("no-such-host.invalid", 1, "a" * 16) is Answer.SILENT
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_torchrun_outside_of_a_fragment_is_left_alone() -> None:
 
 
 def test_quiet() -> None:
-    quiet = Quiet()
+    quiet = Unchanged()
     assert quiet.observe(5.0, "a") == 0.0
     assert quiet.observe(7.0, "a") == 2.0
     assert quiet.observe(8.0, "b") == 0.0

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_hooks.elastic.agent.membership import Membership
-from slurm_hooks.elastic.batch import speaker as module
+from slurm_hooks.elastic.batch import own_element as module
 from slurm_hooks.elastic.batch.job_comment import merged, standing, without
-from slurm_hooks.elastic.batch.speaker import Speaker
-from slurm_hooks.elastic.batch.standing import Standing, element, holds, is_speaker, mark, run_of
-from slurm_hooks.elastic.liveness.heartbeat import Pulse
-from slurm_hooks.elastic.mailbox import Board
+from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.batch.standing import Standing, element, holds, is_reporter, mark, run_of
+from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
+from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import (
@@ -34,7 +34,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     succeed,
 )
 from slurm_hooks.elastic.script.progress import Reporter
-from slurm_hooks.elastic.signals import Notice, end_quietly
+from slurm_hooks.elastic.signals import SignalListener, end_quietly
 
 from .gang import Gang
 
@@ -123,24 +123,24 @@ def test_who_speaks_and_of_what() -> None:
     assert element({"SLURM_JOB_ID": "7"}) == ""
     assert run_of(ENV) == 2
     assert [run_of({"SLURM_RESTART_COUNT": text}) for text in ("", "x", "²")] == [0, 0, 0]
-    assert all(is_speaker({"SLURM_PROCID": rank} if rank else {}) for rank in ("", "0"))
-    assert not is_speaker({"SLURM_PROCID": "1"})
+    assert all(is_reporter({"SLURM_PROCID": rank} if rank else {}) for rank in ("", "0"))
+    assert not is_reporter({"SLURM_PROCID": "1"})
     assert all(len(mark(standing, 999_999_999)) <= 24 for standing in Standing)
     assert holds("joined{2};mine", Standing.JOINED, 2)
     assert not holds("joined{2};mine", Standing.JOINED, 3)
 
 
 def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
-    speaker = Speaker(ENV, Notice())
-    speaker.tell_started()
+    own_element = OwnElement(ENV, SignalListener())
+    own_element.report_started()
     assert says(slurm, "started{2}")()
-    speaker.tell_started()
-    speaker.tell(Standing.JOINED)
+    own_element.report_started()
+    own_element.tell(Standing.JOINED)
     wait_for(says(slurm, "joined{2}"))
-    speaker.tell_started()  # what it has said stays
-    speaker.tell(Standing.LEAVING)
+    own_element.report_started()  # what it has said stays
+    own_element.tell(Standing.LEAVING)
     wait_for(says(slurm, "leaving{2}"))
-    speaker.tell_started()
+    own_element.report_started()
     assert says(slurm, "leaving{2}")()
     assert [line.rpartition("=")[2] for line in asked(slurm)] == [
         "started{2}",
@@ -150,15 +150,15 @@ def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
 
 
 def test_the_next_training_of_a_process_begins_anew(slurm: Path) -> None:
-    speaker = Speaker(ENV, Notice())
+    own_element = OwnElement(ENV, SignalListener())
     for word in ("joined", "trained"):
-        speaker.tell_started()
+        own_element.report_started()
         assert says(slurm, "started{2}")()
-        speaker.tell(Standing.JOINED)
+        own_element.tell(Standing.JOINED)
         wait_for(says(slurm, "joined{2}"))
-        speaker.tell_trained()
+        own_element.report_trained()
         wait_for(says(slurm, "trained{2}"))
-        speaker.tell_finished()
+        own_element.report_finished()
         assert says(slurm, "finished{2}")(), word
 
 
@@ -168,7 +168,7 @@ def test_slurm_that_takes_no_word_holds_nobody_up_for_long(
     monkeypatch.setattr(module, "START_S", 1.0)
     (slurm / "refuse").touch()
     began = time.monotonic()
-    Speaker(ENV, Notice()).tell_started()
+    OwnElement(ENV, SignalListener()).report_started()
     assert 0.8 < time.monotonic() - began < 3
     (slurm / "refuse").unlink()
     wait_for(says(slurm, "started{2}"))  # in the background
@@ -176,13 +176,13 @@ def test_slurm_that_takes_no_word_holds_nobody_up_for_long(
     path = os.environ["PATH"]
     monkeypatch.setenv("PATH", "/nowhere")
     began = time.monotonic()
-    Speaker(ENV, Notice()).tell_started()
+    OwnElement(ENV, SignalListener()).report_started()
     assert time.monotonic() - began < 0.5
     monkeypatch.setenv("PATH", path)
     wait_for(says(slurm, "started{2}"))
     (slurm / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
     began = time.monotonic()
-    Speaker(ENV, Notice()).tell_started()
+    OwnElement(ENV, SignalListener()).report_started()
     assert time.monotonic() - began < 3
     assert capfd.readouterr() == ("", "")
 
@@ -251,59 +251,58 @@ def taken(place: Path) -> None:
 
 
 def test_words_follow_each_other_and_are_said_again_until_they_stand(slurm: Path) -> None:
-    speaker = Speaker(ENV, Notice())
+    own_element = OwnElement(ENV, SignalListener())
     (slurm / "refuse").touch()
-    speaker.tell(Standing.JOINED)
+    own_element.tell(Standing.JOINED)
     wait_for((slurm / "asked").exists)
     (slurm / "refuse").unlink()
     wait_for(says(slurm, "joined{2}"))
-    speaker.tell_trained()
+    own_element.report_trained()
     wait_for(says(slurm, "trained{2}"))
     (slurm / "comment").write_text("joined{2};progress{a=1}")  # by one that had read before
     wait_for(says(slurm, "trained{2};progress{a=1}"))
-    speaker.tell(Standing.LEAVING)
+    own_element.tell(Standing.LEAVING)
     wait_for(says(slurm, "leaving{2};progress{a=1}"))
 
 
 def test_a_finish_is_told_before_the_script_goes_on(
     slurm: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    speaker = Speaker(ENV, Notice())
+    own_element = OwnElement(ENV, SignalListener())
     (slurm / "refuse").touch()
     late = threading.Timer(1.0, (slurm / "refuse").unlink)
     late.start()
-    speaker.tell_finished()
+    own_element.report_finished()
     late.join()
     assert says(slurm, "finished{2}")()
     (slurm / "refuse").touch()
     (slurm / "comment").write_text("")
     monkeypatch.setattr(module, "FINISH_S", 1.0)
-    speaker.tell_finished()
+    own_element.report_finished()
     assert "Slurm does not take down" in capfd.readouterr().err
 
 
 def test_only_the_first_node_speaks_and_only_in_an_array(slurm: Path) -> None:
     for env in ({**ENV, "SLURM_PROCID": "1"}, {"SLURM_JOB_ID": "7"}, {}):
-        speaker = Speaker(env, Notice())
-        speaker.tell(Standing.JOINED)
-        speaker.tell_finished()
-    Speaker({"SLURM_JOB_ID": "7"}, Notice()).go_back()  # returns: the script may go on
+        own_element = OwnElement(env, SignalListener())
+        own_element.tell(Standing.JOINED)
+        own_element.report_finished()
+    OwnElement({"SLURM_JOB_ID": "7"}, SignalListener()).put_back()  # returns: the script may go on
     assert not (slurm / "asked").exists()
 
 
 GO = """
 import os, sys
-from slurm_hooks.elastic.batch import speaker as module
-from slurm_hooks.elastic.mailbox import Board
-from slurm_hooks.elastic.signals import Notice
+from slurm_hooks.elastic.batch import own_element as module
+from slurm_hooks.elastic.signals import SignalListener
 module.AGAIN_S = 0.3
-notice = Notice()
-notice.listen()
-speaker = module.Speaker(os.environ, notice)
+signals = SignalListener()
+signals.listen()
+own_element = module.OwnElement(os.environ, signals)
 if sys.argv[1:]:
-    speaker._has_trained = True
+    own_element._has_trained = True
 print("going", flush=True)
-speaker.go_back()
+own_element.put_back()
 print("gone", flush=True)
 """
 
@@ -369,9 +368,9 @@ def test_a_leaver_that_has_trained_says_so_last(slurm: Path) -> None:
 
 
 def test_a_scancel_that_has_come_is_not_undone(slurm: Path) -> None:
-    notice = Notice()
-    notice.is_terminated = True
-    Speaker(ENV, notice).go_back()
+    signals = SignalListener()
+    signals.is_terminated = True
+    OwnElement(ENV, signals).put_back()
     assert asked(slurm) == []
 
 
@@ -393,10 +392,10 @@ def test_progress_of_a_training_process_keeps_what_was_told_meanwhile(slurm: Pat
 
 
 def test_what_is_reported_reaches_the_agent_too(slurm: Path) -> None:
-    board = Board()
-    reporter = Reporter({**ENV, **board.environment()}, every_s=0.0)
+    mailbox = Mailbox()
+    reporter = Reporter({**ENV, **mailbox.environment()}, every_s=0.0)
     reporter.report(12)
-    assert board.samples() == 12
+    assert mailbox.samples() == 12
 
 
 def test_how_the_training_has_ended_for_one_that_has_finished(tmp_path: Path) -> None:
@@ -405,12 +404,12 @@ def test_how_the_training_has_ended_for_one_that_has_finished(tmp_path: Path) ->
     directory = SharedDirectory(tmp_path / "job", "7")
     directory.open()
     others = Member("b" * 16, 2, 0, "1.0", "n2")
-    notice = Notice()
+    signals = SignalListener()
     me = Membership(
-        Member("a" * 16, 1, 0, "1.0", "n1"), directory, Pulse(directory, "a" * 16, 1.0, 6.0)
+        Member("a" * 16, 1, 0, "1.0", "n1"), directory, Heartbeat(directory, "a" * 16, 1.0, 6.0)
     )
     try:
-        assert me.ask_in(notice, 0) is Admission.JOIN
+        assert me.ask_in(signals, 0) is Admission.JOIN
         directory.update(lambda s: form(join(s, others), Limits(2, 2), "n1", 1, 1000))
         me.tell_success()
         assert me.await_end(lambda: True, 0.1) is Outcome.OPEN
@@ -424,7 +423,7 @@ def test_how_the_training_has_ended_for_one_that_has_finished(tmp_path: Path) ->
         directory.update(lambda s: fail(restart(s, 1), 1002))
         assert me.await_end(lambda: True, 0.1) is Outcome.FAILED
     finally:
-        me.fall_silent(notice)
+        me.fall_silent(signals)
 
 
 def test_only_sigterm_ends_an_agent_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,10 +432,10 @@ def test_only_sigterm_ends_an_agent_without_a_trace(monkeypatch: pytest.MonkeyPa
 
     shown: list[str] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: shown.append(kind.__name__))
-    notice = Notice()
-    end_quietly(notice, lambda: shown.append("one line"))
+    signals = SignalListener()
+    end_quietly(signals, lambda: shown.append("one line"))
     sys.excepthook(SignalException, SignalException(), None)  # SIGINT: a person asks
-    notice.is_terminated = True
+    signals.is_terminated = True
     sys.excepthook(ValueError, ValueError(), None)
     sys.excepthook(SignalException, SignalException(), None)
     assert shown == ["SignalException", "ValueError", "one line"]

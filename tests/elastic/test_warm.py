@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slurm_hooks.elastic.agent.options import Contexts, warm_contexts, warm_modules
-from slurm_hooks.elastic.engines.torchrun.warm_pool import Standby, is_same_environment
+from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, is_same_environment
 from slurm_hooks.elastic.engines.torchrun.warm_worker import chosen, files_of, leading_imports
 
 SCRIPT = '''"""Doc."""
@@ -101,25 +101,27 @@ def test_only_what_belongs_to_the_round_may_differ() -> None:
 
 
 @pytest.fixture
-def standby(tmp_path: Path) -> Iterator[Standby]:
+def warm_pool(tmp_path: Path) -> Iterator[WarmPool]:
     (tmp_path / "mine.py").write_text("import os\nBORN = os.environ.get('RANK')\n")
     (tmp_path / "script.py").write_text(SCRIPT)
-    standby = Standby([str(tmp_path / "script.py")], 1, delay_s=0.0)
-    standby.prepare()
-    yield standby
-    standby.dismiss()
+    warm_pool = WarmPool([str(tmp_path / "script.py")], 1, delay_s=0.0)
+    warm_pool.prepare()
+    yield warm_pool
+    warm_pool.dismiss()
 
 
 def command(tmp_path: Path, *args: str) -> tuple[str, ...]:
     return (sys.executable, "-u", str(tmp_path / "script.py"), *args)
 
 
-def test_a_warm_worker_is_what_a_cold_one_would_have_been(standby: Standby, tmp_path: Path) -> None:
-    standby.wait_ready(20)
-    env = {**standby._workers[0].env, "RANK": "3", "LOCAL_RANK": "0"}
+def test_a_warm_worker_is_what_a_cold_one_would_have_been(
+    warm_pool: WarmPool, tmp_path: Path
+) -> None:
+    warm_pool.wait_ready(20)
+    env = {**warm_pool._workers[0].env, "RANK": "3", "LOCAL_RANK": "0"}
     words = command(tmp_path, "7")
     with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:
-        process = standby.take(words, env, [out, err])
+        process = warm_pool.take(words, env, [out, err])
         assert process is not None
         assert process.wait(20) == 7
     cold = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
@@ -169,13 +171,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def as_both(program: list[str], where: Path) -> tuple[list[object], list[object]]:
     """Exit code and outputs of a program started warm, and cold."""
-    standby = Standby(program[: 1 + (program[0] == "-m")], 1, delay_s=0.0)
-    standby.prepare()
-    standby.wait_ready(20)
-    env = {**standby._workers[0].env, "RANK": "3", "LOCAL_RANK": "0"}
+    warm_pool = WarmPool(program[: 1 + (program[0] == "-m")], 1, delay_s=0.0)
+    warm_pool.prepare()
+    warm_pool.wait_ready(20)
+    env = {**warm_pool._workers[0].env, "RANK": "3", "LOCAL_RANK": "0"}
     words = (sys.executable, "-u", *program)
     with open(where / "out", "w") as out, open(where / "err", "w") as err:
-        process = standby.take(words, env, [out, err])
+        process = warm_pool.take(words, env, [out, err])
         assert process is not None
         code = process.wait(20)
     cold = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
@@ -253,20 +255,20 @@ class Devices:
         monkeypatch.setenv("PYTHONPATH", f"{work}:{here}")
         monkeypatch.setenv("NOTES", str(self._notes))
 
-    def prepare(self, contexts: Contexts, count: int = 2) -> Standby:
-        standby = Standby([str(self.script)], count, contexts=contexts, delay_s=0.0)
-        standby.prepare()
-        standby.wait_ready(20)
-        return standby
+    def prepare(self, contexts: Contexts, count: int = 2) -> WarmPool:
+        warm_pool = WarmPool([str(self.script)], count, contexts=contexts, delay_s=0.0)
+        warm_pool.prepare()
+        warm_pool.wait_ready(20)
+        return warm_pool
 
     def made(self) -> list[str]:
         """For which devices contexts were made ahead, with CUDA_VISIBLE_DEVICES and rank."""
         return sorted(self._notes.read_text().splitlines()) if self._notes.exists() else []
 
-    def take(self, standby: Standby, seat: int, **more: str) -> int | None:
+    def take(self, warm_pool: WarmPool, seat: int, **more: str) -> int | None:
         """The exit code of the worker of a local rank; None if it has to start cold."""
         env = {**os.environ, "LOCAL_RANK": str(seat), "RANK": str(seat), **more}
-        process = standby.take((sys.executable, "-u", str(self.script)), env, [None, None])
+        process = warm_pool.take((sys.executable, "-u", str(self.script)), env, [None, None])
         return process and process.wait(20)
 
 
@@ -280,31 +282,31 @@ def test_a_newcomer_makes_its_contexts_and_nobody_does_beside_running_workers(
     devices: Devices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    standby = devices.prepare(Contexts.FIRST)
+    warm_pool = devices.prepare(Contexts.FIRST)
     assert devices.made() == ["0 3,5 None", "1 3,5 None"]
-    assert [devices.take(standby, seat) for seat in (0, 1)] == [0, 0]
-    standby.prepare()
-    standby.wait_ready(20)
+    assert [devices.take(warm_pool, seat) for seat in (0, 1)] == [0, 0]
+    warm_pool.prepare()
+    warm_pool.wait_ready(20)
     assert len(devices.made()) == 2
-    standby.dismiss()
+    warm_pool.dismiss()
 
 
 def test_contexts_as_the_user_wants_them(devices: Devices) -> None:
     devices.prepare(Contexts.NONE).dismiss()
     assert devices.made() == []
-    standby = devices.prepare(Contexts.ALL, count=1)
-    assert devices.take(standby, 0) == 0
-    standby.prepare()
-    standby.wait_ready(20)
+    warm_pool = devices.prepare(Contexts.ALL, count=1)
+    assert devices.take(warm_pool, 0) == 0
+    warm_pool.prepare()
+    warm_pool.wait_ready(20)
     assert devices.made() == ["0  None"] * 2
-    standby.dismiss()
+    warm_pool.dismiss()
 
 
 def test_a_context_on_another_device_is_not_used(devices: Devices) -> None:
-    standby = devices.prepare(Contexts.FIRST, count=1)
-    assert devices.take(standby, 1) is None
-    standby = devices.prepare(Contexts.FIRST, count=1)
-    assert devices.take(standby, 0, CUDA_VISIBLE_DEVICES="1") is None
+    warm_pool = devices.prepare(Contexts.FIRST, count=1)
+    assert devices.take(warm_pool, 1) is None
+    warm_pool = devices.prepare(Contexts.FIRST, count=1)
+    assert devices.take(warm_pool, 0, CUDA_VISIBLE_DEVICES="1") is None
 
 
 @pytest.mark.parametrize(("name", "contexts"), [("NO_GPU", []), ("BROKEN", ["0  None", "1  None"])])
@@ -312,9 +314,9 @@ def test_without_a_context_the_worker_is_warm_all_the_same(
     devices: Devices, monkeypatch: pytest.MonkeyPatch, name: str, contexts: list[str]
 ) -> None:
     monkeypatch.setenv(name, "1")
-    standby = devices.prepare(Contexts.FIRST, count=3)  # one more than there are devices
+    warm_pool = devices.prepare(Contexts.FIRST, count=3)  # one more than there are devices
     assert devices.made() == contexts
-    assert [devices.take(standby, seat) for seat in range(3)] == [0, 0, 0]
+    assert [devices.take(warm_pool, seat) for seat in range(3)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -333,9 +335,9 @@ def test_no_context_for_a_program_that_would_find_it_too_late(devices: Devices, 
 
 
 def test_a_worker_that_is_quick_is_not_taken_for_dead(
-    standby: Standby, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    warm_pool: WarmPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker, send = standby._workers[0], socket.send_fds
+    worker, send = warm_pool._workers[0], socket.send_fds
 
     def send_and_wait(*args: Any) -> int:
         sent = send(*args)
@@ -345,31 +347,31 @@ def test_a_worker_that_is_quick_is_not_taken_for_dead(
     monkeypatch.setattr(socket, "send_fds", send_and_wait)
     env = {**worker.env, "LOCAL_RANK": "0"}
     with open(tmp_path / "out", "w") as out:
-        assert standby.take(command(tmp_path, "7"), env, [out, out]) is worker.process
+        assert warm_pool.take(command(tmp_path, "7"), env, [out, out]) is worker.process
 
 
-def test_what_does_not_fit_starts_cold(standby: Standby, tmp_path: Path) -> None:
-    assert standby.take((sys.executable, "-u", "-m", "x"), dict(os.environ), [None, None]) is None
-    standby._due = 0.0
-    standby.prepare()
+def test_what_does_not_fit_starts_cold(warm_pool: WarmPool, tmp_path: Path) -> None:
+    assert warm_pool.take((sys.executable, "-u", "-m", "x"), dict(os.environ), [None, None]) is None
+    warm_pool._due = 0.0
+    warm_pool.prepare()
     changed = {**os.environ, "OMP_NUM_THREADS": "77"}
-    assert standby.take(command(tmp_path), changed, [None, None]) is None
-    standby._due = 0.0
-    standby.prepare()
-    standby._workers[0].process.kill()
-    standby._workers[0].process.wait()
-    assert standby.take(command(tmp_path), standby._workers[0].env, [None, None]) is None
+    assert warm_pool.take(command(tmp_path), changed, [None, None]) is None
+    warm_pool._due = 0.0
+    warm_pool.prepare()
+    warm_pool._workers[0].process.kill()
+    warm_pool._workers[0].process.wait()
+    assert warm_pool.take(command(tmp_path), warm_pool._workers[0].env, [None, None]) is None
 
 
-def test_goes_with_its_agent(standby: Standby) -> None:
-    worker = standby._workers.pop()
+def test_goes_with_its_agent(warm_pool: WarmPool) -> None:
+    worker = warm_pool._workers.pop()
     worker._channel.close()
     assert worker.process.wait(20) == 0
 
 
-def test_another_torch_is_left_alone(standby: Standby) -> None:
+def test_another_torch_is_left_alone(warm_pool: WarmPool) -> None:
     class Other:
         def _popen(self, command: str) -> None: ...
 
-    assert not standby.install(Other)
-    assert not standby.install(object)
+    assert not warm_pool.install(Other)
+    assert not warm_pool.install(object)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import time
 
-from slurm_hooks.elastic.agent.failing import Failing
+from slurm_hooks.elastic.agent.failure_reports import FailureReports
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.membership import Membership
-from slurm_hooks.elastic.batch.speaker import Speaker
+from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.rendezvous.rounds import is_progress, lasted
 from slurm_hooks.elastic.rendezvous.state import State
 
@@ -21,13 +21,13 @@ class Evidence:
         self,
         membership: Membership,
         forewarning: Forewarning,
-        speaker: Speaker,
-        failing: Failing,
+        own_element: OwnElement,
+        failures: FailureReports,
     ) -> None:
         self._membership = membership
         self._forewarning = forewarning
-        self._speaker = speaker
-        self._failing = failing
+        self._own_element = own_element
+        self._failures = failures
 
     def hear_samples(self, state: State) -> None:
         """`report()` may have told that the training is farther than ever before."""
@@ -36,11 +36,11 @@ class Evidence:
             return
         self._membership.advance(samples)
         if state.farthest:
-            self._speaker.tell_trained()
-            self._failing.take_back()
+            self._own_element.report_trained()
+            self._failures.take_back()
 
     def see_planned_change(self, state: State) -> None:
         """The workers trained until they were stopped on request, or until others came or
         went by torchft."""
         if state.round and is_progress(state, lasted(state.round, int(time.time()))):
-            self._speaker.tell_trained()
+            self._own_element.report_trained()

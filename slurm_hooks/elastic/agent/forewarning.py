@@ -7,34 +7,34 @@ must not know how a change was decided.
 
 from __future__ import annotations
 
-from slurm_hooks.elastic.mailbox import Board, News
+from slurm_hooks.elastic.mailbox import Mailbox, News
 from slurm_hooks.elastic.rendezvous.state import Stop
 
 
 class Forewarning:
     """News for the workers of one agent; without a board nobody listens."""
 
-    def __init__(self, board: Board | None, patience_s: float) -> None:
-        self._board = board
+    def __init__(self, mailbox: Mailbox | None, patience_s: float) -> None:
+        self._mailbox = mailbox
         self._patience_s = patience_s
         self._since: float | None = None
 
     def is_heard(self, reason: Stop, now: float) -> bool:
         """Post the news if that was not done, and tell whether the workers may be stopped."""
-        if self._board is None:
+        if self._mailbox is None:
             return True
         if self._since is None:
             self._since = now
             why = "grow" if reason is Stop.GROW else "leave"
-            self._board.post(News(why, self._patience_s))
-        return not self._board.is_awaited() or now - self._since > self._patience_s
+            self._mailbox.post(News(why, self._patience_s))
+        return not self._mailbox.is_awaited() or now - self._since > self._patience_s
 
     def samples(self) -> int:
         """How far a worker has told that the training is, 0 if none has."""
-        return self._board.samples() if self._board is not None else 0
+        return self._mailbox.samples() if self._mailbox is not None else 0
 
     def clear(self) -> None:
         """A new round begins."""
         self._since = None
-        if self._board is not None:
-            self._board.clear()
+        if self._mailbox is not None:
+            self._mailbox.clear()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 
-from slurm_hooks.elastic.agent.failing import Failing
+from slurm_hooks.elastic.agent.failure_reports import FailureReports
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.log import say
@@ -19,11 +19,11 @@ from slurm_hooks.elastic.rendezvous.state import Outcome, Round, State
 class Forming:
     """Methods raise DirectoryError when the shared directory is lastingly out of order."""
 
-    def __init__(self, options: Options, membership: Membership, failing: Failing) -> None:
+    def __init__(self, options: Options, membership: Membership, failures: FailureReports) -> None:
         self._options = options
         self._membership = membership
         self._directory = membership.directory
-        self._failing = failing
+        self._failures = failures
 
     def form(self, queue: tuple[str, ...], port: int) -> None:
         """Form the round, its store at `port` here, unless it is not `queue` any more that is
@@ -39,7 +39,7 @@ class Forming:
             return form(state, self._options.limits, self._options.host, port, int(time.time()))
 
         after = self._directory.update(change)
-        self._failing.tell(before[0], after)
+        self._failures.tell(before[0], after)
         if after.round is not None and after.round != before[0].round:
             self._report(before[0].round, after.round)
 

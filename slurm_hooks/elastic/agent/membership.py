@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
-from slurm_hooks.elastic.liveness.heartbeat import Pulse
+from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.patient_directory import PatientDirectory
@@ -29,7 +29,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     restart,
     succeed,
 )
-from slurm_hooks.elastic.signals import Notice
+from slurm_hooks.elastic.signals import SignalListener
 
 
 class Leave(Exception):
@@ -45,12 +45,16 @@ class Membership:
     Methods raise DirectoryError unless they say not to."""
 
     def __init__(
-        self, me: Member, directory: SharedDirectory, pulse: Pulse, wanted: tuple[int, ...] = ()
+        self,
+        me: Member,
+        directory: SharedDirectory,
+        heartbeat: Heartbeat,
+        wanted: tuple[int, ...] = (),
     ) -> None:
-        self.me = replace(me, door=pulse.door.port)
+        self.me = replace(me, probe_port=heartbeat.listener.port)
         self.directory = PatientDirectory(directory)
         self.restarts = 0  # how much of torchrun's budget was used here
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self._wanted = wanted
         self._stage = 0
         self._is_gone = False
@@ -60,10 +64,10 @@ class Membership:
         """The name of this agent in the state."""
         return self.me.token
 
-    def ask_in(self, notice: Notice, ends: int) -> Admission:
+    def ask_in(self, signals: SignalListener, ends: int) -> Admission:
         """Join for the first time, unless there is nothing to join."""
         self.me = replace(self.me, ends=ends)
-        self.directory.insist(lambda: self._pulse.start(notice))
+        self.directory.insist(lambda: self._heartbeat.start(signals))
         plain = self.directory.plain
         self._stage = plain.read_stage(self.me.place_name, self.me.incarnation)
         verdict = [Admission.NOTHING_LEFT]
@@ -132,18 +136,18 @@ class Membership:
             lambda: plain.write_stage(me.place_name, me.incarnation, self._stage + 1)
         )
 
-    def seek_dead(self, state: State) -> None:
+    def find_dead(self, state: State) -> None:
         """See who of those that have not come back is dead. Does not raise."""
-        self._pulse.seek_dead(state)
+        self._heartbeat.find_dead(state)
 
-    def skip(self, notice: Notice) -> NoReturn:
+    def skip(self, signals: SignalListener) -> NoReturn:
         """There is nothing left to do here: raises Over. Raises DirectoryError."""
         self.pass_stage()
-        self.depart(notice, planned=True)
+        self.depart(signals, planned=True)
         say(f"the training has already finished; fragment {self.me.fragment} has nothing to do")
         raise Over
 
-    def depart(self, notice: Notice, planned: bool) -> None:
+    def depart(self, signals: SignalListener, planned: bool) -> None:
         """Be no member any more. Never raises: the others notice the silence."""
         if self._is_gone:
             return
@@ -153,10 +157,10 @@ class Membership:
             )
         except DirectoryError as error:
             self.directory.complain(error)
-        self.fall_silent(notice)
+        self.fall_silent(signals)
 
-    def fall_silent(self, notice: Notice) -> None:
+    def fall_silent(self, signals: SignalListener) -> None:
         """Beat no more, and stay listed as what one was. Never raises."""
         if not self._is_gone:
             self._is_gone = True
-            self._pulse.stop(notice)
+            self._heartbeat.stop(signals)

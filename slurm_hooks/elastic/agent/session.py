@@ -16,15 +16,15 @@ from contextlib import suppress
 from typing import NoReturn
 
 from slurm_hooks.elastic.agent.evidence import Evidence
-from slurm_hooks.elastic.agent.failing import Failing
+from slurm_hooks.elastic.agent.failure_reports import FailureReports
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.forming import Forming
 from slurm_hooks.elastic.agent.membership import Leave, Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.batch.lease import Lease
-from slurm_hooks.elastic.batch.speaker import Speaker
+from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.standing import Standing
-from slurm_hooks.elastic.liveness.watch import Quiet
+from slurm_hooks.elastic.liveness.watch import Unchanged
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.rounds import (
@@ -48,9 +48,9 @@ from slurm_hooks.elastic.rendezvous.state import (
     find,
     is_superseded,
 )
-from slurm_hooks.elastic.signals import Notice
+from slurm_hooks.elastic.signals import SignalListener
 
-SEEK_S = 0.3
+FIND_DEAD_S = 0.3
 
 
 class Session:
@@ -63,9 +63,9 @@ class Session:
         options: Options,
         membership: Membership,
         lease: Lease,
-        notice: Notice,
+        signals: SignalListener,
         forewarning: Forewarning | None = None,
-        speaker: Speaker | None = None,
+        own_element: OwnElement | None = None,
         exit_code: Callable[[], int] = lambda: 0,
     ) -> None:
         self.round: Round | None = None
@@ -73,16 +73,16 @@ class Session:
         self._membership = membership
         self._directory = membership.directory
         self._lease = lease
-        self._notice = notice
+        self._signals = signals
         self._forewarning = forewarning or Forewarning(None, 0.0)
-        self._speaker = speaker or Speaker({}, notice)
+        self._own_element = own_element or OwnElement({}, signals)
         self._exit_code = exit_code
-        self._failing = Failing()
-        self._forming = Forming(options, membership, self._failing)
-        self._evidence = Evidence(membership, self._forewarning, self._speaker, self._failing)
+        self._failures = FailureReports()
+        self._forming = Forming(options, membership, self._failures)
+        self._evidence = Evidence(membership, self._forewarning, self._own_element, self._failures)
         self.is_in = self.is_leaving = self._is_told = False
         self._next_look = 0.0
-        self._newcomers, self._growth = Quiet(), Quiet()
+        self._newcomers, self._growth = Unchanged(), Unchanged()
 
     @property
     def rank(self) -> int:
@@ -104,14 +104,14 @@ class Session:
             code = 1 + self._exit_code() if failed else 0
             self._membership.rejoin(self._lease.ends, code)
             return
-        verdict = self._membership.ask_in(self._notice, self._lease.ends)
+        verdict = self._membership.ask_in(self._signals, self._lease.ends)
         while verdict is Admission.WAIT:
             time.sleep(1.0)
             self._leave_if_asked()
-            verdict = self._membership.ask_in(self._notice, self._lease.ends)
+            verdict = self._membership.ask_in(self._signals, self._lease.ends)
         self.is_in = True
         if verdict is Admission.NOTHING_LEFT:
-            self._membership.skip(self._notice)
+            self._membership.skip(self._signals)
         if verdict is Admission.RESTART:
             say(f"an earlier training in {self._options.directory} ended; this is a new one")
 
@@ -119,7 +119,7 @@ class Session:
         """Block until this agent is in a new round. If it is to be rank 0, `open_store`
         is called for the port of the store it hosts. Raises Leave, Over."""
         started = time.monotonic()
-        quiet = Quiet()
+        quiet = Unchanged()
         port = 0
         while True:
             self._leave_if_asked()
@@ -128,7 +128,7 @@ class Session:
             found = self._new_round(state)
             if found:
                 return found
-            self._seek_dead(state)
+            self._find_dead(state)
             now = time.monotonic()
             quiet_s = quiet.observe(now, expected(state))
             if self._is_to_form(state, quiet_s, now - started):
@@ -139,11 +139,11 @@ class Session:
                 self.give_up(f"fewer than {self._options.limits.smallest} fragments for too long")
             time.sleep(self._pause(state, quiet_s))
 
-    def _seek_dead(self, state: State) -> None:
+    def _find_dead(self, state: State) -> None:
         now = time.monotonic()
         if now >= self._next_look:
-            self._next_look = now + SEEK_S
-            self._membership.seek_dead(state)
+            self._next_look = now + FIND_DEAD_S
+            self._membership.find_dead(state)
 
     def _new_round(self, state: State) -> Round | None:
         mine = find(state, self._membership.token)
@@ -158,13 +158,13 @@ class Session:
             self._membership.rejoin(self._lease.ends)
             return None
         if self.round is None:
-            self._speaker.tell(Standing.JOINED)
+            self._own_element.tell(Standing.JOINED)
         if not state.crashes:
-            self._failing.take_back()
+            self._failures.take_back()
         self.round = state.round
         self._is_told = False
         self._forewarning.clear()
-        self._newcomers, self._growth = Quiet(), Quiet()
+        self._newcomers, self._growth = Unchanged(), Unchanged()
         return state.round
 
     def _is_later(self, found: Round) -> bool:
@@ -189,7 +189,7 @@ class Session:
         """Whether the healthy workers must stop now. `meet(is_broken)` returns when all
         agents of the round are about to do the same, or `is_broken()` says it is vain."""
         now = time.monotonic()
-        is_news = self._notice.is_given and not self.is_leaving
+        is_news = self._signals.has_notice and not self.is_leaving
         if now < self._next_look and not is_news:
             return False
         self._next_look = now + self._options.poll_s
@@ -242,12 +242,12 @@ class Session:
             return state
         state = self._membership.announce_leave()
         self.is_leaving = True
-        self._speaker.tell(Standing.LEAVING)
+        self._own_element.tell(Standing.LEAVING)
         return state
 
     def is_asked_to_go(self, together: bool = False) -> bool:
         """Whether this fragment was given notice or its lease ends."""
-        return self._notice.is_given or self._lease.is_over(time.time(), together)
+        return self._signals.has_notice or self._lease.is_over(time.time(), together)
 
     # -- leaving, finishing
     def _leave_if_asked(self) -> None:
@@ -256,13 +256,13 @@ class Session:
         deadline = time.monotonic() + self._options.leave_s
         while time.monotonic() < deadline and self._is_awaited():
             time.sleep(self._options.poll_s / 2)
-        self._membership.depart(self._notice, planned=True)
+        self._membership.depart(self._signals, planned=True)
         self.say_leave()
         raise Leave
 
     def say_leave(self) -> None:
         """One line to the job's log: this fragment goes, and why."""
-        why = "as it was asked to" if self._notice.is_given else "because its lease ends"
+        why = "as it was asked to" if self._signals.has_notice else "because its lease ends"
         say(f"fragment {self._membership.me.fragment} leaves {why}")
 
     def _is_awaited(self) -> bool:
@@ -285,8 +285,8 @@ class Session:
         """The agent ends: after a failure it is no member any more, after a success it
         stays listed as done. Does not raise."""
         if is_failure:
-            self._membership.depart(self._notice, planned=False)
-        self._membership.fall_silent(self._notice)
+            self._membership.depart(self._signals, planned=False)
+        self._membership.fall_silent(self._signals)
 
     def is_over(self) -> bool:
         """Whether the training ended, well or not."""
@@ -294,7 +294,7 @@ class Session:
 
     def _exit_if_over(self, state: State) -> None:
         if state.outcome is Outcome.FINISHED:
-            self._membership.skip(self._notice)
+            self._membership.skip(self._signals)
         if state.outcome is Outcome.FAILED:
             self.give_up(
                 f"the workers failed {state.crashes} times in a row though no fragment was lost; "
@@ -305,9 +305,9 @@ class Session:
             return
         if mine.failed:
             self.give_up("the workers failed here after other fragments had finished")
-        self._membership.skip(self._notice)
+        self._membership.skip(self._signals)
 
     def give_up(self, why: str) -> NoReturn:
         """End the process: it counts as a failure of this fragment."""
-        self._membership.depart(self._notice, planned=False)
+        self._membership.depart(self._signals, planned=False)
         raise SystemExit(f"malleable: giving up: {why}")

@@ -30,7 +30,7 @@ def element(env: Mapping[str, str]) -> str:
     return job if "_" in job else ""
 
 
-def is_speaker(env: Mapping[str, str]) -> bool:
+def is_reporter(env: Mapping[str, str]) -> bool:
     """Whether this is the one agent that speaks for its fragment: that of its first node."""
     return env.get("SLURM_PROCID", "") in ("", "0")
 

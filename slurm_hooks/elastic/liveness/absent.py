@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from slurm_hooks.elastic.batch import expected
 from slurm_hooks.elastic.batch.remark import tell
 from slurm_hooks.elastic.batch.squeue import answer
-from slurm_hooks.elastic.liveness.watch import Quiet
+from slurm_hooks.elastic.liveness.watch import Unchanged
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.state import Outcome, State
 
@@ -60,7 +60,7 @@ class Absence:
         self._place = place
         self._array = env.get("SLURM_ARRAY_JOB_ID", "")
         self._ask = ask
-        self._quiet = Quiet()
+        self._quiet = Unchanged()
         self._has_asked = not self._array.isdigit()
 
     def look(self, now: float, state: State, token: str) -> None:

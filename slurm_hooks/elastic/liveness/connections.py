@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from slurm_hooks.elastic.liveness.probe import CALLS_AT_ONCE, KNOCK_S, NEWS, TOKEN_BYTES
+from slurm_hooks.elastic.liveness.probe import CALLS_AT_ONCE, NEWS, PROBE_S, TOKEN_BYTES
 from slurm_hooks.elastic.polling import readable
 
 AGAIN_S = 5.0  # until somebody who did not answer is called again
 
 
-class _Line:
+class _Connection:
     def __init__(self, end: socket.socket) -> None:
         self.end = end
         self.heard = 0  # signs of life so far
@@ -43,18 +43,18 @@ class _Line:
         return True, is_news
 
 
-class Lines:
+class Connections:
     """Open lines by the token of who is at the other end."""
 
     def __init__(self, token: str) -> None:
         self._hello = token.encode("ascii") + NEWS
-        self._open: dict[str, _Line] = {}
+        self._open: dict[str, _Connection] = {}
         self._called: dict[str, float] = {}
 
-    def keep(self, doors: Iterable[tuple[str, int, str]]) -> None:
+    def keep(self, addresses: Iterable[tuple[str, int, str]]) -> None:
         """Have lines to these (host, port, token) and to nobody else; takes half a second at
         most if some do not answer. Whoever gets a new line is told that there is news."""
-        wanted = {token: (host, port) for host, port, token in doors}
+        wanted = {token: (host, port) for host, port, token in addresses}
         for token in set(self._open) - set(wanted):
             self._open.pop(token).end.close()
         now = time.monotonic()
@@ -65,11 +65,11 @@ class Lines:
             with ThreadPoolExecutor(max_workers=CALLS_AT_ONCE) as pool:
                 for token, end in zip(due, pool.map(self._call, [wanted[t] for t in due])):
                     if end:
-                        self._open[token] = _Line(end)
+                        self._open[token] = _Connection(end)
 
     def _call(self, place: tuple[str, int]) -> socket.socket | None:
         try:
-            end = socket.create_connection(place, timeout=KNOCK_S)
+            end = socket.create_connection(place, timeout=PROBE_S)
         except OSError:
             return None
         end.setblocking(False)

@@ -16,22 +16,22 @@ import time
 from contextlib import suppress
 
 from slurm_hooks.elastic.liveness.absent import Absence
-from slurm_hooks.elastic.liveness.connections import Lines
+from slurm_hooks.elastic.liveness.connections import Connections
 from slurm_hooks.elastic.liveness.probe import (
     ALIVE,
     NEWS,
     SUSPECT_BEATS,
     Answer,
-    Door,
+    ProbeListener,
     is_dead,
-    knock_all,
+    probe_all,
 )
 from slurm_hooks.elastic.liveness.watch import Watch, watched, watchers
 from slurm_hooks.elastic.polling import readable
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import pending
 from slurm_hooks.elastic.rendezvous.state import Phase, State, depart, expire
-from slurm_hooks.elastic.signals import Notice
+from slurm_hooks.elastic.signals import SignalListener
 
 FAREWELL_S = 3.0
 LOOKS_S = 0.05  # between two looks for news, however many tell of it
@@ -41,7 +41,7 @@ UNTOLD_S = 1.0
 NEVER = float("inf")
 
 
-class Pulse:
+class Heartbeat:
     """Beats for `token` every `beat_s` until stopped or terminated."""
 
     def __init__(
@@ -52,10 +52,10 @@ class Pulse:
         self._beat_s = beat_s
         self._keep_alive_s = keep_alive_s
         self._watch = Watch(keep_alive_s)
-        self.door = Door(token)
-        self._lines = Lines(token)
-        self._mouth, self._ear = socket.socketpair()
-        for end in (self._mouth, self._ear):
+        self.listener = ProbeListener(token)
+        self._connections = Connections(token)
+        self._wake_write, self._wake_read = socket.socketpair()
+        for end in (self._wake_write, self._wake_read):
             end.setblocking(False)
         self._absence = Absence(str(directory.path))
         self._told = 0  # the revision that others know of from here
@@ -66,45 +66,45 @@ class Pulse:
         self._is_stopped = False
         self._thread: threading.Thread | None = None
 
-    def start(self, notice: Notice) -> None:
+    def start(self, signals: SignalListener) -> None:
         """Beat once, then go on in the background. Raises DirectoryError."""
         if self._thread is not None:
             return
         self._directory.write_beat(self._token, self._count)
         self._directory.on_news = self._hear_of_own
         self._thread = threading.Thread(
-            target=self._run, args=(notice,), name="malleable-pulse", daemon=True
+            target=self._run, args=(signals,), name="malleable-heartbeat", daemon=True
         )
         self._thread.start()
-        atexit.register(self._finish, notice)
+        atexit.register(self._finish, signals)
 
-    def stop(self, notice: Notice) -> None:
+    def stop(self, signals: SignalListener) -> None:
         """Beat no more."""
         self._is_stopped = True
-        notice.wake()
+        signals.wake()
         if self._thread is not None:
             self._thread.join(FAREWELL_S)
         self._directory.remove_beat(self._token)
         if self._thread is None or not self._thread.is_alive():
-            self.door.close()
-            self._lines.close()
+            self.listener.close()
+            self._connections.close()
             self._directory.on_news = lambda: None
-            self._mouth.close()
-            self._ear.close()
+            self._wake_write.close()
+            self._wake_read.close()
 
-    def _finish(self, notice: Notice) -> None:
-        if notice.is_terminated and self._thread is not None:
+    def _finish(self, signals: SignalListener) -> None:
+        if signals.is_terminated and self._thread is not None:
             self._thread.join(FAREWELL_S)
 
     def _hear_of_own(self) -> None:
         """This agent has written; in any thread."""
         with suppress(OSError):  # full: the thread is awake already
-            self._mouth.send(NEWS)
+            self._wake_write.send(NEWS)
 
-    def _run(self, notice: Notice) -> None:
+    def _run(self, signals: SignalListener) -> None:
         next_beat = time.monotonic()
         while not self._is_stopped:
-            if notice.is_terminated:
+            if signals.is_terminated:
                 self._say_goodbye()
                 return
             now = time.monotonic()
@@ -113,20 +113,20 @@ class Pulse:
                 self._beat()
             self._do_what_is_due(now)
             until = min(next_beat, self._look_at, self._nudge_at)
-            self._listen(notice, max(0.0, until - time.monotonic()))
+            self._listen(signals, max(0.0, until - time.monotonic()))
 
-    def _listen(self, notice: Notice, pause_s: float) -> None:
-        ears = [notice.wake_read, self._ear.fileno()]
-        woken = readable([*ears, *self.door.filenos(), *self._lines.filenos()], pause_s)
+    def _listen(self, signals: SignalListener, pause_s: float) -> None:
+        ears = [signals.wake_read, self._wake_read.fileno()]
+        woken = readable([*ears, *self.listener.filenos(), *self._connections.filenos()], pause_s)
         with suppress(BlockingIOError):  # another heart of this agent has read it
-            if notice.wake_read in woken:
-                os.read(notice.wake_read, 64)
+            if signals.wake_read in woken:
+                os.read(signals.wake_read, 64)
         now = time.monotonic()
         with suppress(BlockingIOError):
-            if self._ear.recv(64):
+            if self._wake_read.recv(64):
                 self._look_at, self._nudge_at = now, now + NUDGE_S
-        is_news = self.door.answer()
-        broken, is_more = self._lines.listen()
+        is_news = self.listener.answer()
+        broken, is_more = self._connections.listen()
         if is_news or is_more:
             self._look_at = min(self._look_at, max(now, self._looked_at + LOOKS_S))
         self._look_after(broken)
@@ -145,9 +145,9 @@ class Pulse:
         if state.revision <= self._told:
             return
         self._told = state.revision
-        self._lines.tell()
-        self.door.tell(NEWS)
-        self._lines.keep(_doors(state, frozenset(watched(state, self._token))))
+        self._connections.tell()
+        self.listener.tell(NEWS)
+        self._connections.keep(_addresses(state, frozenset(watched(state, self._token))))
 
     def _look_after(self, tokens: frozenset[str]) -> None:
         """Their lines broke: who refuses a knock as well, and has not said good-bye, is dead."""
@@ -155,35 +155,35 @@ class Pulse:
             return
         with suppress(DirectoryError):  # failing that, the heart beats will tell
             state = self._directory.read()
-            answers = knock_all(_doors(state, tokens))
+            answers = probe_all(_addresses(state, tokens))
             dead = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
             if dead:
-                self._bury(dead)
+                self._remove_dead(dead)
 
     def _beat(self) -> None:
         self._count += 1
-        self.door.tell(ALIVE)
+        self.listener.tell(ALIVE)
         try:
             state = self._directory.read()
             self._spread(state)
             self._absence.look(time.monotonic(), state, self._token)
             others = watched(state, self._token)
-            self._lines.keep(_doors(state, frozenset(others)))
-            is_heard = watchers(state, self._token) <= self.door.listeners
+            self._connections.keep(_addresses(state, frozenset(others)))
+            is_heard = watchers(state, self._token) <= self.listener.listeners
             if not is_heard:
                 self._directory.write_beat(self._token, self._count)
             still = self._watch.observe(time.monotonic(), {t: self._sign(t) for t in others})
-            is_told = is_heard and bool(others) and len(self._lines.filenos()) == len(others)
-            self._directory.calm.longest_s = TOLD_S if is_told else UNTOLD_S
+            is_told = is_heard and bool(others) and len(self._connections.filenos()) == len(others)
+            self._directory.read_interval.longest_s = TOLD_S if is_told else UNTOLD_S
             dead = self._dead(state, still)
             if dead:
-                self._bury(dead)
+                self._remove_dead(dead)
         except DirectoryError:
             self._watch.reset()  # what cannot be read is not dead
 
     def _sign(self, token: str) -> int | None:
         """What changes while `token` lives."""
-        heard = self._lines.heard(token)
+        heard = self._connections.heard(token)
         return self._directory.read_beat(token) if heard is None else heard
 
     def _dead(self, state: State, still: dict[str, float]) -> frozenset[str]:
@@ -192,26 +192,30 @@ class Pulse:
             return frozenset()
         return frozenset(
             token
-            for token, answer in knock_all(_doors(state, frozenset(suspects))).items()
+            for token, answer in probe_all(_addresses(state, frozenset(suspects))).items()
             if is_dead(suspects[token], answer, self._beat_s, self._keep_alive_s)
         )
 
-    def seek_dead(self, state: State) -> None:
+    def find_dead(self, state: State) -> None:
         """While waiting for others: knock at those who have not come back, and give up
         whoever refused last time as well. A dead process is found in half a second so; a
         dead host takes as long as ever. Everybody who waits does so, not only where the
         workers failed: each knocks at few, so whose failed may not know the dead one's
         door. Does not raise."""
         mine = frozenset(watched(state, self._token))
-        doors = [(m.host, m.door, m.token) for m in pending(state) if m.token in mine and m.door]
-        answers = knock_all(doors) if doors else {}
+        addresses = [
+            (m.host, m.probe_port, m.token)
+            for m in pending(state)
+            if m.token in mine and m.probe_port
+        ]
+        answers = probe_all(addresses) if addresses else {}
         refused = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
         dead, self._refused = refused & self._refused, refused
         if dead:
             with suppress(DirectoryError):  # the heart beats will tell as well
-                self._bury(dead)
+                self._remove_dead(dead)
 
-    def _bury(self, tokens: frozenset[str]) -> None:
+    def _remove_dead(self, tokens: frozenset[str]) -> None:
         self._directory.update(lambda s: expire(s, tokens, int(time.time())))
         for token in tokens:
             self._directory.remove_beat(token)
@@ -224,7 +228,7 @@ class Pulse:
         self._directory.remove_beat(self._token)
 
 
-def _doors(state: State, tokens: frozenset[str]) -> list[tuple[str, int, str]]:
+def _addresses(state: State, tokens: frozenset[str]) -> list[tuple[str, int, str]]:
     """Where those of them are to be found that still take part."""
     taking_part = (m for m in state.members if m.token in tokens and m.phase is not Phase.DONE)
-    return [(m.host, m.door, m.token) for m in taking_part if m.door]
+    return [(m.host, m.probe_port, m.token) for m in taking_part if m.probe_port]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurm_hooks.elastic.liveness.probe import Answer, knock_all
+from slurm_hooks.elastic.liveness.probe import Answer, probe_all
 from slurm_hooks.elastic.private_directory import DirectoryError, read_file
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode
 from slurm_hooks.elastic.rendezvous.revisions import MAX_BYTES
@@ -40,5 +40,7 @@ def _may_live(text: str) -> bool:
         return False
     if state.outcome is not Outcome.OPEN:
         return False
-    doors = [(m.host, m.door, m.token) for m in state.members if m.phase is not Phase.DONE]
-    return any(answer is not Answer.GONE for answer in knock_all(doors).values())
+    addresses = [
+        (m.host, m.probe_port, m.token) for m in state.members if m.phase is not Phase.DONE
+    ]
+    return any(answer is not Answer.GONE for answer in probe_all(addresses).values())

@@ -17,7 +17,7 @@ from enum import Enum
 
 from slurm_hooks.elastic.polling import readable
 
-KNOCK_S = 0.5
+PROBE_S = 0.5
 SUSPECT_BEATS = 2.5
 HARD_FACTOR = 10.0
 CALLERS = 32  # of those without a name
@@ -43,7 +43,7 @@ def is_dead(silent_s: float, answer: Answer, beat_s: float, keep_alive_s: float)
     return silent_s >= HARD_FACTOR * keep_alive_s  # alive, but hung
 
 
-class Door:
+class ProbeListener:
     """The listening end; `port` was chosen by the kernel."""
 
     def __init__(self, token: str) -> None:
@@ -125,11 +125,11 @@ class _Caller:
         return bool(self.name) and NEWS in said
 
 
-def knock(host: str, port: int, token: str) -> Answer:
+def probe(host: str, port: int, token: str) -> Answer:
     """Ask whether the agent `token` lives at host:port; takes half a second at most,
     name resolution aside."""
     try:
-        with socket.create_connection((host, port), timeout=KNOCK_S) as call:
+        with socket.create_connection((host, port), timeout=PROBE_S) as call:
             try:
                 name = call.recv(64)
             except OSError:
@@ -141,8 +141,8 @@ def knock(host: str, port: int, token: str) -> Answer:
     return Answer.ALIVE if name[:TOKEN_BYTES] == token.encode("ascii") else Answer.GONE
 
 
-def knock_all(doors: Iterable[tuple[str, int, str]]) -> dict[str, Answer]:
+def probe_all(addresses: Iterable[tuple[str, int, str]]) -> dict[str, Answer]:
     """Knock at many (host, port, token) at a time; answers by token."""
     with ThreadPoolExecutor(max_workers=CALLS_AT_ONCE) as pool:
-        asked = {token: pool.submit(knock, host, port, token) for host, port, token in doors}
+        asked = {token: pool.submit(probe, host, port, token) for host, port, token in addresses}
         return {token: future.result() for token, future in asked.items()}

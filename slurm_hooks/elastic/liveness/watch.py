@@ -69,7 +69,7 @@ class Watch:
         return {token: now - at for token, (_, at) in self._moved.items()}
 
 
-class Quiet:
+class Unchanged:
     """For how long a value has not changed."""
 
     def __init__(self) -> None:

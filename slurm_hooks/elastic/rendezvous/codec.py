@@ -94,11 +94,13 @@ def _unpack(raw: dict[str, Any]) -> State:
 
 def _pack_member(m: Member) -> list[object]:
     place = [m.token, m.fragment, m.node, m.incarnation, m.host]
-    return [*place, m.ends, m.door, m.phase.value, int(m.failed), m.round]
+    return [*place, m.ends, m.probe_port, m.phase.value, int(m.failed), m.round]
 
 
 def _unpack_member(raw: Any) -> Member:
-    token, fragment, node, incarnation, host, ends, door, phase, failed, round_ = _list(raw, 10)
+    token, fragment, node, incarnation, host, ends, probe_port, phase, failed, round_ = _list(
+        raw, 10
+    )
     return Member(
         token=_text(token, _TOKEN),
         fragment=_number(fragment),
@@ -106,7 +108,7 @@ def _unpack_member(raw: Any) -> Member:
         incarnation=_text(incarnation, _LINE),
         host=_text(host, _HOST),
         ends=_number(ends),
-        door=_port(door),
+        probe_port=_port(probe_port),
         phase=Phase(phase),
         failed=_number(failed),
         round=_number(round_),

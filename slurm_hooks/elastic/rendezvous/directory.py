@@ -20,8 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm_hooks.elastic.private_directory import DirectoryError, entered, make_private, read_file
-from slurm_hooks.elastic.rendezvous.calm import Calm
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
+from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
 from slurm_hooks.elastic.rendezvous.revisions import (
     Revision,
     RevisionError,
@@ -52,7 +52,9 @@ class SharedDirectory:
         self._turn = threading.Lock()
         self._memory = threading.Lock()
         self._seen = (Revision(), State(run=run))
-        self.calm = Calm()  # of those who read; whoever writes looks at what is there
+        self.read_interval = (
+            ReadInterval()
+        )  # of those who read; whoever writes looks at what is there
         self.on_news: Callable[[], None] = lambda: None  # called when this agent has written
 
     def open(self) -> None:
@@ -72,7 +74,7 @@ class SharedDirectory:
 
     def read(self) -> State:
         """The state as it is now, or was when a look was due the last time (see Calm)."""
-        if not self.calm.is_due(time.monotonic()):
+        if not self.read_interval.is_due(time.monotonic()):
             return self._seen[1]
         return self.look()
 
@@ -130,7 +132,7 @@ class SharedDirectory:
     def _load_once(self, is_last: bool) -> tuple[Revision, State]:
         seen = self._seen
         found = find_newest(self.path, seen[0])
-        self.calm.has_looked(time.monotonic(), found is not seen[0])
+        self.read_interval.has_looked(time.monotonic(), found is not seen[0])
         if found is seen[0]:
             return seen
         if found.number < seen[0].number and not is_last:

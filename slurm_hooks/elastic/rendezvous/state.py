@@ -62,7 +62,7 @@ class Member:
     incarnation: str
     host: str
     ends: int = 0
-    door: int = 0
+    probe_port: int = 0
     phase: Phase = Phase.READY
     failed: int = 0
     round: int = 0

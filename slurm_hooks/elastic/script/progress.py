@@ -19,7 +19,7 @@ from functools import cache
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.expected import own_job
 from slurm_hooks.elastic.batch.remark import TOLD_AT
-from slurm_hooks.elastic.mailbox import BoardReader
+from slurm_hooks.elastic.mailbox import MailboxReader
 
 
 def mark(samples: int, loss: float | None, world: int, now: int) -> str:
@@ -38,7 +38,7 @@ class Reporter:
         self._every_s = every_s
         self._due = time.monotonic() + _wait_s(env, every_s, time.time())
         self._thread: threading.Thread | None = None
-        self._board = BoardReader(env)
+        self._mailbox = MailboxReader(env)
 
     def report(self, samples: int, loss: float | None = None) -> None:
         """As `report` below."""
@@ -49,7 +49,7 @@ class Reporter:
             return
         self._due = now + self._every_s
         line = mark(int(samples), loss, self._world, int(time.time()))
-        self._board.tell_samples(int(samples))
+        self._mailbox.tell_samples(int(samples))
         self._thread = threading.Thread(target=self._send, args=(line,), daemon=True)
         self._thread.start()
 

@@ -20,7 +20,7 @@ from functools import cache
 import torch
 import torch.distributed as dist
 
-from slurm_hooks.elastic.mailbox import BoardReader, News
+from slurm_hooks.elastic.mailbox import MailboxReader, News
 
 STALL_S = 10.0
 _CAUSES = ("", "grow", "leave")
@@ -80,7 +80,7 @@ def device() -> torch.device:
 
 
 @cache
-def _reader() -> BoardReader:
-    reader = BoardReader(os.environ)
+def _reader() -> MailboxReader:
+    reader = MailboxReader(os.environ)
     reader.listen()
     return reader

@@ -34,9 +34,9 @@ if is_agent():
         for name in ("open", "rename", "unlink", "mkdir"):
             setattr(os, name, slowed(getattr(os, name), slow_dir, delay_s))
     if "TEST_DEAF_S" in os.environ:
-        from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_deaf
+        from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn
 
-        end_deaf.__defaults__ = (float(os.environ["TEST_DEAF_S"]),)
+        end_stubborn.__defaults__ = (float(os.environ["TEST_DEAF_S"]),)
     if "TEST_UNREACHED" in os.environ:
         from slurm_hooks.elastic.engines.torchrun import store
 

@@ -16,7 +16,11 @@ from dataclasses import replace
 
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
-from slurm_hooks.elastic.engines.torchft.lighthouse import Lighthouse, LighthouseError, Manners
+from slurm_hooks.elastic.engines.torchft.lighthouse import (
+    Lighthouse,
+    LighthouseError,
+    LighthouseTiming,
+)
 from slurm_hooks.elastic.engines.torchft.relay import Relay, Target
 from slurm_hooks.elastic.engines.torchft.succession import (
     at_work,
@@ -24,10 +28,10 @@ from slurm_hooks.elastic.engines.torchft.succession import (
     difference,
     enlist,
     first_quorum,
-    heirs,
     keeper,
+    successors,
 )
-from slurm_hooks.elastic.liveness.probe import Answer, knock
+from slurm_hooks.elastic.liveness.probe import Answer, probe
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.rounds_log import describe_groups, record_groups
@@ -40,7 +44,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     find,
     is_superseded,
 )
-from slurm_hooks.elastic.signals import Notice
+from slurm_hooks.elastic.signals import SignalListener
 
 LOST_POLL_S = 0.05
 TURN_S = 2.0  # if the first heir does not act, it is the next one's turn
@@ -52,13 +56,17 @@ class Keeper:
     does; everything else happens in a thread of its own."""
 
     def __init__(
-        self, options: Options, manners: Manners, membership: Membership, notice: Notice
+        self,
+        options: Options,
+        timing: LighthouseTiming,
+        membership: Membership,
+        signals: SignalListener,
     ) -> None:
         self._options = options
-        self._manners = manners
+        self._timing = timing
         self._membership = membership
         self._directory = membership.directory
-        self._notice = notice
+        self._signals = signals
         self._wake = threading.Event()
         self._relay = Relay(self._hear_refused)
         self._lighthouse: Lighthouse | None = None
@@ -84,14 +92,14 @@ class Keeper:
         if self._thread is not None:
             self._membership.restarts += 1
             return
-        verdict = self._membership.ask_in(self._notice, ends)
+        verdict = self._membership.ask_in(self._signals, ends)
         while verdict is Admission.WAIT:
             time.sleep(1.0)
             if is_asked_to_go():
                 return  # the session sees to it
-            verdict = self._membership.ask_in(self._notice, ends)
+            verdict = self._membership.ask_in(self._signals, ends)
         if verdict is Admission.NOTHING_LEFT:
-            self._membership.skip(self._notice)
+            self._membership.skip(self._signals)
         self._directory.update(lambda s: enlist(s, self._membership.token))
         self._thread = threading.Thread(target=self._run, name="malleable-keeper", daemon=True)
         self._thread.start()
@@ -161,9 +169,9 @@ class Keeper:
         """Whether the keeper's agent lives and is the one that it should be: a port alone may
         belong to the lighthouse of another job by now."""
         member = find(state, term.order[0])
-        if member is None or not member.door:
+        if member is None or not member.probe_port:
             return False
-        answer = knock(member.host, member.door, member.token)
+        answer = probe(member.host, member.probe_port, member.token)
         if answer is Answer.GONE:
             self._hear_refused(term.number)
         return answer is Answer.ALIVE
@@ -176,7 +184,7 @@ class Keeper:
         self._directory.update(lambda s: enlist(s, me.token))
 
     def _is_my_turn(self, state: State) -> bool:
-        next_ones = heirs(state, self._lost_term)
+        next_ones = successors(state, self._lost_term)
         if self._is_leaving or not self._is_fit or self._membership.token not in next_ones:
             return False
         if not self._lost_at:
@@ -186,7 +194,7 @@ class Keeper:
 
     def _take_over(self) -> None:
         self._close_lighthouse()
-        self._lighthouse = Lighthouse(self._options.host, self._manners)
+        self._lighthouse = Lighthouse(self._options.host, self._timing)
         self._lighthouse.count_to(first_quorum(self._directory.plain.read().rounds + 1))
         place, now = (self._options.host, self._lighthouse.port), int(time.time())
         token, before = self._membership.token, [State(run="")]
@@ -233,9 +241,9 @@ class Keeper:
                 state = self._directory.plain.read()
         except DirectoryError as error:
             self._directory.complain(error)
-        self._relay.hush()
+        self._relay.silence()
         self._close_lighthouse()  # for all at once: each asks again, and asks the next
-        time.sleep(self._manners.beat_s)
+        time.sleep(self._timing.beat_s)
 
     def _is_awaited(self, state: State) -> bool:
         mine = self._membership.token
@@ -255,8 +263,8 @@ class Keeper:
         self._is_stopped = True
         self._wake.set()
         if is_failure or self._is_leaving:
-            self._membership.depart(self._notice, planned=self._is_leaving)
-        self._membership.fall_silent(self._notice)
+            self._membership.depart(self._signals, planned=self._is_leaving)
+        self._membership.fall_silent(self._signals)
         if self._thread is not None:
             self._thread.join(3.0)
         self._relay.stop()

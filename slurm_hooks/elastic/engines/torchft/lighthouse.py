@@ -21,7 +21,7 @@ class LighthouseError(Exception):
 
 
 @dataclass(frozen=True)
-class Manners:
+class LighthouseTiming:
     """`beat_s`: a group silent for so long is dead; `join_s`: how long a step waits for one
     that lives but does not come."""
 
@@ -51,22 +51,22 @@ class Lighthouse:
     """Serves from the start until closed, as `host` if that is an address of this node, else
     on all interfaces; `port` was chosen by the kernel. Raises LighthouseError."""
 
-    def __init__(self, host: str, manners: Manners) -> None:
+    def __init__(self, host: str, timing: LighthouseTiming) -> None:
         self._torchft = load()
         self._host = f"[{host}]" if ":" in host else host
-        self._server = self._serve(manners)
+        self._server = self._serve(timing)
         self.port = int(self._server.address().rpartition(":")[2])
 
-    def _serve(self, manners: Manners) -> Any:
+    def _serve(self, timing: LighthouseTiming) -> Any:
         fault: Exception | None = None
         for address in (f"{self._host}:0", "[::]:0", "0.0.0.0:0"):  # the last without IPv6
             try:
                 return self._torchft.LighthouseServer(
                     bind=address,
                     min_replicas=1,
-                    join_timeout_ms=round(manners.join_s * 1000),
+                    join_timeout_ms=round(timing.join_s * 1000),
                     quorum_tick_ms=QUORUM_TICK_MS,
-                    heartbeat_timeout_ms=round(manners.beat_s * 1000),
+                    heartbeat_timeout_ms=round(timing.beat_s * 1000),
                 )
             except (RuntimeError, TypeError, OSError) as error:
                 fault = error

@@ -52,7 +52,7 @@ class Relay:
         if target != self._target and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._switch, target, abruptly)
 
-    def hush(self) -> None:
+    def silence(self) -> None:
         """Pass on nothing that this group says any more: it is forgotten at the lighthouse
         within a beat. What it has been told to do before still reaches it. Any thread."""
         self._is_hushed = True

@@ -36,7 +36,7 @@ def keeper(state: State, lost_term: int = 0) -> Member | None:
     return member if is_fit else None
 
 
-def heirs(state: State, lost_term: int = 0) -> tuple[str, ...]:
+def successors(state: State, lost_term: int = 0) -> tuple[str, ...]:
     """Who may keep it next, first the one that stays longest."""
     is_lost = state.round is not None and state.round.number <= lost_term
     gone = state.round.order[0] if state.round is not None and is_lost else ""

@@ -22,8 +22,8 @@ from torch.distributed.elastic.rendezvous.api import (
 from slurm_hooks.elastic.agent.membership import Leave, Over
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import tell
-from slurm_hooks.elastic.batch.speaker import Speaker
 from slurm_hooks.elastic.engines.torchft.keeper import Keeper
 from slurm_hooks.elastic.engines.torchrun.store import (
     GATHER_S,
@@ -34,16 +34,16 @@ from slurm_hooks.elastic.engines.torchrun.store import (
     meet,
     open_store,
 )
-from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_deaf
-from slurm_hooks.elastic.engines.torchrun.warm_pool import Standby
+from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn
+from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.state import Outcome
-from slurm_hooks.elastic.signals import Notice
+from slurm_hooks.elastic.signals import SignalListener
 
 WARM_UP_S = 30.0
 UNREACHED = 3  # times in a row that one host may not be reached
-BREATH_S = 2.0  # before it is tried again: it may have died just now
+COOL_DOWN_S = 2.0  # before it is tried again: it may have died just now
 
 
 class MalleableHandler(RendezvousHandler):
@@ -54,15 +54,15 @@ class MalleableHandler(RendezvousHandler):
         self,
         options: Options,
         session: Session,
-        notice: Notice,
-        speaker: Speaker,
+        signals: SignalListener,
+        own_element: OwnElement,
         keeper: Keeper | None = None,
     ) -> None:
         self._options = options
         self._session = session
-        self._notice = notice
-        self._speaker = speaker
-        self.standby: Standby | None = None
+        self._signals = signals
+        self._own_element = own_element
+        self.warm_pool: WarmPool | None = None
         self._keeper = keeper
         self._hosted: Any = None
         self._store: Any = None
@@ -85,10 +85,10 @@ class MalleableHandler(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Join the next round and wait until all its agents are there."""
-        self._notice.listen()
-        if self.standby and not self._session.is_in:
-            self.standby.prepare()  # while the others train
-            self.standby.wait_ready(WARM_UP_S)
+        self._signals.listen()
+        if self.warm_pool and not self._session.is_in:
+            self.warm_pool.prepare()  # while the others train
+            self.warm_pool.wait_ready(WARM_UP_S)
         try:
             if self._keeper:
                 self._keeper.enter(self._session.ends, self._session.is_asked_to_go)
@@ -150,7 +150,7 @@ class MalleableHandler(RendezvousHandler):
         say(f"{what}: {error}")
         self._unreached.append(host)
         if self._unreached.count(host) < UNREACHED:
-            time.sleep(BREATH_S)
+            time.sleep(COOL_DOWN_S)
             return
         line = f"{what}, {UNREACHED} times; may nodes of a job connect to each other at any port?"
         tell(line)
@@ -179,7 +179,7 @@ class MalleableHandler(RendezvousHandler):
         if self._keeper and outcome is Outcome.FINISHED:
             outcome = self._keeper.await_end(self._session.is_asked_to_go)
         if outcome is Outcome.FINISHED:
-            self._speaker.tell_finished()
+            self._own_element.report_finished()
         elif self._session.is_asked_to_go():
             self._session.say_leave()
             self._go()
@@ -190,22 +190,22 @@ class MalleableHandler(RendezvousHandler):
         if self._keeper:
             self._keeper.leave()
         self._end(is_failure=False)
-        self._speaker.go_back()
-        raise SystemExit(128 + signal.SIGTERM if self._notice.is_terminated else 0)
+        self._own_element.put_back()
+        raise SystemExit(128 + signal.SIGTERM if self._signals.is_terminated else 0)
 
     def num_nodes_waiting(self) -> int:
         """Positive when the workers must stop for a new round. Called every monitor
         interval (0.1 s), so it looks at the directory less often than that."""
-        self._notice.listen()
-        if self.standby:
-            self.standby.prepare()
+        self._signals.listen()
+        if self.warm_pool:
+            self.warm_pool.prepare()
         if self._keeper and self._keeper.take_planned_change():
             self._session.hear_planned_change()
         if self._keeper and self._session.is_asked_to_go():
             self._keeper.leave()
         must_stop = self._session.should_stop(self._meet)
         if must_stop:
-            end_deaf()
+            end_stubborn()
         return int(must_stop)
 
     def _meet(self, is_broken: Callable[[], bool]) -> None:
@@ -232,8 +232,8 @@ class MalleableHandler(RendezvousHandler):
         self._session.close(is_failure)
         if self._keeper:
             self._keeper.close(is_failure)
-        if self.standby:
-            self.standby.dismiss()
+        if self.warm_pool:
+            self.warm_pool.dismiss()
         self._store = self._hosted = None
 
 

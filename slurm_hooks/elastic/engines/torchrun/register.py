@@ -34,19 +34,19 @@ from slurm_hooks.elastic.agent.options import (
 )
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.lease import Lease
+from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import tell
-from slurm_hooks.elastic.batch.speaker import Speaker
-from slurm_hooks.elastic.engines.torchft.lighthouse import LighthouseError, Manners, load
+from slurm_hooks.elastic.engines.torchft.lighthouse import LighthouseError, LighthouseTiming, load
 from slurm_hooks.elastic.engines.torchrun.processes import Processes
 from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
-from slurm_hooks.elastic.engines.torchrun.warm_pool import Standby
-from slurm_hooks.elastic.liveness.heartbeat import Pulse
+from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
+from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.liveness.older_versions import refuse_older
 from slurm_hooks.elastic.log import say
-from slurm_hooks.elastic.mailbox import Board
+from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.state import Member
-from slurm_hooks.elastic.signals import Notice, end_quietly
+from slurm_hooks.elastic.signals import SignalListener, end_quietly
 
 _BUDGET = "PET_MAX_RESTARTS"  # a lost fragment costs its peers one restart
 
@@ -62,10 +62,10 @@ def handlers() -> Callable[[Any], Any]:
 
 @cache
 def _begin() -> None:
-    _listening().listen_early()
+    _signal_listener().listen_early()
     if is_torchrun(sys.argv):
-        _speaker().tell_started()  # its own flags may be wrong
-    if take_over(os.environ, _wonder, _speaker().tell_started):
+        _own_element().report_started()  # its own flags may be wrong
+    if take_over(os.environ, _log_takeover, _own_element().report_started):
         return
     found = overrides(sys.argv, os.environ)
     if found:
@@ -74,7 +74,7 @@ def _begin() -> None:
         raise SystemExit(f"malleable: {line}")
 
 
-def _wonder(instead: Instead) -> None:
+def _log_takeover(instead: Instead) -> None:
     """What is not as the script says is in the log; `explain` shows what keeps nodes idle."""
     for line in instead.lines:
         say(line)
@@ -83,15 +83,15 @@ def _wonder(instead: Instead) -> None:
 
 
 @cache
-def _listening() -> Notice:
+def _signal_listener() -> SignalListener:
     """The one pair of ears of this process."""
-    return Notice()
+    return SignalListener()
 
 
 @cache
-def _speaker() -> Speaker:
+def _own_element() -> OwnElement:
     """The one mouth of this process."""
-    return Speaker(os.environ, _listening())
+    return OwnElement(os.environ, _signal_listener())
 
 
 @cache
@@ -104,30 +104,30 @@ def create_handler(params: Any) -> Any:
     """A handler for torch's RendezvousParameters; exits with one line if it cannot be."""
     from slurm_hooks.elastic.engines.torchrun.handler import MalleableHandler  # noqa: PLC0415  (brings in torch)
 
-    notice = _listening()
-    notice.listen()
-    speaker = _speaker()
-    speaker.tell_started()
+    signals = _signal_listener()
+    signals.listen()
+    own_element = _own_element()
+    own_element.report_started()
     try:
         job = options(params, os.environ)
         _remark(kept(os.environ))
         lease = Lease(os.environ, job.notice_s)
         me = identity(os.environ, job.host, lease.ends)
         is_torchft = os.environ.get("MALLEABLE_ENGINE") == "torchft"
-        keeper = lighthouse_keeper(job, me, notice, os.environ) if is_torchft else None
+        keeper = lighthouse_keeper(job, me, signals, os.environ) if is_torchft else None
         settings = of_group(job, me) if is_torchft else job
         wanted = () if is_torchft else agents(lease.wanted, job, os.environ)
         membership = _membership(settings, me, wanted)
     except (OptionError, DirectoryError, LighthouseError) as error:
         tell(str(error))
         raise SystemExit(f"malleable: {error}") from None
-    forewarning = Forewarning(_board(), settings.boundary_s)
+    forewarning = Forewarning(_mailbox(), settings.boundary_s)
     session = Session(
-        settings, membership, lease, notice, forewarning, speaker, _processes().exit_code
+        settings, membership, lease, signals, forewarning, own_element, _processes().exit_code
     )
-    end_quietly(notice, lambda: say(f"fragment {me.fragment} is ended by SIGTERM"))
+    end_quietly(signals, lambda: say(f"fragment {me.fragment} is ended by SIGTERM"))
     _meet_specs()
-    return MalleableHandler(settings, session, notice, speaker, keeper)
+    return MalleableHandler(settings, session, signals, own_element, keeper)
 
 
 @cache
@@ -143,7 +143,7 @@ def _meet_specs() -> None:
         plain(spec)
         if isinstance(spec.rdzv_handler, MalleableHandler):
             spec.max_restarts = max(spec.max_restarts, number(os.environ.get(_BUDGET, "")))
-            spec.rdzv_handler.standby = warm_workers(spec)
+            spec.rdzv_handler.warm_pool = warm_workers(spec)
             _processes().install(_subprocess_handler())  # sees warm ones too
 
     WorkerSpec.__post_init__ = begin  # type: ignore[method-assign]
@@ -159,12 +159,12 @@ def _membership(settings: Options, me: Member, wanted: tuple[int, ...] = ()) -> 
     directory = SharedDirectory(settings.directory, settings.run)
     directory.open()
     refuse_older(settings.directory)
-    pulse = Pulse(directory, me.token, settings.beat_s, settings.keep_alive_s)
-    return Membership(me, directory, pulse, wanted)
+    heartbeat = Heartbeat(directory, me.token, settings.beat_s, settings.keep_alive_s)
+    return Membership(me, directory, heartbeat, wanted)
 
 
 def lighthouse_keeper(
-    job: Options, me: Member, notice: Notice, env: MutableMapping[str, str]
+    job: Options, me: Member, signals: SignalListener, env: MutableMapping[str, str]
 ) -> Any:
     """The Keeper that joins this replica group to the others; tells torchft by the
     environment where its lighthouse is. What the user has set stays. Raises
@@ -173,8 +173,8 @@ def lighthouse_keeper(
 
     load()
     settings = of_groups(job, env)
-    manners = Manners(max(0.3, knob(env, "heartbeat_s", 1.0)), knob(env, "join_s", 1.0))
-    keeper = Keeper(settings, manners, _membership(settings, me), notice)
+    timing = LighthouseTiming(max(0.3, knob(env, "heartbeat_s", 1.0)), knob(env, "join_s", 1.0))
+    keeper = Keeper(settings, timing, _membership(settings, me), signals)
     if "TORCHFT_LIGHTHOUSE" in env:
         _remark("your TORCHFT_LIGHTHOUSE replaces that of the job: it must outlive every node")
     told = {
@@ -189,27 +189,27 @@ def lighthouse_keeper(
     return keeper
 
 
-def _board() -> Board | None:
+def _mailbox() -> Mailbox | None:
     try:
-        board = Board()
+        mailbox = Mailbox()
     except (OSError, AttributeError):  # no memory files here: workers get no news
         return None
-    os.environ.update(board.environment())
-    return board
+    os.environ.update(mailbox.environment())
+    return mailbox
 
 
-def warm_workers(spec: Any) -> Standby | None:
+def warm_workers(spec: Any) -> WarmPool | None:
     """Workers in waiting for what torch's agent is to run; None if they are not wanted, or
     it is no Python program, or torch itself is not as known."""
     extra = warm_modules(os.environ)
     program = program_of(spec.entrypoint, spec.args)
     if extra is None or not program:
         return None
-    standby = Standby(program, spec.local_world_size, extra, warm_contexts(os.environ))
-    if not standby.install(_subprocess_handler()):
+    warm_pool = WarmPool(program, spec.local_world_size, extra, warm_contexts(os.environ))
+    if not warm_pool.install(_subprocess_handler()):
         return None
-    atexit.register(standby.dismiss)
-    return standby
+    atexit.register(warm_pool.dismiss)
+    return warm_pool
 
 
 def _subprocess_handler() -> Any:

@@ -17,23 +17,23 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-DEAF_S = 5.0  # a script may ignore SIGTERM just while it writes a file
+STUBBORN_S = 5.0  # a script may ignore SIGTERM just while it writes a file
 
 
-def is_deaf(status: str) -> bool:
+def ignores_sigterm(status: str) -> bool:
     """Whether SIGTERM is ignored, by the text of /proc/PID/status."""
     found = re.search(r"^SigIgn:\s*([0-9a-f]{1,32})$", status, re.MULTILINE)
     return bool(found and int(found.group(1), 16) >> (signal.SIGTERM - 1) & 1)
 
 
-def end_deaf(after_s: float = DEAF_S) -> None:
+def end_stubborn(after_s: float = STUBBORN_S) -> None:
     """Called when workers are about to be stopped: kill those children of this process, with
     the groups that they lead, that are deaf now and still there after `after_s`. Returns at
     once; where the kernel offers no pidfd (Linux before 5.3), nothing is done."""
     handles: dict[int, int] = {}
     for pid in _children():
         with suppress(OSError, AttributeError):
-            if is_deaf(Path(f"/proc/{pid}/status").read_text("ascii", "replace")):
+            if ignores_sigterm(Path(f"/proc/{pid}/status").read_text("ascii", "replace")):
                 handles[pid] = os.pidfd_open(pid)
     if handles:
         threading.Thread(target=_end, args=(handles, after_s), daemon=True).start()

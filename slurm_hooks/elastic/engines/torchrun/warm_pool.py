@@ -95,7 +95,7 @@ class WarmWorker:
         self.process.wait()
 
 
-class Standby:
+class WarmPool:
     """As many warm workers for `program` as this agent runs, from `delay_s` after a round
     began on; they import `extra` as well."""
 
@@ -125,10 +125,10 @@ class Standby:
             return False
 
         def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
-            process = standby.take(args, env, [self._stdout, self._stderr])
+            process = warm_pool.take(args, env, [self._stdout, self._stderr])
             return cold(self, args, env) if process is None else process
 
-        standby = self
+        warm_pool = self
         handler._popen = popen
         return True
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.liveness import heartbeat as pulse_module
-from slurm_hooks.elastic.liveness.connections import Lines
-from slurm_hooks.elastic.liveness.heartbeat import Pulse
-from slurm_hooks.elastic.liveness.probe import ALIVE, NEWS, Answer, Door, knock
+from slurm_hooks.elastic.liveness import heartbeat as heartbeat_module
+from slurm_hooks.elastic.liveness.connections import Connections
+from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
+from slurm_hooks.elastic.liveness.probe import ALIVE, NEWS, Answer, ProbeListener, probe
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import Member, State, find, join
-from slurm_hooks.elastic.signals import Notice
+from slurm_hooks.elastic.signals import SignalListener
 
 A, B = "a" * 16, "b" * 16
 BEAT_S = 0.2
@@ -32,12 +32,14 @@ class Agent:
         self.directory = SharedDirectory(path, "7")
         self.directory.open()
         token = f"{number:016x}"
-        self.pulse = Pulse(self.directory, token, BEAT_S, KEEP_ALIVE_S)
-        self.me = Member(token, number, 0, "1.0", "127.0.0.1", door=self.pulse.door.port)
-        self.notice = Notice()
+        self.heartbeat = Heartbeat(self.directory, token, BEAT_S, KEEP_ALIVE_S)
+        self.me = Member(
+            token, number, 0, "1.0", "127.0.0.1", probe_port=self.heartbeat.listener.port
+        )
+        self.signals = SignalListener()
 
     def enter(self) -> None:
-        self.pulse.start(self.notice)
+        self.heartbeat.start(self.signals)
         self.directory.update(lambda s: join(s, self.me))
 
 
@@ -54,7 +56,7 @@ def crowd(tmp_path: Path) -> Iterator[Callable[[int], list[Agent]]]:
 
     yield make
     for agent in agents:
-        agent.pulse.stop(agent.notice)
+        agent.heartbeat.stop(agent.signals)
 
 
 def wait_until(is_so: Callable[[], object], limit_s: float = 10.0) -> float:
@@ -66,55 +68,55 @@ def wait_until(is_so: Callable[[], object], limit_s: float = 10.0) -> float:
 
 
 def are_joined_up(agents: list[Agent]) -> bool:
-    return all(a.directory.calm.longest_s == pulse_module.TOLD_S for a in agents)
+    return all(a.directory.read_interval.longest_s == heartbeat_module.TOLD_S for a in agents)
 
 
-def call(door: Door, name: str = B) -> Lines:
-    lines = Lines(name)
-    lines.keep([("127.0.0.1", door.port, A)])
-    door.answer()
-    return lines
+def call(listener: ProbeListener, name: str = B) -> Connections:
+    connections = Connections(name)
+    connections.keep([("127.0.0.1", listener.port, A)])
+    listener.answer()
+    return connections
 
 
 def test_who_stays_on_the_line_is_known_and_hears_signs_of_life() -> None:
-    door = Door(A)
-    lines = call(door)
-    assert door.listeners == {B}
-    assert lines.listen() == (frozenset(), False)
-    before = lines.heard(A)
-    door.tell(ALIVE)
-    assert lines.listen() == (frozenset(), False)
+    listener = ProbeListener(A)
+    connections = call(listener)
+    assert listener.listeners == {B}
+    assert connections.listen() == (frozenset(), False)
+    before = connections.heard(A)
+    listener.tell(ALIVE)
+    assert connections.listen() == (frozenset(), False)
     assert before is not None
-    assert lines.heard(A) == before + 1
-    assert lines.heard("c" * 16) is None
-    lines.close()
-    door.answer()
-    assert door.listeners == frozenset()
-    door.close()
+    assert connections.heard(A) == before + 1
+    assert connections.heard("c" * 16) is None
+    connections.close()
+    listener.answer()
+    assert listener.listeners == frozenset()
+    listener.close()
 
 
 def test_news_goes_both_ways_and_knocks_are_none() -> None:
-    door = Door(A)
-    lines = call(door)
-    assert not door.answer()
-    lines.tell()
-    assert door.answer()
-    assert not door.answer()
-    door.tell(NEWS)
-    assert lines.listen() == (frozenset(), True)
-    assert lines.listen() == (frozenset(), False)
-    with Answering(door) as news:
-        assert knock("127.0.0.1", door.port, A) is Answer.ALIVE
+    listener = ProbeListener(A)
+    connections = call(listener)
+    assert not listener.answer()
+    connections.tell()
+    assert listener.answer()
+    assert not listener.answer()
+    listener.tell(NEWS)
+    assert connections.listen() == (frozenset(), True)
+    assert connections.listen() == (frozenset(), False)
+    with Answering(listener) as news:
+        assert probe("127.0.0.1", listener.port, A) is Answer.ALIVE
     assert not any(news)
-    lines.close()
-    door.close()
+    connections.close()
+    listener.close()
 
 
 class Answering:
     """A door that answers meanwhile."""
 
-    def __init__(self, door: Door) -> None:
-        self._door, self._is_over, self._news = door, False, [False]
+    def __init__(self, listener: ProbeListener) -> None:
+        self._listener, self._is_over, self._news = listener, False, [False]
 
     def __enter__(self) -> list[bool]:
         self._thread = threading.Thread(target=self._work)
@@ -123,7 +125,7 @@ class Answering:
 
     def _work(self) -> None:
         while not self._is_over:
-            self._news.append(self._door.answer())
+            self._news.append(self._listener.answer())
 
     def __exit__(self, *args: object) -> None:
         self._is_over = True
@@ -138,15 +140,15 @@ def test_descriptors_above_1023_are_no_matter() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
     held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
     try:
-        door = Door(A)
-        assert door.filenos()[0] > 1023
-        lines = call(door)
-        assert min(lines.filenos()) > 1023
-        lines.tell()
-        assert door.answer()
-        door.close()
-        assert lines.listen()[0] == {A}
-        lines.close()
+        listener = ProbeListener(A)
+        assert listener.filenos()[0] > 1023
+        connections = call(listener)
+        assert min(connections.filenos()) > 1023
+        connections.tell()
+        assert listener.answer()
+        listener.close()
+        assert connections.listen()[0] == {A}
+        connections.close()
     finally:
         for handle in held:
             os.close(handle)
@@ -162,8 +164,8 @@ def test_a_heart_beats_on_above_1023(crowd: Callable[[int], list[Agent]]) -> Non
     try:
         agents = crowd(2)
         wait_until(lambda: are_joined_up(agents))
-        before = agents[0].pulse._lines.heard(agents[1].me.token)
-        wait_until(lambda: agents[0].pulse._lines.heard(agents[1].me.token) != before)
+        before = agents[0].heartbeat._connections.heard(agents[1].me.token)
+        wait_until(lambda: agents[0].heartbeat._connections.heard(agents[1].me.token) != before)
     finally:
         for handle in held:
             os.close(handle)
@@ -189,9 +191,9 @@ def knows(agents: list[Agent], revision: int) -> bool:
 def test_a_newcomer_is_seen_at_once_by_one_who_is_alone(
     crowd: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse_module, "UNTOLD_S", 60.0)
+    monkeypatch.setattr(heartbeat_module, "UNTOLD_S", 60.0)
     (alone,) = crowd(1)
-    wait_until(lambda: alone.directory.calm.longest_s == 60.0)
+    wait_until(lambda: alone.directory.read_interval.longest_s == 60.0)
     time.sleep(1.0)
     crowd(1)
     assert wait_until(lambda: len(alone.directory.read().members) == 2) < 1.0
@@ -217,17 +219,19 @@ def test_who_hangs_is_kept_and_whose_host_is_gone_is_not(
     """A host that vanishes closes no connection: the line stays, and falls silent."""
     (agent,) = crowd(1)
     silent = socket.create_server(("127.0.0.1", 0))
-    peer = Member(f"{7:016x}", 7, 0, "1.0", "127.0.0.1", door=silent.getsockname()[1])
+    peer = Member(f"{7:016x}", 7, 0, "1.0", "127.0.0.1", probe_port=silent.getsockname()[1])
 
     def enter(state: State) -> State:
         return form(join(state, peer), Limits(1, 4), "h", 1, 1000)
 
     agent.directory.update(enter)
-    wait_until(agent.pulse._lines.filenos)
+    wait_until(agent.heartbeat._connections.filenos)
     time.sleep(2 * KEEP_ALIVE_S)
     assert find(agent.directory.look(), peer.token) is not None  # it takes calls: it hangs
     monkeypatch.setattr(
-        pulse_module, "knock_all", lambda doors: {token: Answer.SILENT for _, _, token in doors}
+        heartbeat_module,
+        "probe_all",
+        lambda addresses: {token: Answer.SILENT for _, _, token in addresses},
     )
     assert wait_until(lambda: find(agent.directory.read(), peer.token) is None) < KEEP_ALIVE_S
     silent.close()
@@ -240,14 +244,14 @@ def test_whose_host_vanishes_is_given_up_in_time(
     wait_until(lambda: are_joined_up(agents))
     gone = agents[1]
     monkeypatch.setattr(
-        pulse_module,
-        "knock_all",
-        lambda doors: {
+        heartbeat_module,
+        "probe_all",
+        lambda addresses: {
             token: Answer.SILENT if token == gone.me.token else Answer.ALIVE
-            for _, _, token in doors
+            for _, _, token in addresses
         },
     )
-    monkeypatch.setattr(gone.pulse.door, "tell", lambda word: None)
-    monkeypatch.setattr(gone.pulse, "_spread", lambda state: None)
+    monkeypatch.setattr(gone.heartbeat.listener, "tell", lambda word: None)
+    monkeypatch.setattr(gone.heartbeat, "_spread", lambda state: None)
     took_s = wait_until(lambda: find(agents[0].directory.read(), gone.me.token) is None)
     assert KEEP_ALIVE_S - 2 * BEAT_S < took_s < KEEP_ALIVE_S + 5 * BEAT_S

@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
-from slurm_hooks.elastic.batch.standing import Standing, element, holds, is_speaker, mark, run_of
+from slurm_hooks.elastic.batch.standing import Standing, element, holds, is_reporter, mark, run_of
 from slurm_hooks.elastic.log import say
-from slurm_hooks.elastic.signals import Notice
+from slurm_hooks.elastic.signals import SignalListener
 
 CONFIRM_S = 1.0  # a training process that reports may have written in between
 AGAIN_S = 5.0
@@ -27,22 +27,22 @@ FINISH_S = 60.0
 SPREAD_S = 2.0  # many fragments join at the same moment
 
 
-class Speaker:
+class OwnElement:
     """Methods do not raise, and are cheap but for `tell_started`, `tell_finished` and
     `go_back`."""
 
-    def __init__(self, env: Mapping[str, str], notice: Notice) -> None:
+    def __init__(self, env: Mapping[str, str], signals: SignalListener) -> None:
         self._element = element(env)
-        self._speaks = bool(self._element) and is_speaker(env)
+        self._speaks = bool(self._element) and is_reporter(env)
         self._run = run_of(env)
-        self._notice = notice
+        self._signals = signals
         self._wanted: Optional[Standing] = None
         self._wake = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._has_trained = False
         self._has_complained = False
 
-    def tell_started(self) -> None:
+    def report_started(self) -> None:
         """This process is an agent, and its training is about to begin. It may give up at any
         moment, so this returns when that stands there, or after START_S; then, or without
         Slurm's commands, it is written in the background. Told once a training; what the agent
@@ -72,7 +72,7 @@ class Speaker:
             self._thread = threading.Thread(target=self._run_on, daemon=True)
             self._thread.start()
 
-    def tell_trained(self) -> None:
+    def report_trained(self) -> None:
         """There is evidence of progress; told once a run, by a leaver as the last thing."""
         if self._has_trained:
             return
@@ -80,7 +80,7 @@ class Speaker:
         if self._wanted is not Standing.LEAVING:
             self.tell(Standing.TRAINED)
 
-    def tell_finished(self) -> None:
+    def report_finished(self) -> None:
         """The training has finished; returns when that stands there, within a minute or so.
         Without it the exit of the script will count as a failure."""
         if not self._speaks:
@@ -123,20 +123,20 @@ class Speaker:
 
         job_comment.change(self._element, edit, limit_s)
 
-    def go_back(self) -> None:
+    def put_back(self) -> None:
         """Have Slurm put this element back into the held state, and wait for the end that it
         makes of this agent: the batch script must not go on, its exit code would be taken for
         the fragment's. Returns at once outside of an array, else after SIGTERM. A scancel that
         has come already is not undone."""
         if not self._element:
             return
-        self._notice.hush()
+        self._signals.silence()
         is_asked = not self._speaks
         if self._has_trained and self._speaks:
             self._leave_word()
-        while not self._notice.is_terminated:
+        while not self._signals.is_terminated:
             is_asked = is_asked or self._requeue()
-            self._notice.wait_end(AGAIN_S)
+            self._signals.wait_end(AGAIN_S)
 
     def _leave_word(self) -> None:
         self._wanted = Standing.TRAINED
@@ -170,7 +170,7 @@ class Speaker:
     def _complain(self, verb: str, why: str) -> None:
         """Once: the node is not given back for now, and somebody may wonder. Not if this agent
         is ended anyway."""
-        if self._has_complained or self._notice.is_terminated:
+        if self._has_complained or self._signals.is_terminated:
             return
         self._has_complained = True
         line = " ".join(why.split())[:200]

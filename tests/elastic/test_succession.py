@@ -10,8 +10,8 @@ from slurm_hooks.elastic.engines.torchft.succession import (
     difference,
     enlist,
     first_quorum,
-    heirs,
     keeper,
+    successors,
 )
 from slurm_hooks.elastic.rendezvous.codec import decode, encode
 from slurm_hooks.elastic.rendezvous.state import (
@@ -63,12 +63,12 @@ def test_only_one_that_trains_may_keep_it() -> None:
     state = join(State(run="77"), group(1))
     assert kept(state, 1) == state  # it waits still
     assert kept(state, 9) == state  # nobody knows it
-    assert heirs(state) == ()
+    assert successors(state) == ()
 
 
 def test_the_longest_lease_is_next_and_then_slurm_order() -> None:
     state = trained_by(group(3, NOW + 600), group(2, NOW + 600), group(1, NOW + 60))
-    assert heirs(state) == (token(2), token(3), token(1))
+    assert successors(state) == (token(2), token(3), token(1))
 
 
 def test_a_second_one_does_not_take_what_is_kept() -> None:
@@ -89,7 +89,7 @@ def test_it_is_handed_on(how: str) -> None:
     else:
         lost = 1
     assert keeper(state, lost) is None
-    assert heirs(state, lost) == (token(2),)
+    assert successors(state, lost) == (token(2),)
     state = kept(state, 2, lost)
     assert state.round is not None
     assert state.round.number == 2
@@ -101,7 +101,7 @@ def test_one_that_is_done_serves_the_others_still() -> None:
     state = kept(trained_by(group(1), group(2)), 1)
     state = succeed(state, token(1), NOW)
     assert keeper(state) == find(state, token(1))
-    assert heirs(state) == (token(2),)
+    assert successors(state) == (token(2),)
     assert state.outcome is Outcome.OPEN
     assert succeed(state, token(2), NOW).outcome is Outcome.FINISHED
 

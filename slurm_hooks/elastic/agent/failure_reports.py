@@ -11,7 +11,7 @@ from slurm_hooks.elastic.rendezvous.rounds_log import describe_failures
 from slurm_hooks.elastic.rendezvous.state import State
 
 
-class Failing:
+class FailureReports:
     """What one agent tells."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ SHORTEST_S = 0.1
 GROWTH = 1.5
 
 
-class Calm:
+class ReadInterval:
     """Nobody has promised to tell at first: every look is due."""
 
     def __init__(self) -> None:
