@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what `make demo` and `make test` need and this host lacks: Debian packages, and a Python
-# environment in .venv. Says what before it does. Does nothing, at once, when nothing is missing.
+# environment in .venv. Announces what it installs. Exits at once if nothing is missing.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -25,7 +25,7 @@ if [ -n "$missing" ]; then
     }
     sudo=sudo
   fi
-  # The packages start munge and Slurm of their own, which nobody configured: not wanted here.
+  # Keep the packages from starting their own, unconfigured munge and Slurm.
   policy=/usr/sbin/policy-rc.d
   made=
   if [ ! -e "$policy" ]; then

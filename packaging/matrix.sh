@@ -1,25 +1,25 @@
 #!/bin/sh
-# The plugin's tests, the contract's and the promises', on other Slurms than this host's: those of
-# other Debian releases, each in a root of its own below build/roots and in namespaces of its own,
-# with this host's Python and a copy of this tree. The roots stay for the next time; nothing else does.
+# Runs the plugin, Lua, contract and promise tests on Slurm versions other than this host's: those
+# of other Debian releases, each in its own root below build/roots and its own namespaces, with this
+# host's Python and a copy of this tree. The roots are kept for the next run; nothing else is.
 #
-#   packaging/matrix.sh [arguments of pytest]
+#   packaging/matrix.sh [pytest arguments]
 #
-# MATRIX_RELEASES, MATRIX_TESTS: instead of the ones below. MATRIX_MIRROR: where the releases come
-# from, by default where apt gets Debian from.
+# MATRIX_RELEASES and MATRIX_TESTS replace the defaults below. MATRIX_MIRROR is where the releases
+# come from, by default apt's Debian mirror.
 set -eu
 cd "$(dirname "$0")/.."
 
 self=$PWD/packaging/matrix.sh
 releases=${MATRIX_RELEASES:-trixie testing} # Slurm 24.11, and Debian's newest
 tests=${MATRIX_TESTS:-tests/spank tests/lua tests/contract tests/promises}
-# python3 for the libraries that this host's Python needs there
+# python3 for the libraries that this host's Python needs in the root
 packages="slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev gcc libc6-dev make python3
 lua5.1 procps iproute2"
 build_limit_s=900
 test_limit_s=2400
 
-# Not a failed test: this host cannot (EX_UNAVAILABLE).
+# Not a test failure: this host cannot run the tests (EX_UNAVAILABLE).
 cannot() {
   echo "make matrix: $1" >&2
   exit 69
@@ -35,7 +35,7 @@ check_host() {
   [ -x .venv/bin/python ] || cannot "there is no environment in .venv; make setup"
 }
 
-# Runs "$self $@" as process 1 of namespaces with these options: what it starts and mounts ends with it.
+# Runs "$self $@" as process 1 of new namespaces: whatever it starts or mounts ends with it.
 in_namespaces() {
   limit_s=$1 options=$2
   shift 2
@@ -68,7 +68,7 @@ make_root() {
 
 fill_root() {
   release=$1 root=$2 mirror=$3
-  # The script of sid fits every release, whether this debootstrap has heard of it or not.
+  # The script for sid works for every release, even those unknown to this debootstrap.
   debootstrap --variant=minbase "$release" "$root" "$mirror" /usr/share/debootstrap/scripts/sid
   printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # starts no daemons
   chmod 755 "$root/usr/sbin/policy-rc.d"
@@ -88,8 +88,8 @@ fill_root() {
   chroot "$root" apt-get clean
 }
 
-# A release has a Python of its own, for which torch and the rest would have to be installed. This
-# host's works there too if the C library it was built for is not newer than the root's.
+# A release has its own Python, for which torch and the rest would have to be installed. This host's
+# works there too, unless the C library it was built for is newer than the root's.
 lend_python() {
   root=$1
   python=$(readlink -f .venv/bin/python)
@@ -107,7 +107,7 @@ print(sysconfig.get_path("stdlib") if sys.base_prefix == "/usr" else sys.base_pr
   chroot "$root" "$python" -c '' || cannot "$python of this host does not run in $root"
 }
 
-# At the same place, which .venv names in many files. What tests write there goes with the mount.
+# At the same path, which many files in .venv contain. What tests write there ends with the mount.
 lend_tree() {
   root=$1
   mkdir -p "$root$PWD"
@@ -119,7 +119,7 @@ lend_tree() {
   mount -o remount,bind,ro "$root$PWD/.venv"
 }
 
-# This shell stays process 1, so that it collects what daemons leave behind.
+# This shell stays process 1, so that it reaps what daemons leave behind.
 test_root() {
   root=$1
   shift

@@ -1,5 +1,5 @@
 --- A job_submit.lua for a site that has none. Copy it beside slurm.conf and set
--- JobSubmitPlugins=lua there. A site with its own file adds the pcall line to that instead,
+-- JobSubmitPlugins=lua there. A site with its own file adds the pcall line to that file instead,
 -- before its final `return slurm.SUCCESS`.
 
 function slurm_job_submit(_job_desc, _partitions, _uid)

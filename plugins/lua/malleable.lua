@@ -1,21 +1,21 @@
---- What a submission with --malleable becomes, and why it is refused.
+--- What a submission with --malleable becomes, or why it is refused.
 --
--- Slurm's controller holds locks while job_submit runs, so this is pure
--- computing on plain tables. The module must not know the `slurm` table, files,
--- the clock or job_desc: malleable_submit.lua reads and writes those. The request
--- itself is read by malleable_request.lua. Numbers come as Slurm gives them:
--- minutes for limits, NO_VAL for "not given".
+-- Slurm's controller holds locks while job_submit runs, so this only computes
+-- on plain tables. The module must not know the `slurm` table, files, the clock
+-- or job_desc: malleable_submit.lua reads and writes those. The request itself
+-- is parsed by malleable_request.lua. Numbers are as Slurm gives them: minutes
+-- for limits, NO_VAL for "not given".
 -- Runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
 
-M.NO_VAL = 4294967294 -- a 32-bit field that nobody set
+M.NO_VAL = 4294967294 -- an unset 32-bit field
 M.NO_VAL16 = 65534 -- the same in a 16-bit field
 M.INFINITE = 4294967295
 M.MARK_PATTERN = "malleable%b{}"
 
--- Only names in SLURM_* reach the script under --export=NONE and a step under srun's; the plugin
--- makes MALLEABLE_NOTICE_S of it.
+-- Only SLURM_* names reach the script under sbatch --export=NONE and a step under srun's; the
+-- plugin sets MALLEABLE_NOTICE_S from it.
 local NOTICE_VARIABLE = "SLURM_SPANK_MALLEABLE_NOTICE_S"
 
 local SHARED_NONE = 0 -- slurm.h, JOB_SHARED_*
@@ -27,7 +27,7 @@ local function is_given(value)
   return value ~= nil and value ~= M.NO_VAL
 end
 
---- True if a number made of flags has this one, a power of two; Lua 5.1 has no operator for it.
+--- True if the bit `flag`, a power of two, is set in `flags`; Lua 5.1 has no bit operators.
 local function has_flag(flags, flag)
   return flag ~= nil and math.floor((flags or 0) / flag) % 2 == 1
 end
@@ -58,7 +58,7 @@ local function is_ours(name, policy)
   return false
 end
 
---- The partition: what the user asked for, else what the site chose, else the default.
+--- The partition: the user's choice, else the site's, else the default.
 local function choose_partition(job, site, policy)
   if job.partition then return job.partition end
   if site.partition and is_ours(site.partition, policy) then return site.partition end
@@ -82,7 +82,7 @@ local function check_partition(name, request, record, policy)
   return nil
 end
 
---- Longest lease in seconds that site and partition allow.
+--- Longest lease in seconds that the site and the partition allow.
 local function limit_lease(record, policy)
   local minutes = record and record.max_time
   if is_given(minutes) and minutes ~= M.INFINITE and minutes > 0 then
@@ -91,7 +91,7 @@ local function limit_lease(record, policy)
   return policy.lease_s
 end
 
---- Lease and shortest hole in seconds, and a fault if they do not fit together.
+--- Lease and shortest hole in seconds, and a fault if they contradict each other.
 local function choose_times(job, record, policy)
   local limit = limit_lease(record, policy)
   local has_time = is_given(job.time_limit) and job.time_limit ~= M.INFINITE
@@ -117,8 +117,8 @@ local function choose_times(job, record, policy)
     .. "shortest hole, %d seconds; tell your administrator", limit, hole)
 end
 
---- Mail of the whole job: drop what would come once per fragment or lease.
--- Returns the new mail type and whether anything that was asked for by name went.
+--- Keep mail about the whole job; drop mail that would come once per fragment or lease.
+-- Returns the new mail type and whether anything the user asked for by name was dropped.
 function M.trim_mail(mail_type)
   local function drop(value, bit)
     return has_flag(value, bit) and value - bit or value
@@ -130,7 +130,7 @@ function M.trim_mail(mail_type)
   return drop(kept, MAIL_REQUEUE), kept ~= mail_type
 end
 
---- Put our mark behind what the site wrote; an older mark of ours is replaced.
+--- Append our mark to what the site wrote; an older mark of ours is replaced.
 local function write_comment(site_text, mark)
   local kept = (site_text or ""):gsub(M.MARK_PATTERN, ""):gsub(";+$", "")
   if kept == "" then return mark end
@@ -144,12 +144,12 @@ local function write_mark(request, lease, hole)
     lease, hole, launch)
 end
 
---- True if fragments that write to this file would share it.
+--- True if all fragments would write to the same file.
 local function is_shared_file(path)
   return path ~= nil and path ~= "/dev/null" and not path:find("%%%d*[ajJN]")
 end
 
---- True if the script itself asks for its output to be appended to.
+--- True if the script itself asks to append to its output.
 local function is_appending(script)
   for line in (script or ""):gmatch("#SBATCH([^\n]*)") do
     if line:find("%-%-open%-mode[=%s]+a") then return true end
@@ -160,7 +160,7 @@ end
 local function write_notes(job, site, policy, lost_mail)
   local notes = {}
   if is_shared_file(job.std_out) and not (policy.appends or is_appending(job.script)) then
-    -- Neither readable nor writable from Lua in 22.05: open_mode, as the command line sets it.
+    -- open_mode, as the command line sets it, is neither readable nor writable from Lua in 22.05.
     notes[1] = "note: all fragments write to " .. job.std_out .. ", and each start empties it "
       .. "unless --open-mode=append is given or --output contains %a"
   end
@@ -189,7 +189,7 @@ local function add(list, more)
   end
 end
 
---- Fields to write for a sound request.
+--- Fields to write for a valid request.
 local function write_fields(request, job, site, partition, lease, hole)
   local set = {
     partition = partition,
@@ -198,29 +198,29 @@ local function write_fields(request, job, site, partition, lease, hole)
     max_nodes = request.unit,
     priority = 0,
     requeue = 1,
-    shared = SHARED_NONE, -- whole nodes are what is counted, whatever the partition says
+    shared = SHARED_NONE, -- we count whole nodes, whatever the partition says
     time_limit = math.max(math.floor(lease / 60), 1),
     admin_comment = write_comment(site.admin_comment, write_mark(request, lease, hole)),
   }
   -- With a minimum, backfill would shorten the limit that the reconciler set.
   if is_given(job.time_min) then set.time_min = M.NO_VAL end
-  -- 25.11: Slurm would start a failed fragment again by itself, with the lease that it had.
+  -- 25.11: Slurm would restart a failed fragment by itself, with its old lease.
   if has_flag(job.bitflags, site.expedite) then set.bitflags = job.bitflags - site.expedite end
   return set
 end
 
 --- Decide on one submission.
--- asked: {request, faults} as malleable_request.lua read them (request nil if unreadable), and in
--- `options` what malleable_options.lua has against the job's other options;
--- job: fields as the user asked; site: {partition, admin_comment, parts, expedite}: the first two
--- after the site's own function, Slurm's partition records by name, and the bit in bitflags that
--- means --requeue=expedite (nil before 25.11); policy: a checked policy.
+-- asked: {request, faults} from malleable_request.lua (request is nil if it cannot be parsed), and
+-- in `options` the faults that malleable_options.lua found in the job's other options;
+-- job: fields as the user set them; site: {partition, admin_comment, parts, expedite}: the first
+-- two after the site's own function, Slurm's partition records by name, and the bit in bitflags
+-- that means --requeue=expedite (nil before 25.11); policy: a checked policy.
 -- Returns {faults, notes, set, environment}: refuse if there are faults, else write `set` into the
--- job and `environment` into that of its script.
+-- job and `environment` into its script's environment.
 function M.submit(asked, job, site, policy)
   local request, faults = asked.request, {}
   add(faults, asked.faults)
-  if #faults > 0 then request = nil end -- what is judged against it would mislead
+  if #faults > 0 then request = nil end -- checks against a faulty request would mislead
   if request then
     faults[#faults + 1] = check_nodes(job, request)
     faults[#faults + 1] = check_tasks(job, request)

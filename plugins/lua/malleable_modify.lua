@@ -1,7 +1,7 @@
---- What a user may not change in his malleable job, and why.
+--- What users may not change in their malleable jobs, and why.
 --
--- Fragments wait held and are started, renewed and given back by the reconciler; changes from
--- elsewhere would start them outside a lease. Pure: plain tables in, a verdict out; the module
+-- Fragments wait held and are released, renewed and requeued by the reconciler; changes from
+-- elsewhere would start them without a lease. Pure: plain tables in, a verdict out; the module
 -- must not know the `slurm` table or job_rec. Runs on Lua 5.1 to 5.4.
 
 local M = {}
@@ -11,7 +11,7 @@ local NO_VAL = 4294967294
 local NO_VAL64 = 1.8e19 -- 2^64-2 does not fit a double; anything above counts as unset
 local INFINITE = 4294967295
 
--- Slurm's error numbers: all that a user sees before 23.02, which drops log_user here.
+-- Slurm's error numbers: all that a user sees before 23.02, where log_user has no effect here.
 M.ACCESS_DENIED = 2002
 M.JOB_HELD = 2042
 
@@ -26,7 +26,7 @@ local WAITING = "when fragments start is decided by what is left over; scancel a
 
 --- Fields of job_desc: {name, value if unset (nil: a string), name for the user, what to do}.
 local REFUSED = {
-  -- 22.05: a user's Nice on a held element computes a new priority and so releases it.
+  -- 22.05: a user's Nice on a held element recomputes its priority and so releases it.
   { "nice", NO_VAL, "Nice", WAITING },
   { "array_inx", nil, "ArrayTaskThrottle", WAITING },
   { "begin_time", 0, "StartTime", WAITING },
@@ -82,13 +82,13 @@ local function is_changed(value, unset)
   return not (unset == NO_VAL64 and value >= NO_VAL64)
 end
 
---- True if this text of AdminComment carries our mark.
+--- True if this AdminComment carries our mark.
 function M.is_marked(admin_comment)
   return type(admin_comment) == "string" and admin_comment:find("malleable{", 1, true) ~= nil
 end
 
---- True if this uid may change everything: root and the operators of the policy. Without a usable
--- policy root and whoever does not own the job: Slurm lets nobody else but its operators come here.
+--- True if this uid may change everything: root and the policy's operators. Without a usable
+-- policy, root and anyone but the owner: besides owners, only Slurm's operators get this far.
 function M.is_operator(uid, owner, policy)
   if policy then return uid == 0 or policy.operators[uid] == true end
   return uid == 0 or uid ~= owner
@@ -98,9 +98,9 @@ local function describe(label, reason)
   return string.format("malleable job: %s cannot be changed: %s", label, reason)
 end
 
---- Judge one change by somebody who is no operator.
--- change: values of FIELDS. Returns nil if it is allowed, else an error number of Slurm and a
--- list of lines for the user. Hold, names, mail and comments of one line are always
+--- Judge one change by somebody who is not an operator.
+-- change: values of FIELDS. Returns nil if it is allowed, else a Slurm error number and a
+-- list of lines for the user. Holds, names, mail and single-line comments are always
 -- allowed.
 function M.judge(change)
   local code, lines = nil, {}

@@ -1,18 +1,18 @@
 --- Options of sbatch that a malleable job cannot take, and what to write instead.
 --
--- Pure: the fields of a job as its user gave them in, lines out. The module must not know the
+-- Pure: takes a job's fields as the user set them, returns lines. The module must not know the
 -- `slurm` table, the request or the policy. Runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
 
-local NO_VAL = 4294967294 -- a 32-bit field that nobody set
+local NO_VAL = 4294967294 -- an unset 32-bit field
 local SHARED_TOPO = 4 -- slurm.h, JOB_SHARED_TOPO (24.11)
 
 local function is_given(value)
   return value ~= nil and value ~= NO_VAL
 end
 
---- Each looks at one option: nothing, or what to write instead.
+--- Each checks one option and returns nothing, or what is wrong and what to write instead.
 local CHECKS = {
   function(job)
     if job.array_inx then

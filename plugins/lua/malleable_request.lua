@@ -1,7 +1,7 @@
---- The request MIN-MAX[,unit=N][,engine=NAME][,launch=srun]: read and judged by the policy.
+--- The request MIN-MAX[,unit=N][,engine=NAME][,launch=srun]: parsed and checked against the policy.
 --
 -- The text comes from the submit host, so nothing in it is trusted. Pure: no file, no clock, no
--- `slurm` table, nothing of the job around the request (malleable.lua knows that).
+-- `slurm` table, nothing about the rest of the job (malleable.lua knows that).
 -- Runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
@@ -13,7 +13,7 @@ local function is_count(value)
   return type(value) == "number" and value >= 1 and value % 1 == 0
 end
 
---- Engines that are on, in order, for a message.
+--- Enabled engines, sorted, for a message.
 local function list_engines(set)
   local names = {}
   for name, on in pairs(set) do
@@ -23,7 +23,7 @@ local function list_engines(set)
   return table.concat(names, " or engine=")
 end
 
---- Faults of the policy table that `malleable render lua` writes; empty if sound.
+--- Faults of the policy table that `malleable render lua` writes; empty if it is valid.
 function M.check_policy(policy)
   if type(policy) ~= "table" then return { "the policy file does not return a table" } end
   local faults = {}
@@ -42,7 +42,7 @@ function M.check_policy(policy)
   return faults
 end
 
---- The flag as a user would write it, without what is a default anyway.
+--- The flag as a user would write it, without defaults.
 local function spell(min, max, request)
   local text = string.format("--malleable=%d-%d", min, max)
   if request.unit > 1 then text = string.format("%s,unit=%d", text, request.unit) end
@@ -100,7 +100,7 @@ function M.parse(text)
   return request, faults
 end
 
---- Most fragments of a job, and the name of the limit.
+--- Largest number of fragments of a job, and the name of the limit.
 local function limit_fragments(policy)
   if policy.max_array_size < policy.max_fragments then
     return policy.max_array_size, "Slurm's MaxArraySize"
@@ -108,7 +108,7 @@ local function limit_fragments(policy)
   return policy.max_fragments, "max_fragments"
 end
 
---- MIN-MAX cut down to what the site allows with this unit, which is at most max_nodes.
+--- MIN-MAX reduced to what the site allows with this unit, which is at most max_nodes.
 local function spell_largest(request, policy)
   local unit = request.unit
   local largest = math.min(limit_fragments(policy), math.floor(policy.max_nodes / unit)) * unit
@@ -161,7 +161,7 @@ local function check_fragments(request, policy)
   if count <= limit then return nil end
   local advice = spell_largest(request, policy)
   local unit = find_unit(request, limit)
-  -- A larger unit starts the script once for several nodes: only srun fills those.
+  -- With a larger unit the script starts once for several nodes: only srun uses them all.
   if unit and (request.launch or request.unit > 1) then
     advice = advice .. " or " .. spell(request.min, request.max,
       { unit = unit, engine = request.engine, launch = request.launch })
@@ -176,9 +176,9 @@ local function check_engine(request, policy)
     request.engine, list_engines(policy.engines))
 end
 
---- Read a request and judge it by the policy.
--- Returns the request, or nil if it cannot be read, and a list of all faults. Of the size only
--- the first fault is named, the others would follow from it.
+--- Parse a request and check it against the policy.
+-- Returns the request, or nil if it cannot be parsed, and a list of all faults. Only the first
+-- fault of the size is listed, since it would cause the others.
 function M.read(text, policy)
   local request, faults = M.parse(text)
   if not request then return nil, faults end

@@ -1,19 +1,19 @@
---- Wires the malleable checks into a site's job_submit.lua, with one line at its end, before
+--- Adds the malleable checks to a site's job_submit.lua, with one line at its end, before
 -- its final `return slurm.SUCCESS`:
 --
 --   pcall(dofile, "/usr/share/slurm-malleable/lua/malleable_submit.lua")
 --
--- The site's slurm_job_submit and slurm_job_modify run first; a refusal of theirs stands, and
--- what they write is kept except where a malleable job needs another value. `pcall` keeps the
--- site's file working when our package is gone.
+-- The site's slurm_job_submit and slurm_job_modify run first; their refusal stands, and what
+-- they write is kept unless a malleable job needs another value. `pcall` keeps the site's file
+-- working if our package is gone.
 --
 -- The modules are read from this file's directory. The policy is read from MALLEABLE_POLICY (a
 -- global path set before that line), else from malleable_policy.lua beside the file with that
 -- line. Slurm reads all this again when job_submit.lua changes: after a new policy, `touch` it.
 --
--- An error in here refuses malleable jobs and lets every other job pass.
+-- An error in this file refuses malleable jobs and lets all other jobs pass.
 
-if _G.MALLEABLE_WRAPPED then return end -- read twice: wrapped already
+if _G.MALLEABLE_WRAPPED then return end -- loaded twice: already wrapped
 
 local KEY = "MALLEABLE="
 local JOB_FIELDS = {
@@ -34,7 +34,7 @@ end
 local own_path = read_path(debug.getinfo(1, "S")) or ""
 local own_dir = cut_directory(own_path)
 
---- Path of the policy: set by the site, or beside the file that reads this one.
+--- Path of the policy: set by the site, or beside the file that loads this one.
 local function find_policy()
   if type(_G.MALLEABLE_POLICY) == "string" then return _G.MALLEABLE_POLICY end
   for level = 2, 10 do -- our file, dofile, pcall, the site's file
@@ -75,7 +75,7 @@ else
 end
 if broken then slurm.log_error("malleable: %s", broken) end
 
---- Value of our option in this submission, nil for all other jobs.
+--- Value of our option in this submission; nil for all other jobs.
 local function find_request(job_desc)
   local env = job_desc.spank_job_env -- from index 0; nil if no SPANK plugin put anything there
   if not env then return nil end
@@ -128,11 +128,11 @@ local function modify(job_desc, job_rec, uid)
   end
   local code, lines = modules.modify.judge(read_fields(job_desc, modules.modify.FIELDS))
   if not code then return slurm.SUCCESS end
-  say(lines) -- 22.05 puts this into slurmctld's log only; the error number reaches the user
+  say(lines) -- 22.05 writes this to slurmctld's log only; the user sees the error number
   return code
 end
 
---- Run one of ours; a fault in it refuses the malleable job that met it.
+--- Run one of our functions; an error in it refuses the malleable job that triggered it.
 local function guard(what, body, ...)
   local ok, code = pcall(body, ...)
   if ok then return code end
@@ -142,13 +142,13 @@ local function guard(what, body, ...)
   return slurm.ERROR
 end
 
---- True for sbatch. salloc and srun inherit the variable when they are called inside a malleable
--- job, and stay what they are. They have no std_in; reading `script` copies all of it.
+--- True for sbatch. salloc and srun inherit the variable inside a malleable job and must be left
+-- alone. They have no std_in, which is tested first because reading `script` copies all of it.
 local function is_batch(job_desc)
   return (job_desc.std_in or job_desc.script) ~= nil
 end
 
---- What a submission asks for: text of the request and the fields as the user gave them.
+--- What a submission asks for: the text of the request and the fields as the user set them.
 local function inspect(job_desc)
   local text = find_request(job_desc)
   if not text or not is_batch(job_desc) then return nil end

@@ -91,7 +91,7 @@ static bool put(struct environment *environment, const char *name, const char *v
 
 /*
  * Settle one variable. A `value` of NULL is unknown here (a step does not know
- * the job's work directory): what the batch step handed down stays as it is.
+ * the job's working directory): the value from the batch step stays as it is.
  */
 static bool settle(struct environment *environment, char *const *list, const char *name,
 		   const char *value)
@@ -117,7 +117,7 @@ static bool settle_number(struct environment *environment, char *const *list, co
 	return settle(environment, list, name, text);
 }
 
-/* What a program inside needs to know of the request, whatever its engine. */
+/* What a program inside the job needs to know about the request, whatever its engine. */
 static bool settle_request(struct environment *environment, char *const *list,
 			   const struct request *request)
 {
@@ -138,9 +138,9 @@ static bool settle_fragment(struct environment *environment, char *const *list,
 }
 
 /*
- * Agents, as torchrun wants its --nnodes: one a fragment, which the batch
- * script starts; with launch=srun one a node. To torchft every fragment is a
- * replica group, a world of its own.
+ * The number of agents, which torchrun takes as --nnodes: one per fragment,
+ * started by the batch script; with launch=srun one per node. With torchft
+ * every fragment is a replica group, a world of its own.
  */
 static void print_nnodes(const struct request *request, char *text, size_t size)
 {
@@ -156,18 +156,18 @@ static void print_nnodes(const struct request *request, char *text, size_t size)
 }
 
 /*
- * A torch that is too old for our rendezvous, or that cannot see it, says no more than that a
- * backend of this name is not registered. So the name says what is missing.
+ * A torch that is too old for our rendezvous, or cannot find it, only says that a backend of
+ * this name is not registered. So the name says what is missing.
  */
 #define BACKEND "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job"
 
 /*
- * Without a directory that all fragments see each would train alone, so the rendezvous gets
- * what it refuses, and in its message this says why.
+ * Without a directory that all fragments share each would train alone. So the rendezvous gets
+ * an endpoint that it refuses, and that explains why in its message.
  */
 #define NO_ENDPOINT "the-work-directory-of-the-job-is-not-on-this-node"
 
-/* torchrun reads PET_<OPTION> for every option that its command line leaves out. */
+/* torchrun reads PET_<OPTION> for every option missing from its command line. */
 static bool settle_torchrun(struct environment *environment, char *const *list,
 			    const struct request *request, const struct place *place,
 			    const char *dir)

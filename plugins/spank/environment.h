@@ -1,13 +1,13 @@
 /*
- * Which variables a malleable job's processes get, and which of the variables
- * that are already there came from us.
+ * Which variables the processes of a malleable job get, and which of the
+ * existing ones came from us.
  *
- * Pure: values in, values out. It knows no SPANK handle, reads no file and
- * asks neither the process environment nor the clock, so every rule about
- * whose value wins can be tested without Slurm.
+ * Pure: values in, values out. It uses no SPANK handle, file, process
+ * environment or clock, so every rule about whose value wins can be tested
+ * without Slurm.
  *
  * MALLEABLE_SET lists what we set as NAME:HASH[,NAME:HASH...]. The hash of the
- * value tells our own value from one that the user wrote over it later.
+ * value distinguishes our value from one with which the user later replaced it.
  */
 #ifndef MALLEABLE_ENVIRONMENT_H
 #define MALLEABLE_ENVIRONMENT_H
@@ -29,17 +29,17 @@
 #define ENVIRONMENT_ENTRY "MALLEABLE_PYTHONPATH"
 
 /*
- * The canonical request and the shared directory, under names that Slurm keeps
- * even with --export=NONE, where 22.05 drops the option's own variable and
- * srun drops MALLEABLE_DIR. The first is Slurm's spelling of the job control
- * variable MALLEABLE, the second is set in the batch step, the third by
- * job_submit, from the settings of the site.
+ * The canonical request, the shared directory and the notice period, under
+ * names that Slurm keeps even with --export=NONE, where 22.05 drops the
+ * option's own variable and srun drops MALLEABLE_DIR. The first is Slurm's
+ * spelling of the job control variable MALLEABLE, the second is set in the
+ * batch step, the third by job_submit from the site's settings.
  */
 #define ENVIRONMENT_REQUEST "SLURM_SPANK_MALLEABLE"
 #define ENVIRONMENT_DIR "SLURM_SPANK_MALLEABLE_DIR"
 #define ENVIRONMENT_NOTICE "SLURM_SPANK_MALLEABLE_NOTICE_S"
 
-/* Where this process runs. Unknown texts are NULL, and what needs them stays unset. */
+/* Where this process runs. Unknown strings are NULL, and what needs them stays unset. */
 struct place {
 	bool in_array;         /* an array element; if not, the job runs as a rigid one */
 	bool is_batch;         /* the batch script, not a step of srun */
@@ -47,8 +47,8 @@ struct place {
 	uint32_t fragment;     /* array task id */
 	uint32_t user_id;
 	const char *node_addr; /* the node's NodeAddr */
-	const char *work_dir;  /* the job's, if it is on this node; a step may have another one */
-	const char *dir;       /* the shared directory, where a batch step found it before */
+	const char *work_dir;  /* the job's, if it is on this node; a step's may differ */
+	const char *dir;       /* the shared directory, as a batch step found it earlier */
 };
 
 struct variable {
@@ -68,9 +68,9 @@ struct environment {
 const char *environment_value(char *const *list, const char *name);
 
 /*
- * Decide what to set beside `list`, the job's present environment. The user's
- * own values are not in `set`; those that differ from ours are named in
- * `kept`. False: no memory or no room, nothing is to be set. Call
+ * Decide what to add to `list`, the job's current environment. The user's own
+ * values are not in `set`; those that differ from ours are listed in `kept`.
+ * False: out of memory or space, and nothing must be set. Call
  * environment_free in either case.
  */
 bool environment_decide(const struct request *request, const struct settings *settings,
@@ -78,8 +78,8 @@ bool environment_decide(const struct request *request, const struct settings *se
 			struct environment *environment);
 
 /*
- * Is this where slurmstepd goes if the job's work directory is not there (22.05.8, 24.11.5,
- * 26.05.5)? A job that was submitted there has no directory that its nodes share, either.
+ * Is this where slurmstepd goes if the job's working directory is missing (22.05.8, 24.11.5,
+ * 26.05.5)? A job submitted from there has no directory that its nodes share, either.
  */
 bool environment_is_astray(const char *cwd);
 
@@ -88,15 +88,15 @@ void environment_free(struct environment *environment);
 /* Every variable that environment_decide may set; NULL ends the list. */
 extern const char *const environment_names[];
 
-/* Is `value` of `name` the one that `marks` (MALLEABLE_SET, may be NULL) tells of? */
+/* Is `value` of `name` the one recorded in `marks` (MALLEABLE_SET, may be NULL)? */
 bool environment_is_ours(const char *marks, const char *name, const char *value);
 
-/* Fill in %w, %A, %U and %%; false if it does not fit or %w is wanted and unknown. */
+/* Expand %w, %A, %U and %%; false if it does not fit or %w is used but unknown. */
 bool environment_expand(const char *pattern, const struct place *place, char *path, size_t size);
 
 /*
- * PYTHONPATH with `entry` in front, or without `entry`. The result is the
- * caller's to free; NULL if nothing changes or there is no memory.
+ * PYTHONPATH with `entry` in front, or without `entry`. The caller frees the
+ * result; NULL if nothing changes or memory is out.
  */
 char *environment_path_with(const char *path, const char *entry);
 char *environment_path_without(const char *path, const char *entry);

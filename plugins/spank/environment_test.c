@@ -103,7 +103,7 @@ static void test_agents(void)
 	environment_free(&scene.environment);
 }
 
-/* To torchft a fragment is a replica group: torchrun's world is that one alone. */
+/* With torchft a fragment is a replica group: torchrun's world is that fragment alone. */
 static void test_replica_groups(void)
 {
 	struct scene scene;
@@ -161,7 +161,7 @@ static void test_step(void)
 	environment_free(&scene.environment);
 }
 
-/* With srun --export=NONE only what the batch step handed down tells the directory. */
+/* With srun --export=NONE the directory is known only from the batch step. */
 static void test_handed_down_dir(void)
 {
 	struct scene scene;
@@ -183,7 +183,7 @@ static void test_handed_down_dir(void)
 	environment_free(&scene.environment);
 }
 
-/* Its work directory is missing on the node: it must not train alone somewhere else. */
+/* Its working directory is missing on the node: it must not train alone elsewhere. */
 static void test_astray(void)
 {
 	struct scene scene;

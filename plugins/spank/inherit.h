@@ -1,14 +1,14 @@
 /*
- * What a command that starts inside a malleable job finds in its environment
- * and must not mistake for the user's wish.
+ * What a command started inside a malleable job finds in its environment and
+ * must not mistake for the user's request.
  *
  * How Slurm carries an option (22.05 to 26.05): sbatch puts it into its own
  * environment as _SLURM_SPANK_OPTION_malleable_malleable for slurmstepd, and
  * into the job control environment, each entry of which it also exports as
  * SLURM_SPANK_<entry>. Whatever starts inside the job inherits those, and
  * sbatch, salloc and srun read the option back from there after the #SBATCH
- * lines, as if the user had asked for it.
- * This part works on the process environment of sbatch, salloc and srun; it
+ * lines, as if the user had given it.
+ * This module works on the process environment of sbatch, salloc and srun; it
  * must not be used in slurmstepd.
  */
 #ifndef MALLEABLE_INHERIT_H
@@ -21,13 +21,13 @@
 /* Does this command run inside a malleable job? */
 bool inherit_is_inside(void);
 
-/* Is this the option of the surrounding job, read back by srun, and no new wish? */
+/* Is this the surrounding job's option, read back by srun, and not a new request? */
 bool inherit_is_option(const char *value);
 
 /*
- * A new job that is submitted from inside a malleable one starts clean: it gets
- * neither the parent's option nor its variables, whatever it asks for itself.
- * What the user set is left in place.
+ * A new job submitted from inside a malleable one starts clean: it gets neither
+ * the parent's option nor its variables, whatever it requests itself. What the
+ * user set is left in place.
  */
 void inherit_forget(spank_t spank);
 

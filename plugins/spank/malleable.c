@@ -2,8 +2,8 @@
  * SPANK plugin `malleable`: the option --malleable and the environment that
  * comes with it.
  *
- * Only dispatch: request.c reads the option, settings.c the plugstack line,
- * environment.c decides about variables, place.c asks where we are, inherit.c
+ * Dispatch only: request.c parses the option, settings.c the plugstack line,
+ * environment.c decides on variables, place.c finds out where we are, inherit.c
  * drops what comes from a surrounding job. It must never fail or delay a job,
  * so it is meant to be `optional` in plugstack.conf, opens no file, and does
  * nothing for a job without the option.
@@ -34,9 +34,9 @@ static struct request request;
 static struct settings settings; /* read in slurmstepd only */
 
 /*
- * salloc carries its options in a global `saopt`, sbatch in `sbopt` (seen in
- * 22.05.8, 24.11.5 and 26.05.5). That holds for renamed and wrapped commands;
- * the name is the second question. In doubt it is sbatch.
+ * salloc keeps its options in a global `saopt`, sbatch in `sbopt` (seen in
+ * 22.05.8, 24.11.5 and 26.05.5). That works for renamed and wrapped commands
+ * too; the program name is checked next. If in doubt, it is sbatch.
  */
 static bool is_salloc(void)
 {
@@ -64,7 +64,7 @@ static int read_option(const char *value)
 	return -1;
 }
 
-/* 22.05 calls this twice in a step: for srun's message and for the environment. */
+/* 22.05 calls this twice in a step: from srun's message and from the environment. */
 static int take_option(int val, const char *value, int remote)
 {
 	(void)val;
@@ -86,7 +86,7 @@ static struct spank_option option = {
 	.cb = take_option,
 };
 
-/* srun may instead be a step of the present job. */
+/* srun may instead start a step of the current job. */
 static bool is_new_job(spank_context_t context)
 {
 	return context == S_CTX_ALLOCATOR || (context == S_CTX_LOCAL && !getenv("SLURM_JOB_ID"));
@@ -109,7 +109,7 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
 	return 0;
 }
 
-/* Hand the canonical request to job_submit, Prolog and Epilog. */
+/* Pass the canonical request to job_submit, Prolog and Epilog. */
 static int pass_request_on(spank_t spank)
 {
 	char text[REQUEST_TEXT_SIZE] = "";
@@ -124,7 +124,7 @@ static int pass_request_on(spank_t spank)
 	return -1;
 }
 
-/* Called before the job's log is open, so what is wrong here goes to slurmd's log. */
+/* Called before the job's log is open, so errors go to slurmd's log. */
 static void read_settings(int argc, char *argv[])
 {
 	char fault[SETTINGS_FAULT_SIZE];
@@ -136,7 +136,7 @@ static void read_settings(int argc, char *argv[])
 	}
 }
 
-/* With sbatch --export=NONE, 22.05 does not bring the option itself to the node. */
+/* With sbatch --export=NONE, 22.05 does not pass the option itself to the node. */
 static void read_request_of_job(spank_t spank)
 {
 	char **list = NULL;
@@ -161,7 +161,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 	return 0;
 }
 
-/* One line in the job's own log: slurm_spank_log is what reaches it from user_init on. */
+/* One line in the job's own log, which slurm_spank_log reaches from user_init on. */
 static void report(const struct place *place, const struct environment *environment)
 {
 	if (!place->in_array)
@@ -197,8 +197,8 @@ static spank_err_t set_variables(spank_t spank, const struct environment *enviro
 }
 
 /*
- * What a link in the site's setting leads to now, so that an upgrade changes no
- * module under a running script. A step keeps to what its script has, unless
+ * The current target of a link in the site's setting, so that an upgrade changes
+ * no module under a running script. A step uses the same as its script, unless
  * this node lacks it.
  */
 static const char *find_entry(const char *of_script, char resolved[PATH_MAX])
@@ -229,8 +229,8 @@ static spank_err_t set_python_path(spank_t spank)
 }
 
 /*
- * Batch script and steps, as the user. slurmstepd has changed to the work
- * directory before it calls this; that of a step may not be the job's.
+ * For the batch script and steps, as the user. slurmstepd has changed to the
+ * working directory before it calls this; a step's may not be the job's.
  */
 int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
 {

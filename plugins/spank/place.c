@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 /*
- * NodeAddr as Slurm has it: names of nodes need not resolve. Neither function
- * is public, so both are looked up: slurm_conf_get_address(NodeName) gives a
- * text to be freed with slurm_xfree (22.05.8, 24.11.5, 26.05.5). The similar
+ * NodeAddr as Slurm has it, since node names need not resolve. Neither function
+ * is public, so both are looked up: slurm_conf_get_address(NodeName) returns a
+ * string to be freed with slurm_xfree (22.05.8, 24.11.5, 26.05.5). The similar
  * slurm_conf_get_nodeaddr is keyed by host name and misses nodes whose
  * NodeHostname differs. slurmstepd has SLURMD_NODENAME in its own environment.
  */

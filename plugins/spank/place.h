@@ -1,6 +1,6 @@
 /*
- * Where in Slurm this process runs: questions to slurmstepd, asked once and
- * handed on as values. Of use in the remote context only.
+ * Where in Slurm this process runs: queried from slurmstepd once and passed on
+ * as values. For the remote context only.
  */
 #ifndef MALLEABLE_PLACE_H
 #define MALLEABLE_PLACE_H
@@ -14,10 +14,10 @@
 
 #define PLACE_ADDR_SIZE 1025 /* NI_MAXHOST */
 
-/* Fill in what Slurm calls this process: batch or step, user, job id and fragment. */
+/* Fill in what Slurm knows of this process: batch or step, user, job id and fragment. */
 void place_find_job(spank_t spank, struct place *place);
 
-/* This node's NodeAddr; false if Slurm does not tell. */
+/* This node's NodeAddr; false if it cannot be found. */
 bool place_find_addr(char *addr, size_t size);
 
 #endif

@@ -6,7 +6,7 @@
 
 #define NODES_MAX 65535U
 #define DIGITS_MAX 5    /* of NODES_MAX */
-#define QUOTE_MAX 60    /* characters of the given text that a message repeats */
+#define QUOTE_MAX 60    /* characters of the given text that a message quotes */
 #define TEXT_MAX 256    /* longer than any sensible request */
 
 /* One comma-separated piece of the text; not terminated. */
@@ -21,7 +21,7 @@ struct reader {
 	size_t fault_size;
 };
 
-/* Copy text for a message: bounded, and without bytes that upset a terminal. */
+/* Copy text for a message: bounded, and without bytes that could upset a terminal. */
 static void quote(const char *text, char *quoted, size_t size)
 {
 	size_t i = 0;
@@ -54,7 +54,7 @@ static bool is_text(struct item item, const char *text)
 	return item.length == strlen(text) && !memcmp(item.start, text, item.length);
 }
 
-/* A decimal number from 1 to 65535; nothing else, no sign and no blank. */
+/* A decimal number from 1 to 65535; no sign, no blanks. */
 static bool read_number(struct item item, unsigned *number)
 {
 	unsigned value = 0;

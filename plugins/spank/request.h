@@ -1,9 +1,9 @@
 /*
  * The value of --malleable: MIN-MAX[,unit=N][,engine=NAME][,launch=srun].
  *
- * One parser for the command line, for #SBATCH lines and for the value that
- * reaches the node. It knows neither Slurm nor the process environment, so it
- * is compiled and tested on its own.
+ * One parser for the command line, #SBATCH lines and the value that reaches the
+ * node. It uses neither Slurm nor the process environment, so it is compiled and
+ * tested on its own.
  */
 #ifndef MALLEABLE_REQUEST_H
 #define MALLEABLE_REQUEST_H
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define REQUEST_NAME_SIZE 33  /* longest engine name and its end */
+#define REQUEST_NAME_SIZE 33  /* longest engine name and its NUL */
 #define REQUEST_TEXT_SIZE 128 /* holds every canonical text */
 #define REQUEST_FAULT_SIZE 384
 
@@ -24,12 +24,12 @@ struct request {
 };
 
 /*
- * Read `text` into `request`. On false `request` is not to be used and `fault`
+ * Parse `text` into `request`. On false `request` must not be used and `fault`
  * says what was given, what is wrong and what to write instead.
  */
 bool request_parse(const char *text, struct request *request, char *fault, size_t fault_size);
 
-/* Write the one spelling that every other part reads; false if it does not fit. */
+/* Write the canonical spelling that all other parts read; false if it does not fit. */
 bool request_print(const struct request *request, char *text, size_t size);
 
 #endif

@@ -120,7 +120,7 @@ static void test_long_request(void)
 	}
 }
 
-/* Every prefix and every one-byte change of a good text: no crash, no loose end. */
+/* Every prefix and every one-byte change of a valid text: no crash, no partial result. */
 static void test_mangled_requests(void)
 {
 	const char *text = "4-16,unit=2,engine=torchrun,launch=srun";

@@ -40,7 +40,7 @@ static bool take_text(const char *text, char *target)
 	return true;
 }
 
-/* A colon would split PYTHONPATH, a relative entry would follow the job around. */
+/* A colon would split PYTHONPATH, a relative entry would depend on the current directory. */
 static bool take_pythonpath(struct settings *settings, const char *value)
 {
 	return value[0] == '/' && !strchr(value, ':') && take_text(value, settings->pythonpath);
@@ -57,7 +57,7 @@ static bool take_dir(struct settings *settings, const char *value)
 	return strstr(value, "%A") && take_text(value, settings->dir);
 }
 
-/* Once the notice of a lease end, which job_submit now hands down from the site's settings. */
+/* Formerly the notice period, which job_submit now passes down from the site's settings. */
 static bool take_nothing(struct settings *settings, const char *value)
 {
 	(void)settings;

@@ -1,8 +1,8 @@
 /*
- * What the site wrote behind the plugin's name in plugstack.conf.
+ * The plugin's arguments in plugstack.conf.
  *
- * Every argument stands alone: a bad one is reported and left at its default,
- * because a slip in that file must never cost somebody's job.
+ * Every argument stands alone: a bad one is reported and keeps its default,
+ * because an error in that file must never cost a user a job.
  */
 #ifndef MALLEABLE_SETTINGS_H
 #define MALLEABLE_SETTINGS_H
@@ -21,7 +21,7 @@ struct settings {
 
 void settings_default(struct settings *settings);
 
-/* Take one `name=value`; on false nothing changed and `fault` says why. */
+/* Apply one `name=value`; on false nothing changed and `fault` says why. */
 bool settings_take(struct settings *settings, const char *argument, char *fault,
 		   size_t fault_size);
 
