@@ -8,6 +8,7 @@ not know what a tick does.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pwd
 import stat
@@ -21,6 +22,7 @@ from filelock import FileLock, Timeout
 from slurm_hooks.errors import NoTickForLong, RetryLater, SettingsError
 from slurm_hooks.settings import Tick
 
+_log = logging.getLogger(__name__)
 SHORTEST_PATIENCE_S = 300.0
 WAIT_S = 30.0
 TICKS_OF_PATIENCE = 3
@@ -118,6 +120,7 @@ def _open(path: Path) -> Iterator[int]:
             )
         if found.st_mode & 0o077:
             # As versions before this one made it: whoever has it open could hold it for ever.
+            _log.debug("%s is made anew: %s", path, stat.filemode(found.st_mode))
             path.unlink()
             replaced = os.open(path, _FLAGS | os.O_EXCL, 0o600)
             os.close(handle)
@@ -141,6 +144,7 @@ def _taken(path: Path, holder: int) -> Iterator[None]:
     try:
         os.ftruncate(holder, 0)
         os.pwrite(holder, f"{os.getpid()}\n".encode(), 0)
+        _log.debug("locked %s", path)
         yield
     finally:
         lock.release()
@@ -152,6 +156,7 @@ def _raise_if_overdue(error: RetryLater, last: float, patience: float) -> None:
     A stamp that lies as far ahead tells of a clock that was set back, and is as good as none.
     """
     silent_s = abs(time.time() - last)
+    _log.debug("the last tick was completed %.0f s ago, patience is %.0f s", silent_s, patience)
     if silent_s <= patience:
         return
     since = datetime.fromtimestamp(last).astimezone().isoformat(" ", "seconds")

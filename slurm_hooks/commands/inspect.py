@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ from slurm_hooks.snapshot.file import read, save
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
+
+_log = logging.getLogger(__name__)
 
 
 def add(commands: Commands) -> None:
@@ -81,7 +84,8 @@ def _remarks(settings: Settings, job_id: int) -> tuple[str, ...]:
     """None if Slurm has just forgotten the job or is busy: the rest is worth printing."""
     try:
         return read_remarks(live(settings), job_id)
-    except (CommandRefused, RetryLater):
+    except (CommandRefused, RetryLater) as error:
+        _log.debug("job %d: its remarks were not read: %s", job_id, error)
         return ()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import random
 import shutil
@@ -20,6 +21,7 @@ from typing import Optional
 
 from slurm_hooks.errors import RetryLater, UsageError
 
+_log = logging.getLogger(__name__)
 LOCK_WAIT_S = 30.0
 # Below the range from which Linux hands out ports by itself (32768 and up).
 FIRST_PORT, LAST_PORT = 20000, 32000
@@ -114,8 +116,11 @@ def remove_if_unused(base: Path) -> None:
     """Removes the default base once no sandbox is left in it; a base of the caller's stays."""
     if base != default_base() or not base.exists():
         return
-    with contextlib.suppress(OSError, RetryLater), locked(base, limit_s=1.0) as real:
-        real.rmdir()  # refuses while there is something in it
+    try:
+        with locked(base, limit_s=1.0) as real:
+            real.rmdir()  # refuses while there is something in it
+    except (OSError, RetryLater) as error:
+        _log.debug("%s stays: %s", base, error)
 
 
 def sandbox_directories(base: Path) -> list[Path]:

@@ -5,6 +5,7 @@ Pure except for `run_command` and `call_command`, which start one process and wa
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 import shutil
@@ -18,6 +19,7 @@ from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
 from slurm_hooks.sandbox.installation import Installation
 from slurm_hooks.sandbox.spec import Layout
 
+_log = logging.getLogger(__name__)
 # What an enclosing job or another cluster's settings would tell the commands of a sandbox.
 FOREIGN = ("SLURM", "SBATCH_", "SALLOC_", "SQUEUE_", "SINFO_", "SCANCEL_", "MALLEABLE_", "PET_")
 KEPT_FOR_OTHERS = ("LANG", "LC_ALL", "TERM", "TZ")
@@ -97,6 +99,7 @@ def run_command(
         ) from error
     except OSError as error:
         raise UsageError(f"{' '.join(command.argv)} cannot be started: {error}") from error
+    _log.debug("%s ended with %d", " ".join(command.argv), done.returncode)
     if is_checked and done.returncode != 0:
         raise CommandRefused(_failure(command, done))
     return done

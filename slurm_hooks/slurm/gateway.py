@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,6 +17,7 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 from slurm_hooks.slurm.text import Command
 
+_log = logging.getLogger(__name__)
 AT_ONCE = 32  # commands that run side by side
 
 
@@ -28,6 +30,8 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
     """The cluster now, in two commands whatever its size."""
     jobs = parse_jobs(port.ask(jobs_command()), partitions)
     cluster = read_cluster(port)
+    records, ours, nodes = jobs.records, len(jobs.malleable), len(cluster.nodes)
+    _log.debug("seen: %d job record(s), %d malleable job(s), %d node(s)", records, ours, nodes)
     return Snapshot(
         now=cluster.now,
         slurm=cluster.slurm,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -214,6 +215,43 @@ def test_what_slurm_conf_breaks_is_told_to_who_asks(capsys: Output, site: Path) 
     assert (code, out) == (1, "")
     assert err.startswith("malleable: KillWait=99: ")
     assert run(capsys, "render", "lua")[::2] == (0, "")
+
+
+@pytest.mark.parametrize("words", [["--verbose", "reconcile"], ["reconcile", "--verbose"]])
+def test_verbose_tells_what_is_asked_and_nothing_else_changes(
+    capsys: Output, site: Path, words: list[str]
+) -> None:
+    code, out, err = run(capsys, *words)
+    lines = err.splitlines()
+    assert code == 0
+    assert "tick at" in out
+    assert all(line.startswith("slurm_hooks.") for line in lines)
+    asked = [line for line in lines if re.search(r"`scontrol.*`: 4 RPC\(s\), \d\.\d+ s$", line)]
+    assert len(asked) == 2
+    assert any("ticklock: locked" in line for line in lines)
+    assert run(capsys, "reconcile")[2] == ""
+
+
+def test_what_is_passed_over_leaves_a_debug_line(capsys: Output, site: Path) -> None:
+    word = job_id(capsys)
+    comment(site, r"printf 'Invalid \033 job\nid' >&2; exit 1")
+    _, _, err = run(capsys, "explain", word, "--verbose")
+    assert f"job {word}: its remarks were not read" in err
+    assert r"Invalid \x1b job\nid" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "left", "is_verbose"),
+    [
+        ("--verbose sandbox up", "sandbox up", True),
+        ("sandbox up --verbose", "sandbox up", True),
+        ("sandbox run -- make --verbose", "sandbox run -- make --verbose", False),
+    ],
+)
+def test_verbose_is_not_taken_from_a_command_in_a_sandbox(
+    argv: str, left: str, is_verbose: bool
+) -> None:
+    assert cli.take_verbose(argv.split()) == (left.split(), is_verbose)
 
 
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["reconcile", "--loop", "0"], ["explain"]])
