@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pytest_mock import MockerFixture
 
 from captured_slurm import CAPTURED
 from slurm_hooks import cli
@@ -185,6 +187,18 @@ def test_a_policy_that_cannot_be_written(capsys: Output, site: Path) -> None:
     code, _, err = run(capsys, "render", "lua", "-o", str(site / "no" / "policy.lua"))
     assert code != 0
     assert err.startswith("malleable: ")
+
+
+def test_a_full_disk_leaves_the_policy_that_is_there(
+    capsys: Output, site: Path, mocker: MockerFixture
+) -> None:
+    target = site / "policy.lua"
+    target.write_text("return {}\n")
+    full = OSError(errno.ENOSPC, "No space left on device", str(target))
+    mocker.patch.object(Path, "write_text", side_effect=full)
+    code, _, err = run(capsys, "render", "lua", "-o", str(target))
+    assert (code, err) == (74, f"malleable: {target}: No space left on device\n")
+    assert target.read_text() == "return {}\n"
 
 
 def test_an_unfit_partition_fails_the_check(capsys: Output, site: Path) -> None:

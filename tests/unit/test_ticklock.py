@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pytest_mock import MockerFixture
 
 from captured_slurm import recorded
 from slurm_hooks import cli
@@ -203,6 +205,13 @@ def test_somebody_else_s_directory_and_file_are_refused(tmp_path: Path) -> None:
         tick(recorded("running"), settings)
     os.chown(tmp_path / "run", NOBODY, NOBODY)
     with pytest.raises(SettingsError, match="run belongs to user"):
+        tick(recorded("running"), settings)
+
+
+def test_a_full_disk_is_told_with_the_setting(tmp_path: Path, mocker: MockerFixture) -> None:
+    settings = settings_in(tmp_path)
+    mocker.patch("os.open", side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(SettingsError, match=r"tick\.lock = .*cannot be used: .*No space left"):
         tick(recorded("running"), settings)
 
 
