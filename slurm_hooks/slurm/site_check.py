@@ -1,21 +1,19 @@
 """What slurm.conf says that would break a promise: one line for each, with what to write instead.
 
-Reads the same answer as cluster.py, for an administrator who asks; a tick needs none of it. Must
-not run anything.
+For an administrator who asks; a tick needs none of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from ClusterShell.NodeSet import NodeSetParseError
 
+from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import expand, parse_limit
-
-Words = Mapping[str, str]
 
 LONG_KILL_WAIT_S = 60
 # Ended jobs that slurmctld has room for, a second: with the defaults 10,000 / 300 s = 33.
@@ -45,18 +43,11 @@ def check_site(text: str, partitions: Sequence[str], every_s: float) -> tuple[st
 
 
 def _read(text: str, partitions: Sequence[str], every_s: float) -> Site:
-    lines = text.splitlines()
-    pairs = (re.match(r"(\w+)\s+= (.*)", line) for line in lines)
-    config = {pair.group(1): pair.group(2).strip() for pair in pairs if pair}
-    found = [
-        dict(re.findall(r"(\w+)=(\S*)", line))
-        for line in lines
-        if line.startswith("PartitionName=")
-    ]
+    found = read_records(text, "PartitionName")
     ours = [words for words in found if words["PartitionName"] in partitions]
     others = [words for words in found if words not in ours]
     shared = [(one, two) for one in others for two in ours if _nodes(one) & _nodes(two)]
-    return Site(config, tuple(ours), tuple(shared), every_s)
+    return Site(read_config(text), tuple(ours), tuple(shared), every_s)
 
 
 def _nodes(partition: Words) -> frozenset[str]:
