@@ -21,7 +21,8 @@ from slurm_hooks.report.text import (
     solve_line,
     tick_lines,
 )
-from slurm_hooks.settings import Settings, load
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe, read_remarks
 from slurm_hooks.snapshot.encode import to_data
 from slurm_hooks.snapshot.file import read, save

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Callable
 from slurm_hooks.commands.console import add_command, job_id, live, out
 from slurm_hooks.pause import hold, release
 from slurm_hooks.report.text import print_lines
-from slurm_hooks.settings import Settings, load
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Port
 
 if TYPE_CHECKING:

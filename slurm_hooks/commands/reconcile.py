@@ -15,7 +15,7 @@ from slurm_hooks.errors import CommandRefused, MalleableError
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import print_lines, tick_lines
-from slurm_hooks.settings import load
+from slurm_hooks.settings_file import load
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands

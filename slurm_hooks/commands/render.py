@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from slurm_hooks.commands.console import add_settings, err, live
 from slurm_hooks.jobpath import write_job_path
 from slurm_hooks.report.text import print_lines
-from slurm_hooks.settings import load
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.site_policy import render_site
 
 if TYPE_CHECKING:

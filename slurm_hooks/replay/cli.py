@@ -26,7 +26,8 @@ from slurm_hooks.replay.scenario import Conditions, Loaded, Source
 from slurm_hooks.replay.show import chart, models_table, table
 from slurm_hooks.replay.simulate import Outcome
 from slurm_hooks.replay.work import BUILT_IN, read_queue, read_scaling
-from slurm_hooks.settings import Settings, load
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 
 DEFAULT_CHECKPOINT_S = 600.0
 DEFAULT_LATENCY_S = 2.0

@@ -15,7 +15,8 @@ from slurm_hooks.reconcile import tick
 from slurm_hooks.report.text import find_job
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.settings import Settings, load
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Asked, Live
 from slurm_hooks.slurm.text import Command

@@ -86,7 +86,7 @@ def test_a_reconciler_killed_by_signal_leaves_no_lock(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-3")
     code = (
         "import os, signal, sys; from slurm_hooks.reconcile import tick;"
-        "from slurm_hooks.settings import load; from slurm_hooks.slurm.live import Live;"
+        "from slurm_hooks.settings_file import load; from slurm_hooks.slurm.live import Live;"
         "tick(Live(), load(), pause=lambda text: os.kill(os.getpid(), signal.SIGKILL))"
     )
     done = subprocess.run(

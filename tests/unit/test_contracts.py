@@ -49,12 +49,17 @@ PLANTED = (
     (
         "What runs in a user's job uses the standard library and torch",
         "slurm_hooks.elastic.rendezvous.codec",
-        "rich",
+        "numpy",
     ),
     (
-        "Decisions read no clock, file, process, environment or randomness",
+        "Decisions and settings read no clock, file, process, environment or randomness",
         "slurm_hooks.planning.plan",
         "time",
+    ),
+    (
+        "Decisions and settings read no clock, file, process, environment or randomness",
+        "slurm_hooks.settings",
+        "pathlib",
     ),
     (
         "PuLP is known to the linear programme alone",
@@ -62,11 +67,21 @@ PLANTED = (
         "pulp",
     ),
     ("Processes are started in named places", "slurm_hooks.jobpath", "subprocess"),
+    ("Only what prints knows rich", "slurm_hooks.slurm.live", "rich"),
+    (
+        "Lists of hosts and ranges of elements are folded where Slurm's text is read and written",
+        "slurm_hooks.report.text",
+        "ClusterShell.NodeSet",
+    ),
+    ("Locks are held in named places", "slurm_hooks.reconcile", "filelock"),
 )
 ALLOWED = (
     ("slurm_hooks.cli", "slurm_hooks.model"),
     ("slurm_hooks.allocation.solvers.milp", "pulp"),
     ("slurm_hooks.slurm.live", "subprocess"),
+    ("slurm_hooks.slurm.text", "ClusterShell.NodeSet"),
+    ("slurm_hooks.report.text", "rich.table"),
+    ("slurm_hooks.ticklock", "filelock"),
 )
 
 
