@@ -22,14 +22,14 @@ LINT = "from importlinter.cli import lint_imports_command; lint_imports_command(
 PLANTED = (
     ("A row uses rows below it, never above", "slurm_hooks.model", "slurm_hooks.planning.plan"),
     (
+        "A row uses rows below it, never above",
+        "slurm_hooks.elastic.signals",
+        "slurm_hooks.errors",
+    ),
+    (
         "Solvers stand on the problem and its value; only the choice of a solver knows them",
         "slurm_hooks.allocation.value",
         "slurm_hooks.allocation.solvers.greedy",
-    ),
-    (
-        "What runs in a user's job imports nothing else of the package",
-        "slurm_hooks.elastic.signals",
-        "slurm_hooks.errors",
     ),
     (
         "Nothing else of the package imports what runs in a user's job",
@@ -133,3 +133,14 @@ def test_a_forbidden_import_breaks_its_contract_and_no_other(
     finally:
         planted.write_text(before)
     assert [name for name, verdict in found.items() if verdict == "BROKEN"] == [contract]
+
+
+@pytest.mark.parametrize("room", ["", "allocation", "elastic"])
+def test_a_new_module_must_be_given_a_row(package: Path, room: str) -> None:
+    new = package / "slurm_hooks" / room / "new.py"
+    new.touch()
+    try:
+        found = verdicts(package)
+    finally:
+        new.unlink()
+    assert list(found.values()).count("BROKEN") == 1
