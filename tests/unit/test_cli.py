@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -274,6 +276,23 @@ def test_wrong_words(capsys: Output, words: list[str]) -> None:
         cli.main(words)
     assert caught.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_loop_that_cannot_tick_for_long_ends(site: Path) -> None:
+    (site / "bin" / "squeue").write_text("#!/bin/sh\necho Unable to contact >&2\nexit 1\n")
+    stamp = site / "tick.lock.done"
+    stamp.touch(mode=0o600)
+    os.utime(stamp, (time.time() - 600,) * 2)
+    done = subprocess.run(
+        [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", "1"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 69
+    assert re.match(r"malleable: no tick has been completed since .*\(10 min\)", done.stderr)
+    assert "Unable to contact" in done.stderr
 
 
 def test_a_loop_ends_with_a_signal_and_survives_failures(site: Path) -> None:
