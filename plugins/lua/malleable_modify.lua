@@ -1,8 +1,8 @@
---- What a user may not change in his malleable job, and why.
+--- What users may not change in their malleable jobs, and why.
 --
 -- Fragments wait held and are started, renewed and given back by the reconciler; changes from
--- elsewhere would start them outside a lease. Pure: plain tables in, a verdict out; the module
--- must not know the `slurm` table or job_rec. Runs on Lua 5.1 to 5.4.
+-- elsewhere would start them outside a lease. Plain tables in, a verdict out. Runs on Lua 5.1 to
+-- 5.4.
 
 local M = {}
 
