@@ -1,4 +1,4 @@
-"""The site's settings: TOML into frozen sections, every fault reported at once.
+"""The site's settings: TOML text into frozen sections, every fault reported at once.
 
 The documented file is etc/malleable.toml; a test keeps the two alike.
 """

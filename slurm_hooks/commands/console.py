@@ -1,4 +1,4 @@
-"""What all commands share: the two consoles, common arguments, how Slurm is reached."""
+"""What all commands share: the consoles, the log, common arguments, how Slurm is reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`malleable status`, `explain`, `plan`: what is, why, and what would come; nothing is changed."""
+"""`malleable status`, `explain`, `plan`: what there is, why, and what comes next; read-only."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def add(commands: Commands) -> None:
     parser = add_command(commands, "plan", _plan, "what the next tick would do; changes nothing")
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
-        "--snapshot", type=Path, metavar="FILE", help="plan what FILE says instead of asking Slurm"
+        "--snapshot", type=Path, metavar="FILE", help="plan from FILE instead of asking Slurm"
     )
     source.add_argument(
-        "--save", type=Path, metavar="FILE", help="also write what was seen into FILE"
+        "--save", type=Path, metavar="FILE", help="also write what was seen to FILE"
     )
 
 
@@ -82,7 +82,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _remarks(settings: Settings, job_id: int) -> tuple[str, ...]:
-    """None if Slurm has just forgotten the job or is busy: the rest is worth printing."""
+    """Empty if Slurm has just forgotten the job or is busy: the rest is worth printing."""
     try:
         return read_remarks(live(settings), job_id)
     except (CommandRefused, RetryLater) as error:

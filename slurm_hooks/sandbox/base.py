@@ -1,7 +1,4 @@
-"""The directory in which sandboxes live: who may use it, one at a time, which names and ports.
-
-Knows file modes, locks and sockets; knows nothing of Slurm or of what is in a sandbox.
-"""
+"""The directory in which sandboxes live: its mode, its lock, and which names and ports are free."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def make_base(base: Path) -> Path:
     if not is_safe or found.st_mode & 0o022:
         raise UsageError(
             f"Sandboxes cannot live in {base}: it must be a directory of user {os.geteuid()} that "
-            f"nobody else may write (seen: user {found.st_uid}, mode "
+            f"nobody else can write to (seen: user {found.st_uid}, mode "
             f"{stat.filemode(found.st_mode)}); remove it or name another base."
         )
     real = base.resolve()

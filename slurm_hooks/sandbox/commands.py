@@ -95,7 +95,7 @@ def run_command(
     except subprocess.TimeoutExpired as error:
         seen = f"{_text(error.stdout)}{_text(error.stderr)}"
         raise RetryLater(
-            f"{' '.join(command.argv)}: no end after {command.timeout_s:g} s.\n{seen}"
+            f"{' '.join(command.argv)} did not end within {command.timeout_s:g} s.\n{seen}"
         ) from error
     except OSError as error:
         raise UsageError(f"{' '.join(command.argv)} cannot be started: {error}") from error

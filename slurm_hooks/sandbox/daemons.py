@@ -1,7 +1,6 @@
 """Lays out a sandbox's files and starts munged, slurmctld and slurmd as processes of their own.
 
-Daemons outlive the process that starts them: whoever reads the record can end them. Knows no
-policy of when to start or stop what.
+Daemons outlive the process that starts them: whoever reads the record can end them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Processes of a sandbox, told from everybody else's by number, start time and evidence.
 
-A process number alone is never trusted: the kernel gives it to somebody else later. Reads
-`/proc`; knows nothing of what the daemons do or of how they are started.
+A process number alone is never trusted: the kernel gives it to somebody else later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Actions as Slurm commands: equal changes share one. Must not run anything."""
+"""Actions as Slurm commands: equal changes share one."""
 
 from __future__ import annotations
 

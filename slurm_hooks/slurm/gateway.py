@@ -50,7 +50,7 @@ def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, .
 
 
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
-    """What a job says of itself, as its user could have written it: to be shown, no more."""
+    """What a job says of itself, as its user could have written it: only to be shown."""
     return parse_remarks(port.ask(remarks_command(job_id)))
 
 
@@ -96,7 +96,7 @@ def _ask(port: Port, command: Command) -> list[str]:
 
 
 def _ask_together(port: Port, found: Sequence[Command]) -> None:
-    """Run commands whose answers nobody waits for at the same time, within bounds."""
+    """Run commands side by side, within bounds; nobody waits for their answers."""
     if len(found) == 1:
         port.ask(found[0])
         return

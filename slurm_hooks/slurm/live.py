@@ -22,7 +22,7 @@ _BUSY = re.compile(
 
 @dataclass(frozen=True)
 class Asked:
-    """One command that was run: which, how many RPCs, how many seconds, what it complained."""
+    """One command that was run: which, how many RPCs, how many seconds, its complaint if any."""
 
     argv: tuple[str, ...]
     rpcs: int
@@ -60,8 +60,8 @@ class Live:
             done = self._run(command)
         except OSError as error:
             raise MissingProgram(
-                f"{command.argv[0]} is not on this host or cannot be run ({error.strerror}): look "
-                "at PATH and tick.slurm_bin; it comes with Slurm's client package"
+                f"{command.argv[0]} is not on this host or cannot be run ({error.strerror}): check "
+                "PATH and tick.slurm_bin; it comes with Slurm's client package"
             ) from error
         except subprocess.TimeoutExpired as error:
             self._note(command, began, "timed out")

@@ -51,7 +51,7 @@ def _read(text: str, partitions: Sequence[str], every_s: float) -> Site:
 
 
 def _nodes(partition: Words) -> frozenset[str]:
-    """Its nodes; none if the list cannot be read, which the tick tells."""
+    """Its nodes; none if the list cannot be read, which each tick reports."""
     try:
         return expand(partition.get("Nodes", ""))
     except NodeSetParseError:
@@ -74,8 +74,8 @@ def _exempt_time(site: Site) -> Iterator[str]:
     value = site.config.get("PreemptExemptTime", "NONE")
     if value != "NONE" and parse_limit(value) != timedelta(0):
         yield (
-            f"PreemptExemptTime={value}: for so long after its start nobody can preempt a "
-            "fragment; write PreemptExemptTime=0"
+            f"PreemptExemptTime={value}: nobody can preempt a fragment for so long after its "
+            "start; write PreemptExemptTime=0"
         )
 
 
@@ -86,8 +86,8 @@ def _priority_tier(site: Site) -> Iterator[str]:
         tier, limit = int(other.get("PriorityTier", 1)), int(own.get("PriorityTier", 1))
         if tier <= limit:
             yield (
-                f"partition {other['PartitionName']}: PriorityTier={tier} is not above the {limit} "
-                f"of {own['PartitionName']}, with which it shares nodes, so its jobs cannot "
+                f"partition {other['PartitionName']}: PriorityTier={tier} is not above that of "
+                f"{own['PartitionName']} ({limit}), with which it shares nodes, so its jobs cannot "
                 f"preempt fragments; write PriorityTier={limit + 1} or more for it"
             )
 
@@ -117,8 +117,8 @@ def _job_age(site: Site) -> Iterator[str]:
     if age_s == 0 or 0 < most < FEW_JOBS_A_SECOND * age_s:
         kept = "for ever" if age_s == 0 else f"for {age_s} s"
         yield (
-            f"MinJobAge={age_s} with MaxJobCount={most}: ended jobs are kept {kept} and count, and "
-            "when the room is full nobody can submit; write MinJobAge=300"
+            f"MinJobAge={age_s} with MaxJobCount={most}: ended jobs are kept {kept} and "
+            "count, and once there are so many nobody can submit; write MinJobAge=300"
         )
     shortest_s = TICKS_TO_SEE_AN_END * site.every_s
     if 0 < age_s < shortest_s:
@@ -132,8 +132,8 @@ def _kill_wait(site: Site) -> Iterator[str]:
     wait_s = site.seconds("KillWait")
     if wait_s > LONG_KILL_WAIT_S:
         yield (
-            f"KillWait={wait_s}: so long waits an urgent job for a fragment that does not react, "
-            "and holes are used less by as much; write KillWait=30"
+            f"KillWait={wait_s}: an urgent job waits so long for a fragment that does not react, "
+            "and holes are used that much less; write KillWait=30"
         )
 
 

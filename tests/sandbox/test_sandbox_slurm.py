@@ -230,7 +230,7 @@ def test_a_failing_command_shows_its_output(bare_sandbox):
     with pytest.raises(CommandRefused, match="invalid partition"):
         box.run(["sbatch", "-p", "nowhere"], stdin="#!/bin/sh\n")
     assert box.run(["false"], check=False).returncode == 1
-    with pytest.raises(RetryLater, match="no end after"):
+    with pytest.raises(RetryLater, match="did not end within"):
         box.run(["sleep", "9"], timeout_s=0.2)
     with pytest.raises(UsageError, match="no user"):
         box.run(["true"], user="nobody-of-that-name")
@@ -279,7 +279,7 @@ def test_the_command_line(installation, capfd):
         assert "n[1-2]" in said
         assert "sb1: up, 2 of 2 nodes" in said
         assert cli.main([*options, "down", "sb2"]) == UsageError.exit_code
-        assert "There is: sb1." in capfd.readouterr().err
+        assert "Known: sb1." in capfd.readouterr().err
         assert cli.main([*options, "down", "--all"]) == 0
         assert cli.main([*options, "status"]) == 0
         assert "No sandbox." in capfd.readouterr().out

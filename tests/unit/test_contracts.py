@@ -73,6 +73,16 @@ PLANTED = (
         "slurm_hooks.report.text",
         "ClusterShell.NodeSet",
     ),
+    (
+        "Slurm's questions and answers are pure; what runs them stands above",
+        "slurm_hooks.slurm.jobs",
+        "slurm_hooks.slurm.live",
+    ),
+    (
+        "A sandbox is an object on steps, steps on files and processes, these on values",
+        "slurm_hooks.sandbox.processes",
+        "slurm_hooks.sandbox.daemons",
+    ),
     ("Locks are held in named places", "slurm_hooks.reconcile", "filelock"),
 )
 ALLOWED = (
@@ -135,7 +145,7 @@ def test_a_forbidden_import_breaks_its_contract_and_no_other(
     assert [name for name, verdict in found.items() if verdict == "BROKEN"] == [contract]
 
 
-@pytest.mark.parametrize("room", ["", "allocation", "elastic"])
+@pytest.mark.parametrize("room", ["", "allocation", "elastic", "sandbox", "slurm"])
 def test_a_new_module_must_be_given_a_row(package: Path, room: str) -> None:
     new = package / "slurm_hooks" / room / "new.py"
     new.touch()
