@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 
@@ -34,3 +35,10 @@ def test_a_process_that_may_not_be_signalled_is_left(
     assert stop([sleeper], grace_s=0.05, kill_s=0.05) == [sleeper]
     assert f"signal 15 to process {sleeper.pid}: [Errno 1]" in caplog.text
     mocker.stopall()
+
+
+def test_a_number_used_again_is_not_ours():
+    me = identify(os.getpid())
+    assert me is not None
+    assert is_alive(me)
+    assert not is_alive(Process(me.pid, me.started - 1))

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,32 +12,8 @@ from pytest_mock import MockerFixture
 
 from captured_slurm import CAPTURED
 from slurm_hooks import cli
-from slurm_hooks.commands.console import err, out
 
 Output = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A site whose Slurm answers with captured output and writes down what it is told."""
-    captured = CAPTURED / "22.05"
-    (tmp_path / "bin").mkdir()
-    for name, answer in (("squeue", "held.squeue.txt"), ("scontrol", "held.scontrol.txt")):
-        path = tmp_path / "bin" / name
-        path.write_text(
-            f"#!/bin/sh\ntext=$(cat)\ncase $text in 'show nodes'*|'') cat {captured / answer};;\n"
-            f'*) echo "$text" >> {tmp_path}/told;; esac\n'
-        )
-        path.chmod(0o755)
-    settings = tmp_path / "malleable.toml"
-    settings.write_text(
-        '[site]\noperators = ["root"]\n'
-        f'[tick]\nslurm_bin = "{tmp_path / "bin"}"\nlock = "{tmp_path / "tick.lock"}"\n'
-    )
-    monkeypatch.setenv("MALLEABLE_SETTINGS", str(settings))
-    for console in (out, err):
-        monkeypatch.setattr(console, "_width", 200)
-    return tmp_path
 
 
 def run(capsys: Output, *words: str) -> tuple[int, str, str]:
@@ -276,37 +248,3 @@ def test_wrong_words(capsys: Output, words: list[str]) -> None:
         cli.main(words)
     assert caught.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_a_loop_that_cannot_tick_for_long_ends(site: Path) -> None:
-    (site / "bin" / "squeue").write_text("#!/bin/sh\necho Unable to contact >&2\nexit 1\n")
-    stamp = site / "tick.lock.done"
-    stamp.touch(mode=0o600)
-    os.utime(stamp, (time.time() - 600,) * 2)
-    done = subprocess.run(
-        [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", "1"],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
-    assert done.returncode == 69
-    assert re.match(r"malleable: no tick has been completed since .*\(10 min\)", done.stderr)
-    assert "Unable to contact" in done.stderr
-
-
-def test_a_loop_ends_with_a_signal_and_survives_failures(site: Path) -> None:
-    (site / "bin" / "squeue").write_text("#!/bin/sh\necho Unable to contact >&2\nexit 1\n")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", "1"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        assert [process.stderr.readline()[:11] for _ in range(2)] == ["malleable: "] * 2
-        process.terminate()
-        assert process.wait(timeout=10) == 0
-    finally:
-        process.kill()
-        process.communicate(timeout=10)
