@@ -56,7 +56,11 @@ def debug_lines(is_wanted: bool) -> Iterator[None]:
         yield
         return
     log = logging.getLogger("slurm_hooks")
-    handler = RichHandler(console=err) if err.is_terminal else logging.StreamHandler(sys.stderr)
+    handler = (
+        RichHandler(console=err, show_path=False)
+        if err.is_terminal
+        else logging.StreamHandler(sys.stderr)
+    )
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     before = log.level
     log.addHandler(handler)
