@@ -14,7 +14,7 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
-	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; switches nothing on"
+	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
 	@echo "make clean   remove what was built; the environment in .venv stays"
 
 setup:
@@ -73,7 +73,7 @@ bench-load: plugin
 bench-rescale: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)
 
-# Slurm's side of it, for a host that has none of it packaged; switches nothing on. The command itself
+# Slurm's side of it, for a host without packages of it; enables nothing. The command itself
 # comes first, so that the unit can name it: pip install '.[highs]'
 SHARE := $(DESTDIR)/usr/share/slurm-malleable
 LIBEXEC := $(DESTDIR)/usr/libexec/slurm-malleable
@@ -83,11 +83,12 @@ MAN := $(DESTDIR)/usr/share/man/man1
 # Where `malleable` is, for unit and cron line: neither looks at PATH.
 BINDIR ?= $(or $(patsubst %/malleable,%,$(shell command -v malleable)),/usr/local/bin)
 
-# Users' jobs read all of it, so modes are said, whatever the umask.
+# Users' jobs read all of it, so modes are set, whatever the umask.
 install: plugin
 	umask 022 && $(MAKE) --no-print-directory -C plugins/spank BUILD_DIR=$(CURDIR)/$(BUILD)/spank install
 	umask 022 && install -d $(SHARE)/lua $(SHARE)/cron $(LIBEXEC) $(CONFIG) $(UNITS) $(MAN)
 	install -m 644 plugins/lua/*.lua $(SHARE)/lua
+	rm -f $(SHARE)/lua/malleable.lua # as older versions called malleable_checks.lua
 	umask 022 && $(PYTHON) -m slurm_hooks.cli render job-path $(SHARE)/jobpath
 	install -m 755 slurm_hooks/hooks/epilog.sh $(LIBEXEC)
 	@# A slurm.conf may still name the Prolog that older versions had, and one that is missing drains nodes.

@@ -18,7 +18,7 @@ from tick_plan import costs, table
 from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.settings import load
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Live
 
 TICKS = 7

@@ -11,7 +11,7 @@ from typing import Callable, Optional
 
 from slurm_hooks import __version__
 from slurm_hooks.commands import inspect, pause, reconcile, render
-from slurm_hooks.commands.console import err
+from slurm_hooks.commands.console import debug_lines, err
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.replay import cli as replay_cli
 from slurm_hooks.report.text import print_lines
@@ -20,15 +20,10 @@ from slurm_hooks.sandbox import cli as sandbox_cli
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command; the exit code tells retry later (75), bad settings (78), bug (70)."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words, is_verbose = take_verbose(sys.argv[1:] if argv is None else argv)
     try:
-        if words[:1] == ["sandbox"]:
-            return sandbox_cli.main(words[1:])
-        if words[:1] == ["replay"]:
-            return replay_cli.main(words[1:])
-        arguments = _parser().parse_args(words)
-        command: Callable[[argparse.Namespace], int] = arguments.command
-        return command(arguments)
+        with debug_lines(is_verbose):
+            return _run(words)
     except MalleableError as error:
         print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
         return error.exit_code
@@ -45,13 +40,37 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return MalleableError.exit_code
 
 
+def take_verbose(argv: Sequence[str]) -> tuple[list[str], bool]:
+    """The words without --verbose, before or after the command, and whether it was there.
+
+    What follows a `--` is not ours: it may be a command to run in a sandbox.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    ours = [word for word in argv[:end] if word != "--verbose"]
+    return [*ours, *argv[end:]], len(ours) < end
+
+
+def _run(words: list[str]) -> int:
+    if words[:1] == ["sandbox"]:
+        return sandbox_cli.main(words[1:])
+    if words[:1] == ["replay"]:
+        return replay_cli.main(words[1:])
+    arguments = _parser().parse_args(words)
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    return command(arguments)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="malleable",
         description="Deep-learning jobs that live in the holes of a Slurm cluster.",
         epilog="Users start with: sbatch --malleable=MIN-MAX train.sh",
+        allow_abbrev=False,  # or --verb would be taken and do nothing
     )
     parser.add_argument("--version", action="version", version=f"malleable {__version__}")
+    parser.add_argument(
+        "--verbose", action="store_true", help="debug lines on standard error; fits any command"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for family in (inspect, reconcile, pause, render):
         family.add(commands)

@@ -19,7 +19,7 @@ class RetryLater(MalleableError):
 
 
 class NoTickForLong(MalleableError):
-    """Every tick of the last minutes had to be tried again: somebody has to look."""
+    """No tick has been completed for minutes: somebody has to look."""
 
     exit_code = 69  # EX_UNAVAILABLE
 

@@ -7,6 +7,7 @@ outside a lease, so letting go has a command of its own.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from slurm_hooks.errors import CommandRefused, UsageError
@@ -18,6 +19,7 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.ticklock import between_ticks
 
+_log = logging.getLogger(__name__)
 _OPEN = (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING)
 
 
@@ -63,8 +65,8 @@ def _write(port: Port, found: list[Fragment], verb: str, is_paused: bool) -> Non
     for command in asked:
         try:
             port.ask(command)
-        except CommandRefused:
-            continue
+        except CommandRefused as error:
+            _log.debug("refused: %s", error)
 
 
 def _open(job: MalleableJob) -> list[Fragment]:

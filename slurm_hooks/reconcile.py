@@ -7,6 +7,7 @@ Holds no policy; decisions are in core.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from typing import Callable, Optional
 
@@ -15,11 +16,14 @@ from slurm_hooks.model import Plan, Snapshot
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.second_look import first_half, needs_look, second_half, still_true
+from slurm_hooks.report.text import solve_line
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.ticklock import locked
+
+_log = logging.getLogger(__name__)
 
 
 def _no_pause(command: str) -> None:
@@ -46,6 +50,7 @@ def tick(
         plan = make_plan(seen, settings, time.monotonic, objective)
         if needs_guard(plan):
             plan = guard(plan, seen, look_again(port, seen), settings.lease)
+        _log.debug("planned: %d action(s); %s", len(plan.actions), solve_line(plan.solve))
         if not is_dry:
             plan, refused = _write(port, seen, plan, settings, pause)
     asked = tuple(port.asked[before:])

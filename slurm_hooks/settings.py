@@ -1,18 +1,16 @@
-"""The site's settings: TOML into frozen sections, every fault reported at once.
+"""The site's settings: TOML text into frozen sections, every fault reported at once.
 
-The documented file is etc/malleable.toml; a test keeps the two alike. Must not know Slurm.
+The documented file is etc/malleable.toml; a test keeps the two alike.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
-from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from slurm_hooks.errors import SettingsError
 
@@ -20,8 +18,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-DEFAULT_PATH = Path("/etc/slurm-malleable/malleable.toml")
 
 
 def _number(default: float, low: float, high: float = math.inf) -> Any:
@@ -117,26 +113,6 @@ class Settings:
     plan: Planning = field(default_factory=Planning)
     failures: Failures = field(default_factory=Failures)
     tick: Tick = field(default_factory=Tick)
-
-
-def load(path: Optional[Path] = None) -> Settings:
-    """The settings at `path`, else at $MALLEABLE_SETTINGS, else the site's file if there is one.
-
-    Raises SettingsError with every fault. Without any file the shipped defaults hold.
-    """
-    chosen = path or _from_environment()
-    if chosen is None:
-        return load(DEFAULT_PATH) if DEFAULT_PATH.exists() else Settings()
-    try:
-        text = chosen.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"cannot read the settings file {chosen}: {error}"]) from error
-    return parse(text, str(chosen))
-
-
-def _from_environment() -> Optional[Path]:
-    named = os.environ.get("MALLEABLE_SETTINGS")
-    return Path(named) if named else None
 
 
 def parse(text: str, source: str = "settings") -> Settings:

@@ -1,13 +1,13 @@
-"""One tick at a time, and a word when none has been completed for long.
+"""One tick at a time, and an error of its own once none has been completed for long.
 
 The lock is a file that nobody but the user of the tick can open: whoever can open a file can
-flock it, and would stop every tick. Beside it a stamp tells when a tick was last completed. Must
-not know what a tick does.
+flock it, and so block every tick. The date of a file beside it is that of the last completed tick.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pwd
 import stat
@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from slurm_hooks.errors import NoTickForLong, RetryLater, SettingsError
 from slurm_hooks.settings import Tick
 
+_log = logging.getLogger(__name__)
 SHORTEST_PATIENCE_S = 300.0
 WAIT_S = 30.0
 TICKS_OF_PATIENCE = 3
@@ -37,7 +38,7 @@ def locked(chosen: Tick) -> Iterator[None]:
     """
     path = Path(chosen.lock)
     with contextlib.ExitStack() as opened:
-        with _told_as_a_setting(path):
+        with _as_settings_error(path):
             _make_directory(path.parent)
             opened.enter_context(_open(path))
             holder = opened.enter_context(_open(path.with_name(f"{path.name}.holder")))
@@ -56,7 +57,7 @@ def between_ticks(chosen: Tick) -> Iterator[None]:
     """Hold the lock as soon as no tick runs. Raises SettingsError as `locked` does, RetryLater if
     a tick takes longer than anybody waits for a command."""
     path = Path(chosen.lock)
-    with _told_as_a_setting(path):
+    with _as_settings_error(path):
         _make_directory(path.parent)
         with _open(path):
             pass
@@ -69,12 +70,12 @@ def between_ticks(chosen: Tick) -> Iterator[None]:
 
 
 def patience_s(chosen: Tick) -> float:
-    """Seconds without a completed tick that are nothing to speak of: a restart of slurmctld."""
+    """How many seconds without a completed tick are no failure yet: slurmctld may restart."""
     return max(SHORTEST_PATIENCE_S, TICKS_OF_PATIENCE * chosen.every_s)
 
 
 @contextlib.contextmanager
-def _told_as_a_setting(path: Path) -> Iterator[None]:
+def _as_settings_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -83,7 +84,7 @@ def _told_as_a_setting(path: Path) -> Iterator[None]:
 
 
 def _make_directory(path: Path) -> None:
-    """Makes it, for us alone; one that is there is used only if nobody else can write in it.
+    """Make it, for us alone; an existing one is used only if nobody else can write to it.
 
     Its mode is not changed: the setting may name a directory that others need.
     """
@@ -91,7 +92,7 @@ def _make_directory(path: Path) -> None:
         path.mkdir(mode=0o700, parents=True)
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(f"{path} is a {stat.filemode(found.st_mode)[0]}, no directory")
+        raise NotADirectoryError(f"{path} is not a directory ({stat.filemode(found.st_mode)})")
     if found.st_uid not in (0, os.geteuid()):
         raise PermissionError(
             f"{path} belongs to {_name(found.st_uid)}: run the tick as that user, or name another "
@@ -99,8 +100,8 @@ def _make_directory(path: Path) -> None:
         )
     if found.st_mode & 0o022:
         raise PermissionError(
-            f"others may write in {path} ({stat.filemode(found.st_mode)}), and could stop every "
-            "tick: name a directory of its own"
+            f"others can write to {path} ({stat.filemode(found.st_mode)}) and could block every "
+            "tick: name a directory that is used for nothing else"
         )
 
 
@@ -113,11 +114,12 @@ def _open(path: Path) -> Iterator[int]:
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             seen = f"{stat.filemode(found.st_mode)} of {_name(found.st_uid)}"
             raise PermissionError(
-                f"{path} is no plain file of this user (seen: {seen}): run the tick as its owner, "
-                "or remove it"
+                f"{path} is not a plain file of this user (seen: {seen}): run the tick as its "
+                "owner, or remove it"
             )
         if found.st_mode & 0o077:
             # As versions before this one made it: whoever has it open could hold it for ever.
+            _log.debug("%s is made anew: %s", path, stat.filemode(found.st_mode))
             path.unlink()
             replaced = os.open(path, _FLAGS | os.O_EXCL, 0o600)
             os.close(handle)
@@ -129,7 +131,7 @@ def _open(path: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _taken(path: Path, holder: int) -> Iterator[None]:
-    """Lock it, and write our number into `holder`. Raises RetryLater if somebody else has it."""
+    """Lock it and write our process number into `holder`. Raises RetryLater if it is taken."""
     lock = FileLock(path, timeout=0, mode=0o600)
     try:
         lock.acquire()
@@ -141,6 +143,7 @@ def _taken(path: Path, holder: int) -> Iterator[None]:
     try:
         os.ftruncate(holder, 0)
         os.pwrite(holder, f"{os.getpid()}\n".encode(), 0)
+        _log.debug("locked %s", path)
         yield
     finally:
         lock.release()
@@ -152,6 +155,7 @@ def _raise_if_overdue(error: RetryLater, last: float, patience: float) -> None:
     A stamp that lies as far ahead tells of a clock that was set back, and is as good as none.
     """
     silent_s = abs(time.time() - last)
+    _log.debug("the last tick was completed %.0f s ago, patience is %.0f s", silent_s, patience)
     if silent_s <= patience:
         return
     since = datetime.fromtimestamp(last).astimezone().isoformat(" ", "seconds")

@@ -1,8 +1,8 @@
 --- What users may not change in their malleable jobs, and why.
 --
--- Fragments wait held and are released, renewed and requeued by the reconciler; changes from
--- elsewhere would start them without a lease. Pure: plain tables in, a verdict out; the module
--- must not know the `slurm` table or job_rec. Runs on Lua 5.1 to 5.4.
+-- Fragments wait held and are started, renewed and given back by the reconciler; changes from
+-- elsewhere would start them outside a lease. Plain tables in, a verdict out. Runs on Lua 5.1 to
+-- 5.4.
 
 local M = {}
 

@@ -1,7 +1,6 @@
 --- Options of sbatch that a malleable job cannot take, and what to write instead.
 --
--- Pure: takes a job's fields as the user set them, returns lines. The module must not know the
--- `slurm` table, the request or the policy. Runs on Lua 5.1 (Debian's Slurm) to 5.4.
+-- The fields of a job as its user gave them in, lines out. Runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
 

@@ -1,8 +1,7 @@
 --- The request MIN-MAX[,unit=N][,engine=NAME][,launch=srun]: parsed and checked against the policy.
 --
--- The text comes from the submit host, so nothing in it is trusted. Pure: no file, no clock, no
--- `slurm` table, nothing about the rest of the job (malleable.lua knows that).
--- Runs on Lua 5.1 (Debian's Slurm) to 5.4.
+-- The text comes from the submit host, so nothing in it is trusted. The job around the request is
+-- checked by malleable_checks.lua. Runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
 

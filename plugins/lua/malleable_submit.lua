@@ -1,11 +1,14 @@
---- Adds the malleable checks to a site's job_submit.lua, with one line at its end, before
--- its final `return slurm.SUCCESS`:
+--- What a site's job_submit.lua reads, by one line at its end, before its final
+-- `return slurm.SUCCESS`:
 --
 --   pcall(dofile, "/usr/share/slurm-malleable/lua/malleable_submit.lua")
 --
--- The site's slurm_job_submit and slurm_job_modify run first; their refusal stands, and what
--- they write is kept unless a malleable job needs another value. `pcall` keeps the site's file
--- working if our package is gone.
+-- It wires the modules beside it, which check and rewrite, into Slurm's two functions; its name
+-- and place stand in the sites' files and stay as they are.
+--
+-- The site's slurm_job_submit and slurm_job_modify run first; a refusal of theirs stands, and
+-- what they write is kept except where a malleable job needs another value. `pcall` keeps the
+-- site's file working when our package is gone.
 --
 -- The modules are read from this file's directory. The policy is read from MALLEABLE_POLICY (a
 -- global path set before that line), else from malleable_policy.lua beside the file with that
@@ -52,7 +55,7 @@ local function load_modules()
   return {
     request = dofile(own_dir .. "malleable_request.lua"),
     options = dofile(own_dir .. "malleable_options.lua"),
-    submit = dofile(own_dir .. "malleable.lua"),
+    checks = dofile(own_dir .. "malleable_checks.lua"),
     modify = dofile(own_dir .. "malleable_modify.lua"),
   }
 end
@@ -109,7 +112,7 @@ local function submit(text, job, job_desc, parts)
   local site = { partition = job_desc.partition, admin_comment = job_desc.admin_comment,
     parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
   local asked = { request = request, faults = faults, options = modules.options.check(job) }
-  local decision = modules.submit.submit(asked, job, site, policy)
+  local decision = modules.checks.submit(asked, job, site, policy)
   say(decision.faults)
   if #decision.faults > 0 then return slurm.ERROR end
   for name, value in pairs(decision.set) do

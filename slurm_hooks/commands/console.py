@@ -1,12 +1,17 @@
-"""What all commands share: the two consoles, common arguments, how Slurm is reached."""
+"""What all commands share: the consoles, the log, common arguments, how Slurm is reached."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from rich.console import Console
+from rich.logging import RichHandler
 
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import MalleableJob, Snapshot
@@ -42,6 +47,29 @@ def add_command(
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """The option that names another settings file."""
     parser.add_argument("--settings", type=Path, metavar="FILE", help="settings file to use")
+
+
+@contextlib.contextmanager
+def debug_lines(is_wanted: bool) -> Iterator[None]:
+    """The package's log on standard error: plain lines, or rich's where that is a terminal."""
+    if not is_wanted:
+        yield
+        return
+    log = logging.getLogger("slurm_hooks")
+    handler = (
+        RichHandler(console=err, show_path=False)
+        if err.is_terminal
+        else logging.StreamHandler(sys.stderr)
+    )
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+        log.removeHandler(handler)
 
 
 def live(settings: Settings) -> Live:

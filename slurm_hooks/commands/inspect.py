@@ -1,9 +1,10 @@
-"""`malleable status`, `explain`, `plan`: what is, why, and what would come; nothing is changed."""
+"""`malleable status`, `explain`, `plan`: what there is, why, and what comes next; read-only."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,16 @@ from slurm_hooks.report.text import (
     solve_line,
     tick_lines,
 )
-from slurm_hooks.settings import Settings, load
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe, read_remarks
 from slurm_hooks.snapshot.encode import to_data
 from slurm_hooks.snapshot.file import read, save
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
+
+_log = logging.getLogger(__name__)
 
 
 def add(commands: Commands) -> None:
@@ -36,10 +40,10 @@ def add(commands: Commands) -> None:
     parser = add_command(commands, "plan", _plan, "what the next tick would do; changes nothing")
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
-        "--snapshot", type=Path, metavar="FILE", help="plan what FILE says instead of asking Slurm"
+        "--snapshot", type=Path, metavar="FILE", help="plan from FILE instead of asking Slurm"
     )
     source.add_argument(
-        "--save", type=Path, metavar="FILE", help="also write what was seen into FILE"
+        "--save", type=Path, metavar="FILE", help="also write what was seen to FILE"
     )
 
 
@@ -78,10 +82,11 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _remarks(settings: Settings, job_id: int) -> tuple[str, ...]:
-    """None if Slurm has just forgotten the job or is busy: the rest is worth printing."""
+    """Empty if Slurm has just forgotten the job or is busy: the rest is worth printing."""
     try:
         return read_remarks(live(settings), job_id)
-    except (CommandRefused, RetryLater):
+    except (CommandRefused, RetryLater) as error:
+        _log.debug("job %d: its remarks were not read: %s", job_id, error)
         return ()
 
 

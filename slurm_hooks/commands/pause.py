@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Callable
 from slurm_hooks.commands.console import add_command, job_id, live, out
 from slurm_hooks.pause import hold, release
 from slurm_hooks.report.text import print_lines
-from slurm_hooks.settings import Settings, load
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Port
 
 if TYPE_CHECKING:
@@ -20,11 +21,11 @@ def add(commands: Commands) -> None:
     """Add these commands to the parser."""
     text = "start no more fragments of a job; what runs goes on"
     add_command(commands, "hold", _hold, text, "needed")
-    add_command(commands, "release", _release, "let go of a job that an operator holds", "needed")
+    add_command(commands, "release", _release, "end an operator's hold of a job", "needed")
 
 
 def _hold(arguments: argparse.Namespace) -> int:
-    return _pause(arguments, hold, "held", "what runs goes on; `malleable release` ends this")
+    return _pause(arguments, hold, "held", "running ones go on; `malleable release` ends this")
 
 
 def _release(arguments: argparse.Namespace) -> int:

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slurm_hooks.commands.console import add_command, err, live, out
-from slurm_hooks.errors import CommandRefused, MalleableError
+from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import print_lines, tick_lines
-from slurm_hooks.settings import load
+from slurm_hooks.settings_file import load
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -26,7 +26,10 @@ def add(commands: Commands) -> None:
     parser = add_command(commands, "reconcile", _reconcile, "one tick: look, plan, check, apply")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
     parser.add_argument(
-        "--loop", type=_seconds, metavar="SECONDS", help="a tick every SECONDS, until a signal"
+        "--loop",
+        type=_seconds,
+        metavar="SECONDS",
+        help="a tick every SECONDS, until a signal or until none has succeeded for minutes",
     )
 
 
@@ -66,9 +69,14 @@ def _one_tick(arguments: argparse.Namespace) -> int:
 
 
 def _tolerant_tick(arguments: argparse.Namespace) -> None:
-    """A tick whose failure is told and survived: settings are read again next time."""
+    """A tick whose failure is reported and survived: settings are read again next time.
+
+    Raises NoTickForLong: a service that cannot do its work must not look alive.
+    """
     try:
         _one_tick(arguments)
+    except NoTickForLong:
+        raise
     except MalleableError as error:
         print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
     except Exception:  # a bug in one tick must not end the service

@@ -1,4 +1,4 @@
-"""`malleable render`: files that Slurm's side reads."""
+"""`malleable render`: files for Slurm's side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from slurm_hooks.commands.console import add_settings, err, live
 from slurm_hooks.jobpath import write_job_path
 from slurm_hooks.report.text import print_lines
-from slurm_hooks.settings import load
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.site_policy import render_site
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    parser = commands.add_parser("render", help="write files that Slurm's side reads")
+    parser = commands.add_parser("render", help="write files for Slurm's side")
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True)
-    lua = kinds.add_parser("lua", help="the policy table of job_submit, from the settings")
+    lua = kinds.add_parser("lua", help="the policy table for job_submit, from the settings")
     add_settings(lua)
     lua.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
-    lua.add_argument("--check", action="store_true", help="only check settings and Slurm")
+    lua.add_argument("--check", action="store_true", help="check settings and Slurm, write nothing")
     lua.set_defaults(command=_lua)
-    path = kinds.add_parser("job-path", help="the directory that jobs get in PYTHONPATH")
+    path = kinds.add_parser("job-path", help="the directory for the PYTHONPATH of jobs")
     path.add_argument("directory", type=Path)
     path.set_defaults(command=_job_path)
 

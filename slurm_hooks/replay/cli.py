@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -25,12 +26,14 @@ from slurm_hooks.replay.scenario import Conditions, Loaded, Source
 from slurm_hooks.replay.show import chart, models_table, table
 from slurm_hooks.replay.simulate import Outcome
 from slurm_hooks.replay.work import BUILT_IN, read_queue, read_scaling
-from slurm_hooks.settings import Settings, load
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 
 DEFAULT_CHECKPOINT_S = 600.0
 DEFAULT_LATENCY_S = 2.0
 COMPARED = ("equal", "oracle")
 
+_log = logging.getLogger(__name__)
 out = Console()
 err = Console(stderr=True)
 
@@ -42,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
     conditions = _conditions(arguments, settings)
     loaded = scenario.load(_source(arguments), _say)
     record = scenario.window(loaded.record, arguments.from_s, arguments.to_s)
+    _log.debug("read: %g s, %d bad line(s) left out", record.window_s, record.skipped)
     names = _lines(arguments)
     rules = scenario.rules_of(conditions, settings)
     base = reference(*scenario.run_dedicated(record, conditions), record.window_s)
@@ -53,6 +57,7 @@ def main(argv: Sequence[str]) -> int:
             tell = _teller(bar, task)
             outcome = scenario.run(name, record, conditions, settings, tell)
             delays = scenario.planned_delays(loaded, outcome, rules)
+            _log.debug("replayed %s", name)
             lines[name] = result(outcome, record, base, delays)
             outcomes[name] = outcome
     if arguments.png:

@@ -1,12 +1,10 @@
-"""The directory in which sandboxes live: who may use it, one at a time, which names and ports.
-
-Knows file modes, locks and sockets; knows nothing of Slurm or of what is in a sandbox.
-"""
+"""The directory in which sandboxes live: its mode, its lock, and which names and ports are free."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import random
 import shutil
@@ -20,6 +18,7 @@ from typing import Optional
 
 from slurm_hooks.errors import RetryLater, UsageError
 
+_log = logging.getLogger(__name__)
 LOCK_WAIT_S = 30.0
 # Below the range from which Linux hands out ports by itself (32768 and up).
 FIRST_PORT, LAST_PORT = 20000, 32000
@@ -49,7 +48,7 @@ def make_base(base: Path) -> Path:
     if not is_safe or found.st_mode & 0o022:
         raise UsageError(
             f"Sandboxes cannot live in {base}: it must be a directory of user {os.geteuid()} that "
-            f"nobody else may write (seen: user {found.st_uid}, mode "
+            f"nobody else can write to (seen: user {found.st_uid}, mode "
             f"{stat.filemode(found.st_mode)}); remove it or name another base."
         )
     real = base.resolve()
@@ -114,8 +113,11 @@ def remove_if_unused(base: Path) -> None:
     """Removes the default base once no sandbox is left in it; a base of the caller's stays."""
     if base != default_base() or not base.exists():
         return
-    with contextlib.suppress(OSError, RetryLater), locked(base, limit_s=1.0) as real:
-        real.rmdir()  # refuses while there is something in it
+    try:
+        with locked(base, limit_s=1.0) as real:
+            real.rmdir()  # refuses while there is something in it
+    except (OSError, RetryLater) as error:
+        _log.debug("%s stays: %s", base, error)
 
 
 def sandbox_directories(base: Path) -> list[Path]:

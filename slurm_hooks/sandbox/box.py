@@ -247,7 +247,7 @@ class Sandbox:
             left |= {process for process in family if processes.is_alive(process)}
         if left:
             numbers = ", ".join(str(process.pid) for process in sorted(left))
-            raise RetryLater(f"Processes of sandbox {self.name} do not end: {numbers}.")
+            raise RetryLater(f"Processes of sandbox {self.name} did not end: {numbers}.")
 
     def _start(self, progress: Progress) -> None:
         slurm, layout = self._record.slurm, self._record.layout
@@ -275,7 +275,7 @@ class Sandbox:
     def _stop(self, daemon: str, grace_s: float) -> None:
         process = self._record.daemons.get(daemon)
         if process is not None and processes.stop([process], grace_s):
-            raise RetryLater(f"{daemon} (process {process.pid}) does not end.")
+            raise RetryLater(f"{daemon} (process {process.pid}) did not end.")
         self._record = self._record.without(daemon)
         write_record(self._record)
 

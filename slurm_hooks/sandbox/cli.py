@@ -1,6 +1,6 @@
 """The command line of the sandbox, `malleable sandbox ...`: reads arguments, prints results.
 
-Decides nothing about Slurm. Everything it prints on standard output can be read by a program
+Everything it prints on standard output can be read by a program
 (`--json`) or by a shell (`eval`); progress goes to standard error.
 """
 
@@ -156,7 +156,7 @@ def _down(arguments: argparse.Namespace) -> int:
     boxes = list_sandboxes(arguments.base)
     for box in boxes if arguments.all else [_chosen(boxes, arguments.name)]:
         box.down()
-        print(f"{box.name}: gone")
+        print(f"{box.name}: removed")
     return 0
 
 
@@ -187,4 +187,4 @@ def _chosen(boxes: Sequence[Sandbox], name: Optional[str]) -> Sandbox:
         return found[0]
     known = ", ".join(box.name for box in boxes) or "none; start one with: malleable sandbox up"
     asked = f"There is no sandbox {name!r}." if name else "Which sandbox?"
-    raise UsageError(f"{asked} There is: {known}.")
+    raise UsageError(f"{asked} Known: {known}.")

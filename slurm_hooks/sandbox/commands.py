@@ -5,6 +5,7 @@ Pure except for `run_command` and `call_command`, which start one process and wa
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 import shutil
@@ -18,6 +19,7 @@ from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
 from slurm_hooks.sandbox.installation import Installation
 from slurm_hooks.sandbox.spec import Layout
 
+_log = logging.getLogger(__name__)
 # What an enclosing job or another cluster's settings would tell the commands of a sandbox.
 FOREIGN = ("SLURM", "SBATCH_", "SALLOC_", "SQUEUE_", "SINFO_", "SCANCEL_", "MALLEABLE_", "PET_")
 KEPT_FOR_OTHERS = ("LANG", "LC_ALL", "TERM", "TZ")
@@ -93,10 +95,11 @@ def run_command(
     except subprocess.TimeoutExpired as error:
         seen = f"{_text(error.stdout)}{_text(error.stderr)}"
         raise RetryLater(
-            f"{' '.join(command.argv)}: no end after {command.timeout_s:g} s.\n{seen}"
+            f"{' '.join(command.argv)} did not end within {command.timeout_s:g} s.\n{seen}"
         ) from error
     except OSError as error:
         raise UsageError(f"{' '.join(command.argv)} cannot be started: {error}") from error
+    _log.debug("%s ended with %d", " ".join(command.argv), done.returncode)
     if is_checked and done.returncode != 0:
         raise CommandRefused(_failure(command, done))
     return done

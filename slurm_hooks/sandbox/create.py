@@ -7,6 +7,7 @@ also end it.
 from __future__ import annotations
 
 import getpass
+import logging
 import socket
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from slurm_hooks.sandbox import base, daemons
 from slurm_hooks.sandbox.installation import Installation, find_installation
 from slurm_hooks.sandbox.record import Record, read_record, write_record
 from slurm_hooks.sandbox.spec import Layout, SandboxSpec
+
+_log = logging.getLogger(__name__)
 
 
 def create(spec: SandboxSpec) -> Record:
@@ -43,7 +46,8 @@ def create(spec: SandboxSpec) -> Record:
 def _ports(directory: Path) -> range:
     try:
         return read_record(directory).ports
-    except MalleableError:  # ended meanwhile, or unreadable: the ports themselves still tell
+    except MalleableError as error:  # ended meanwhile, or unreadable: the ports still tell
+        _log.debug("%s", error)
         return range(0)
 
 
@@ -57,5 +61,6 @@ def _is_loopback_only(slurm: Installation) -> bool:
         return False
     try:
         return socket.gethostbyname(socket.gethostname()) == "127.0.0.1"
-    except OSError:
+    except OSError as error:
+        _log.debug("this host's own name does not resolve: %s", error)
         return False

@@ -1,11 +1,11 @@
 """Lays out a sandbox's files and starts munged, slurmctld and slurmd as processes of their own.
 
-Daemons outlive the process that starts them: whoever reads the record can end them. Knows no
-policy of when to start or stop what.
+Daemons outlive the process that starts them: whoever reads the record can end them.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -21,6 +21,7 @@ from slurm_hooks.sandbox.installation import Installation
 from slurm_hooks.sandbox.processes import POLL_S, Process, identify, is_alive
 from slurm_hooks.sandbox.spec import Layout, SandboxSpec
 
+_log = logging.getLogger(__name__)
 MUNGED = "munged"
 CONTROLLER = "slurmctld"
 # Python ignores SIGPIPE, and a background shell SIGINT: the daemons and their jobs must not.
@@ -145,6 +146,7 @@ def _spawn(argv: list[str], slurm: Installation, layout: Layout, output: Path) -
         setsigmask=[],
         setsigdef=DEFAULT_SIGNALS,
     )
+    _log.debug("process %d: %s", pid, " ".join(full))
     return identify(pid) or Process(pid, -1)  # -1: gone already, which the caller's wait tells
 
 

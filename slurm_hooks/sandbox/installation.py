@@ -1,7 +1,6 @@
 """Finds the Slurm that a sandbox runs, so that the Slurm version is an input like any other.
 
-Knows where programs lie and how to call them, inside another root too; knows nothing of
-configuration files or of running daemons. It never installs anything.
+Where programs lie and how to call them, inside another root too. Never installs anything.
 """
 
 from __future__ import annotations

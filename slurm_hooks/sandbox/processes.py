@@ -1,12 +1,12 @@
 """Processes of a sandbox, told from everybody else's by number, start time and evidence.
 
-A process number alone is never trusted: the kernel gives it to somebody else later. Reads
-`/proc`; knows nothing of what the daemons do or of how they are started.
+A process number alone is never trusted: the kernel gives it to somebody else later.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import time
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+_log = logging.getLogger(__name__)
 POLL_S = 0.02
 # Positions in /proc/PID/stat after the parenthesised name.
 STATE, PARENT, STARTED = 0, 1, 19
@@ -54,8 +55,10 @@ def stop(processes: Iterable[Process], grace_s: float, kill_s: float = 5.0) -> l
 def _signal_and_wait(processes: list[Process], number: int, limit_s: float) -> list[Process]:
     for process in processes:
         if is_alive(process):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            try:
                 os.kill(process.pid, number)
+            except (ProcessLookupError, PermissionError) as error:
+                _log.debug("signal %d to process %d: %s", number, process.pid, error)
     deadline = time.monotonic() + limit_s
     left = [process for process in processes if is_alive(process)]
     while left and time.monotonic() < deadline:

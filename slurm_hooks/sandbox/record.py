@@ -1,6 +1,6 @@
 """What a sandbox remembers on disk, so that any later process can use it or end it.
 
-One JSON file per sandbox, replaced whole. Knows no process and no configuration syntax.
+One JSON file per sandbox, replaced whole.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a sandbox should be (`SandboxSpec`) and where its files lie (`Layout`).
-
-Values only: this module starts nothing, and knows neither Slurm's file formats nor `/proc`.
-"""
+"""What a sandbox should be (`SandboxSpec`) and where its files lie (`Layout`): values only."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ class SandboxSpec:
     def __post_init__(self) -> None:
         faults = [fault for fault in self._faults() if fault]
         if faults:
-            raise UsageError("This sandbox cannot be: " + "; ".join(faults) + ".")
+            raise UsageError("Such a sandbox is impossible: " + "; ".join(faults) + ".")
 
     def _faults(self) -> list[str]:
         return [

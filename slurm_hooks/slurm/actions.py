@@ -1,4 +1,4 @@
-"""Actions as Slurm commands: equal changes share one. Must not run anything."""
+"""Actions as Slurm commands: equal changes share one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+
+from ClusterShell.RangeSet import RangeSet
 
 from slurm_hooks.model import (
     Action,
@@ -78,22 +80,13 @@ def _batch(lines: Sequence[Update]) -> list[Command]:
 
 def ranges(fragments: Iterable[FragmentId]) -> list[str]:
     """Fragments of one job as one word: `7_3`, or `7_[0-2,5]`."""
-    by_job: dict[int, list[int]] = {}
-    for fragment in sorted(fragments):
-        by_job.setdefault(fragment.job_id, []).append(fragment.index)
-    return [f"{job}_{_indexes(found)}" for job, found in by_job.items()]
-
-
-def _indexes(indexes: list[int]) -> str:
-    if len(indexes) == 1:
-        return str(indexes[0])
-    runs: list[list[int]] = []
-    for index in indexes:
-        if runs and index == runs[-1][1] + 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return "[" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) + "]"
+    by_job: dict[int, RangeSet] = {}
+    for fragment in fragments:
+        by_job.setdefault(fragment.job_id, RangeSet()).add(fragment.index)
+    return [
+        f"{job}_{found}" if len(found) == 1 else f"{job}_[{found}]"
+        for job, found in sorted(by_job.items())
+    ]
 
 
 def _holds(actions: Iterable[Hold]) -> list[Update]:

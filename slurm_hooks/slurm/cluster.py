@@ -1,13 +1,9 @@
-"""The question to scontrol about nodes, reservations and configuration, and its answer.
-
-Must not run anything. Records are one line each; the words read here come before any text that an
-admin writes freely.
-"""
+"""The question to scontrol about nodes, reservations and configuration, and its answer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Optional
@@ -16,6 +12,7 @@ from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Node, NodeState, Reservation, Slurm
+from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
 
 
@@ -39,19 +36,18 @@ class Cluster:
 
 def parse_cluster(text: str) -> Cluster:
     """Read the answer to cluster_command. Raises UnreadableOutput without clock or version."""
-    lines = text.splitlines()
-    config = dict(_config(lines))
+    config = read_config(text)
     now = _clock(config)
     if now is None or "SLURM_VERSION" not in config:
         raise UnreadableOutput(
             f"scontrol show config said neither time nor version: {text[-200:]!r}"
         )
-    partitions = [line for line in lines if line.startswith("PartitionName=")]
-    is_up = {_word(line, "PartitionName"): _word(line, "State") == "UP" for line in partitions}
-    found = [line for line in lines if line.startswith("NodeName=")]
-    names = frozenset(_word(line, "NodeName") for line in found)
-    reservations, blocked, unknown = _reservations(lines, names)
-    nodes = [_node(line, is_up, blocked) for line in found]
+    partitions = read_records(text, "PartitionName")
+    is_up = {words["PartitionName"]: words.get("State") == "UP" for words in partitions}
+    found = read_records(text, "NodeName")
+    names = frozenset(words["NodeName"] for words in found)
+    reservations, blocked, unknown = _reservations(read_records(text, "ReservationName"), names)
+    nodes = [_node(words, is_up, blocked) for words in found]
     unknown += [
         f"node {n.name}: state {n.raw_state}" for n in nodes if n.state is NodeState.UNKNOWN
     ]
@@ -60,28 +56,19 @@ def parse_cluster(text: str) -> Cluster:
         slurm=_slurm(config),
         nodes=tuple(nodes),
         reservations=tuple(reservations),
-        preemptible={_word(p, "PartitionName"): _is_preemptible(p, config) for p in partitions},
+        preemptible={p["PartitionName"]: _is_preemptible(p, config) for p in partitions},
         unknown=tuple(unknown),
     )
 
 
-def _clock(config: Mapping[str, str]) -> Optional[datetime]:
+def _clock(config: Words) -> Optional[datetime]:
     try:
         return parse_time(config.get("Configuration data as of", ""))
     except ValueError:
         return None
 
 
-def _config(lines: list[str]) -> Iterable[tuple[str, str]]:
-    for line in lines:
-        as_of = re.match(r"(Configuration data as of) (\S+)", line)
-        pair = re.match(r"(\w+)\s+= (.*)", line)
-        if as_of or pair:
-            key, value = (as_of or pair).groups()  # type: ignore[union-attr]
-            yield key, value.strip()
-
-
-def _slurm(config: Mapping[str, str]) -> Slurm:
+def _slurm(config: Words) -> Slurm:
     def number(key: str, default: int) -> int:
         found = re.match(r"\d+", config.get(key, ""))
         return int(found.group()) if found else default
@@ -98,7 +85,7 @@ def _slurm(config: Mapping[str, str]) -> Slurm:
     )
 
 
-def _requeue_wait_s(config: Mapping[str, str], version: tuple[int, ...]) -> int:
+def _requeue_wait_s(config: Words, version: tuple[int, ...]) -> int:
     """A requeued job waits until no credential of its last run is valid; 26.05 can be told other
     seconds, which 22.05 and 24.11 pass over."""
     told = f"{config.get('AuthInfo', '')},{config.get('SchedulerParameters', '')}"
@@ -107,15 +94,9 @@ def _requeue_wait_s(config: Mapping[str, str], version: tuple[int, ...]) -> int:
     return int(found.get("requeue_delay", wait_s)) if version >= (26, 5) else wait_s
 
 
-def _is_preemptible(line: str, config: Mapping[str, str]) -> bool:
-    mode = _word(line, "PreemptMode") or config.get("PreemptMode", "")
+def _is_preemptible(words: Words, config: Words) -> bool:
+    mode = words.get("PreemptMode") or config.get("PreemptMode", "")
     return "REQUEUE" in mode and config.get("PreemptType", "preempt/none") != "preempt/none"
-
-
-def _word(line: str, key: str) -> str:
-    """The first value of a key in a one-line record; what admins write freely comes later."""
-    found = re.search(rf"(?:^|\s){key}=(\S*)", line)
-    return found.group(1) if found else ""
 
 
 _IGNORED = {
@@ -162,11 +143,11 @@ def node_state(text: str) -> NodeState:
     return states[0] if len(states) == 1 else NodeState.UNKNOWN
 
 
-def _node(line: str, is_up: Mapping[str, bool], blocked: frozenset[str]) -> Node:
-    name, state = _word(line, "NodeName"), _word(line, "State")
-    partitions = (p for p in _word(line, "Partitions").split(",") if is_up.get(p))
-    features = _word(line, "ActiveFeatures").replace("(null)", "")
-    cpus, memory = _word(line, "CPUTot"), _word(line, "RealMemory")
+def _node(words: Words, is_up: Mapping[str, bool], blocked: frozenset[str]) -> Node:
+    name, state = words["NodeName"], words.get("State", "")
+    partitions = (p for p in words.get("Partitions", "").split(",") if is_up.get(p))
+    features = words.get("ActiveFeatures", "").replace("(null)", "")
+    cpus, memory = words.get("CPUTot", ""), words.get("RealMemory", "")
     is_odd = name in blocked or not re.fullmatch(r"\d{1,18}", cpus + memory, re.ASCII)
     return Node(
         name=name,
@@ -175,13 +156,13 @@ def _node(line: str, is_up: Mapping[str, bool], blocked: frozenset[str]) -> Node
         features=frozenset(f for f in features.split(",") if f),
         cpus=0 if is_odd else int(cpus or 1),
         memory_mib=0 if is_odd else int(memory or 0),
-        gres=parse_gres(_word(line, "Gres")),
+        gres=parse_gres(words.get("Gres", "")),
         raw_state=f"{state} (left alone: record or reservation unreadable)" if is_odd else state,
     )
 
 
 def _reservations(
-    lines: list[str], all_nodes: frozenset[str]
+    records: list[Words], all_nodes: frozenset[str]
 ) -> tuple[list[Reservation], frozenset[str], list[str]]:
     """Reservations; the nodes of those without readable times; a line about what was not read.
 
@@ -190,16 +171,14 @@ def _reservations(
     read: list[Reservation] = []
     blocked: set[str] = set()
     unknown: list[str] = []
-    for line in lines:
-        if not line.startswith("ReservationName="):
-            continue
-        name, nodes = _word(line, "ReservationName"), all_nodes
+    for words in records:
+        name, nodes = words["ReservationName"], all_nodes
         try:
-            nodes = expand(_word(line, "Nodes"))
+            nodes = expand(words.get("Nodes", ""))
         except NodeSetParseError as error:
             unknown.append(f"reservation {name}: {error}: every node is taken to be in it")
         try:
-            start, end = parse_time(_word(line, "StartTime")), parse_time(_word(line, "EndTime"))
+            start, end = (parse_time(words.get(key, "")) for key in ("StartTime", "EndTime"))
             if start is None or end is None:
                 raise ValueError("it has no start or end")
             read.append(Reservation(name, start, end, nodes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,6 +17,7 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 from slurm_hooks.slurm.text import Command
 
+_log = logging.getLogger(__name__)
 AT_ONCE = 32  # commands that run side by side
 
 
@@ -28,6 +30,8 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
     """The cluster now, in two commands whatever its size."""
     jobs = parse_jobs(port.ask(jobs_command()), partitions)
     cluster = read_cluster(port)
+    records, ours, nodes = jobs.records, len(jobs.malleable), len(cluster.nodes)
+    _log.debug("seen: %d job record(s), %d malleable job(s), %d node(s)", records, ours, nodes)
     return Snapshot(
         now=cluster.now,
         slurm=cluster.slurm,
@@ -46,7 +50,7 @@ def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, .
 
 
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
-    """What a job says of itself, as its user could have written it: to be shown, no more."""
+    """What a job says of itself, as its user could have written it: only to be shown."""
     return parse_remarks(port.ask(remarks_command(job_id)))
 
 
@@ -92,7 +96,7 @@ def _ask(port: Port, command: Command) -> list[str]:
 
 
 def _ask_together(port: Port, found: Sequence[Command]) -> None:
-    """Run commands whose answers nobody waits for at the same time, within bounds."""
+    """Run commands side by side, within bounds; nobody waits for their answers."""
     if len(found) == 1:
         port.ask(found[0])
         return

@@ -1,4 +1,4 @@
-"""The question to squeue and how to read its answer. Must not run anything.
+"""The question to squeue and how to read its answer.
 
 Job names, paths and whole comments are kept out of the question, so that nobody can forge a row of
 the answer. Of a user's own words two are in it: --constraint, which Slurm has checked against the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from typing import Optional, Protocol
 from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
 from slurm_hooks.slurm.text import Command
 
+_log = logging.getLogger(__name__)
 _BUSY = re.compile(
     r"Unable to contact|Socket timed out|Connection refused|connect failure|Zero Bytes|"
     r"try again|temporarily unable|Munge|munge|Slurm controller not|DNS SRV",
@@ -20,7 +22,7 @@ _BUSY = re.compile(
 
 @dataclass(frozen=True)
 class Asked:
-    """One command that was run: which, how many RPCs, how many seconds, what it complained."""
+    """One command that was run: which, how many RPCs, how many seconds, its complaint if any."""
 
     argv: tuple[str, ...]
     rpcs: int
@@ -58,8 +60,8 @@ class Live:
             done = self._run(command)
         except OSError as error:
             raise MissingProgram(
-                f"{command.argv[0]} is not on this host or cannot be run ({error.strerror}): look "
-                "at PATH and tick.slurm_bin; it comes with Slurm's client package"
+                f"{command.argv[0]} is not on this host or cannot be run ({error.strerror}): check "
+                "PATH and tick.slurm_bin; it comes with Slurm's client package"
             ) from error
         except subprocess.TimeoutExpired as error:
             self._note(command, began, "timed out")
@@ -99,9 +101,17 @@ class Live:
     def _note(self, command: Command, began: float, complaint: str) -> None:
         seconds = time.monotonic() - began
         self.asked.append(Asked(command.argv, command.rpcs, seconds, complaint))
+        said = f": {_printable(complaint)}" if complaint else ""
+        text = _printable(_shown(command))
+        _log.debug("`%s`: %d RPC(s), %.3f s%s", text, command.rpcs, seconds, said)
 
 
 def _shown(command: Command) -> str:
     first = command.stdin.split("\n", 1)[0]
     words = " ".join(command.argv)
     return f"{words} <<< {first}"[:160] if first else words[:160]
+
+
+def _printable(text: str) -> str:
+    """One line of ASCII: what users wrote may be in it."""
+    return text.encode("unicode_escape").decode()

@@ -1,7 +1,6 @@
 """The site's rules as a Lua table, for the check that runs inside slurmctld.
 
-job_submit may not start processes or read TOML, so the values are rendered once, here. Must not
-know how Slurm is asked; the caller brings what Slurm said.
+job_submit may not start processes or read TOML, so the values are rendered once, here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The mark in AdminComment: `malleable{min=2,max=16,...}`, read and written.
 
 Users cannot edit AdminComment, so what it says was accepted by the site. Text outside the braces
-belongs to the site and is kept. plugins/lua/malleable.lua writes the first version of it.
+belongs to the site and is kept. plugins/lua/malleable_checks.lua writes the first version of it.
 """
 
 from __future__ import annotations

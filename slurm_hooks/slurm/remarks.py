@@ -1,7 +1,7 @@
 """What a job says of itself: the question to squeue and how to read its answer.
 
 A job's Comment is written by its user, so this is for `malleable explain` to show and for nobody
-to act upon; no tick asks it. Must not run anything.
+to act upon; no tick asks for it.
 """
 
 from __future__ import annotations

@@ -1,21 +1,19 @@
 """What slurm.conf says that would break a promise: one line for each, with what to write instead.
 
-Reads the same answer as cluster.py, for an administrator who asks; a tick needs none of it. Must
-not run anything.
+For an administrator who asks; a tick needs none of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from ClusterShell.NodeSet import NodeSetParseError
 
+from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import expand, parse_limit
-
-Words = Mapping[str, str]
 
 LONG_KILL_WAIT_S = 60
 # Ended jobs that slurmctld has room for, a second: with the defaults 10,000 / 300 s = 33.
@@ -45,22 +43,15 @@ def check_site(text: str, partitions: Sequence[str], every_s: float) -> tuple[st
 
 
 def _read(text: str, partitions: Sequence[str], every_s: float) -> Site:
-    lines = text.splitlines()
-    pairs = (re.match(r"(\w+)\s+= (.*)", line) for line in lines)
-    config = {pair.group(1): pair.group(2).strip() for pair in pairs if pair}
-    found = [
-        dict(re.findall(r"(\w+)=(\S*)", line))
-        for line in lines
-        if line.startswith("PartitionName=")
-    ]
+    found = read_records(text, "PartitionName")
     ours = [words for words in found if words["PartitionName"] in partitions]
     others = [words for words in found if words not in ours]
     shared = [(one, two) for one in others for two in ours if _nodes(one) & _nodes(two)]
-    return Site(config, tuple(ours), tuple(shared), every_s)
+    return Site(read_config(text), tuple(ours), tuple(shared), every_s)
 
 
 def _nodes(partition: Words) -> frozenset[str]:
-    """Its nodes; none if the list cannot be read, which the tick tells."""
+    """Its nodes; none if the list cannot be read, which each tick reports."""
     try:
         return expand(partition.get("Nodes", ""))
     except NodeSetParseError:
@@ -83,8 +74,8 @@ def _exempt_time(site: Site) -> Iterator[str]:
     value = site.config.get("PreemptExemptTime", "NONE")
     if value != "NONE" and parse_limit(value) != timedelta(0):
         yield (
-            f"PreemptExemptTime={value}: for so long after its start nobody can preempt a "
-            "fragment; write PreemptExemptTime=0"
+            f"PreemptExemptTime={value}: nobody can preempt a fragment for so long after its "
+            "start; write PreemptExemptTime=0"
         )
 
 
@@ -95,8 +86,8 @@ def _priority_tier(site: Site) -> Iterator[str]:
         tier, limit = int(other.get("PriorityTier", 1)), int(own.get("PriorityTier", 1))
         if tier <= limit:
             yield (
-                f"partition {other['PartitionName']}: PriorityTier={tier} is not above the {limit} "
-                f"of {own['PartitionName']}, with which it shares nodes, so its jobs cannot "
+                f"partition {other['PartitionName']}: PriorityTier={tier} is not above that of "
+                f"{own['PartitionName']} ({limit}), with which it shares nodes, so its jobs cannot "
                 f"preempt fragments; write PriorityTier={limit + 1} or more for it"
             )
 
@@ -126,8 +117,8 @@ def _job_age(site: Site) -> Iterator[str]:
     if age_s == 0 or 0 < most < FEW_JOBS_A_SECOND * age_s:
         kept = "for ever" if age_s == 0 else f"for {age_s} s"
         yield (
-            f"MinJobAge={age_s} with MaxJobCount={most}: ended jobs are kept {kept} and count, and "
-            "when the room is full nobody can submit; write MinJobAge=300"
+            f"MinJobAge={age_s} with MaxJobCount={most}: ended jobs are kept {kept} and "
+            "count, and once there are so many nobody can submit; write MinJobAge=300"
         )
     shortest_s = TICKS_TO_SEE_AN_END * site.every_s
     if 0 < age_s < shortest_s:
@@ -141,8 +132,8 @@ def _kill_wait(site: Site) -> Iterator[str]:
     wait_s = site.seconds("KillWait")
     if wait_s > LONG_KILL_WAIT_S:
         yield (
-            f"KillWait={wait_s}: so long waits an urgent job for a fragment that does not react, "
-            "and holes are used less by as much; write KillWait=30"
+            f"KillWait={wait_s}: an urgent job waits so long for a fragment that does not react, "
+            "and holes are used that much less; write KillWait=30"
         )
 
 

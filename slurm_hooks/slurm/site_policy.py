@@ -1,4 +1,4 @@
-"""The policy of job_submit as text, and what an administrator should know before it is used."""
+"""The policy for job_submit as text, and what an administrator should know before using it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_hooks.slurm.site_check import check_site
 
 @dataclass(frozen=True)
 class SitePolicy:
-    """malleable_policy.lua; faults in it; what slurm.conf says that breaks a promise."""
+    """The text of malleable_policy.lua, its faults, and what in slurm.conf breaks a promise."""
 
     text: str
     faults: tuple[str, ...]
@@ -36,7 +36,7 @@ def render_site(settings: Settings, port: Port) -> SitePolicy:
 
 
 def find_uids(names: Sequence[str]) -> dict[str, int]:
-    """The uids of those whom this host knows, each asked for by name.
+    """The uids of those names that this host knows, each looked up alone.
 
     A list of all users would leave out those of a directory service that does not list them.
     """

@@ -1,4 +1,4 @@
-"""Slurm's way of writing commands, times, limits and host lists. Must not run anything."""
+"""Slurm's way of writing commands, times, limits and host lists."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from slurm_hooks.elastic.agent.options import BACKENDS
+from waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("train_tiny.py")
 _DROPPED = ("SLURM_", "PET_", "MALLEABLE_", "TORCHELASTIC_")
@@ -123,7 +123,7 @@ class Gang:
         def seen() -> float:
             return next((t for t, _, w in self.steps() if w == world and t > since), 0.0)
 
-        return wait_for(seen, timeout, self.dump)
+        return wait_until(seen, timeout, self.dump)
 
     def dump(self) -> str:
         return "\n".join(f"--- {f}\n{self.log(f)[-3000:]}" for f in self.agents)
@@ -144,13 +144,3 @@ def newest(shared: Path) -> str:
         return paths[max(paths)].read_text() if paths else ""
     except FileNotFoundError:  # tidied away meanwhile
         return newest(shared)
-
-
-def wait_for(seen: Callable[[], float], timeout: float, explain: Callable[[], str]) -> float:
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        found = seen()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"nothing within {timeout} s\n{explain()}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from .gang import Gang, wait_for
+from waiting import wait_until
+
+from .gang import Gang
 
 SCRIPT = Path(__file__).with_name("train_torchft.py")
 
@@ -56,7 +58,7 @@ class Groups(Gang):
                 return 0.0
             return next(t for t, w in after if w == groups)
 
-        return wait_for(seen, timeout, self.dump)
+        return wait_until(seen, timeout, self.dump)
 
     def pause(self, since: float, going: tuple[int, ...] = ()) -> float:
         """The longest time without a finished step of any group that stays."""

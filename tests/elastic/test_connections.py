@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import waiting
 from slurm_hooks.elastic.liveness import heartbeat as heartbeat_module
 from slurm_hooks.elastic.liveness.connections import Connections
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
@@ -59,11 +60,10 @@ def crowd(tmp_path: Path) -> Iterator[Callable[[int], list[Agent]]]:
         agent.heartbeat.stop(agent.signals)
 
 
-def wait_until(is_so: Callable[[], object], limit_s: float = 10.0) -> float:
+def wait_until(is_so: Callable[[], object]) -> float:
+    """The seconds that it took."""
     began = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - began < limit_s
-        time.sleep(0.01)
+    waiting.wait_until(is_so, 10, every_s=0.01)
     return time.monotonic() - began
 
 

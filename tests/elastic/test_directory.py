@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pytest_mock import MockerFixture
 
 from slurm_hooks.elastic.liveness.older_versions import refuse_older
 from slurm_hooks.elastic.liveness.probe import ProbeListener
@@ -84,13 +84,8 @@ def test_damage_is_told_with_what_to_do(tmp_path: Path) -> None:
         opened(tmp_path).read()
 
 
-def test_a_file_system_without_hard_links_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*args: object, **more: object) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
+def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, mocker: MockerFixture) -> None:
+    mocker.patch("os.link", side_effect=PermissionError(errno.EPERM, "Operation not permitted"))
     with pytest.raises(DirectoryError, match="without hard links"):
         opened(tmp_path / "job")
     assert not list((tmp_path / "job").glob("probe*"))

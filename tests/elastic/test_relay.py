@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 
 from slurm_hooks.elastic.engines.torchft.relay import Relay, Target
+from waiting import wait_until
 
 
 class Far:
@@ -154,10 +155,7 @@ def test_a_dead_lighthouse_is_told_at_once(scene: Scene) -> None:
         assert ask(call) == b"ax"
         scene.far[0].stop()
         assert is_ended(call)
-    deadline = time.monotonic() + 5
-    while not scene.refused and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert scene.refused
+    wait_until(lambda: scene.refused, 5)
     assert set(scene.refused) == {1}
 
 

@@ -19,6 +19,7 @@ from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, expected, form
 from slurm_hooks.elastic.rendezvous.state import Member, Phase, find, join, succeed
 from slurm_hooks.elastic.signals import SignalListener
+from waiting import wait_until
 
 BEAT_S = 30.0  # hearts tell nothing in time
 PATIENCE_S = 15.0
@@ -124,7 +125,7 @@ def test_who_is_gone_from_the_line_and_has_not_finished_is_dead_at_once(
     signals = SignalListener()
     heartbeat.start(signals)
     try:
-        wait_until(heartbeat._connections.filenos)
+        wait_until(heartbeat._connections.filenos, 10)
         if is_done:
             directory.update(lambda s: succeed(s, peer.token, 1000))
         listener.close()
@@ -134,13 +135,6 @@ def test_who_is_gone_from_the_line_and_has_not_finished_is_dead_at_once(
             assert found is not None
             assert found.phase is Phase.DONE
         else:
-            wait_until(lambda: find(directory.read(), peer.token) is None)
+            wait_until(lambda: find(directory.read(), peer.token) is None, 10)
     finally:
         heartbeat.stop(signals)
-
-
-def wait_until(is_so: object, limit_s: float = 10.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -35,6 +35,7 @@ from slurm_hooks.elastic.rendezvous.state import (
 )
 from slurm_hooks.elastic.script.progress import Reporter
 from slurm_hooks.elastic.signals import SignalListener, end_quietly
+from waiting import wait_until
 
 from .gang import Gang
 
@@ -64,13 +65,6 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "AGAIN_S", 0.3)
     monkeypatch.setattr(module, "SPREAD_S", 0.0)
     return tmp_path
-
-
-def wait_for(is_so: Callable[[], bool], timeout_s: float = 40.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def says(place: Path, text: str) -> Callable[[], bool]:
@@ -136,10 +130,10 @@ def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
     assert says(slurm, "started{2}")()
     own_element.report_started()
     own_element.tell(Standing.JOINED)
-    wait_for(says(slurm, "joined{2}"))
+    wait_until(says(slurm, "joined{2}"))
     own_element.report_started()  # what it has said stays
     own_element.tell(Standing.LEAVING)
-    wait_for(says(slurm, "leaving{2}"))
+    wait_until(says(slurm, "leaving{2}"))
     own_element.report_started()
     assert says(slurm, "leaving{2}")()
     assert [line.rpartition("=")[2] for line in asked(slurm)] == [
@@ -155,9 +149,9 @@ def test_the_next_training_of_a_process_begins_anew(slurm: Path) -> None:
         own_element.report_started()
         assert says(slurm, "started{2}")()
         own_element.tell(Standing.JOINED)
-        wait_for(says(slurm, "joined{2}"))
+        wait_until(says(slurm, "joined{2}"))
         own_element.report_trained()
-        wait_for(says(slurm, "trained{2}"))
+        wait_until(says(slurm, "trained{2}"))
         own_element.report_finished()
         assert says(slurm, "finished{2}")(), word
 
@@ -171,7 +165,7 @@ def test_slurm_that_takes_no_word_holds_nobody_up_for_long(
     OwnElement(ENV, SignalListener()).report_started()
     assert 0.8 < time.monotonic() - began < 3
     (slurm / "refuse").unlink()
-    wait_for(says(slurm, "started{2}"))  # in the background
+    wait_until(says(slurm, "started{2}"))  # in the background
     (slurm / "comment").write_text("")
     path = os.environ["PATH"]
     monkeypatch.setenv("PATH", "/nowhere")
@@ -179,7 +173,7 @@ def test_slurm_that_takes_no_word_holds_nobody_up_for_long(
     OwnElement(ENV, SignalListener()).report_started()
     assert time.monotonic() - began < 0.5
     monkeypatch.setenv("PATH", path)
-    wait_for(says(slurm, "started{2}"))
+    wait_until(says(slurm, "started{2}"))
     (slurm / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
     began = time.monotonic()
     OwnElement(ENV, SignalListener()).report_started()
@@ -254,15 +248,15 @@ def test_words_follow_each_other_and_are_said_again_until_they_stand(slurm: Path
     own_element = OwnElement(ENV, SignalListener())
     (slurm / "refuse").touch()
     own_element.tell(Standing.JOINED)
-    wait_for((slurm / "asked").exists)
+    wait_until((slurm / "asked").exists)
     (slurm / "refuse").unlink()
-    wait_for(says(slurm, "joined{2}"))
+    wait_until(says(slurm, "joined{2}"))
     own_element.report_trained()
-    wait_for(says(slurm, "trained{2}"))
+    wait_until(says(slurm, "trained{2}"))
     (slurm / "comment").write_text("joined{2};progress{a=1}")  # by one that had read before
-    wait_for(says(slurm, "trained{2};progress{a=1}"))
+    wait_until(says(slurm, "trained{2};progress{a=1}"))
     own_element.tell(Standing.LEAVING)
-    wait_for(says(slurm, "leaving{2};progress{a=1}"))
+    wait_until(says(slurm, "leaving{2};progress{a=1}"))
 
 
 def test_a_finish_is_told_before_the_script_goes_on(
@@ -336,7 +330,7 @@ def test_a_leaver_puts_itself_back_and_waits_for_its_end(
 ) -> None:
     (slurm / "refuse").touch()
     agent = going(slurm)
-    wait_for(lambda: asked(slurm).count("requeue 7_3") >= 2)  # refused: again
+    wait_until(lambda: asked(slurm).count("requeue 7_3") >= 2)  # refused: again
     (slurm / "refuse").unlink()
     time.sleep(1.0)
     tried = asked(slurm)
@@ -362,7 +356,7 @@ def test_a_leaver_without_scontrol_waits_as_well(
 def test_a_leaver_that_has_trained_says_so_last(slurm: Path) -> None:
     (slurm / "comment").write_text("leaving{2};mine")
     agent = going(slurm, "trained")
-    wait_for(lambda: asked(slurm)[-1:] == ["requeue 7_3"])
+    wait_until(lambda: asked(slurm)[-1:] == ["requeue 7_3"])
     assert says(slurm, "trained{2};mine")()
     end(agent)
 
@@ -385,9 +379,9 @@ def test_progress_of_a_training_process_keeps_what_was_told_meanwhile(slurm: Pat
     reporter = Reporter({**ENV, "RANK": "0"}, every_s=0.0)
     (slurm / "comment").write_text("joined{2};mine")
     reporter.report(1)
-    wait_for(lambda: "samples=1," in (slurm / "comment").read_text())
+    wait_until(lambda: "samples=1," in (slurm / "comment").read_text())
     (slurm / "comment").write_text("trained{2};mine")
-    wait_for(lambda: reporter.report(2) or "samples=2," in (slurm / "comment").read_text())
+    wait_until(lambda: reporter.report(2) or "samples=2," in (slurm / "comment").read_text())
     assert (slurm / "comment").read_text().startswith("trained{2};mine;progress{")
 
 

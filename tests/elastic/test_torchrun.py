@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from .gang import Gang, wait_for
+from waiting import wait_until
+
+from .gang import Gang
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -87,7 +89,7 @@ def test_waits_below_the_minimum_and_comes_back(gang: Gang) -> None:
     gang.wait_world(2)
     gang.cut_off(2, signal.SIGTERM)
     gang.wait_exit(2)
-    wait_for(lambda: "lost 2" in gang.state(), 20, gang.dump)
+    wait_until(lambda: "lost 2" in gang.state(), 20, gang.dump)
     time.sleep(1.5)
     assert gang.agents[1].poll() is None
     assert len(gang.rounds()) == 1

@@ -4,7 +4,7 @@
 local dir = arg[1]
 local request_module = dofile(dir .. "/malleable_request.lua")
 local options_module = dofile(dir .. "/malleable_options.lua")
-local submit_module = dofile(dir .. "/malleable.lua")
+local checks_module = dofile(dir .. "/malleable_checks.lua")
 local modify_module = dofile(dir .. "/malleable_modify.lua")
 
 local NO_VAL, NO_VAL16, INFINITE = 4294967294, 65534, 4294967295
@@ -63,7 +63,7 @@ local function submit(case)
   local request, faults = request_module.read(case.text or "2-16,unit=1,engine=torchrun", policy)
   local job = merge(JOB, case.job)
   local asked = { request = request, faults = faults, options = options_module.check(job) }
-  return submit_module.submit(asked, job, site, policy)
+  return checks_module.submit(asked, job, site, policy)
 end
 
 -- Sound submissions: fields that must be written.

@@ -13,7 +13,7 @@ MODULES = HERE.parent.parent / "plugins" / "lua"
 SHIPPED = (
     "malleable_request",
     "malleable_options",
-    "malleable",
+    "malleable_checks",
     "malleable_modify",
     "malleable_submit",
     "job_submit",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from waiting import wait_until
 
 pytestmark = [
     pytest.mark.slurm,
@@ -154,10 +155,11 @@ def test_operator_may_start_a_fragment(sandbox: Any, job: str) -> None:
 
 
 def wait_for_reason(sandbox: Any, job: str, wanted: str) -> None:
-    deadline = time.monotonic() + 30
-    while (seen := show(sandbox, job))["Reason"] != wanted and seen["JobState"] == "PENDING":
-        assert time.monotonic() < deadline, seen
-        time.sleep(0.2)
+    def is_so() -> bool:
+        seen = show(sandbox, job)
+        return seen["Reason"] == wanted or seen["JobState"] != "PENDING"
+
+    wait_until(is_so, explain=lambda: show(sandbox, job))
 
 
 def test_who_waits_for_a_malleable_job(sandbox: Any) -> None:
@@ -172,10 +174,7 @@ def test_who_waits_for_a_malleable_job(sandbox: Any) -> None:
         for kind in ("afterok", "afterany")
     )
     sandbox.run(["scontrol", "release", f"{job}_0"])
-    deadline = time.monotonic() + 30
-    while show(sandbox, f"{job}_0")["JobState"] != "COMPLETED":
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: show(sandbox, f"{job}_0")["JobState"] == "COMPLETED")
     assert [show(sandbox, waiting)["Reason"] for waiting in (ok, after)] == ["Dependency"] * 2
     sandbox.run(["scancel", job])  # as the reconciler does when a training has finished
     wait_for_reason(sandbox, ok, "DependencyNeverSatisfied")

@@ -15,10 +15,12 @@ from slurm_hooks.reconcile import tick
 from slurm_hooks.report.text import find_job
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.settings import Settings, load
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Asked, Live
 from slurm_hooks.slurm.text import Command
+from waiting import wait_until
 
 SHORT = """
 # short, for tests
@@ -140,14 +142,13 @@ class Bench:
         limit_s: float,
         meanwhile: Callable[[], None],
     ) -> None:
-        deadline = time.monotonic() + limit_s
-        while not is_so(self.job(job_id)):
-            assert time.monotonic() < deadline, [
-                (str(f.id), f.state.value, f.reason, sorted(f.nodes))
-                for f in self.job(job_id).fragments
-            ]
+        def is_met() -> bool:
+            if is_so(self.job(job_id)):
+                return True
             meanwhile()
-            time.sleep(0.5)
+            return False
+
+        wait_until(is_met, limit_s, lambda: _shown(self.job(job_id)), every_s=0.5)
 
     def cancel_all(self) -> None:
         """Leave the cluster empty for the next test."""
@@ -155,14 +156,17 @@ class Bench:
             self.box.run(["scancel", str(job.job_id)], check=False)
         self.box.run(["scancel", "--partition=main", "--state=RUNNING"], check=False)
         self.box.run(["scancel", "--partition=main", "--state=PENDING"], check=False)
-        deadline = time.monotonic() + 30
-        while self.box.run(["squeue", "-h"]).stdout.strip() or not self._is_empty():
-            assert time.monotonic() < deadline
-            time.sleep(0.3)
+        wait_until(self._is_empty, every_s=0.3)
 
     def _is_empty(self) -> bool:
         """True once every node is free: one may still be completing when its job is gone."""
+        if self.box.run(["squeue", "-h"]).stdout.strip():
+            return False
         return all(node.state is NodeState.FREE for node in self.observe().nodes)
+
+
+def _shown(job: MalleableJob) -> list[tuple[str, str, str, list[str]]]:
+    return [(str(f.id), f.state.value, f.reason, sorted(f.nodes)) for f in job.fragments]
 
 
 def has(count: int, state: FragmentState = FragmentState.RUNNING) -> Callable[[MalleableJob], bool]:

@@ -15,6 +15,7 @@ import pytest
 
 from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(240)]
 TINY = Path(__file__).resolve().parents[1] / "elastic" / "train_tiny.py"
@@ -77,13 +78,6 @@ def log(bench: Bench, job: int, number: int) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def until(is_so: Callable[[], bool], explain: Callable[[], object], limit_s: float = 60) -> None:
-    deadline = time.monotonic() + limit_s
-    while not is_so():
-        assert time.monotonic() < deadline, explain()
-        time.sleep(0.3)
-
-
 def has_formed(bench: Bench, job: int, size: int) -> Callable[[], bool]:
     return lambda: f"formed: {size} fragment" in "".join(log(bench, job, n) for n in range(3))
 
@@ -99,30 +93,35 @@ def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
 
     release(bench, job, 0)
     release(bench, job, 1, minutes=1)
-    until(has_formed(bench, job, 2), explain)
-    until(lambda: shown(bench, job, 0)["Comment"] == "joined{0}", explain, 10)
-    until(lambda: left_s(bench, job, 1) <= 44, explain)
+    wait_until(has_formed(bench, job, 2), explain=explain)
+    wait_until(lambda: shown(bench, job, 0)["Comment"] == "joined{0}", 10, explain)
+    wait_until(lambda: left_s(bench, job, 1) <= 44, explain=explain)
     release(bench, job, 2)
     # With the third; just before it where that takes long to start.
     for cause in ("joined 2", "left 1"):
-        until(lambda cause=cause: cause in log(bench, job, 0) + log(bench, job, 2), explain)
-    until(lambda: shown(bench, job, 1)["JobState"] == "PENDING", explain, 30)
+        wait_until(
+            lambda cause=cause: cause in log(bench, job, 0) + log(bench, job, 2), explain=explain
+        )
+    wait_until(lambda: shown(bench, job, 1)["JobState"] == "PENDING", 30, explain)
     found = shown(bench, job, 1)
     assert (found["Priority"], found["Restarts"]) == ("0", "1"), found
     assert found["Comment"] in ("trained{0}", "leaving{0}")
-    until(lambda: shown(bench, job, 0)["Comment"] == "trained{0}", explain, 10)
-    until(lambda: shown(bench, job, 2)["Comment"] == "joined{0}", explain, 10)
+    wait_until(lambda: shown(bench, job, 0)["Comment"] == "trained{0}", 10, explain)
+    wait_until(lambda: shown(bench, job, 2)["Comment"] == "joined{0}", 10, explain)
     assert [shown(bench, job, n)["JobState"] for n in (0, 2)] == ["RUNNING"] * 2
     assert "fragment 1 leaves because its lease ends" in log(bench, job, 1)
     assert "Traceback" not in log(bench, job, 1)
     assert "went on" not in "".join(log(bench, job, n) for n in range(3))
     time.sleep(3)  # credentials must be newer than the end of the run before
     release(bench, job, 1)  # it comes back, in its next run
-    until(lambda: shown(bench, job, 1)["Comment"] == "joined{1}", explain)
+    wait_until(lambda: shown(bench, job, 1)["Comment"] == "joined{1}", explain=explain)
     (work / "enough").touch()
-    until(lambda: all("went on" in log(bench, job, n) for n in range(3)), explain)
+    wait_until(lambda: all("went on" in log(bench, job, n) for n in range(3)), explain=explain)
     bench.box.run(["scancel", "--signal=URG", "--full", str(job)])  # disturbs nobody any more
-    until(lambda: all(shown(bench, job, n)["JobState"] == "COMPLETED" for n in range(3)), explain)
+    wait_until(
+        lambda: all(shown(bench, job, n)["JobState"] == "COMPLETED" for n in range(3)),
+        explain=explain,
+    )
     comments = [shown(bench, job, n)["Comment"] for n in range(3)]
     assert comments == ["finished{0}", "finished{1}", "finished{0}"]
 
@@ -136,17 +135,17 @@ def test_a_notice_puts_a_fragment_back_and_a_preemption_is_one_line(bench: Bench
 
     for number in range(3):
         release(bench, job, number)
-    until(has_formed(bench, job, 3), explain)
+    wait_until(has_formed(bench, job, 3), explain=explain)
     bench.box.run(["scancel", "--signal=URG", "--full", f"{job}_1"])
-    until(lambda: shown(bench, job, 1)["JobState"] == "PENDING", explain)
+    wait_until(lambda: shown(bench, job, 1)["JobState"] == "PENDING", explain=explain)
     assert shown(bench, job, 1)["Priority"] == "0"
     assert "fragment 1 leaves as it was asked to" in log(bench, job, 1)
     bench.box.run(["scontrol", "requeue", f"{job}_2"])  # as Slurm preempts
-    until(lambda: shown(bench, job, 2)["JobState"] != "RUNNING", explain)
-    until(lambda: "fragment 2 is ended by SIGTERM" in log(bench, job, 2), explain, 10)
+    wait_until(lambda: shown(bench, job, 2)["JobState"] != "RUNNING", explain=explain)
+    wait_until(lambda: "fragment 2 is ended by SIGTERM" in log(bench, job, 2), 10, explain)
     assert "SignalException" not in log(bench, job, 2)  # a worker's own trace is the script's
     bench.box.run(["scancel", str(job)])
-    until(lambda: shown(bench, job, 0)["JobState"] == "CANCELLED", explain)
+    wait_until(lambda: shown(bench, job, 0)["JobState"] == "CANCELLED", explain=explain)
     time.sleep(3)
     assert all(shown(bench, job, n)["JobState"] == "CANCELLED" for n in range(3)), explain()
 
@@ -157,9 +156,9 @@ def test_a_script_that_ends_with_0_after_failed_workers_has_not_finished(
 ) -> None:
     job = submit(bench, f"{train(bench, LONG, '3')}{end}")
     release(bench, job, 0)
-    until(
+    wait_until(
         lambda: shown(bench, job, 0)["JobState"] == "COMPLETED",
-        lambda: (shown(bench, job, 0), log(bench, job, 0)),
+        explain=lambda: (shown(bench, job, 0), log(bench, job, 0)),
     )
     assert "malleable: giving up" in log(bench, job, 0)
     assert shown(bench, job, 0)["Comment"].startswith("joined{0}")
@@ -183,7 +182,7 @@ def test_a_script_that_goes_on_after_an_agent_that_gave_up_early_has_not_finishe
     def explain() -> object:
         return shown(bench, job, 0), log(bench, job, 0)
 
-    until(lambda: shown(bench, job, 0)["JobState"] == "COMPLETED", explain)
+    wait_until(lambda: shown(bench, job, 0)["JobState"] == "COMPLETED", explain=explain)
     comment = shown(bench, job, 0)["Comment"]
     assert comment.startswith("started{0}"), explain()
     assert ("remark{" in comment) is (not flag), explain()

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -19,6 +18,7 @@ from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import FragmentState, Hold, Remark, Shrink
 from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
@@ -86,7 +86,7 @@ def test_a_reconciler_killed_by_signal_leaves_no_lock(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-3")
     code = (
         "import os, signal, sys; from slurm_hooks.reconcile import tick;"
-        "from slurm_hooks.settings import load; from slurm_hooks.slurm.live import Live;"
+        "from slurm_hooks.settings_file import load; from slurm_hooks.slurm.live import Live;"
         "tick(Live(), load(), pause=lambda text: os.kill(os.getpid(), signal.SIGKILL))"
     )
     done = subprocess.run(
@@ -125,9 +125,7 @@ def test_slurmctld_restarted_in_mid_tick(bench: Bench) -> None:
 
     def pause(_: str) -> None:
         bench.box.run(["scontrol", "shutdown", "slurmctld"])
-        deadline = time.monotonic() + 10
-        while "slurmctld" in bench.box.running() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: "slurmctld" not in bench.box.running(), 30)
 
     port = bench.live
     port.timeout_s = 3
@@ -160,9 +158,7 @@ def test_a_fragment_killed_by_sigkill_comes_back(bench: Bench) -> None:
     bench.tick()
     bench.until(job, has(2))
     pid_file = bench.box.work / "pid.1"
-    deadline = time.monotonic() + 10
-    while not pid_file.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(pid_file.exists, 30)
     os.kill(int(pid_file.read_text()), signal.SIGKILL)
     bench.until(job, has(1, FragmentState.FAILED))
     bench.tick_until(job, has(2))
@@ -243,10 +239,7 @@ def test_a_reservation_cuts_the_lease_and_the_node_is_free_before(bench: Bench) 
             found = bench.job(job)
             return has(1)(found) and name not in occupied(found)
 
-        deadline = time.monotonic() + 45
-        while not has_moved():
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+        wait_until(has_moved, 45, every_s=0.5)
         assert int(bench.observe().now.timestamp()) < start
         assert any(isinstance(a, Shrink) for a in seen)
     finally:

@@ -6,8 +6,7 @@ import json
 import os
 import shutil
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import FragmentState
 from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
@@ -91,12 +91,8 @@ def is_over(job: object) -> bool:
     }
 
 
-def wait_for(is_so: object, bench: Bench, limit_s: float = 60) -> None:
-    deadline = time.monotonic() + limit_s
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        bench.tick()
-        time.sleep(0.5)
+def wait_for(is_so: Callable[[], object], bench: Bench, limit_s: float = 60) -> None:
+    wait_until(lambda: is_so() or (bench.tick() and None), limit_s, every_s=0.5)
 
 
 def test_an_unreachable_shared_directory_is_told_in_one_line_and_stops_the_job(

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import wait_until
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from rescale_engines import ENGINES, rank_zero, script
@@ -133,13 +135,6 @@ def test_fragments_come_go_are_killed_and_come_again(fleet: Fleet) -> None:
 
 def wait_for(fleet: Fleet, fragments: list[int], state: FragmentState) -> None:
     wait_until(lambda: all(fleet.states()[f] is state for f in fragments))
-
-
-def wait_until(is_so: object, limit_s: float = 40) -> None:
-    deadline = time.monotonic() + limit_s
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 @pytest.mark.slurm

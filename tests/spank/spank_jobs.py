@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pwd
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-import pytest
+from waiting import wait_until
 
 USER = "nobody"
 # --export=NONE and the like read the user's login environment, for which `nobody` lacks a shell:
@@ -57,14 +56,12 @@ def release(sandbox: Any, element: str, *changes: str) -> None:
 
 def wait_for(path: Path, text: str, count: int = 1) -> str:
     """The file's content as soon as `text` is in it `count` times."""
-    deadline = time.monotonic() + LIMIT_S
-    content = ""
-    while time.monotonic() < deadline:
-        content = path.read_text() if path.exists() else ""
-        if content.count(text) >= count:
-            return content
-        time.sleep(0.1)
-    pytest.fail(f"{path} has no {count} x {text!r} after {LIMIT_S} s but: {content[-3000:]}")
+
+    def content() -> str:
+        return path.read_text() if path.exists() else ""
+
+    wait_until(lambda: content().count(text) >= count, LIMIT_S, lambda: content()[-3000:])
+    return content()
 
 
 def run_fragment(
@@ -98,9 +95,8 @@ def show(sandbox: Any, job: str) -> dict[str, str]:
 
 
 def wait_until_held(sandbox: Any, element: str) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        if show(sandbox, element)["JobState"] == "PENDING":
-            return
-        time.sleep(0.2)
-    pytest.fail(f"{element} is not held after {LIMIT_S} s: {show(sandbox, element)}")
+    wait_until(
+        lambda: show(sandbox, element)["JobState"] == "PENDING",
+        LIMIT_S,
+        lambda: show(sandbox, element),
+    )

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import pytest
+from pytest_mock import MockerFixture
 
 from captured_slurm import CAPTURED
 from slurm_hooks import cli
-from slurm_hooks.commands.console import err, out
 
 Output = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A site whose Slurm answers with captured output and writes down what it is told."""
-    captured = CAPTURED / "22.05"
-    (tmp_path / "bin").mkdir()
-    for name, answer in (("squeue", "held.squeue.txt"), ("scontrol", "held.scontrol.txt")):
-        path = tmp_path / "bin" / name
-        path.write_text(
-            f"#!/bin/sh\ntext=$(cat)\ncase $text in 'show nodes'*|'') cat {captured / answer};;\n"
-            f'*) echo "$text" >> {tmp_path}/told;; esac\n'
-        )
-        path.chmod(0o755)
-    settings = tmp_path / "malleable.toml"
-    settings.write_text(
-        '[site]\noperators = ["root"]\n'
-        f'[tick]\nslurm_bin = "{tmp_path / "bin"}"\nlock = "{tmp_path / "tick.lock"}"\n'
-    )
-    monkeypatch.setenv("MALLEABLE_SETTINGS", str(settings))
-    for console in (out, err):
-        monkeypatch.setattr(console, "_width", 200)
-    return tmp_path
 
 
 def run(capsys: Output, *words: str) -> tuple[int, str, str]:
@@ -186,6 +163,18 @@ def test_a_policy_that_cannot_be_written(capsys: Output, site: Path) -> None:
     assert err.startswith("malleable: ")
 
 
+def test_a_full_disk_leaves_the_policy_that_is_there(
+    capsys: Output, site: Path, mocker: MockerFixture
+) -> None:
+    target = site / "policy.lua"
+    target.write_text("return {}\n")
+    full = OSError(errno.ENOSPC, "No space left on device", str(target))
+    mocker.patch.object(Path, "write_text", side_effect=full)
+    code, _, err = run(capsys, "render", "lua", "-o", str(target))
+    assert (code, err) == (74, f"malleable: {target}: No space left on device\n")
+    assert target.read_text() == "return {}\n"
+
+
 def test_an_unfit_partition_fails_the_check(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
     more = '[site]\npartitions = ["main", "nowhere"]\n'
@@ -216,26 +205,46 @@ def test_what_slurm_conf_breaks_is_told_to_who_asks(capsys: Output, site: Path) 
     assert run(capsys, "render", "lua")[::2] == (0, "")
 
 
+@pytest.mark.parametrize("words", [["--verbose", "reconcile"], ["reconcile", "--verbose"]])
+def test_verbose_tells_what_is_asked_and_nothing_else_changes(
+    capsys: Output, site: Path, words: list[str]
+) -> None:
+    code, out, err = run(capsys, *words)
+    lines = err.splitlines()
+    assert code == 0
+    assert "tick at" in out
+    assert all(line.startswith("slurm_hooks.") for line in lines)
+    asked = [line for line in lines if re.search(r"`scontrol.*`: 4 RPC\(s\), \d\.\d+ s$", line)]
+    assert len(asked) == 2
+    assert any("ticklock: locked" in line for line in lines)
+    assert run(capsys, "reconcile")[2] == ""
+
+
+def test_what_is_passed_over_leaves_a_debug_line(capsys: Output, site: Path) -> None:
+    word = job_id(capsys)
+    comment(site, r"printf 'Invalid \033 job\nid' >&2; exit 1")
+    _, _, err = run(capsys, "explain", word, "--verbose")
+    assert f"job {word}: its remarks were not read" in err
+    assert r"Invalid \x1b job\nid" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "left", "is_verbose"),
+    [
+        ("--verbose sandbox up", "sandbox up", True),
+        ("sandbox up --verbose", "sandbox up", True),
+        ("sandbox run -- make --verbose", "sandbox run -- make --verbose", False),
+    ],
+)
+def test_verbose_is_not_taken_from_a_command_in_a_sandbox(
+    argv: str, left: str, is_verbose: bool
+) -> None:
+    assert cli.take_verbose(argv.split()) == (left.split(), is_verbose)
+
+
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["reconcile", "--loop", "0"], ["explain"]])
 def test_wrong_words(capsys: Output, words: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(words)
     assert caught.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_a_loop_ends_with_a_signal_and_survives_failures(site: Path) -> None:
-    (site / "bin" / "squeue").write_text("#!/bin/sh\necho Unable to contact >&2\nexit 1\n")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", "1"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        assert [process.stderr.readline()[:11] for _ in range(2)] == ["malleable: "] * 2
-        process.terminate()
-        assert process.wait(timeout=10) == 0
-    finally:
-        process.kill()
-        process.communicate(timeout=10)

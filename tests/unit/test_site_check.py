@@ -55,7 +55,7 @@ def answer(config: dict[str, str], ours: dict[str, str], main: dict[str, str]) -
         ({"PreemptExemptTime": "00:05:00"}, {}, {}, [r"PreemptExemptTime=00:05:00: .*=0$"]),
         ({"PreemptExemptTime": "NONE"}, {}, {}, []),
         ({}, {}, {"PriorityTier": "1"}, [r"main: PriorityTier=1 .* write PriorityTier=2 or more"]),
-        ({}, {"PriorityTier": "10"}, {}, [r"above the 10 of malleable"]),
+        ({}, {"PriorityTier": "10"}, {}, [r"above that of malleable .10."]),
         ({}, {}, {"PriorityTier": "1", "Nodes": "n[5-8]"}, []),
         ({}, {}, {"PriorityTier": "1", "Nodes": "n[4-8]"}, [r"main: PriorityTier=1"]),
         ({}, {}, {"PriorityTier": "1", "Nodes": "n[4-"}, []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pytest_mock import MockerFixture
 
 from captured_slurm import recorded
 from slurm_hooks import cli
@@ -180,7 +182,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     Path(settings.tick.lock).unlink()
     (tmp_path / "run").rename(tmp_path / "real")
     (tmp_path / "run").symlink_to(tmp_path / "real")
-    with pytest.raises(SettingsError, match="no directory"):
+    with pytest.raises(SettingsError, match="not a directory"):
         tick(recorded("running"), settings)
 
 
@@ -189,7 +191,7 @@ def test_a_directory_that_others_write_is_refused_and_left_alone(tmp_path: Path,
     settings = settings_in(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run").chmod(mode)
-    with pytest.raises(SettingsError, match="others may write"):
+    with pytest.raises(SettingsError, match="others can write"):
         tick(recorded("running"), settings)
     assert (tmp_path / "run").stat().st_mode & 0o7777 == mode
 
@@ -199,10 +201,17 @@ def test_somebody_else_s_directory_and_file_are_refused(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     tick(recorded("running"), settings)
     os.chown(settings.tick.lock, NOBODY, NOBODY)
-    with pytest.raises(SettingsError, match=r"no plain file of this user .*of user"):
+    with pytest.raises(SettingsError, match=r"not a plain file of this user .*of user"):
         tick(recorded("running"), settings)
     os.chown(tmp_path / "run", NOBODY, NOBODY)
     with pytest.raises(SettingsError, match="run belongs to user"):
+        tick(recorded("running"), settings)
+
+
+def test_a_full_disk_is_told_with_the_setting(tmp_path: Path, mocker: MockerFixture) -> None:
+    settings = settings_in(tmp_path)
+    mocker.patch("os.open", side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(SettingsError, match=r"tick\.lock = .*cannot be used: .*No space left"):
         tick(recorded("running"), settings)
 
 

@@ -1,11 +1,9 @@
 --- What a submission with --malleable becomes, or why it is refused.
 --
--- Slurm's controller holds locks while job_submit runs, so this only computes
--- on plain tables. The module must not know the `slurm` table, files, the clock
--- or job_desc: malleable_submit.lua reads and writes those. The request itself
--- is parsed by malleable_request.lua. Numbers are as Slurm gives them: minutes
--- for limits, NO_VAL for "not given".
--- Runs on Lua 5.1 (Debian's Slurm) to 5.4.
+-- Slurm's controller holds locks while job_submit runs, so this computes on plain tables and
+-- nothing else: malleable_submit.lua reads and writes job_desc. The request itself is read by
+-- malleable_request.lua. Numbers come as Slurm gives them: minutes for limits, NO_VAL for "not
+-- given". Runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
 

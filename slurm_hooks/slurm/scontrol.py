@@ -1,0 +1,29 @@
+"""What scontrol prints, as words: the configuration, and records of one line each.
+
+The words that are read here come before any text that an admin writes freely, so the first value
+of a key counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+Words = Mapping[str, str]
+
+_AS_OF = "Configuration data as of"
+_SETTING = re.compile(rf"({_AS_OF}) (\S+)|(\w+)\s+= (.*)")
+_PAIR = re.compile(r"(?:^|\s)(\w+)=(\S*)")
+
+
+def read_config(text: str) -> Words:
+    """The settings in `show config`; slurmctld's clock is under `Configuration data as of`."""
+    found = (_SETTING.match(line) for line in text.splitlines())
+    pairs = (match.group(1, 2) if match.group(1) else match.group(3, 4) for match in found if match)
+    return {key: value.strip() for key, value in pairs}
+
+
+def read_records(text: str, kind: str) -> list[Words]:
+    """The records that begin with the key `kind`, like NodeName."""
+    lines = (line for line in text.splitlines() if line.startswith(f"{kind}="))
+    return [dict(reversed(_PAIR.findall(line))) for line in lines]

@@ -1,0 +1,132 @@
+"""What scontrol says of nodes, partitions, reservations and configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_hooks.errors import UnreadableOutput
+from slurm_hooks.model import NodeState
+from slurm_hooks.slurm.cluster import node_state, parse_cluster
+
+TAIL = ("Configuration data as of 1800000000", "SLURM_VERSION           = 22.05.8")
+NODE = "NodeName={} CPUTot=2 RealMemory=2000 State=IDLE Partitions=main,malleable Reason=State=DOWN"
+UP = "PartitionName=malleable PreemptMode=REQUEUE State=UP"
+
+
+def cluster(*lines: str):  # type: ignore[no-untyped-def]
+    return parse_cluster("\n".join((*lines, *TAIL)))
+
+
+def test_without_clock_or_version_nothing_is_believed() -> None:
+    for text in ("", "\n".join(TAIL[:1]), "\n".join(TAIL[1:])):
+        with pytest.raises(UnreadableOutput):
+            parse_cluster(text)
+
+
+def test_what_admins_write_is_not_read_as_state() -> None:
+    (node,) = cluster(NODE.format("n1"), UP).nodes
+    assert node.state is NodeState.FREE
+
+
+def test_a_partition_that_is_down_offers_no_node() -> None:
+    (node,) = cluster(NODE.format("n1"), UP.replace("UP", "DOWN")).nodes
+    assert "malleable" not in node.partitions
+
+
+def test_a_reservation_nobody_understands_blocks_its_nodes() -> None:
+    line = "ReservationName=odd StartTime=soon EndTime=1800000900 Nodes=n[1-2]"
+    found = cluster(NODE.format("n1"), NODE.format("n3"), UP, line)
+    assert [n.state for n in found.nodes] == [NodeState.UNKNOWN, NodeState.FREE]
+    assert any("reservation odd" in text for text in found.unknown)
+
+
+def test_a_reservation_that_ends_before_it_starts_blocks_its_nodes() -> None:
+    line = "ReservationName=odd StartTime=1800000900 EndTime=1800000000 Nodes=n1"
+    assert cluster(NODE.format("n1"), UP, line).nodes[0].state is NodeState.UNKNOWN
+
+
+def test_a_reservation_with_an_odd_host_list_is_about_every_node() -> None:
+    line = "ReservationName=odd StartTime=1800000300 EndTime=1800000900 Nodes=n[1-"
+    found = cluster(NODE.format("n1"), NODE.format("n2"), UP, line)
+    assert found.reservations[0].nodes == {"n1", "n2"}
+    assert any("reservation odd" in text for text in found.unknown)
+
+
+@pytest.mark.parametrize("number", ["many", "\u00b2", "1.5", "-2"])
+def test_a_node_with_odd_numbers_is_left_alone(number: str) -> None:
+    (node,) = cluster(NODE.format("n1").replace("CPUTot=2", f"CPUTot={number}"), UP).nodes
+    assert node.state is NodeState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "wait_s"),
+    [
+        ("", "22.05.8", 120),
+        ("AuthInfo = socket=/run/munge.sock,cred_expire=300", "22.05.8", 300),
+        ("SchedulerParameters = bf_continue,requeue_delay=7", "24.11.5", 120),
+        ("SchedulerParameters = bf_continue,requeue_delay=7", "26.05.5", 7),
+    ],
+)
+def test_how_long_slurm_keeps_a_requeued_job_waiting(
+    config: str, version: str, wait_s: int
+) -> None:
+    text = f"{config}\n{TAIL[0]}\nSLURM_VERSION = {version}"
+    assert parse_cluster(text).slurm.requeue_wait.total_seconds() == wait_s
+
+
+@pytest.mark.parametrize(
+    ("partition", "config", "fits"),
+    [
+        ("PreemptMode=REQUEUE", "preempt/partition_prio", True),
+        ("PreemptMode=OFF", "preempt/partition_prio", False),
+        ("PreemptMode=CANCEL", "preempt/partition_prio", False),
+        ("PreemptMode=REQUEUE", "preempt/none", False),
+    ],
+)
+def test_who_can_be_preempted(partition: str, config: str, fits: bool) -> None:
+    lines = (f"PartitionName=malleable {partition} State=UP", f"PreemptType = {config}")
+    assert cluster(*lines).preemptible == {"malleable": fits}
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("IDLE", NodeState.FREE),
+        ("IDLE+PLANNED", NodeState.FREE),
+        ("IDLE+RESERVED", NodeState.FREE),
+        ("IDLE+CLOUD", NodeState.FREE),
+        ("IDLE+DYNAMIC_NORM", NodeState.FREE),
+        ("ALLOCATED", NodeState.BUSY),
+        ("ALLOCATED+RESERVED", NodeState.BUSY),
+        ("MIXED", NodeState.BUSY),
+        ("MIXED+PLANNED", NodeState.BUSY),
+        ("IDLE+COMPLETING", NodeState.BUSY),
+        ("ALLOCATED+COMPLETING", NodeState.BUSY),
+        ("IDLE+DRAIN", NodeState.LEAVING),
+        ("ALLOCATED+DRAIN", NodeState.LEAVING),
+        ("MIXED+DRAIN+COMPLETING", NodeState.LEAVING),
+        ("IDLE+MAINTENANCE+RESERVED+PLANNED", NodeState.LEAVING),
+        ("ALLOCATED+REBOOT_REQUESTED", NodeState.LEAVING),
+        ("IDLE+REBOOT_ISSUED", NodeState.LEAVING),
+        ("DOWN", NodeState.DOWN),
+        ("DOWN*", NodeState.DOWN),
+        ("DOWN+DRAIN", NodeState.DOWN),
+        ("DOWN*+DRAIN", NodeState.DOWN),
+        ("IDLE*", NodeState.DOWN),
+        ("IDLE+NOT_RESPONDING", NodeState.DOWN),
+        ("IDLE+FAIL", NodeState.DOWN),
+        ("IDLE+CLOUD+POWERED_DOWN", NodeState.DOWN),
+        ("IDLE+POWERING_UP", NodeState.DOWN),
+        ("FUTURE", NodeState.DOWN),
+        ("UNKNOWN", NodeState.DOWN),
+        ("UNKNOWN+INVALID_REG", NodeState.DOWN),
+        ("IDLE+SOMETHING_NEW", NodeState.UNKNOWN),
+        ("SOMETHING_NEW", NodeState.UNKNOWN),
+        ("IDLE~", NodeState.UNKNOWN),
+        ("PLANNED", NodeState.UNKNOWN),
+        ("", NodeState.UNKNOWN),
+        ("idle", NodeState.UNKNOWN),
+    ],
+)
+def test_node_states(text: str, state: NodeState) -> None:
+    assert node_state(text) is state

@@ -1,0 +1,33 @@
+"""A site for the command line: its Slurm is scripts that print captured output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from captured_slurm import CAPTURED
+from slurm_hooks.commands.console import err, out
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A site whose Slurm answers with captured output and writes down what it is told."""
+    captured = CAPTURED / "22.05"
+    (tmp_path / "bin").mkdir()
+    for name, answer in (("squeue", "held.squeue.txt"), ("scontrol", "held.scontrol.txt")):
+        path = tmp_path / "bin" / name
+        path.write_text(
+            f"#!/bin/sh\ntext=$(cat)\ncase $text in 'show nodes'*|'') cat {captured / answer};;\n"
+            f'*) echo "$text" >> {tmp_path}/told;; esac\n'
+        )
+        path.chmod(0o755)
+    settings = tmp_path / "malleable.toml"
+    settings.write_text(
+        '[site]\noperators = ["root"]\n'
+        f'[tick]\nslurm_bin = "{tmp_path / "bin"}"\nlock = "{tmp_path / "tick.lock"}"\n'
+    )
+    monkeypatch.setenv("MALLEABLE_SETTINGS", str(settings))
+    for console in (out, err):
+        monkeypatch.setattr(console, "_width", 200)
+    return tmp_path

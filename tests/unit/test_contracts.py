@@ -1,0 +1,156 @@
+"""Each contract of import-linter can fail: a forbidden import breaks it, and it alone.
+
+The contracts are those of pyproject.toml; the package is one of the same names and empty modules,
+so that what is reported comes from the planted import. That the real package keeps them is
+`make lint`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+# (contract, module, what it must not import); each contract has at least one.
+PLANTED = (
+    ("A row uses rows below it, never above", "slurm_hooks.model", "slurm_hooks.planning.plan"),
+    (
+        "A row uses rows below it, never above",
+        "slurm_hooks.elastic.signals",
+        "slurm_hooks.errors",
+    ),
+    (
+        "Solvers stand on the problem and its value; only the choice of a solver knows them",
+        "slurm_hooks.allocation.value",
+        "slurm_hooks.allocation.solvers.greedy",
+    ),
+    (
+        "Nothing else of the package imports what runs in a user's job",
+        "slurm_hooks.slurm.jobs",
+        "slurm_hooks.elastic.batch.job_comment",
+    ),
+    (
+        "In a job: engines on the agent, the agent on rounds, all of it on signals and the log",
+        "slurm_hooks.elastic.rendezvous.rounds",
+        "slurm_hooks.elastic.agent.session",
+    ),
+    (
+        "Engines know nothing of each other",
+        "slurm_hooks.elastic.engines.torchrun.handler",
+        "slurm_hooks.elastic.engines.torchft.keeper",
+    ),
+    (
+        "What runs in a user's job uses the standard library and torch",
+        "slurm_hooks.elastic.rendezvous.codec",
+        "numpy",
+    ),
+    (
+        "Decisions and settings read no clock, file, process, environment or randomness",
+        "slurm_hooks.planning.plan",
+        "time",
+    ),
+    (
+        "Decisions and settings read no clock, file, process, environment or randomness",
+        "slurm_hooks.settings",
+        "pathlib",
+    ),
+    (
+        "PuLP is known to the linear programme alone",
+        "slurm_hooks.allocation.solvers.prices",
+        "pulp",
+    ),
+    ("Processes are started in named places", "slurm_hooks.jobpath", "subprocess"),
+    ("Only what prints knows rich", "slurm_hooks.slurm.live", "rich"),
+    (
+        "Lists of hosts and ranges of elements are folded where Slurm's text is read and written",
+        "slurm_hooks.report.text",
+        "ClusterShell.NodeSet",
+    ),
+    (
+        "Slurm's questions and answers are pure; what runs them stands above",
+        "slurm_hooks.slurm.jobs",
+        "slurm_hooks.slurm.live",
+    ),
+    (
+        "A sandbox is an object on steps, steps on files and processes, these on values",
+        "slurm_hooks.sandbox.processes",
+        "slurm_hooks.sandbox.daemons",
+    ),
+    ("Locks are held in named places", "slurm_hooks.reconcile", "filelock"),
+)
+ALLOWED = (
+    ("slurm_hooks.cli", "slurm_hooks.model"),
+    ("slurm_hooks.allocation.solvers.milp", "pulp"),
+    ("slurm_hooks.slurm.live", "subprocess"),
+    ("slurm_hooks.slurm.text", "ClusterShell.NodeSet"),
+    ("slurm_hooks.report.text", "rich.table"),
+    ("slurm_hooks.ticklock", "filelock"),
+)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with pyproject.toml and the package without its code."""
+    root = tmp_path_factory.mktemp("contracts")
+    (root / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    for module in (ROOT / "slurm_hooks").rglob("*.py"):
+        path = root / module.relative_to(ROOT)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for importer, imported in ALLOWED:
+        file_of(root, importer).write_text(f"import {imported}\n")
+    return root
+
+
+def file_of(root: Path, module: str) -> Path:
+    path = root.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def verdicts(root: Path) -> dict[str, str]:
+    """KEPT or BROKEN for each contract."""
+    done = subprocess.run(
+        [sys.executable, "-c", LINT, "--no-cache", "--no-logo"],
+        cwd=root,
+        env={**os.environ, "COLUMNS": "300", "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return dict(re.findall(r"^(.+) (KEPT|BROKEN)$", done.stdout, re.MULTILINE))
+
+
+def test_every_contract_has_a_planted_import_and_none_is_broken_without(package: Path) -> None:
+    assert verdicts(package) == {contract: "KEPT" for contract, _, _ in PLANTED}
+
+
+@pytest.mark.parametrize(("contract", "importer", "imported"), PLANTED)
+def test_a_forbidden_import_breaks_its_contract_and_no_other(
+    package: Path, contract: str, importer: str, imported: str
+) -> None:
+    planted = file_of(package, importer)
+    before = planted.read_text()
+    planted.write_text(f"{before}import {imported}\n")
+    try:
+        found = verdicts(package)
+    finally:
+        planted.write_text(before)
+    assert [name for name, verdict in found.items() if verdict == "BROKEN"] == [contract]
+
+
+@pytest.mark.parametrize("room", ["", "allocation", "elastic", "sandbox", "slurm"])
+def test_a_new_module_must_be_given_a_row(package: Path, room: str) -> None:
+    new = package / "slurm_hooks" / room / "new.py"
+    new.touch()
+    try:
+        found = verdicts(package)
+    finally:
+        new.unlink()
+    assert list(found.values()).count("BROKEN") == 1

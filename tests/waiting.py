@@ -1,0 +1,26 @@
+"""Waiting for something to become so, with a limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(
+    look: Callable[[], T],
+    limit_s: float = 60.0,
+    explain: Callable[[], object] = lambda: "",
+    every_s: float = 0.05,
+) -> T:
+    """The first true value that `look` returns.
+
+    Fails after `limit_s` seconds, with what `explain` says then.
+    """
+    deadline = time.monotonic() + limit_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not so after {limit_s:g} s: {explain()}"
+        time.sleep(every_s)
+    return found
