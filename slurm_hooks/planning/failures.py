@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from slurm_hooks.model import (
@@ -22,12 +22,19 @@ from slurm_hooks.model import (
     Slurm,
 )
 from slurm_hooks.planning.moments import is_within, requeue_of
-from slurm_hooks.planning.suits import Shunned
 from slurm_hooks.settings import Settings
 
 _FIRST_PAUSE = timedelta(seconds=30)
 _LONGEST_PAUSE = timedelta(hours=1)
 _OWN_CODE = re.compile(r"(?!0:)(?:\d|\d\d|1[01]\d|12[0-7]):0")  # not a signal, not 128 + signal
+
+
+@dataclass(frozen=True)
+class Shunned:
+    """Nodes that one job keeps away from: of those where it died only while it has a choice."""
+
+    died: frozenset[str] = frozenset()
+    unfit: frozenset[str] = frozenset()
 
 
 def is_death(fragment: Fragment) -> bool:

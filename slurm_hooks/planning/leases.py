@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.model import Action, Cause, Fragment, MalleableJob, NodeState, Notice, Renew
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
-from slurm_hooks.planning.node_classes import Ground
 from slurm_hooks.settings import Lease
 
 _SLACK = timedelta(seconds=60)  # between a release and its start; time limits are whole minutes

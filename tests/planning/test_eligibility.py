@@ -29,8 +29,8 @@ from slurm_hooks.model import (
     Remark,
     Said,
 )
+from slurm_hooks.planning.eligibility import has_features
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.planning.suits import has_features
 from slurm_hooks.settings import Settings
 
 RUNNING, FAILED = FragmentState.RUNNING, FragmentState.FAILED
@@ -162,7 +162,8 @@ def test_an_accusation_of_most_of_the_machine_is_none() -> None:
 
 
 def test_a_stopped_job_accuses_nobody() -> None:
-    failing = make_job(make_fragment(0, deaths=(Grudge("n1", after(-9)),), stopped="x", job_id=1))
+    dead = make_fragment(0, deaths=(Grudge("n1", after(-9)),), stopped="x", job_id=1)
+    failing = make_job(dead, job_id=1)
     other = died_on("n1", job_id=2, user="another")
     plan = plan_for(failing, other, make_job(held=4, job_id=7), nodes=make_nodes(4))
     assert "n1" in grown(plan)
