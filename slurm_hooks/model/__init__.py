@@ -1,28 +1,13 @@
-"""The shared vocabulary: frozen values that describe the cluster and what to do with it.
-
-Nothing here reads a clock, a file or Slurm.
-"""
+"""The shared vocabulary: frozen values that describe the cluster and what to do with it."""
 
 from slurm_hooks.model.cluster import (
-    ENDED_STATES,
-    ON_NODES,
-    WAITING_STATES,
     Curve,
-    Fragment,
-    FragmentId,
-    FragmentState,
-    Grudge,
     Hole,
     HoleEnd,
-    MalleableJob,
-    Mark,
-    Needs,
     Node,
     NodeState,
     PlannedStart,
-    Request,
     Reservation,
-    Said,
     Slurm,
     Snapshot,
 )
@@ -40,6 +25,20 @@ from slurm_hooks.model.decision import (
     Shrink,
     Solve,
     SolveStatus,
+)
+from slurm_hooks.model.job import (
+    ENDED_STATES,
+    ON_NODES,
+    WAITING_STATES,
+    Fragment,
+    FragmentId,
+    FragmentState,
+    Grudge,
+    MalleableJob,
+    Mark,
+    Needs,
+    Request,
+    Said,
 )
 
 __all__ = [

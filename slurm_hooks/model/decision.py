@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Optional, Union
 
-from slurm_hooks.model.cluster import FragmentId, Mark
+from slurm_hooks.model.job import FragmentId, Mark
 
 
 class Cause(enum.Enum):

@@ -28,7 +28,7 @@ from slurm_hooks.model import (
     Shrink,
     Slurm,
 )
-from slurm_hooks.planning.lifecycle import Cancel, cancel_of
+from slurm_hooks.planning.cancels import CancelScope, cancel_scope
 
 _LATE = (Hold, Notice, Shrink, Finish, Grow)
 
@@ -55,7 +55,7 @@ def still_true(
 ) -> tuple[tuple[Action, ...], tuple[str, ...]]:
     """What of the second half holds in a fresh look at all jobs, and a line about the rest."""
     jobs = {job.job_id: job for job in fresh}
-    cancels = {job_id: cancel_of(job, slurm) for job_id, job in jobs.items()}
+    cancels = {job_id: cancel_scope(job, slurm) for job_id, job in jobs.items()}
     fragments = {f.id: f for job in jobs.values() for f in job.fragments}
     kept: list[Action] = []
     notes: list[str] = []
@@ -69,7 +69,7 @@ def still_true(
 
 
 def _fault(
-    action: Action, fragments: Mapping[FragmentId, Fragment], cancels: Mapping[int, Cancel]
+    action: Action, fragments: Mapping[FragmentId, Fragment], cancels: Mapping[int, CancelScope]
 ) -> str:
     if isinstance(action, (Renew, Remark, Finish)):
         return ""
@@ -81,7 +81,7 @@ def _fault(
 def _why_late(
     action: Union[Hold, Notice, Shrink, Grow],
     fragment: Fragment,
-    cancels: Mapping[int, Cancel],
+    cancels: Mapping[int, CancelScope],
 ) -> str:
     if isinstance(action, Hold):
         is_slurm_s = action.cause in (Cause.DIED, Cause.NOTED)  # JobHeldAdmin of Slurm's own making
@@ -93,7 +93,7 @@ def _why_late(
     if isinstance(action, Notice):
         is_told = fragment.state is FragmentState.RUNNING and fragment.is_leaving
         return "" if is_told else "it does not run any more, or its mark was refused"
-    is_cancelled = cancels[fragment.id.job_id] in (Cancel.WHOLE, Cancel.UNCLEAR)
+    is_cancelled = cancels[fragment.id.job_id] in (CancelScope.WHOLE, CancelScope.UNCLEAR)
     if fragment.state is FragmentState.CANCELLED or is_cancelled:
         return "it was cancelled meanwhile"
     expected = ENDED_STATES if action.is_ended else {FragmentState.RUNNING}

@@ -23,7 +23,8 @@ from slurm_hooks.model import (
     Said,
     Shrink,
 )
-from slurm_hooks.planning.lifecycle import Cancel, Upkeep, cancel_of, is_finish, upkeep
+from slurm_hooks.planning.cancels import CancelScope, cancel_scope
+from slurm_hooks.planning.lifecycle import Upkeep, is_finish, upkeep
 from slurm_hooks.settings import Settings
 
 SETTINGS = Settings()  # notice 20 s, start timeout 60 s, three failures
@@ -33,6 +34,7 @@ DONE, FAILED, TIMED_OUT = FragmentState.DONE, FragmentState.FAILED, FragmentStat
 LOST, SPECIAL, ENDING = FragmentState.LOST, FragmentState.SPECIAL, FragmentState.ENDING
 CANCELLED, UNKNOWN = FragmentState.CANCELLED, FragmentState.UNKNOWN
 SUSPENDED = FragmentState.SUSPENDED
+WHOLE, PART = CancelScope.WHOLE, CancelScope.PART
 
 
 def care_for(job: MalleableJob, settings: Settings = SETTINGS) -> Upkeep:
@@ -206,7 +208,7 @@ def test_what_was_cancelled_long_ago_does_not_end_the_job() -> None:
     assert [type(a) for a in care.actions] == [Shrink]
 
 
-def test_a_cancel_of_a_part_is_noted() -> None:
+def test_a_cancel_scope_a_part_is_noted() -> None:
     job = make_job(make_fragment(0, RUNNING, ["n1"]), make_fragment(1, CANCELLED), held=1)
     care = care_for(job)
     assert not care.is_over
@@ -226,25 +228,25 @@ def test_while_it_is_not_clear_nothing_is_put_back() -> None:
 
 @pytest.mark.parametrize(
     ("back_s", "cancel_s", "wanted"),
-    [(-9, -9, Cancel.WHOLE), (-9, -5, Cancel.WHOLE), (-60, -5, Cancel.PART), (-5, -9, Cancel.PART)],
+    [(-9, -9, WHOLE), (-9, -5, WHOLE), (-60, -5, PART), (-5, -9, PART)],
 )
 def test_what_was_put_back_in_the_moment_of_the_cancel(
-    back_s: float, cancel_s: float, wanted: Cancel
+    back_s: float, cancel_s: float, wanted: CancelScope
 ) -> None:
     back = make_fragment(0, HELD, noticed=after(back_s))
     job = make_job(back, make_fragment(1, CANCELLED, end=after(cancel_s)))
-    assert cancel_of(job, make_slurm()) is wanted
+    assert cancel_scope(job, make_slurm()) is wanted
 
 
-@pytest.mark.parametrize(("requeued_s", "wanted"), [(-9, Cancel.WHOLE), (3, Cancel.PART)])
-def test_who_left_by_itself_after_a_cancel_of_others_goes_on(
-    requeued_s: float, wanted: Cancel
+@pytest.mark.parametrize(("requeued_s", "wanted"), [(-9, WHOLE), (3, PART)])
+def test_who_left_by_itself_after_a_cancel_scope_others_goes_on(
+    requeued_s: float, wanted: CancelScope
 ) -> None:
     slurm = make_slurm()
     eligible = after(requeued_s) + slurm.requeue_wait
     told = make_fragment(0, HELD, noticed=after(-9), eligible=eligible)
     job = make_job(told, make_fragment(1, CANCELLED, end=after(-5)))
-    assert cancel_of(job, slurm) is wanted
+    assert cancel_scope(job, slurm) is wanted
 
 
 def test_too_few_left_to_reach_the_minimum() -> None:
