@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Optional, Union
@@ -57,7 +58,7 @@ class Renew:
 
 
 @dataclass(frozen=True)
-class Remark:
+class SetMark:
     """Write a fragment's mark and nothing else."""
 
     fragment: FragmentId
@@ -75,7 +76,7 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class Shrink:
+class PutBack:
     """Put a fragment back to where it waits for a hole.
 
     A running one, which is held by then, dies of SIGTERM, then of SIGKILL after KillWait. A new
@@ -99,14 +100,19 @@ class Hold:
 
 
 @dataclass(frozen=True)
-class Finish:
+class Cancel:
     """Cancel these fragments of a job that has ended."""
 
     fragments: tuple[FragmentId, ...]
     cause: Cause
 
 
-Action = Union[Grow, Renew, Remark, Notice, Shrink, Hold, Finish]
+Action = Union[Grow, Renew, SetMark, Notice, PutBack, Hold, Cancel]
+
+
+def verb_of(action: Action) -> str:
+    """What an action does, as people read it: `grow`, `set mark`, `put back`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(action).__name__).lower()
 
 
 class SolveStatus(enum.Enum):

@@ -21,9 +21,10 @@ from slurm_hooks.model import (
     NodeState,
     Notice,
     Plan,
+    PutBack,
     Renew,
-    Shrink,
     Snapshot,
+    verb_of,
 )
 from slurm_hooks.planning.holes import holes_of, latest_end
 from slurm_hooks.settings import Lease
@@ -48,7 +49,7 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, lease: Lease) -> Plan:
             faults[id(action)] = faults[id(action)] or short[action.fragment.job_id]
     kept = tuple(action for action in plan.actions if not faults[id(action)])
     notes = (
-        f"not done: {type(action).__name__.lower()} {getattr(action, 'fragment', '')}: {fault}"
+        f"not done: {verb_of(action)} {getattr(action, 'fragment', '')}: {fault}"
         for action in plan.actions
         if (fault := faults[id(action)])
     )
@@ -81,7 +82,7 @@ def _short_gangs(plan: Plan, seen: Snapshot, faults: Mapping[int, str]) -> dict[
     """Jobs whose remaining fragments would be fewer than their minimum, and for want of what."""
     sizes: defaultdict[int, int] = defaultdict(int)
     lost: defaultdict[int, list[str]] = defaultdict(list)
-    going = {a.fragment for a in plan.actions if isinstance(a, (Notice, Shrink))}
+    going = {a.fragment for a in plan.actions if isinstance(a, (Notice, PutBack))}
     for action in plan.actions:
         if isinstance(action, Grow):
             sizes[action.fragment.job_id] += 0 if faults[id(action)] else len(action.nodes)

@@ -14,17 +14,17 @@ from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
     Action,
+    Cancel,
     Cause,
-    Finish,
     Fragment,
     FragmentId,
     FragmentState,
     Hold,
     MalleableJob,
     Notice,
-    Remark,
+    PutBack,
     Said,
-    Shrink,
+    SetMark,
     Slurm,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
@@ -91,8 +91,8 @@ def _care(
     noted = _noted(job, slurm)
     job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
     steps = [a for f in job.fragments for a in steps_of(f, job, now, settings)]
-    marked = {a.fragment for a in steps if isinstance(a, (Remark, Shrink, Notice)) and a.mark}
-    remarks = [Remark(i, f.mark, Cause.NOTED) for i, f in noted.items() if i not in marked]
+    marked = {a.fragment for a in steps if isinstance(a, (SetMark, PutBack, Notice)) and a.mark}
+    remarks = [SetMark(i, f.mark, Cause.NOTED) for i, f in noted.items() if i not in marked]
     held = {a.fragment for a in steps if isinstance(a, Hold)}
     arriving = (f for f in job.fragments if f.state is FragmentState.PENDING)
     return Upkeep(
@@ -137,7 +137,7 @@ def _finish(job: MalleableJob) -> Upkeep:
     """Close the job, and write on what still runs that it has finished: Slurm may forget who told
     so before the rest has ended."""
     told = tuple(
-        Remark(f.id, replace(f.mark, is_finished=True), Cause.FINISHED)
+        SetMark(f.id, replace(f.mark, is_finished=True), Cause.FINISHED)
         for f in job.fragments
         if f.state is FragmentState.RUNNING and not f.mark.is_finished
     )
@@ -154,7 +154,7 @@ def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:
     if cause is not Cause.FINISHED:
         open_states.add(FragmentState.RUNNING)
     open_ones = tuple(f.id for f in job.fragments if f.state in open_states)
-    actions = (Finish(open_ones, cause),) if open_ones else ()
+    actions = (Cancel(open_ones, cause),) if open_ones else ()
     return Upkeep(actions=actions, is_over=True, reasons=(reason,))
 
 
@@ -164,11 +164,11 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
     for fragment in job.fragments:
         mark = replace(fragment.mark, stopped=why)
         if fragment.state in (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING):
-            told.append(Remark(fragment.id, mark, Cause.STOPPED))
+            told.append(SetMark(fragment.id, mark, Cause.STOPPED))
         elif fragment.state in BACK_STATES:
-            told.append(Shrink(fragment.id, Cause.STOPPED, mark, is_ended=True))
-    marked = tuple(a.fragment for a in told if isinstance(a, (Remark, Shrink)))
-    closing = (Finish(marked, Cause.STOPPED),) if marked else ()
+            told.append(PutBack(fragment.id, Cause.STOPPED, mark, is_ended=True))
+    marked = tuple(a.fragment for a in told if isinstance(a, (SetMark, PutBack)))
+    closing = (Cancel(marked, Cause.STOPPED),) if marked else ()
     return Upkeep(actions=(*told, *closing), is_over=True, reasons=(f"stopped: {why}",))
 
 

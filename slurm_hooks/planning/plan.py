@@ -13,14 +13,14 @@ from typing import Optional
 from slurm_hooks.allocation.objectives import Objective
 from slurm_hooks.model import (
     Action,
-    Finish,
+    Cancel,
     Grow,
     Hold,
     JobPlan,
     Plan,
-    Remark,
+    PutBack,
     Renew,
-    Shrink,
+    SetMark,
     Snapshot,
 )
 from slurm_hooks.planning.eligibility import Eligibility
@@ -63,16 +63,16 @@ def make_plan(
 
 def _without_twice(actions: tuple[Action, ...]) -> list[Action]:
     """Marks that a later action writes again anyway, newer, are left out."""
-    writes = (a for a in actions if not isinstance(a, (Finish, Hold, Renew)))
+    writes = (a for a in actions if not isinstance(a, (Cancel, Hold, Renew)))
     last = {a.fragment: a for a in writes if a.mark is not None}
-    return [a for a in actions if not isinstance(a, Remark) or last[a.fragment] is a]
+    return [a for a in actions if not isinstance(a, SetMark) or last[a.fragment] is a]
 
 
 def _renewals(found: Situation, made: Change, ground: Ground, settings: Settings) -> list[Action]:
     """Of a finished job too: what its script does after the training is not cut short."""
     actions: list[Action] = []
-    closed = {f for a in found.upkeep.actions if isinstance(a, Finish) for f in a.fragments}
-    closed |= {a.fragment for a in found.upkeep.actions if isinstance(a, Shrink)}
+    closed = {f for a in found.upkeep.actions if isinstance(a, Cancel) for f in a.fragments}
+    closed |= {a.fragment for a in found.upkeep.actions if isinstance(a, PutBack)}
     for fragment in found.job.fragments:
         if fragment.id in found.stays and fragment.id not in closed:
             stay = found.stays[fragment.id]

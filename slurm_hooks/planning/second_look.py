@@ -14,8 +14,8 @@ from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
     Action,
+    Cancel,
     Cause,
-    Finish,
     Fragment,
     FragmentId,
     FragmentState,
@@ -23,20 +23,21 @@ from slurm_hooks.model import (
     Hold,
     MalleableJob,
     Notice,
-    Remark,
+    PutBack,
     Renew,
-    Shrink,
+    SetMark,
     Slurm,
+    verb_of,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
 
-_LATE = (Hold, Notice, Shrink, Finish, Grow)
+_LATE = (Hold, Notice, PutBack, Cancel, Grow)
 
 
 def first_half(actions: Iterable[Action]) -> tuple[Action, ...]:
     """Leases and marks; of a notice its mark."""
     found = tuple(actions)
-    marks = tuple(Remark(a.fragment, a.mark, a.cause) for a in found if isinstance(a, Notice))
+    marks = tuple(SetMark(a.fragment, a.mark, a.cause) for a in found if isinstance(a, Notice))
     return tuple(a for a in found if not isinstance(a, _LATE)) + marks
 
 
@@ -47,7 +48,7 @@ def second_half(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 def needs_look(actions: Iterable[Action]) -> bool:
     """True if what comes second must be seen to hold still."""
-    return any(isinstance(a, (Hold, Notice, Shrink, Grow)) for a in actions)
+    return any(isinstance(a, (Hold, Notice, PutBack, Grow)) for a in actions)
 
 
 def still_true(
@@ -62,7 +63,7 @@ def still_true(
     for action in actions:
         fault = _fault(action, fragments, cancels)
         if fault:
-            notes.append(f"not done: {type(action).__name__.lower()} {fault}")
+            notes.append(f"not done: {verb_of(action)} {fault}")
         else:
             kept.append(action)
     return tuple(kept), tuple(notes)
@@ -71,7 +72,7 @@ def still_true(
 def _fault(
     action: Action, fragments: Mapping[FragmentId, Fragment], cancels: Mapping[int, CancelScope]
 ) -> str:
-    if isinstance(action, (Renew, Remark, Finish)):
+    if isinstance(action, (Renew, SetMark, Cancel)):
         return ""
     fragment = fragments.get(action.fragment)
     why = "it is gone" if fragment is None else _why_late(action, fragment, cancels)
@@ -79,7 +80,7 @@ def _fault(
 
 
 def _why_late(
-    action: Union[Hold, Notice, Shrink, Grow],
+    action: Union[Hold, Notice, PutBack, Grow],
     fragment: Fragment,
     cancels: Mapping[int, CancelScope],
 ) -> str:

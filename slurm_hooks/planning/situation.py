@@ -9,14 +9,14 @@ from functools import cached_property
 from slurm_hooks.model import (
     WAITING_STATES,
     Action,
+    Cancel,
     Cause,
-    Finish,
     Fragment,
     FragmentId,
     FragmentState,
     MalleableJob,
-    Remark,
-    Shrink,
+    PutBack,
+    SetMark,
     Slurm,
 )
 from slurm_hooks.planning.failures import Shunned, shunned
@@ -89,7 +89,7 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
     leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
     avoided = shunned(job, ground.now, settings)
     if care.is_over:
-        ends = tuple(Finish((f.id,), cause) for f, cause in leaving.items())
+        ends = tuple(Cancel((f.id,), cause) for f, cause in leaving.items())
         return Situation(job, care, stays, avoided, ends)
     notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
     snooze = timedelta(seconds=settings.plan.snooze_s)
@@ -116,7 +116,7 @@ def _with_alone_noted(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Up
     first = next((f for f in job.fragments if f.state in states), None)
     if first is None:
         return job, care
-    note = Remark(first.id, replace(first.mark, is_alone=True), Cause.ALONE)
+    note = SetMark(first.id, replace(first.mark, is_alone=True), Cause.ALONE)
     return _as_marked(job, replace(care, actions=(*care.actions, note)))
 
 
@@ -140,7 +140,8 @@ def _given_up(found: Situation, ground: Ground) -> Situation:
 
 def _as_marked(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
     """Job and upkeep with the marks that the upkeep's own actions will have written."""
-    marks = {a.fragment: a.mark for a in care.actions if isinstance(a, (Shrink, Remark)) and a.mark}
+    writes = (a for a in care.actions if isinstance(a, (PutBack, SetMark)))
+    marks = {a.fragment: a.mark for a in writes if a.mark}
 
     def marked(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
         return tuple(replace(f, mark=marks[f.id]) if f.id in marks else f for f in fragments)

@@ -18,9 +18,9 @@ from slurm_hooks.model import (
     MalleableJob,
     Mark,
     Notice,
-    Remark,
+    PutBack,
     Said,
-    Shrink,
+    SetMark,
 )
 from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.failures import after_death, is_death
@@ -47,7 +47,7 @@ def steps_of(
         if state in (*WAITING_STATES, FragmentState.PENDING):
             is_held = state in WAITING_STATES and not fragment.is_paused
             held = () if is_held else (Hold(fragment.id, Cause.DIED),)
-            return (*held, Remark(fragment.id, mark, Cause.DIED))
+            return (*held, SetMark(fragment.id, mark, Cause.DIED))
         return (_back(fragment, Cause.DIED, mark),)
     if state in WAITING_STATES:
         return _held(fragment, now)
@@ -61,8 +61,8 @@ def steps_of(
     return ()
 
 
-def _back(fragment: Fragment, cause: Cause, mark: Mark) -> Shrink:
-    return Shrink(fragment.id, cause, mark, is_ended=True, is_paused=fragment.is_paused)
+def _back(fragment: Fragment, cause: Cause, mark: Mark) -> PutBack:
+    return PutBack(fragment.id, cause, mark, is_ended=True, is_paused=fragment.is_paused)
 
 
 def _cause_of_end(fragment: Fragment) -> Cause:
@@ -80,14 +80,14 @@ def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
     is_ours = fragment.is_paused and fragment.has_run and not fragment.is_leaving
     if is_ours and fragment.exit_code not in ("", "0:0"):
         mark = replace(fragment.mark, noticed=now)
-        return (Hold(fragment.id, Cause.NOTED), Remark(fragment.id, mark, Cause.NOTED))
+        return (Hold(fragment.id, Cause.NOTED), SetMark(fragment.id, mark, Cause.NOTED))
     since = fragment.mark.released
     known = {g.node for g in fragment.mark.unfit if since is None or g.since >= since}
     if fragment.reason != "BadConstraints" or fragment.nodes <= known:
         return ()
     kept = tuple(g for g in fragment.mark.unfit if g.node not in fragment.nodes)
     unfit = kept + tuple(Grudge(name, now) for name in sorted(fragment.nodes))
-    return (Remark(fragment.id, replace(fragment.mark, unfit=unfit), Cause.UNFIT),)
+    return (SetMark(fragment.id, replace(fragment.mark, unfit=unfit), Cause.UNFIT),)
 
 
 def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
@@ -101,7 +101,7 @@ def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Act
         return ()
     word = fragment.reason.split(",")[0] if obstacle else "NotStarted"
     vain = replace(mark, released=now, vain=mark.vain + 1, obstacle=word)
-    return (Hold(fragment.id, Cause.NOT_STARTED), Remark(fragment.id, vain, Cause.NOT_STARTED))
+    return (Hold(fragment.id, Cause.NOT_STARTED), SetMark(fragment.id, vain, Cause.NOT_STARTED))
 
 
 def _running(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
@@ -112,7 +112,7 @@ def _running(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Act
     if mark.noticed is None:
         return secured
     if not is_within(now, mark.noticed, timedelta(seconds=settings.lease.notice_s)):
-        return (*secured, Shrink(fragment.id, Cause.NOTICE_OVER))
+        return (*secured, PutBack(fragment.id, Cause.NOTICE_OVER))
     if fragment.said is Said.LEAVING:
         return secured
     return (*secured, Notice(fragment.id, mark, Cause.REMINDED))

@@ -26,8 +26,8 @@ from slurm_hooks.model import (
     NodeState,
     Notice,
     Plan,
-    Remark,
     Said,
+    SetMark,
 )
 from slurm_hooks.planning.eligibility import has_features
 from slurm_hooks.planning.plan import make_plan
@@ -197,7 +197,7 @@ def test_a_job_that_nobody_joins_is_kept_to_one_fragment() -> None:
 
 def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -> None:
     plan = plan_for(apart(60), nodes=[make_node("n0", NodeState.BUSY)])
-    (note,) = (a for a in plan.actions if isinstance(a, Remark))
+    (note,) = (a for a in plan.actions if isinstance(a, SetMark))
     assert note.mark.is_alone
     waiting = [make_fragment(i, has_agent=False, is_alone=i == 2) for i in range(4)]
     assert len(grown(plan_for(make_job(*waiting), nodes=make_nodes(4)))) == 1

@@ -10,8 +10,8 @@ import pytest
 from build import NOW, after, make_fragment, make_job, make_mark, make_request, make_slurm
 from slurm_hooks.model import (
     Action,
+    Cancel,
     Cause,
-    Finish,
     Fragment,
     FragmentState,
     Grudge,
@@ -19,9 +19,9 @@ from slurm_hooks.model import (
     MalleableJob,
     Mark,
     Notice,
-    Remark,
+    PutBack,
     Said,
-    Shrink,
+    SetMark,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
 from slurm_hooks.planning.lifecycle import Upkeep, is_finish, upkeep
@@ -49,7 +49,7 @@ def steps(fragment: Fragment) -> list[tuple[str, Cause]]:
 
 def marks(actions: tuple[Action, ...]) -> dict[int, Mark]:
     """The marks that are written, by index."""
-    told = [a for a in actions if isinstance(a, (Remark, Shrink, Notice))]
+    told = [a for a in actions if isinstance(a, (SetMark, PutBack, Notice))]
     return {a.fragment.index: a.mark for a in told if a.mark is not None}
 
 
@@ -58,7 +58,7 @@ def marks(actions: tuple[Action, ...]) -> dict[int, Mark]:
     [
         (HELD, {}, []),
         (HELD, {"noticed": after(-5)}, []),
-        (HELD, {"reason": "BadConstraints", "nodes": ["n1"]}, [("Remark", Cause.UNFIT)]),
+        (HELD, {"reason": "BadConstraints", "nodes": ["n1"]}, [("SetMark", Cause.UNFIT)]),
         (
             HELD,
             {"reason": "BadConstraints", "nodes": ["n1"], "unfit": (Grudge("n1", after(-9)),)},
@@ -70,42 +70,42 @@ def marks(actions: tuple[Action, ...]) -> dict[int, Mark]:
         (
             PENDING,
             {"released": after(-61)},
-            [("Hold", Cause.NOT_STARTED), ("Remark", Cause.NOT_STARTED)],
+            [("Hold", Cause.NOT_STARTED), ("SetMark", Cause.NOT_STARTED)],
         ),
         (
             PENDING,
             {"released": after(-5), "reason": "Dependency"},
-            [("Hold", Cause.NOT_STARTED), ("Remark", Cause.NOT_STARTED)],
+            [("Hold", Cause.NOT_STARTED), ("SetMark", Cause.NOT_STARTED)],
         ),
         (PENDING, {"released": after(-5), "reason": "Resources"}, []),
-        (PENDING, {}, [("Hold", Cause.NOT_STARTED), ("Remark", Cause.NOT_STARTED)]),
+        (PENDING, {}, [("Hold", Cause.NOT_STARTED), ("SetMark", Cause.NOT_STARTED)]),
         (RUNNING, {}, []),
-        (RUNNING, {"priority": 7}, [("Remark", Cause.NOTED), ("Hold", Cause.SECURED)]),
+        (RUNNING, {"priority": 7}, [("SetMark", Cause.NOTED), ("Hold", Cause.SECURED)]),
         (RUNNING, {"noticed": after(-19)}, [("Notice", Cause.REMINDED)]),
         (RUNNING, {"noticed": after(-19), "said": Said.LEAVING}, []),
-        (RUNNING, {"noticed": after(-20)}, [("Shrink", Cause.NOTICE_OVER)]),
-        (RUNNING, {"noticed": after(3600)}, [("Shrink", Cause.NOTICE_OVER)]),  # clock set back
+        (RUNNING, {"noticed": after(-20)}, [("PutBack", Cause.NOTICE_OVER)]),
+        (RUNNING, {"noticed": after(3600)}, [("PutBack", Cause.NOTICE_OVER)]),  # clock set back
         (SUSPENDED, {}, []),
         (ENDING, {}, []),
         (ENDING, {"noticed": after(-100)}, []),
         (UNKNOWN, {}, []),
         (UNKNOWN, {"noticed": after(-100)}, []),
-        (TIMED_OUT, {}, [("Shrink", Cause.LEASE_ENDED)]),
-        (TIMED_OUT, {"noticed": after(-100)}, [("Shrink", Cause.LEFT)]),
-        (DONE, {"noticed": after(-10)}, [("Shrink", Cause.LEFT)]),
-        (DONE, {"said": Said.LEAVING}, [("Shrink", Cause.LEFT)]),
-        (DONE, {"said": Said.TRAINED}, [("Shrink", Cause.DIED)]),
-        (DONE, {}, [("Shrink", Cause.DIED)]),  # of a job with rounds
-        (DONE, {"said": Said.FINISHED}, [("Finish", Cause.FINISHED)]),
-        (FAILED, {"exit_code": "1:0"}, [("Shrink", Cause.DIED)]),
-        (FAILED, {"noticed": after(-10)}, [("Shrink", Cause.LEFT)]),
-        (LOST, {}, [("Shrink", Cause.DIED)]),
-        (SPECIAL, {"released": after(-90), "restarts": 1}, [("Remark", Cause.DIED)]),
+        (TIMED_OUT, {}, [("PutBack", Cause.LEASE_ENDED)]),
+        (TIMED_OUT, {"noticed": after(-100)}, [("PutBack", Cause.LEFT)]),
+        (DONE, {"noticed": after(-10)}, [("PutBack", Cause.LEFT)]),
+        (DONE, {"said": Said.LEAVING}, [("PutBack", Cause.LEFT)]),
+        (DONE, {"said": Said.TRAINED}, [("PutBack", Cause.DIED)]),
+        (DONE, {}, [("PutBack", Cause.DIED)]),  # of a job with rounds
+        (DONE, {"said": Said.FINISHED}, [("Cancel", Cause.FINISHED)]),
+        (FAILED, {"exit_code": "1:0"}, [("PutBack", Cause.DIED)]),
+        (FAILED, {"noticed": after(-10)}, [("PutBack", Cause.LEFT)]),
+        (LOST, {}, [("PutBack", Cause.DIED)]),
+        (SPECIAL, {"released": after(-90), "restarts": 1}, [("SetMark", Cause.DIED)]),
         (SPECIAL, {"released": after(-90), "restarts": 1, "noticed": after(-9)}, []),
         (
             HELD,
             {"released": after(-90), "restarts": 1, "exit_code": "3:0"},
-            [("Remark", Cause.DIED)],
+            [("SetMark", Cause.DIED)],
         ),
         (HELD, {"released": after(-90), "restarts": 1, "run": 1, "exit_code": "3:0"}, []),
         (HELD, {"released": after(-90), "restarts": 1, "exit_code": "143:0"}, []),
@@ -157,9 +157,9 @@ def test_a_finish_cancels_what_waits_and_lets_the_rest_end() -> None:
     assert care.is_over
     assert care.growable == ()
     told, finish = care.actions
-    assert isinstance(told, Remark)  # those that told of the finish may be forgotten first
+    assert isinstance(told, SetMark)  # those that told of the finish may be forgotten first
     assert (told.fragment.index, told.mark.is_finished) == (1, True)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, Cancel)
     assert [f.index for f in finish.fragments] == [2, 4]
 
 
@@ -205,7 +205,7 @@ def test_what_was_cancelled_long_ago_does_not_end_the_job() -> None:
     ended = make_fragment(0, TIMED_OUT, ["n1"], gone=1)
     care = care_for(make_job(ended, make_fragment(1, CANCELLED)))
     assert not care.is_over
-    assert [type(a) for a in care.actions] == [Shrink]
+    assert [type(a) for a in care.actions] == [PutBack]
 
 
 def test_a_cancel_scope_a_part_is_noted() -> None:
@@ -282,7 +282,7 @@ def test_the_third_death_stops_the_job() -> None:
     found = marks(care.actions)
     assert len(found) == 4
     assert all(mark.stopped == "failed-3-times:exit-1:0-on-n1" for mark in found.values())
-    finished = [f.index for a in care.actions if isinstance(a, Finish) for f in a.fragments]
+    finished = [f.index for a in care.actions if isinstance(a, Cancel) for f in a.fragments]
     assert finished == [0, 1, 2, 3]
 
 
@@ -290,7 +290,7 @@ def test_a_stopped_job_stays_stopped() -> None:
     job = make_job(make_fragment(0, CANCELLED, stopped="why"), held=1)
     care = care_for(job)
     assert care.is_over
-    assert [type(a) for a in care.actions] == [Finish]
+    assert [type(a) for a in care.actions] == [Cancel]
     assert "stopped: why" in care.reasons
 
 

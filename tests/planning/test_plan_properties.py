@@ -21,8 +21,8 @@ from slurm_hooks.model import (
     NodeState,
     Notice,
     Plan,
+    PutBack,
     Renew,
-    Shrink,
     Snapshot,
 )
 from slurm_hooks.planning.holes import holes_of, latest_end
@@ -125,7 +125,7 @@ def test_one_fate_for_each_fragment(slurm: FakeSlurm) -> None:
     fates = Counter(
         a.fragment
         for a in plan.actions
-        if isinstance(a, (Grow, Notice, Shrink))
+        if isinstance(a, (Grow, Notice, PutBack))
         or (isinstance(a, Hold) and a.fragment not in running)
     )
     assert not {f: n for f, n in fates.items() if n > 1}
@@ -158,7 +158,7 @@ def test_unknown_states_are_left_alone(slurm: FakeSlurm) -> None:
     seen, plan = look(slurm)
     odd = {f.id for f in fragments(seen).values() if f.state is FragmentState.UNKNOWN}
     running = {f.id for f in fragments(seen).values() if f.state is FragmentState.ENDING}
-    touched = {a.fragment for a in plan.actions if isinstance(a, (Grow, Renew, Notice, Shrink))}
+    touched = {a.fragment for a in plan.actions if isinstance(a, (Grow, Renew, Notice, PutBack))}
     assert not touched & (odd | running)
 
 
