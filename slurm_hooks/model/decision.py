@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Optional, Union
@@ -107,7 +108,8 @@ class Cancel:
     cause: Cause
 
 
-Action = Union[Grow, Renew, SetMark, Notice, PutBack, Hold, Cancel]
+FragmentAction = Union[Grow, Renew, SetMark, Notice, PutBack, Hold]
+Action = Union[FragmentAction, Cancel]
 
 
 def verb_of(action: Action) -> str:
@@ -155,6 +157,8 @@ class Plan:
     solve: Solve = field(default_factory=Solve)
     notes: tuple[str, ...] = ()
 
-    def with_actions(self, actions: tuple[Action, ...], *notes: str) -> Plan:
-        """The same plan with other actions and additional notes."""
-        return replace(self, actions=actions, notes=self.notes + notes)
+    def without(self, faults: Mapping[FragmentAction, str]) -> Plan:
+        """The plan without the actions that no longer hold; each leaves a note with its fault."""
+        kept = tuple(a for a in self.actions if a not in faults)
+        notes = (f"not done: {verb_of(a)} {a.fragment}: {why}" for a, why in faults.items())
+        return replace(self, actions=kept, notes=(*self.notes, *notes))

@@ -8,7 +8,7 @@ it. What an operator holds meanwhile is not released, nor his hold replaced by o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Union
+from typing import Optional, Union
 
 from slurm_hooks.model import (
     ENDED_STATES,
@@ -17,21 +17,20 @@ from slurm_hooks.model import (
     Cancel,
     Cause,
     Fragment,
-    FragmentId,
+    FragmentAction,
     FragmentState,
     Grow,
     Hold,
     MalleableJob,
     Notice,
     PutBack,
-    Renew,
     SetMark,
     Slurm,
-    verb_of,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
 
-_LATE = (Hold, Notice, PutBack, Cancel, Grow)
+_LOOKED_AT = (Hold, Notice, PutBack, Grow)
+_LATE = (*_LOOKED_AT, Cancel)
 
 
 def first_half(actions: Iterable[Action]) -> tuple[Action, ...]:
@@ -48,42 +47,27 @@ def second_half(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 def needs_look(actions: Iterable[Action]) -> bool:
     """True if what comes second must be seen to hold still."""
-    return any(isinstance(a, (Hold, Notice, PutBack, Grow)) for a in actions)
+    return any(isinstance(a, _LOOKED_AT) for a in actions)
 
 
-def still_true(
+def contradicted(
     actions: Iterable[Action], fresh: Iterable[MalleableJob], slurm: Slurm
-) -> tuple[tuple[Action, ...], tuple[str, ...]]:
-    """What of the second half holds in a fresh look at all jobs, and a line about the rest."""
+) -> dict[FragmentAction, str]:
+    """What of the second half no longer holds in a fresh look at all jobs, and why."""
     jobs = {job.job_id: job for job in fresh}
     cancels = {job_id: cancel_scope(job, slurm) for job_id, job in jobs.items()}
     fragments = {f.id: f for job in jobs.values() for f in job.fragments}
-    kept: list[Action] = []
-    notes: list[str] = []
-    for action in actions:
-        fault = _fault(action, fragments, cancels)
-        if fault:
-            notes.append(f"not done: {verb_of(action)} {fault}")
-        else:
-            kept.append(action)
-    return tuple(kept), tuple(notes)
+    looked_at = (a for a in actions if isinstance(a, _LOOKED_AT))
+    return {a: why for a in looked_at if (why := _fault(a, fragments.get(a.fragment), cancels))}
 
 
 def _fault(
-    action: Action, fragments: Mapping[FragmentId, Fragment], cancels: Mapping[int, CancelScope]
-) -> str:
-    if isinstance(action, (Renew, SetMark, Cancel)):
-        return ""
-    fragment = fragments.get(action.fragment)
-    why = "it is gone" if fragment is None else _why_late(action, fragment, cancels)
-    return f"{action.fragment}: {why}" if why else ""
-
-
-def _why_late(
     action: Union[Hold, Notice, PutBack, Grow],
-    fragment: Fragment,
+    fragment: Optional[Fragment],
     cancels: Mapping[int, CancelScope],
 ) -> str:
+    if fragment is None:
+        return "it is gone"
     if isinstance(action, Hold):
         is_slurm_s = action.cause in (Cause.DIED, Cause.NOTED)  # JobHeldAdmin of Slurm's own making
         is_free = bool(fragment.priority) or not fragment.is_paused

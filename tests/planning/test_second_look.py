@@ -15,11 +15,12 @@ from slurm_hooks.model import (
     Grow,
     Hold,
     Notice,
+    Plan,
     PutBack,
     Renew,
     SetMark,
 )
-from slurm_hooks.planning.second_look import first_half, needs_look, second_half, still_true
+from slurm_hooks.planning.second_look import contradicted, first_half, needs_look, second_half
 
 ID = FragmentId(7, 0)
 MARK = make_mark(noticed=NOW)
@@ -30,9 +31,12 @@ RUNNING, ENDED = FragmentState.RUNNING, FragmentState.TIMED_OUT
 
 
 def is_kept(action: Action, *fresh: Fragment) -> bool:
-    kept, notes = still_true([action], [make_job(*fresh)] if fresh else [], make_slurm())
-    assert bool(kept) != bool(notes)
-    return bool(kept)
+    plan = Plan((action,))
+    kept = plan.without(
+        contradicted(plan.actions, [make_job(*fresh)] if fresh else [], make_slurm())
+    )
+    assert bool(kept.actions) != bool(kept.notes)
+    return bool(kept.actions)
 
 
 def test_a_notice_is_marked_first_and_signalled_later() -> None:
