@@ -44,7 +44,7 @@ def _set(port: Port, settings: Settings, job_id: int, verb: str, is_paused: bool
         now = {f.id for f in _open(_job(port, settings, job_id)) if f.mark.is_paused is is_paused}
     done = [f for f in found if f.id in now]
     if found and not done:
-        raise CommandRefused(f"job {job_id}: Slurm did not let any fragment be changed")
+        raise CommandRefused(f"job {job_id}: Slurm refused to change any fragment")
     return len(done)
 
 

@@ -105,7 +105,7 @@ class Snapshot:
     """The cluster at one moment, as far as it matters here.
 
     `unknown` holds one line for each thing in Slurm's answer that could not be understood; what
-    it speaks of is in no other field. `records` counts the jobs that slurmctld remembers.
+    it is about appears in no other field. `records` counts the jobs that slurmctld remembers.
     """
 
     now: datetime

@@ -13,7 +13,7 @@ from slurm_hooks.model.job import FragmentId, Mark
 
 
 class Cause(enum.Enum):
-    """Why a fragment is told to go, or comes."""
+    """Why something is done to a fragment."""
 
     HOLE_OPEN = "hole open"
     HOLE_CLOSES = "hole closes"
@@ -28,7 +28,7 @@ class Cause(enum.Enum):
     SECURED = "comes back held if Slurm requeues it"
     NOT_STARTED = "released but not started in time"
     LEASE_ENDED = "lease ended"
-    LEASE_LONG = "lease longer than it may be"
+    LEASE_LONG = "lease longer than allowed"
     DIED = "fragment died"
     LEFT = "left after notice"
     FINISHED = "training finished"
@@ -78,11 +78,11 @@ class Notice:
 
 @dataclass(frozen=True)
 class PutBack:
-    """Put a fragment back to where it waits for a hole.
+    """Requeue a fragment, so that it waits for a hole again.
 
-    A running one, which is held by then, dies of SIGTERM, then of SIGKILL after KillWait. A new
-    `mark` is written afterwards: Slurm (22.05) does not let the comment of an ended job be changed.
-    One that `is_ended` is held anew, unless it `is_paused`: then an operator's hold stays.
+    A running one, which is already held by then, gets SIGTERM, and SIGKILL after KillWait. A new
+    `mark` is written afterwards: Slurm (22.05) refuses to change the comment of an ended job. One
+    that `is_ended` is held again, unless it `is_paused`: then the operator's hold stays.
     """
 
     fragment: FragmentId
@@ -94,7 +94,7 @@ class PutBack:
 
 @dataclass(frozen=True)
 class Hold:
-    """Hold a fragment as its user would; a running one runs on, and comes back held."""
+    """Hold a fragment as its user would; a running one runs on, and is held once it is requeued."""
 
     fragment: FragmentId
     cause: Cause
@@ -118,7 +118,7 @@ def verb_of(action: Action) -> str:
 
 
 class SolveStatus(enum.Enum):
-    """How the allocation came about; never an empty map for all three."""
+    """How the allocation came about: no answer and nothing to do are different things."""
 
     OPTIMAL = "optimal"
     INCUMBENT = "best found, not proven best"

@@ -64,13 +64,13 @@ class Mark:
     """What AdminComment says of one fragment: the accepted request and our notes on it.
 
     `released` is when the fragment was last released into a hole, and `run` its restart count then:
-    a higher one tells that it has run since. `noticed` is when it was last asked to leave, put back
-    or found dead, `failures` how often in a row the job had failed by then, `gone` how many
+    a higher one now means that it has run since. `noticed` is when it was last asked to leave, put
+    back or found dead, `failures` how often in a row the job had failed by then, `gone` how many
     elements of the job were no more. `deaths` are nodes on which this fragment died, `unfit` those
     that Slurm says do not fit it. `vain` counts the releases in a row after which it did not start,
     `obstacle` is Slurm's reason for the last one. `priority` is what Slurm gave the job before it
     was held. `is_paused` is true while an operator holds the job, `is_alone` if its fragments do
-    not meet, `is_finished` once its training has ended: who told so may be forgotten first.
+    not meet, `is_finished` once its training has ended: Slurm may forget first who said so.
     """
 
     request: Request
@@ -91,7 +91,7 @@ class Mark:
 
 
 class FragmentState(enum.Enum):
-    """Where a fragment is in its life, as Slurm tells it."""
+    """Where a fragment is in its life, as Slurm reports it."""
 
     HELD = "held"  # pending, priority 0: waits for us
     PENDING = "pending"  # released, or requeued by Slurm: may start any moment
@@ -100,10 +100,10 @@ class FragmentState(enum.Enum):
     ENDING = "ending"  # completing: its processes are on their way out
     DONE = "done"  # exit code 0
     TIMED_OUT = "timed out"  # its lease ended, or Slurm took it for somebody else
-    FAILED = "failed"  # any other end that is not the user's wish
+    FAILED = "failed"  # any other end that its user did not ask for
     LOST = "lost"  # its node failed
     SPECIAL = "special exit"  # an exit code for which Slurm itself puts jobs back and holds them
-    CANCELLED = "cancelled"  # by its user, or past the --deadline that he gave
+    CANCELLED = "cancelled"  # by its user, or because its --deadline has passed
     UNKNOWN = "unknown"  # a state this version does not know: left alone
 
 
@@ -122,7 +122,7 @@ ON_NODES = frozenset(FragmentState) - ENDED_STATES - WAITING_STATES
 
 
 class Said(enum.Enum):
-    """What the agent of a fragment says of the current run; a script without one says nothing."""
+    """What a fragment's agent says about the current run; a script without one says nothing."""
 
     NOTHING = "nothing"
     STARTED = "started"  # an agent runs, and looks for the others
@@ -150,8 +150,8 @@ class Fragment:
     `start` and `end` belong to the current (or last) run; `end` of a running fragment is the end
     of its lease. `limit` is the time limit that Slurm enforces, `eligible` the moment before which
     Slurm does not start it. `priority` is 0 for what is held, running or not. `said` is what its
-    agent says of this run, or of the last one if it waits; `has_agent` is true if one ever spoke.
-    `depends` is true while other jobs must end first.
+    agent says about this run, or said about the last one if it waits; `has_agent` is true if one
+    ever spoke. `depends` is true while other jobs must end first.
     """
 
     id: FragmentId
@@ -193,7 +193,7 @@ class Fragment:
 
     @property
     def is_paused(self) -> bool:
-        """True if an operator holds it: what we hold is held as its user would."""
+        """True if an operator holds it: our own holds look like those of its user."""
         return self.reason == "JobHeldAdmin"
 
 

@@ -24,7 +24,7 @@ class CancelScope(enum.Enum):
     NOTHING = "nothing"  # or a part that is known already
     PART = "part"
     WHOLE = "whole"  # nothing of the job may come back
-    UNCLEAR = "unclear"  # seen when what is ending has ended
+    UNCLEAR = "unclear"  # known once what is ending has ended
 
 
 def gone(job: MalleableJob) -> int:
@@ -37,9 +37,11 @@ def gone(job: MalleableJob) -> int:
 
 
 def cancel_scope(job: MalleableJob, slurm: Slurm) -> CancelScope:
-    """A cancel of the job reaches what waits and what runs, not what has just ended. So it was the
+    """What of the job its user has cancelled.
+
+    A cancel of the job reaches what waits and what runs, not what has just ended. So it was the
     whole job if elements went after the marks of the rest were written, and nothing is left that
-    could go on by itself; what we put back in the very moment of the cancel does not count.
+    could go on by itself; what we put back at the very moment of the cancel does not count.
     """
     if gone(job) <= max((f.mark.gone for f in job.fragments), default=0):
         return CancelScope.NOTHING

@@ -52,7 +52,7 @@ class Eligibility:
         self._ground = ground
         self._jobs = {found.job.job_id: _job_kind(found.job, ground) for found in ranked}
         self._nodes = {name: _node_kind(node, ground) for name, node in ground.nodes.items()}
-        self._counts = Counter(  # of nodes that malleable jobs have not got
+        self._counts = Counter(  # of nodes that no malleable job has
             self._nodes[name]
             for name, node in ground.nodes.items()
             if node.state in _IN_SERVICE and name not in self._held
@@ -146,10 +146,10 @@ def _lack(node: _NodeKind, job: _JobKind) -> str:
     has = dict(node.gres)
     short = [name for name, count in job.needs.gres if has.get(name, 0) < count]
     if short:
-        return f"too few of {', '.join(short)}"
+        return f"not enough {', '.join(short)}"
     if node.memory_mib < job.needs.memory_mib:
-        return "too little memory"
-    return "too few processors" if node.cpus < job.needs.cpus else ""
+        return "not enough memory"
+    return "not enough CPUs" if node.cpus < job.needs.cpus else ""
 
 
 def _hole_fault(latest: Optional[datetime], job: _JobKind, now: datetime) -> str:

@@ -104,7 +104,7 @@ def _leaving(found: Situation, holes: Mapping[str, Hole]) -> list[str]:
             if stay.leaves is not None:
                 lines.append(f"{name} is given back: {stay.leaves.value}{_by(hole)}")
             elif hole is not None and hole.source is not HoleEnd.NOBODY:
-                lines.append(f"{name} is ours until {_time(hole)}{_by(hole)}")
+                lines.append(f"{name} may be used until {_time(hole)}{_by(hole)}")
     gone = [f for f in found.job.fragments if f.is_leaving and f.state is FragmentState.RUNNING]
     lines += [f"fragment {f.id} was asked to leave {', '.join(sorted(f.nodes))}" for f in gone]
     return lines

@@ -40,8 +40,9 @@ class Shunned:
 def is_death(fragment: Fragment) -> bool:
     """True if its run ended badly and that is not on record yet.
 
-    It was not asked to leave and had not begun to. Exit code 0 without the round's word is none of
-    a training that ended well. Where the site's RequeueExit put it back, its exit code tells.
+    It was not asked to leave and had not begun to. Exit code 0 is a death too, unless the round
+    said that the training has finished. Where the site's RequeueExit put the fragment back, its
+    exit code decides.
     """
     if fragment.is_leaving or fragment.said is Said.LEAVING:
         return False
@@ -56,8 +57,8 @@ def is_death(fragment: Fragment) -> bool:
 
 
 def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
-    """True if the training has made progress since the job's last failure. One that trains says so
-    now; one that waits said so when it left."""
+    """True if the training has made progress since the job's last failure. A running fragment
+    says so now, a waiting one said so when it left."""
     failed = max((g.since for f in job.fragments for g in f.mark.deaths), default=None)
     for fragment in job.fragments:
         if fragment.is_training:
@@ -70,7 +71,7 @@ def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
 
 
 def is_blame_on_node(fragment: Fragment, job: MalleableJob) -> bool:
-    """True if the script is not at fault: its node failed, or others make progress with it."""
+    """True if the script is not at fault: its node failed, or other fragments train."""
     peers = (f for f in job.fragments if f.id != fragment.id)
     return fragment.state is FragmentState.LOST or any(f.is_training for f in peers)
 
@@ -83,7 +84,7 @@ def is_to_stop(job: MalleableJob, died: Iterable[Fragment], settings: Settings) 
 
 
 def why_stopped(job: MalleableJob, died: tuple[Fragment, ...], settings: Settings) -> str:
-    """The reason of a stop, in the words that a mark may hold."""
+    """The reason for a stop, in characters that a mark may hold."""
     first = next(f for f in died if not is_blame_on_node(f, job))
     where = "+".join(sorted(first.nodes)) or "unknown"
     code = re.sub(r"[^A-Za-z0-9:]", "_", first.exit_code) or "unknown"
@@ -121,9 +122,9 @@ def suspects(
 ) -> dict[str, tuple[int, ...]]:
     """Nodes on which fragments of different users' jobs died lately, with those jobs.
 
-    Only jobs that otherwise train say anything about a node: one with failures on its account may
-    fail everywhere. One user's jobs do not count twice, and an accusation of more than a quarter of
-    the machine is none: either could keep nodes from everybody else.
+    Only jobs that otherwise train say anything about a node: one with failures on record may fail
+    everywhere. All jobs of one user count once, and where more than a quarter of the machine would
+    be suspect, no node is: either could keep nodes from everybody else.
     """
     span = timedelta(seconds=settings.failures.avoid_s)
     deaths: dict[str, dict[str, int]] = {}
@@ -143,8 +144,8 @@ def suspects(
 
 
 def is_vain(fragment: Fragment, now: datetime) -> bool:
-    """True while a release that did not start is too recent for another try; the pause doubles
-    from one to the next."""
+    """True while a release that did not start is too recent for another try; each pause is
+    twice as long as the one before."""
     if not fragment.mark.vain:
         return False
     pause = min(_FIRST_PAUSE * 2 ** min(fragment.mark.vain - 1, 10), _LONGEST_PAUSE)

@@ -1,7 +1,7 @@
-"""What each fragment's state calls for, job by job, before any allocation.
+"""What the state of each job and its fragments calls for, before any allocation.
 
-Ended fragments go back to held, running ones are held for the case that Slurm requeues them;
-finished, cancelled and failing jobs are closed. An unknown state calls for nothing.
+Ended fragments go back to held, running ones are held in case Slurm requeues them; finished,
+cancelled and failing jobs are closed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
     if cancel is CancelScope.WHOLE:
         return _close(job, Cause.CANCELLED, "cancelled by its user, or past its --deadline")
     if cancel is CancelScope.UNCLEAR:
-        return Upkeep(reasons=("fragments of it were cancelled, others are still ending",))
+        return Upkeep(reasons=("some of its fragments were cancelled, others are still ending",))
     if is_crippled(job):
         return _stop(job, "too-few-fragments-left")
     died = tuple(f for f in job.fragments if is_death(f))
@@ -92,11 +92,11 @@ def _care(
     job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
     steps = [a for f in job.fragments for a in steps_of(f, job, now, settings)]
     marked = {a.fragment for a in steps if isinstance(a, (SetMark, PutBack, Notice)) and a.mark}
-    remarks = [SetMark(i, f.mark, Cause.NOTED) for i, f in noted.items() if i not in marked]
+    notes = [SetMark(i, f.mark, Cause.NOTED) for i, f in noted.items() if i not in marked]
     held = {a.fragment for a in steps if isinstance(a, Hold)}
     arriving = (f for f in job.fragments if f.state is FragmentState.PENDING)
     return Upkeep(
-        actions=(*remarks, *steps),
+        actions=(*notes, *steps),
         arriving=tuple(f for f in arriving if f.id not in held),
         growable=growable(job, now, slurm),
         reasons=_reasons(job, died, now),
@@ -134,18 +134,18 @@ def is_rested(fragment: Fragment, now: datetime, slurm: Slurm) -> bool:
 
 
 def _finish(job: MalleableJob) -> Upkeep:
-    """Close the job, and write on what still runs that it has finished: Slurm may forget who told
-    so before the rest has ended."""
-    told = tuple(
+    """Close the job, and mark what still runs as finished: Slurm may forget who said so
+    before the others have ended."""
+    marks = tuple(
         SetMark(f.id, replace(f.mark, is_finished=True), Cause.FINISHED)
         for f in job.fragments
         if f.state is FragmentState.RUNNING and not f.mark.is_finished
     )
     why = "training finished"
     if not job.has_agent:
-        why = "its script ended with 0, and no agent ever spoke: taken for one without torchrun"
+        why = "its script ended with 0, and no agent ever spoke: it counts as one without torchrun"
     closed = _close(job, Cause.FINISHED, why)
-    return replace(closed, actions=(*told, *closed.actions))
+    return replace(closed, actions=(*marks, *closed.actions))
 
 
 def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:
@@ -160,21 +160,21 @@ def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:
 
 def _stop(job: MalleableJob, why: str) -> Upkeep:
     """Write the reason on every fragment, then cancel them."""
-    told: list[Action] = []
+    actions: list[Action] = []
     for fragment in job.fragments:
         mark = replace(fragment.mark, stopped=why)
         if fragment.state in (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING):
-            told.append(SetMark(fragment.id, mark, Cause.STOPPED))
+            actions.append(SetMark(fragment.id, mark, Cause.STOPPED))
         elif fragment.state in BACK_STATES:
-            told.append(PutBack(fragment.id, Cause.STOPPED, mark, is_ended=True))
-    marked = tuple(a.fragment for a in told if isinstance(a, (SetMark, PutBack)))
+            actions.append(PutBack(fragment.id, Cause.STOPPED, mark, is_ended=True))
+    marked = tuple(a.fragment for a in actions if isinstance(a, (SetMark, PutBack)))
     closing = (Cancel(marked, Cause.STOPPED),) if marked else ()
-    return Upkeep(actions=(*told, *closing), is_over=True, reasons=(f"stopped: {why}",))
+    return Upkeep(actions=(*actions, *closing), is_over=True, reasons=(f"stopped: {why}",))
 
 
 def _noted(job: MalleableJob, slurm: Slurm) -> dict[FragmentId, Fragment]:
-    """Fragments whose marks have something to learn: that the job trains again, which elements are
-    gone, that a release was not in vain, what Slurm's priority was before the hold."""
+    """Fragments with news for their marks: the job trains again, elements are gone, a release was
+    not in vain, what the job's priority was before the hold."""
     trains = job.failures > 0 and has_progressed(job, slurm)
     is_ranked = any(f.mark.priority for f in job.fragments)
     lost = gone(job)
@@ -205,16 +205,16 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     is_paused = any(f.mark.is_paused for f in job.fragments)
     paused = [str(f.id) for f in job.fragments if f.is_paused and f.state not in ENDED_STATES]
     if is_paused:
-        reasons.append(f"an operator holds it: `malleable release {job.job_id}` lets go")
+        reasons.append(f"an operator holds it: `malleable release {job.job_id}` ends that")
     elif paused:
         reasons.append(
-            f"an operator holds {', '.join(paused)}: `malleable release {job.job_id}` lets go"
+            f"an operator holds {', '.join(paused)}: `malleable release {job.job_id}` ends that"
         )
     vain = next((f.mark for f in job.fragments if is_vain(f, now)), None)
     if vain:
         reasons.append(
             f"was released {vain.vain} time(s) and did not start ({vain.obstacle}): "
-            "tried again later"
+            "another try comes later"
         )
     for state, text in _LEFT_ALONE.items():
         found = [str(f.id) for f in job.fragments if f.state is state]

@@ -95,19 +95,19 @@ def _job_plan(found: Situation, made: Change, obstacles: Obstacles, settings: Se
 def _warnings(snapshot: Snapshot, ground: Ground) -> tuple[str, ...]:
     """What puts the mechanism at risk: nodes that kill, Slurm's own settings."""
     lines = [
-        f"{node}: {why}, so no malleable job uses it for now: have a look at it"
+        f"{node}: {why}; no malleable job uses it for now, please check the node"
         for node, why in ground.suspects.items()
     ]
     slurm = snapshot.slurm
     if snapshot.jobs and timedelta(0) < slurm.min_job_age < 4 * ground.until_next:
         lines.append(
-            f"MinJobAge={slurm.min_job_age.total_seconds():.0f} in slurm.conf: a fragment whose "
-            "lease ended is forgotten after that, and lost to its job if no tick ran meanwhile"
+            f"MinJobAge={slurm.min_job_age.total_seconds():.0f} in slurm.conf: slurmctld forgets a "
+            "fragment so many seconds after its end, and its job loses it if no tick ran until then"
         )
     if snapshot.records > 0.9 * slurm.max_job_count:
         lines.append(
-            f"slurmctld holds {snapshot.records} job records and takes {slurm.max_job_count} "
-            "(MaxJobCount); ended ones count for MinJobAge="
+            f"slurmctld holds {snapshot.records} of at most {slurm.max_job_count} job records "
+            "(MaxJobCount), ended ones for MinJobAge="
             f"{slurm.min_job_age.total_seconds():.0f} s: soon nobody can submit"
         )
     return tuple(lines)

@@ -1,8 +1,8 @@
-"""A tick writes in two halves, with a look at the fragments between them where it takes one.
+"""A tick writes in two halves, with a look at the fragments between them where one is needed.
 
 A fragment is signalled only if its mark was accepted, since it would leave and nobody would know
 that it had been asked to. What its user has cancelled meanwhile is not put back: Slurm would revive
-it. What an operator holds meanwhile is not released, nor his hold replaced by ours.
+it. What an operator holds meanwhile is not released, nor is that hold replaced by ours.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def second_half(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 
 def needs_look(actions: Iterable[Action]) -> bool:
-    """True if what comes second must be seen to hold still."""
+    """True if the second half has to be checked against a fresh look."""
     return any(isinstance(a, _LOOKED_AT) for a in actions)
 
 
@@ -77,7 +77,7 @@ def _fault(
         return "" if is_ours and not fragment.mark.is_paused else "it is held, or gone, by now"
     if isinstance(action, Notice):
         is_told = fragment.state is FragmentState.RUNNING and fragment.is_leaving
-        return "" if is_told else "it does not run any more, or its mark was refused"
+        return "" if is_told else "it no longer runs, or its mark was refused"
     is_cancelled = cancels[fragment.id.job_id] in (CancelScope.WHOLE, CancelScope.UNCLEAR)
     if fragment.state is FragmentState.CANCELLED or is_cancelled:
         return "it was cancelled meanwhile"

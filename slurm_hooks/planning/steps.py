@@ -72,10 +72,10 @@ def _cause_of_end(fragment: Fragment) -> Cause:
 
 
 def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
-    """Slurm holds by itself what can never run on the nodes that we named; others may do.
+    """Slurm itself holds what can never run on the nodes that we asked for; others may fit.
 
-    To what failed or timed out while it was held, a requeue gives the reason JobHeldAdmin (22.05,
-    24.11). A tick that died before its uhold leaves that; it is no operator's.
+    What failed or timed out while it was held gets the reason JobHeldAdmin from a requeue (22.05,
+    24.11). A tick that died before its uhold leaves it so; that is not the hold of an operator.
     """
     is_ours = fragment.is_paused and fragment.has_run and not fragment.is_leaving
     if is_ours and fragment.exit_code not in ("", "0:0"):
@@ -105,8 +105,8 @@ def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Act
 
 
 def _running(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
-    """See that it comes back held. After a notice: say it again until it is heard, then make the
-    fragment go."""
+    """Make sure that it comes back held. After a notice: repeat it until the fragment begins to
+    leave, and requeue the fragment once the notice is over."""
     mark = fragment.mark
     secured = (Hold(fragment.id, Cause.SECURED),) if fragment.priority else ()
     if mark.noticed is None:

@@ -49,7 +49,7 @@ def minutes(span: timedelta) -> str:
 
 
 def tick_lines(report: TickReport) -> list[str]:
-    """What a tick did, one line a fact; nothing to tell gives one line."""
+    """What a tick did, one fact per line, with a summary last."""
     verb = "would " if report.is_dry else ""
     lines = [f"{verb}{action_line(action)}" for action in report.plan.actions]
     lines += [f"refused by Slurm: {text}" for text in report.refused]

@@ -70,7 +70,7 @@ def _mark(values: dict[str, str]) -> Mark:
 
 
 def _grudges(text: str) -> tuple[Grudge, ...]:
-    """`n1@1700000000+n2@...`; a node without a time, as older marks have them, is forgiven."""
+    """`n1@1700000000+n2@...`; a node without a time, as in older marks, is not avoided."""
     pairs = (word.split("@") for word in text.split("+") if "@" in word)
     return tuple(sorted(Grudge(name, _moment(since)) for name, since in pairs))
 
