@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from ClusterShell.RangeSet import RangeSet
+
 from slurm_hooks.model import (
     Action,
     Cancel,
@@ -85,15 +87,8 @@ def ranges(fragments: Iterable[FragmentId]) -> list[str]:
 
 
 def _indexes(indexes: list[int]) -> str:
-    if len(indexes) == 1:
-        return str(indexes[0])
-    runs: list[list[int]] = []
-    for index in indexes:
-        if runs and index == runs[-1][1] + 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return "[" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) + "]"
+    folded = str(RangeSet(",".join(map(str, indexes))))
+    return folded if len(indexes) == 1 else f"[{folded}]"
 
 
 def _holds(actions: Iterable[Hold]) -> list[Update]:
