@@ -52,7 +52,7 @@ class Needs:
 
 
 @dataclass(frozen=True, order=True)
-class Grudge:
+class AvoidedNode:
     """A node that a job keeps away from for a while, and since when."""
 
     node: str
@@ -79,8 +79,8 @@ class Mark:
     noticed: Optional[datetime] = None
     failures: int = 0
     gone: int = 0
-    deaths: tuple[Grudge, ...] = ()
-    unfit: tuple[Grudge, ...] = ()
+    deaths: tuple[AvoidedNode, ...] = ()
+    unfit: tuple[AvoidedNode, ...] = ()
     vain: int = 0
     obstacle: str = ""
     priority: int = 0

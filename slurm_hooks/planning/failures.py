@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 from slurm_hooks.model import (
     WAITING_STATES,
+    AvoidedNode,
     Fragment,
     FragmentState,
-    Grudge,
     MalleableJob,
     Mark,
     Said,
@@ -59,7 +59,7 @@ def is_death(fragment: Fragment) -> bool:
 def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
     """True if the training has made progress since the job's last failure. A running fragment
     says so now, a waiting one said so when it left."""
-    failed = max((g.since for f in job.fragments for g in f.mark.deaths), default=None)
+    failed = max((a.since for f in job.fragments for a in f.mark.deaths), default=None)
     for fragment in job.fragments:
         if fragment.is_training:
             return True
@@ -92,12 +92,12 @@ def why_stopped(job: MalleableJob, died: tuple[Fragment, ...], settings: Setting
 
 
 def after_death(fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings) -> Mark:
-    """The mark of a dead fragment, without grudges that are spent. One tick counts one failure,
-    however many fragments of a gang died together."""
+    """The mark of a dead fragment, without nodes that it has avoided for long enough. One tick
+    counts one failure, however many fragments of a gang died together."""
     span = timedelta(seconds=settings.failures.avoid_s)
-    lasting = (g for g in fragment.mark.deaths if is_within(now, g.since, span))
-    kept = tuple(g for g in lasting if g.node not in fragment.nodes)
-    deaths = kept + tuple(Grudge(name, now) for name in sorted(fragment.nodes))
+    lasting = (a for a in fragment.mark.deaths if is_within(now, a.since, span))
+    kept = tuple(a for a in lasting if a.node not in fragment.nodes)
+    deaths = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
     failures = fragment.mark.failures
     if not is_blame_on_node(fragment, job):
         failures = job.failures + 1
@@ -108,12 +108,12 @@ def shunned(job: MalleableJob, now: datetime, settings: Settings) -> Shunned:
     """The nodes that this job keeps away from for now."""
     span = timedelta(seconds=settings.failures.avoid_s)
 
-    def recent(grudges: Iterable[Grudge]) -> frozenset[str]:
-        return frozenset(g.node for g in grudges if is_within(now, g.since, span))
+    def recent(found: Iterable[AvoidedNode]) -> frozenset[str]:
+        return frozenset(a.node for a in found if is_within(now, a.since, span))
 
     return Shunned(
-        died=recent(g for f in job.fragments for g in f.mark.deaths),
-        unfit=recent(g for f in job.fragments for g in f.mark.unfit),
+        died=recent(a for f in job.fragments for a in f.mark.deaths),
+        unfit=recent(a for f in job.fragments for a in f.mark.unfit),
     )
 
 
@@ -132,9 +132,9 @@ def suspects(
         if job.failures or any(f.mark.stopped for f in job.fragments):
             continue
         for fragment in job.fragments:
-            for grudge in fragment.mark.deaths:
-                if is_within(now, grudge.since, span):
-                    deaths.setdefault(grudge.node, {}).setdefault(job.user, job.job_id)
+            for death in fragment.mark.deaths:
+                if is_within(now, death.since, span):
+                    deaths.setdefault(death.node, {}).setdefault(job.user, job.job_id)
     found = {
         node: tuple(sorted(by_user.values()))
         for node, by_user in sorted(deaths.items())

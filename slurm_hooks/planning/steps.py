@@ -10,10 +10,10 @@ from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
     Action,
+    AvoidedNode,
     Cause,
     Fragment,
     FragmentState,
-    Grudge,
     Hold,
     MalleableJob,
     Mark,
@@ -82,11 +82,11 @@ def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
         mark = replace(fragment.mark, noticed=now)
         return (Hold(fragment.id, Cause.NOTED), SetMark(fragment.id, mark, Cause.NOTED))
     since = fragment.mark.released
-    known = {g.node for g in fragment.mark.unfit if since is None or g.since >= since}
+    known = {a.node for a in fragment.mark.unfit if since is None or a.since >= since}
     if fragment.reason != "BadConstraints" or fragment.nodes <= known:
         return ()
-    kept = tuple(g for g in fragment.mark.unfit if g.node not in fragment.nodes)
-    unfit = kept + tuple(Grudge(name, now) for name in sorted(fragment.nodes))
+    kept = tuple(a for a in fragment.mark.unfit if a.node not in fragment.nodes)
+    unfit = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
     return (SetMark(fragment.id, replace(fragment.mark, unfit=unfit), Cause.UNFIT),)
 
 

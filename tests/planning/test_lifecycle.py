@@ -10,11 +10,11 @@ import pytest
 from build import NOW, after, make_fragment, make_job, make_mark, make_request, make_slurm
 from slurm_hooks.model import (
     Action,
+    AvoidedNode,
     Cancel,
     Cause,
     Fragment,
     FragmentState,
-    Grudge,
     Hold,
     MalleableJob,
     Mark,
@@ -61,7 +61,7 @@ def marks(actions: tuple[Action, ...]) -> dict[int, Mark]:
         (HELD, {"reason": "BadConstraints", "nodes": ["n1"]}, [("SetMark", Cause.UNFIT)]),
         (
             HELD,
-            {"reason": "BadConstraints", "nodes": ["n1"], "unfit": (Grudge("n1", after(-9)),)},
+            {"reason": "BadConstraints", "nodes": ["n1"], "unfit": (AvoidedNode("n1", after(-9)),)},
             [],
         ),
         (PENDING, {"released": after(-5)}, []),
@@ -337,7 +337,7 @@ def test_progress_of_a_run_that_ended_forgives_what_failed_before_it(
     left_s: float, forgiven: bool
 ) -> None:
     left = make_fragment(0, HELD, said=Said.TRAINED, eligible=after(left_s + 120))
-    job = make_job(left, make_fragment(1, failures=2, deaths=(Grudge("n9", after(-200)),)))
+    job = make_job(left, make_fragment(1, failures=2, deaths=(AvoidedNode("n9", after(-200)),)))
     assert (1 in marks(care_for(job).actions)) is forgiven
 
 
