@@ -86,8 +86,8 @@ def test_who_left_by_itself_after_a_cancel_of_others_goes_on(
 ) -> None:
     slurm = make_slurm()
     eligible = after(requeued_s) + slurm.requeue_wait
-    told = make_fragment(0, HELD, noticed=after(-9), eligible=eligible)
-    job = make_job(told, make_fragment(1, CANCELLED, end=after(-5)))
+    asked = make_fragment(0, HELD, noticed=after(-9), eligible=eligible)
+    job = make_job(asked, make_fragment(1, CANCELLED, end=after(-5)))
     assert cancel_scope(job, slurm) is wanted
 
 

@@ -63,7 +63,7 @@ def test_where_others_train_on_the_node_is_blamed() -> None:
 
 
 def test_a_peer_that_has_only_joined_is_no_excuse() -> None:
-    """Else fragments that die in turn would excuse each other for ever."""
+    """Otherwise fragments that die in turn would excuse each other for ever."""
     job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.JOINED))
     assert care_for(job).is_over
 

@@ -107,7 +107,11 @@ def test_one_fragment(
     ("fields", "has_agent", "wanted"),
     [
         ({"said": Said.FINISHED}, True, True),
-        ({"said": Said.FINISHED, "noticed": after(-2)}, True, True),  # told, and finished first
+        (
+            {"said": Said.FINISHED, "noticed": after(-2)},
+            True,
+            True,
+        ),  # finished before it left
         ({"said": Said.TRAINED}, True, False),
         ({"said": Said.LEAVING}, True, False),
         ({"said": Said.NOTHING}, True, False),  # others have joined: its script gave up early
@@ -140,14 +144,14 @@ def test_a_finish_cancels_what_waits_and_lets_the_rest_end() -> None:
     care = care_for(job)
     assert care.is_over
     assert care.growable == ()
-    told, finish = care.actions
-    assert isinstance(told, SetMark)  # those that told of the finish may be forgotten first
-    assert (told.fragment.index, told.mark.is_finished) == (1, True)
+    note, finish = care.actions
+    assert isinstance(note, SetMark)  # Slurm may forget first who said so
+    assert (note.fragment.index, note.mark.is_finished) == (1, True)
     assert isinstance(finish, Cancel)
     assert [f.index for f in finish.fragments] == [2, 4]
 
 
-def test_a_finish_is_not_forgotten_with_those_who_told_of_it() -> None:
+def test_a_finish_is_not_forgotten_with_those_who_said_so() -> None:
     job = make_job(make_fragment(1, RUNNING, ["n2"], is_finished=True))
     job = replace(job, request=replace(job.request, fragments=3))
     assert care_for(job).is_over

@@ -119,7 +119,7 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm) -> None:
 @many
 @given(clusters())
 def test_one_fate_for_each_fragment(slurm: FakeSlurm) -> None:
-    """No fragment is told two things that contradict each other; one that runs may be held too."""
+    """No fragment gets two orders that contradict each other; one that runs may be held too."""
     seen, plan = look(slurm)
     running = {i for i, f in fragments(seen).items() if f.state is FragmentState.RUNNING}
     fates = Counter(
@@ -137,12 +137,12 @@ def test_one_fate_for_each_fragment(slurm: FakeSlurm) -> None:
 @given(clusters())
 def test_marks_of_one_fragment_agree(slurm: FakeSlurm) -> None:
     _, plan = look(slurm)
-    told: dict[FragmentId, int] = {}
+    written: dict[FragmentId, int] = {}
     for action in plan.actions:
         mark = getattr(action, "mark", None)
         if mark is not None and not mark.stopped:
             fragment = getattr(action, "fragment")  # noqa: B009
-            assert told.setdefault(fragment, mark.failures) == mark.failures
+            assert written.setdefault(fragment, mark.failures) == mark.failures
 
 
 @many
