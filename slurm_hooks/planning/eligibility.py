@@ -47,10 +47,11 @@ class Eligibility:
     """Which nodes are eligible, for the jobs that it was made with."""
 
     def __init__(self, ground: Ground, situations: Iterable[Situation]) -> None:
-        ranked = sorted(situations, key=lambda found: found.job.job_id)
-        self._held = {n for found in ranked for n in _nodes_of(found.job)}
+        ranked = sorted(situations, key=lambda situation: situation.job.job_id)
+        jobs = [situation.job for situation in ranked]
+        self._held = {name for job in jobs for name in _nodes_of(job)}
         self._ground = ground
-        self._jobs = {found.job.job_id: _job_kind(found.job, ground) for found in ranked}
+        self._jobs = {job.job_id: _job_kind(job, ground) for job in jobs}
         self._nodes = {name: _node_kind(node, ground) for name, node in ground.nodes.items()}
         self._counts = Counter(  # of nodes that no malleable job has
             self._nodes[name]
@@ -61,9 +62,9 @@ class Eligibility:
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
         self._shunned: dict[int, dict[str, str]] = {}
         self._shunners: dict[str, set[int]] = {}
-        for found in ranked:
-            job_id = found.job.job_id
-            self._shunned[job_id] = self._kept_from(found.job, found.shunned)
+        for situation in ranked:
+            job_id = situation.job.job_id
+            self._shunned[job_id] = self._kept_from(situation.job, situation.shunned)
             for name in self._shunned[job_id]:
                 self._shunners.setdefault(name, set()).add(job_id)
 

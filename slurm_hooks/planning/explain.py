@@ -6,14 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Optional
 
-from slurm_hooks.model import (
-    ON_NODES,
-    FragmentState,
-    Hole,
-    HoleEnd,
-    MalleableJob,
-    NodeState,
-)
+from slurm_hooks.model import ON_NODES, FragmentState, Hole, HoleEnd, MalleableJob, NodeState
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.node_classes import natural
@@ -65,15 +58,16 @@ class Obstacles:
 
 
 def reasons_for(
-    found: Situation, planned: int, obstacles: Obstacles, settings: Settings
+    situation: Situation, planned: int, obstacles: Obstacles, settings: Settings
 ) -> tuple[str, ...]:
     """Lines for people, the most important first."""
-    lines = list(found.upkeep.reasons)
-    if found.upkeep.is_over:
+    care = situation.upkeep
+    lines = list(care.reasons)
+    if care.is_over:
         return tuple(lines)
-    lines += _leaving(found, obstacles.holes)
-    request = found.job.request
-    if found.is_apart:
+    lines += _leaving(situation, obstacles.holes)
+    request = situation.job.request
+    if situation.is_apart:
         lines.append(
             f"no fragment has joined a round within {settings.failures.join_s} s: the script does "
             "not start torchrun, or Slurm's commands are missing where it runs; several fragments "
@@ -83,29 +77,29 @@ def reasons_for(
     if planned >= request.max_nodes:
         lines.append(f"has its maximum of {request.max_nodes} nodes")
         return tuple(lines)
-    if found.snoozes:
+    if situation.snoozes:
         lines.append(
             f"shrank or failed less than {settings.plan.snooze_s:g} s ago and does not grow yet"
         )
-    if found.reachable < request.min_nodes and not found.snoozes and not found.upkeep.reasons:
+    if situation.reachable < request.min_nodes and not (situation.snoozes or care.reasons):
         lines.append(
-            f"can reach {found.reachable} nodes now, needs {request.min_nodes}: "
+            f"can reach {situation.reachable} nodes now, needs {request.min_nodes}: "
             "waits for its other fragments to come back"
         )
-    return (*lines, *obstacles.lines(found.job))
+    return (*lines, *obstacles.lines(situation.job))
 
 
-def _leaving(found: Situation, holes: Mapping[str, Hole]) -> list[str]:
+def _leaving(situation: Situation, holes: Mapping[str, Hole]) -> list[str]:
     lines = []
-    for fragment in found.job.active:
-        stay = found.stays[fragment.id]
+    for fragment in situation.job.active:
+        stay = situation.stays[fragment.id]
         for name in sorted(fragment.nodes, key=natural):
             hole = holes.get(name)
             if stay.leaves is not None:
                 lines.append(f"{name} is given back: {stay.leaves.value}{_by(hole)}")
             elif hole is not None and hole.source is not HoleEnd.NOBODY:
                 lines.append(f"{name} may be used until {_time(hole)}{_by(hole)}")
-    gone = [f for f in found.job.fragments if f.is_leaving and f.state is FragmentState.RUNNING]
+    gone = [f for f in situation.job.fragments if f.is_leaving and f.state is FragmentState.RUNNING]
     lines += [f"fragment {f.id} was asked to leave {', '.join(sorted(f.nodes))}" for f in gone]
     return lines
 

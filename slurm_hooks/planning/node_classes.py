@@ -53,14 +53,14 @@ def pool_of(ground: Ground, eligibility: Eligibility, situations: Iterable[Situa
     pool = Pool()
     seconds = {name: _seconds_open(ground, name) for name in ground.nodes}
     taken: set[str] = set()
-    for found in sorted(situations, key=lambda found: found.job.job_id):
-        on_nodes = (f for f in found.job.fragments if f.state in ON_NODES)
+    for situation in sorted(situations, key=lambda situation: situation.job.job_id):
+        on_nodes = (f for f in situation.job.fragments if f.state in ON_NODES)
         taken.update(name for f in on_nodes for name in f.nodes)
-        staying = found.staying if found.is_placed else ()
+        staying = situation.staying if situation.is_placed else ()
         for fragment in (f for f in staying if f.nodes and f.nodes <= ground.nodes.keys()):
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
             key = _key(ground, seconds[worst], eligibility.jobs(worst))
-            pool.held.setdefault(key, {}).setdefault(found.job.job_id, []).append(fragment)
+            pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
     for name, node in ground.nodes.items():
         jobs = eligibility.jobs(name) if node.state is NodeState.FREE and name not in taken else ()
         if jobs:

@@ -52,11 +52,11 @@ def make_plan(
     obstacles = Obstacles(ground, eligibility)
     actions: list[Action] = []
     plans: list[JobPlan] = []
-    for found in situations:
-        made = change(found, shares.targets.get(found.job.job_id, {}), pool, ground)
-        actions += _without_twice((*found.upkeep.actions, *found.notices, *made.actions))
-        actions += _renewals(found, made, ground, settings)
-        plans.append(_job_plan(found, made, obstacles, settings))
+    for situation in situations:
+        made = change(situation, shares.targets.get(situation.job.job_id, {}), pool, ground)
+        actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
+        actions += _renewals(situation, made, ground, settings)
+        plans.append(_job_plan(situation, made, obstacles, settings))
     notes = snapshot.unknown + shares.faults + _warnings(snapshot, ground)
     return Plan(tuple(actions), tuple(plans), shares.solve, notes)
 
@@ -68,28 +68,32 @@ def _without_twice(actions: tuple[Action, ...]) -> list[Action]:
     return [a for a in actions if not isinstance(a, SetMark) or last[a.fragment] is a]
 
 
-def _renewals(found: Situation, made: Change, ground: Ground, settings: Settings) -> list[Action]:
+def _renewals(
+    situation: Situation, made: Change, ground: Ground, settings: Settings
+) -> list[Action]:
     """Of a finished job too: what its script does after the training is not cut short."""
     actions: list[Action] = []
-    closed = {f for a in found.upkeep.actions if isinstance(a, Cancel) for f in a.fragments}
-    closed |= {a.fragment for a in found.upkeep.actions if isinstance(a, PutBack)}
-    for fragment in found.job.fragments:
-        if fragment.id in found.stays and fragment.id not in closed:
-            stay = found.stays[fragment.id]
+    closed = {f for a in situation.upkeep.actions if isinstance(a, Cancel) for f in a.fragments}
+    closed |= {a.fragment for a in situation.upkeep.actions if isinstance(a, PutBack)}
+    for fragment in situation.job.fragments:
+        if fragment.id in situation.stays and fragment.id not in closed:
+            stay = situation.stays[fragment.id]
             is_going = fragment.is_leaving or stay.leaves is not None or fragment.id in made.going
             decide = cut if is_going else renewal
-            renewed = decide(fragment, found.job, stay, ground, settings.lease)
+            renewed = decide(fragment, situation.job, stay, ground, settings.lease)
             actions += [renewed] if renewed else []
     return actions
 
 
-def _job_plan(found: Situation, made: Change, obstacles: Obstacles, settings: Settings) -> JobPlan:
+def _job_plan(
+    situation: Situation, made: Change, obstacles: Obstacles, settings: Settings
+) -> JobPlan:
     grown = sum(len(a.nodes) for a in made.actions if isinstance(a, Grow))
-    lost = sum(len(f.nodes) for f in found.job.fragments if f.id in made.going)
-    planned = found.size + grown - lost
-    now = sum(len(f.nodes) for f in found.job.active)
-    reasons = reasons_for(found, planned, obstacles, settings)
-    return JobPlan(found.job.job_id, now, planned, reasons)
+    lost = sum(len(f.nodes) for f in situation.job.fragments if f.id in made.going)
+    planned = situation.size + grown - lost
+    now = sum(len(f.nodes) for f in situation.job.active)
+    reasons = reasons_for(situation, planned, obstacles, settings)
+    return JobPlan(situation.job.job_id, now, planned, reasons)
 
 
 def _warnings(snapshot: Snapshot, ground: Ground) -> tuple[str, ...]:

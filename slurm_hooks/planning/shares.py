@@ -56,11 +56,13 @@ def share_out(
 ) -> Shares:
     """Ask the allocator about every job that is placed; `clock` only ends its search in time."""
     plan = settings.plan
-    placed = [found for found in situations if found.is_placed]
-    known = [found.job.priority for found in placed if found.job.priority > 0]
+    placed = [situation for situation in situations if situation.is_placed]
+    known = [situation.job.priority for situation in placed if situation.job.priority > 0]
     mean_priority = sum(known) / len(known) if known else 1.0
     weighed = objective or OBJECTIVES[plan.objective]
-    asking = [_asking(found, pool, snapshot, settings, weighed, mean_priority) for found in placed]
+    asking = [
+        _asking(situation, pool, snapshot, settings, weighed, mean_priority) for situation in placed
+    ]
     problem = Problem(
         jobs=tuple(each.ask for each in asking),
         classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in pool.keys),
@@ -69,24 +71,24 @@ def share_out(
     )
     if plan.rescale == "amortised":
         problem = amortised(problem, [each.record for each in asking])
-    found = allocate(problem, Limits(plan.solve_limit_s, plan.gap), plan.solver, clock)
+    allocation = allocate(problem, Limits(plan.solve_limit_s, plan.gap), plan.solver, clock)
     targets = {
-        each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, found.counts)
+        each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, allocation.counts)
     }
-    return Shares(targets, found.solve, tuple(each.fault for each in asking if each.fault))
+    return Shares(targets, allocation.solve, tuple(each.fault for each in asking if each.fault))
 
 
 def _asking(
-    found: Situation,
+    situation: Situation,
     pool: Pool,
     snapshot: Snapshot,
     settings: Settings,
     objective: Objective,
     mean_priority: float,
 ) -> _Asking:
-    job, request = found.job, found.job.request
+    job, request = situation.job, situation.job.request
     serial = settings.plan.serial_fraction
-    record = _record(found, snapshot)
+    record = _record(situation, snapshot)
     facts = JobFacts(
         name=str(job.job_id),
         curve=snapshot.curves.get(job.job_id) or prior(serial, request.max_nodes),
@@ -97,35 +99,35 @@ def _asking(
         partition=job.partition,
         priority=job.priority / mean_priority if job.priority > 0 else 1.0,
         age_s=record.age_s,
-        nodes=found.size,
+        nodes=situation.size,
     )
     worth, fault = weigh(objective, facts)
-    return _Asking(job.job_id, record, _ask(found, pool, worth, settings), fault)
+    return _Asking(job.job_id, record, _ask(situation, pool, worth, settings), fault)
 
 
-def _record(found: Situation, snapshot: Snapshot) -> Record:
+def _record(situation: Situation, snapshot: Snapshot) -> Record:
     """Age since submission, and fragments put back so far: about one for each rescale."""
-    since = found.job.submitted or snapshot.now
+    since = situation.job.submitted or snapshot.now
     age_s = max(0.0, (snapshot.now - since).total_seconds())
-    return Record(age_s, sum(f.restarts for f in found.job.fragments))
+    return Record(age_s, sum(f.restarts for f in situation.job.fragments))
 
 
-def _ask(found: Situation, pool: Pool, worth: Worth, settings: Settings) -> JobAsk:
+def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> JobAsk:
     """What is on its way trains no more than what is held: to give it more is a start."""
-    job_id, plan = found.job.job_id, settings.plan
-    trains = any(f.state is FragmentState.RUNNING for f in found.staying)
+    job_id, plan = situation.job.job_id, settings.plan
+    trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
     held = (pool.held.get(key, {}).get(job_id, []) for key in pool.keys)
     return JobAsk(
         name=str(job_id),
-        min_nodes=found.least,
-        max_nodes=found.reachable,
+        min_nodes=situation.least,
+        max_nodes=situation.reachable,
         curve=worth.curve,
         weight=worth.weight,
         held=tuple(sum(len(f.nodes) for f in fragments) for fragments in held),
         usable=tuple(job_id in key.jobs for key in pool.keys),
-        unit=found.job.request.unit,
+        unit=situation.job.request.unit,
         grow_s=plan.grow_s if trains else plan.start_s,
         shrink_s=plan.shrink_s if trains else 0,
         start_s=plan.start_s,
-        may_grow=not found.snoozes or 0 < found.size < found.least,
+        may_grow=not situation.snoozes or 0 < situation.size < situation.least,
     )

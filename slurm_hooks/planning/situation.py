@@ -94,8 +94,8 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
     notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
     snooze = timedelta(seconds=settings.plan.snooze_s)
     snoozes = any(is_within(ground.now, f.mark.noticed, snooze) for f in job.fragments)
-    found = Situation(job, care, stays, avoided, notices, snoozes, is_apart)
-    return _given_up(found, ground) if _is_hopeless(found, ground, settings) else found
+    situation = Situation(job, care, stays, avoided, notices, snoozes, is_apart)
+    return _given_up(situation, ground) if _is_hopeless(situation, ground, settings) else situation
 
 
 def _is_apart(job: MalleableJob, ground: Ground, settings: Settings) -> bool:
@@ -120,22 +120,22 @@ def _with_alone_noted(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Up
     return _as_marked(job, replace(care, actions=(*care.actions, note)))
 
 
-def _is_hopeless(found: Situation, ground: Ground, settings: Settings) -> bool:
+def _is_hopeless(situation: Situation, ground: Ground, settings: Settings) -> bool:
     """True if a gang has been below its minimum for long, and nothing came or went meanwhile."""
-    if found.is_placed or not 0 < found.size < found.least:
+    if situation.is_placed or not 0 < situation.size < situation.least:
         return False
     wait = timedelta(seconds=settings.plan.gang_wait_s)
-    moments = ((f.start, f.mark.released, f.mark.noticed) for f in found.job.fragments)
+    moments = ((f.start, f.mark.released, f.mark.noticed) for f in situation.job.fragments)
     return not any(is_within(ground.now, when, wait) for row in moments for when in row)
 
 
-def _given_up(found: Situation, ground: Ground) -> Situation:
+def _given_up(situation: Situation, ground: Ground) -> Situation:
     """A gang that cannot be completed gives back what it runs on."""
-    idle = [f for f in found.staying if f.state is FragmentState.RUNNING]
+    idle = [f for f in situation.staying if f.state is FragmentState.RUNNING]
     notices = tuple(notice(f, Cause.BELOW_MIN, ground.now) for f in idle)
-    leaves = {f.id: replace(found.stays[f.id], leaves=Cause.BELOW_MIN) for f in idle}
-    stays = {**found.stays, **leaves}
-    return replace(found, stays=stays, notices=(*found.notices, *notices))
+    leaves = {f.id: replace(situation.stays[f.id], leaves=Cause.BELOW_MIN) for f in idle}
+    stays = {**situation.stays, **leaves}
+    return replace(situation, stays=stays, notices=(*situation.notices, *notices))
 
 
 def _as_marked(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
