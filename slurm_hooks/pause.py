@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 
 from slurm_hooks.errors import CommandRefused, UsageError
-from slurm_hooks.model import WAITING_STATES, Cause, Fragment, FragmentState, MalleableJob, Remark
+from slurm_hooks.model import WAITING_STATES, Cause, Fragment, FragmentState, MalleableJob, SetMark
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.actions import commands, ranges
 from slurm_hooks.slurm.gateway import look_at_jobs
@@ -46,14 +46,14 @@ def _set(port: Port, settings: Settings, job_id: int, verb: str, is_paused: bool
         now = {f.id for f in _open(_job(port, settings, job_id)) if f.mark.is_paused is is_paused}
     done = [f for f in found if f.id in now]
     if found and not done:
-        raise CommandRefused(f"job {job_id}: Slurm did not let any fragment be changed")
+        raise CommandRefused(f"job {job_id}: Slurm refused to change any fragment")
     return len(done)
 
 
 def _write(port: Port, found: list[Fragment], verb: str, is_paused: bool) -> None:
     """Whether it worked is seen afterwards: fragments may end at any moment."""
     marks = [
-        Remark(f.id, replace(f.mark, is_paused=is_paused), Cause.PAUSED)
+        SetMark(f.id, replace(f.mark, is_paused=is_paused), Cause.PAUSED)
         for f in found
         if f.mark.is_paused is not is_paused
     ]

@@ -1,7 +1,7 @@
 """One tick: lock, observe, plan, guard, write in two halves with a look between, report.
 
 Safe to run twice, to miss, to kill at any line: the truth is in Slurm and every tick starts there.
-Holds no policy; decisions are in core.
+Decisions are made in planning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slurm_hooks.entry_points import find_objective
 from slurm_hooks.model import Plan, Snapshot
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.planning.second_look import first_half, needs_look, second_half, still_true
+from slurm_hooks.planning.second_look import contradicted, first_half, needs_look, second_half
 from slurm_hooks.report.text import solve_line
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def _no_pause(command: str) -> None:
-    """Called before each write; does nothing outside tests and progress displays."""
+    """What is done before each write outside of tests and progress displays: nothing."""
 
 
 def tick(
@@ -61,20 +61,16 @@ def tick(
 def _write(
     port: Port, seen: Snapshot, plan: Plan, settings: Settings, pause: Callable[[str], None]
 ) -> tuple[Plan, list[str]]:
-    """Write a plan; what turned out not to hold any more is taken out of it. Refusals beside."""
+    """Write a plan. Returns it without what no longer held, and what Slurm refused."""
     refused = apply(port, seen, first_half(plan.actions), pause)
-    rest = second_half(plan.actions)
-    if needs_look(rest):
+    if needs_look(plan.actions):
         fresh = look_at_jobs(port, settings.site.partitions)
-        kept, notes = still_true(rest, fresh, seen.slurm)
-        dropped = {id(a) for a in rest} - {id(a) for a in kept}
-        plan = plan.with_actions(tuple(a for a in plan.actions if id(a) not in dropped), *notes)
-        rest = kept
-    return plan, refused + apply(port, seen, rest, pause)
+        plan = plan.without(contradicted(plan.actions, fresh, seen.slurm))
+    return plan, refused + apply(port, seen, second_half(plan.actions), pause)
 
 
 def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
-    """The plan for a snapshot that was taken elsewhere; asks nobody, changes nothing."""
+    """The plan for a snapshot that was taken elsewhere; Slurm is not asked."""
     began = time.monotonic()
     objective = find_objective(settings.plan.objective)
     plan = make_plan(seen, settings, time.monotonic, objective)

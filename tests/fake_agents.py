@@ -27,7 +27,7 @@ def act(slurm: FakeSlurm, element: Element) -> Optional[int]:
         return code
     if not script.joins:
         return 0 if script.is_done else None
-    if run.left_at is None and not script.is_deaf and _must_go(slurm, element):
+    if run.left_at is None and not script.ignores_notice and _must_go(slurm, element):
         run.left_at = slurm.steady + slurm.leave_s
         _say(slurm, element, "leaving")
     if run.left_at is not None:

@@ -1,4 +1,4 @@
-"""What the fake Slurm does when it is told: scontrol's verbs and scancel, as 22.05 takes them."""
+"""What the fake Slurm does when asked: scontrol's verbs and scancel, as 22.05 takes them."""
 
 from __future__ import annotations
 

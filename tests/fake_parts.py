@@ -72,13 +72,14 @@ class Script:
     """What a job's batch script does.
 
     With `joins` it trains under agents, which speak through the Comment and put themselves back
-    when they leave. A deaf one has agents that neither hear a notice nor look at their lease; in a
-    mute one Slurm's commands do not work. When it `is_done` all work is done, and whoever trains,
-    or starts later, finishes; fragments take a few seconds more the higher their index.
+    when they leave. One that `ignores_notice` has agents that look neither at notices nor at
+    their lease; in one that `is_mute` Slurm's commands do not work. When it `is_done` all work is
+    done, and whoever trains, or starts later, finishes; fragments take a few seconds more the
+    higher their index.
     """
 
     joins: bool = True
-    is_deaf: bool = False
+    ignores_notice: bool = False
     is_mute: bool = False
     is_done: bool = False
     join_s: int = 5

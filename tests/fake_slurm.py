@@ -23,8 +23,8 @@ class FakeSlurm:
     """A Port. `outcome` says how an element's script ends by itself, if it does.
 
     `fates` are those of the next commands that change something: empty (done), refused, dropped
-    (not done, and nobody is told), unheard (done, but the answer is lost), cut (the first half is
-    done, then silence), silent. `before` is called with each command before it is looked at,
+    (not done, and nobody notices), unanswered (done, but the answer is lost), cut (the first half
+    is done, then silence), silent. `before` is called with each command before it is looked at,
     `watch` with each change of an element: verb, element, who asks for it.
     """
 

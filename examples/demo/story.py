@@ -20,8 +20,8 @@ FINISHED = "training finished"
 SECURED = "comes back held if Slurm requeues it"  # no news: every fragment is, once it runs
 UNKNOWN = "unknown"
 HINDSIGHT_S = 2 * TICK_S + 2  # by then a tick has told why a fragment went
-VERBS = {("finish", FINISHED): "cancel what waits:", ("renew", "hole closes"): "cut the lease of"}
-GOING = ("notice", "shrink", "hold", "finish")
+VERBS = {("cancel", FINISHED): "cancel what waits:", ("renew", "hole closes"): "cut the lease of"}
+GOING = ("notice", "put-back", "hold", "cancel")
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def events(recording: Recording) -> list[Event]:
 def _tick_events(recording: Recording) -> Iterator[Event]:
     for tick in recording.ticks:
         for act in tick.acts:
-            if act.kind != "remark" and act.cause not in ("notice is over", SECURED):
+            if act.kind != "set-mark" and act.cause not in ("notice is over", SECURED):
                 yield Event(act.t - recording.zero, act.kind, _act_text(act, recording))
         for text in tick.refused:
             yield Event(tick.t - recording.zero, "refused", f"refused by Slurm: {text}")
@@ -167,7 +167,7 @@ def _act_text(act: Act, recording: Recording) -> str:
     who = " ".join(act.fragments) if count < 3 else f"{count} fragments"
     nodes = act.nodes or (_nodes_then(act, recording) if act.kind in ("notice", "renew") else ())
     where = f" on {','.join(nodes)}" if nodes else ""
-    verb = VERBS.get((act.kind, act.cause), act.kind)
+    verb = VERBS.get((act.kind, act.cause), act.kind.replace("-", " "))
     return f"{verb} {who}{where}: {act.cause}"
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Optional, Union
 
-from slurm_hooks.model.cluster import FragmentId, Mark
+from slurm_hooks.model.job import FragmentId, Mark
 
 
 class Cause(enum.Enum):
-    """Why a fragment is told to go, or comes."""
+    """Why something is done to a fragment."""
 
     HOLE_OPEN = "hole open"
     HOLE_CLOSES = "hole closes"
@@ -26,7 +28,7 @@ class Cause(enum.Enum):
     SECURED = "comes back held if Slurm requeues it"
     NOT_STARTED = "released but not started in time"
     LEASE_ENDED = "lease ended"
-    LEASE_LONG = "lease longer than it may be"
+    LEASE_LONG = "lease longer than allowed"
     DIED = "fragment died"
     LEFT = "left after notice"
     FINISHED = "training finished"
@@ -57,7 +59,7 @@ class Renew:
 
 
 @dataclass(frozen=True)
-class Remark:
+class SetMark:
     """Write a fragment's mark and nothing else."""
 
     fragment: FragmentId
@@ -75,12 +77,12 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class Shrink:
-    """Put a fragment back to where it waits for a hole.
+class PutBack:
+    """Requeue a fragment, so that it waits for a hole again.
 
-    A running one, which is held by then, dies of SIGTERM, then of SIGKILL after KillWait. A new
-    `mark` is written afterwards: Slurm (22.05) does not let the comment of an ended job be changed.
-    One that `is_ended` is held anew, unless it `is_paused`: then an operator's hold stays.
+    A running one, which is already held by then, gets SIGTERM, and SIGKILL after KillWait. A new
+    `mark` is written afterwards: Slurm (22.05) refuses to change the comment of an ended job. One
+    that `is_ended` is held again, unless it `is_paused`: then the operator's hold stays.
     """
 
     fragment: FragmentId
@@ -92,25 +94,31 @@ class Shrink:
 
 @dataclass(frozen=True)
 class Hold:
-    """Hold a fragment as its user would; a running one runs on, and comes back held."""
+    """Hold a fragment as its user would; a running one runs on, and is held once it is requeued."""
 
     fragment: FragmentId
     cause: Cause
 
 
 @dataclass(frozen=True)
-class Finish:
+class Cancel:
     """Cancel these fragments of a job that has ended."""
 
     fragments: tuple[FragmentId, ...]
     cause: Cause
 
 
-Action = Union[Grow, Renew, Remark, Notice, Shrink, Hold, Finish]
+FragmentAction = Union[Grow, Renew, SetMark, Notice, PutBack, Hold]
+Action = Union[FragmentAction, Cancel]
+
+
+def verb_of(action: Action) -> str:
+    """What an action does, as people read it: `grow`, `set mark`, `put back`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(action).__name__).lower()
 
 
 class SolveStatus(enum.Enum):
-    """How the allocation came about; never an empty map for all three."""
+    """How the allocation came about: no answer and nothing to do are different things."""
 
     OPTIMAL = "optimal"
     INCUMBENT = "best found, not proven best"
@@ -149,6 +157,8 @@ class Plan:
     solve: Solve = field(default_factory=Solve)
     notes: tuple[str, ...] = ()
 
-    def with_actions(self, actions: tuple[Action, ...], *notes: str) -> Plan:
-        """The same plan with other actions and additional notes."""
-        return replace(self, actions=actions, notes=self.notes + notes)
+    def without(self, faults: Mapping[FragmentAction, str]) -> Plan:
+        """The plan without the actions that no longer hold; each leaves a note with its fault."""
+        kept = tuple(a for a in self.actions if a not in faults)
+        notes = (f"not done: {verb_of(a)} {a.fragment}: {why}" for a, why in faults.items())
+        return replace(self, actions=kept, notes=(*self.notes, *notes))

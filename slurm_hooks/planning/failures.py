@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from slurm_hooks.model import (
     WAITING_STATES,
+    AvoidedNode,
     Fragment,
     FragmentState,
-    Grudge,
     MalleableJob,
     Mark,
     Said,
     Slurm,
 )
 from slurm_hooks.planning.moments import is_within, requeue_of
-from slurm_hooks.planning.suits import Shunned
 from slurm_hooks.settings import Settings
 
 _FIRST_PAUSE = timedelta(seconds=30)
@@ -30,11 +29,20 @@ _LONGEST_PAUSE = timedelta(hours=1)
 _OWN_CODE = re.compile(r"(?!0:)(?:\d|\d\d|1[01]\d|12[0-7]):0")  # not a signal, not 128 + signal
 
 
+@dataclass(frozen=True)
+class Shunned:
+    """Nodes that one job keeps away from: of those where it died only while it has a choice."""
+
+    died: frozenset[str] = frozenset()
+    unfit: frozenset[str] = frozenset()
+
+
 def is_death(fragment: Fragment) -> bool:
     """True if its run ended badly and that is not on record yet.
 
-    It was not asked to leave and had not begun to. Exit code 0 without the round's word is none of
-    a training that ended well. Where the site's RequeueExit put it back, its exit code tells.
+    It was not asked to leave and had not begun to. Exit code 0 is a death too, unless the round
+    said that the training has finished. Where the site's RequeueExit put the fragment back, its
+    exit code decides.
     """
     if fragment.is_leaving or fragment.said is Said.LEAVING:
         return False
@@ -49,9 +57,9 @@ def is_death(fragment: Fragment) -> bool:
 
 
 def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
-    """True if the training has made progress since the job's last failure. One that trains says so
-    now; one that waits said so when it left."""
-    failed = max((g.since for f in job.fragments for g in f.mark.deaths), default=None)
+    """True if the training has made progress since the job's last failure. A running fragment
+    says so now, a waiting one said so when it left."""
+    failed = max((a.since for f in job.fragments for a in f.mark.deaths), default=None)
     for fragment in job.fragments:
         if fragment.is_training:
             return True
@@ -63,7 +71,7 @@ def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
 
 
 def is_blame_on_node(fragment: Fragment, job: MalleableJob) -> bool:
-    """True if the script is not at fault: its node failed, or others make progress with it."""
+    """True if the script is not at fault: its node failed, or other fragments train."""
     peers = (f for f in job.fragments if f.id != fragment.id)
     return fragment.state is FragmentState.LOST or any(f.is_training for f in peers)
 
@@ -76,7 +84,7 @@ def is_to_stop(job: MalleableJob, died: Iterable[Fragment], settings: Settings) 
 
 
 def why_stopped(job: MalleableJob, died: tuple[Fragment, ...], settings: Settings) -> str:
-    """The reason of a stop, in the words that a mark may hold."""
+    """The reason for a stop, in characters that a mark may hold."""
     first = next(f for f in died if not is_blame_on_node(f, job))
     where = "+".join(sorted(first.nodes)) or "unknown"
     code = re.sub(r"[^A-Za-z0-9:]", "_", first.exit_code) or "unknown"
@@ -84,12 +92,12 @@ def why_stopped(job: MalleableJob, died: tuple[Fragment, ...], settings: Setting
 
 
 def after_death(fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings) -> Mark:
-    """The mark of a dead fragment, without grudges that are spent. One tick counts one failure,
-    however many fragments of a gang died together."""
+    """The mark of a dead fragment, without nodes that it has avoided for long enough. One tick
+    counts one failure, however many fragments of a gang died together."""
     span = timedelta(seconds=settings.failures.avoid_s)
-    lasting = (g for g in fragment.mark.deaths if is_within(now, g.since, span))
-    kept = tuple(g for g in lasting if g.node not in fragment.nodes)
-    deaths = kept + tuple(Grudge(name, now) for name in sorted(fragment.nodes))
+    lasting = (a for a in fragment.mark.deaths if is_within(now, a.since, span))
+    kept = tuple(a for a in lasting if a.node not in fragment.nodes)
+    deaths = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
     failures = fragment.mark.failures
     if not is_blame_on_node(fragment, job):
         failures = job.failures + 1
@@ -100,12 +108,12 @@ def shunned(job: MalleableJob, now: datetime, settings: Settings) -> Shunned:
     """The nodes that this job keeps away from for now."""
     span = timedelta(seconds=settings.failures.avoid_s)
 
-    def recent(grudges: Iterable[Grudge]) -> frozenset[str]:
-        return frozenset(g.node for g in grudges if is_within(now, g.since, span))
+    def recent(found: Iterable[AvoidedNode]) -> frozenset[str]:
+        return frozenset(a.node for a in found if is_within(now, a.since, span))
 
     return Shunned(
-        died=recent(g for f in job.fragments for g in f.mark.deaths),
-        unfit=recent(g for f in job.fragments for g in f.mark.unfit),
+        died=recent(a for f in job.fragments for a in f.mark.deaths),
+        unfit=recent(a for f in job.fragments for a in f.mark.unfit),
     )
 
 
@@ -114,9 +122,9 @@ def suspects(
 ) -> dict[str, tuple[int, ...]]:
     """Nodes on which fragments of different users' jobs died lately, with those jobs.
 
-    Only jobs that otherwise train say anything about a node: one with failures on its account may
-    fail everywhere. One user's jobs do not count twice, and an accusation of more than a quarter of
-    the machine is none: either could keep nodes from everybody else.
+    Only jobs that otherwise train say anything about a node: one with failures on record may fail
+    everywhere. All jobs of one user count once, and where more than a quarter of the machine would
+    be suspect, no node is: either could keep nodes from everybody else.
     """
     span = timedelta(seconds=settings.failures.avoid_s)
     deaths: dict[str, dict[str, int]] = {}
@@ -124,9 +132,9 @@ def suspects(
         if job.failures or any(f.mark.stopped for f in job.fragments):
             continue
         for fragment in job.fragments:
-            for grudge in fragment.mark.deaths:
-                if is_within(now, grudge.since, span):
-                    deaths.setdefault(grudge.node, {}).setdefault(job.user, job.job_id)
+            for death in fragment.mark.deaths:
+                if is_within(now, death.since, span):
+                    deaths.setdefault(death.node, {}).setdefault(job.user, job.job_id)
     found = {
         node: tuple(sorted(by_user.values()))
         for node, by_user in sorted(deaths.items())
@@ -136,8 +144,8 @@ def suspects(
 
 
 def is_vain(fragment: Fragment, now: datetime) -> bool:
-    """True while a release that did not start is too recent for another try; the pause doubles
-    from one to the next."""
+    """True while a release that did not start is too recent for another try; each pause is
+    twice as long as the one before."""
     if not fragment.mark.vain:
         return False
     pause = min(_FIRST_PAUSE * 2 ** min(fragment.mark.vain - 1, 10), _LONGEST_PAUSE)

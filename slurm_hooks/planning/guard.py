@@ -12,21 +12,25 @@ from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.model import (
-    Action,
+    Cancel,
     Fragment,
+    FragmentAction,
     FragmentId,
     FragmentState,
     Grow,
     Hole,
+    MalleableJob,
     NodeState,
     Notice,
     Plan,
+    PutBack,
     Renew,
-    Shrink,
     Snapshot,
 )
 from slurm_hooks.planning.holes import holes_of, latest_end
 from slurm_hooks.settings import Lease
+
+_ON_THE_WAY = (FragmentState.RUNNING, FragmentState.PENDING)
 
 
 def needs_guard(plan: Plan) -> bool:
@@ -41,18 +45,14 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, lease: Lease) -> Plan:
     that would start with less than its minimum does not start at all.
     """
     facts = _facts(seen, fresh, lease)
-    faults = {id(action): _fault(action, facts) for action in plan.actions}
-    short = _short_gangs(plan, seen, faults)
+    of_jobs: defaultdict[int, list[FragmentAction]] = defaultdict(list)
     for action in plan.actions:
-        if isinstance(action, Grow) and action.fragment.job_id in short:
-            faults[id(action)] = faults[id(action)] or short[action.fragment.job_id]
-    kept = tuple(action for action in plan.actions if not faults[id(action)])
-    notes = (
-        f"not done: {type(action).__name__.lower()} {getattr(action, 'fragment', '')}: {fault}"
-        for action in plan.actions
-        if (fault := faults[id(action)])
-    )
-    return plan.with_actions(kept, *notes)
+        if not isinstance(action, Cancel):
+            of_jobs[action.fragment.job_id].append(action)
+    faults: dict[FragmentAction, str] = {}
+    for job_id, actions in of_jobs.items():
+        faults.update(_faults(facts.jobs.get(job_id), actions, facts))
+    return plan.without(faults)
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class _Facts:
     states: Mapping[str, NodeState]
     holes: Mapping[str, Hole]
     latest: Mapping[str, Optional[datetime]]
+    jobs: Mapping[int, MalleableJob]
     fragments: Mapping[FragmentId, Fragment]
 
 
@@ -73,32 +74,31 @@ def _facts(seen: Snapshot, fresh: Snapshot, lease: Lease) -> _Facts:
         states={node.name: node.state for node in fresh.nodes},
         holes=holes,
         latest={name: latest_end(hole, fresh.slurm, lease) for name, hole in holes.items()},
+        jobs={job.job_id: job for job in seen.jobs},
         fragments={f.id: f for job in seen.jobs for f in job.fragments},
     )
 
 
-def _short_gangs(plan: Plan, seen: Snapshot, faults: Mapping[int, str]) -> dict[int, str]:
-    """Jobs whose remaining fragments would be fewer than their minimum, and for want of what."""
-    sizes: defaultdict[int, int] = defaultdict(int)
-    lost: defaultdict[int, list[str]] = defaultdict(list)
-    going = {a.fragment for a in plan.actions if isinstance(a, (Notice, Shrink))}
-    for action in plan.actions:
-        if isinstance(action, Grow):
-            sizes[action.fragment.job_id] += 0 if faults[id(action)] else len(action.nodes)
-            lost[action.fragment.job_id] += sorted(action.nodes) if faults[id(action)] else []
-    on_nodes = (FragmentState.RUNNING, FragmentState.PENDING)
-    for job in seen.jobs:
-        here = (f for f in job.fragments if f.state in on_nodes and not f.is_leaving)
-        sizes[job.job_id] += sum(len(f.nodes) for f in here if f.id not in going)
-    needed = {job.job_id: job.request.min_nodes for job in seen.jobs}
-    return {
-        job_id: f"without {', '.join(names)} its job cannot reach its minimum"
-        for job_id, names in lost.items()
-        if names and sizes[job_id] < needed.get(job_id, 0)
-    }
+def _faults(
+    job: Optional[MalleableJob], actions: list[FragmentAction], facts: _Facts
+) -> dict[FragmentAction, str]:
+    """What no longer fits of the actions on one job; all its growth if it would start too small."""
+    faults = {action: why for action in actions if (why := _fault(action, facts))}
+    grows = [action for action in actions if isinstance(action, Grow)]
+    lost = sorted(name for action in grows if action in faults for name in action.nodes)
+    if job is None or not lost:
+        return faults
+    going = {action.fragment for action in actions if isinstance(action, (Notice, PutBack))}
+    here = (f for f in job.fragments if f.state in _ON_THE_WAY and not f.is_leaving)
+    size = sum(len(f.nodes) for f in here if f.id not in going)
+    size += sum(len(action.nodes) for action in grows if action not in faults)
+    if size >= job.request.min_nodes:
+        return faults
+    why = f"without {', '.join(lost)} its job cannot reach its minimum"
+    return {**dict.fromkeys(grows, why), **faults}
 
 
-def _fault(action: Action, facts: _Facts) -> str:
+def _fault(action: FragmentAction, facts: _Facts) -> str:
     if isinstance(action, Grow):
         lost = [n for n in sorted(action.nodes) if facts.states.get(n) is not NodeState.FREE]
         if lost:

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.model import Action, Cause, Fragment, MalleableJob, NodeState, Notice, Renew
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
-from slurm_hooks.planning.node_classes import Ground
 from slurm_hooks.settings import Lease
 
 _SLACK = timedelta(seconds=60)  # between a release and its start; time limits are whole minutes
@@ -27,7 +27,7 @@ class Stay:
 def may_stay(fragment: Fragment, ground: Ground, lease: Lease) -> Stay:
     """A fragment goes when its node leaves service, or in time before its hole closes.
 
-    Nodes in a state nobody knows, or down, are left to Slurm; leases there are not renewed.
+    Nodes that are down or in an unknown state are left to Slurm; leases there are not renewed.
     """
     known = [ground.nodes[name] for name in sorted(fragment.nodes) if name in ground.nodes]
     if any(node.state is NodeState.LEAVING for node in known):
@@ -45,8 +45,8 @@ def may_stay(fragment: Fragment, ground: Ground, lease: Lease) -> Stay:
 
 
 def _is_ahead(fragment: Fragment, ground: Ground) -> bool:
-    """True if it began later than now: slurmctld's clock was set back, and its lease is as much
-    too long. It cannot be cut, since Slurm (22.05) would count its time limit below zero."""
+    """True if it started in the future: slurmctld's clock was set back, and its lease is too long
+    by as much. It cannot be cut, since Slurm (22.05) would make its time limit negative."""
     if fragment.start is None or fragment.end is None:
         return False
     longest = ground.now + ground.longest_lease
@@ -79,8 +79,8 @@ def renewal(
 def cut(
     fragment: Fragment, job: MalleableJob, stay: Stay, ground: Ground, lease: Lease
 ) -> Optional[Renew]:
-    """The sooner end of the lease of a fragment that is told to leave, if it has one that is too
-    long: it may be deaf, and this tick the last one for hours."""
+    """An earlier end for the lease of a fragment that is asked to leave, if its lease is too long:
+    it may ignore the notice, and this tick may be the last one for hours."""
     length = min(job.request.lease, timedelta(seconds=lease.length_s))
     ends = [ground.now + length] if stay.latest is None else [ground.now + length, stay.latest]
     soonest = ground.now + timedelta(seconds=lease.notice_s) + _MOMENT
@@ -93,5 +93,5 @@ def cut(
 
 
 def notice(fragment: Fragment, cause: Cause, now: datetime) -> Action:
-    """Tell a fragment to leave."""
+    """Ask a fragment to leave."""
     return Notice(fragment.id, replace(fragment.mark, noticed=now), cause)

@@ -1,13 +1,11 @@
-"""What each fragment's state calls for, job by job, before any allocation.
+"""What the state of each job and its fragments calls for, before any allocation.
 
-Ended fragments go back to held, running ones are held for the case that Slurm requeues them;
-finished, cancelled and failing jobs are closed. An unknown state calls for nothing.
+Ended fragments go back to held, running ones are held in case Slurm requeues them; finished,
+cancelled and failing jobs are closed.
 """
 
 from __future__ import annotations
 
-import enum
-import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,23 +14,21 @@ from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
     Action,
+    Cancel,
     Cause,
-    Finish,
     Fragment,
     FragmentId,
     FragmentState,
-    Grudge,
     Hold,
     MalleableJob,
-    Mark,
     Notice,
-    Remark,
+    PutBack,
     Said,
-    Shrink,
+    SetMark,
     Slurm,
 )
+from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
 from slurm_hooks.planning.failures import (
-    after_death,
     has_progressed,
     is_death,
     is_to_stop,
@@ -40,15 +36,13 @@ from slurm_hooks.planning.failures import (
     why_stopped,
 )
 from slurm_hooks.planning.moments import is_within, requeue_of
+from slurm_hooks.planning.steps import BACK_STATES, steps_of
 from slurm_hooks.settings import Settings
 
 # Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
 # newer than the end of the job's last run there, in whole seconds ("Job credential revoked",
 # 22.05). We shorten that wait, but not to nothing.
 _REST = timedelta(seconds=3)
-_RACE = timedelta(seconds=10)  # at most from the last look at a fragment to the end of a write
-_OPEN_STATES = frozenset(FragmentState) - ENDED_STATES
-_BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}  # what can be put back
 
 
 @dataclass(frozen=True)
@@ -73,11 +67,11 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
         return _close(job, Cause.STOPPED, f"stopped: {stopped}")
     if any(f.mark.is_finished or is_finish(f, job) for f in job.fragments):
         return _finish(job)
-    cancel = cancel_of(job, slurm)
-    if cancel is Cancel.WHOLE:
+    cancel = cancel_scope(job, slurm)
+    if cancel is CancelScope.WHOLE:
         return _close(job, Cause.CANCELLED, "cancelled by its user, or past its --deadline")
-    if cancel is Cancel.UNCLEAR:
-        return Upkeep(reasons=("fragments of it were cancelled, others are still ending",))
+    if cancel is CancelScope.UNCLEAR:
+        return Upkeep(reasons=("some of its fragments were cancelled, others are still ending",))
     if is_crippled(job):
         return _stop(job, "too-few-fragments-left")
     died = tuple(f for f in job.fragments if is_death(f))
@@ -96,70 +90,17 @@ def _care(
     """The upkeep of a job that goes on."""
     noted = _noted(job, slurm)
     job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
-    steps = [a for f in job.fragments for a in _steps(f, job, now, settings)]
-    marked = {a.fragment for a in steps if isinstance(a, (Remark, Shrink, Notice)) and a.mark}
-    remarks = [Remark(i, f.mark, Cause.NOTED) for i, f in noted.items() if i not in marked]
+    steps = [a for f in job.fragments for a in steps_of(f, job, now, settings)]
+    marked = {a.fragment for a in steps if isinstance(a, (SetMark, PutBack, Notice)) and a.mark}
+    notes = [SetMark(i, f.mark, Cause.NOTED) for i, f in noted.items() if i not in marked]
     held = {a.fragment for a in steps if isinstance(a, Hold)}
     arriving = (f for f in job.fragments if f.state is FragmentState.PENDING)
     return Upkeep(
-        actions=(*remarks, *steps),
+        actions=(*notes, *steps),
         arriving=tuple(f for f in arriving if f.id not in held),
         growable=growable(job, now, slurm),
         reasons=_reasons(job, died, now),
     )
-
-
-def gone(job: MalleableJob) -> int:
-    """Elements that are no more: cancelled, or without a record of their own.
-
-    Slurm (22.05) drops the record of a cancelled element that was never released at once.
-    """
-    left = sum(f.state is not FragmentState.CANCELLED for f in job.fragments)
-    return max(0, job.request.fragments - left - job.unread)
-
-
-class Cancel(enum.Enum):
-    """What the user has cancelled since the last tick."""
-
-    NOTHING = "nothing"  # or a part that is known already
-    PART = "part"
-    WHOLE = "whole"  # nothing of the job may come back
-    UNCLEAR = "unclear"  # seen when what is ending has ended
-
-
-def cancel_of(job: MalleableJob, slurm: Slurm) -> Cancel:
-    """A cancel of the job reaches what waits and what runs, not what has just ended. So it was the
-    whole job if elements went after the marks of the rest were written, and nothing is left that
-    could go on by itself; what we put back in the very moment of the cancel does not count.
-    """
-    if gone(job) <= max((f.mark.gone for f in job.fragments), default=0):
-        return Cancel.NOTHING
-    ends = [f.end for f in job.fragments if f.state is FragmentState.CANCELLED and f.end]
-    open_ones = (f for f in job.fragments if f.state in _OPEN_STATES)
-    alive = [f for f in open_ones if not _was_put_back(f, ends, slurm)]
-    if not (ends or job.is_cut):
-        return Cancel.PART  # Slurm has forgotten them: no news of a cancel
-    if not alive:
-        return Cancel.WHOLE
-    is_ending = all(f.state is FragmentState.ENDING for f in alive)
-    return Cancel.UNCLEAR if is_ending else Cancel.PART
-
-
-def _was_put_back(fragment: Fragment, cancels: list[datetime], slurm: Slurm) -> bool:
-    """True if we put it back at about the time when others were cancelled.
-
-    The mark alone may be of a notice, and then the fragment put itself back, later.
-    """
-    marked, requeued = fragment.mark.noticed, requeue_of(fragment, slurm)
-    if fragment.state not in WAITING_STATES or marked is None or not cancels:
-        return False
-    return all(timedelta(0) <= max(cancels) - at <= _RACE for at in (marked, requeued or marked))
-
-
-def is_crippled(job: MalleableJob) -> bool:
-    """True if the user cancelled so many fragments that the rest can never be enough."""
-    left = job.request.fragments - gone(job)
-    return left > 0 and left * job.request.unit < job.request.min_nodes
 
 
 def is_finish(fragment: Fragment, job: MalleableJob) -> bool:
@@ -193,18 +134,18 @@ def is_rested(fragment: Fragment, now: datetime, slurm: Slurm) -> bool:
 
 
 def _finish(job: MalleableJob) -> Upkeep:
-    """Close the job, and write on what still runs that it has finished: Slurm may forget who told
-    so before the rest has ended."""
-    told = tuple(
-        Remark(f.id, replace(f.mark, is_finished=True), Cause.FINISHED)
+    """Close the job, and mark what still runs as finished: Slurm may forget who said so
+    before the others have ended."""
+    marks = tuple(
+        SetMark(f.id, replace(f.mark, is_finished=True), Cause.FINISHED)
         for f in job.fragments
         if f.state is FragmentState.RUNNING and not f.mark.is_finished
     )
     why = "training finished"
     if not job.has_agent:
-        why = "its script ended with 0, and no agent ever spoke: taken for one without torchrun"
+        why = "its script ended with 0, and no agent ever spoke: it counts as one without torchrun"
     closed = _close(job, Cause.FINISHED, why)
-    return replace(closed, actions=(*told, *closed.actions))
+    return replace(closed, actions=(*marks, *closed.actions))
 
 
 def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:
@@ -213,27 +154,27 @@ def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:
     if cause is not Cause.FINISHED:
         open_states.add(FragmentState.RUNNING)
     open_ones = tuple(f.id for f in job.fragments if f.state in open_states)
-    actions = (Finish(open_ones, cause),) if open_ones else ()
+    actions = (Cancel(open_ones, cause),) if open_ones else ()
     return Upkeep(actions=actions, is_over=True, reasons=(reason,))
 
 
 def _stop(job: MalleableJob, why: str) -> Upkeep:
     """Write the reason on every fragment, then cancel them."""
-    told: list[Action] = []
+    actions: list[Action] = []
     for fragment in job.fragments:
         mark = replace(fragment.mark, stopped=why)
         if fragment.state in (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING):
-            told.append(Remark(fragment.id, mark, Cause.STOPPED))
-        elif fragment.state in _BACK_STATES:
-            told.append(Shrink(fragment.id, Cause.STOPPED, mark, is_ended=True))
-    marked = tuple(a.fragment for a in told if isinstance(a, (Remark, Shrink)))
-    closing = (Finish(marked, Cause.STOPPED),) if marked else ()
-    return Upkeep(actions=(*told, *closing), is_over=True, reasons=(f"stopped: {why}",))
+            actions.append(SetMark(fragment.id, mark, Cause.STOPPED))
+        elif fragment.state in BACK_STATES:
+            actions.append(PutBack(fragment.id, Cause.STOPPED, mark, is_ended=True))
+    marked = tuple(a.fragment for a in actions if isinstance(a, (SetMark, PutBack)))
+    closing = (Cancel(marked, Cause.STOPPED),) if marked else ()
+    return Upkeep(actions=(*actions, *closing), is_over=True, reasons=(f"stopped: {why}",))
 
 
 def _noted(job: MalleableJob, slurm: Slurm) -> dict[FragmentId, Fragment]:
-    """Fragments whose marks have something to learn: that the job trains again, which elements are
-    gone, that a release was not in vain, what Slurm's priority was before the hold."""
+    """Fragments with news for their marks: the job trains again, elements are gone, a release was
+    not in vain, what the job's priority was before the hold."""
     trains = job.failures > 0 and has_progressed(job, slurm)
     is_ranked = any(f.mark.priority for f in job.fragments)
     lost = gone(job)
@@ -254,93 +195,6 @@ def _noted(job: MalleableJob, slurm: Slurm) -> dict[FragmentId, Fragment]:
     return noted
 
 
-def _steps(
-    fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings
-) -> tuple[Action, ...]:
-    state = fragment.state
-    if is_death(fragment):
-        mark = after_death(fragment, job, now, settings)
-        if state in (*WAITING_STATES, FragmentState.PENDING):
-            is_held = state in WAITING_STATES and not fragment.is_paused
-            held = () if is_held else (Hold(fragment.id, Cause.DIED),)
-            return (*held, Remark(fragment.id, mark, Cause.DIED))
-        return (_back(fragment, Cause.DIED, mark),)
-    if state in WAITING_STATES:
-        return _held(fragment, now)
-    if state is FragmentState.PENDING:
-        return _pending(fragment, now, settings)
-    if state is FragmentState.RUNNING:
-        return _running(fragment, now, settings)
-    if state in _BACK_STATES:
-        mark = replace(fragment.mark, noticed=now, gone=max(gone(job), fragment.mark.gone))
-        return (_back(fragment, _cause_of_end(fragment), mark),)
-    return ()
-
-
-def _back(fragment: Fragment, cause: Cause, mark: Mark) -> Shrink:
-    return Shrink(fragment.id, cause, mark, is_ended=True, is_paused=fragment.is_paused)
-
-
-def _cause_of_end(fragment: Fragment) -> Cause:
-    if fragment.is_leaving or fragment.said is Said.LEAVING:
-        return Cause.LEFT
-    return Cause.LEASE_ENDED
-
-
-def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
-    """Slurm holds by itself what can never run on the nodes that we named; others may do.
-
-    To what failed or timed out while it was held, a requeue gives the reason JobHeldAdmin (22.05,
-    24.11). A tick that died before its uhold leaves that; it is no operator's.
-    """
-    is_ours = fragment.is_paused and fragment.has_run and not fragment.is_leaving
-    if is_ours and fragment.exit_code not in ("", "0:0"):
-        mark = replace(fragment.mark, noticed=now)
-        return (Hold(fragment.id, Cause.NOTED), Remark(fragment.id, mark, Cause.NOTED))
-    since = fragment.mark.released
-    known = {g.node for g in fragment.mark.unfit if since is None or g.since >= since}
-    if fragment.reason != "BadConstraints" or fragment.nodes <= known:
-        return ()
-    kept = tuple(g for g in fragment.mark.unfit if g.node not in fragment.nodes)
-    unfit = kept + tuple(Grudge(name, now) for name in sorted(fragment.nodes))
-    return (Remark(fragment.id, replace(fragment.mark, unfit=unfit), Cause.UNFIT),)
-
-
-# Why a released fragment cannot start now, whatever node it is given: limits, licences, other jobs.
-_OBSTACLE = re.compile(
-    r"Dependency|JobArrayTaskLimit|Licenses|BurstBuffer|Reservation|Assoc|QOS|Account|"
-    r"Partition(?:TimeLimit|NodeLimit|Down|Inactive)|Invalid|MaxRequeue|DeadLine"
-)
-
-
-def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
-    """Hold what Slurm requeued (it waits for a later BeginTime) and what did not start in time."""
-    mark = fragment.mark
-    if fragment.eligible is not None and fragment.eligible > now:
-        return (Hold(fragment.id, Cause.PREEMPTED),)
-    patience = timedelta(seconds=settings.lease.start_timeout_s)
-    obstacle = _OBSTACLE.match(fragment.reason)
-    if not obstacle and is_within(now, mark.released, patience):
-        return ()
-    word = fragment.reason.split(",")[0] if obstacle else "NotStarted"
-    vain = replace(mark, released=now, vain=mark.vain + 1, obstacle=word)
-    return (Hold(fragment.id, Cause.NOT_STARTED), Remark(fragment.id, vain, Cause.NOT_STARTED))
-
-
-def _running(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
-    """See that it comes back held. After a notice: say it again until it is heard, then make the
-    fragment go."""
-    mark = fragment.mark
-    secured = (Hold(fragment.id, Cause.SECURED),) if fragment.priority else ()
-    if mark.noticed is None:
-        return secured
-    if not is_within(now, mark.noticed, timedelta(seconds=settings.lease.notice_s)):
-        return (*secured, Shrink(fragment.id, Cause.NOTICE_OVER))
-    if fragment.said is Said.LEAVING:
-        return secured
-    return (*secured, Notice(fragment.id, mark, Cause.REMINDED))
-
-
 def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tuple[str, ...]:
     reasons = [
         f"fragment {f.id} died on {', '.join(sorted(f.nodes))} with exit code {f.exit_code}"
@@ -349,18 +203,18 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     if any(f.depends for f in job.fragments):
         reasons.append("waits for its dependency")
     is_paused = any(f.mark.is_paused for f in job.fragments)
-    paused = [str(f.id) for f in job.fragments if f.is_paused and f.state in _OPEN_STATES]
+    paused = [str(f.id) for f in job.fragments if f.is_paused and f.state not in ENDED_STATES]
     if is_paused:
-        reasons.append(f"an operator holds it: `malleable release {job.job_id}` lets go")
+        reasons.append(f"an operator holds it: `malleable release {job.job_id}` ends that")
     elif paused:
         reasons.append(
-            f"an operator holds {', '.join(paused)}: `malleable release {job.job_id}` lets go"
+            f"an operator holds {', '.join(paused)}: `malleable release {job.job_id}` ends that"
         )
     vain = next((f.mark for f in job.fragments if is_vain(f, now)), None)
     if vain:
         reasons.append(
             f"was released {vain.vain} time(s) and did not start ({vain.obstacle}): "
-            "tried again later"
+            "another try comes later"
         )
     for state, text in _LEFT_ALONE.items():
         found = [str(f.id) for f in job.fragments if f.state is state]

@@ -1,4 +1,4 @@
-"""Moments that Slurm tells, and spans since them: a clock set back puts them in the future."""
+"""Moments that Slurm reports, and time since then: a clock set back puts them in the future."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from slurm_hooks.model import Fragment, Slurm
 
 
 def is_within(now: datetime, since: Optional[datetime], span: timedelta) -> bool:
-    """True if `since` is less than `span` ago. A moment to come counts as long ago: a clock that
-    was set back must not make anybody wait for it to catch up."""
+    """True if `since` is less than `span` ago. A moment in the future counts as long ago:
+    nobody should have to wait until a clock that was set back has caught up."""
     return since is not None and timedelta(0) <= now - since < span
 
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Optional
 
-from slurm_hooks.model import Fragment, Node, NodeState
+from slurm_hooks.model import ON_NODES, Fragment, NodeState
+from slurm_hooks.planning.eligibility import Eligibility
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
-
-if TYPE_CHECKING:
-    from slurm_hooks.planning.suits import Suits
+from slurm_hooks.planning.situation import Situation
 
 
 @dataclass(frozen=True, order=True)
@@ -49,48 +47,31 @@ class Pool:
         return len(self.free.get(key, ())) + sum(len(f.nodes) for f in held)
 
 
-@dataclass(frozen=True)
-class Ground:
-    """What is the same for all jobs: the moment, every node, the latest lease end on each.
-
-    `until_next` is the time until the next tick, `suspects` says why nobody should use a node.
-    """
-
-    now: datetime
-    nodes: Mapping[str, Node]
-    latest: Mapping[str, Optional[datetime]]
-    horizon: timedelta
-    longest_lease: timedelta
-    until_next: timedelta
-    suspects: Mapping[str, str] = field(default_factory=dict)
-
-
-def pool_of(
-    ground: Ground,
-    suits: Suits,
-    staying: Mapping[int, tuple[Fragment, ...]],
-    taken: frozenset[str],
-) -> Pool:
-    """Class all free nodes and all nodes of `staying` fragments; `taken` nodes are not free."""
+def pool_of(ground: Ground, eligibility: Eligibility, situations: Iterable[Situation]) -> Pool:
+    """All free nodes, and those that jobs may keep. A node is free if Slurm says so and no fragment
+    of ours is on it, or on its way to it."""
     pool = Pool()
     seconds = {name: _seconds_open(ground, name) for name in ground.nodes}
-    for name, node in ground.nodes.items():
-        if node.state is NodeState.FREE and name not in taken:
-            users = suits.users(name)
-            if users:
-                pool.free.setdefault(_key(ground, seconds[name], users), []).append(name)
-    for found in pool.free.values():
-        found.sort(key=lambda name: (-seconds[name], natural(name)))
-    for job_id, fragments in sorted(staying.items()):
-        for fragment in fragments:
+    taken: set[str] = set()
+    for situation in sorted(situations, key=lambda situation: situation.job.job_id):
+        on_nodes = (f for f in situation.job.fragments if f.state in ON_NODES)
+        taken.update(name for f in on_nodes for name in f.nodes)
+        staying = situation.staying if situation.is_placed else ()
+        for fragment in (f for f in staying if f.nodes and f.nodes <= ground.nodes.keys()):
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
-            key = _key(ground, seconds[worst], suits.users(worst))
-            pool.held.setdefault(key, {}).setdefault(job_id, []).append(fragment)
+            key = _key(ground, seconds[worst], eligibility.jobs(worst))
+            pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
+    for name, node in ground.nodes.items():
+        jobs = eligibility.jobs(name) if node.state is NodeState.FREE and name not in taken else ()
+        if jobs:
+            pool.free.setdefault(_key(ground, seconds[name], jobs), []).append(name)
+    for names in pool.free.values():
+        names.sort(key=lambda name: (-seconds[name], natural(name)))
     return pool
 
 
-def _key(ground: Ground, seconds: float, users: tuple[int, ...]) -> ClassKey:
-    return ClassKey(math.inf if seconds >= ground.horizon.total_seconds() else seconds, users)
+def _key(ground: Ground, seconds: float, jobs: tuple[int, ...]) -> ClassKey:
+    return ClassKey(math.inf if seconds >= ground.horizon.total_seconds() else seconds, jobs)
 
 
 def _seconds_open(ground: Ground, name: str) -> float:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from slurm_hooks.model import (
     Action,
@@ -16,11 +16,11 @@ from slurm_hooks.model import (
     Hold,
     MalleableJob,
 )
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import lease_within
 from slurm_hooks.planning.leases import notice
-from slurm_hooks.planning.node_classes import ClassKey, Ground, Pool
-
-_FAR = timedelta(days=365_000)
+from slurm_hooks.planning.node_classes import ClassKey, Pool
+from slurm_hooks.planning.situation import Situation
 
 
 @dataclass(frozen=True)
@@ -32,25 +32,22 @@ class Change:
 
 
 def change(
-    job: MalleableJob,
-    targets: Mapping[ClassKey, int],
-    pool: Pool,
-    growable: Sequence[Fragment],
-    ground: Ground,
-    least: int,
+    situation: Situation, targets: Mapping[ClassKey, int], pool: Pool, ground: Ground
 ) -> Change:
     """Actions that bring a job from what it holds to `targets` nodes in each class.
 
-    Takes the nodes it hands out from the pool, so that no node is given twice. Nodes that another
-    job still holds come in a later tick, and a gang does not start with less than `least` nodes.
+    Takes the nodes that it hands out from the pool, so that no node is given twice. Nodes that
+    another job still holds come in a later tick, and a gang does not start with less than its
+    minimum.
     """
+    job = situation.job
     going = _leavers(job, targets, pool)
     cause = Cause.BELOW_MIN if not sum(targets.values()) else Cause.BETTER_USE
     actions: list[Action] = [_dismiss(f, cause, ground.now) for f in going]
     where = _openings(job, targets, pool)
-    starting = list(zip(sorted(growable, key=lambda f: f.id), where))
+    starting = list(zip(sorted(situation.upkeep.growable, key=lambda f: f.id), where))
     unit, size = job.request.unit, sum(len(f.nodes) for f in _held(job, pool))
-    if size + unit * len(starting) >= least:
+    if size + unit * len(starting) >= situation.least:
         actions += [_grow(f, job, _take(pool, key, unit), ground) for f, key in starting]
     return Change(tuple(actions), frozenset(f.id for f in going))
 

@@ -1,42 +1,42 @@
-"""A tick writes in two halves, with a look at the fragments between them where it takes one.
+"""A tick writes in two halves, with a look at the fragments between them where one is needed.
 
 A fragment is signalled only if its mark was accepted, since it would leave and nobody would know
 that it had been asked to. What its user has cancelled meanwhile is not put back: Slurm would revive
-it. What an operator holds meanwhile is not released, nor his hold replaced by ours.
+it. What an operator holds meanwhile is not released, nor is that hold replaced by ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Union
+from typing import Optional, Union
 
 from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
     Action,
+    Cancel,
     Cause,
-    Finish,
     Fragment,
-    FragmentId,
+    FragmentAction,
     FragmentState,
     Grow,
     Hold,
     MalleableJob,
     Notice,
-    Remark,
-    Renew,
-    Shrink,
+    PutBack,
+    SetMark,
     Slurm,
 )
-from slurm_hooks.planning.lifecycle import Cancel, cancel_of
+from slurm_hooks.planning.cancels import CancelScope, cancel_scope
 
-_LATE = (Hold, Notice, Shrink, Finish, Grow)
+_LOOKED_AT = (Hold, Notice, PutBack, Grow)
+_LATE = (*_LOOKED_AT, Cancel)
 
 
 def first_half(actions: Iterable[Action]) -> tuple[Action, ...]:
     """Leases and marks; of a notice its mark."""
     found = tuple(actions)
-    marks = tuple(Remark(a.fragment, a.mark, a.cause) for a in found if isinstance(a, Notice))
+    marks = tuple(SetMark(a.fragment, a.mark, a.cause) for a in found if isinstance(a, Notice))
     return tuple(a for a in found if not isinstance(a, _LATE)) + marks
 
 
@@ -46,43 +46,28 @@ def second_half(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 
 def needs_look(actions: Iterable[Action]) -> bool:
-    """True if what comes second must be seen to hold still."""
-    return any(isinstance(a, (Hold, Notice, Shrink, Grow)) for a in actions)
+    """True if the second half has to be checked against a fresh look."""
+    return any(isinstance(a, _LOOKED_AT) for a in actions)
 
 
-def still_true(
+def contradicted(
     actions: Iterable[Action], fresh: Iterable[MalleableJob], slurm: Slurm
-) -> tuple[tuple[Action, ...], tuple[str, ...]]:
-    """What of the second half holds in a fresh look at all jobs, and a line about the rest."""
+) -> dict[FragmentAction, str]:
+    """What of the second half no longer holds in a fresh look at all jobs, and why."""
     jobs = {job.job_id: job for job in fresh}
-    cancels = {job_id: cancel_of(job, slurm) for job_id, job in jobs.items()}
+    cancels = {job_id: cancel_scope(job, slurm) for job_id, job in jobs.items()}
     fragments = {f.id: f for job in jobs.values() for f in job.fragments}
-    kept: list[Action] = []
-    notes: list[str] = []
-    for action in actions:
-        fault = _fault(action, fragments, cancels)
-        if fault:
-            notes.append(f"not done: {type(action).__name__.lower()} {fault}")
-        else:
-            kept.append(action)
-    return tuple(kept), tuple(notes)
+    looked_at = (a for a in actions if isinstance(a, _LOOKED_AT))
+    return {a: why for a in looked_at if (why := _fault(a, fragments.get(a.fragment), cancels))}
 
 
 def _fault(
-    action: Action, fragments: Mapping[FragmentId, Fragment], cancels: Mapping[int, Cancel]
+    action: Union[Hold, Notice, PutBack, Grow],
+    fragment: Optional[Fragment],
+    cancels: Mapping[int, CancelScope],
 ) -> str:
-    if isinstance(action, (Renew, Remark, Finish)):
-        return ""
-    fragment = fragments.get(action.fragment)
-    why = "it is gone" if fragment is None else _why_late(action, fragment, cancels)
-    return f"{action.fragment}: {why}" if why else ""
-
-
-def _why_late(
-    action: Union[Hold, Notice, Shrink, Grow],
-    fragment: Fragment,
-    cancels: Mapping[int, Cancel],
-) -> str:
+    if fragment is None:
+        return "it is gone"
     if isinstance(action, Hold):
         is_slurm_s = action.cause in (Cause.DIED, Cause.NOTED)  # JobHeldAdmin of Slurm's own making
         is_free = bool(fragment.priority) or not fragment.is_paused
@@ -92,8 +77,8 @@ def _why_late(
         return "" if is_ours and not fragment.mark.is_paused else "it is held, or gone, by now"
     if isinstance(action, Notice):
         is_told = fragment.state is FragmentState.RUNNING and fragment.is_leaving
-        return "" if is_told else "it does not run any more, or its mark was refused"
-    is_cancelled = cancels[fragment.id.job_id] in (Cancel.WHOLE, Cancel.UNCLEAR)
+        return "" if is_told else "it no longer runs, or its mark was refused"
+    is_cancelled = cancels[fragment.id.job_id] in (CancelScope.WHOLE, CancelScope.UNCLEAR)
     if fragment.state is FragmentState.CANCELLED or is_cancelled:
         return "it was cancelled meanwhile"
     expected = ENDED_STATES if action.is_ended else {FragmentState.RUNNING}

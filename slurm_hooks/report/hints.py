@@ -1,5 +1,5 @@
 """Where to look when a job's fragments die: guesses from what Slurm knows of their ends,
-and told as such. Must not read the job's output, which belongs to its user.
+worded as guesses. The job's output is not read: it belongs to its user.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from slurm_hooks.model import FragmentState, MalleableJob
 
 _NOT_FOUND = "a command was not found; does the script activate its environment?"
 _BY_CODE = {
-    "1:0": "the script's own error, as a rule",
+    "1:0": "usually an error of the script itself",
     "126:0": "a command cannot be executed",
     "127:0": _NOT_FOUND,
     "137:0": "killed, usually out of memory",
     "0:9": "killed, usually out of memory",
     "15:53": "Slurm could not start the script: can the nodes write its --output?",
-    "0:0": "the script ended well, but its training did not; does it need `set -o pipefail`?",
+    "0:0": "the script ended with 0, its training did not finish; does it need `set -o pipefail`?",
 }
 _TORCHRUN = (
     "if it says that the backend 'malleable-needs-torch-2.6-...' is not registered: torch is older "
-    "than 2.6, or the script sets PYTHONPATH anew instead of adding to it"
+    "than 2.6, or the script overwrites PYTHONPATH instead of adding to it"
 )
 
 
@@ -33,7 +33,7 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
     if not stops:
         lines.append(f"it has failed {job.failures} time(s) in a row without progress")
     lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(_codes(job, stops)) if c in _BY_CODE]
-    lines.append("the last lines of the job's output tell more")
+    lines.append("the last lines of the job's output say more")
     if job.request.engine in ("torchrun", "torchft") and not job.has_agent:
         lines.append(_TORCHRUN)
     return tuple(lines)
@@ -43,5 +43,5 @@ def _codes(job: MalleableJob, stops: list[str]) -> set[str]:
     """Exit codes as `code:signal`, of ended fragments and in the reason of a stop."""
     bad = (FragmentState.FAILED, FragmentState.DONE, FragmentState.SPECIAL)
     ended = {f.exit_code for f in job.fragments if f.state in bad}
-    told = {code for stop in stops for code in re.findall(r"exit-(\d+:\d+)", stop)}
-    return ended | told
+    named = {code for stop in stops for code in re.findall(r"exit-(\d+:\d+)", stop)}
+    return ended | named

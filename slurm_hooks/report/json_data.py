@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_hooks.model import Plan
+from slurm_hooks.model import Plan, verb_of
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.snapshot.encode import to_data
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:
-    """A plan; each action with its kind."""
+    """A plan; each action with its kind: `grow`, `renew`, `notice`, `hold`, `cancel`, `set-mark`,
+    `put-back`."""
     data: dict[str, Any] = to_data(plan)
     for action, item in zip(plan.actions, data["actions"]):
-        item["kind"] = type(action).__name__.lower()
+        item["kind"] = verb_of(action).replace(" ", "-")
     return data
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from slurm_hooks.model import (
     Action,
-    Finish,
+    Cancel,
     Fragment,
     FragmentState,
     Grow,
@@ -20,6 +20,7 @@ from slurm_hooks.model import (
     Renew,
     Snapshot,
     Solve,
+    verb_of,
 )
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.tick import TickReport
@@ -29,10 +30,9 @@ from slurm_hooks.slurm.text import fold
 
 def action_line(action: Action) -> str:
     """One action in one line."""
-    if isinstance(action, Finish):
+    if isinstance(action, Cancel):
         return f"cancel {' '.join(ranges(action.fragments))}: {action.cause.value}"
-    verb = type(action).__name__.lower()
-    line = f"{verb} {action.fragment}"
+    line = f"{verb_of(action)} {action.fragment}"
     if isinstance(action, Grow):
         line += f" on {fold(action.nodes)} for {minutes(action.limit)}"
     if isinstance(action, Renew):
@@ -49,7 +49,7 @@ def minutes(span: timedelta) -> str:
 
 
 def tick_lines(report: TickReport) -> list[str]:
-    """What a tick did, one line a fact; nothing to tell gives one line."""
+    """What a tick did, one fact per line, with a summary last."""
     verb = "would " if report.is_dry else ""
     lines = [f"{verb}{action_line(action)}" for action in report.plan.actions]
     lines += [f"refused by Slurm: {text}" for text in report.refused]

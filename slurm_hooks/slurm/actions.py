@@ -11,15 +11,15 @@ from ClusterShell.RangeSet import RangeSet
 
 from slurm_hooks.model import (
     Action,
-    Finish,
+    Cancel,
     FragmentId,
     Grow,
     Hold,
     Mark,
     Notice,
-    Remark,
+    PutBack,
     Renew,
-    Shrink,
+    SetMark,
 )
 from slurm_hooks.slurm.mark import format_mark
 from slurm_hooks.slurm.text import Command, fold
@@ -42,18 +42,18 @@ class Update:
 def commands(actions: Sequence[Action], notes: Notes) -> list[Command]:
     """The commands for all actions, in the order in which they must happen.
 
-    Fragments are held first, then leases are set, then fragments are told to leave or put away,
-    and only then new ones are released: killed anywhere, the rest is still safe. `notes` is what
-    AdminComment says beside our mark, per fragment. The mark of a Notice is a Remark's to write.
+    Fragments are held first, then leases are set, then fragments are asked to leave or put back,
+    and only then are new ones released: killed anywhere, the rest is still safe. `notes` is what
+    AdminComment says beside our mark, per fragment. The mark of a Notice is written by a SetMark.
     """
     done: list[Command] = []
     done += _scontrol(_holds(a for a in actions if isinstance(a, Hold)))
     done += _scontrol(_renewals(a for a in actions if isinstance(a, Renew)))
-    told = [a for a in actions if isinstance(a, Remark)]
-    done += _scontrol([_mark_line(a.fragment, a.mark, notes) for a in told])
+    marks = [a for a in actions if isinstance(a, SetMark)]
+    done += _scontrol([_mark_line(a.fragment, a.mark, notes) for a in marks])
     done += _signals([a.fragment for a in actions if isinstance(a, Notice)])
-    done += _scontrol(_shrinks([a for a in actions if isinstance(a, Shrink)], notes))
-    done += _cancels([f for a in actions if isinstance(a, Finish) for f in a.fragments])
+    done += _scontrol(_put_backs([a for a in actions if isinstance(a, PutBack)], notes))
+    done += _cancels([f for a in actions if isinstance(a, Cancel) for f in a.fragments])
     done += _scontrol(_grows([a for a in actions if isinstance(a, Grow)], notes))
     return done
 
@@ -119,7 +119,7 @@ def _mark_line(fragment: FragmentId, mark: Mark, notes: Notes) -> Update:
     return Update(("update", f"jobid={fragment}", _comment(fragment, mark, notes)))
 
 
-def _shrinks(actions: Sequence[Shrink], notes: Notes) -> list[Update]:
+def _put_backs(actions: Sequence[PutBack], notes: Notes) -> list[Update]:
     """Not requeuehold: its "job requeued in held state" hides an operator's hold (22.05). What
     ended comes back with the reason of its end, which uhold replaces."""
     lines = []

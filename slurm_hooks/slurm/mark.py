@@ -10,7 +10,7 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import Optional
 
-from slurm_hooks.model import Grudge, Mark, Request
+from slurm_hooks.model import AvoidedNode, Mark, Request
 
 _MARK = re.compile(r"malleable\{([^{}]*)\}")
 _PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+-]+)")
@@ -57,8 +57,8 @@ def _mark(values: dict[str, str]) -> Mark:
         noticed=_time(values.get("leave")),
         failures=int(values.get("fails", "0")),
         gone=int(values.get("gone", "0")),
-        deaths=_grudges(values.get("avoid", "")),
-        unfit=_grudges(values.get("unfit", "")),
+        deaths=_avoided(values.get("avoid", "")),
+        unfit=_avoided(values.get("unfit", "")),
         vain=int(values.get("vain", "0")),
         obstacle=values.get("why", ""),
         priority=int(values.get("prio", "0")),
@@ -69,10 +69,10 @@ def _mark(values: dict[str, str]) -> Mark:
     )
 
 
-def _grudges(text: str) -> tuple[Grudge, ...]:
-    """`n1@1700000000+n2@...`; a node without a time, as older marks have them, is forgiven."""
+def _avoided(text: str) -> tuple[AvoidedNode, ...]:
+    """`n1@1700000000+n2@...`; a node without a time, as in older marks, is not avoided."""
     pairs = (word.split("@") for word in text.split("+") if "@" in word)
-    return tuple(sorted(Grudge(name, _moment(since)) for name, since in pairs))
+    return tuple(sorted(AvoidedNode(name, _moment(since)) for name, since in pairs))
 
 
 def _time(text: Optional[str]) -> Optional[datetime]:
@@ -100,8 +100,8 @@ def format_mark(mark: Mark, rest: str = _PLACE) -> str:
         "leave": _epoch(mark.noticed),
         "fails": mark.failures or "",
         "gone": mark.gone or "",
-        "avoid": _grudge_text(mark.deaths),
-        "unfit": _grudge_text(mark.unfit),
+        "avoid": _avoided_text(mark.deaths),
+        "unfit": _avoided_text(mark.unfit),
         "vain": mark.vain or "",
         "why": re.sub(r"[^A-Za-z0-9_]", "_", mark.obstacle)[:40],
         "prio": mark.priority or "",
@@ -114,8 +114,8 @@ def format_mark(mark: Mark, rest: str = _PLACE) -> str:
     return rest.replace(_PLACE, f"malleable{{{inner}}}", 1)
 
 
-def _grudge_text(grudges: tuple[Grudge, ...]) -> str:
-    return "+".join(f"{g.node}@{int(g.since.timestamp())}" for g in sorted(grudges))
+def _avoided_text(avoided: tuple[AvoidedNode, ...]) -> str:
+    return "+".join(f"{a.node}@{int(a.since.timestamp())}" for a in sorted(avoided))
 
 
 def _epoch(when: Optional[datetime]) -> object:

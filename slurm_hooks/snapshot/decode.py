@@ -1,6 +1,6 @@
 """Plain JSON data back into values of the model, and the JSON schema of it.
 
-The other direction is `codec`. Both follow the types of the dataclasses, so a field added to the
+The other direction is `encode`. Both follow the types of the dataclasses, so a field added to the
 model needs nothing here. Every fault names the key at which it was found.
 """
 
@@ -18,10 +18,16 @@ from slurm_hooks.model import FragmentId
 
 
 class BadData(ValueError):
-    """Data that is no such value: `key` says where, the message what was found and wanted."""
+    """Data that is not a value of the type: says at which key, what was found and expected."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key or 'the object'}: {text}")
+
+
+def _unexpected(key: str, wanted: str, data: Any) -> BadData:
+    text = repr(data)
+    seen = text if len(text) <= 40 else f"{text[:37]}..."
+    return BadData(key, f"expected {wanted}, found {seen}")
 
 
 def from_data(kind: Any, data: Any, key: str = "") -> Any:
@@ -42,7 +48,7 @@ def from_data(kind: Any, data: Any, key: str = "") -> Any:
 
 def _object(kind: Any, data: Any, key: str) -> Any:
     if not isinstance(data, Mapping):
-        raise BadData(key, f"an object is wanted, {_seen(data)} is there")
+        raise _unexpected(key, "an object", data)
     fields = {f.name: f for f in dataclasses.fields(kind)}
     hints = get_type_hints(kind)
     for name in data:
@@ -65,13 +71,13 @@ def _is_needed(spec: dataclasses.Field[Any]) -> bool:
 
 def _items(kind: Any, data: Any, key: str) -> Any:
     if not isinstance(data, list):
-        raise BadData(key, f"a list is wanted, {_seen(data)} is there")
+        raise _unexpected(key, "a list", data)
     kinds = get_args(kind)
     if get_origin(kind) is frozenset or kinds[-1] is Ellipsis:
         values = [from_data(kinds[0], item, f"{key}[{at}]") for at, item in enumerate(data)]
         return frozenset(values) if get_origin(kind) is frozenset else tuple(values)
     if len(data) != len(kinds):
-        raise BadData(key, f"{len(kinds)} items are wanted, {len(data)} are there")
+        raise BadData(key, f"expected {len(kinds)} items, found {len(data)}")
     pairs = enumerate(zip(kinds, data))
     return tuple(from_data(each, item, f"{key}[{at}]") for at, (each, item) in pairs)
 
@@ -79,10 +85,10 @@ def _items(kind: Any, data: Any, key: str) -> Any:
 def _mapping(kind: Any, data: Any, key: str) -> dict[int, Any]:
     """A mapping from whole numbers, which JSON writes as text."""
     if not isinstance(data, Mapping):
-        raise BadData(key, f"an object is wanted, {_seen(data)} is there")
+        raise _unexpected(key, "an object", data)
     for name in data:
         if not re.fullmatch(r"\d{1,10}", str(name)):
-            raise BadData(_below(key, str(name)), "keys here are job ids")
+            raise BadData(_below(key, str(name)), "expected a job id as key")
     values = get_args(kind)[1]
     return {int(name): from_data(values, item, _below(key, name)) for name, item in data.items()}
 
@@ -91,30 +97,30 @@ def _choice(kind: Any, data: Any, key: str) -> enum.Enum:
     for member in kind:
         if member.value == data:
             return member  # type: ignore[no-any-return]
-    raise BadData(key, f"one of {', '.join(m.value for m in kind)} is wanted, not {_seen(data)}")
+    raise _unexpected(key, f"one of {', '.join(m.value for m in kind)}", data)
 
 
 def _whole(data: Any, key: str) -> int:
     if isinstance(data, bool) or not isinstance(data, int):
-        raise BadData(key, f"a whole number is wanted, {_seen(data)} is there")
+        raise _unexpected(key, "a whole number", data)
     return data
 
 
 def _truth(data: Any, key: str) -> bool:
     if not isinstance(data, bool):
-        raise BadData(key, f"true or false is wanted, {_seen(data)} is there")
+        raise _unexpected(key, "true or false", data)
     return data
 
 
 def _number(data: Any, key: str) -> float:
     if isinstance(data, bool) or not isinstance(data, (int, float)) or not math.isfinite(data):
-        raise BadData(key, f"a number is wanted, {_seen(data)} is there")
+        raise _unexpected(key, "a number", data)
     return float(data)
 
 
 def _text(data: Any, key: str) -> str:
     if not isinstance(data, str):
-        raise BadData(key, f"text is wanted, {_seen(data)} is there")
+        raise _unexpected(key, "text", data)
     return data
 
 
@@ -122,8 +128,8 @@ def _moment(data: Any, key: str) -> datetime:
     try:
         moment = datetime.fromisoformat(_text(data, key))
     except ValueError as error:
-        wanted = "a time with zone such as 2026-11-20T08:00:00+00:00 is wanted"
-        raise BadData(key, f"{wanted}, {_seen(data)} is there") from error
+        wanted = "a time with a zone such as 2026-11-20T08:00:00+00:00"
+        raise _unexpected(key, wanted, data) from error
     if moment.tzinfo is None:
         raise BadData(key, f"the time {data} has no zone")
     return moment
@@ -133,13 +139,13 @@ def _duration(data: Any, key: str) -> timedelta:
     try:
         return timedelta(seconds=_number(data, key))
     except OverflowError as error:
-        raise BadData(key, f"{data} seconds are too many") from error
+        raise BadData(key, f"too many seconds: {data}") from error
 
 
 def _fragment(data: Any, key: str) -> FragmentId:
     found = re.fullmatch(r"(\d{1,10})_(\d{1,10})", _text(data, key))
     if not found:
-        raise BadData(key, f"a fragment such as 34_0 is wanted, {_seen(data)} is there")
+        raise _unexpected(key, "a fragment such as 34_0", data)
     return FragmentId(int(found.group(1)), int(found.group(2)))
 
 
@@ -198,8 +204,3 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 def _below(key: str, name: str) -> str:
     return f"{key}.{name}" if key else name
-
-
-def _seen(data: Any) -> str:
-    text = repr(data)
-    return text if len(text) <= 40 else f"{text[:37]}..."

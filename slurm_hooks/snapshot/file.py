@@ -43,7 +43,7 @@ def read(path: Path) -> Snapshot:
         raise UsageError(f'{path}: not a snapshot: "format" is not "{FORMAT}"')
     if data.get("version") != VERSION:
         found = data.get("version")
-        raise UsageError(f"{path}: version: {VERSION} is wanted, {found!r} is there")
+        raise UsageError(f"{path}: version: expected {VERSION}, found {found!r}")
     try:
         return parse(data.get("snapshot"))
     except BadData as error:

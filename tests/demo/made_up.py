@@ -107,7 +107,7 @@ def good() -> Recording:
             tick(act(50, "notice", "hole closes", "3_3"), rpcs=17),
             tick(act(65, "renew", "hole open", "3_0"), act(65, "renew", "hole open", "3_1")),
             tick(act(110, "hold", "requeued by Slurm", "3_0")),
-            tick(act(120, "shrink", "lease ended", "3_2")),
+            tick(act(120, "put-back", "lease ended", "3_2")),
             tick(act(140, "grow", "hole open", "3_0", nodes=("n6",)), seconds=0.3),
             tick(act(150, "grow", "hole open", "3_2", nodes=("n1",))),
         ),

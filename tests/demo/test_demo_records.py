@@ -28,13 +28,13 @@ def test_says_what_it_cannot_read(text):
 
 def test_reads_ticks():
     grow = {"kind": "grow", "fragment": "3_0", "nodes": ["n6"], "cause": "hole open"}
-    finish = {"kind": "finish", "fragments": ["3_1", "3_2"], "cause": "training finished"}
+    cancel = {"kind": "cancel", "fragments": ["3_1", "3_2"], "cause": "training finished"}
     data = {
         "at": "1970-01-01T00:16:40+00:00",
         "seconds": 0.25,
         "rpcs": 7,
         "refused": ["no"],
-        "plan": {"actions": [grow, finish]},
+        "plan": {"actions": [grow, cancel]},
     }
     tick = records.parse_tick(json.dumps(data))
     assert (tick.t, tick.rpcs, tick.refused) == (1000.0, 7, ("no",))

@@ -31,12 +31,14 @@ from slurm_hooks.settings import Settings
 SIZES = st.sampled_from([(1, 3, 1), (2, 3, 1), (2, 2, 1), (1, 2, 2)])
 PICK = st.integers(0, 11)
 FATES = st.lists(
-    st.sampled_from(["refused", "dropped", "unheard", "cut", "silent", ""]), min_size=1, max_size=3
+    st.sampled_from(["refused", "dropped", "unanswered", "cut", "silent", ""]),
+    min_size=1,
+    max_size=3,
 )
 SCRIPTS = st.builds(
     Script,
     joins=st.sampled_from([True, True, True, False]),
-    is_deaf=st.sampled_from([False, False, False, True]),
+    ignores_notice=st.sampled_from([False, False, False, True]),
 )
 LARGEST = 3  # jobs; so all can run at once on the nodes that there are
 
@@ -89,7 +91,7 @@ class Cluster(RuleBasedStateMachine):
             self.world.tick()
 
     @rule(fates=FATES)
-    def a_tick_that_slurm_hears_badly(self, fates: list[str]) -> None:
+    def a_tick_whose_commands_fail(self, fates: list[str]) -> None:
         self.slurm.fates = list(fates)
         self.world.tick()
 
@@ -137,7 +139,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(pick=PICK, verb=st.sampled_from(["hold", "requeue", "requeuehold", "release"]))
     def a_user_tries_scontrol(self, pick: int, verb: str) -> None:
-        """What has been cancelled he leaves alone: who revives that wants it to run."""
+        """Not on what has been cancelled: who revives that wants it to run."""
         element = self.some_element(pick)
         if element and element.name not in self.world.of(element).gone:
             self.slurm.does(f"scontrol {verb} {element.name}", "nobody")
@@ -181,7 +183,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(pick=PICK, count=st.integers(1, 3), ahead_s=st.integers(60, 900), force=st.booleans())
     def an_admin_reserves(self, pick: int, count: int, ahead_s: int, force: bool) -> None:
-        """Slurm refuses to reserve what is busy then, unless it is told to ignore jobs."""
+        """Slurm refuses to reserve what is busy then, unless asked to ignore jobs."""
         nodes, start = self.some_nodes(pick, count), self.slurm.now + ahead_s
         if force or all((e.end or 0) <= start for e in self.slurm.ours_on(nodes)):
             name = f"r{len(self.slurm.bookings)}"

@@ -1,7 +1,7 @@
 """A cluster with people in it, and what must stay true whatever they do.
 
 The truth is kept here: who cancelled what, who trains, what an admin holds. The real tick must find
-its way with what Slurm tells it.
+its way with what Slurm reports.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slurm_hooks.slurm.text import Command
 
 TICK_S = 30
 NODES = 6
-TOLD_AHEAD_S = 180  # a claim that an undisturbed tick has seen so long before is kept
+KNOWN_AHEAD_S = 180  # a claim that an undisturbed tick has seen so long before is kept
 RACE_S = 10  # between a cancel and what the tick puts back at the same moment
 PATIENCE_TICKS = 160
 WAITS = frozenset({"PENDING", "SUSPENDED"}) | ON_NODES
@@ -33,9 +33,9 @@ class World:
     settings: Settings
     slurm: FakeSlurm = field(init=False)
     trainings: dict[int, Training] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
     admin_held: set[str] = field(default_factory=set)  # and squeue says so
-    admin_released: set[str] = field(default_factory=set)  # so he answers for their leases
+    admin_released: set[str] = field(default_factory=set)  # so the admin answers for their leases
     suspended: set[str] = field(default_factory=set)  # and for where they are when resumed
     faults: list[str] = field(default_factory=list)
     is_ticking: bool = False
@@ -99,7 +99,7 @@ class World:
         can see that it was the whole job.
         """
         self.slurm.step_clock(seconds)
-        self.told.clear()
+        self.known.clear()
         self.was_set_back |= seconds < 0
         for training in self.trainings.values():
             self._forget_cancel(training)
@@ -134,7 +134,7 @@ class World:
         self.admin_held |= {e.name for e in self.slurm.of(training.job) if _is_shown_held(e)}
 
     def release(self, training: Training) -> None:
-        """The admin lets go of what he holds, with scontrol."""
+        """The admin releases what is held, with scontrol."""
         for element in self.slurm.of(training.job):
             if element.hold == "admin":
                 self.admin_held.discard(element.name)
@@ -142,10 +142,10 @@ class World:
                 self.slurm.does(f"scontrol release {element.name}")
 
     def raise_limit(self, element: Element) -> None:
-        """He answers for it until a tick has seen it."""
+        """The operator answers for it until a tick has seen it."""
         self.slurm.does(f"scontrol update jobid={element.name} TimeLimit=600")
         self.admin_released.add(element.name)
-        self.told.clear()
+        self.known.clear()
 
     # -- what must stay true
 
@@ -194,7 +194,7 @@ class World:
         slurm = self.slurm
         claims = [(b.name, b.seen, b.start) for b in slurm.bookings]
         claims += [(str(r.job), r.seen, r.start) for r in slurm.rigid]
-        self.told |= {n for n, seen, start in claims if seen <= slurm.now <= start - TOLD_AHEAD_S}
+        self.known |= {n for n, seen, start in claims if seen <= slurm.now <= start - KNOWN_AHEAD_S}
         for element in slurm.elements.values():
             self._check_lease(element)
             if self.of(element).is_cancelled and element.state == "PENDING":
@@ -203,7 +203,7 @@ class World:
 
     def _check_lease(self, element: Element) -> None:
         """A start that lies ahead of a clock that was set back allows no shorter limit, so such a
-        fragment is told to leave."""
+        fragment is asked to leave."""
         left_s = (element.end or 0) - self.slurm.now
         goes = self.was_set_back and element.signalled is not None
         if element.state == "RUNNING" and left_s > self.longest_s and not goes:
@@ -220,7 +220,7 @@ class World:
         self.faults += [
             str(v)
             for v in self.slurm.violations
-            if (not v.whose or v.whose in self.told) and v.element not in self.suspended
+            if (not v.whose or v.whose in self.known) and v.element not in self.suspended
         ]
         self.slurm.violations.clear()  # what nobody could know then is not held against a tick
         if self.faults:
@@ -229,7 +229,7 @@ class World:
     # -- the end
 
     def calm(self) -> None:
-        """Everybody takes back what he did; what is left to the tick alone is not touched."""
+        """All people undo what they did; what only the tick may undo is not touched."""
         slurm = self.slurm
         slurm.bookings.clear()
         slurm.rigid.clear()
@@ -252,8 +252,8 @@ class World:
                 return
             self.tick()
             self.check()
-        told = "\n".join(str(e) for t in restless for e in self.slurm.of(t.job))
-        raise AssertionError(f"after {PATIENCE_TICKS} ticks: {restless}\n{told}")
+        elements = "\n".join(str(e) for t in restless for e in self.slurm.of(t.job))
+        raise AssertionError(f"after {PATIENCE_TICKS} ticks: {restless}\n{elements}")
 
     def restless(self) -> list[Training]:
         """The jobs that are not yet where they have to be."""

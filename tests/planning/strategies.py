@@ -60,7 +60,7 @@ def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
 
 
 def _under_way(draw: st.DrawFn, element: Element, state: str) -> str:
-    """Make an element pending or running; says what its mark tells."""
+    """Make an element pending or running; returns the rest of its mark."""
     released = START - draw(st.integers(0, 90))
     element.hold = ""
     if state == "PENDING":

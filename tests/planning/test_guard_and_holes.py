@@ -208,11 +208,11 @@ def test_nothing_is_renewed_on_a_node_in_an_unknown_state() -> None:
 
 
 @pytest.mark.parametrize("hole_s", [60, 100, 130])
-def test_what_cannot_be_cut_is_told_to_go(hole_s: float) -> None:
-    told, cut = renewals(100, 600, hole_s)
-    assert isinstance(told, Notice)
-    assert told.cause is Cause.HOLE_CLOSES
-    assert isinstance(cut, Renew)  # it may be deaf, and no other tick come
+def test_what_cannot_be_cut_is_asked_to_leave(hole_s: float) -> None:
+    asked, cut = renewals(100, 600, hole_s)
+    assert isinstance(asked, Notice)
+    assert asked.cause is Cause.HOLE_CLOSES
+    assert isinstance(cut, Renew)  # it may ignore that, and no other tick come
     assert after(SETTINGS.lease.notice_s) < cut.end <= after(60)
 
 

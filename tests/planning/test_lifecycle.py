@@ -6,37 +6,29 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from care import care_for, marks
 
-from build import NOW, after, make_fragment, make_job, make_mark, make_request, make_slurm
+from build import NOW, after, make_fragment, make_job, make_mark, make_slurm
 from slurm_hooks.model import (
-    Action,
+    AvoidedNode,
+    Cancel,
     Cause,
-    Finish,
     Fragment,
     FragmentState,
-    Grudge,
     Hold,
-    MalleableJob,
-    Mark,
     Notice,
-    Remark,
     Said,
-    Shrink,
+    SetMark,
 )
-from slurm_hooks.planning.lifecycle import Cancel, Upkeep, cancel_of, is_finish, upkeep
+from slurm_hooks.planning.lifecycle import is_finish, upkeep
 from slurm_hooks.settings import Settings
 
 SETTINGS = Settings()  # notice 20 s, start timeout 60 s, three failures
-SLURM = make_slurm()
 HELD, PENDING, RUNNING = FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING
 DONE, FAILED, TIMED_OUT = FragmentState.DONE, FragmentState.FAILED, FragmentState.TIMED_OUT
 LOST, SPECIAL, ENDING = FragmentState.LOST, FragmentState.SPECIAL, FragmentState.ENDING
 CANCELLED, UNKNOWN = FragmentState.CANCELLED, FragmentState.UNKNOWN
 SUSPENDED = FragmentState.SUSPENDED
-
-
-def care_for(job: MalleableJob, settings: Settings = SETTINGS) -> Upkeep:
-    return upkeep(job, NOW, settings, SLURM)
 
 
 def steps(fragment: Fragment) -> list[tuple[str, Cause]]:
@@ -45,21 +37,15 @@ def steps(fragment: Fragment) -> list[tuple[str, Cause]]:
     return [(type(a).__name__, a.cause) for a in care.actions]
 
 
-def marks(actions: tuple[Action, ...]) -> dict[int, Mark]:
-    """The marks that are written, by index."""
-    told = [a for a in actions if isinstance(a, (Remark, Shrink, Notice))]
-    return {a.fragment.index: a.mark for a in told if a.mark is not None}
-
-
 @pytest.mark.parametrize(
     ("state", "fields", "wanted"),
     [
         (HELD, {}, []),
         (HELD, {"noticed": after(-5)}, []),
-        (HELD, {"reason": "BadConstraints", "nodes": ["n1"]}, [("Remark", Cause.UNFIT)]),
+        (HELD, {"reason": "BadConstraints", "nodes": ["n1"]}, [("SetMark", Cause.UNFIT)]),
         (
             HELD,
-            {"reason": "BadConstraints", "nodes": ["n1"], "unfit": (Grudge("n1", after(-9)),)},
+            {"reason": "BadConstraints", "nodes": ["n1"], "unfit": (AvoidedNode("n1", after(-9)),)},
             [],
         ),
         (PENDING, {"released": after(-5)}, []),
@@ -68,42 +54,42 @@ def marks(actions: tuple[Action, ...]) -> dict[int, Mark]:
         (
             PENDING,
             {"released": after(-61)},
-            [("Hold", Cause.NOT_STARTED), ("Remark", Cause.NOT_STARTED)],
+            [("Hold", Cause.NOT_STARTED), ("SetMark", Cause.NOT_STARTED)],
         ),
         (
             PENDING,
             {"released": after(-5), "reason": "Dependency"},
-            [("Hold", Cause.NOT_STARTED), ("Remark", Cause.NOT_STARTED)],
+            [("Hold", Cause.NOT_STARTED), ("SetMark", Cause.NOT_STARTED)],
         ),
         (PENDING, {"released": after(-5), "reason": "Resources"}, []),
-        (PENDING, {}, [("Hold", Cause.NOT_STARTED), ("Remark", Cause.NOT_STARTED)]),
+        (PENDING, {}, [("Hold", Cause.NOT_STARTED), ("SetMark", Cause.NOT_STARTED)]),
         (RUNNING, {}, []),
-        (RUNNING, {"priority": 7}, [("Remark", Cause.NOTED), ("Hold", Cause.SECURED)]),
+        (RUNNING, {"priority": 7}, [("SetMark", Cause.NOTED), ("Hold", Cause.SECURED)]),
         (RUNNING, {"noticed": after(-19)}, [("Notice", Cause.REMINDED)]),
         (RUNNING, {"noticed": after(-19), "said": Said.LEAVING}, []),
-        (RUNNING, {"noticed": after(-20)}, [("Shrink", Cause.NOTICE_OVER)]),
-        (RUNNING, {"noticed": after(3600)}, [("Shrink", Cause.NOTICE_OVER)]),  # clock set back
+        (RUNNING, {"noticed": after(-20)}, [("PutBack", Cause.NOTICE_OVER)]),
+        (RUNNING, {"noticed": after(3600)}, [("PutBack", Cause.NOTICE_OVER)]),  # clock set back
         (SUSPENDED, {}, []),
         (ENDING, {}, []),
         (ENDING, {"noticed": after(-100)}, []),
         (UNKNOWN, {}, []),
         (UNKNOWN, {"noticed": after(-100)}, []),
-        (TIMED_OUT, {}, [("Shrink", Cause.LEASE_ENDED)]),
-        (TIMED_OUT, {"noticed": after(-100)}, [("Shrink", Cause.LEFT)]),
-        (DONE, {"noticed": after(-10)}, [("Shrink", Cause.LEFT)]),
-        (DONE, {"said": Said.LEAVING}, [("Shrink", Cause.LEFT)]),
-        (DONE, {"said": Said.TRAINED}, [("Shrink", Cause.DIED)]),
-        (DONE, {}, [("Shrink", Cause.DIED)]),  # of a job with rounds
-        (DONE, {"said": Said.FINISHED}, [("Finish", Cause.FINISHED)]),
-        (FAILED, {"exit_code": "1:0"}, [("Shrink", Cause.DIED)]),
-        (FAILED, {"noticed": after(-10)}, [("Shrink", Cause.LEFT)]),
-        (LOST, {}, [("Shrink", Cause.DIED)]),
-        (SPECIAL, {"released": after(-90), "restarts": 1}, [("Remark", Cause.DIED)]),
+        (TIMED_OUT, {}, [("PutBack", Cause.LEASE_ENDED)]),
+        (TIMED_OUT, {"noticed": after(-100)}, [("PutBack", Cause.LEFT)]),
+        (DONE, {"noticed": after(-10)}, [("PutBack", Cause.LEFT)]),
+        (DONE, {"said": Said.LEAVING}, [("PutBack", Cause.LEFT)]),
+        (DONE, {"said": Said.TRAINED}, [("PutBack", Cause.DIED)]),
+        (DONE, {}, [("PutBack", Cause.DIED)]),  # of a job with rounds
+        (DONE, {"said": Said.FINISHED}, [("Cancel", Cause.FINISHED)]),
+        (FAILED, {"exit_code": "1:0"}, [("PutBack", Cause.DIED)]),
+        (FAILED, {"noticed": after(-10)}, [("PutBack", Cause.LEFT)]),
+        (LOST, {}, [("PutBack", Cause.DIED)]),
+        (SPECIAL, {"released": after(-90), "restarts": 1}, [("SetMark", Cause.DIED)]),
         (SPECIAL, {"released": after(-90), "restarts": 1, "noticed": after(-9)}, []),
         (
             HELD,
             {"released": after(-90), "restarts": 1, "exit_code": "3:0"},
-            [("Remark", Cause.DIED)],
+            [("SetMark", Cause.DIED)],
         ),
         (HELD, {"released": after(-90), "restarts": 1, "run": 1, "exit_code": "3:0"}, []),
         (HELD, {"released": after(-90), "restarts": 1, "exit_code": "143:0"}, []),
@@ -121,7 +107,11 @@ def test_one_fragment(
     ("fields", "has_agent", "wanted"),
     [
         ({"said": Said.FINISHED}, True, True),
-        ({"said": Said.FINISHED, "noticed": after(-2)}, True, True),  # told, and finished first
+        (
+            {"said": Said.FINISHED, "noticed": after(-2)},
+            True,
+            True,
+        ),  # finished before it left
         ({"said": Said.TRAINED}, True, False),
         ({"said": Said.LEAVING}, True, False),
         ({"said": Said.NOTHING}, True, False),  # others have joined: its script gave up early
@@ -154,14 +144,14 @@ def test_a_finish_cancels_what_waits_and_lets_the_rest_end() -> None:
     care = care_for(job)
     assert care.is_over
     assert care.growable == ()
-    told, finish = care.actions
-    assert isinstance(told, Remark)  # those that told of the finish may be forgotten first
-    assert (told.fragment.index, told.mark.is_finished) == (1, True)
-    assert isinstance(finish, Finish)
+    note, finish = care.actions
+    assert isinstance(note, SetMark)  # Slurm may forget first who said so
+    assert (note.fragment.index, note.mark.is_finished) == (1, True)
+    assert isinstance(finish, Cancel)
     assert [f.index for f in finish.fragments] == [2, 4]
 
 
-def test_a_finish_is_not_forgotten_with_those_who_told_of_it() -> None:
+def test_a_finish_is_not_forgotten_with_those_who_said_so() -> None:
     job = make_job(make_fragment(1, RUNNING, ["n2"], is_finished=True))
     job = replace(job, request=replace(job.request, fragments=3))
     assert care_for(job).is_over
@@ -169,178 +159,6 @@ def test_a_finish_is_not_forgotten_with_those_who_told_of_it() -> None:
 
 def test_a_finish_that_is_done_is_not_repeated() -> None:
     job = make_job(make_fragment(0, DONE, ["n1"], said=Said.FINISHED), make_fragment(1, CANCELLED))
-    assert care_for(job).actions == ()
-
-
-# -- cancelled by the user
-
-
-def test_a_cancel_is_final_for_what_had_just_ended() -> None:
-    """scancel passes over ended elements; to put one back would revive the job."""
-    job = make_job(make_fragment(0, TIMED_OUT, ["n1"]), make_fragment(1, CANCELLED))
-    care = care_for(job)
-    assert care.is_over
-    assert care.actions == ()
-
-
-def test_elements_without_a_record_were_cancelled_if_slurm_says_so_of_their_array() -> None:
-    """Slurm keeps no record of an element that never ran; one that is forgotten (MinJobAge) has
-    none either."""
-    job = make_job(make_fragment(0, TIMED_OUT, ["n1"]))
-    job = replace(job, request=replace(job.request, fragments=2))
-    assert not care_for(job).is_over
-    assert care_for(replace(job, is_cut=True)).is_over
-
-
-def test_a_paused_job_grows_nowhere() -> None:
-    job = make_job(make_fragment(0, RUNNING, ["n1"], is_paused=True), held=3)
-    care = care_for(job)
-    assert care.growable == ()
-    assert any("malleable release 7" in reason for reason in care.reasons)
-
-
-def test_what_was_cancelled_long_ago_does_not_end_the_job() -> None:
-    ended = make_fragment(0, TIMED_OUT, ["n1"], gone=1)
-    care = care_for(make_job(ended, make_fragment(1, CANCELLED)))
-    assert not care.is_over
-    assert [type(a) for a in care.actions] == [Shrink]
-
-
-def test_a_cancel_of_a_part_is_noted() -> None:
-    job = make_job(make_fragment(0, RUNNING, ["n1"]), make_fragment(1, CANCELLED), held=1)
-    care = care_for(job)
-    assert not care.is_over
-    assert {index: mark.gone for index, mark in marks(care.actions).items()} == {0: 1, 2: 1}
-
-
-def test_while_it_is_not_clear_nothing_is_put_back() -> None:
-    job = make_job(
-        make_fragment(0, TIMED_OUT, ["n1"]),
-        make_fragment(1, ENDING, ["n2"]),
-        make_fragment(2, CANCELLED),
-    )
-    care = care_for(job)
-    assert not care.is_over
-    assert care.actions == ()
-
-
-@pytest.mark.parametrize(
-    ("back_s", "cancel_s", "wanted"),
-    [(-9, -9, Cancel.WHOLE), (-9, -5, Cancel.WHOLE), (-60, -5, Cancel.PART), (-5, -9, Cancel.PART)],
-)
-def test_what_was_put_back_in_the_moment_of_the_cancel(
-    back_s: float, cancel_s: float, wanted: Cancel
-) -> None:
-    back = make_fragment(0, HELD, noticed=after(back_s))
-    job = make_job(back, make_fragment(1, CANCELLED, end=after(cancel_s)))
-    assert cancel_of(job, make_slurm()) is wanted
-
-
-@pytest.mark.parametrize(("requeued_s", "wanted"), [(-9, Cancel.WHOLE), (3, Cancel.PART)])
-def test_who_left_by_itself_after_a_cancel_of_others_goes_on(
-    requeued_s: float, wanted: Cancel
-) -> None:
-    slurm = make_slurm()
-    eligible = after(requeued_s) + slurm.requeue_wait
-    told = make_fragment(0, HELD, noticed=after(-9), eligible=eligible)
-    job = make_job(told, make_fragment(1, CANCELLED, end=after(-5)))
-    assert cancel_of(job, slurm) is wanted
-
-
-def test_too_few_left_to_reach_the_minimum() -> None:
-    request = make_request(2, 3)
-    job = make_job(
-        make_fragment(0, HELD, request=request),
-        make_fragment(1, CANCELLED, request=request),
-        make_fragment(2, CANCELLED, request=request),
-    )
-    assert "stopped: too-few-fragments-left" in care_for(job).reasons
-
-
-# -- failures
-
-
-def dead(index: int = 0, node: str = "n1", **fields: Any) -> Fragment:
-    fields.setdefault("exit_code", "1:0")
-    return make_fragment(index, FAILED, [node], end=after(-1), **fields)
-
-
-def test_the_first_deaths_are_counted_once_a_tick_whatever_their_age() -> None:
-    job = make_job(dead(0, start=after(-90_000)), dead(1, "n2", failures=1))
-    found = marks(care_for(job).actions)
-    assert {mark.failures for mark in found.values()} == {2}
-    assert all(mark.noticed == NOW for mark in found.values())
-    assert [g.node for g in found[0].deaths] == ["n1"]
-
-
-def test_the_third_death_stops_the_job() -> None:
-    starting = make_fragment(1, RUNNING, ["n2"], said=Said.NOTHING)
-    care = care_for(make_job(dead(0, failures=2), starting, held=2))
-    assert care.is_over
-    found = marks(care.actions)
-    assert len(found) == 4
-    assert all(mark.stopped == "failed-3-times:exit-1:0-on-n1" for mark in found.values())
-    finished = [f.index for a in care.actions if isinstance(a, Finish) for f in a.fragments]
-    assert finished == [0, 1, 2, 3]
-
-
-def test_a_stopped_job_stays_stopped() -> None:
-    job = make_job(make_fragment(0, CANCELLED, stopped="why"), held=1)
-    care = care_for(job)
-    assert care.is_over
-    assert [type(a) for a in care.actions] == [Finish]
-    assert "stopped: why" in care.reasons
-
-
-def test_where_others_train_on_the_node_is_blamed() -> None:
-    job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.TRAINED))
-    care = care_for(job)
-    assert not care.is_over
-    mark = marks(care.actions)[0]
-    assert [g.node for g in mark.deaths] == ["n1"]
-    assert mark.failures == 2  # not counted; forgiven once it is back
-
-
-def test_a_peer_that_has_only_joined_is_no_excuse() -> None:
-    """Else fragments that die in turn would excuse each other for ever."""
-    job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.JOINED))
-    assert care_for(job).is_over
-
-
-@pytest.mark.parametrize(("code", "is_ours"), [("0:15", True), ("3:0", True), ("0:0", False)])
-def test_what_a_dead_tick_left_is_told_from_an_operator_s_hold(code: str, is_ours: bool) -> None:
-    ran = {"released": after(-300), "restarts": 1, "reason": "JobHeldAdmin", "exit_code": code}
-    care = care_for(make_job(make_fragment(0, HELD, **ran), held=1))
-    assert any(isinstance(a, Hold) for a in care.actions) is is_ours
-
-
-def test_a_failed_node_is_no_failure_of_the_script() -> None:
-    care = care_for(make_job(make_fragment(0, LOST, ["n1"], failures=2)))
-    assert not care.is_over
-    assert marks(care.actions)[0].failures == 2
-
-
-def test_progress_forgives() -> None:
-    job = make_job(
-        make_fragment(0, RUNNING, ["n2"], failures=2, said=Said.TRAINED),
-        make_fragment(1, failures=1),
-        make_fragment(2),
-    )
-    found = marks(care_for(job).actions)
-    assert {index: mark.failures for index, mark in found.items()} == {0: 0, 1: 0}
-
-
-@pytest.mark.parametrize(("left_s", "forgiven"), [(-100, True), (-300, False)])
-def test_progress_of_a_run_that_ended_forgives_what_failed_before_it(
-    left_s: float, forgiven: bool
-) -> None:
-    left = make_fragment(0, HELD, said=Said.TRAINED, eligible=after(left_s + 120))
-    job = make_job(left, make_fragment(1, failures=2, deaths=(Grudge("n9", after(-200)),)))
-    assert (1 in marks(care_for(job).actions)) is forgiven
-
-
-def test_age_does_not_forgive() -> None:
-    job = make_job(make_fragment(0, RUNNING, ["n2"], failures=2, start=after(-90_000)))
     assert care_for(job).actions == ()
 
 

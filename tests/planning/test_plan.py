@@ -20,9 +20,9 @@ from slurm_hooks.model import (
     NodeState,
     Notice,
     Plan,
-    Remark,
+    PutBack,
     Said,
-    Shrink,
+    SetMark,
 )
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings, parse
@@ -99,7 +99,7 @@ def test_the_node_of_a_death_is_avoided_at_once() -> None:
         held=3,
     )
     plan = plan_for(job, nodes=(make_node("n1", NodeState.BUSY), make_node("n2")))
-    assert [type(a) for a in plan.actions if isinstance(a, (Shrink, Grow))] == [Shrink]
+    assert [type(a) for a in plan.actions if isinstance(a, (PutBack, Grow))] == [PutBack]
 
 
 def test_a_job_that_just_failed_snoozes_at_once() -> None:
@@ -113,7 +113,7 @@ def test_a_forgiven_fragment_grows_with_a_clean_mark() -> None:
     )
     plan = plan_for(job, nodes=(make_node("n1", NodeState.BUSY), make_node("n2")))
     assert {type(a) for a in plan.actions} >= {Grow}
-    marks = [a.mark for a in plan.actions if isinstance(a, (Grow, Remark))]
+    marks = [a.mark for a in plan.actions if isinstance(a, (Grow, SetMark))]
     assert all(mark.failures == 0 for mark in marks)
 
 
@@ -123,6 +123,6 @@ def test_a_forgiven_fragment_leaves_with_a_clean_mark() -> None:
         make_fragment(1, RUNNING, ["n2"], failures=2),
     )
     nodes = (make_node("n1", NodeState.BUSY), make_node("n2", NodeState.LEAVING))
-    marks = [a.mark for a in plan_for(job, nodes=nodes).actions if isinstance(a, (Notice, Remark))]
+    marks = [a.mark for a in plan_for(job, nodes=nodes).actions if isinstance(a, (Notice, SetMark))]
     assert marks
     assert all(mark.failures == 0 for mark in marks)

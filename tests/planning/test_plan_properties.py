@@ -21,8 +21,8 @@ from slurm_hooks.model import (
     NodeState,
     Notice,
     Plan,
+    PutBack,
     Renew,
-    Shrink,
     Snapshot,
 )
 from slurm_hooks.planning.holes import holes_of, latest_end
@@ -119,13 +119,13 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm) -> None:
 @many
 @given(clusters())
 def test_one_fate_for_each_fragment(slurm: FakeSlurm) -> None:
-    """No fragment is told two things that contradict each other; one that runs may be held too."""
+    """No fragment gets two orders that contradict each other; one that runs may be held too."""
     seen, plan = look(slurm)
     running = {i for i, f in fragments(seen).items() if f.state is FragmentState.RUNNING}
     fates = Counter(
         a.fragment
         for a in plan.actions
-        if isinstance(a, (Grow, Notice, Shrink))
+        if isinstance(a, (Grow, Notice, PutBack))
         or (isinstance(a, Hold) and a.fragment not in running)
     )
     assert not {f: n for f, n in fates.items() if n > 1}
@@ -137,12 +137,12 @@ def test_one_fate_for_each_fragment(slurm: FakeSlurm) -> None:
 @given(clusters())
 def test_marks_of_one_fragment_agree(slurm: FakeSlurm) -> None:
     _, plan = look(slurm)
-    told: dict[FragmentId, int] = {}
+    written: dict[FragmentId, int] = {}
     for action in plan.actions:
         mark = getattr(action, "mark", None)
         if mark is not None and not mark.stopped:
             fragment = getattr(action, "fragment")  # noqa: B009
-            assert told.setdefault(fragment, mark.failures) == mark.failures
+            assert written.setdefault(fragment, mark.failures) == mark.failures
 
 
 @many
@@ -158,7 +158,7 @@ def test_unknown_states_are_left_alone(slurm: FakeSlurm) -> None:
     seen, plan = look(slurm)
     odd = {f.id for f in fragments(seen).values() if f.state is FragmentState.UNKNOWN}
     running = {f.id for f in fragments(seen).values() if f.state is FragmentState.ENDING}
-    touched = {a.fragment for a in plan.actions if isinstance(a, (Grow, Renew, Notice, Shrink))}
+    touched = {a.fragment for a in plan.actions if isinstance(a, (Grow, Renew, Notice, PutBack))}
     assert not touched & (odd | running)
 
 

@@ -7,44 +7,48 @@ import pytest
 from build import NOW, after, make_fragment, make_job, make_mark, make_slurm
 from slurm_hooks.model import (
     Action,
+    Cancel,
     Cause,
-    Finish,
     Fragment,
     FragmentId,
     FragmentState,
     Grow,
     Hold,
     Notice,
-    Remark,
+    Plan,
+    PutBack,
     Renew,
-    Shrink,
+    SetMark,
 )
-from slurm_hooks.planning.second_look import first_half, needs_look, second_half, still_true
+from slurm_hooks.planning.second_look import contradicted, first_half, needs_look, second_half
 
 ID = FragmentId(7, 0)
 MARK = make_mark(noticed=NOW)
 NOTICE = Notice(ID, MARK, Cause.HOLE_CLOSES)
-AWAY = Shrink(ID, Cause.NOTICE_OVER)
-BACK = Shrink(ID, Cause.LEASE_ENDED, is_ended=True)
+AWAY = PutBack(ID, Cause.NOTICE_OVER)
+BACK = PutBack(ID, Cause.LEASE_ENDED, is_ended=True)
 RUNNING, ENDED = FragmentState.RUNNING, FragmentState.TIMED_OUT
 
 
 def is_kept(action: Action, *fresh: Fragment) -> bool:
-    kept, notes = still_true([action], [make_job(*fresh)] if fresh else [], make_slurm())
-    assert bool(kept) != bool(notes)
-    return bool(kept)
+    plan = Plan((action,))
+    kept = plan.without(
+        contradicted(plan.actions, [make_job(*fresh)] if fresh else [], make_slurm())
+    )
+    assert bool(kept.actions) != bool(kept.notes)
+    return bool(kept.actions)
 
 
 def test_a_notice_is_marked_first_and_signalled_later() -> None:
     hold = Hold(ID, Cause.SECURED)
     grow = Grow(FragmentId(7, 1), frozenset({"n1"}), after(60) - NOW, MARK)
-    actions = (NOTICE, hold, grow, Finish((ID,), Cause.FINISHED))
+    actions = (NOTICE, hold, grow, Cancel((ID,), Cause.FINISHED))
     renew = Renew(ID, after(60))
-    assert first_half((*actions, renew)) == (renew, Remark(ID, MARK, Cause.HOLE_CLOSES))
+    assert first_half((*actions, renew)) == (renew, SetMark(ID, MARK, Cause.HOLE_CLOSES))
     assert second_half((*actions, renew)) == actions
     for action in (NOTICE, hold, grow, AWAY):
         assert needs_look((action,))
-    assert not needs_look((renew, Finish((ID,), Cause.FINISHED)))
+    assert not needs_look((renew, Cancel((ID,), Cause.FINISHED)))
 
 
 @pytest.mark.parametrize(

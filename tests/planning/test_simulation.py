@@ -157,7 +157,7 @@ def test_a_draining_node_is_given_back() -> None:
     assert {n for e in running(slurm) for n in e.nodes} == {"n1", "n3"}
 
 
-def test_a_fragment_deaf_to_notice_is_put_away() -> None:
+def test_a_fragment_that_ignores_its_notice_is_put_back() -> None:
     slurm = cluster(3)
     slurm.leave_s = 10_000
     slurm.submit(1, 6, MARK)

@@ -15,7 +15,7 @@ import pytest
 
 from promises.bench import Bench, CutPort, Killed, has, occupied
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.model import FragmentState, Hold, Remark, Shrink
+from slurm_hooks.model import FragmentState, Hold, PutBack, SetMark
 from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
@@ -40,7 +40,7 @@ def test_a_job_grows_into_free_nodes_with_leases(bench: Bench) -> None:
     fragments = bench.job(job).fragments
     assert len({n for f in fragments for n in f.nodes}) == 3
     assert all(f.limit == timedelta(minutes=2) for f in fragments)
-    assert {type(a) for a in bench.tick().plan.actions} <= {Hold, Remark}
+    assert {type(a) for a in bench.tick().plan.actions} <= {Hold, SetMark}
     assert not bench.tick().plan.actions
 
 
@@ -241,7 +241,7 @@ def test_a_reservation_cuts_the_lease_and_the_node_is_free_before(bench: Bench) 
 
         wait_until(has_moved, 45, every_s=0.5)
         assert int(bench.observe().now.timestamp()) < start
-        assert any(isinstance(a, Shrink) for a in seen)
+        assert any(isinstance(a, PutBack) for a in seen)
     finally:
         bench.box.run(["scontrol", "delete", "reservationname=r1"])
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from build import NOW, after, make_mark, make_request, span
 from slurm_hooks.model import (
     Action,
+    Cancel,
     Cause,
-    Finish,
     FragmentId,
     Grow,
     Hold,
     Notice,
-    Remark,
+    PutBack,
     Renew,
-    Shrink,
+    SetMark,
 )
 from slurm_hooks.slurm.actions import commands, ranges
 from slurm_hooks.slurm.mark import format_mark
@@ -50,11 +50,11 @@ def test_nothing_to_do_runs_nothing() -> None:
 def test_holds_come_first_and_grows_last() -> None:
     said = lines(
         Grow(A, frozenset({"n3", "n4"}), span(300), MARK),
-        Finish((FragmentId(9, 0), FragmentId(9, 1)), Cause.FINISHED),
+        Cancel((FragmentId(9, 0), FragmentId(9, 1)), Cause.FINISHED),
         Hold(B, Cause.NOT_STARTED),
-        Shrink(C, Cause.NOTICE_OVER),
+        PutBack(C, Cause.NOTICE_OVER),
         Notice(FragmentId(8, 0), MARK, Cause.HOLE_CLOSES),
-        Remark(FragmentId(8, 0), MARK, Cause.HOLE_CLOSES),
+        SetMark(FragmentId(8, 0), MARK, Cause.HOLE_CLOSES),
         Renew(FragmentId(8, 1), after(900)),
     )
     assert said == [
@@ -72,7 +72,7 @@ def test_holds_come_first_and_grows_last() -> None:
 
 def test_an_ended_fragment_is_put_back_before_it_is_marked() -> None:
     """Slurm (22.05) refuses to update a job that has finished."""
-    said = lines(Shrink(A, Cause.DIED, MARK, is_ended=True))
+    said = lines(PutBack(A, Cause.DIED, MARK, is_ended=True))
     assert said == ["requeue 7_0", "uhold 7_0", f"update jobid=7_0 AdminComment={TEXT}"]
 
 
@@ -93,14 +93,14 @@ def test_all_holds_of_a_job_are_one_line() -> None:
 
 
 def test_plain_lines_share_a_process() -> None:
-    said = commands([Shrink(f, Cause.NOTICE_OVER) for f in (A, B, C)], {})
+    said = commands([PutBack(f, Cause.NOTICE_OVER) for f in (A, B, C)], {})
     assert [c.argv for c in said] == [("scontrol",)]
     assert said[0].rpcs == 3
 
 
 def test_a_word_that_is_not_plain_gets_its_own_process() -> None:
     notes = {B: 'it\'s "ours"; \0 | $(reboot)\nrelease 1'}
-    said = commands([Remark(f, MARK, Cause.NOTED) for f in (A, B, C)], notes)
+    said = commands([SetMark(f, MARK, Cause.NOTED) for f in (A, B, C)], notes)
     assert [len(c.argv) for c in said] == [1, 4, 1]
     comment = said[1].argv[-1]
     assert comment.startswith('AdminComment=it\'s "ours"; malleable{')

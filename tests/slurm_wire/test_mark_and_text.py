@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks.model import Grudge, Mark, Request
+from slurm_hooks.model import AvoidedNode, Mark, Request
 from slurm_hooks.slurm.mark import format_mark, parse_mark
 from slurm_hooks.slurm.text import expand, fold, parse_limit, parse_time
 
@@ -21,9 +21,9 @@ moments = st.none() | st.integers(0, 4_000_000_000).map(
 )
 
 
-grudges = st.lists(
+avoided = st.lists(
     st.builds(
-        Grudge,
+        AvoidedNode,
         st.from_regex(r"[a-z][a-z0-9.-]{0,11}", fullmatch=True),
         st.integers(0, 4_000_000_000).map(lambda s: datetime.fromtimestamp(s, timezone.utc)),
     ),
@@ -53,8 +53,8 @@ def marks(draw: st.DrawFn) -> Mark:
         failures=draw(st.integers(0, 99)),
         run=draw(st.integers(0, 99)),
         gone=draw(st.integers(0, 63)),
-        deaths=draw(grudges),
-        unfit=draw(grudges),
+        deaths=draw(avoided),
+        unfit=draw(avoided),
         vain=draw(st.integers(0, 99)),
         obstacle=draw(st.just("") | st.from_regex(r"[A-Za-z0-9_]{1,40}", fullmatch=True)),
         priority=draw(st.integers(0, 2**32)),

@@ -27,15 +27,18 @@ from build import (
     span,
 )
 from slurm_hooks.model import (
+    Cancel,
     Cause,
-    Finish,
     Fragment,
     FragmentId,
     FragmentState,
     Grow,
     MalleableJob,
     NodeState,
+    Plan,
+    PutBack,
     Renew,
+    SetMark,
     Solve,
 )
 from slurm_hooks.planning.plan import make_plan
@@ -164,8 +167,13 @@ def test_actions_in_words() -> None:
     grow = Grow(FragmentId(7, 0), frozenset({"n1", "n2"}), span(300), make_mark())
     assert action_line(grow) == "grow 7_0 on n[1-2] for 5:00: hole open"
     assert action_line(Renew(FragmentId(7, 1), after(4000))).startswith("renew 7_1 until 13:06:40Z")
-    finish = Finish((FragmentId(7, 1), FragmentId(7, 2)), Cause.FINISHED)
-    assert action_line(finish) == "cancel 7_[1-2]: training finished"
+    cancel = Cancel((FragmentId(7, 1), FragmentId(7, 2)), Cause.FINISHED)
+    assert action_line(cancel) == "cancel 7_[1-2]: training finished"
+    back = PutBack(FragmentId(7, 0), Cause.LEASE_ENDED, is_ended=True)
+    assert action_line(back) == "put back 7_0: lease ended"
+    note = SetMark(FragmentId(7, 0), make_mark(), Cause.NOTED)
+    kinds = [a["kind"] for a in plan_data(Plan((grow, cancel, back, note)))["actions"]]
+    assert kinds == ["grow", "cancel", "put-back", "set-mark"]
 
 
 def test_nothing_is_markup() -> None:

@@ -72,23 +72,27 @@ def held() -> dict[str, Any]:
 
 
 FAULTS = [
-    (["now"], "yesterday", "now: a time with zone"),
+    (["now"], "yesterday", "now: expected a time with a zone"),
     (["now"], "2026-11-20T08:00:00", "now: the time 2026-11-20T08:00:00 has no zone"),
-    (["now"], None, "now: a time with zone"),
-    (["nodes", 0, "state"], "idle", "nodes[0].state: one of free, busy"),
-    (["nodes", 0, "cpus"], "4", "nodes[0].cpus: a whole number is wanted, '4' is there"),
-    (["nodes", 0, "cpus"], True, "nodes[0].cpus: a whole number"),
+    (["now"], None, "now: expected a time with a zone"),
+    (["nodes", 0, "state"], "idle", "nodes[0].state: expected one of free, busy"),
+    (["nodes", 0, "cpus"], "4", "nodes[0].cpus: expected a whole number, found '4'"),
+    (["nodes", 0, "cpus"], True, "nodes[0].cpus: expected a whole number"),
     (["nodes", 0, "colour"], "red", "nodes[0].colour: unknown key; known: name, state"),
-    (["nodes"], {}, "nodes: a list is wanted"),
-    (["nodes", 1], 7, "nodes[1]: an object is wanted, 7 is there"),
+    (["nodes"], {}, "nodes: expected a list"),
+    (["nodes", 1], 7, "nodes[1]: expected an object, found 7"),
     (["jobs", 0, "request", "min_nodes"], 9, "jobs[0].request: sizes 9-6 are not a range"),
-    (["jobs", 0, "request", "lease"], 1e300, "jobs[0].request.lease: 1e+300 seconds are too many"),
-    (["jobs", 0, "fragments", 2, "id"], "34", "jobs[0].fragments[2].id: a fragment such as 34_0"),
-    (["curves", "x"], {}, "curves.x: keys here are job ids"),
-    (["curves", "34", "points"], [[0, 0], [1]], "curves.34.points[1]: 2 items are wanted, 1"),
+    (["jobs", 0, "request", "lease"], 1e300, "jobs[0].request.lease: too many seconds: 1e+300"),
+    (
+        ["jobs", 0, "fragments", 2, "id"],
+        "34",
+        "jobs[0].fragments[2].id: expected a fragment",
+    ),
+    (["curves", "x"], {}, "curves.x: expected a job id as key"),
+    (["curves", "34", "points"], [[0, 0], [1]], "curves.34.points[1]: expected 2 items, found 1"),
     (["curves", "34", "points"], [[1, 1]], "curves.34: a curve starts at (0, 0.0)"),
-    (["curves"], [], "curves: an object is wanted"),
-    (["slurm", "kill_wait"], float("nan"), "slurm.kill_wait: a number is wanted, nan is there"),
+    (["curves"], [], "curves: expected an object"),
+    (["slurm", "kill_wait"], float("nan"), "slurm.kill_wait: expected a number, found nan"),
     (["slurm"], {}, "slurm.version: missing"),
 ]
 
@@ -117,8 +121,8 @@ BAD_FILES = [
     ("[" * 100_000, "nested too deeply"),
     ("3", '"format" is not'),
     ("{}", '"format" is not'),
-    (json.dumps({"format": files.FORMAT}), "version: 1 is wanted, None is there"),
-    (json.dumps({"format": files.FORMAT, "version": 1}), "an object is wanted, None is there"),
+    (json.dumps({"format": files.FORMAT}), "version: expected 1, found None"),
+    (json.dumps({"format": files.FORMAT, "version": 1}), "expected an object, found None"),
 ]
 
 

@@ -17,20 +17,20 @@ from build import (
     no_clock,
 )
 from slurm_hooks.model import (
+    AvoidedNode,
     FragmentState,
     Grow,
-    Grudge,
     MalleableJob,
     Needs,
     Node,
     NodeState,
     Notice,
     Plan,
-    Remark,
     Said,
+    SetMark,
 )
+from slurm_hooks.planning.eligibility import has_features
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.planning.suits import has_features
 from slurm_hooks.settings import Settings
 
 RUNNING, FAILED = FragmentState.RUNNING, FragmentState.FAILED
@@ -96,17 +96,17 @@ def test_what_slurm_finds_unfit_is_not_offered_again() -> None:
         reason="BadConstraints",
         nodes=["n1"],
         released=after(-40),
-        unfit=(Grudge("n1", after(-3601)),),
+        unfit=(AvoidedNode("n1", after(-3601)),),
     )
     plan = plan_for(make_job(again, request=make_request(1, 1)), nodes=make_nodes(2))
     assert grown(plan) == {"n2"}  # an hour later the same node was tried once more
-    old = make_fragment(0, unfit=(Grudge("n1", after(-3599)), Grudge("n2", after(-3601))))
+    old = make_fragment(0, unfit=(AvoidedNode("n1", after(-3599)), AvoidedNode("n2", after(-3601))))
     assert grown(plan_for(make_job(old), nodes=make_nodes(2))) == {"n2"}
 
 
 def died_on(*names: str, ago_s: float = 100, **fields: object) -> MalleableJob:
-    grudges = tuple(Grudge(name, after(-ago_s)) for name in names)
-    return make_job(make_fragment(0, deaths=grudges), **fields)  # type: ignore[arg-type]
+    avoided = tuple(AvoidedNode(name, after(-ago_s)) for name in names)
+    return make_job(make_fragment(0, deaths=avoided), **fields)  # type: ignore[arg-type]
 
 
 def test_the_next_try_goes_elsewhere() -> None:
@@ -146,7 +146,7 @@ def test_a_failing_job_accuses_nobody() -> None:
     """Two users whose scripts fail everywhere would take the machine from all others."""
     jobs = [
         make_job(
-            make_fragment(0, deaths=(Grudge("n1", after(-9)),), failures=1, job_id=i),
+            make_fragment(0, deaths=(AvoidedNode("n1", after(-9)),), failures=1, job_id=i),
             job_id=i,
             user=f"user{i}",
         )
@@ -162,7 +162,8 @@ def test_an_accusation_of_most_of_the_machine_is_none() -> None:
 
 
 def test_a_stopped_job_accuses_nobody() -> None:
-    failing = make_job(make_fragment(0, deaths=(Grudge("n1", after(-9)),), stopped="x", job_id=1))
+    dead = make_fragment(0, deaths=(AvoidedNode("n1", after(-9)),), stopped="x", job_id=1)
+    failing = make_job(dead, job_id=1)
     other = died_on("n1", job_id=2, user="another")
     plan = plan_for(failing, other, make_job(held=4, job_id=7), nodes=make_nodes(4))
     assert "n1" in grown(plan)
@@ -196,7 +197,7 @@ def test_a_job_that_nobody_joins_is_kept_to_one_fragment() -> None:
 
 def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -> None:
     plan = plan_for(apart(60), nodes=[make_node("n0", NodeState.BUSY)])
-    (note,) = (a for a in plan.actions if isinstance(a, Remark))
+    (note,) = (a for a in plan.actions if isinstance(a, SetMark))
     assert note.mark.is_alone
     waiting = [make_fragment(i, has_agent=False, is_alone=i == 2) for i in range(4)]
     assert len(grown(plan_for(make_job(*waiting), nodes=make_nodes(4)))) == 1

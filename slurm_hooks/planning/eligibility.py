@@ -1,4 +1,4 @@
-"""Which nodes are of use to which jobs, and why the others are not.
+"""Which nodes are eligible for which jobs, and why the others are not.
 
 Nodes that are alike (partitions, resources, hole) are judged once for jobs that are alike, so ten
 thousand nodes and hundreds of jobs cost no more than there are kinds of either.
@@ -14,20 +14,14 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Optional
 
 from slurm_hooks.model import ON_NODES, MalleableJob, Needs, Node, NodeState
+from slurm_hooks.planning.failures import Shunned
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import lease_within
-from slurm_hooks.planning.node_classes import Ground
+from slurm_hooks.planning.situation import Situation
 
 DIED = "a fragment died there"
 UNFIT = "Slurm finds it unfit for the job"
 _IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
-
-
-@dataclass(frozen=True)
-class Shunned:
-    """Nodes that one job keeps away from: of those where it died only while it has a choice."""
-
-    died: frozenset[str] = frozenset()
-    unfit: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -49,55 +43,54 @@ class _NodeKind(NamedTuple):
     latest: Optional[datetime]
 
 
-class Suits:
-    """Answers for the jobs it was made with."""
+class Eligibility:
+    """Which nodes are eligible, for the jobs that it was made with."""
 
-    def __init__(
-        self, ground: Ground, jobs: Iterable[MalleableJob], shunned: Mapping[int, Shunned]
-    ) -> None:
-        ranked = sorted(jobs, key=lambda job: job.job_id)
-        self._held = {n for job in ranked for n in _nodes_of(job)}
+    def __init__(self, ground: Ground, situations: Iterable[Situation]) -> None:
+        ranked = sorted(situations, key=lambda situation: situation.job.job_id)
+        jobs = [situation.job for situation in ranked]
+        self._held = {name for job in jobs for name in _nodes_of(job)}
         self._ground = ground
-        self._jobs = {job.job_id: _job_kind(job, ground) for job in ranked}
+        self._jobs = {job.job_id: _job_kind(job, ground) for job in jobs}
         self._nodes = {name: _node_kind(node, ground) for name, node in ground.nodes.items()}
-        self._counts = Counter(  # of nodes that malleable jobs have not got
+        self._counts = Counter(  # of nodes that no malleable job has
             self._nodes[name]
             for name, node in ground.nodes.items()
             if node.state in _IN_SERVICE and name not in self._held
         )
-        self._misfits: dict[tuple[_NodeKind, _JobKind], tuple[str, str]] = {}
-        self._users: dict[_NodeKind, tuple[int, ...]] = {}
+        self._faults: dict[tuple[_NodeKind, _JobKind], tuple[str, str]] = {}
+        self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
         self._shunned: dict[int, dict[str, str]] = {}
         self._shunners: dict[str, set[int]] = {}
-        for job in ranked:
-            found = self._kept_from(job, shunned.get(job.job_id, Shunned()))
-            self._shunned[job.job_id] = found
-            for name in found:
-                self._shunners.setdefault(name, set()).add(job.job_id)
+        for situation in ranked:
+            job_id = situation.job.job_id
+            self._shunned[job_id] = self._kept_from(situation.job, situation.shunned)
+            for name in self._shunned[job_id]:
+                self._shunners.setdefault(name, set()).add(job_id)
 
-    def users(self, name: str) -> tuple[int, ...]:
-        """The jobs to which this node is of use, by id."""
+    def jobs(self, name: str) -> tuple[int, ...]:
+        """The ids of the jobs for which this node is eligible."""
         if name in self._ground.suspects:
             return ()
         kind = self._nodes[name]
-        if kind not in self._users:
+        if kind not in self._fitting:
             fit = (j for j, of_job in self._jobs.items() if not any(self._judge(kind, of_job)))
-            self._users[kind] = tuple(fit)
-        users, shunners = self._users[kind], self._shunners.get(name)
-        return tuple(j for j in users if j not in shunners) if shunners else users
+            self._fitting[kind] = tuple(fit)
+        fitting, shunners = self._fitting[kind], self._shunners.get(name)
+        return tuple(j for j in fitting if j not in shunners) if shunners else fitting
 
-    def misfit(self, name: str, job_id: int) -> str:
-        """Why a node is of no use to a job, whether free or not; empty if it is."""
+    def why_not(self, name: str, job_id: int) -> str:
+        """Why a node is not eligible for a job, whether free or not; empty if it is."""
         lack, hole = self._judge(self._nodes[name], self._jobs[job_id])
         own = self._shunned[job_id].get(name, "")
         return lack or own or self._ground.suspects.get(name, "") or hole
 
     def likeness(self, job_id: int) -> object:
-        """Equal for jobs to which all nodes are alike, but for those that each keeps away from."""
+        """Equal for jobs that have the same nodes, but for those that each keeps away from."""
         return self._jobs[job_id]
 
-    def misfit_of_kind(self, name: str, kind: object) -> str:
-        """As misfit, for all jobs of a likeness."""
+    def why_not_for_kind(self, name: str, kind: object) -> str:
+        """As `why_not`, for all jobs of a likeness."""
         assert isinstance(kind, _JobKind)
         lack, hole = self._judge(self._nodes[name], kind)
         return lack or self._ground.suspects.get(name, "") or hole
@@ -108,10 +101,10 @@ class Suits:
 
     def _judge(self, kind: _NodeKind, job: _JobKind) -> tuple[str, str]:
         """What nodes of a kind lack for jobs of a kind, and what is wrong with their holes."""
-        if (kind, job) not in self._misfits:
+        if (kind, job) not in self._faults:
             fault = _hole_fault(kind.latest, job, self._ground.now)
-            self._misfits[kind, job] = (_lack(kind, job), fault)
-        return self._misfits[kind, job]
+            self._faults[kind, job] = (_lack(kind, job), fault)
+        return self._faults[kind, job]
 
     def _kept_from(self, job: MalleableJob, shunned: Shunned) -> dict[str, str]:
         found = dict.fromkeys(shunned.unfit, UNFIT)
@@ -154,10 +147,10 @@ def _lack(node: _NodeKind, job: _JobKind) -> str:
     has = dict(node.gres)
     short = [name for name, count in job.needs.gres if has.get(name, 0) < count]
     if short:
-        return f"too few of {', '.join(short)}"
+        return f"not enough {', '.join(short)}"
     if node.memory_mib < job.needs.memory_mib:
-        return "too little memory"
-    return "too few processors" if node.cpus < job.needs.cpus else ""
+        return "not enough memory"
+    return "not enough CPUs" if node.cpus < job.needs.cpus else ""
 
 
 def _hole_fault(latest: Optional[datetime], job: _JobKind, now: datetime) -> str:

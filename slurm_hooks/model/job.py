@@ -1,0 +1,241 @@
+"""Malleable jobs as one tick sees them: the request, the fragments, their marks.
+
+Constructors refuse values that cannot exist.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for and the site accepted: `--malleable=MIN-MAX,unit=N,engine=NAME`.
+
+    `lease` is the longest lease of one fragment (`--time`), `shortest_hole` the shortest hole
+    worth starting in (`--time-min`), `fragments` the number of array elements.
+    """
+
+    min_nodes: int
+    max_nodes: int
+    fragments: int
+    lease: timedelta
+    shortest_hole: timedelta
+    unit: int = 1
+    engine: str = "torchrun"
+    launch: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_nodes <= self.max_nodes:
+            raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} are not a range")
+        if self.unit < 1 or self.min_nodes % self.unit or self.max_nodes % self.unit:
+            raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} do not fit unit {self.unit}")
+        if self.fragments < 1 or self.lease <= timedelta(0):
+            raise ValueError("a request needs a fragment and a lease")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the job's own options ask of each node; zero and empty ask nothing.
+
+    `features` is the text of --constraint. `memory_mib` and `cpus` are lower bounds: a job that
+    asks for them by task or by processor may need more, which Slurm then says (BadConstraints).
+    """
+
+    features: str = ""
+    memory_mib: int = 0
+    cpus: int = 0
+    gres: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, order=True)
+class AvoidedNode:
+    """A node that a job keeps away from for a while, and since when."""
+
+    node: str
+    since: datetime
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What AdminComment says of one fragment: the accepted request and our notes on it.
+
+    `released` is when the fragment was last released into a hole, and `run` its restart count then:
+    a higher one now means that it has run since. `noticed` is when it was last asked to leave, put
+    back or found dead, `failures` how often in a row the job had failed by then, `gone` how many
+    elements of the job were no more. `deaths` are nodes on which this fragment died, `unfit` those
+    that Slurm says do not fit it. `vain` counts the releases in a row after which it did not start,
+    `obstacle` is Slurm's reason for the last one. `priority` is what Slurm gave the job before it
+    was held. `is_paused` is true while an operator holds the job, `is_alone` if its fragments do
+    not meet, `is_finished` once its training has ended: Slurm may forget first who said so.
+    """
+
+    request: Request
+    released: Optional[datetime] = None
+    run: int = 0
+    noticed: Optional[datetime] = None
+    failures: int = 0
+    gone: int = 0
+    deaths: tuple[AvoidedNode, ...] = ()
+    unfit: tuple[AvoidedNode, ...] = ()
+    vain: int = 0
+    obstacle: str = ""
+    priority: int = 0
+    is_alone: bool = False
+    is_paused: bool = False
+    is_finished: bool = False
+    stopped: str = ""
+
+
+class FragmentState(enum.Enum):
+    """Where a fragment is in its life, as Slurm reports it."""
+
+    HELD = "held"  # pending, priority 0: waits for us
+    PENDING = "pending"  # released, or requeued by Slurm: may start any moment
+    RUNNING = "running"
+    SUSPENDED = "suspended"  # stopped by an operator, and still on its nodes
+    ENDING = "ending"  # completing: its processes are on their way out
+    DONE = "done"  # exit code 0
+    TIMED_OUT = "timed out"  # its lease ended, or Slurm took it for somebody else
+    FAILED = "failed"  # any other end that its user did not ask for
+    LOST = "lost"  # its node failed
+    SPECIAL = "special exit"  # an exit code for which Slurm itself puts jobs back and holds them
+    CANCELLED = "cancelled"  # by its user, or because its --deadline has passed
+    UNKNOWN = "unknown"  # a state this version does not know: left alone
+
+
+ENDED_STATES = frozenset(
+    {
+        FragmentState.DONE,
+        FragmentState.TIMED_OUT,
+        FragmentState.FAILED,
+        FragmentState.LOST,
+        FragmentState.CANCELLED,
+    }
+)
+WAITING_STATES = frozenset({FragmentState.HELD, FragmentState.SPECIAL})
+ON_NODES = frozenset(FragmentState) - ENDED_STATES - WAITING_STATES
+"""States in which a fragment is on its nodes, on its way there, or may be."""
+
+
+class Said(enum.Enum):
+    """What a fragment's agent says about the current run; a script without one says nothing."""
+
+    NOTHING = "nothing"
+    STARTED = "started"  # an agent runs, and looks for the others
+    JOINED = "joined"  # it takes part in a round
+    TRAINED = "trained"  # and its training has made progress
+    LEAVING = "leaving"  # it is about to put itself back
+    FINISHED = "finished"  # the round said that the training is over
+
+
+@dataclass(frozen=True, order=True)
+class FragmentId:
+    """An array element, written JOB_INDEX."""
+
+    job_id: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.job_id}_{self.index}"
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """One element of a malleable job's array.
+
+    `start` and `end` belong to the current (or last) run; `end` of a running fragment is the end
+    of its lease. `limit` is the time limit that Slurm enforces, `eligible` the moment before which
+    Slurm does not start it. `priority` is 0 for what is held, running or not. `said` is what its
+    agent says about this run, or said about the last one if it waits; `has_agent` is true if one
+    ever spoke. `depends` is true while other jobs must end first.
+    """
+
+    id: FragmentId
+    state: FragmentState
+    mark: Mark
+    nodes: frozenset[str] = frozenset()
+    start: Optional[datetime] = None
+    end: Optional[datetime] = None
+    limit: Optional[timedelta] = None
+    eligible: Optional[datetime] = None
+    restarts: int = 0
+    exit_code: str = ""
+    reason: str = ""  # why it waits, in Slurm's words
+    priority: int = 0
+    said: Said = Said.NOTHING
+    has_agent: bool = False
+    depends: bool = False
+    note: str = ""  # the rest of AdminComment, which belongs to the site
+
+    @property
+    def is_leaving(self) -> bool:
+        """True once notice was given for the current run."""
+        return self.mark.noticed is not None
+
+    @property
+    def is_active(self) -> bool:
+        """True while it runs and has not been asked to leave."""
+        return self.state is FragmentState.RUNNING and not self.is_leaving
+
+    @property
+    def is_training(self) -> bool:
+        """True while it runs and its training has made progress in this run."""
+        return self.is_active and self.said is Said.TRAINED
+
+    @property
+    def has_run(self) -> bool:
+        """True if it has run since it was last released."""
+        return self.mark.released is not None and self.restarts > self.mark.run
+
+    @property
+    def is_paused(self) -> bool:
+        """True if an operator holds it: our own holds look like those of its user."""
+        return self.reason == "JobHeldAdmin"
+
+
+@dataclass(frozen=True)
+class MalleableJob:
+    """All fragments of one array that could be read, in order of their index.
+
+    `unread` counts the others; `is_cut` is true if Slurm shows those that never ran as cancelled.
+    """
+
+    job_id: int
+    user: str
+    partition: str
+    request: Request
+    fragments: tuple[Fragment, ...]
+    submitted: Optional[datetime] = None
+    needs: Needs = Needs()
+    unread: int = 0
+    is_cut: bool = False
+
+    @property
+    def active(self) -> tuple[Fragment, ...]:
+        """The fragments that train now."""
+        return tuple(f for f in self.fragments if f.is_active)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The nodes of the active fragments."""
+        return frozenset(n for f in self.active for n in f.nodes)
+
+    @property
+    def failures(self) -> int:
+        """How often in a row this job has failed."""
+        return max((f.mark.failures for f in self.fragments), default=0)
+
+    @property
+    def priority(self) -> int:
+        """The highest that Slurm gives, or gave, any of its fragments; 0 if none was released."""
+        return max((max(f.priority, f.mark.priority) for f in self.fragments), default=0)
+
+    @property
+    def has_agent(self) -> bool:
+        """True once an agent of this job has spoken: then an exit code alone means nothing, and
+        its fragments look for each other."""
+        return any(f.has_agent for f in self.fragments)

@@ -1,0 +1,133 @@
+"""What each job asks of the allocator, and how many nodes of each class it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Optional
+
+from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.curves import prior
+from slurm_hooks.allocation.objectives import (
+    OBJECTIVES,
+    JobFacts,
+    Objective,
+    Record,
+    Worth,
+    amortised,
+    weigh,
+)
+from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.model import FragmentState, Snapshot, Solve
+from slurm_hooks.planning.node_classes import ClassKey, Pool
+from slurm_hooks.planning.situation import Situation
+from slurm_hooks.settings import Settings
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The nodes of each class for each job that the allocator decides about, by job id.
+
+    `faults` are lines about a site's objective that failed or returned nonsense.
+    """
+
+    targets: Mapping[int, Mapping[ClassKey, int]]
+    solve: Solve
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """A job that asks for nodes: how old it is, what it counts, what was wrong with that."""
+
+    job_id: int
+    record: Record
+    ask: JobAsk
+    fault: str
+
+
+def share_out(
+    situations: Iterable[Situation],
+    pool: Pool,
+    snapshot: Snapshot,
+    settings: Settings,
+    objective: Optional[Objective],
+    clock: Callable[[], float],
+) -> Shares:
+    """Ask the allocator about every job that is placed; `clock` only ends its search in time."""
+    plan = settings.plan
+    placed = [situation for situation in situations if situation.is_placed]
+    known = [situation.job.priority for situation in placed if situation.job.priority > 0]
+    mean_priority = sum(known) / len(known) if known else 1.0
+    weighed = objective or OBJECTIVES[plan.objective]
+    asking = [
+        _asking(situation, pool, snapshot, settings, weighed, mean_priority) for situation in placed
+    ]
+    problem = Problem(
+        jobs=tuple(each.ask for each in asking),
+        classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in pool.keys),
+        horizon_s=plan.horizon_s,
+        headroom_nodes=plan.headroom_nodes,
+    )
+    if plan.rescale == "amortised":
+        problem = amortised(problem, [each.record for each in asking])
+    allocation = allocate(problem, Limits(plan.solve_limit_s, plan.gap), plan.solver, clock)
+    targets = {
+        each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, allocation.counts)
+    }
+    return Shares(targets, allocation.solve, tuple(each.fault for each in asking if each.fault))
+
+
+def _asking(
+    situation: Situation,
+    pool: Pool,
+    snapshot: Snapshot,
+    settings: Settings,
+    objective: Objective,
+    mean_priority: float,
+) -> _Asking:
+    job, request = situation.job, situation.job.request
+    serial = settings.plan.serial_fraction
+    record = _record(situation, snapshot)
+    facts = JobFacts(
+        name=str(job.job_id),
+        curve=snapshot.curves.get(job.job_id) or prior(serial, request.max_nodes),
+        unit=request.unit,
+        min_nodes=request.min_nodes,
+        max_nodes=request.max_nodes,
+        user=job.user,
+        partition=job.partition,
+        priority=job.priority / mean_priority if job.priority > 0 else 1.0,
+        age_s=record.age_s,
+        nodes=situation.size,
+    )
+    worth, fault = weigh(objective, facts)
+    return _Asking(job.job_id, record, _ask(situation, pool, worth, settings), fault)
+
+
+def _record(situation: Situation, snapshot: Snapshot) -> Record:
+    """Age since submission, and fragments put back so far: about one for each rescale."""
+    since = situation.job.submitted or snapshot.now
+    age_s = max(0.0, (snapshot.now - since).total_seconds())
+    return Record(age_s, sum(f.restarts for f in situation.job.fragments))
+
+
+def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> JobAsk:
+    """What is on its way trains no more than what is held: to give it more is a start."""
+    job_id, plan = situation.job.job_id, settings.plan
+    trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
+    held = (pool.held.get(key, {}).get(job_id, []) for key in pool.keys)
+    return JobAsk(
+        name=str(job_id),
+        min_nodes=situation.least,
+        max_nodes=situation.reachable,
+        curve=worth.curve,
+        weight=worth.weight,
+        held=tuple(sum(len(f.nodes) for f in fragments) for fragments in held),
+        usable=tuple(job_id in key.jobs for key in pool.keys),
+        unit=situation.job.request.unit,
+        grow_s=plan.grow_s if trains else plan.start_s,
+        shrink_s=plan.shrink_s if trains else 0,
+        start_s=plan.start_s,
+        may_grow=not situation.snoozes or 0 < situation.size < situation.least,
+    )

@@ -1,0 +1,150 @@
+"""What the state of one job allows: who stays, who must leave, who may start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+
+from slurm_hooks.model import (
+    WAITING_STATES,
+    Action,
+    Cancel,
+    Cause,
+    Fragment,
+    FragmentId,
+    FragmentState,
+    MalleableJob,
+    PutBack,
+    SetMark,
+    Slurm,
+)
+from slurm_hooks.planning.failures import Shunned, shunned
+from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.leases import Stay, may_stay, notice
+from slurm_hooks.planning.lifecycle import Upkeep, upkeep
+from slurm_hooks.planning.moments import is_within
+from slurm_hooks.settings import Settings
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One job in this tick, with the marks that its upkeep will have written.
+
+    `stays` speaks of the fragments that run, `notices` are for those of them that must leave
+    whatever is allocated. A job that `snoozes` does not grow yet. `is_apart` is true for a job
+    whose fragments do not meet: several would each train on their own, so it is kept to one.
+    """
+
+    job: MalleableJob
+    upkeep: Upkeep
+    stays: dict[FragmentId, Stay]
+    shunned: Shunned
+    notices: tuple[Action, ...] = ()
+    snoozes: bool = False
+    is_apart: bool = False
+
+    @cached_property
+    def staying(self) -> tuple[Fragment, ...]:
+        """Fragments that train, or are about to, and may go on."""
+        stays = (f for f in self.job.active if self.stays[f.id].leaves is None)
+        return (*stays, *self.upkeep.arriving)
+
+    @cached_property
+    def size(self) -> int:
+        """The nodes of the staying fragments."""
+        return sum(len(f.nodes) for f in self.staying)
+
+    @property
+    def least(self) -> int:
+        """The fewest nodes it may train on."""
+        return self.job.request.unit if self.is_apart else self.job.request.min_nodes
+
+    @cached_property
+    def reachable(self) -> int:
+        """The most nodes it could have at once after this tick."""
+        unit = self.job.request.unit
+        growable = 0 if self.snoozes and self.size == 0 else len(self.upkeep.growable)
+        most = unit if self.is_apart else self.job.request.max_nodes
+        return min(most, self.size + unit * growable)
+
+    @property
+    def is_placed(self) -> bool:
+        """True if the allocator decides about it; otherwise it keeps what it has this time.
+
+        A gang that cannot reach its minimum now, because fragments are on their way out or in, is
+        left in peace until they are back.
+        """
+        return not self.upkeep.is_over and self.reachable >= self.least
+
+
+def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: Slurm) -> Situation:
+    """The situation of one job, before any allocation."""
+    job, care = _as_marked(job, upkeep(job, ground.now, settings, slurm))
+    is_apart = not care.is_over and _is_apart(job, ground, settings)
+    if is_apart:
+        job, care = _with_alone_noted(job, care)
+    running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
+    stays = {f.id: may_stay(f, ground, settings.lease) for f in running}
+    leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
+    avoided = shunned(job, ground.now, settings)
+    if care.is_over:
+        ends = tuple(Cancel((f.id,), cause) for f, cause in leaving.items())
+        return Situation(job, care, stays, avoided, ends)
+    notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
+    snooze = timedelta(seconds=settings.plan.snooze_s)
+    snoozes = any(is_within(ground.now, f.mark.noticed, snooze) for f in job.fragments)
+    situation = Situation(job, care, stays, avoided, notices, snoozes, is_apart)
+    return _given_up(situation, ground) if _is_hopeless(situation, ground, settings) else situation
+
+
+def _is_apart(job: MalleableJob, ground: Ground, settings: Settings) -> bool:
+    """True if a fragment has run for long enough to meet others and no agent has ever spoken."""
+    if job.has_agent:
+        return False
+    patience = timedelta(seconds=settings.failures.join_s)
+    starts = (f.start for f in job.active if f.start is not None)
+    is_known = any(f.mark.is_alone for f in job.fragments)
+    return is_known or any(ground.now - start >= patience for start in starts)
+
+
+def _with_alone_noted(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
+    """With the mark on one fragment that the job is kept to one, also when that one has gone."""
+    if any(f.mark.is_alone for f in job.fragments):
+        return job, care
+    states = (FragmentState.RUNNING, *WAITING_STATES)
+    first = next((f for f in job.fragments if f.state in states), None)
+    if first is None:
+        return job, care
+    note = SetMark(first.id, replace(first.mark, is_alone=True), Cause.ALONE)
+    return _as_marked(job, replace(care, actions=(*care.actions, note)))
+
+
+def _is_hopeless(situation: Situation, ground: Ground, settings: Settings) -> bool:
+    """True if a gang has been below its minimum for long, and nothing came or went meanwhile."""
+    if situation.is_placed or not 0 < situation.size < situation.least:
+        return False
+    wait = timedelta(seconds=settings.plan.gang_wait_s)
+    moments = ((f.start, f.mark.released, f.mark.noticed) for f in situation.job.fragments)
+    return not any(is_within(ground.now, when, wait) for row in moments for when in row)
+
+
+def _given_up(situation: Situation, ground: Ground) -> Situation:
+    """A gang that cannot be completed gives back what it runs on."""
+    idle = [f for f in situation.staying if f.state is FragmentState.RUNNING]
+    notices = tuple(notice(f, Cause.BELOW_MIN, ground.now) for f in idle)
+    leaves = {f.id: replace(situation.stays[f.id], leaves=Cause.BELOW_MIN) for f in idle}
+    stays = {**situation.stays, **leaves}
+    return replace(situation, stays=stays, notices=(*situation.notices, *notices))
+
+
+def _as_marked(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
+    """Job and upkeep with the marks that the upkeep's own actions will have written."""
+    writes = (a for a in care.actions if isinstance(a, (PutBack, SetMark)))
+    marks = {a.fragment: a.mark for a in writes if a.mark}
+
+    def marked(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
+        return tuple(replace(f, mark=marks[f.id]) if f.id in marks else f for f in fragments)
+
+    care = replace(care, arriving=marked(care.arriving), growable=marked(care.growable))
+    return replace(job, fragments=marked(job.fragments)), care

@@ -1,0 +1,118 @@
+"""What the state of a single fragment of a job that goes on calls for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from slurm_hooks.model import (
+    ENDED_STATES,
+    WAITING_STATES,
+    Action,
+    AvoidedNode,
+    Cause,
+    Fragment,
+    FragmentState,
+    Hold,
+    MalleableJob,
+    Mark,
+    Notice,
+    PutBack,
+    Said,
+    SetMark,
+)
+from slurm_hooks.planning.cancels import gone
+from slurm_hooks.planning.failures import after_death, is_death
+from slurm_hooks.planning.moments import is_within
+from slurm_hooks.settings import Settings
+
+BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}
+"""States out of which a fragment can be put back."""
+
+# Why a released fragment cannot start now, whatever node it is given: limits, licences, other jobs.
+_OBSTACLE = re.compile(
+    r"Dependency|JobArrayTaskLimit|Licenses|BurstBuffer|Reservation|Assoc|QOS|Account|"
+    r"Partition(?:TimeLimit|NodeLimit|Down|Inactive)|Invalid|MaxRequeue|DeadLine"
+)
+
+
+def steps_of(
+    fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings
+) -> tuple[Action, ...]:
+    """The actions for one fragment; an unknown state calls for none."""
+    state = fragment.state
+    if is_death(fragment):
+        mark = after_death(fragment, job, now, settings)
+        if state in (*WAITING_STATES, FragmentState.PENDING):
+            is_held = state in WAITING_STATES and not fragment.is_paused
+            held = () if is_held else (Hold(fragment.id, Cause.DIED),)
+            return (*held, SetMark(fragment.id, mark, Cause.DIED))
+        return (_back(fragment, Cause.DIED, mark),)
+    if state in WAITING_STATES:
+        return _held(fragment, now)
+    if state is FragmentState.PENDING:
+        return _pending(fragment, now, settings)
+    if state is FragmentState.RUNNING:
+        return _running(fragment, now, settings)
+    if state in BACK_STATES:
+        mark = replace(fragment.mark, noticed=now, gone=max(gone(job), fragment.mark.gone))
+        return (_back(fragment, _cause_of_end(fragment), mark),)
+    return ()
+
+
+def _back(fragment: Fragment, cause: Cause, mark: Mark) -> PutBack:
+    return PutBack(fragment.id, cause, mark, is_ended=True, is_paused=fragment.is_paused)
+
+
+def _cause_of_end(fragment: Fragment) -> Cause:
+    if fragment.is_leaving or fragment.said is Said.LEAVING:
+        return Cause.LEFT
+    return Cause.LEASE_ENDED
+
+
+def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
+    """Slurm itself holds what can never run on the nodes that we asked for; others may fit.
+
+    What failed or timed out while it was held gets the reason JobHeldAdmin from a requeue (22.05,
+    24.11). A tick that died before its uhold leaves it so; that is not the hold of an operator.
+    """
+    is_ours = fragment.is_paused and fragment.has_run and not fragment.is_leaving
+    if is_ours and fragment.exit_code not in ("", "0:0"):
+        mark = replace(fragment.mark, noticed=now)
+        return (Hold(fragment.id, Cause.NOTED), SetMark(fragment.id, mark, Cause.NOTED))
+    since = fragment.mark.released
+    known = {a.node for a in fragment.mark.unfit if since is None or a.since >= since}
+    if fragment.reason != "BadConstraints" or fragment.nodes <= known:
+        return ()
+    kept = tuple(a for a in fragment.mark.unfit if a.node not in fragment.nodes)
+    unfit = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
+    return (SetMark(fragment.id, replace(fragment.mark, unfit=unfit), Cause.UNFIT),)
+
+
+def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
+    """Hold what Slurm requeued (it waits for a later BeginTime) and what did not start in time."""
+    mark = fragment.mark
+    if fragment.eligible is not None and fragment.eligible > now:
+        return (Hold(fragment.id, Cause.PREEMPTED),)
+    patience = timedelta(seconds=settings.lease.start_timeout_s)
+    obstacle = _OBSTACLE.match(fragment.reason)
+    if not obstacle and is_within(now, mark.released, patience):
+        return ()
+    word = fragment.reason.split(",")[0] if obstacle else "NotStarted"
+    vain = replace(mark, released=now, vain=mark.vain + 1, obstacle=word)
+    return (Hold(fragment.id, Cause.NOT_STARTED), SetMark(fragment.id, vain, Cause.NOT_STARTED))
+
+
+def _running(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
+    """Make sure that it comes back held. After a notice: repeat it until the fragment begins to
+    leave, and requeue the fragment once the notice is over."""
+    mark = fragment.mark
+    secured = (Hold(fragment.id, Cause.SECURED),) if fragment.priority else ()
+    if mark.noticed is None:
+        return secured
+    if not is_within(now, mark.noticed, timedelta(seconds=settings.lease.notice_s)):
+        return (*secured, PutBack(fragment.id, Cause.NOTICE_OVER))
+    if fragment.said is Said.LEAVING:
+        return secured
+    return (*secured, Notice(fragment.id, mark, Cause.REMINDED))

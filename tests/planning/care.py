@@ -1,0 +1,20 @@
+"""Upkeep of one job, as the tests of it ask for it."""
+
+from __future__ import annotations
+
+from build import NOW, make_slurm
+from slurm_hooks.model import Action, MalleableJob, Mark, Notice, PutBack, SetMark
+from slurm_hooks.planning.lifecycle import Upkeep, upkeep
+from slurm_hooks.settings import Settings
+
+SETTINGS = Settings()  # notice 20 s, start timeout 60 s, three failures
+
+
+def care_for(job: MalleableJob, settings: Settings = SETTINGS) -> Upkeep:
+    return upkeep(job, NOW, settings, make_slurm())
+
+
+def marks(actions: tuple[Action, ...]) -> dict[int, Mark]:
+    """The marks that are written, by index."""
+    written = [a for a in actions if isinstance(a, (SetMark, PutBack, Notice))]
+    return {a.fragment.index: a.mark for a in written if a.mark is not None}

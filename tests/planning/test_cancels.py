@@ -1,0 +1,101 @@
+"""What a user has cancelled, and what becomes of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from care import care_for, marks
+
+from build import after, make_fragment, make_job, make_request, make_slurm
+from slurm_hooks.model import (
+    FragmentState,
+    PutBack,
+)
+from slurm_hooks.planning.cancels import CancelScope, cancel_scope
+
+HELD, RUNNING, ENDING = FragmentState.HELD, FragmentState.RUNNING, FragmentState.ENDING
+TIMED_OUT, CANCELLED = FragmentState.TIMED_OUT, FragmentState.CANCELLED
+WHOLE, PART = CancelScope.WHOLE, CancelScope.PART
+
+
+def test_a_cancel_is_final_for_what_had_just_ended() -> None:
+    """scancel passes over ended elements; to put one back would revive the job."""
+    job = make_job(make_fragment(0, TIMED_OUT, ["n1"]), make_fragment(1, CANCELLED))
+    care = care_for(job)
+    assert care.is_over
+    assert care.actions == ()
+
+
+def test_elements_without_a_record_were_cancelled_if_slurm_says_so_of_their_array() -> None:
+    """Slurm keeps no record of an element that never ran; one that is forgotten (MinJobAge) has
+    none either."""
+    job = make_job(make_fragment(0, TIMED_OUT, ["n1"]))
+    job = replace(job, request=replace(job.request, fragments=2))
+    assert not care_for(job).is_over
+    assert care_for(replace(job, is_cut=True)).is_over
+
+
+def test_a_paused_job_grows_nowhere() -> None:
+    job = make_job(make_fragment(0, RUNNING, ["n1"], is_paused=True), held=3)
+    care = care_for(job)
+    assert care.growable == ()
+    assert any("malleable release 7" in reason for reason in care.reasons)
+
+
+def test_what_was_cancelled_long_ago_does_not_end_the_job() -> None:
+    ended = make_fragment(0, TIMED_OUT, ["n1"], gone=1)
+    care = care_for(make_job(ended, make_fragment(1, CANCELLED)))
+    assert not care.is_over
+    assert [type(a) for a in care.actions] == [PutBack]
+
+
+def test_a_cancel_of_a_part_is_noted() -> None:
+    job = make_job(make_fragment(0, RUNNING, ["n1"]), make_fragment(1, CANCELLED), held=1)
+    care = care_for(job)
+    assert not care.is_over
+    assert {index: mark.gone for index, mark in marks(care.actions).items()} == {0: 1, 2: 1}
+
+
+def test_while_it_is_not_clear_nothing_is_put_back() -> None:
+    job = make_job(
+        make_fragment(0, TIMED_OUT, ["n1"]),
+        make_fragment(1, ENDING, ["n2"]),
+        make_fragment(2, CANCELLED),
+    )
+    care = care_for(job)
+    assert not care.is_over
+    assert care.actions == ()
+
+
+@pytest.mark.parametrize(
+    ("back_s", "cancel_s", "wanted"),
+    [(-9, -9, WHOLE), (-9, -5, WHOLE), (-60, -5, PART), (-5, -9, PART)],
+)
+def test_what_was_put_back_in_the_moment_of_the_cancel(
+    back_s: float, cancel_s: float, wanted: CancelScope
+) -> None:
+    back = make_fragment(0, HELD, noticed=after(back_s))
+    job = make_job(back, make_fragment(1, CANCELLED, end=after(cancel_s)))
+    assert cancel_scope(job, make_slurm()) is wanted
+
+
+@pytest.mark.parametrize(("requeued_s", "wanted"), [(-9, WHOLE), (3, PART)])
+def test_who_left_by_itself_after_a_cancel_of_others_goes_on(
+    requeued_s: float, wanted: CancelScope
+) -> None:
+    slurm = make_slurm()
+    eligible = after(requeued_s) + slurm.requeue_wait
+    asked = make_fragment(0, HELD, noticed=after(-9), eligible=eligible)
+    job = make_job(asked, make_fragment(1, CANCELLED, end=after(-5)))
+    assert cancel_scope(job, slurm) is wanted
+
+
+def test_too_few_left_to_reach_the_minimum() -> None:
+    request = make_request(2, 3)
+    job = make_job(
+        make_fragment(0, HELD, request=request),
+        make_fragment(1, CANCELLED, request=request),
+        make_fragment(2, CANCELLED, request=request),
+    )
+    assert "stopped: too-few-fragments-left" in care_for(job).reasons

@@ -1,0 +1,105 @@
+"""Deaths of fragments: who is blamed, what is forgiven, when a job is stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from care import care_for, marks
+
+from build import NOW, after, make_fragment, make_job
+from slurm_hooks.model import (
+    AvoidedNode,
+    Cancel,
+    Fragment,
+    FragmentState,
+    Hold,
+    Said,
+)
+
+HELD, RUNNING, CANCELLED = FragmentState.HELD, FragmentState.RUNNING, FragmentState.CANCELLED
+FAILED, LOST = FragmentState.FAILED, FragmentState.LOST
+
+
+def dead(index: int = 0, node: str = "n1", **fields: Any) -> Fragment:
+    fields.setdefault("exit_code", "1:0")
+    return make_fragment(index, FAILED, [node], end=after(-1), **fields)
+
+
+def test_the_first_deaths_are_counted_once_a_tick_whatever_their_age() -> None:
+    job = make_job(dead(0, start=after(-90_000)), dead(1, "n2", failures=1))
+    found = marks(care_for(job).actions)
+    assert {mark.failures for mark in found.values()} == {2}
+    assert all(mark.noticed == NOW for mark in found.values())
+    assert [a.node for a in found[0].deaths] == ["n1"]
+
+
+def test_the_third_death_stops_the_job() -> None:
+    starting = make_fragment(1, RUNNING, ["n2"], said=Said.NOTHING)
+    care = care_for(make_job(dead(0, failures=2), starting, held=2))
+    assert care.is_over
+    found = marks(care.actions)
+    assert len(found) == 4
+    assert all(mark.stopped == "failed-3-times:exit-1:0-on-n1" for mark in found.values())
+    finished = [f.index for a in care.actions if isinstance(a, Cancel) for f in a.fragments]
+    assert finished == [0, 1, 2, 3]
+
+
+def test_a_stopped_job_stays_stopped() -> None:
+    job = make_job(make_fragment(0, CANCELLED, stopped="why"), held=1)
+    care = care_for(job)
+    assert care.is_over
+    assert [type(a) for a in care.actions] == [Cancel]
+    assert "stopped: why" in care.reasons
+
+
+def test_where_others_train_on_the_node_is_blamed() -> None:
+    job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.TRAINED))
+    care = care_for(job)
+    assert not care.is_over
+    mark = marks(care.actions)[0]
+    assert [a.node for a in mark.deaths] == ["n1"]
+    assert mark.failures == 2  # not counted; forgiven once it is back
+
+
+def test_a_peer_that_has_only_joined_is_no_excuse() -> None:
+    """Otherwise fragments that die in turn would excuse each other for ever."""
+    job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.JOINED))
+    assert care_for(job).is_over
+
+
+@pytest.mark.parametrize(("code", "is_ours"), [("0:15", True), ("3:0", True), ("0:0", False)])
+def test_what_a_dead_tick_left_is_told_from_an_operator_s_hold(code: str, is_ours: bool) -> None:
+    ran = {"released": after(-300), "restarts": 1, "reason": "JobHeldAdmin", "exit_code": code}
+    care = care_for(make_job(make_fragment(0, HELD, **ran), held=1))
+    assert any(isinstance(a, Hold) for a in care.actions) is is_ours
+
+
+def test_a_failed_node_is_no_failure_of_the_script() -> None:
+    care = care_for(make_job(make_fragment(0, LOST, ["n1"], failures=2)))
+    assert not care.is_over
+    assert marks(care.actions)[0].failures == 2
+
+
+def test_progress_forgives() -> None:
+    job = make_job(
+        make_fragment(0, RUNNING, ["n2"], failures=2, said=Said.TRAINED),
+        make_fragment(1, failures=1),
+        make_fragment(2),
+    )
+    found = marks(care_for(job).actions)
+    assert {index: mark.failures for index, mark in found.items()} == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize(("left_s", "forgiven"), [(-100, True), (-300, False)])
+def test_progress_of_a_run_that_ended_forgives_what_failed_before_it(
+    left_s: float, forgiven: bool
+) -> None:
+    left = make_fragment(0, HELD, said=Said.TRAINED, eligible=after(left_s + 120))
+    job = make_job(left, make_fragment(1, failures=2, deaths=(AvoidedNode("n9", after(-200)),)))
+    assert (1 in marks(care_for(job).actions)) is forgiven
+
+
+def test_age_does_not_forgive() -> None:
+    job = make_job(make_fragment(0, RUNNING, ["n2"], failures=2, start=after(-90_000)))
+    assert care_for(job).actions == ()
