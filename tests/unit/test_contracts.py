@@ -32,6 +32,11 @@ PLANTED = (
         "slurm_hooks.allocation.solvers.greedy",
     ),
     (
+        "A plan grows out of each job's situation, which grows out of what is known of all jobs",
+        "slurm_hooks.planning.holes",
+        "slurm_hooks.planning.situation",
+    ),
+    (
         "Nothing else of the package imports what runs in a user's job",
         "slurm_hooks.slurm.jobs",
         "slurm_hooks.elastic.batch.job_comment",
