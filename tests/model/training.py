@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional
 
-from fake_parts import Element, Script
+from fake_parts import REQUEUE_WAIT_S, Element, Script
 
 ENDED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"})
+RACE_S = 10  # between a cancel and what is put back at the same moment
 FAILURES = 3  # failures.limit as shipped
 
 
@@ -29,6 +30,7 @@ class Training:
     age_s: int = 0
     is_over: bool = False
     is_cancelled: bool = False
+    cancelled_at: Optional[int] = None  # when its user last cancelled some of it
     seems_cancelled: bool = False  # one element was, when nothing else of it was alive
     seems_finished: bool = False  # unless one of its agents speaks before the next tick looks
     is_finished: bool = False
@@ -62,9 +64,18 @@ class Training:
         self.deaths += not self.is_finished
         return code
 
+    def seems_cancelled_to(self, left: list[Element]) -> bool:
+        """True if all that is left was requeued in the seconds around a cancel of the rest: it looks
+        like what a tick put back while its user cancelled the job."""
+        if self.cancelled_at is None:
+            return False
+        backs = [(e.eligible or 0) - REQUEUE_WAIT_S for e in left if e.state not in ENDED]
+        return all(abs(back - self.cancelled_at) <= RACE_S for back in backs)
+
     def may_be_ended(self, left: list[Element]) -> bool:
         """True if the tick may cancel the job: `left` are its elements that Slurm knows."""
-        is_cancelled = self.is_cancelled or self.seems_cancelled
+        seems_cancelled = self.seems_cancelled or self.seems_cancelled_to(left)
+        is_cancelled = self.is_cancelled or seems_cancelled
         if is_cancelled or self.seems_finished or self.script.is_done or self.is_short(left):
             return True
         trains = any(e.state == "RUNNING" and e.run.said == "trained" for e in left)

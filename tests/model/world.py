@@ -12,7 +12,7 @@ from typing import Optional
 
 from fake_parts import ON_NODES, REQUEUE_WAIT_S, Element, Script
 from fake_slurm import FakeSlurm
-from model.training import ENDED, Training
+from model.training import ENDED, RACE_S, Training
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
@@ -21,7 +21,6 @@ from slurm_hooks.slurm.text import Command
 TICK_S = 30
 NODES = 6
 KNOWN_AHEAD_S = 180  # a claim that an undisturbed tick has seen so long before is kept
-RACE_S = 10  # between a cancel and what the tick puts back at the same moment
 PATIENCE_TICKS = 160
 WAITS = frozenset({"PENDING", "SUSPENDED"}) | ON_NODES
 
@@ -111,6 +110,7 @@ class World:
         hit = [element] if element else self.slurm.of(training.job)
         found = {e.name for e in hit if e.state not in ENDED}
         training.cancelled |= found
+        training.cancelled_at = self.slurm.now if found else training.cancelled_at
         training.is_cancelled |= element is None and found != set()
         others = (e for e in self.slurm.of(training.job) if e not in hit)
         training.seems_cancelled |= found != set() and not any(map(self._is_alive, others))
