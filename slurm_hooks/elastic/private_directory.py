@@ -1,9 +1,8 @@
-"""A directory that is its user's alone, below places that others may write.
+"""A directory that is its user's alone, below directories that others may write.
 
-Whoever can put files into the shared directory tells the agents where to connect. So it is made
-one component at a time, each looked at through a handle that follows no link, and looked at
+Whoever can put files into the shared directory decides where the agents connect. So it is made
+one component at a time, each checked through a handle that follows no link, and checked
 again whenever it is opened: a name in somebody else's directory may mean another thing later.
-It must not know what the directory is for.
 """
 
 from __future__ import annotations

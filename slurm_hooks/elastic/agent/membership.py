@@ -69,7 +69,7 @@ class Membership:
         self.me = replace(self.me, ends=ends)
         self.directory.insist(lambda: self._heartbeat.start(signals))
         plain = self.directory.plain
-        self._stage = plain.read_stage(self.me.place_name, self.me.incarnation)
+        self._stage = plain.read_stage(self.me.position_name, self.me.incarnation)
         verdict = [Admission.NOTHING_LEFT]
 
         def change(state: State) -> State:
@@ -133,7 +133,7 @@ class Membership:
         """The next torchrun of this batch script is another training."""
         plain, me = self.directory.plain, self.me
         self.directory.insist(
-            lambda: plain.write_stage(me.place_name, me.incarnation, self._stage + 1)
+            lambda: plain.write_stage(me.position_name, me.incarnation, self._stage + 1)
         )
 
     def find_dead(self, state: State) -> None:

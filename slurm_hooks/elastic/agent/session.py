@@ -158,7 +158,7 @@ class Session:
             self._membership.rejoin(self._lease.ends)
             return None
         if self.round is None:
-            self._own_element.tell(Standing.JOINED)
+            self._own_element.report(Standing.JOINED)
         if not state.crashes:
             self._failures.take_back()
         self.round = state.round
@@ -242,7 +242,7 @@ class Session:
             return state
         state = self._membership.announce_leave()
         self.is_leaving = True
-        self._own_element.tell(Standing.LEAVING)
+        self._own_element.report(Standing.LEAVING)
         return state
 
     def is_asked_to_go(self, together: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""Asking squeue: times come in epoch seconds. It must not know what is asked."""
+"""Running squeue: times come in epoch seconds."""
 
 from __future__ import annotations
 

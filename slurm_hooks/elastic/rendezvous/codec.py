@@ -17,7 +17,7 @@ MAX_MEMBERS = 4096
 
 _TOKEN = re.compile(r"[0-9a-f]{16}\Z")
 _HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}\Z")
-_LINE = re.compile(r"[ -~]{0,1024}\Z")
+_PLAIN = re.compile(r"[ -~]{0,1024}\Z")
 
 
 class StateFormatError(ValueError):
@@ -72,13 +72,13 @@ def _unpack(raw: dict[str, Any]) -> State:
     if len({m.token for m in members}) != len(members):
         raise ValueError("a member twice")
     return State(
-        run=_text(raw["run"], _LINE),
+        run=_text(raw["run"], _PLAIN),
         revision=_number(raw["revision"]),
         stage=_number(raw["stage"]),
         members=members,
         round=None if raw["round"] is None else _unpack_round(raw["round"]),
         rounds=_number(raw["rounds"]),
-        gone=tuple(_text(note, _LINE) for note in _list(raw["gone"], MAX_MEMBERS)),
+        gone=tuple(_text(note, _PLAIN) for note in _list(raw["gone"], MAX_MEMBERS)),
         crashes=_number(raw["crashes"]),
         crashed_in=_number(raw.get("crashed_in", 0)),
         crashed_after_s=_number(raw.get("crashed_after_s", 0)),
@@ -93,8 +93,8 @@ def _unpack(raw: dict[str, Any]) -> State:
 
 
 def _pack_member(m: Member) -> list[object]:
-    place = [m.token, m.fragment, m.node, m.incarnation, m.host]
-    return [*place, m.ends, m.probe_port, m.phase.value, int(m.failed), m.round]
+    identity = [m.token, m.fragment, m.node, m.incarnation, m.host]
+    return [*identity, m.ends, m.probe_port, m.phase.value, int(m.failed), m.round]
 
 
 def _unpack_member(raw: Any) -> Member:
@@ -105,7 +105,7 @@ def _unpack_member(raw: Any) -> Member:
         token=_text(token, _TOKEN),
         fragment=_number(fragment),
         node=_number(node),
-        incarnation=_text(incarnation, _LINE),
+        incarnation=_text(incarnation, _PLAIN),
         host=_text(host, _HOST),
         ends=_number(ends),
         probe_port=_port(probe_port),
@@ -130,14 +130,14 @@ def _unpack_round(raw: Any) -> Round:
         fragments=tuple(_number(f) for f in _list(fragments, MAX_MEMBERS)),
         host=_text(host, _HOST),
         port=_port(port),
-        cause=_text(cause, _LINE),
+        cause=_text(cause, _PLAIN),
         formed_at=_number(formed_at),
     )
 
 
 def _unpack_done(raw: Any) -> tuple[int, int, str]:
     fragment, node, incarnation = _list(raw, 3)
-    return (_number(fragment), _number(node), _text(incarnation, _LINE))
+    return (_number(fragment), _number(node), _text(incarnation, _PLAIN))
 
 
 def _list(value: Any, longest: int) -> list[Any]:

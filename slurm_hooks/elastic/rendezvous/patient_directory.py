@@ -1,5 +1,5 @@
-"""The shared directory for someone who can wait: hiccups of the file system are sat out
-and told once a minute; only a lasting one is an error.
+"""The shared directory for callers that can wait: passing trouble of the file system is logged
+once a minute; only lasting trouble is an error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PatientDirectory:
             time.sleep(1.0)
 
     def complain(self, error: DirectoryError) -> None:
-        """Tell it, but not again and again."""
+        """Log it, at most once a minute."""
         now = time.monotonic()
         if now - self._complained >= COMPLAIN_S:
             self._complained = now

@@ -103,7 +103,7 @@ def ranked(state: State, limits: Limits) -> tuple[Member, ...]:
     """The next round by rank: longest lease first (its agent hosts the store), then
     Slurm order. Leases are compared by the minute, as Slurm counts them; otherwise the
     seconds between two starts would shuffle the order. If there are more than fit, those
-    that already trained keep their place."""
+    that already trained stay in."""
     by_claim = sorted(ready(state), key=lambda m: (m.round == 0, rank_key(m)))
     return tuple(sorted(by_claim[: limits.largest], key=rank_key))
 
@@ -182,7 +182,7 @@ def _enrol(member: Member, tokens: tuple[str, ...], number: int) -> Member:
     if member.token in tokens:
         return replace(member, phase=Phase.ACTIVE, failed=0, round=number)
     if member.phase is Phase.LEAVING:
-        return replace(member, round=0)  # its leave is told in this round's cause already
+        return replace(member, round=0)  # its leave is in this round's cause already
     return member
 
 
@@ -209,7 +209,7 @@ def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
 
 
 def _first_code(chosen: tuple[Member, ...]) -> int:
-    """The exit code that tells most: workers that lose a peer often end by a signal."""
+    """The most informative exit code: workers that lose a peer often end by a signal."""
     codes = sorted(m.failed - 1 for m in chosen if m.failed > 1)
     return codes[0] if codes else 0
 

@@ -1,4 +1,4 @@
-"""What is told about a formed round: a line for people, a line for reports. Pure."""
+"""What is reported of a formed round: a line for people, a line of JSON. Pure."""
 
 from __future__ import annotations
 

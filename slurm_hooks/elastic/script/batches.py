@@ -73,19 +73,19 @@ class ElasticBatches:
 
     def batch_of(self, step: int) -> list[int]:
         """The global batch of a step, the same in every process."""
-        return [self._sample(place) for place in range(step * self.batch, (step + 1) * self.batch)]
+        return [self._sample(index) for index in range(step * self.batch, (step + 1) * self.batch)]
 
     def share_of(self, step: int) -> list[int]:
         """What this process takes of it."""
-        places = range(step * self.batch + self.rank, (step + 1) * self.batch, self.world)
-        return [self._sample(place) for place in places]
+        indices = range(step * self.batch + self.rank, (step + 1) * self.batch, self.world)
+        return [self._sample(index) for index in indices]
 
-    def _sample(self, place: int) -> int:
-        epoch, position = divmod(place, self.samples)
+    def _sample(self, index: int) -> int:
+        epoch, position = divmod(index, self.samples)
         return shuffled(position, self.samples, _mix(_mix(self.seed) + epoch))
 
     def __len__(self) -> int:
-        """Steps that are left."""
+        """How many steps are left."""
         return max(0, self.steps - self.start)
 
     def __iter__(self) -> Iterator[list[int]]:

@@ -23,7 +23,7 @@ from slurm_hooks.elastic.agent.membership import Leave, Over
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.own_element import OwnElement
-from slurm_hooks.elastic.batch.remark import tell
+from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchft.keeper import Keeper
 from slurm_hooks.elastic.engines.torchrun.store import (
     GATHER_S,
@@ -94,7 +94,7 @@ class MalleableHandler(RendezvousHandler):
                 self._keeper.enter(self._session.ends, self._session.is_asked_to_go)
             return self._join_round()
         except DirectoryError as error:
-            tell(str(error))
+            write_remark(str(error))
             raise SystemExit(f"malleable: {error}") from None
         except Leave:
             self._go()
@@ -128,7 +128,7 @@ class MalleableHandler(RendezvousHandler):
                 f"cannot serve a store as {self._options.host}: {_first_line(error)}; "
                 "PET_LOCAL_ADDR must be an address of this node"
             )
-            tell(line)
+            write_remark(line)
             raise SystemExit(f"malleable: {line}") from None
         return int(self._hosted.port)
 
@@ -153,7 +153,7 @@ class MalleableHandler(RendezvousHandler):
             time.sleep(COOL_DOWN_S)
             return
         line = f"{what}, {UNREACHED} times; may nodes of a job connect to each other at any port?"
-        tell(line)
+        write_remark(line)
         self._session.give_up(line)
 
     def _info(self, rank: int, size: int, host: str, port: int) -> RendezvousInfo:
