@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+
+from slurm_hooks.elastic.log import suppressed
 
 # The names are those of older versions, and the agent of a running job may be of one.
 MAILBOX = "MALLEABLE_BOARD"
@@ -71,32 +72,38 @@ class MailboxReader:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._handle = -1
         self._offset = _CHANGE_BYTES + min(int(env.get("LOCAL_RANK", "0") or 0), WORKERS - 1)
-        with suppress(OSError, ValueError, IndexError):
+        errors = OSError, ValueError, IndexError
+        with suppressed(*errors, doing="opening the mailbox of the agent"):
             self._handle = open_files(env.get(MAILBOX, ""))[0]
 
     def listen(self) -> None:
         """Say that this worker asks at step boundaries."""
-        self._set_status(_LISTENS)
+        self._write(_LISTENS, self._offset)
 
     def allow_stop(self) -> None:
         """Say that this worker may be stopped."""
-        self._set_status(_READY)
+        self._write(_READY, self._offset)
 
     def write_samples(self, samples: int) -> None:
         """Report how far the training is."""
-        with suppress(OSError):
-            os.pwrite(self._handle, b"%0*d" % (_SAMPLES_BYTES, samples), _SAMPLES)
+        self._write(b"%0*d" % (_SAMPLES_BYTES, samples), _SAMPLES)
 
     def read(self) -> PlannedChange | None:
         """The change that is planned, if any."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            raw = json.loads(os.pread(self._handle, _CHANGE_BYTES, 0).strip(b"\0\n"))
-            return PlannedChange(str(raw["why"]), float(raw["left_s"]))
+        if self._handle < 0:
+            return None
+        errors = OSError, ValueError, KeyError, TypeError
+        with suppressed(*errors, doing="reading the mailbox of the agent"):
+            text = os.pread(self._handle, _CHANGE_BYTES, 0).strip(b"\0\n")
+            if text:
+                raw = json.loads(text)
+                return PlannedChange(str(raw["why"]), float(raw["left_s"]))
         return None
 
-    def _set_status(self, status: bytes) -> None:
-        with suppress(OSError):
-            os.pwrite(self._handle, status, self._offset)
+    def _write(self, data: bytes, offset: int) -> None:
+        if self._handle >= 0:
+            with suppressed(OSError, doing="writing to the mailbox of the agent"):
+                os.pwrite(self._handle, data, offset)
 
 
 def open_files(where: str) -> list[int]:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from slurm_hooks.elastic.log import suppressed
+
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -83,7 +85,7 @@ def _open(name: str | Path, path: Path, above: int | None = None) -> int:
 def _narrow(handle: int, path: Path) -> None:
     """Keep others out of what may have been made with another mode."""
     if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
-        with suppress(OSError):
+        with suppressed(OSError, doing=f"narrowing the mode of {path}"):
             os.fchmod(handle, 0o700)
     if os.fstat(handle).st_mode & 0o022:
         raise DirectoryError(

@@ -12,12 +12,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.signals import SignalListener
 
 CONFIRM_S = 1.0  # a training process that reports may have written in between
@@ -56,9 +55,11 @@ class OwnElement:
             try:
                 self._write(Standing.STARTED, deadline - time.monotonic())
                 return
-            except OSError:
+            except OSError as error:
+                debug("writing `started`", error)
                 break
-            except subprocess.SubprocessError:
+            except subprocess.SubprocessError as error:
+                debug("writing `started`", error)
                 time.sleep(CONFIRM_S)
         self.report(Standing.STARTED)
 
@@ -106,7 +107,8 @@ class OwnElement:
 
     def _is_written(self, standing: Standing) -> bool:
         """Write it, and check that it stays; whether it does, or is outdated."""
-        with suppress(OSError, subprocess.SubprocessError):
+        errors = OSError, subprocess.SubprocessError
+        with suppressed(*errors, doing=f"writing `{standing.value}`"):
             self._write(standing)
             time.sleep(CONFIRM_S)
             return self._standing is not standing or holds(
@@ -140,7 +142,7 @@ class OwnElement:
 
     def _write_trained(self) -> None:
         self._standing = Standing.TRAINED
-        with suppress(OSError, subprocess.SubprocessError):
+        with suppressed(OSError, subprocess.SubprocessError, doing="writing `trained`"):
             self._write(Standing.TRAINED)
 
     def _requeue(self) -> bool:

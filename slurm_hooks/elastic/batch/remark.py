@@ -14,11 +14,11 @@ import threading
 import time
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.expected import own_job
+from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private
 
 LENGTH = 160
@@ -63,7 +63,7 @@ def withdraw_remark(env: Mapping[str, str] = os.environ) -> None:
 
 
 def _withdraw(job: str) -> None:
-    with suppress(OSError, subprocess.SubprocessError):
+    with suppressed(OSError, subprocess.SubprocessError, doing="withdrawing a remark"):
         job_comment.change(job, lambda before: job_comment.without(before, "remark"))
 
 
@@ -80,8 +80,8 @@ def write_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
 
 
 def _write(job: str, directory: Path | None, remark: str) -> None:
-    with suppress(OSError, DirectoryError):
+    with suppressed(OSError, DirectoryError, doing="looking for the same remark of others"):
         if directory and not is_first(directory, remark):
             return
-    with suppress(OSError, subprocess.SubprocessError):
+    with suppressed(OSError, subprocess.SubprocessError, doing="writing a remark"):
         job_comment.change(job, lambda before: job_comment.merged(before, remark))

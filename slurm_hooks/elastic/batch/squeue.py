@@ -6,6 +6,8 @@ import os
 import subprocess
 from collections.abc import Sequence
 
+from slurm_hooks.elastic.log import debug
+
 TIMEOUT_S = 5.0
 
 
@@ -22,6 +24,10 @@ def answer(command: Sequence[str]) -> str:
             timeout=TIMEOUT_S,
             check=False,
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        debug(" ".join(command), error)
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    if done.returncode:
+        debug(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr.strip()}")
+        return ""
+    return done.stdout

@@ -14,9 +14,9 @@ import socket
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 from slurm_hooks.elastic.liveness.probe import NEWS, PARALLEL_CONNECTS, PROBE_S, TOKEN_BYTES
+from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.polling import readable
 
 RECONNECT_S = 5.0  # between two attempts to connect to somebody
@@ -38,7 +38,8 @@ class _Connection:
                 self.signs += 1
         except BlockingIOError:
             return False, is_news
-        except OSError:
+        except OSError as error:
+            debug("a connection to another agent broke", error)
             return True, is_news
         return True, is_news
 
@@ -68,14 +69,13 @@ class Connections:
                         self._open[token] = _Connection(end)
 
     def _connect(self, address: tuple[str, int]) -> socket.socket | None:
-        try:
+        with suppressed(OSError, doing=f"connecting to the agent at {address}"):
             end = socket.create_connection(address, timeout=PROBE_S)
-        except OSError:
-            return None
-        end.setblocking(False)
-        with suppress(OSError):  # ended already: receive() will find out
-            end.send(self._hello)
-        return end
+            end.setblocking(False)
+            with suppressed(OSError, doing=f"greeting the agent at {address}"):
+                end.send(self._hello)  # failing that, receive() will find the end
+            return end
+        return None
 
     def filenos(self) -> list[int]:
         """For poll."""
@@ -100,7 +100,7 @@ class Connections:
     def send_news(self) -> None:
         """Say that there is news. Never blocks, never raises."""
         for connection in self._open.values():
-            with suppress(OSError):
+            with suppressed(OSError, doing="sending news to another agent"):
                 connection.end.send(NEWS)
 
     def close(self) -> None:

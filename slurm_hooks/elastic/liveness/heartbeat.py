@@ -27,6 +27,7 @@ from slurm_hooks.elastic.liveness.probe import (
     probe_all,
 )
 from slurm_hooks.elastic.liveness.watch import Watch, watched, watchers
+from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.polling import readable
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import pending
@@ -132,7 +133,7 @@ class Heartbeat:
         self._check_broken(broken)
 
     def _do_what_is_due(self, now: float) -> None:
-        with suppress(DirectoryError):  # the next beat reads as well
+        with suppressed(DirectoryError, doing="reading the news"):  # the next beat reads as well
             if now >= self._nudge_at:
                 self._nudge_at = NEVER
                 self._directory.nudge()
@@ -153,7 +154,8 @@ class Heartbeat:
         """Their connections broke: who refuses a probe as well, and is still listed, is dead."""
         if not tokens:
             return
-        with suppress(DirectoryError):  # failing that, their heartbeats will show it
+        # failing that, their heartbeats will show it
+        with suppressed(DirectoryError, doing="checking agents whose connection broke"):
             state = self._directory.read()
             answers = probe_all(_addresses(state, tokens))
             dead = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
@@ -179,7 +181,8 @@ class Heartbeat:
             dead = self._dead(state, silent)
             if dead:
                 self._remove_dead(dead)
-        except DirectoryError:
+        except DirectoryError as error:
+            debug("watching other agents", error)
             self._watch.reset()  # what cannot be read is not dead
 
     def _sign(self, token: str) -> int | None:
@@ -212,7 +215,8 @@ class Heartbeat:
         refused = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
         dead, self._refused = refused & self._refused, refused
         if dead:
-            with suppress(DirectoryError):  # the heartbeats will show it as well
+            # failing that, their heartbeats will show it
+            with suppressed(DirectoryError, doing="removing agents that refuse probes"):
                 self._remove_dead(dead)
 
     def _remove_dead(self, tokens: frozenset[str]) -> None:
@@ -221,7 +225,8 @@ class Heartbeat:
             self._directory.remove_beat(token)
 
     def _depart(self) -> None:
-        with suppress(DirectoryError):  # failing that, the others will notice the silence
+        # failing that, the others will notice the silence
+        with suppressed(DirectoryError, doing="leaving the list of members after SIGTERM"):
             self._directory.update(
                 lambda s: depart(s, self._token, int(time.time()), planned=False), FAREWELL_S
             )

@@ -12,9 +12,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from enum import Enum
 
+from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.polling import readable
 
 PROBE_S = 0.5
@@ -71,7 +71,7 @@ class ProbeListener:
     def answer(self) -> bool:
         """Answer new probes, which their clients close, and take in what watchers sent; whether
         somebody has news. Never blocks, never raises."""
-        with suppress(OSError):
+        with suppressed(OSError, doing="accepting a probe"):
             while readable([self._socket.fileno()], 0):
                 end, _ = self._socket.accept()
                 end.setblocking(False)
@@ -93,7 +93,7 @@ class ProbeListener:
         """Send ALIVE or NEWS to the watchers. Never blocks, never raises."""
         for client in self._clients:
             if client.name:
-                with suppress(OSError):
+                with suppressed(OSError, doing="sending a sign of life"):
                     client.end.send(word)
 
     def close(self) -> None:
@@ -116,7 +116,8 @@ class _Client:
             data = self.end.recv(4096)
         except BlockingIOError:
             return False
-        except OSError:
+        except OSError as error:
+            debug("a connection from another agent broke", error)
             data = b""
         self.has_closed = not data
         self._head = (self._head + data)[: TOKEN_BYTES + 1]
@@ -132,11 +133,13 @@ def probe(host: str, port: int, token: str) -> Answer:
         with socket.create_connection((host, port), timeout=PROBE_S) as call:
             try:
                 name = call.recv(64)
-            except OSError:
+            except OSError as error:
+                debug(f"waiting for the agent at {host} port {port} to answer", error)
                 return Answer.ALIVE  # connected: the process is there, but busy or stopped
     except ConnectionRefusedError:
         return Answer.GONE
-    except OSError:
+    except OSError as error:
+        debug(f"probing the agent at {host} port {port}", error)
         return Answer.SILENT
     return Answer.ALIVE if name[:TOKEN_BYTES] == token.encode("ascii") else Answer.GONE
 

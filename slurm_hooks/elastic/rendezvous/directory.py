@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.private_directory import DirectoryError, entered, make_private, read_file
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
@@ -121,6 +122,7 @@ class SharedDirectory:
                 if error.errno not in _TRANSIENT or attempt == 4:
                     raise
                 problem = str(error)
+            debug(f"reading {self.path}: {problem}; trying again")
             time.sleep(0.05 * (attempt + 1))
         raise DirectoryError(
             f"reading {self.path}: {problem}; "
@@ -191,7 +193,8 @@ class SharedDirectory:
 
     def remove_beat(self, token: str) -> None:
         """Forget the heartbeat of `token`. Does not raise."""
-        with suppress(OSError, DirectoryError), entered(self.path) as handle:
+        errors = OSError, DirectoryError
+        with suppressed(*errors, doing="removing a heartbeat"), entered(self.path) as handle:
             os.unlink(f"beats/{_checked(token)}", dir_fd=handle)
 
     def read_stage(self, position: str, incarnation: str) -> int:
@@ -200,7 +203,10 @@ class SharedDirectory:
             text = read_file(self.path, f"stages/{_checked(position)}", 256).decode("ascii")
             owner, _, count = text.partition(" ")
             return min(int(count), 10**6) if owner == incarnation else 1
-        except (OSError, ValueError):
+        except FileNotFoundError:
+            return 1
+        except (OSError, ValueError) as error:
+            debug(f"reading the stage of {position}", error)
             return 1
 
     def write_stage(self, position: str, incarnation: str, stage: int) -> None:
@@ -227,6 +233,7 @@ def _queue(handle: int, deadline: float) -> None:
             return
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
+                debug("locking the shared directory", error)
                 return
         time.sleep(random.uniform(0.002, 0.02))
 

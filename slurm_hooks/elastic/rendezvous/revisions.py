@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import entered
 
 KEPT = 8  # revisions that stay, so that who has just listed one can read it
@@ -161,5 +162,5 @@ def _tidy(handle: int, newest: int) -> None:
 
 
 def _discard(handle: int, name: str) -> None:
-    with suppress(OSError):
+    with suppressed(OSError, doing=f"removing {name}"), suppress(FileNotFoundError):
         os.unlink(name, dir_fd=handle)

@@ -13,12 +13,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.expected import own_job
 from slurm_hooks.elastic.batch.remark import WRITTEN_AT
+from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.mailbox import MailboxReader
 
 
@@ -54,7 +54,8 @@ class Reporter:
         self._thread.start()
 
     def _write(self, line: str) -> None:
-        with suppress(OSError, subprocess.SubprocessError):
+        errors = OSError, subprocess.SubprocessError
+        with suppressed(*errors, doing="writing progress to the Comment"):
             job_comment.change(self._job, lambda before: job_comment.merged(before, line))
 
 
