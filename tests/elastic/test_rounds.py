@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_hooks.elastic.rendezvous.causes import left, lost
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.rounds import (
     PROVEN_S,
@@ -130,7 +131,7 @@ def test_leaver_goes_last() -> None:
     state = form(state, LIMITS, "n1", 4001, NOW)
     assert not has_running_peers(state, last, token(3))
     assert state.round is not None
-    assert state.round.cause == "left 3"
+    assert state.round.causes == (left(3),)
     assert describe(last, state.round).endswith("2 fragments (1 2), was 3, cause: left 3")
     state = depart(state, token(3), NOW, planned=True)
     assert state.gone == ()  # in the cause already
@@ -140,7 +141,7 @@ def test_leaver_goes_last() -> None:
 def test_a_new_incarnation_replaces_the_dead_one() -> None:
     state = join(running(1, 2), replace(member(1, incarnation="1.1"), token="f" * 16))
     assert find(state, token(1)) is None
-    assert state.gone == ("lost 1",)
+    assert state.gone == (lost(1),)
 
 
 def test_an_old_agent_gives_way_to_the_newer_run_of_its_fragment() -> None:

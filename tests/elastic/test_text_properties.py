@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from slurm_hooks.elastic.agent.options import overrides
 from slurm_hooks.elastic.batch.expected import MOST, parse
 from slurm_hooks.elastic.batch.job_comment import merged
+from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, Round, State
 
@@ -31,6 +32,9 @@ MEMBERS = st.builds(
     failed=st.booleans(),
     round=COUNT,
 )
+CAUSES = st.builds(Cause, st.sampled_from(CauseKind)) | st.builds(
+    Cause, st.sampled_from([CauseKind.JOINED, CauseKind.LEFT, CauseKind.LOST]), COUNT
+)
 ROUNDS = st.builds(
     Round,
     number=COUNT,
@@ -38,7 +42,7 @@ ROUNDS = st.builds(
     fragments=st.lists(COUNT, max_size=4).map(tuple),
     host=HOST,
     port=st.integers(0, 65535),
-    cause=LINE,
+    causes=st.lists(CAUSES, max_size=3).map(tuple),
     formed_at=COUNT,
 )
 STATES = st.builds(
@@ -49,7 +53,7 @@ STATES = st.builds(
     members=st.lists(MEMBERS, max_size=4, unique_by=lambda m: m.token).map(tuple),
     round=st.none() | ROUNDS,
     rounds=COUNT,
-    gone=st.lists(LINE, max_size=3).map(tuple),
+    gone=st.lists(CAUSES, max_size=3).map(tuple),
     crashes=COUNT,
     outcome=st.sampled_from(Outcome),
     outcome_at=COUNT,

@@ -1,6 +1,9 @@
 """State to text and back. What is read was written by other processes, on a disk that
 can be full or torn: every field is checked, the size is bounded, and nothing but JSON
 is understood.
+
+Agents of a version before and after may share a state, where a site is upgraded while a job
+runs. So causes stand there as the texts that they have always been, "lost 3".
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import json
 import re
 from typing import Any
 
+from slurm_hooks.elastic.rendezvous.causes import cause_in, causes_in, text_of
 from slurm_hooks.elastic.rendezvous.revisions import MAX_BYTES
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, Round, State
 
@@ -34,7 +38,7 @@ def encode(state: State) -> str:
         "members": [_pack_member(m) for m in state.members],
         "round": _pack_round(state.round) if state.round else None,
         "rounds": state.rounds,
-        "gone": list(state.gone),
+        "gone": [str(cause) for cause in state.gone],
         "crashes": state.crashes,
         "crashed_in": state.crashed_in,
         "crashed_after_s": state.crashed_after_s,
@@ -78,7 +82,7 @@ def _unpack(raw: dict[str, Any]) -> State:
         members=members,
         round=None if raw["round"] is None else _unpack_round(raw["round"]),
         rounds=_number(raw["rounds"]),
-        gone=tuple(_text(note, _PLAIN) for note in _list(raw["gone"], MAX_MEMBERS)),
+        gone=tuple(cause_in(_text(cause, _PLAIN)) for cause in _list(raw["gone"], MAX_MEMBERS)),
         crashes=_number(raw["crashes"]),
         crashed_in=_number(raw.get("crashed_in", 0)),
         crashed_after_s=_number(raw.get("crashed_after_s", 0)),
@@ -116,11 +120,19 @@ def _unpack_member(raw: Any) -> Member:
 
 
 def _pack_round(r: Round) -> list[object]:
-    return [r.number, list(r.order), list(r.fragments), r.host, r.port, r.cause, r.formed_at]
+    return [
+        r.number,
+        list(r.order),
+        list(r.fragments),
+        r.host,
+        r.port,
+        text_of(r.causes),
+        r.formed_at,
+    ]
 
 
 def _unpack_round(raw: Any) -> Round:
-    number, order, fragments, host, port, cause, formed_at = _list(raw, 7)
+    number, order, fragments, host, port, causes, formed_at = _list(raw, 7)
     tokens = tuple(_text(t, _TOKEN) for t in _list(order, MAX_MEMBERS))
     if not tokens or len(set(tokens)) != len(tokens):
         raise ValueError("bad round")
@@ -130,7 +142,7 @@ def _unpack_round(raw: Any) -> Round:
         fragments=tuple(_number(f) for f in _list(fragments, MAX_MEMBERS)),
         host=_text(host, _HOST),
         port=_port(port),
-        cause=_text(cause, _PLAIN),
+        causes=causes_in(_text(causes, _PLAIN)),
         formed_at=_number(formed_at),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from slurm_hooks.elastic.rendezvous.causes import SHOWN, Cause, CauseKind, is_loss, joined, left
 from slurm_hooks.elastic.rendezvous.state import (
     Member,
     Phase,
@@ -171,7 +172,7 @@ def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
         fragments=tuple(m.fragment for m in chosen),
         host=host,
         port=port,
-        cause=_cause(state, chosen),
+        causes=_causes(state, chosen),
         formed_at=now,
     )
     members = tuple(_enrol(m, tokens, number) for m in state.members)
@@ -195,7 +196,7 @@ def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
     lasted_s = lasted(state.round, now)
     is_changed = bool(_losses(state)) or any(not m.round for m in chosen)
     if not any(m.failed for m in chosen):
-        is_planned = is_changed and not any(note.startswith("lost") for note in state.gone)
+        is_planned = is_changed and not is_loss(state.gone)
         return forgive(state) if is_planned and is_progress(state, lasted_s) else state
     if is_changed:
         return state
@@ -225,16 +226,16 @@ def is_progress(state: State, lasted_s: int) -> bool:
     return not state.crashed_after_s or lasted_s > state.crashed_after_s
 
 
-def _cause(state: State, chosen: tuple[Member, ...]) -> str:
-    joined = [f"joined {m.fragment}" for m in chosen if not m.round]
+def _causes(state: State, chosen: tuple[Member, ...]) -> tuple[Cause, ...]:
     if state.round is None:
-        return "start"
-    notes = [*_losses(state), *joined]
-    if not notes and any(m.failed for m in chosen):
-        notes = ["workers failed"]
-    return ", ".join(notes[:16]) or "asked again"
+        return (Cause(CauseKind.START),)
+    changes = *_losses(state), *(joined(m.fragment) for m in chosen if not m.round)
+    if changes:
+        return changes[:SHOWN]
+    is_failure = any(m.failed for m in chosen)
+    return (Cause(CauseKind.FAILED if is_failure else CauseKind.ASKED),)
 
 
-def _losses(state: State) -> list[str]:
-    leaving = [f"left {m.fragment}" for m in state.members if m.phase is Phase.LEAVING and m.round]
-    return [*state.gone, *leaving]
+def _losses(state: State) -> tuple[Cause, ...]:
+    leaving = (m for m in state.members if m.phase is Phase.LEAVING and m.round)
+    return (*state.gone, *(left(m.fragment) for m in leaving))

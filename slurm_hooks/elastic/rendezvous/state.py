@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
+
 GONE_KEPT = 64
 DONE_KEPT = 4096
 STALE_OUTCOME_S = 86400
@@ -87,7 +89,7 @@ class Round:
     fragments: tuple[int, ...]
     host: str
     port: int
-    cause: str
+    causes: tuple[Cause, ...]
     formed_at: int
 
 
@@ -108,7 +110,7 @@ class State:
     members: tuple[Member, ...] = ()
     round: Round | None = None
     rounds: int = 0
-    gone: tuple[str, ...] = ()
+    gone: tuple[Cause, ...] = ()
     crashes: int = 0
     crashed_in: int = 0
     crashed_after_s: int = 0
@@ -167,7 +169,7 @@ def join(state: State, member: Member) -> State:
         return replace(state, members=others)
     here = [m for m in state.members if m.position == member.position]
     stale = [m for m in here if m.phase is not Phase.DONE]
-    state = _remove(state, {m.token for m in stale}, "lost")
+    state = _remove(state, {m.token for m in stale}, CauseKind.LOST)
     return replace(state, members=(*state.members, arrived))
 
 
@@ -202,12 +204,12 @@ def announce_leave(state: State, token: str) -> State:
 
 def depart(state: State, token: str, now: int, planned: bool) -> State:
     """Remove an agent that goes (planned) or was cut off. Who is done stays listed."""
-    return _settle(_remove(state, {token}, "left" if planned else "lost"), now)
+    return _settle(_remove(state, {token}, CauseKind.LEFT if planned else CauseKind.LOST), now)
 
 
 def expire(state: State, tokens: frozenset[str], now: int) -> State:
     """Remove agents that are dead."""
-    return _settle(_remove(state, set(tokens), "lost"), now)
+    return _settle(_remove(state, set(tokens), CauseKind.LOST), now)
 
 
 def succeed(state: State, token: str, now: int) -> State:
@@ -246,15 +248,17 @@ def _change(state: State, token: str, allowed: set[Phase], phase: Phase) -> Stat
     return replace(state, members=members)
 
 
-def _remove(state: State, tokens: set[str], verb: str) -> State:
+def _remove(state: State, tokens: set[str], how: CauseKind) -> State:
     going = [m for m in state.members if m.token in tokens and m.phase is not Phase.DONE]
     if not going:
         return state
-    notes = tuple(
-        f"{'left' if m.phase is Phase.LEAVING else verb} {m.fragment}" for m in going if m.round
+    losses = tuple(
+        Cause(CauseKind.LEFT if m.phase is Phase.LEAVING else how, m.fragment)
+        for m in going
+        if m.round
     )
     stay = tuple(m for m in state.members if m not in going)
-    gone = (*state.gone, *notes)[-GONE_KEPT:]
+    gone = (*state.gone, *losses)[-GONE_KEPT:]
     fragments = {m.fragment for m in going}  # those that come again will say so themselves
     wanted = tuple(f for f in state.wanted if f not in fragments)
     return replace(state, members=stay, gone=gone, wanted=wanted)

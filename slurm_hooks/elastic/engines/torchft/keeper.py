@@ -33,6 +33,7 @@ from slurm_hooks.elastic.engines.torchft.succession import (
 )
 from slurm_hooks.elastic.liveness.probe import Answer, probe
 from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind, is_loss, text_of
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.rounds_log import describe_groups, record_groups
 from slurm_hooks.elastic.rendezvous.state import (
@@ -146,7 +147,7 @@ class Keeper:
     def _see_change(self, state: State) -> None:
         now, mine = at_work(state), self._membership.me.fragment
         if mine in self._peers and mine in now and now != self._peers:
-            self._has_changed = "lost" not in difference(self._peers, now, state)
+            self._has_changed = not is_loss(difference(self._peers, now, state))
         self._peers = now
 
     def take_planned_change(self) -> bool:
@@ -162,7 +163,7 @@ class Keeper:
             return
         if term.number == self._met_term or self._meets(state, term):
             self._met_term = term.number
-            is_dead = term.cause.startswith("lost")  # the one before
+            is_dead = is_loss(term.causes)  # the one before
             self._relay.point_at(Target(term.number, term.host, term.port), abruptly=is_dead)
 
     def _meets(self, state: State, term: Round) -> bool:
@@ -207,7 +208,8 @@ class Keeper:
         if after.round is None or (after.round.host, after.round.port) != place:
             self._close_lighthouse()  # somebody else was faster
             return
-        say(f"fragment {after.round.fragments[0]} keeps the lighthouse: {after.round.cause}")
+        cause = text_of(after.round.causes)
+        say(f"fragment {after.round.fragments[0]} keeps the lighthouse: {cause}")
         self._told = _known_to(before[0])
         self._wake.set()
 
@@ -216,11 +218,12 @@ class Keeper:
         now, term = at_work(state), state.round
         if term is None or now == self._told or term.order[0] != self._membership.token:
             return
-        cause = difference(self._told, now, state) if self._told else "start"
-        say(describe_groups(now, len(self._told), cause))
+        start = (Cause(CauseKind.START),)
+        causes = difference(self._told, now, state) if self._told else start
+        say(describe_groups(now, len(self._told), causes))
         self._told = now
         told = replace(term, formed_at=int(time.time()))
-        line = record_groups(told, now, cause, self._membership.restarts)
+        line = record_groups(told, now, causes, self._membership.restarts)
         self._directory.plain.log_round(line)
 
     # -- the end
