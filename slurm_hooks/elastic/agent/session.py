@@ -123,7 +123,7 @@ class Session:
         port = 0
         while True:
             self._leave_if_asked()
-            state = self._directory.read()
+            state = self._directory.read_patiently()
             self._exit_if_over(state)
             found = self._new_round(state)
             if found:
@@ -200,7 +200,7 @@ class Session:
         return self._is_told
 
     def _look(self, meet: Callable[[Callable[[], bool]], None], now: float) -> bool:
-        state = self._announce_if_asked(self._directory.plain.read())
+        state = self._announce_if_asked(self._directory.once.read())
         self._evidence.hear_samples(state)
         reason = self._reason(state)
         if reason is Stop.NO or (reason is Stop.GROW and not self._has_settled(state)):
@@ -216,7 +216,7 @@ class Session:
     def hear_planned_change(self) -> None:
         """Others came or went as planned, and the workers here trained on. Does not raise."""
         with suppress(DirectoryError):
-            self._evidence.see_planned_change(self._directory.plain.read())
+            self._evidence.see_planned_change(self._directory.once.read())
 
     def _reason(self, state: State) -> Stop:
         if state.outcome is Outcome.FAILED:
@@ -226,7 +226,7 @@ class Session:
     def is_broken(self) -> bool:
         """Whether the current round has lost somebody; meanwhile wishes are announced."""
         try:
-            state = self._announce_if_asked(self._directory.plain.read())
+            state = self._announce_if_asked(self._directory.once.read())
             return self._reason(state) is Stop.NOW
         except DirectoryError:
             return False
@@ -267,7 +267,7 @@ class Session:
 
     def _is_awaited(self) -> bool:
         try:
-            state = self._directory.plain.read()
+            state = self._directory.once.read()
         except DirectoryError:
             return False
         return has_running_peers(state, self.round, self._membership.token)
@@ -290,7 +290,7 @@ class Session:
 
     def is_over(self) -> bool:
         """Whether the training ended, well or not."""
-        return self._directory.read().outcome is not Outcome.OPEN
+        return self._directory.read_patiently().outcome is not Outcome.OPEN
 
     def _exit_if_over(self, state: State) -> None:
         if state.outcome is Outcome.FINISHED:

@@ -101,7 +101,7 @@ class Keeper:
             verdict = self._membership.ask_in(self._signals, ends)
         if verdict is Admission.NOTHING_LEFT:
             self._membership.skip(self._signals)
-        self._directory.update(lambda s: enlist(s, self._membership.token))
+        self._directory.update_patiently(lambda s: enlist(s, self._membership.token))
         self._thread = threading.Thread(target=self._run, name="malleable-keeper", daemon=True)
         self._thread.start()
 
@@ -110,7 +110,7 @@ class Keeper:
     def _run(self) -> None:
         while not self._is_stopped:
             try:
-                self._look(self._directory.plain.read())
+                self._look(self._directory.once.read())
             except DirectoryError as error:
                 self._directory.complain(error)
             except LighthouseError as error:
@@ -182,7 +182,7 @@ class Keeper:
         if find(state, me.token) or self._is_leaving or is_superseded(state, me):
             return
         self._membership.rejoin(me.ends)  # taken for dead meanwhile
-        self._directory.update(lambda s: enlist(s, me.token))
+        self._directory.update_patiently(lambda s: enlist(s, me.token))
 
     def _is_my_turn(self, state: State) -> bool:
         next_ones = successors(state, self._lost_term)
@@ -196,7 +196,7 @@ class Keeper:
     def _take_over(self) -> None:
         self._close_lighthouse()
         self._lighthouse = Lighthouse(self._options.host, self._timing)
-        self._lighthouse.count_to(first_quorum(self._directory.plain.read().rounds + 1))
+        self._lighthouse.count_to(first_quorum(self._directory.once.read().rounds + 1))
         place, now = (self._options.host, self._lighthouse.port), int(time.time())
         token, before = self._membership.token, [State(run="")]
 
@@ -204,7 +204,7 @@ class Keeper:
             before[:] = [state]
             return begin_term(state, token, place, now, self._lost_term)
 
-        after = self._directory.plain.update(change)
+        after = self._directory.once.update(change)
         if after.round is None or (after.round.host, after.round.port) != place:
             self._close_lighthouse()  # somebody else was faster
             return
@@ -224,7 +224,7 @@ class Keeper:
         self._told = now
         told = replace(term, formed_at=int(time.time()))
         line = record_groups(told, now, causes, self._membership.restarts)
-        self._directory.plain.log_round(line)
+        self._directory.once.log_round(line)
 
     # -- the end
 
@@ -241,7 +241,7 @@ class Keeper:
             self._wake.set()
             while self._is_awaited(state) and time.monotonic() < deadline:
                 time.sleep(LOST_POLL_S)
-                state = self._directory.plain.read()
+                state = self._directory.once.read()
         except DirectoryError as error:
             self._directory.complain(error)
         self._relay.silence()
