@@ -1,8 +1,9 @@
-"""A directory that is its user's alone, below directories that others may write.
+"""A directory that only its user can access, below directories that others may write to.
 
 Whoever can put files into the shared directory decides where the agents connect. So it is made
-one component at a time, each checked through a handle that follows no link, and checked
-again whenever it is opened: a name in somebody else's directory may mean another thing later.
+one component at a time, each checked through a handle opened without following links, and checked
+again on every open, because a name in somebody else's directory may later refer to something
+else.
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ def test_an_end_that_is_not_known_is_logged_once_and_asked_for_again(
         assert not lease.is_over(900.0)
         time.sleep(0.01)
     assert lease.is_over(990.0)
-    assert capfd.readouterr().err.count("squeue does not say when this lease ends") == 1
+    assert capfd.readouterr().err.count("squeue does not report when this lease ends") == 1
     monkeypatch.setattr(lease_module, "ask_all", lambda env: ArrayFacts())
     Lease({}, 20.0).is_over(0.0)  # outside of a job there is none
     assert not capfd.readouterr().err

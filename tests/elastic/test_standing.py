@@ -279,7 +279,7 @@ def test_a_finish_is_told_before_the_script_goes_on(
     (slurm / "comment").write_text("")
     monkeypatch.setattr(module, "FINISH_S", 1.0)
     own_element.report_finished()
-    assert "cannot be written to the job" in capfd.readouterr().err
+    assert "Slurm does not accept the note" in capfd.readouterr().err
 
 
 def test_only_the_first_node_speaks_and_only_in_an_array(slurm: Path) -> None:
@@ -345,7 +345,9 @@ def test_a_leaver_puts_itself_back_and_waits_for_its_end(
     assert set(tried) == {"uhold 7_3", "requeue 7_3"}
     end(agent)
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("malleable: scontrol requeue 7_3: Access/permission denied; tried again")
+    assert line.startswith(
+        "malleable: scontrol requeue 7_3 failed: Access/permission denied; retrying"
+    )
 
 
 def test_a_leaver_without_scontrol_waits_as_well(
@@ -356,7 +358,7 @@ def test_a_leaver_without_scontrol_waits_as_well(
     end(agent)
     assert asked(slurm) == []
     (line,) = capfd.readouterr().err.splitlines()
-    assert "scontrol uhold 7_3: [Errno 2] No such file or directory" in line
+    assert "scontrol uhold 7_3 failed: [Errno 2] No such file or directory" in line
 
 
 def test_a_leaver_that_has_trained_says_so_last(slurm: Path) -> None:

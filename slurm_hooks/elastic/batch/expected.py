@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 def own_job(env: Mapping[str, str]) -> str:
-    """How squeue and scontrol name this job, nothing outside of one. One element of
+    """How squeue and scontrol name this job, empty outside of one. One element of
     an array has the array's own id in SLURM_JOB_ID, which to Slurm means all of them."""
     array, task = env.get("SLURM_ARRAY_JOB_ID", ""), env.get("SLURM_ARRAY_TASK_ID", "")
     if _is_number(array) and _is_number(task):

@@ -1,5 +1,5 @@
-"""The Comment of this job, which its user may write. Entries of ours stand there beside what
-the user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable explain`,
+"""The Comment of this job, which its user may write. It holds entries of ours and what the
+user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable explain`,
 and first of all, since the reconciler reads no further, where the fragment stands. It must not
 know what they say.
 """
@@ -20,7 +20,7 @@ _TURN = threading.Lock()  # several threads of an agent write
 
 
 def standing(comment: str) -> str:
-    """The entry at the beginning that says where the fragment stands, or nothing."""
+    """The entry at the beginning that says where the fragment stands, or an empty string."""
     found = _STANDING.match(comment)
     return found.group() if found else ""
 
@@ -46,7 +46,7 @@ def _tidy(comment: str) -> str:
 
 
 def change(job: str, edit: Callable[[str], Optional[str]], limit_s: float = 2 * TIMEOUT_S) -> None:
-    """Replace what stands there by what `edit` makes of it; None leaves it as it is. Raises
+    """Replace the Comment by what `edit` makes of it; None leaves it as it is. Raises
     OSError or SubprocessError. Processes do not exclude each other: whoever must not
     be overwritten reads again."""
     with _TURN:
@@ -59,7 +59,7 @@ def change(job: str, edit: Callable[[str], Optional[str]], limit_s: float = 2 * 
 
 
 def read(job: str, limit_s: float = TIMEOUT_S) -> str:
-    """What stands there. Raises OSError or SubprocessError."""
+    """The Comment. Raises OSError or SubprocessError."""
     return _ask(["squeue", "--noheader", f"--job={job}", "--format=%k"], limit_s)
 
 

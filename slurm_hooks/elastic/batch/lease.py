@@ -74,9 +74,9 @@ def ask_all(env: Mapping[str, str]) -> ArrayFacts:
 
 
 def behind(starts: int, now: float) -> float:
-    """Seconds that this node's clock is behind slurmctld's at least: nothing runs before its
-    start. A clock that is ahead only makes a fragment leave early, and one that is off by
-    more than munge's five minutes runs no jobs."""
+    """Lower bound, in seconds, of how far this node's clock is behind slurmctld's: no job runs
+    before its start. A clock that is ahead only makes a fragment leave early, and a node whose
+    clock is off by more than munge's five minutes runs no jobs."""
     return min(CLOCK_S, max(0.0, starts - now))
 
 
@@ -94,8 +94,8 @@ class Lease:
         self._asked_at = time.monotonic()
         if not self.ends and expected.own_job(env):
             say(
-                "squeue does not say when this lease ends; it is asked again, and until then "
-                "this fragment does not leave by itself"
+                "squeue does not report when this lease ends; retrying, and until it does "
+                "this fragment will not leave by itself"
             )
 
     def is_over(self, now: float, together: bool = False) -> bool:

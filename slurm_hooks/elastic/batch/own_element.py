@@ -43,7 +43,7 @@ class OwnElement:
 
     def report_started(self) -> None:
         """This process is an agent, and its training is about to begin. It may give up at any
-        moment, so this returns when that stands there, or after START_S; then, or without
+        moment, so this returns when that is recorded, or after START_S; then, or without
         Slurm's commands, it is written in the background. Once a training; what the agent has
         reported of one that goes on stays."""
         self._has_trained = False
@@ -64,7 +64,7 @@ class OwnElement:
         self.report(Standing.STARTED)
 
     def report(self, standing: Standing) -> None:
-        """Write it in the background, again until it stands there or another is to."""
+        """Write it in the background, again until it is recorded or another is to be."""
         if not self._is_reporter:
             return
         self._standing = standing
@@ -82,7 +82,7 @@ class OwnElement:
             self.report(Standing.TRAINED)
 
     def report_finished(self) -> None:
-        """The training has finished; returns when that stands there, within a minute or so.
+        """The training has finished; returns when that is recorded, within a minute or so.
         Without it the exit of the script will count as a failure."""
         if not self._is_reporter:
             return
@@ -90,7 +90,7 @@ class OwnElement:
         deadline = time.monotonic() + FINISH_S
         while not self._is_written(Standing.FINISHED):
             if time.monotonic() > deadline:
-                say("the training has finished, but that cannot be written to the job's Comment")
+                say("the training has finished, but Slurm does not accept the note that says so")
                 return
             time.sleep(CONFIRM_S)
 
@@ -172,8 +172,9 @@ class OwnElement:
     def _complain(self, verb: str, why: str) -> None:
         """Once: the node is not given back for now, and somebody may wonder. Not if this agent
         is ended anyway."""
+        line = f"scontrol {verb} {self._element} failed: {' '.join(why.split())[:200]}"
         if self._has_complained or self._signals.is_terminated:
+            debug(line)
             return
         self._has_complained = True
-        line = " ".join(why.split())[:200]
-        say(f"scontrol {verb} {self._element}: {line}; tried again, this node is kept until then")
+        say(f"{line}; retrying, and keeping this node until it succeeds")

@@ -1,4 +1,4 @@
-"""`remark{...}`: what keeps a job from being what it could be and is its user's to change.
+"""`remark{...}`: something that holds the job back and that its user can change.
 
 It is in the job's output anyway; here it is written for `malleable explain`: once a job, by the
 first agent that notices, in the background. So failures are not reported.
@@ -29,7 +29,7 @@ WRITTEN_AT = "MALLEABLE_TOLD_AT"  # epoch seconds; progress waits for its turn
 
 
 def entry(text: str) -> str:
-    """`remark{...}` with the text as it may stand there: a few plain characters, bounded."""
+    """`remark{...}` with the text as it may be written there: a few plain characters, bounded."""
     return f"remark{{{_ODD.sub('?', text)[:LENGTH].strip()}}}"
 
 

@@ -25,7 +25,7 @@ class Standing(str, Enum):
 
 
 def element(env: Mapping[str, str]) -> str:
-    """How Slurm names this element of a job array, nothing outside of one."""
+    """How Slurm names this element of a job array, empty outside of one."""
     job = own_job(env)
     return job if "_" in job else ""
 

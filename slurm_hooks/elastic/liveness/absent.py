@@ -41,8 +41,8 @@ def sentence(fragments: tuple[int, ...], directory: str) -> str:
     """What the user is to read."""
     names = ", ".join(str(f) for f in fragments[:8])
     return (
-        f"fragments {names} have run for minutes and are not in {directory}: is it on a file "
-        "system that all nodes share, and does the script start torchrun?"
+        f"fragments {names} have been running for minutes but have not joined in {directory}: "
+        "is it on a file system that all nodes share, and does the script start torchrun?"
     )
 
 

@@ -2,10 +2,10 @@
 
 They carry three things. One that breaks is the first sign of a death: a worker whose peer was
 killed has its error within milliseconds, but takes a second or more to end, and only then does
-torchrun notice; the kernel closes the sockets of a killed agent at once. A sign is no proof:
-it is followed by a probe. A byte now and then says that the other end is alive, so that its
-heartbeat need not be a file. And a byte says that there is news, a new revision of the shared
-state, so that nobody has to read it often. It must not know the shared state.
+torchrun notice; the kernel closes the sockets of a killed agent at once. A broken connection is
+no proof of death, so it is followed by a probe. A byte from time to time shows that the other
+end is alive, which saves a heartbeat file. Another byte announces news, a new revision of the
+shared state, which saves frequent reads. It must not know the shared state.
 """
 
 from __future__ import annotations
@@ -104,5 +104,5 @@ class Connections:
                 connection.end.send(NEWS)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         self.keep(())

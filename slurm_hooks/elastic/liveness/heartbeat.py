@@ -1,9 +1,7 @@
-"""The heartbeat of one agent: a thread that gives signs of life, watches others, passes news on,
-and takes the agent off the list when SIGTERM ends it. A thread, because torchrun's main thread
-may be blocked for half a minute while it stops workers, and that is not a death.
-
-All of it goes through the connections between agents where there are any; the shared directory
-is for those that cannot be reached.
+"""The heartbeat of one agent: a thread that beats, watches others, passes on news, and
+deregisters the agent when SIGTERM ends it. It is a thread because torchrun's main thread may
+block for half a minute while it stops workers, which is not a failure. It uses the connections
+between agents where there are any, and the shared directory otherwise.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ NEVER = float("inf")
 
 
 class Heartbeat:
-    """Gives a sign of life of `token` every `beat_s` until stopped or terminated."""
+    """Beats for `token` every `beat_s` until stopped or terminated."""
 
     def __init__(
         self, directory: SharedDirectory, token: str, beat_s: float, keep_alive_s: float
@@ -68,7 +66,7 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     def start(self, signals: SignalListener) -> None:
-        """Write a first sign of life, then go on in the background. Raises DirectoryError."""
+        """Beat once, then go on in the background. Raises DirectoryError."""
         if self._thread is not None:
             return
         self._directory.write_beat(self._token, self._count)
@@ -80,7 +78,7 @@ class Heartbeat:
         atexit.register(self._finish, signals)
 
     def stop(self, signals: SignalListener) -> None:
-        """Give no more signs of life."""
+        """Beat no more."""
         self._is_stopped = True
         signals.wake()
         if self._thread is not None:
@@ -151,7 +149,7 @@ class Heartbeat:
         self._connections.keep(_addresses(state, frozenset(watched(state, self._token))))
 
     def _check_broken(self, tokens: frozenset[str]) -> None:
-        """Their connections broke: who refuses a probe as well, and is still listed, is dead."""
+        """Their connections broke: those that also refuse a probe and are still listed are dead."""
         if not tokens:
             return
         # failing that, their heartbeats will show it
@@ -201,10 +199,10 @@ class Heartbeat:
         )
 
     def find_dead(self, state: State) -> None:
-        """While waiting for others: probe those who have not come back, and give up whoever
-        refused last time as well. A dead process is found in half a second so; a dead host
-        takes as long as ever. Everybody who waits does so, not only where the workers
-        failed: each probes few, and the dead one may not be among them. Does not raise."""
+        """While waiting for others: probe those that have not come back, and give up any that
+        refused the previous probe too. This finds a dead process in half a second; a dead
+        host takes as long as ever. Every waiting agent does so, not only those whose workers
+        failed: each probes only a few, which may not include the dead one. Does not raise."""
         mine = frozenset(watched(state, self._token))
         addresses = [
             (m.host, m.probe_port, m.token)
@@ -234,6 +232,6 @@ class Heartbeat:
 
 
 def _addresses(state: State, tokens: frozenset[str]) -> list[tuple[str, int, str]]:
-    """Where those of them are to be found that still take part."""
+    """Addresses of those that still take part."""
     taking_part = (m for m in state.members if m.token in tokens and m.phase is not Phase.DONE)
     return [(m.host, m.probe_port, m.token) for m in taking_part if m.probe_port]

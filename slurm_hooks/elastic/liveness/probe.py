@@ -1,10 +1,10 @@
-"""A second opinion on who is alive: every agent listens on a port and answers a probe
+"""A second check of who is alive: every agent listens on a port and answers a probe
 with its token. A client that sends its own token is a watcher (see connections.py): it stays
 connected, gets a sign of life now and then, and is notified when there is news.
 
-Heartbeats may stand still: a file does when a node writes a large checkpoint to the same
-server. Without a second opinion such a node would be taken for dead each time. And a process
-that was killed is recognised at once: its port refuses.
+Heartbeats can stall, for instance a file's while a node writes a large checkpoint to the same
+server. Without a second check such a node would be taken for dead each time. And a killed process
+is recognised at once, because its port refuses.
 """
 
 from __future__ import annotations

@@ -67,8 +67,9 @@ class SharedDirectory:
                 is_fit = has_links(handle)
         if not is_fit:
             raise DirectoryError(
-                f"{self.path} is on a file system without hard links, on which agents cannot "
-                "agree; submit from another one, or have dir= in plugstack.conf name another one"
+                f"{self.path} is on a file system without hard links, which the rendezvous needs; "
+                "submit from a directory on another file system, or have your administrator "
+                "change dir= in plugstack.conf"
             )
 
     def read(self) -> State:
@@ -108,8 +109,8 @@ class SharedDirectory:
                     return written
                 time.sleep(random.uniform(0.002, 0.03))
         raise DirectoryError(
-            f"updating {self.path}: no turn within {timeout_s:.0f} s; "
-            "is the file system slow, or full?"
+            f"updating {self.path}: not possible within {timeout_s:.0f} s; "
+            "is the file system slow or full?"
         )
 
     def _load(self) -> tuple[Revision, State]:

@@ -142,10 +142,10 @@ def is_broken(state: State) -> bool:
 
 
 def _is_called_long(limits: Limits, quiet_s: float, waited_s: float) -> bool:
-    """Whether those who are wanted and not here had time enough. Each is worth waiting for
-    about as long as it costs to take him in later, which soon after a start, with no worker
-    warm, is 3 to 4 s and the script's own start: twice the last call. All together may not
-    keep those who are here for long."""
+    """Whether the expected but absent agents have had enough time. Each is worth waiting for
+    about as long as admitting it later would cost; soon after a start, without warm workers,
+    that is 3 to 4 s plus the script's own start: twice `last_call_s`. Together they must not
+    delay those present for long."""
     return quiet_s >= 2 * limits.last_call_s or waited_s >= 10 * limits.last_call_s
 
 

@@ -62,12 +62,12 @@ class ElasticBatches:
         self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
         self.world = int(os.environ.get("WORLD_SIZE", "1")) if world is None else world
         if samples < 1:
-            raise ValueError(f"samples={samples}: there must be one at least")
+            raise ValueError(f"samples={samples}: must be at least 1")
         if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank {self.rank} of {self.world}: there is no such rank")
+            raise ValueError(f"rank {self.rank} is out of range for a world of {self.world}")
         if self.world > batch:
             raise ValueError(
-                f"{self.world} processes share a batch of {batch}: some would have nothing; "
+                f"{self.world} processes share a batch of {batch}: some would get no samples; "
                 "choose a larger batch or a smaller --malleable maximum"
             )
 
