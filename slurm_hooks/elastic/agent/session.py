@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NoReturn
 
 from slurm_hooks.elastic.agent.evidence import Evidence
@@ -25,7 +24,7 @@ from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.liveness.watch import Unchanged
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.rounds import (
     expected,
@@ -215,7 +214,7 @@ class Session:
 
     def hear_planned_change(self) -> None:
         """Others came or went as planned, and the workers here trained on. Does not raise."""
-        with suppress(DirectoryError):
+        with suppressed(DirectoryError, doing="reading the state after a planned change"):
             self._evidence.see_planned_change(self._directory.once.read())
 
     def _reason(self, state: State) -> Stop:
@@ -228,7 +227,8 @@ class Session:
         try:
             state = self._announce_if_asked(self._directory.once.read())
             return self._reason(state) is Stop.NOW
-        except DirectoryError:
+        except DirectoryError as error:
+            debug("looking whether the round is broken", error)
             return False
 
     def _has_settled(self, state: State) -> bool:
@@ -268,7 +268,8 @@ class Session:
     def _is_awaited(self) -> bool:
         try:
             state = self._directory.once.read()
-        except DirectoryError:
+        except DirectoryError as error:
+            debug("looking whether others wait for this fragment", error)
             return False
         return has_running_peers(state, self.round, self._membership.token)
 

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NoReturn
 
 from torch.distributed.elastic.rendezvous.api import (
@@ -36,7 +35,7 @@ from slurm_hooks.elastic.engines.torchrun.store import (
 )
 from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import say, suppressed
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.state import Outcome
 from slurm_hooks.elastic.signals import SignalListener
@@ -115,7 +114,8 @@ class MalleableHandler(RendezvousHandler):
             if self._store and arrive(self._store, size, self._session.is_broken):
                 if rank:
                     say(f"round {round_.number}: rank {rank} of {size}")
-                with suppress(RuntimeError):  # its host has gone this very moment
+                # its host may go this very moment
+                with suppressed(RuntimeError, doing="using the store of the round"):
                     return self._info(rank, size, round_.host, round_.port)
             say(f"round {round_.number} broke before it began; trying again")
             self._session.enter(is_retry=True)

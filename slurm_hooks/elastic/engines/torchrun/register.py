@@ -42,7 +42,7 @@ from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.liveness.older_versions import refuse_older
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.state import Member
@@ -192,7 +192,8 @@ def lighthouse_keeper(
 def _mailbox() -> Mailbox | None:
     try:
         mailbox = Mailbox()
-    except (OSError, AttributeError):  # no memory files here: workers get no news
+    except (OSError, AttributeError) as error:  # no memory files here
+        debug("opening a mailbox: workers get no notice", error)
         return None
     os.environ.update(mailbox.environment())
     return mailbox
