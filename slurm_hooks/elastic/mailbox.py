@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from slurm_hooks.elastic.log import suppressed
 
-# The names are those of older versions, and the agent of a running job may be of one.
+# Names that older versions use too: the agent of a running job may be of one of them.
 MAILBOX = "MALLEABLE_BOARD"
 SLOTS = "MALLEABLE_SLOTS"
 WORKERS = 1024

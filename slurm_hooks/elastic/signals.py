@@ -57,7 +57,7 @@ class SignalListener:
         self.listen()
 
     def wake(self) -> None:
-        """Make the waiting thread look up at once; safe within a signal handler."""
+        """Wake the waiting thread; safe within a signal handler."""
         with suppress(OSError):  # full: it is awake already
             os.write(self._wake_write, b"x")
 

@@ -47,8 +47,8 @@ def _tidy(comment: str) -> str:
 
 def change(job: str, edit: Callable[[str], Optional[str]], limit_s: float = 2 * TIMEOUT_S) -> None:
     """Replace the Comment by what `edit` makes of it; None leaves it as it is. Raises
-    OSError or SubprocessError. Processes do not exclude each other: whoever must not
-    be overwritten reads again."""
+    OSError or SubprocessError. Processes do not exclude each other: a caller whose
+    entry must not get lost reads again."""
     with _TURN:
         until = time.monotonic() + limit_s
         before = read(job, limit_s)

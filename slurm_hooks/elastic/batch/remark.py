@@ -42,7 +42,7 @@ def shared_directory(env: Mapping[str, str]) -> Path | None:
 
 
 def is_first(directory: Path, remark: str) -> bool:
-    """Whether nobody of this job has written it within an hour; whoever asks is to write it.
+    """Whether no agent of this job has written it within an hour; if so, this one is to.
     Raises OSError, DirectoryError."""
     make_private(directory)
     claim = directory / f"remark.{zlib.crc32(remark.encode()):08x}"

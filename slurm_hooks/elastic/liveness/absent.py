@@ -63,7 +63,7 @@ class Absence:
         self._has_asked = not self._array.isdigit()
 
     def look(self, now: float, state: State, token: str) -> None:
-        """Ask if it is time to; only the first member does. Does not block."""
+        """Ask Slurm if that is due; only the first member does. Does not block."""
         away = missing(state, state.wanted)
         is_first = bool(state.members) and state.members[0].token == token
         quiet_s = self._quiet.observe(now, away)

@@ -30,7 +30,7 @@ class Answer(Enum):
     """What a probe brought."""
 
     ALIVE = "alive"  # it answers, or at least its kernel still accepts connections for it
-    GONE = "gone"  # nobody listens there, or somebody else
+    GONE = "gone"  # no process listens there, or another one
     SILENT = "silent"  # the host does not answer
 
 

@@ -53,7 +53,7 @@ class SharedDirectory:
         self._turn = threading.Lock()
         self._memory = threading.Lock()
         self._seen = (Revision(), State(run=run))
-        self.read_interval = ReadInterval()  # whoever writes reads afresh
+        self.read_interval = ReadInterval()  # an update always reads afresh
         self.on_written: Callable[[], None] = lambda: None  # called when this agent has written
 
     def open(self) -> None:

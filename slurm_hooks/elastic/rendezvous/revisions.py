@@ -6,7 +6,7 @@ name is taken. There is nothing to take over from a writer that died, and a writ
 late finds out. Two traps remain, and one answer serves both: link() may do its work and
 still report an error (NFS, when an answer is lost), and a very late one may use a name that was
 taken and has been tidied away since. So every revision carries the random names of those it
-grew from, and a writer looks whether the newest one grew from its own.
+grew from, and a writer checks whether the newest one grew from its own.
 
 Readers list the directory. Opening it anew makes an NFS client ask the server; to probe for
 names instead would read the client's memory of names that were not there. It must not know
@@ -29,7 +29,7 @@ from pathlib import Path
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import entered
 
-KEPT = 8  # revisions that stay, so that who has just listed one can read it
+KEPT = 8  # revisions that stay, so that one that was just listed can be read
 LINEAGE = 256  # writers that a revision remembers
 MAX_BYTES = 1 << 20
 
@@ -151,7 +151,7 @@ def _link(handle: int, name: str, second: str) -> OSError | None:
 
 
 def _tidy(handle: int, newest: int) -> None:
-    """Remove what nobody can need any more; now and then also what the dead have left. Drafts
+    """Remove what nobody can need any more; now and then also what dead writers have left. Drafts
     go first, so that late writers find none to link."""
     oldest = newest - KEPT
     _discard(handle, f"state.{oldest}")

@@ -27,7 +27,7 @@ PROVEN_S = 600  # a round that lasts longer than this is progress, whenever the 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a round in agents, and the patience of whoever forms one (seconds)."""
+    """Bounds of a round in agents, and how long to wait for others before forming one (seconds)."""
 
     smallest: int
     largest: int

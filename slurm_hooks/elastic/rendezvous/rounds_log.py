@@ -50,8 +50,8 @@ def record_groups(
 ) -> str:
     """The same for replica groups, which need no rounds: who trains from `term.formed_at`
     on, and which fragment keeps the lighthouse in this term."""
-    who = replace(term, fragments=fragments, causes=causes)
-    entry = _entry(who, len(fragments), restarts)
+    change = replace(term, fragments=fragments, causes=causes)
+    entry = _entry(change, len(fragments), restarts)
     return json.dumps({**entry, "lighthouse": term.fragments[0]})
 
 

@@ -1,6 +1,6 @@
 """`report()`: how far the training is, for the profiling advisor.
 
-The leader writes one short line into the Comment of its own job, which a user may do, at
+The leader writes one short entry into the Comment of its own job, which a user may do, at
 most once a minute, in the background, with a timeout. The training must never notice:
 failures are not reported.
 """
@@ -29,7 +29,7 @@ def entry(samples: int, loss: float | None, world: int, now: int) -> str:
 
 
 class Reporter:
-    """Sends at most one line a minute; `world` is the number of processes."""
+    """Writes at most one entry a minute; `world` is the number of processes."""
 
     def __init__(self, env: Mapping[str, str], every_s: float = job_comment.EVERY_S) -> None:
         self._job = own_job(env)
@@ -48,15 +48,15 @@ class Reporter:
         if self._thread is not None and self._thread.is_alive():
             return
         self._due = now + self._every_s
-        line = entry(int(samples), loss, self._world, int(time.time()))
+        progress = entry(int(samples), loss, self._world, int(time.time()))
         self._mailbox.write_samples(int(samples))
-        self._thread = threading.Thread(target=self._write, args=(line,), daemon=True)
+        self._thread = threading.Thread(target=self._write, args=(progress,), daemon=True)
         self._thread.start()
 
-    def _write(self, line: str) -> None:
+    def _write(self, progress: str) -> None:
         errors = OSError, subprocess.SubprocessError
         with suppressed(*errors, doing="writing progress to the Comment"):
-            job_comment.change(self._job, lambda before: job_comment.merged(before, line))
+            job_comment.change(self._job, lambda before: job_comment.merged(before, progress))
 
 
 def _wait_s(env: Mapping[str, str], every_s: float, now: float) -> float:
