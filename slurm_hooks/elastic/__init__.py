@@ -4,12 +4,10 @@ may use to change size with less loss (all optional):
     notice()            a change is coming: ask at a step boundary
     Checkpoint          a file, and a copy in the memory of every node
     ElasticBatches      the same global batches whatever the number of processes
-    report()            tell the profiling advisor how far the training is
+    report()            report to the profiling advisor how far the training is
 
 Importable alone (standard library and torch only), because a job sees just this
-directory on its PYTHONPATH. It must not know the reconciler, the allocator or Slurm's
-controller; all it asks of Slurm is when its own lease ends and which fragments of its job
-run, and all it tells is progress.
+directory on its PYTHONPATH.
 """
 
 from __future__ import annotations

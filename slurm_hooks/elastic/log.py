@@ -1,11 +1,46 @@
-"""The job's log: the standard error of the batch script."""
+"""The job's log: the standard error of the batch script. Plain lines, not `logging`: whatever
+the user's script configures there is left alone."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Optional
+
+DEBUG = "MALLEABLE_DEBUG"
 
 
 def say(text: str) -> None:
     """One line to the job's log."""
     sys.stderr.write(f"malleable: {text}\n")
     sys.stderr.flush()
+
+
+def debug(text: str, error: Optional[BaseException] = None) -> None:
+    """As `say`, if MALLEABLE_DEBUG is set, with the time; for an error that is passed over."""
+    if os.environ.get(DEBUG):
+        cause = "" if error is None else f": {type(error).__name__}: {error}"
+        say(f"{time.strftime('%H:%M:%S')} pid {os.getpid()} {text}{cause}")
+
+
+class suppressed(suppress):
+    """As contextlib.suppress, but the error leaves a debug line; `doing` says what was tried:
+    `with suppressed(OSError, doing="reading the lease")`."""
+
+    def __init__(self, *errors: type[BaseException], doing: str) -> None:
+        super().__init__(*errors)
+        self._doing = doing
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> bool:
+        is_suppressed = bool(super().__exit__(kind, error, trace))
+        if is_suppressed:
+            debug(self._doing, error)
+        return is_suppressed

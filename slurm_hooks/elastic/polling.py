@@ -12,6 +12,6 @@ def readable(filenos: Iterable[int], timeout_s: float) -> frozenset[int]:
     select() knows no descriptors above 1,023."""
     poller = select.poll()
     for fileno in filenos:
-        if fileno >= 0:  # closed meanwhile
+        if fileno >= 0:  # else closed meanwhile
             poller.register(fileno, select.POLLIN)
     return frozenset(fileno for fileno, _ in poller.poll(math.ceil(1000 * timeout_s)))

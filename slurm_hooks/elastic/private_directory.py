@@ -1,9 +1,9 @@
-"""A directory that is its user's alone, below places that others may write.
+"""A directory that only its user can access, below directories that others may write to.
 
-Whoever can put files into the shared directory tells the agents where to connect. So it is made
-one component at a time, each looked at through a handle that follows no link, and looked at
-again whenever it is opened: a name in somebody else's directory may mean another thing later.
-It must not know what the directory is for.
+Whoever can put files into the shared directory decides where the agents connect. So it is made
+one component at a time, each checked through a handle opened without following links, and checked
+again on every open, because a name in somebody else's directory may later refer to something
+else.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from slurm_hooks.elastic.log import suppressed
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -84,7 +86,7 @@ def _open(name: str | Path, path: Path, above: int | None = None) -> int:
 def _narrow(handle: int, path: Path) -> None:
     """Keep others out of what may have been made with another mode."""
     if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
-        with suppress(OSError):
+        with suppressed(OSError, doing=f"narrowing the mode of {path}"):
             os.fchmod(handle, 0o700)
     if os.fstat(handle).st_mode & 0o022:
         raise DirectoryError(

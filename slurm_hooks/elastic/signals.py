@@ -1,10 +1,10 @@
-"""The two signals an agent must hear: SIGURG, a polite notice that this fragment will be
-taken back, and SIGTERM, its abrupt form.
+"""The two signals that an agent acts on: SIGURG, a notice that this fragment will be taken
+back, and SIGTERM, which ends it.
 
-SIGURG is ignored by whatever does not ask for it, so the whole job may get it. torchrun
-sets its own SIGTERM handler each time it starts workers; ours is put in front of it again,
-to tell the others, and hands the signal on. torchrun's raises an exception, which ends the
-agent; that is told in one line instead of a stack trace.
+SIGURG is ignored by every process without a handler for it, so the whole job may get it.
+torchrun sets its own SIGTERM handler each time it starts workers; ours is put in front of it
+again, so that the other agents are informed, and passes the signal on. torchrun's raises an
+exception, which ends the agent; the log then has one line instead of a stack trace.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from typing import Any, Optional
 
 
 class SignalListener:
-    """Flags set by signals, and a pipe that wakes whoever waits for the abrupt one."""
+    """Flags set by signals, and a pipe that wakes whoever waits for SIGTERM."""
 
     def __init__(self) -> None:
         self.has_notice = False
         self.is_terminated = False
-        self._is_hushed = False
-        self._behind: object = signal.SIG_DFL
+        self._is_silenced = False
+        self._next_handler: object = signal.SIG_DFL
         self.wake_read, self._wake_write = os.pipe()
         self._ended_read, self._ended_write = os.pipe()
         for end in (self.wake_read, self._wake_write, self._ended_write):
             os.set_blocking(end, False)
 
     def listen_early(self) -> None:
-        """Hear the polite notice; SIGTERM may still do what it always does."""
+        """Handle SIGURG from now on; SIGTERM may still do what it always does."""
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGURG) != self._on_notice:
             signal.signal(signal.SIGURG, self._on_notice)
 
     def listen(self) -> None:
-        """Hear both, from now on. Costs nothing if the handlers are in place; does
+        """Handle both, from now on. Costs nothing if the handlers are in place; does
         nothing outside of the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         self.listen_early()
         current = signal.getsignal(signal.SIGTERM)
         if current != self._on_term:
-            self._behind = current
+            self._next_handler = current
             signal.signal(signal.SIGTERM, self._on_term)
 
     def silence(self) -> None:
-        """From now on SIGTERM is noted and does nothing else: whoever says so is about to end."""
-        self._is_hushed = True
+        """From now on SIGTERM sets its flag and does nothing else: this agent is about to end."""
+        self._is_silenced = True
         self.listen()
 
     def wake(self) -> None:
-        """Make the waiting thread look up at once; safe within a signal handler."""
+        """Wake the waiting thread; safe within a signal handler."""
         with suppress(OSError):  # full: it is awake already
             os.write(self._wake_write, b"x")
 
@@ -75,26 +75,26 @@ class SignalListener:
         self.wake()
         with suppress(OSError):
             os.write(self._ended_write, b"x")
-        if self._is_hushed or not is_first:
-            return  # Slurm may say it twice, and the first one's end must not be cut short
-        if callable(self._behind):
-            self._behind(signum, frame)
-        elif self._behind is not signal.SIG_IGN:
+        if self._is_silenced or not is_first:
+            return  # Slurm may send it twice, and the first must be handled to its end
+        if callable(self._next_handler):
+            self._next_handler(signum, frame)
+        elif self._next_handler is not signal.SIG_IGN:
             raise SystemExit(128 + signum)
 
 
 Hook = Callable[[type[BaseException], BaseException, Optional[TracebackType]], Any]
 
 
-def end_quietly(signals: SignalListener, told: Callable[[], None]) -> None:
-    """Have an agent that SIGTERM ends call `told` instead of printing where it was."""
+def end_quietly(signals: SignalListener, report: Callable[[], None]) -> None:
+    """Have an agent that SIGTERM ends call `report` instead of printing a stack trace."""
     before: Hook = sys.excepthook
 
     def hook(
         kind: type[BaseException], error: BaseException, trace: Optional[TracebackType]
     ) -> None:
         if signals.is_terminated and kind.__name__ == "SignalException":
-            told()
+            report()
         else:
             before(kind, error, trace)
 

@@ -1,4 +1,4 @@
-"""Fragments that run and do not come: each would train alone in a directory of its own."""
+"""Fragments that run and do not join: each would train alone in a directory of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_only_who_has_run_for_long_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "token", "array", "told"),
+    ("state", "token", "array", "reported"),
     [
         (ALONE, ME.token, "7", True),
         (ALONE, "b" * 16, "7", False),  # another one is the first
@@ -45,8 +45,8 @@ def test_only_who_has_run_for_long_counts() -> None:
         (ALONE, ME.token, "", False),  # outside of an array
     ],
 )
-def test_it_is_told_once_and_after_a_while(
-    monkeypatch: pytest.MonkeyPatch, state: State, token: str, array: str, told: bool
+def test_it_is_reported_once_and_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, state: State, token: str, array: str, reported: bool
 ) -> None:
     said: list[str] = []
     asked: list[Sequence[str]] = []
@@ -62,13 +62,13 @@ def test_it_is_told_once_and_after_a_while(
     monkeypatch.setattr(module.threading, "Thread", Thread)
     monkeypatch.setattr(module.time, "time", lambda: NOW)
     monkeypatch.setattr(module, "say", said.append)
-    monkeypatch.setattr(module, "tell", said.append)
+    monkeypatch.setattr(module, "write_remark", said.append)
     absence = Absence("/shared/7", {"SLURM_ARRAY_JOB_ID": array}, ask)
     for now in (0.0, PATIENCE_S / 2):
         absence.look(now, state, token)
     assert asked == []
     for now in (PATIENCE_S, 2 * PATIENCE_S):
         absence.look(now, state, token)
-    assert asked == [request("7")] * told
-    assert len(said) == 2 * told
-    assert all("fragments 1 have run" in line and "/shared/7" in line for line in said)
+    assert asked == [request("7")] * reported
+    assert len(said) == 2 * reported
+    assert all("fragments 1 have been running" in line and "/shared/7" in line for line in said)

@@ -68,7 +68,7 @@ def test_random_access_costs_nothing() -> None:
     [
         ((0, 4, 1, 0, 0, 0, 1), "samples=0"),
         ((10, 4, 1, 0, 0, 0, 5), "5 processes share a batch of 4"),
-        ((10, 4, 1, 0, 0, 2, 2), "no such rank"),
+        ((10, 4, 1, 0, 0, 2, 2), "rank 2 is out of range"),
     ],
 )
 def test_nonsense_is_refused(arguments: tuple[int, ...], word: str) -> None:

@@ -1,4 +1,4 @@
-"""Agents at rest with real sockets and files: who tells whom, and what it costs the file system."""
+"""Agents at rest with real sockets and files: who notifies whom, and the load on the files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Agent:
 
 
 @pytest.fixture
-def crowd(tmp_path: Path) -> Iterator[Callable[[int], list[Agent]]]:
+def make_agents(tmp_path: Path) -> Iterator[Callable[[int], list[Agent]]]:
     agents: list[Agent] = []
 
     def make(count: int) -> list[Agent]:
@@ -67,44 +67,44 @@ def wait_until(is_so: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def are_joined_up(agents: list[Agent]) -> bool:
-    return all(a.directory.read_interval.longest_s == heartbeat_module.TOLD_S for a in agents)
+def are_connected(agents: list[Agent]) -> bool:
+    return all(a.directory.read_interval.longest_s == heartbeat_module.NOTIFIED_S for a in agents)
 
 
-def call(listener: ProbeListener, name: str = B) -> Connections:
+def connected_to(listener: ProbeListener, name: str = B) -> Connections:
     connections = Connections(name)
     connections.keep([("127.0.0.1", listener.port, A)])
     listener.answer()
     return connections
 
 
-def test_who_stays_on_the_line_is_known_and_hears_signs_of_life() -> None:
+def test_a_watcher_is_known_and_gets_signs_of_life() -> None:
     listener = ProbeListener(A)
-    connections = call(listener)
-    assert listener.listeners == {B}
-    assert connections.listen() == (frozenset(), False)
-    before = connections.heard(A)
-    listener.tell(ALIVE)
-    assert connections.listen() == (frozenset(), False)
+    connections = connected_to(listener)
+    assert listener.watchers == {B}
+    assert connections.receive() == (frozenset(), False)
+    before = connections.signs(A)
+    listener.send(ALIVE)
+    assert connections.receive() == (frozenset(), False)
     assert before is not None
-    assert connections.heard(A) == before + 1
-    assert connections.heard("c" * 16) is None
+    assert connections.signs(A) == before + 1
+    assert connections.signs("c" * 16) is None
     connections.close()
     listener.answer()
-    assert listener.listeners == frozenset()
+    assert listener.watchers == frozenset()
     listener.close()
 
 
-def test_news_goes_both_ways_and_knocks_are_none() -> None:
+def test_news_goes_both_ways_and_a_probe_is_not_news() -> None:
     listener = ProbeListener(A)
-    connections = call(listener)
+    connections = connected_to(listener)
     assert not listener.answer()
-    connections.tell()
+    connections.send_news()
     assert listener.answer()
     assert not listener.answer()
-    listener.tell(NEWS)
-    assert connections.listen() == (frozenset(), True)
-    assert connections.listen() == (frozenset(), False)
+    listener.send(NEWS)
+    assert connections.receive() == (frozenset(), True)
+    assert connections.receive() == (frozenset(), False)
     with Answering(listener) as news:
         assert probe("127.0.0.1", listener.port, A) is Answer.ALIVE
     assert not any(news)
@@ -113,7 +113,7 @@ def test_news_goes_both_ways_and_knocks_are_none() -> None:
 
 
 class Answering:
-    """A door that answers meanwhile."""
+    """A probe listener that answers meanwhile."""
 
     def __init__(self, listener: ProbeListener) -> None:
         self._listener, self._is_over, self._news = listener, False, [False]
@@ -132,8 +132,8 @@ class Answering:
         self._thread.join()
 
 
-def test_descriptors_above_1023_are_no_matter() -> None:
-    """select() ends a thread with ValueError there: nobody beat any more, and lived on."""
+def test_descriptors_above_1023_work() -> None:
+    """select() raises ValueError there: the heartbeat thread ended and the agent lived on."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2000:
         pytest.skip("the limit of open files cannot be raised")
@@ -142,12 +142,12 @@ def test_descriptors_above_1023_are_no_matter() -> None:
     try:
         listener = ProbeListener(A)
         assert listener.filenos()[0] > 1023
-        connections = call(listener)
+        connections = connected_to(listener)
         assert min(connections.filenos()) > 1023
-        connections.tell()
+        connections.send_news()
         assert listener.answer()
         listener.close()
-        assert connections.listen()[0] == {A}
+        assert connections.receive()[0] == {A}
         connections.close()
     finally:
         for handle in held:
@@ -155,28 +155,28 @@ def test_descriptors_above_1023_are_no_matter() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_heart_beats_on_above_1023(crowd: Callable[[int], list[Agent]]) -> None:
+def test_a_heartbeat_goes_on_above_1023(make_agents: Callable[[int], list[Agent]]) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2000:
         pytest.skip("the limit of open files cannot be raised")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
     held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
     try:
-        agents = crowd(2)
-        wait_until(lambda: are_joined_up(agents))
-        before = agents[0].heartbeat._connections.heard(agents[1].me.token)
-        wait_until(lambda: agents[0].heartbeat._connections.heard(agents[1].me.token) != before)
+        agents = make_agents(2)
+        wait_until(lambda: are_connected(agents))
+        before = agents[0].heartbeat._connections.signs(agents[1].me.token)
+        wait_until(lambda: agents[0].heartbeat._connections.signs(agents[1].me.token) != before)
     finally:
         for handle in held:
             os.close(handle)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_news_is_known_everywhere_at_once(crowd: Callable[[int], list[Agent]]) -> None:
-    """Though everybody looks but once in five seconds by himself."""
-    agents = crowd(12)
-    wait_until(lambda: are_joined_up(agents))
-    time.sleep(3.0)  # nothing happens: long pauses between two looks
+def test_news_is_known_everywhere_at_once(make_agents: Callable[[int], list[Agent]]) -> None:
+    """Though each of them reads by itself only once in five seconds."""
+    agents = make_agents(12)
+    wait_until(lambda: are_connected(agents))
+    time.sleep(3.0)  # nothing happens: long pauses between two reads
     for number, writer in enumerate(agents[:: len(agents) // 3], 1):
         after = writer.directory.update(lambda s: replace(s, rounds=s.rounds + 1))
         took_s = wait_until(lambda r=after.revision: knows(agents, r))  # type: ignore[misc]
@@ -188,36 +188,38 @@ def knows(agents: list[Agent], revision: int) -> bool:
     return all(a.directory.read().revision >= revision for a in agents)
 
 
-def test_a_newcomer_is_seen_at_once_by_one_who_is_alone(
-    crowd: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
+def test_a_newcomer_is_seen_at_once_by_an_agent_that_is_alone(
+    make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat_module, "UNTOLD_S", 60.0)
-    (alone,) = crowd(1)
+    monkeypatch.setattr(heartbeat_module, "UNNOTIFIED_S", 60.0)
+    (alone,) = make_agents(1)
     wait_until(lambda: alone.directory.read_interval.longest_s == 60.0)
     time.sleep(1.0)
-    crowd(1)
+    make_agents(1)
     assert wait_until(lambda: len(alone.directory.read().members) == 2) < 1.0
 
 
-def test_hearts_are_files_only_for_those_who_are_not_on_the_line(
-    crowd: Callable[[int], list[Agent]], tmp_path: Path
+def test_heartbeats_are_files_only_for_those_that_are_not_connected(
+    make_agents: Callable[[int], list[Agent]], tmp_path: Path
 ) -> None:
-    agents = crowd(3)
-    wait_until(lambda: are_joined_up(agents))
+    agents = make_agents(3)
+    wait_until(lambda: are_connected(agents))
     files = [tmp_path / "beats" / a.me.token for a in agents]
     before = [f.read_text() for f in files]
     time.sleep(5 * BEAT_S)
     assert [f.read_text() for f in files] == before
-    unheard = Member(f"{9:016x}", 9, 0, "1.0", "127.0.0.1")  # cannot call: it has no door even
-    agents[0].directory.update(lambda s: join(s, unheard))
+    unconnected = Member(
+        f"{9:016x}", 9, 0, "1.0", "127.0.0.1"
+    )  # cannot connect, and has no probe port
+    agents[0].directory.update(lambda s: join(s, unconnected))
     wait_until(lambda: files[2].read_text() != before[2])  # its predecessor
 
 
-def test_who_hangs_is_kept_and_whose_host_is_gone_is_not(
-    crowd: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
+def test_an_agent_that_hangs_is_kept_and_one_whose_host_is_gone_is_not(
+    make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A host that vanishes closes no connection: the line stays, and falls silent."""
-    (agent,) = crowd(1)
+    """A host that vanishes closes no connection: it stays, and falls silent."""
+    (agent,) = make_agents(1)
     silent = socket.create_server(("127.0.0.1", 0))
     peer = Member(f"{7:016x}", 7, 0, "1.0", "127.0.0.1", probe_port=silent.getsockname()[1])
 
@@ -227,7 +229,9 @@ def test_who_hangs_is_kept_and_whose_host_is_gone_is_not(
     agent.directory.update(enter)
     wait_until(agent.heartbeat._connections.filenos)
     time.sleep(2 * KEEP_ALIVE_S)
-    assert find(agent.directory.look(), peer.token) is not None  # it takes calls: it hangs
+    assert (
+        find(agent.directory.read_fresh(), peer.token) is not None
+    )  # it accepts connections: it hangs
     monkeypatch.setattr(
         heartbeat_module,
         "probe_all",
@@ -237,11 +241,11 @@ def test_who_hangs_is_kept_and_whose_host_is_gone_is_not(
     silent.close()
 
 
-def test_whose_host_vanishes_is_given_up_in_time(
-    crowd: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
+def test_an_agent_whose_host_vanishes_is_given_up_in_time(
+    make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agents = crowd(3)
-    wait_until(lambda: are_joined_up(agents))
+    agents = make_agents(3)
+    wait_until(lambda: are_connected(agents))
     gone = agents[1]
     monkeypatch.setattr(
         heartbeat_module,
@@ -251,7 +255,7 @@ def test_whose_host_vanishes_is_given_up_in_time(
             for _, _, token in addresses
         },
     )
-    monkeypatch.setattr(gone.heartbeat.listener, "tell", lambda word: None)
-    monkeypatch.setattr(gone.heartbeat, "_spread", lambda state: None)
+    monkeypatch.setattr(gone.heartbeat.listener, "send", lambda word: None)
+    monkeypatch.setattr(gone.heartbeat, "_announce", lambda state: None)
     took_s = wait_until(lambda: find(agents[0].directory.read(), gone.me.token) is None)
     assert KEEP_ALIVE_S - 2 * BEAT_S < took_s < KEEP_ALIVE_S + 5 * BEAT_S

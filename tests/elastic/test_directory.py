@@ -78,7 +78,7 @@ def test_a_directory_of_another_job_is_refused(tmp_path: Path) -> None:
         SharedDirectory(tmp_path, "8").read()
 
 
-def test_damage_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_damage_is_reported_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "state.3").write_text("{torn")
     with pytest.raises(DirectoryError, match="remove that directory"):
         opened(tmp_path).read()
@@ -92,7 +92,7 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, mocker: Moc
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
-def test_agents_of_an_older_version_are_not_trained_beside(tmp_path: Path, is_alive: bool) -> None:
+def test_nobody_trains_beside_agents_of_an_older_version(tmp_path: Path, is_alive: bool) -> None:
     listener = ProbeListener("a" * 16)
     member = Member("a" * 16, 0, 0, "1.0", "127.0.0.1", probe_port=listener.port)
     (tmp_path / "state.json").write_text(encode(join(State(run="7", revision=4), member)))
@@ -107,14 +107,14 @@ def test_agents_of_an_older_version_are_not_trained_beside(tmp_path: Path, is_al
 
 
 @pytest.mark.parametrize("name", ["file/dir", "missing\0byte"])
-def test_unusable_places_are_one_line(tmp_path: Path, name: str) -> None:
+def test_an_unusable_path_is_reported_in_one_line(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises((DirectoryError, ValueError)) as caught:
         opened(tmp_path / name)
     assert "\n" not in str(caught.value)
 
 
-def test_hearts(tmp_path: Path) -> None:
+def test_heartbeats(tmp_path: Path) -> None:
     shared = opened(tmp_path)
     assert shared.read_beat("ab") is None
     shared.write_beat("ab", 41)
@@ -143,13 +143,13 @@ def test_round_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_five_hundred_agents_fit_and_parse_quickly(tmp_path: Path) -> None:
-    def crowd(state: State) -> State:
+    def join_all(state: State) -> State:
         for n in range(500):
             state = join(state, Member(f"{n:016x}", n, 0, "123456.0", f"node{n}.cluster"))
         return state
 
     shared = opened(tmp_path)
-    shared.update(crowd)
+    shared.update(join_all)
     began = time.monotonic()
     assert len(opened(tmp_path).read().members) == 500
     assert time.monotonic() - began < 0.5

@@ -1,4 +1,4 @@
-"""Who is wanted: as Slurm tells it, as it is shared, and what is decided by it."""
+"""Who is wanted: as Slurm says, as it is shared, and what is decided by it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.batch.expected import MOST, Heard, is_wanted, own_job, parse, request
+from slurm_hooks.elastic.batch.expected import MOST, ArrayFacts, is_wanted, own_job, parse, request
 from slurm_hooks.elastic.batch.lease import Lease, ask_all, behind
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.rounds import (
@@ -45,18 +45,18 @@ def token(number: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("situation", "own", "heard"),
+    ("situation", "own", "facts"),
     [
-        ("running", 3, Heard(1795199984, 1795200104, (0, 1, 2, 3))),
-        ("leaving", 0, Heard(1795199984, 1795200104, (0, 3, 4, 5))),  # 1 and 2 are completing
-        ("leaving", 1, Heard()),  # too late
-        ("requeued", 3, Heard(1795199984, 1795200104, (0, 3, 4, 5))),  # 1 preempted, 2 held
-        ("requeued", 9, Heard()),
-        ("units", 1, Heard(1795200031, 1795200151, (0, 0, 1, 1))),
+        ("running", 3, ArrayFacts(1795199984, 1795200104, (0, 1, 2, 3))),
+        ("leaving", 0, ArrayFacts(1795199984, 1795200104, (0, 3, 4, 5))),  # 1 and 2 are completing
+        ("leaving", 1, ArrayFacts()),  # too late
+        ("requeued", 3, ArrayFacts(1795199984, 1795200104, (0, 3, 4, 5))),  # 1 preempted, 2 held
+        ("requeued", 9, ArrayFacts()),
+        ("units", 1, ArrayFacts(1795200031, 1795200151, (0, 0, 1, 1))),
     ],
 )
-def test_who_is_wanted_as_slurm_told(situation: str, own: int, heard: Heard) -> None:
-    assert parse((CAPTURED / f"{situation}.elements.txt").read_text(), own) == heard
+def test_who_is_wanted_according_to_slurm(situation: str, own: int, facts: ArrayFacts) -> None:
+    assert parse((CAPTURED / f"{situation}.elements.txt").read_text(), own) == facts
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_which_elements_are_wanted(state: str, priority: int, reason: str, wante
     assert is_wanted(state, priority, reason) is wanted
 
 
-def test_lines_that_are_not_as_known_are_passed_over() -> None:
+def test_lines_of_another_form_are_passed_over() -> None:
     known = "1|RUNNING|9|1|1700|1800|None"
     assert parse(f"x\n{known}\n2|RUNNING|9|1K|0|0|None\n3\n\n", 1).wanted == (1,)
-    assert parse("N/A|RUNNING|9|1|1700|1800|None", 1) == Heard()
+    assert parse("N/A|RUNNING|9|1|1700|1800|None", 1) == ArrayFacts()
     many = parse(f"{known}\n" + "2|RUNNING|9|999999|1|2|None\n" * 9, 1)
     assert len(many.wanted) == MOST
     assert "--job=12" in request("12")
@@ -90,7 +90,7 @@ def test_lines_that_are_not_as_known_are_passed_over() -> None:
 
 @pytest.mark.parametrize("env", [{}, {"SLURM_ARRAY_JOB_ID": "7"}, {"SLURM_ARRAY_TASK_ID": "1"}])
 def test_outside_of_an_array_nobody_is_known_to_be_wanted(env: dict[str, str]) -> None:
-    assert ask_all(env) == Heard()
+    assert ask_all(env) == ArrayFacts()
 
 
 def test_without_an_answer_nobody_is_known_to_be_wanted(
@@ -98,10 +98,10 @@ def test_without_an_answer_nobody_is_known_to_be_wanted(
 ) -> None:
     env = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}
     answer_with(f"cat {CAPTURED}/running.elements.txt; exit 1", tmp_path, monkeypatch)
-    assert ask_all(env) == Heard()
+    assert ask_all(env) == ArrayFacts()
     (tmp_path / "squeue").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert ask_all(env) == Heard()
+    assert ask_all(env) == ArrayFacts()
 
 
 def answer_with(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def answer_with(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
 
 
-def test_the_start_is_one_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_is_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tmp_path / "asked"
     body = f"echo x >> {asked}; cat {CAPTURED}/running.elements.txt"
     answer_with(body, tmp_path, monkeypatch)
@@ -135,7 +135,7 @@ def test_a_clock_is_behind_where_it_is_before_the_start(
         ((1, 2), (), None),
         ((1, 2), (1, 2), True),
         ((1, 2), (1, 2, 5), False),
-        ((1, 2, 5), (1, 2), True),  # nobody knew of 5, and he came
+        ((1, 2, 5), (1, 2), True),  # nobody knew of 5, and it came
         ((1, 2), (1, 1, 2), False),  # an agent for each of the two nodes of fragment 1
     ],
 )
@@ -162,7 +162,7 @@ def test_every_node_of_a_fragment_brings_an_agent() -> None:
         ((1, 2, 3), 0, 30, True),  # they trickle in
     ],
 )
-def test_the_first_round_knows_whom_to_wait_for(
+def test_the_first_round_waits_for_those_who_are_wanted(
     wanted: tuple[int, ...], quiet_s: float, waited_s: float, forms: bool
 ) -> None:
     assert may_form(expect(gathered(1, 2), wanted), LIMITS, quiet_s, waited_s) is forms

@@ -1,4 +1,4 @@
-"""What scripts may use: board, memory, progress; without torch."""
+"""What scripts may use: mailbox, memory, progress; without torch."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ import pytest
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.batch import remark
 from slurm_hooks.elastic.batch.job_comment import merged
-from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, News, open_files
+from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, PlannedChange, open_files
 from slurm_hooks.elastic.rendezvous.state import Stop
 from slurm_hooks.elastic.script.node_memory import NodeMemory
-from slurm_hooks.elastic.script.progress import Reporter, mark
+from slurm_hooks.elastic.script.progress import Reporter, entry
 
 
-def test_news_reach_workers_and_their_answers_the_agent() -> None:
+def test_a_planned_change_reaches_workers_and_their_answers_the_agent() -> None:
     mailbox = Mailbox()
     readers = [MailboxReader({**mailbox.environment(), "LOCAL_RANK": str(n)}) for n in (0, 1)]
     assert readers[0].read() is None
-    mailbox.post(News("grow", 9.5))
-    assert readers[1].read() == News("grow", 9.5)
+    mailbox.post(PlannedChange("grow", 9.5))
+    assert readers[1].read() == PlannedChange("grow", 9.5)
     assert not mailbox.is_awaited()
     for reader in readers:
         reader.listen()
-    readers[0].is_ready()
+    readers[0].allow_stop()
     assert mailbox.is_awaited()
-    readers[1].is_ready()
+    readers[1].allow_stop()
     assert not mailbox.is_awaited()
     mailbox.clear()
     assert readers[0].read() is None
@@ -43,15 +43,15 @@ def test_how_far_the_training_is_reaches_the_agent() -> None:
     reader = MailboxReader(mailbox.environment())
     forewarning = Forewarning(mailbox, 9.0)
     assert forewarning.samples() == 0
-    reader.tell_samples(64_000)
-    mailbox.clear()  # a new round: it was so nevertheless
+    reader.write_samples(64_000)
+    mailbox.clear()  # a new round does not undo it
     assert forewarning.samples() == 64_000
-    reader.tell_samples(9)
+    reader.write_samples(9)
     assert forewarning.samples() == 9
     assert Forewarning(None, 9.0).samples() == 0
 
 
-def test_only_those_who_listen_are_waited_for_and_not_for_ever() -> None:
+def test_only_workers_that_listen_are_waited_for_and_not_for_ever() -> None:
     mailbox = Mailbox()
     reader = MailboxReader(mailbox.environment())
     assert Forewarning(None, 9.0).is_heard(Stop.GROW, 0.0)
@@ -60,24 +60,24 @@ def test_only_those_who_listen_are_waited_for_and_not_for_ever() -> None:
     forewarning = Forewarning(mailbox, 9.0)
     assert not forewarning.is_heard(Stop.PLANNED, 10.0)
     assert not forewarning.is_heard(Stop.PLANNED, 18.0)
-    assert reader.read() == News("leave", 9.0)
+    assert reader.read() == PlannedChange("leave", 9.0)
     assert forewarning.is_heard(Stop.PLANNED, 19.1)
     forewarning.clear()
     reader.listen()
     assert not forewarning.is_heard(Stop.PLANNED, 30.0)
-    reader.is_ready()
+    reader.allow_stop()
     assert forewarning.is_heard(Stop.PLANNED, 30.2)
 
 
 @pytest.mark.parametrize("where", ["", "x", "1", "0:0", f"{os.getpid()}:0", "999999999:3"])
-def test_anything_else_is_no_board(where: str) -> None:
+def test_anything_else_is_not_a_mailbox(where: str) -> None:
     reader = MailboxReader({"MALLEABLE_BOARD": where})
     reader.listen()
     assert reader.read() is None
     assert NodeMemory({"MALLEABLE_SLOTS": where}).newest() == -1
 
 
-def test_junk_is_no_news() -> None:
+def test_junk_is_not_a_planned_change() -> None:
     mailbox = Mailbox()
     handle = open_files(mailbox.environment()["MALLEABLE_BOARD"])[0]
     for junk in (b"{", b"[1]", b'{"why": 1}', b'{"why": "x", "left_s": {}}', b"\xff\xfe"):
@@ -114,48 +114,48 @@ def test_a_writer_that_was_killed_leaves_the_other_copy() -> None:
 
 
 def test_comments_of_users_are_kept() -> None:
-    line = mark(640, 0.5, 4, 1700000000)
+    line = entry(640, 0.5, 4, 1700000000)
     assert line == "progress{samples=640,loss=0.5,world=4,t=1700000000}"
     assert merged("(null)", line) == line
     assert merged("", line) == line
     assert merged("mine; really", line) == f"mine; really;{line}"
-    assert merged(f"mine;{mark(1, None, 1, 2)}", line) == f"mine;{line}"
+    assert merged(f"mine;{entry(1, None, 1, 2)}", line) == f"mine;{line}"
     assert merged(f"mine;{line};remark{{a}}", line) == f"mine;remark{{a}};{line}"
     assert merged(f"a;{line}", "remark{b}") == f"a;{line};remark{{b}}"
-    assert "loss" not in mark(1, float("nan"), 1, 2)
+    assert "loss" not in entry(1, float("nan"), 1, 2)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left_to_tell() -> Iterator[None]:
-    """What a test told in the background is told before the next one puts up its Slurm."""
+def _nothing_left_to_write() -> Iterator[None]:
+    """What a test writes in the background is written before the next one sets up its Slurm."""
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
 
 
-def fake_slurm(place: Path, scontrol: str) -> None:
-    (place / "squeue").write_text("#!/bin/sh\necho 'my own'\n")
-    (place / "scontrol").write_text(f"#!/bin/sh\n{scontrol}\n")
+def fake_slurm(directory: Path, scontrol: str) -> None:
+    (directory / "squeue").write_text("#!/bin/sh\necho 'my own'\n")
+    (directory / "scontrol").write_text(f"#!/bin/sh\n{scontrol}\n")
     for name in ("squeue", "scontrol"):
-        (place / name).chmod(0o755)
+        (directory / name).chmod(0o755)
 
 
 def test_the_leader_reports_once_in_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/told')
+    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/written')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     reporter = Reporter({"SLURM_JOB_ID": "12", "RANK": "0", "WORLD_SIZE": "2"})
     for samples in range(100):
         reporter.report(samples, 1.5)
-    told = told_in(tmp_path)
-    assert len(told) == 1
-    assert told[0].startswith("update JobId=12 Comment=my own;progress{samples=0,loss=1.5,world=2")
+    lines = written_in(tmp_path)
+    assert len(lines) == 1
+    assert lines[0].startswith("update JobId=12 Comment=my own;progress{samples=0,loss=1.5,world=2")
     assert Reporter({"SLURM_JOB_ID": "12; x"})._job == ""
 
 
-def test_trouble_with_slurm_is_not_the_trainings(
+def test_trouble_with_slurm_does_not_reach_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_slurm(tmp_path, "exit 1")
@@ -169,50 +169,54 @@ def test_trouble_with_slurm_is_not_the_trainings(
 
 
 def test_a_remark_is_bounded_and_plain() -> None:
-    assert remark.mark("your --rdzv-backend=c10d wins") == "remark{your --rdzv-backend=c10d wins}"
-    assert remark.mark('a{b}\n"\x1b[1m\u00e4') == "remark{a?b?????1m?}"
-    assert len(remark.mark("x" * 1000)) == len("remark{}") + remark.LENGTH
+    assert remark.entry("your --rdzv-backend=c10d wins") == "remark{your --rdzv-backend=c10d wins}"
+    assert remark.entry('a{b}\n"\x1b[1m\u00e4') == "remark{a?b?????1m?}"
+    assert len(remark.entry("x" * 1000)) == len("remark{}") + remark.LENGTH
 
 
-def told_in(place: Path, limit_s: float = 10) -> list[str]:
-    """What scontrol was told, once it was told something."""
+def written_in(directory: Path, limit_s: float = 10) -> list[str]:
+    """The arguments that scontrol got, once it was called."""
     deadline = time.monotonic() + limit_s
     lines: list[str] = []
     while not lines and time.monotonic() < deadline:
         time.sleep(0.02)
-        lines = (place / "told").read_text().splitlines() if (place / "told").exists() else []
+        lines = (
+            (directory / "written").read_text().splitlines()
+            if (directory / "written").exists()
+            else []
+        )
     return lines
 
 
-def test_one_of_all_agents_tells_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/told')
+def test_one_of_all_agents_writes_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/written')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv(remark.TOLD_AT, "")
-    place = tmp_path / "new" / "shared"
-    env = {"SLURM_JOB_ID": "12", "MALLEABLE_DIR": str(place), "PET_RDZV_ENDPOINT": "host:1"}
+    monkeypatch.setenv(remark.WRITTEN_AT, "")
+    directory = tmp_path / "new" / "shared"
+    env = {"SLURM_JOB_ID": "12", "MALLEABLE_DIR": str(directory), "PET_RDZV_ENDPOINT": "host:1"}
     for job in ("12", "13", "14"):
-        remark.tell("your flag wins", {**env, "SLURM_JOB_ID": job})
-    assert len(told_in(tmp_path)) == 1
+        remark.write_remark("your flag wins", {**env, "SLURM_JOB_ID": job})
+    assert len(written_in(tmp_path)) == 1
     time.sleep(0.3)
-    line = told_in(tmp_path)
+    line = written_in(tmp_path)
     assert len(line) == 1
     assert line[0].endswith(" Comment=my own;remark{your flag wins}")
-    assert abs(int(os.environ[remark.TOLD_AT]) - time.time()) < 60
+    assert abs(int(os.environ[remark.WRITTEN_AT]) - time.time()) < 60
 
 
 @pytest.mark.parametrize("where", ["", "host:1", "/dev/null/shared"])
-def test_a_remark_is_told_where_the_directory_is_the_problem(
+def test_a_remark_is_written_where_the_directory_is_the_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/told')
+    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/written')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv(remark.TOLD_AT, "")
-    remark.tell("no space left", {"SLURM_JOB_ID": "12", "MALLEABLE_DIR": where})
-    (line,) = told_in(tmp_path)
+    monkeypatch.setenv(remark.WRITTEN_AT, "")
+    remark.write_remark("no space left", {"SLURM_JOB_ID": "12", "MALLEABLE_DIR": where})
+    (line,) = written_in(tmp_path)
     assert line.endswith(" Comment=my own;remark{no space left}")
 
 
-def test_a_remark_is_told_again_after_an_hour(tmp_path: Path) -> None:
+def test_a_remark_is_written_again_after_an_hour(tmp_path: Path) -> None:
     assert remark.is_first(tmp_path, "remark{a}")
     assert remark.is_first(tmp_path, "remark{b}")
     assert not remark.is_first(tmp_path, "remark{a}")
@@ -222,22 +226,22 @@ def test_a_remark_is_told_again_after_an_hour(tmp_path: Path) -> None:
     assert not remark.is_first(tmp_path, "remark{a}")
 
 
-def test_a_remark_that_cannot_be_told_is_no_trouble(
+def test_a_remark_that_cannot_be_written_does_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_slurm(tmp_path, "exit 1")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv(remark.TOLD_AT, "")
+    monkeypatch.setenv(remark.WRITTEN_AT, "")
     (tmp_path / "file").write_text("")
-    for place in ("", "host:1", "/proc/nowhere", str(tmp_path / "file" / "x"), str(tmp_path)):
-        remark.tell("a", {"SLURM_JOB_ID": "12", "PET_RDZV_ENDPOINT": place})
-    remark.tell("a", {})
+    for endpoint in ("", "host:1", "/proc/nowhere", str(tmp_path / "file" / "x"), str(tmp_path)):
+        remark.write_remark("a", {"SLURM_JOB_ID": "12", "PET_RDZV_ENDPOINT": endpoint})
+    remark.write_remark("a", {})
     time.sleep(0.3)
 
 
 def test_progress_waits_its_turn_after_a_remark() -> None:
-    def due_s(told_at: object) -> float:
-        env = {"SLURM_JOB_ID": "12", remark.TOLD_AT: str(told_at)}
+    def due_s(written_at: object) -> float:
+        env = {"SLURM_JOB_ID": "12", remark.WRITTEN_AT: str(written_at)}
         return Reporter(env)._due - time.monotonic()
 
     now = int(time.time())

@@ -36,11 +36,11 @@ def by_stranger(deed: Callable[[], object]) -> None:
 
 @pytest.fixture
 def sticky() -> Iterator[Path]:
-    """A directory that everybody may write, as /tmp is; pytest's own let no stranger in."""
-    place = Path(tempfile.mkdtemp(prefix="sticky-"))
-    place.chmod(0o1777)
-    yield place
-    shutil.rmtree(place)
+    """A directory that everybody may write, as /tmp is; pytest's own keep strangers out."""
+    path = Path(tempfile.mkdtemp(prefix="sticky-"))
+    path.chmod(0o1777)
+    yield path
+    shutil.rmtree(path)
 
 
 def test_what_is_made_is_the_users_alone(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_what_is_made_is_the_users_alone(tmp_path: Path) -> None:
         opened(tmp_path / ".malleable-0" / "7")
     finally:
         os.umask(old)
-    for place in (".malleable-0", ".malleable-0/7", ".malleable-0/7/beats"):
-        assert (tmp_path / place).stat().st_mode & 0o777 == 0o700
+    for name in (".malleable-0", ".malleable-0/7", ".malleable-0/7/beats"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_wider_mode_is_narrowed(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_directory_that_somebody_else_has_made_is_refused(sticky: Path, mode: 
 
 
 @needs_root
-def test_in_a_strangers_directory_one_is_told_whose_it_is(sticky: Path) -> None:
+def test_the_owner_of_a_strangers_directory_is_named(sticky: Path) -> None:
     (sticky / ".malleable").mkdir(mode=0o700)
     with pytest.raises(DirectoryError, match=r"/\.malleable, which belongs to .* 0;"):
         by_stranger(lambda: make_private(sticky / ".malleable" / "8"))
@@ -90,7 +90,7 @@ def test_a_link_is_not_followed(tmp_path: Path, is_there: bool) -> None:
         opened(tmp_path / "7")
 
 
-def test_links_above_are_the_users_own_business(tmp_path: Path) -> None:
+def test_links_above_are_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "home").symlink_to(tmp_path / "real")
     opened(tmp_path / "home" / ".malleable-0" / "7")

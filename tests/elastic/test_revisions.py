@@ -1,4 +1,4 @@
-"""Writers that are late, die, or are lied to between any two of their system calls."""
+"""Writers that are late, die, or get a wrong answer at any of their system calls."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Killed(BaseException):
 
 
 class Gate:
-    """Stands before and behind every system call on files of one thread: `step(n, name)` is
-    called at the n-th of these places."""
+    """Stands before and after every system call on files of one thread: `step(n, name)` is
+    called at the n-th of these points."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.victim = 0
@@ -54,7 +54,7 @@ class Gate:
         self.step(self.count, name)
 
     def run(self, deed: Callable[[], object], step: Callable[[int, str], None]) -> int:
-        """Do it as the victim; returns the number of places it passed."""
+        """Do it as the victim; returns the number of points it passed."""
         self.victim, self.count, self.step = threading.get_ident(), 0, step
         try:
             deed()
@@ -85,77 +85,77 @@ def one_more(state: State) -> State:
 
 
 def pairs(path: Path) -> Iterator[tuple[int, SharedDirectory, SharedDirectory]]:
-    """Fresh directories for the first, second ... place to disturb, seen by two agents; the
+    """Fresh directories for the first, second ... point to disturb, seen by two agents; the
     next update is one that tidies up."""
-    for place in range(1, 100):
-        one, two = (SharedDirectory(path / str(place), "7") for _ in range(2))
+    for point in range(1, 100):
+        one, two = (SharedDirectory(path / str(point), "7") for _ in range(2))
         one.open()
         for _ in range(KEPT - 1):
             two.update(one_more)
-        yield place, one, two
+        yield point, one, two
 
 
-def held_up(gate: Gate, place: int, deed: Callable[[], object], others: Callable[[], None]) -> bool:
-    """Do `deed`, and `others` when it is at that place; False if it is through before."""
+def held_up(gate: Gate, point: int, deed: Callable[[], object], others: Callable[[], None]) -> bool:
+    """Do `deed`, and `others` when it is at that point; False if it ends before."""
 
     def step(n: int, name: str) -> None:
-        if n == place:
+        if n == point:
             gate.victim, victim = 0, gate.victim
             others()
             gate.victim = victim
 
-    return gate.run(deed, step) >= place
+    return gate.run(deed, step) >= point
 
 
 @pytest.mark.parametrize("others", [1, 2, KEPT + 3])
 def test_a_writer_that_is_held_up_anywhere_counts_once(
     gate: Gate, tmp_path: Path, others: int
 ) -> None:
-    """The case that lost joins: its turn is long over when the writer goes on. With KEPT + 3
+    """The case that lost joins: its turn is long over when the writer continues. With KEPT + 3
     others its revision has been tidied away and the name is free again."""
-    for place, late, other in pairs(tmp_path):
+    for point, late, other in pairs(tmp_path):
         seen: list[int] = []
 
         def meanwhile(other: SharedDirectory = other, seen: list[int] = seen) -> None:
             seen.extend(other.update(one_more).revision for _ in range(others))
 
-        if not held_up(gate, place, lambda late=late: late.update(one_more), meanwhile):
+        if not held_up(gate, point, lambda late=late: late.update(one_more), meanwhile):
             break
         state = opened(late.path).read()
-        assert state.rounds == state.revision == KEPT + others, place
+        assert state.rounds == state.revision == KEPT + others, point
         assert seen == sorted(seen)
         assert other.read() == late.read() == state
-    assert place > 20
+    assert point > 20
 
 
 def test_a_join_is_not_lost_however_late(gate: Gate, tmp_path: Path) -> None:
     """So late that the newest revision has forgotten who wrote its own: it joins twice."""
-    for place, late, other in pairs(tmp_path):
+    for point, late, other in pairs(tmp_path):
 
         def meanwhile(other: SharedDirectory = other) -> None:
             for _ in range(LINEAGE + 2):
                 other.update(one_more)
 
         if not held_up(
-            gate, place, lambda late=late: late.update(lambda s: join(s, LATE)), meanwhile
+            gate, point, lambda late=late: late.update(lambda s: join(s, LATE)), meanwhile
         ):
             break
         state = other.read()
-        assert find(state, LATE.token) is not None, place
+        assert find(state, LATE.token) is not None, point
         assert state.rounds == KEPT - 1 + LINEAGE + 2
-    assert place > 20
+    assert point > 20
 
 
-def test_a_writer_that_dies_anywhere_is_in_nobodys_way(gate: Gate, tmp_path: Path) -> None:
-    for place, dying, other in pairs(tmp_path):
+def test_a_writer_that_dies_anywhere_blocks_nobody(gate: Gate, tmp_path: Path) -> None:
+    for point, dying, other in pairs(tmp_path):
 
-        def die(n: int, name: str, place: int = place) -> None:
-            if n >= place:
+        def die(n: int, name: str, point: int = point) -> None:
+            if n >= point:
                 raise Killed
 
-        if gate.run(lambda dying=dying: dying.update(one_more), die) < place:
+        if gate.run(lambda dying=dying: dying.update(one_more), die) < point:
             break
-        assert other.update(one_more, timeout_s=2.0).rounds in (KEPT, KEPT + 1), place
+        assert other.update(one_more, timeout_s=2.0).rounds in (KEPT, KEPT + 1), point
         before = other.read().rounds
         for _ in range(3 * KEPT):
             other.update(one_more)
@@ -163,7 +163,7 @@ def test_a_writer_that_dies_anywhere_is_in_nobodys_way(gate: Gate, tmp_path: Pat
         assert state.rounds == state.revision == before + 3 * KEPT
         assert not list(dying.path.glob("draft.*"))
         assert len(list(dying.path.glob("state.*"))) <= 2 * KEPT
-    assert place > 20
+    assert point > 20
 
 
 @pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO, errno.ESTALE, errno.ENOENT])
@@ -171,23 +171,23 @@ def test_a_writer_that_dies_anywhere_is_in_nobodys_way(gate: Gate, tmp_path: Pat
 def test_a_link_that_was_made_and_reported_as_failed_counts_once(
     gate: Gate, tmp_path: Path, code: int, others: int
 ) -> None:
-    """NFS repeats a question whose answer was lost, and hears that the name is taken."""
+    """NFS repeats a request whose answer was lost, and finds the name taken."""
     late, other = (SharedDirectory(tmp_path, "7") for _ in range(2))
     late.open()
-    lies = [1]
+    wrong = [1]
 
-    def lie(n: int, name: str) -> None:
+    def report_failure(n: int, name: str) -> None:
         is_behind = name == "link" and (tmp_path / "state.1").exists()
-        if is_behind and lies:
-            lies.clear()
+        if is_behind and wrong:
+            wrong.clear()
             gate.victim, victim = 0, gate.victim
             for _ in range(others):
                 other.update(one_more)
             gate.victim = victim
             raise OSError(code, os.strerror(code))
 
-    gate.run(lambda: late.update(one_more), lie)
-    assert not lies
+    gate.run(lambda: late.update(one_more), report_failure)
+    assert not wrong
     assert other.read().rounds == others + 1
 
 

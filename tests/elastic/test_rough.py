@@ -1,5 +1,5 @@
-"""Real torchrun processes under rougher conditions: scripts deaf to SIGTERM, clocks that
-disagree, a shared directory that takes its time."""
+"""Real torchrun processes under rougher conditions: scripts that ignore SIGTERM, clocks
+that disagree, a shared directory that takes its time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .gang import Gang
 
 LONG = 100_000
 HERE = Path(__file__).parent
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True)"
+IGNORES = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True)"
 live = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 
@@ -38,7 +38,7 @@ def repeated(gang: Gang) -> int:
 
 
 @pytest.mark.parametrize(
-    ("line", "deaf"),
+    ("status", "ignores"),
     [
         ("SigIgn:\t0000000000004000", True),
         ("SigBlk:\t0000000000004000\nSigIgn:\t0000000001001000\nSigCgt:\t4000", False),
@@ -46,14 +46,14 @@ def repeated(gang: Gang) -> int:
         ("", False),
     ],
 )
-def test_who_ignores_sigterm(line: str, deaf: bool) -> None:
-    assert ignores_sigterm(line) is deaf
+def test_who_ignores_sigterm(status: str, ignores: bool) -> None:
+    assert ignores_sigterm(status) is ignores
 
 
-def test_only_those_who_stay_deaf_are_killed() -> None:
+def test_only_workers_that_go_on_ignoring_sigterm_are_killed() -> None:
     bodies = (
-        f"{DEAF}; time.sleep(60)",
-        f"{DEAF}; time.sleep(0.3)",  # ends by itself
+        f"{IGNORES}; time.sleep(60)",
+        f"{IGNORES}; time.sleep(0.3)",  # ends by itself
         "import signal, time; signal.signal(signal.SIGTERM, lambda *a: 0); print(1, flush=True);"
         "time.sleep(60)",
     )
@@ -78,8 +78,8 @@ def test_only_those_who_stay_deaf_are_killed() -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.timeout(240)
-def test_a_script_deaf_to_sigterm_is_not_waited_for_half_a_minute(gang: Gang) -> None:
-    gang.script = HERE / "train_deaf.py"
+def test_a_script_that_ignores_sigterm_is_not_waited_for_half_a_minute(gang: Gang) -> None:
+    gang.script = HERE / "train_ignoring_sigterm.py"
     gang.extra["TRAIN_AS"] = "train_tiny.py"
     for fragment in (1, 2):
         gang.start(fragment, "1:3", LONG)
@@ -92,7 +92,7 @@ def test_a_script_deaf_to_sigterm_is_not_waited_for_half_a_minute(gang: Gang) ->
     assert gang.wait_exit(1) == [0]
     assert no_restarts(gang), gang.dump()
     assert [r["cause"] for r in gang.rounds()] == ["start", "joined 3", "left 1"]
-    assert repeated(gang) <= 2  # a step whose line in the log was its last deed, if any
+    assert repeated(gang) <= 2  # a step that was logged as the worker ended, if any
     print(f"grow {grown_at - came_at:.1f} s, shrink {shrunk_at - asked_at:.1f} s,", end=" ")
     print(f"longest pause {longest_pause(gang, came_at):.1f} s")
     assert shrunk_at - asked_at < 25
@@ -101,10 +101,10 @@ def test_a_script_deaf_to_sigterm_is_not_waited_for_half_a_minute(gang: Gang) ->
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.timeout(240)
-def test_a_deaf_script_that_listens_to_notices_ends_at_its_boundary(gang: Gang) -> None:
-    gang.script = HERE / "train_deaf.py"
+def test_a_script_that_ignores_sigterm_is_stopped_at_its_step_boundary(gang: Gang) -> None:
+    gang.script = HERE / "train_ignoring_sigterm.py"
     gang.extra["TRAIN_AS"] = "train_samples.py"
-    disturb(gang, TEST_DEAF_S="60")  # a deaf worker would hold up the next round for long
+    disturb(gang, TEST_STUBBORN_S="60")  # one not stopped at a boundary would delay the next round
     for fragment in (1, 2):
         gang.start(fragment, "1:3", 400, "1000")
     gang.wait_world(2)
@@ -211,7 +211,7 @@ def test_a_directory_of_a_second_an_operation_costs_time_and_nothing_else(gang: 
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
-def test_who_cannot_reach_the_others_gives_up_and_they_go_on(gang: Gang) -> None:
+def test_an_agent_that_cannot_reach_the_others_gives_up_and_they_go_on(gang: Gang) -> None:
     """A network in between: 218 broken rounds in a minute, and two nodes held for nothing."""
     for fragment in (1, 2):
         gang.start(fragment, "1:3", LONG)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_hooks.elastic.rendezvous.causes import left, lost
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.rounds import (
     PROVEN_S,
@@ -84,7 +85,7 @@ def test_too_many_keep_those_that_train() -> None:
     assert [m.fragment for m in ranked(state, LIMITS)] == [0, 1, 3, 4]
 
 
-def test_first_round_makes_a_last_call_unless_full() -> None:
+def test_the_first_round_waits_for_the_last_call_unless_full() -> None:
     assert not may_form(gathered(1), LIMITS, 99, 99)
     assert not may_form(gathered(1, 2), LIMITS, 1, 99)
     assert may_form(gathered(1, 2), LIMITS, 3, 3)
@@ -130,17 +131,17 @@ def test_leaver_goes_last() -> None:
     state = form(state, LIMITS, "n1", 4001, NOW)
     assert not has_running_peers(state, last, token(3))
     assert state.round is not None
-    assert state.round.cause == "left 3"
+    assert state.round.causes == (left(3),)
     assert describe(last, state.round).endswith("2 fragments (1 2), was 3, cause: left 3")
     state = depart(state, token(3), NOW, planned=True)
-    assert state.gone == ()  # told already
+    assert state.gone == ()  # in the cause already
     assert stop_reason(state, token(1), LIMITS) is Stop.NO
 
 
 def test_a_new_incarnation_replaces_the_dead_one() -> None:
     state = join(running(1, 2), replace(member(1, incarnation="1.1"), token="f" * 16))
     assert find(state, token(1)) is None
-    assert state.gone == ("lost 1",)
+    assert state.gone == (lost(1),)
 
 
 def test_an_old_agent_gives_way_to_the_newer_run_of_its_fragment() -> None:
@@ -216,7 +217,7 @@ def test_workers_that_only_ever_fail_end_the_training_however_slowly() -> None:
     )
 
 
-def test_a_failure_that_a_loss_may_have_provoked_neither_counts_nor_forgives() -> None:
+def test_a_failure_that_a_loss_may_have_caused_neither_counts_nor_forgives() -> None:
     state = failed(running(1, 2, 3), 1, 2, 3, at=NOW + 10)
     assert state.crashes == 1
     state = failed(expire(state, frozenset({token(3)}), NOW), 1, 2, at=NOW + 20)
@@ -277,14 +278,14 @@ def test_only_more_samples_than_ever_before_are_progress() -> None:
         (2, 3, 4, 0, "the workers failed 2 times in a row, in rounds 3 to 4"),
     ],
 )
-def test_what_is_told_of_failing_workers(
+def test_what_is_reported_of_failing_workers(
     crashes: int, first: int, last: int, code: int, text: str
 ) -> None:
     state = State(run="7", crashes=crashes, crashed_in=first, crashed_with=code)
     assert describe_failures(state, last) == text
 
 
-def test_the_exit_code_that_tells_most_is_told() -> None:
+def test_the_most_informative_exit_code_is_reported() -> None:
     state = running(1, 2, 3)
     for number, code in ((1, 134), (2, 3), (3, 0)):
         state = join(state, replace(member(number), failed=1 + code))

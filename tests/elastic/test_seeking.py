@@ -21,7 +21,7 @@ from slurm_hooks.elastic.rendezvous.state import Member, Phase, find, join, succ
 from slurm_hooks.elastic.signals import SignalListener
 from waiting import wait_until
 
-BEAT_S = 30.0  # hearts tell nothing in time
+BEAT_S = 30.0  # heartbeats show nothing in time
 PATIENCE_S = 15.0
 
 
@@ -67,7 +67,7 @@ def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
     assert find(directory.read(), dead.token) is None
 
 
-def test_who_is_late_forms_no_second_round_over_the_first(tmp_path: Path) -> None:
+def test_a_late_agent_forms_no_second_round_over_the_first(tmp_path: Path) -> None:
     """It decided by what it had read, and somebody with a longer lease was faster."""
     directory = SharedDirectory(tmp_path, "7")
     directory.open()
@@ -81,36 +81,36 @@ def test_who_is_late_forms_no_second_round_over_the_first(tmp_path: Path) -> Non
         seen = directory.update(lambda s: join(s, first))
         formed = directory.update(lambda s: form(s, Limits(1, 4), "127.0.0.1", 1, 1000))
         session._forming.form(expected(seen), 2)
-        assert directory.look().round == formed.round
+        assert directory.read_fresh().round == formed.round
     finally:
         membership.fall_silent(signals)
 
 
-def test_a_line_stays_open_until_the_other_end_is_gone() -> None:
-    listener, lines = ProbeListener("a" * 16), Connections("b" * 16)
-    place = ("127.0.0.1", listener.port, "a" * 16)
-    lines.keep([place, ("127.0.0.1", 1, "b" * 16)])  # nobody listens at port 1
+def test_a_connection_stays_open_until_the_other_end_is_gone() -> None:
+    listener, connections = ProbeListener("a" * 16), Connections("b" * 16)
+    address = ("127.0.0.1", listener.port, "a" * 16)
+    connections.keep([address, ("127.0.0.1", 1, "b" * 16)])  # nobody listens at port 1
     listener.answer()
-    assert len(lines.filenos()) == 1
-    assert lines.listen() == (frozenset(), False)
+    assert len(connections.filenos()) == 1
+    assert connections.receive() == (frozenset(), False)
     listener.close()
-    assert lines.listen()[0] == {"a" * 16}
-    assert lines.filenos() == []
+    assert connections.receive()[0] == {"a" * 16}
+    assert connections.filenos() == []
 
 
-def test_a_door_forgets_who_hung_up() -> None:
-    listener, lines = ProbeListener("a" * 16), Connections("b" * 16)
-    lines.keep([("127.0.0.1", listener.port, "a" * 16)])
+def test_a_closed_connection_is_forgotten() -> None:
+    listener, connections = ProbeListener("a" * 16), Connections("b" * 16)
+    connections.keep([("127.0.0.1", listener.port, "a" * 16)])
     listener.answer()
-    assert len(listener._callers) == 1
-    lines.close()
+    assert len(listener._clients) == 1
+    connections.close()
     listener.answer()
-    assert listener._callers == []
+    assert listener._clients == []
     listener.close()
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_who_is_gone_from_the_line_and_has_not_finished_is_dead_at_once(
+def test_an_agent_whose_connection_closes_and_that_has_not_finished_is_dead_at_once(
     tmp_path: Path, is_done: bool
 ) -> None:
     directory = SharedDirectory(tmp_path, "7")

@@ -1,4 +1,4 @@
-"""Hearts, leases, options and the job path: small pure pieces."""
+"""Heartbeats, leases, options and the job path: small pure pieces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slurm_hooks.elastic.agent.options import (
     overrides,
 )
 from slurm_hooks.elastic.batch import lease as lease_module
-from slurm_hooks.elastic.batch.expected import Heard, epoch
+from slurm_hooks.elastic.batch.expected import ArrayFacts, epoch
 from slurm_hooks.elastic.batch.lease import Lease, Step, decide, hint, request
 from slurm_hooks.elastic.liveness.probe import Answer, ProbeListener, is_dead, probe, probe_all
 from slurm_hooks.elastic.liveness.watch import BLOCK, Unchanged, Watch, watched, watchers
@@ -32,7 +32,7 @@ from slurm_hooks.elastic.rendezvous.state import Member, Phase, State, join
 from slurm_hooks.jobpath import write_job_path
 
 
-def crowd(size: int) -> State:
+def state_of(size: int) -> State:
     state = State(run="7")
     for n in range(size):
         state = join(state, Member(f"{n:016x}", n, 0, "1.0", "h"))
@@ -40,19 +40,19 @@ def crowd(size: int) -> State:
 
 
 def test_everybody_is_watched_by_few() -> None:
-    state = crowd(20)
+    state = state_of(20)
     tokens = [m.token for m in state.members]
     assert watched(state, tokens[0]) == tuple(tokens[1:])
     assert watched(state, tokens[7]) == (tokens[6], tokens[5])
     assert watched(state, tokens[1]) == (tokens[0], tokens[19])
-    assert watched(crowd(1), tokens[0]) == ()
-    assert watched(crowd(2), tokens[1]) == (tokens[0],)
+    assert watched(state_of(1), tokens[0]) == ()
+    assert watched(state_of(2), tokens[1]) == (tokens[0],)
     assert watched(state, "stranger") == ()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
-def test_everybody_knows_by_whom_he_is_watched(size: int) -> None:
-    state = crowd(size)
+def test_everybody_knows_who_watches_it(size: int) -> None:
+    state = state_of(size)
     state = replace(
         state, members=tuple(replace(m, phase=phase(m.fragment)) for m in state.members)
     )
@@ -69,34 +69,34 @@ def phase(number: int) -> Phase:
 
 
 def ring_of(state: State) -> set[str]:
-    """Those who take part; who is done watches on, but nobody watches him."""
+    """Those who take part; an agent that is done still watches, but nobody watches it."""
     return {m.token for m in state.members if m.phase is not Phase.DONE}
 
 
-def test_one_looks_less_often_while_nothing_happens() -> None:
+def test_reads_become_rarer_while_nothing_happens() -> None:
     read_interval = ReadInterval()
     assert read_interval.is_due(0.0)
-    read_interval.has_looked(0.0, True)
-    assert read_interval.is_due(0.0)  # nobody has promised to tell
+    read_interval.has_read(0.0, True)
+    assert read_interval.is_due(0.0)  # nobody announces news yet
     read_interval.longest_s = 5.0
-    looks, now = [], 0.0
+    reads, now = [], 0.0
     while now < 60.0:
         if read_interval.is_due(now):
-            read_interval.has_looked(now, is_news=abs(now - 30.0) < 1e-6)
-            looks.append(now)
+            read_interval.has_read(now, is_news=abs(now - 30.0) < 1e-6)
+            reads.append(now)
         now = round(now + 0.1, 1)
-    pauses = [round(b - a, 1) for a, b in zip(looks, looks[1:])]
+    pauses = [round(b - a, 1) for a, b in zip(reads, reads[1:])]
     assert max(pauses) == 5.0
-    assert len(looks) < 35
-    read_interval.longest_s = 0.0  # nobody tells any more
+    assert len(reads) < 35
+    read_interval.longest_s = 0.0  # nobody announces news any more
     assert read_interval.is_due(now)
 
 
-def test_stillness_is_measured_per_heart() -> None:
+def test_silence_is_measured_per_agent() -> None:
     watch = Watch(6.0)
     for t in range(6):
-        still = watch.observe(float(t), {"a": t, "b": 0, "c": None})
-        assert still == {"a": 0.0, "b": float(t), "c": float(t)}
+        silent = watch.observe(float(t), {"a": t, "b": 0, "c": None})
+        assert silent == {"a": 0.0, "b": float(t), "c": float(t)}
 
 
 def test_silence_means_nothing_to_a_blind_observer() -> None:
@@ -123,7 +123,7 @@ def test_when_to_give_somebody_up(silent_s: float, answer: Answer, dead: bool) -
     assert is_dead(silent_s, answer, beat_s=1.0, keep_alive_s=6.0) is dead
 
 
-def test_knocking() -> None:
+def test_probing() -> None:
     listener = ProbeListener("a" * 16)
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(probe_all, [("127.0.0.1", listener.port, "a" * 16)])
@@ -182,7 +182,7 @@ def test_torchrun_outside_of_a_fragment_is_left_alone() -> None:
     assert not is_ours({"PET_RDZV_BACKEND": "c10d", **other})
 
 
-def test_quiet() -> None:
+def test_for_how_long_a_value_has_not_changed() -> None:
     quiet = Unchanged()
     assert quiet.observe(5.0, "a") == 0.0
     assert quiet.observe(7.0, "a") == 2.0
@@ -232,10 +232,10 @@ def test_a_renewed_lease_goes_on_and_silence_of_slurm_does_not_renew(
     assert lease.is_over(1580.0)
 
 
-def test_an_end_that_is_not_known_is_told_once_and_asked_for_again(
+def test_an_end_that_is_not_known_is_logged_once_and_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    answers = [Heard(), Heard(), Heard(starts=100, ends=1000, wanted=(3,))]
+    answers = [ArrayFacts(), ArrayFacts(), ArrayFacts(starts=100, ends=1000, wanted=(3,))]
     monkeypatch.setattr(lease_module, "ask_all", lambda env: answers.pop(0))
     monkeypatch.setattr(lease_module, "ask", lambda env: 1000)
     monkeypatch.setattr(lease_module, "AGAIN_S", 0.2)
@@ -246,8 +246,8 @@ def test_an_end_that_is_not_known_is_told_once_and_asked_for_again(
         assert not lease.is_over(900.0)
         time.sleep(0.01)
     assert lease.is_over(990.0)
-    assert capfd.readouterr().err.count("squeue does not tell when this lease ends") == 1
-    monkeypatch.setattr(lease_module, "ask_all", lambda env: Heard())
+    assert capfd.readouterr().err.count("squeue does not report when this lease ends") == 1
+    monkeypatch.setattr(lease_module, "ask_all", lambda env: ArrayFacts())
     Lease({}, 20.0).is_over(0.0)  # outside of a job there is none
     assert not capfd.readouterr().err
 
@@ -290,11 +290,11 @@ def test_bad_options_are_named(parameters: Parameters, env: dict[str, str], hint
 def test_identity_comes_from_slurm() -> None:
     env = {"SLURM_JOB_ID": "88", "SLURM_RESTART_COUNT": "2", "MALLEABLE_FRAGMENT": "5"}
     me = identity(env, "n1", 600)
-    assert (me.place, me.incarnation, me.ends) == ((5, 0), "88.2", 600)
+    assert (me.position, me.incarnation, me.ends) == ((5, 0), "88.2", 600)
     assert me.token != identity(env, "n1", 600).token
 
 
-def test_what_the_user_set_is_remarked() -> None:
+def test_what_the_user_set_is_reported() -> None:
     env = {"MALLEABLE_KEPT": "PET_MAX_RESTARTS;`x`"}
     assert kept(env) == "kept as you set them: PET_MAX_RESTARTSx"
     assert kept({}) == kept({"MALLEABLE_KEPT": "PET_NNODES,PET_RDZV_ID"}) == ""

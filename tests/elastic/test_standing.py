@@ -19,7 +19,7 @@ from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.batch import own_element as module
 from slurm_hooks.elastic.batch.job_comment import merged, standing, without
 from slurm_hooks.elastic.batch.own_element import OwnElement
-from slurm_hooks.elastic.batch.standing import Standing, element, holds, is_reporter, mark, run_of
+from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
@@ -93,7 +93,7 @@ def test_where_it_stands_comes_first_whoever_writes(comment: str, word: str, exp
 
 
 WORDS = st.sampled_from(
-    [*(mark(s, n) for s in Standing for n in (0, 12)), "progress{a=1}", "remark{so}"]
+    [*(entry(s, n) for s in Standing for n in (0, 12)), "progress{a=1}", "remark{so}"]
 )
 
 
@@ -119,7 +119,7 @@ def test_who_speaks_and_of_what() -> None:
     assert [run_of({"SLURM_RESTART_COUNT": text}) for text in ("", "x", "²")] == [0, 0, 0]
     assert all(is_reporter({"SLURM_PROCID": rank} if rank else {}) for rank in ("", "0"))
     assert not is_reporter({"SLURM_PROCID": "1"})
-    assert all(len(mark(standing, 999_999_999)) <= 24 for standing in Standing)
+    assert all(len(entry(standing, 999_999_999)) <= 24 for standing in Standing)
     assert holds("joined{2};mine", Standing.JOINED, 2)
     assert not holds("joined{2};mine", Standing.JOINED, 3)
 
@@ -129,10 +129,10 @@ def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
     own_element.report_started()
     assert says(slurm, "started{2}")()
     own_element.report_started()
-    own_element.tell(Standing.JOINED)
+    own_element.report(Standing.JOINED)
     wait_until(says(slurm, "joined{2}"))
     own_element.report_started()  # what it has said stays
-    own_element.tell(Standing.LEAVING)
+    own_element.report(Standing.LEAVING)
     wait_until(says(slurm, "leaving{2}"))
     own_element.report_started()
     assert says(slurm, "leaving{2}")()
@@ -148,7 +148,7 @@ def test_the_next_training_of_a_process_begins_anew(slurm: Path) -> None:
     for word in ("joined", "trained"):
         own_element.report_started()
         assert says(slurm, "started{2}")()
-        own_element.tell(Standing.JOINED)
+        own_element.report(Standing.JOINED)
         wait_until(says(slurm, "joined{2}"))
         own_element.report_trained()
         wait_until(says(slurm, "trained{2}"))
@@ -247,7 +247,7 @@ def taken(place: Path) -> None:
 def test_words_follow_each_other_and_are_said_again_until_they_stand(slurm: Path) -> None:
     own_element = OwnElement(ENV, SignalListener())
     (slurm / "refuse").touch()
-    own_element.tell(Standing.JOINED)
+    own_element.report(Standing.JOINED)
     wait_until((slurm / "asked").exists)
     (slurm / "refuse").unlink()
     wait_until(says(slurm, "joined{2}"))
@@ -255,7 +255,7 @@ def test_words_follow_each_other_and_are_said_again_until_they_stand(slurm: Path
     wait_until(says(slurm, "trained{2}"))
     (slurm / "comment").write_text("joined{2};progress{a=1}")  # by one that had read before
     wait_until(says(slurm, "trained{2};progress{a=1}"))
-    own_element.tell(Standing.LEAVING)
+    own_element.report(Standing.LEAVING)
     wait_until(says(slurm, "leaving{2};progress{a=1}"))
 
 
@@ -273,13 +273,13 @@ def test_a_finish_is_told_before_the_script_goes_on(
     (slurm / "comment").write_text("")
     monkeypatch.setattr(module, "FINISH_S", 1.0)
     own_element.report_finished()
-    assert "Slurm does not take down" in capfd.readouterr().err
+    assert "Slurm does not accept the note" in capfd.readouterr().err
 
 
 def test_only_the_first_node_speaks_and_only_in_an_array(slurm: Path) -> None:
     for env in ({**ENV, "SLURM_PROCID": "1"}, {"SLURM_JOB_ID": "7"}, {}):
         own_element = OwnElement(env, SignalListener())
-        own_element.tell(Standing.JOINED)
+        own_element.report(Standing.JOINED)
         own_element.report_finished()
     OwnElement({"SLURM_JOB_ID": "7"}, SignalListener()).put_back()  # returns: the script may go on
     assert not (slurm / "asked").exists()
@@ -339,7 +339,9 @@ def test_a_leaver_puts_itself_back_and_waits_for_its_end(
     assert set(tried) == {"uhold 7_3", "requeue 7_3"}
     end(agent)
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("malleable: scontrol requeue 7_3: Access/permission denied; tried again")
+    assert line.startswith(
+        "malleable: scontrol requeue 7_3 failed: Access/permission denied; retrying"
+    )
 
 
 def test_a_leaver_without_scontrol_waits_as_well(
@@ -350,7 +352,7 @@ def test_a_leaver_without_scontrol_waits_as_well(
     end(agent)
     assert asked(slurm) == []
     (line,) = capfd.readouterr().err.splitlines()
-    assert "scontrol uhold 7_3: [Errno 2] No such file or directory" in line
+    assert "scontrol uhold 7_3 failed: [Errno 2] No such file or directory" in line
 
 
 def test_a_leaver_that_has_trained_says_so_last(slurm: Path) -> None:

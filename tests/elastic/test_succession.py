@@ -13,6 +13,7 @@ from slurm_hooks.elastic.engines.torchft.succession import (
     keeper,
     successors,
 )
+from slurm_hooks.elastic.rendezvous.causes import text_of
 from slurm_hooks.elastic.rendezvous.codec import decode, encode
 from slurm_hooks.elastic.rendezvous.state import (
     Member,
@@ -54,7 +55,7 @@ def test_nobody_keeps_it_until_somebody_does() -> None:
     assert keeper(state) is None
     state = kept(state, 1)
     assert state.round is not None
-    assert (state.round.number, state.round.port, state.round.cause) == (1, 4001, "start")
+    assert (state.round.number, state.round.port, text_of(state.round.causes)) == (1, 4001, "start")
     assert keeper(state) == find(state, token(1))
     assert decode(encode(state)) == state
 
@@ -93,7 +94,7 @@ def test_it_is_handed_on(how: str) -> None:
     state = kept(state, 2, lost)
     assert state.round is not None
     assert state.round.number == 2
-    assert state.round.cause == ("left 1" if how == "leaves" else "lost 1")
+    assert text_of(state.round.causes) == ("left 1" if how == "leaves" else "lost 1")
     assert keeper(state, lost) == find(state, token(2))
 
 
@@ -133,5 +134,5 @@ def test_tells_who_came_and_who_went_and_how() -> None:
     state = announce_leave(state, token(1))
     state = expire(state, frozenset({token(2)}), NOW)
     assert at_work(state) == (3, 4)
-    assert difference((1, 2, 3), (3, 4), state) == "joined 4, left 1, lost 2"
+    assert text_of(difference((1, 2, 3), (3, 4), state)) == "joined 4, left 1, lost 2"
     assert at_work(succeed(state, token(3), NOW)) == (3, 4)  # done is not gone

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from slurm_hooks.elastic.agent.options import overrides
 from slurm_hooks.elastic.batch.expected import MOST, parse
 from slurm_hooks.elastic.batch.job_comment import merged
+from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, Round, State
 
@@ -31,6 +32,9 @@ MEMBERS = st.builds(
     failed=st.booleans(),
     round=COUNT,
 )
+CAUSES = st.builds(Cause, st.sampled_from(CauseKind)) | st.builds(
+    Cause, st.sampled_from([CauseKind.JOINED, CauseKind.LEFT, CauseKind.LOST]), COUNT
+)
 ROUNDS = st.builds(
     Round,
     number=COUNT,
@@ -38,7 +42,7 @@ ROUNDS = st.builds(
     fragments=st.lists(COUNT, max_size=4).map(tuple),
     host=HOST,
     port=st.integers(0, 65535),
-    cause=LINE,
+    causes=st.lists(CAUSES, max_size=3).map(tuple),
     formed_at=COUNT,
 )
 STATES = st.builds(
@@ -49,7 +53,7 @@ STATES = st.builds(
     members=st.lists(MEMBERS, max_size=4, unique_by=lambda m: m.token).map(tuple),
     round=st.none() | ROUNDS,
     rounds=COUNT,
-    gone=st.lists(LINE, max_size=3).map(tuple),
+    gone=st.lists(CAUSES, max_size=3).map(tuple),
     crashes=COUNT,
     outcome=st.sampled_from(Outcome),
     outcome_at=COUNT,
@@ -86,12 +90,12 @@ def test_one_wrong_field_is_refused_or_read_as_a_state(state: State, data: st.Da
 @given(st.text(max_size=100) | JSON.map(json.dumps))
 @example("[" * 100_000)
 @example("9" * 5000)
-def test_text_that_is_no_state_is_refused(text: str) -> None:
+def test_text_that_is_not_a_state_is_refused(text: str) -> None:
     try:
         state = decode(text)
     except StateFormatError:
         return
-    raise AssertionError(f"{text!r} is no state, and was read as {state}")
+    raise AssertionError(f"{text!r} is not a state, and was read as {state}")
 
 
 SQUEUE = st.lists(
@@ -112,22 +116,22 @@ SQUEUE = st.lists(
 @many
 @given(SQUEUE, st.integers(0, 9))
 def test_any_answer_of_squeue_says_who_is_wanted_or_nothing(lines: list[str], own: int) -> None:
-    heard = parse("\n".join(lines), own)
-    assert list(heard.wanted) == sorted(heard.wanted)
-    assert len(heard.wanted) <= MOST
-    assert not heard.wanted or own in heard.wanted
-    assert min(heard.starts, heard.ends) >= 0
+    facts = parse("\n".join(lines), own)
+    assert list(facts.wanted) == sorted(facts.wanted)
+    assert len(facts.wanted) <= MOST
+    assert not facts.wanted or own in facts.wanted
+    assert min(facts.starts, facts.ends) >= 0
 
 
 @many
 @given(st.integers(0, 9), st.integers(1, 9), st.integers(0, 2_000_000_000))
 def test_who_runs_is_wanted_on_all_its_nodes(own: int, nodes: int, end: int) -> None:
-    heard = parse(f"{own}|RUNNING|5|{nodes}|0|{end}|None", own)
-    assert (heard.wanted, heard.ends) == ((own,) * nodes, end)
+    facts = parse(f"{own}|RUNNING|5|{nodes}|0|{end}|None", own)
+    assert (facts.wanted, facts.ends) == ((own,) * nodes, end)
 
 
 PLAIN = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="{};"), max_size=20)
-WORDS = st.builds(
+ENTRIES = st.builds(
     "{}{{{}}}".format,
     st.sampled_from(["progress", "remark"]),
     st.from_regex(r"[a-z0-9]{0,8}", fullmatch=True),
@@ -135,18 +139,18 @@ WORDS = st.builds(
 
 
 @many
-@given(st.text(max_size=60), WORDS)
-def test_our_word_stands_in_any_comment_once(comment: str, word: str) -> None:
-    again = merged(merged(comment, word), word)
-    assert again.count(word) == 1
-    assert merged(again, word) == again
+@given(st.text(max_size=60), ENTRIES)
+def test_our_entry_stands_in_any_comment_once(comment: str, entry: str) -> None:
+    again = merged(merged(comment, entry), entry)
+    assert again.count(entry) == 1
+    assert merged(again, entry) == again
 
 
 @many
-@given(PLAIN, st.lists(WORDS, max_size=3), WORDS)
-def test_what_the_user_wrote_is_kept(text: str, words: list[str], word: str) -> None:
+@given(PLAIN, st.lists(ENTRIES, max_size=3), ENTRIES)
+def test_what_the_user_wrote_is_kept(text: str, before: list[str], entry: str) -> None:
     comment = text
-    for each in [*words, word]:
+    for each in [*before, entry]:
         comment = merged(comment, each)
     assert text.strip(" ;") in comment or text == "(null)"
 

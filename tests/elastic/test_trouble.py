@@ -1,4 +1,4 @@
-"""Shared directories in trouble, crowds, odd clocks, and content that means harm."""
+"""Shared directories in trouble, many agents, odd clocks, and hostile content."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def opened(path: Path) -> SharedDirectory:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB of its own; needs root."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
     if os.getuid() or subprocess.run(words, check=False, capture_output=True).returncode:
         pytest.skip("mounting a tmpfs needs root")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, delay_s: float) -> None:
@@ -85,7 +85,7 @@ def test_a_very_slow_directory_loses_no_update(
     assert all("slow" in str(error) for error in refused)
 
 
-def test_a_full_disk_is_told_and_leaves_the_state_whole(small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_the_state_whole(small_disk: Path) -> None:
     shared = opened(small_disk)
     before = shared.update(lambda s: replace(s, rounds=1))
     with open(small_disk / "ballast", "wb", buffering=0) as file, suppress(OSError):
@@ -100,7 +100,7 @@ def test_a_full_disk_is_told_and_leaves_the_state_whole(small_disk: Path) -> Non
     assert shared.update(lambda s: replace(s, rounds=2)).rounds == 2
 
 
-def test_a_read_only_disk_is_told(small_disk: Path) -> None:
+def test_a_read_only_disk_is_reported(small_disk: Path) -> None:
     shared = opened(small_disk)
     before = shared.update(lambda s: replace(s, rounds=1))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -134,7 +134,7 @@ def test_a_clock_that_is_a_minute_off_changes_no_admission(skew_s: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["state.1", "beats/00000000000000aa", "stages/1.0"])
-def test_content_that_means_harm_is_not_executed(
+def test_hostile_content_is_not_executed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -150,7 +150,7 @@ def test_content_that_means_harm_is_not_executed(
 
 
 @pytest.mark.torch
-def test_a_checkpoint_that_means_harm_is_not_executed(
+def test_a_hostile_checkpoint_is_not_executed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")

@@ -5,7 +5,7 @@ the next round tells, once for all.
 
 from __future__ import annotations
 
-from slurm_hooks.elastic.batch.remark import tell, withdraw
+from slurm_hooks.elastic.batch.remark import withdraw_remark, write_remark
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.rounds_log import describe_failures
 from slurm_hooks.elastic.rendezvous.state import State
@@ -25,10 +25,10 @@ class FailureReports:
         if after.crashes > 1:  # the first one is in the cause of the round
             say(line)
         self._is_told = True
-        tell(line)
+        write_remark(line)
 
     def take_back(self) -> None:
         """The training has made progress."""
         if self._is_told:
             self._is_told = False
-            withdraw()
+            withdraw_remark()

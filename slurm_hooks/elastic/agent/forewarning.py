@@ -7,7 +7,7 @@ must not know how a change was decided.
 
 from __future__ import annotations
 
-from slurm_hooks.elastic.mailbox import Mailbox, News
+from slurm_hooks.elastic.mailbox import Mailbox, PlannedChange
 from slurm_hooks.elastic.rendezvous.state import Stop
 
 
@@ -26,7 +26,7 @@ class Forewarning:
         if self._since is None:
             self._since = now
             why = "grow" if reason is Stop.GROW else "leave"
-            self._mailbox.post(News(why, self._patience_s))
+            self._mailbox.post(PlannedChange(why, self._patience_s))
         return not self._mailbox.is_awaited() or now - self._since > self._patience_s
 
     def samples(self) -> int:

@@ -38,7 +38,7 @@ class Forming:
                 return state
             return form(state, self._options.limits, self._options.host, port, int(time.time()))
 
-        after = self._directory.update(change)
+        after = self._directory.update_patiently(change)
         self._failures.tell(before[0], after)
         if after.round is not None and after.round != before[0].round:
             self._report(before[0].round, after.round)
@@ -47,6 +47,6 @@ class Forming:
         if self._options.is_told:
             say(describe(old, new))
         try:
-            self._directory.plain.log_round(record(new, self._membership.restarts))
+            self._directory.once.log_round(record(new, self._membership.restarts))
         except DirectoryError as error:
             self._directory.complain(error)

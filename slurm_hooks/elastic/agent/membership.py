@@ -67,9 +67,9 @@ class Membership:
     def ask_in(self, signals: SignalListener, ends: int) -> Admission:
         """Join for the first time, unless there is nothing to join."""
         self.me = replace(self.me, ends=ends)
-        self.directory.insist(lambda: self._heartbeat.start(signals))
-        plain = self.directory.plain
-        self._stage = plain.read_stage(self.me.place_name, self.me.incarnation)
+        self.directory.do_patiently(lambda: self._heartbeat.start(signals))
+        directory = self.directory.once
+        self._stage = directory.read_stage(self.me.position_name, self.me.incarnation)
         verdict = [Admission.NOTHING_LEFT]
 
         def change(state: State) -> State:
@@ -80,26 +80,26 @@ class Membership:
             joined = join(restart(state, self._stage) if is_new else state, self.me)
             return expect(joined, self._wanted)
 
-        self.directory.update(change)
+        self.directory.update_patiently(change)
         return verdict[0]
 
     def rejoin(self, ends: int, failed: int = 0) -> None:
         """Wait for the next round; `failed` as in Member: because the workers here crashed."""
         self.restarts += bool(failed)
         self.me = replace(self.me, ends=ends, failed=failed)
-        self.directory.update(lambda s: come_back(s, self.me))
+        self.directory.update_patiently(lambda s: come_back(s, self.me))
 
     def advance(self, samples: int) -> None:
         """Workers here have told how far the training is."""
-        self.directory.plain.update(lambda s: advance(s, samples))
+        self.directory.once.update(lambda s: advance(s, samples))
 
     def announce_leave(self) -> State:
         """Will not be in the next round. Does not wait for a directory in trouble."""
-        return self.directory.plain.update(lambda s: announce_leave(s, self.token))
+        return self.directory.once.update(lambda s: announce_leave(s, self.token))
 
     def succeed(self) -> None:
         """The workers here have finished the training."""
-        self.directory.update(lambda s: succeed(s, self.token, int(time.time())))
+        self.directory.update_patiently(lambda s: succeed(s, self.token, int(time.time())))
         self.pass_stage()
 
     def tell_success(self) -> None:
@@ -114,7 +114,7 @@ class Membership:
         agent must go before, or cannot know. Does not raise."""
         try:
             while True:
-                state = self.directory.read()
+                state = self.directory.read_patiently()
                 if state.outcome is not Outcome.OPEN or not find(state, self.token):
                     return self._outcome(state)
                 if is_asked_to_go():
@@ -131,9 +131,9 @@ class Membership:
 
     def pass_stage(self) -> None:
         """The next torchrun of this batch script is another training."""
-        plain, me = self.directory.plain, self.me
-        self.directory.insist(
-            lambda: plain.write_stage(me.place_name, me.incarnation, self._stage + 1)
+        directory, me = self.directory.once, self.me
+        self.directory.do_patiently(
+            lambda: directory.write_stage(me.position_name, me.incarnation, self._stage + 1)
         )
 
     def find_dead(self, state: State) -> None:
@@ -152,7 +152,7 @@ class Membership:
         if self._is_gone:
             return
         try:
-            self.directory.plain.update(
+            self.directory.once.update(
                 lambda s: depart(s, self.token, int(time.time()), planned), timeout_s=10.0
             )
         except DirectoryError as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NoReturn
 
 from slurm_hooks.elastic.agent.evidence import Evidence
@@ -25,7 +24,7 @@ from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.liveness.watch import Unchanged
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.rounds import (
     expected,
@@ -123,7 +122,7 @@ class Session:
         port = 0
         while True:
             self._leave_if_asked()
-            state = self._directory.read()
+            state = self._directory.read_patiently()
             self._exit_if_over(state)
             found = self._new_round(state)
             if found:
@@ -158,7 +157,7 @@ class Session:
             self._membership.rejoin(self._lease.ends)
             return None
         if self.round is None:
-            self._own_element.tell(Standing.JOINED)
+            self._own_element.report(Standing.JOINED)
         if not state.crashes:
             self._failures.take_back()
         self.round = state.round
@@ -200,7 +199,7 @@ class Session:
         return self._is_told
 
     def _look(self, meet: Callable[[Callable[[], bool]], None], now: float) -> bool:
-        state = self._announce_if_asked(self._directory.plain.read())
+        state = self._announce_if_asked(self._directory.once.read())
         self._evidence.hear_samples(state)
         reason = self._reason(state)
         if reason is Stop.NO or (reason is Stop.GROW and not self._has_settled(state)):
@@ -215,8 +214,8 @@ class Session:
 
     def hear_planned_change(self) -> None:
         """Others came or went as planned, and the workers here trained on. Does not raise."""
-        with suppress(DirectoryError):
-            self._evidence.see_planned_change(self._directory.plain.read())
+        with suppressed(DirectoryError, doing="reading the state after a planned change"):
+            self._evidence.see_planned_change(self._directory.once.read())
 
     def _reason(self, state: State) -> Stop:
         if state.outcome is Outcome.FAILED:
@@ -226,9 +225,10 @@ class Session:
     def is_broken(self) -> bool:
         """Whether the current round has lost somebody; meanwhile wishes are announced."""
         try:
-            state = self._announce_if_asked(self._directory.plain.read())
+            state = self._announce_if_asked(self._directory.once.read())
             return self._reason(state) is Stop.NOW
-        except DirectoryError:
+        except DirectoryError as error:
+            debug("looking whether the round is broken", error)
             return False
 
     def _has_settled(self, state: State) -> bool:
@@ -242,7 +242,7 @@ class Session:
             return state
         state = self._membership.announce_leave()
         self.is_leaving = True
-        self._own_element.tell(Standing.LEAVING)
+        self._own_element.report(Standing.LEAVING)
         return state
 
     def is_asked_to_go(self, together: bool = False) -> bool:
@@ -267,8 +267,9 @@ class Session:
 
     def _is_awaited(self) -> bool:
         try:
-            state = self._directory.plain.read()
-        except DirectoryError:
+            state = self._directory.once.read()
+        except DirectoryError as error:
+            debug("looking whether others wait for this fragment", error)
             return False
         return has_running_peers(state, self.round, self._membership.token)
 
@@ -290,7 +291,7 @@ class Session:
 
     def is_over(self) -> bool:
         """Whether the training ended, well or not."""
-        return self._directory.read().outcome is not Outcome.OPEN
+        return self._directory.read_patiently().outcome is not Outcome.OPEN
 
     def _exit_if_over(self, state: State) -> None:
         if state.outcome is Outcome.FINISHED:

@@ -1,1 +1,1 @@
-"""What an agent asks Slurm, and what it tells Slurm."""
+"""What an agent asks Slurm, and what it reports there."""

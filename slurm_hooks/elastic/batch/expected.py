@@ -1,9 +1,8 @@
-"""Which fragments of this job run or are about to, as squeue tells it.
+"""Which fragments of this job run or are about to, according to squeue.
 
 A job grows by elements of its array being released, so what runs or is released is the size
-that is wanted, and a newcomer can know who else is on the way. Pure: the question, and how to
-read its answer; nothing that a user controls is asked for. It must not know rounds, or who
-runs the question.
+that is wanted, and a newcomer can know who else is on the way. Pure: the command, and how to
+read its answer; nothing that a user controls is asked for. It must not know rounds.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from typing import NamedTuple
 
 MOST = 4096
 
-_LINE = re.compile(r"([0-9]{1,9})\|([A-Z_]+)\|([0-9]{1,10})\|([0-9]{1,6})\|([^|]*)\|([^|]*)\|(.*)")
+_ROW = re.compile(r"([0-9]{1,9})\|([A-Z_]+)\|([0-9]{1,10})\|([0-9]{1,6})\|([^|]*)\|([^|]*)\|(.*)")
 _RUNNING = frozenset({"RUNNING", "CONFIGURING"})
 
 
 @dataclass(frozen=True)
-class Heard:
-    """`starts`, `ends`: of the own lease in epoch seconds of slurmctld's clock, 0 if unknown.
-    `wanted`: a fragment number for every agent (one a node) that runs or is about to; empty
-    if unknown."""
+class ArrayFacts:
+    """`starts`, `ends`: of this fragment's lease in epoch seconds of slurmctld's clock, 0 if
+    unknown. `wanted`: a fragment number for every agent (one a node) that runs or is about to;
+    empty if unknown."""
 
     starts: int = 0
     ends: int = 0
@@ -43,7 +42,7 @@ class Row(NamedTuple):
 
 
 def own_job(env: Mapping[str, str]) -> str:
-    """How to name the own job to squeue and scontrol, nothing outside of one. One element of
+    """How squeue and scontrol name this job, empty outside of one. One element of
     an array has the array's own id in SLURM_JOB_ID, which to Slurm means all of them."""
     array, task = env.get("SLURM_ARRAY_JOB_ID", ""), env.get("SLURM_ARRAY_TASK_ID", "")
     if _is_number(array) and _is_number(task):
@@ -69,9 +68,9 @@ def request(array_job: str) -> list[str]:
 
 
 def rows(text: str) -> Iterator[Row]:
-    """The answer to `request`; lines that are not as known are passed over."""
+    """The answer to `request`; lines of another form are passed over."""
     for line in text.splitlines():
-        found = _LINE.fullmatch(line)
+        found = _ROW.fullmatch(line)
         if found:
             fragment, state, priority, nodes, start, end, reason = found.groups()
             yield Row(
@@ -85,22 +84,22 @@ def rows(text: str) -> Iterator[Row]:
             )
 
 
-def parse(text: str, own: int) -> Heard:
+def parse(text: str, own: int) -> ArrayFacts:
     """What squeue said to the fragment `own`. If that is not among those that run, the answer
-    does not say who is wanted."""
+    does not show who is wanted."""
     starts, ends, wanted, is_here = 0, 0, [], False
     for row in rows(text):
         if row.fragment == own:
             is_here, starts, ends = row.state in _RUNNING, row.starts, row.ends
         if is_wanted(row.state, row.priority, row.reason):
             wanted += [row.fragment] * min(row.nodes, MOST)
-    return Heard(starts, ends, tuple(sorted(wanted)[:MOST]) if is_here else ())
+    return ArrayFacts(starts, ends, tuple(sorted(wanted)[:MOST]) if is_here else ())
 
 
 def is_wanted(state: str, priority: int, reason: str) -> bool:
     """Whether an element in this state runs or is about to. Held ones (priority 0) are not
     wanted. One that Slurm itself requeued rests for two minutes (BeginTime); it was
-    preempted, and what becomes of it is not decided. A completing one is going."""
+    preempted, and what becomes of it is not decided. A completing one is ending."""
     if state in _RUNNING:
         return True
     return state == "PENDING" and priority > 0 and reason != "BeginTime"

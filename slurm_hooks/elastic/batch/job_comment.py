@@ -1,5 +1,5 @@
-"""The Comment of the own job, which its user may write. Words of ours stand there beside what
-the user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable explain`,
+"""The Comment of this job, which its user may write. It holds entries of ours and what the
+user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable explain`,
 and first of all, since the reconciler reads no further, where the fragment stands. It must not
 know what they say.
 """
@@ -20,23 +20,23 @@ _TURN = threading.Lock()  # several threads of an agent write
 
 
 def standing(comment: str) -> str:
-    """The word at the beginning that says where the fragment stands, or nothing."""
+    """The entry at the beginning that says where the fragment stands, or an empty string."""
     found = _STANDING.match(comment)
     return found.group() if found else ""
 
 
-def merged(comment: str, word: str) -> str:
-    """The comment with our word in it, or in place of the one of the same name before. What
-    says where the fragment stands comes first, whoever writes."""
-    is_first = bool(_STANDING.fullmatch(word))
-    first = word if is_first else standing(comment)
+def merged(comment: str, entry: str) -> str:
+    """The comment with our entry in it, which replaces the one of the same name. What says
+    where the fragment stands comes first, whoever writes."""
+    is_first = bool(_STANDING.fullmatch(entry))
+    first = entry if is_first else standing(comment)
     rest = _STANDING.sub("", comment)
-    rest = rest if is_first else without(rest, word.partition("{")[0])
-    return ";".join(part for part in (first, _tidy(rest), "" if is_first else word) if part)
+    rest = rest if is_first else without(rest, entry.partition("{")[0])
+    return ";".join(part for part in (first, _tidy(rest), "" if is_first else entry) if part)
 
 
 def without(comment: str, name: str) -> str:
-    """The comment without our word of this name."""
+    """The comment without our entry of this name."""
     return _tidy(re.sub(name + r"\{[^{}]*\}", "", comment))
 
 
@@ -46,9 +46,9 @@ def _tidy(comment: str) -> str:
 
 
 def change(job: str, edit: Callable[[str], Optional[str]], limit_s: float = 2 * TIMEOUT_S) -> None:
-    """Replace what stands there by what `edit` makes of it; None leaves it as it is. Raises
-    OSError or SubprocessError. Processes do not exclude each other: who must not be lost looks
-    again."""
+    """Replace the Comment by what `edit` makes of it; None leaves it as it is. Raises
+    OSError or SubprocessError. Processes do not exclude each other: a caller whose
+    entry must not get lost reads again."""
     with _TURN:
         until = time.monotonic() + limit_s
         before = read(job, limit_s)
@@ -59,7 +59,7 @@ def change(job: str, edit: Callable[[str], Optional[str]], limit_s: float = 2 * 
 
 
 def read(job: str, limit_s: float = TIMEOUT_S) -> str:
-    """What stands there. Raises OSError or SubprocessError."""
+    """The Comment. Raises OSError or SubprocessError."""
     return _ask(["squeue", "--noheader", f"--job={job}", "--format=%k"], limit_s)
 
 

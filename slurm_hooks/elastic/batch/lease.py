@@ -1,8 +1,8 @@
 """When this fragment's lease ends, and whether it is time to go.
 
-Only the batch system knows: `squeue` is asked once at the start (and tells in the same
-answer who else is wanted) and once shortly before the end (a lease is renewed by raising
-the job's time limit). If it does not answer at the start, that is told, and it is asked
+Only the batch system knows: `squeue` is asked once at the start (the same answer
+shows who else is wanted) and once shortly before the end (a lease is renewed by raising
+the job's time limit). If it does not answer at the start, that is logged, and it is asked
 again in the background. SLURM_JOB_END_TIME exists from Slurm 23.02 on and does not follow a
 renewal, so it is only a hint.
 """
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from slurm_hooks.elastic.batch import expected
-from slurm_hooks.elastic.batch.expected import Heard, epoch
+from slurm_hooks.elastic.batch.expected import ArrayFacts, epoch
 from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.log import say
 
@@ -54,34 +54,34 @@ def request(job_id: str) -> list[str]:
 
 
 def hint(env: Mapping[str, str]) -> int:
-    """The end as the environment tells it, 0 if it does not."""
+    """The end according to the environment, 0 if it is not there."""
     return epoch(env.get("SLURM_JOB_END_TIME", ""))
 
 
 def ask(env: Mapping[str, str]) -> int:
-    """Ask Slurm for the end, within seconds; 0 if it cannot tell."""
+    """Ask Slurm for the end, within seconds; 0 if it does not say."""
     job = expected.own_job(env)
     return epoch(answer(request(job))) if job else 0
 
 
-def ask_all(env: Mapping[str, str]) -> Heard:
-    """The end, and who else of the job's array is wanted, by one question. Outside of an
+def ask_all(env: Mapping[str, str]) -> ArrayFacts:
+    """The end, and who else of the job's array is wanted, by one command. Outside of an
     array, or without an answer, nobody knows who is wanted."""
     array, own = env.get("SLURM_ARRAY_JOB_ID", ""), env.get("SLURM_ARRAY_TASK_ID", "")
     if not (array.isdigit() and own.isdigit()):
-        return Heard(ends=ask(env))
+        return ArrayFacts(ends=ask(env))
     return expected.parse(answer(expected.request(array)), int(own))
 
 
 def behind(starts: int, now: float) -> float:
-    """Seconds that this node's clock is behind slurmctld's at least: nobody runs before his
-    start. A clock that is ahead only makes a fragment leave early, and one that is off by
-    more than munge's five minutes runs no jobs."""
+    """Lower bound, in seconds, of how far this node's clock is behind slurmctld's: no job runs
+    before its start. A clock that is ahead only makes a fragment leave early, and a node whose
+    clock is off by more than munge's five minutes runs no jobs."""
     return min(CLOCK_S, max(0.0, starts - now))
 
 
 class Lease:
-    """The lease of this fragment as last heard; `wanted` as heard at the start."""
+    """The lease of this fragment as Slurm last said; `wanted` as it said at the start."""
 
     def __init__(self, env: Mapping[str, str], notice_s: float) -> None:
         self._env = env
@@ -94,8 +94,8 @@ class Lease:
         self._asked_at = time.monotonic()
         if not self.ends and expected.own_job(env):
             say(
-                "squeue does not tell when this lease ends; it is asked again, and until then "
-                "this fragment does not leave by itself"
+                "squeue does not report when this lease ends; retrying, and until it does "
+                "this fragment will not leave by itself"
             )
 
     def is_over(self, now: float, together: bool = False) -> bool:
@@ -107,10 +107,10 @@ class Lease:
         asked = now - self._confirmed_at < ASK_AHEAD_S + 1.0
         step = decide(now, self.ends, self._notice_s, asked, together)
         if step is Step.ASK:
-            heard = ask(self._env)
-            asked = heard <= self.ends
+            ends = ask(self._env)
+            asked = ends <= self.ends
             self._confirmed_at = now if asked else float("-inf")
-            self.ends = heard or self.ends  # a lease may have been cut as well
+            self.ends = ends or self.ends  # a lease may have been cut as well
             step = decide(now, self.ends, self._notice_s, asked, together)
         return step is Step.LEAVE
 
@@ -118,9 +118,9 @@ class Lease:
         if time.monotonic() - self._asked_at < AGAIN_S or not expected.own_job(self._env):
             return
         self._asked_at = time.monotonic()
-        threading.Thread(target=self._hear, daemon=True).start()
+        threading.Thread(target=self._learn, daemon=True).start()
 
-    def _hear(self) -> None:
+    def _learn(self) -> None:
         first = ask_all(self._env)
         if first.starts:
             self._behind_s = behind(first.starts, time.time())

@@ -1,8 +1,8 @@
-"""The one place that acts on the fragment's own element in Slurm: it writes where the fragment
+"""The only code that acts on the fragment's own element in Slurm: it writes where the fragment
 stands into the Comment, and puts the element back into the held state when the fragment leaves.
 
-One agent of a fragment speaks, that of its first node; the others only wait where it waits.
-Outside of a job array nobody is told anything. It must not know rounds.
+One agent of a fragment reports, that of its first node; the others only wait where it waits.
+Outside of a job array nothing is reported. It must not know rounds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
-from slurm_hooks.elastic.batch.standing import Standing, element, holds, is_reporter, mark, run_of
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
+from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.signals import SignalListener
 
 CONFIRM_S = 1.0  # a training process that reports may have written in between
@@ -28,15 +27,15 @@ SPREAD_S = 2.0  # many fragments join at the same moment
 
 
 class OwnElement:
-    """Methods do not raise, and are cheap but for `tell_started`, `tell_finished` and
-    `go_back`."""
+    """Methods do not raise, and are cheap except `report_started`, `report_finished` and
+    `put_back`."""
 
     def __init__(self, env: Mapping[str, str], signals: SignalListener) -> None:
         self._element = element(env)
-        self._speaks = bool(self._element) and is_reporter(env)
+        self._is_reporter = bool(self._element) and is_reporter(env)
         self._run = run_of(env)
         self._signals = signals
-        self._wanted: Optional[Standing] = None
+        self._standing: Optional[Standing] = None  # that is to be written
         self._wake = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._has_trained = False
@@ -44,82 +43,85 @@ class OwnElement:
 
     def report_started(self) -> None:
         """This process is an agent, and its training is about to begin. It may give up at any
-        moment, so this returns when that stands there, or after START_S; then, or without
-        Slurm's commands, it is written in the background. Told once a training; what the agent
-        has said of one that goes on stays."""
+        moment, so this returns when that is recorded, or after START_S; then, or without
+        Slurm's commands, it is written in the background. Once a training; what the agent has
+        reported of one that goes on stays."""
         self._has_trained = False
-        if not self._speaks or self._wanted not in (None, Standing.FINISHED):
+        if not self._is_reporter or self._standing not in (None, Standing.FINISHED):
             return
-        self._wanted = Standing.STARTED
+        self._standing = Standing.STARTED
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
                 self._write(Standing.STARTED, deadline - time.monotonic())
                 return
-            except OSError:
+            except OSError as error:
+                debug("writing `started`", error)
                 break
-            except subprocess.SubprocessError:
+            except subprocess.SubprocessError as error:
+                debug("writing `started`", error)
                 time.sleep(CONFIRM_S)
-        self.tell(Standing.STARTED)
+        self.report(Standing.STARTED)
 
-    def tell(self, standing: Standing) -> None:
-        """Write it in the background, again until it stands there or another word is to."""
-        if not self._speaks:
+    def report(self, standing: Standing) -> None:
+        """Write it in the background, again until it is recorded or another is to be."""
+        if not self._is_reporter:
             return
-        self._wanted = standing
+        self._standing = standing
         self._wake.set()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run_on, daemon=True)
             self._thread.start()
 
     def report_trained(self) -> None:
-        """There is evidence of progress; told once a run, by a leaver as the last thing."""
+        """There is evidence of progress; reported once a run, by a leaver as the last thing."""
         if self._has_trained:
             return
         self._has_trained = True
-        if self._wanted is not Standing.LEAVING:
-            self.tell(Standing.TRAINED)
+        if self._standing is not Standing.LEAVING:
+            self.report(Standing.TRAINED)
 
     def report_finished(self) -> None:
-        """The training has finished; returns when that stands there, within a minute or so.
+        """The training has finished; returns when that is recorded, within a minute or so.
         Without it the exit of the script will count as a failure."""
-        if not self._speaks:
+        if not self._is_reporter:
             return
-        self._wanted = Standing.FINISHED
+        self._standing = Standing.FINISHED
         deadline = time.monotonic() + FINISH_S
-        while not self._makes_so(Standing.FINISHED):
+        while not self._is_written(Standing.FINISHED):
             if time.monotonic() > deadline:
-                say("the training has finished, but Slurm does not take down that it has")
+                say("the training has finished, but Slurm does not accept the note that says so")
                 return
             time.sleep(CONFIRM_S)
 
     def _run_on(self) -> None:
         while True:
-            standing = self._wanted
+            standing = self._standing
             if standing is Standing.JOINED:
                 time.sleep(random.uniform(0.0, SPREAD_S))
-            if standing is None or standing is Standing.FINISHED or self._makes_so(standing):
+            if standing is None or standing is Standing.FINISHED or self._is_written(standing):
                 self._wake.wait()
                 self._wake.clear()
             else:
                 time.sleep(AGAIN_S)
 
-    def _makes_so(self, standing: Standing) -> bool:
-        """Write it, and look whether it stays; whether it is so, or not wanted any more."""
-        with suppress(OSError, subprocess.SubprocessError):
+    def _is_written(self, standing: Standing) -> bool:
+        """Write it, and check that it stays; whether it does, or is outdated."""
+        errors = OSError, subprocess.SubprocessError
+        with suppressed(*errors, doing=f"writing `{standing.value}`"):
             self._write(standing)
             time.sleep(CONFIRM_S)
-            return self._wanted is not standing or holds(
+            return self._standing is not standing or holds(
                 job_comment.read(self._element), standing, self._run
             )
         return False
 
     def _write(self, standing: Standing, limit_s: float = 2 * job_comment.TIMEOUT_S) -> None:
-        """Write it unless another word is wanted by then. Raises OSError, SubprocessError."""
+        """Write it unless it is outdated by then. Raises OSError, SubprocessError."""
 
         def edit(before: str) -> Optional[str]:
-            is_wanted = self._wanted is standing
-            return job_comment.merged(before, mark(standing, self._run)) if is_wanted else None
+            is_current = self._standing is standing
+            return job_comment.merged(before, entry(standing, self._run)) if is_current else None
 
         job_comment.change(self._element, edit, limit_s)
 
@@ -131,16 +133,16 @@ class OwnElement:
         if not self._element:
             return
         self._signals.silence()
-        is_asked = not self._speaks
-        if self._has_trained and self._speaks:
-            self._leave_word()
+        is_asked = not self._is_reporter
+        if self._has_trained and self._is_reporter:
+            self._write_trained()
         while not self._signals.is_terminated:
             is_asked = is_asked or self._requeue()
             self._signals.wait_end(AGAIN_S)
 
-    def _leave_word(self) -> None:
-        self._wanted = Standing.TRAINED
-        with suppress(OSError, subprocess.SubprocessError):
+    def _write_trained(self) -> None:
+        self._standing = Standing.TRAINED
+        with suppressed(OSError, subprocess.SubprocessError, doing="writing `trained`"):
             self._write(Standing.TRAINED)
 
     def _requeue(self) -> bool:
@@ -170,8 +172,9 @@ class OwnElement:
     def _complain(self, verb: str, why: str) -> None:
         """Once: the node is not given back for now, and somebody may wonder. Not if this agent
         is ended anyway."""
+        line = f"scontrol {verb} {self._element} failed: {' '.join(why.split())[:200]}"
         if self._has_complained or self._signals.is_terminated:
+            debug(line)
             return
         self._has_complained = True
-        line = " ".join(why.split())[:200]
-        say(f"scontrol {verb} {self._element}: {line}; tried again, this node is kept until then")
+        say(f"{line}; retrying, and keeping this node until it succeeds")

@@ -1,8 +1,7 @@
-"""`remark{...}`: what keeps a job from being what it could be and is its user's to change.
+"""`remark{...}`: something that holds the job back and that its user can change.
 
-Said in the job's output by whoever notices it, and told to `malleable explain` here: once a job,
-by the first agent that notices, in the background. All failures are silent: it is in the job's
-output as well. It must not know torch.
+It is in the job's output anyway; here it is written for `malleable explain`: once a job, by the
+first agent that notices, in the background. So failures are not reported.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ import threading
 import time
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.expected import own_job
+from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private
 
 LENGTH = 160
 AGAIN_S = 3600.0
 PATIENCE_S = 5.0  # at the end of the agent
 _ODD = re.compile(r"[^A-Za-z0-9 _.,:;/@%+='()-]")
-TOLD_AT = "MALLEABLE_TOLD_AT"  # epoch seconds; progress waits for its turn
+WRITTEN_AT = "MALLEABLE_TOLD_AT"  # epoch seconds; progress waits for its turn
 
 
-def mark(text: str) -> str:
-    """`remark{...}` with the text as it may stand there: a few plain characters, bounded."""
+def entry(text: str) -> str:
+    """`remark{...}` with the text as it may be written there: a few plain characters, bounded."""
     return f"remark{{{_ODD.sub('?', text)[:LENGTH].strip()}}}"
 
 
-def place_of(env: Mapping[str, str]) -> Path | None:
+def shared_directory(env: Mapping[str, str]) -> Path | None:
     """The job's shared directory, also where the user's rendezvous has replaced ours."""
     for name in ("MALLEABLE_DIR", "PET_RDZV_ENDPOINT"):
         if env.get(name, "").startswith("/"):
@@ -42,11 +41,11 @@ def place_of(env: Mapping[str, str]) -> Path | None:
     return None
 
 
-def is_first(place: Path, word: str) -> bool:
-    """Whether nobody of this job has told it within an hour; whoever asks is to tell it.
+def is_first(directory: Path, remark: str) -> bool:
+    """Whether no agent of this job has written it within an hour; if so, this one is to.
     Raises OSError, DirectoryError."""
-    make_private(place)
-    claim = place / f"remark.{zlib.crc32(word.encode()):08x}"
+    make_private(directory)
+    claim = directory / f"remark.{zlib.crc32(remark.encode()):08x}"
     try:
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -56,33 +55,33 @@ def is_first(place: Path, word: str) -> bool:
     return True
 
 
-def withdraw(env: Mapping[str, str] = os.environ) -> None:
-    """What was told does not hold any more; in the background."""
+def withdraw_remark(env: Mapping[str, str] = os.environ) -> None:
+    """The remark does not hold any more; returns at once."""
     job = own_job(env)
     if job:
         threading.Thread(target=_withdraw, args=(job,), daemon=True).start()
 
 
 def _withdraw(job: str) -> None:
-    with suppress(OSError, subprocess.SubprocessError):
+    with suppressed(OSError, subprocess.SubprocessError, doing="withdrawing a remark"):
         job_comment.change(job, lambda before: job_comment.without(before, "remark"))
 
 
-def tell(text: str, env: Mapping[str, str] = os.environ) -> None:
+def write_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
     """Have `malleable explain` show the text, within seconds; returns at once. Where there is
-    no directory, or it is what is out of order, every agent tells."""
-    os.environ[TOLD_AT] = str(int(time.time()))
-    job, place = own_job(env), place_of(env)
+    no directory, or the trouble is with the directory, every agent writes it."""
+    os.environ[WRITTEN_AT] = str(int(time.time()))
+    job, directory = own_job(env), shared_directory(env)
     if not text or not job:
         return
-    thread = threading.Thread(target=_send, args=(job, place, mark(text)), daemon=True)
+    thread = threading.Thread(target=_write, args=(job, directory, entry(text)), daemon=True)
     thread.start()
     atexit.register(thread.join, PATIENCE_S)
 
 
-def _send(job: str, place: Path | None, word: str) -> None:
-    with suppress(OSError, DirectoryError):
-        if place and not is_first(place, word):
+def _write(job: str, directory: Path | None, remark: str) -> None:
+    with suppressed(OSError, DirectoryError, doing="looking for the same remark of others"):
+        if directory and not is_first(directory, remark):
             return
-    with suppress(OSError, subprocess.SubprocessError):
-        job_comment.change(job, lambda before: job_comment.merged(before, word))
+    with suppressed(OSError, subprocess.SubprocessError, doing="writing a remark"):
+        job_comment.change(job, lambda before: job_comment.merged(before, remark))

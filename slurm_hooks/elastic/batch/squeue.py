@@ -1,4 +1,4 @@
-"""Asking squeue: times come in epoch seconds. It must not know what is asked."""
+"""Running squeue: times come in epoch seconds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import subprocess
 from collections.abc import Sequence
 
+from slurm_hooks.elastic.log import debug
+
 TIMEOUT_S = 5.0
 
 
 def answer(command: Sequence[str]) -> str:
-    """What the command prints; nothing if it fails, or does not answer within seconds."""
+    """What the command prints; empty if it fails or does not answer within seconds."""
     try:
         done = subprocess.run(
             command,
@@ -22,6 +24,10 @@ def answer(command: Sequence[str]) -> str:
             timeout=TIMEOUT_S,
             check=False,
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        debug(" ".join(command), error)
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    if done.returncode:
+        debug(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr.strip()}")
+        return ""
+    return done.stdout

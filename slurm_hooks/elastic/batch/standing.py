@@ -1,8 +1,8 @@
-"""Where this agent's fragment stands, as the reconciler is told: one word, and the run of the
-element that it speaks of. A reconciler that inferred it from exit codes and times would take
+"""Where this agent's fragment stands, as reported to the reconciler: one word, and the run of
+the element that it is about. A reconciler that inferred it from exit codes and times would take
 a leave for a finish.
 
-Only values; see `speaker` for who says it.
+Only values; own_element.py writes them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slurm_hooks.elastic.batch.expected import own_job
 
 
 class Standing(str, Enum):
-    """The words, in the order in which a run says them; each replaces the one before."""
+    """The words, in the order in which a run reports them; each replaces the one before."""
 
     STARTED = "started"  # there is an agent; it may give up before its first round
     JOINED = "joined"  # it is in its first round
@@ -25,13 +25,13 @@ class Standing(str, Enum):
 
 
 def element(env: Mapping[str, str]) -> str:
-    """How Slurm names this element of a job array, nothing outside of one."""
+    """How Slurm names this element of a job array, empty outside of one."""
     job = own_job(env)
     return job if "_" in job else ""
 
 
 def is_reporter(env: Mapping[str, str]) -> bool:
-    """Whether this is the one agent that speaks for its fragment: that of its first node."""
+    """Whether this is the one agent that reports for its fragment: that of its first node."""
     return env.get("SLURM_PROCID", "") in ("", "0")
 
 
@@ -41,11 +41,11 @@ def run_of(env: Mapping[str, str]) -> int:
     return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 0
 
 
-def mark(standing: Standing, run: int) -> str:
+def entry(standing: Standing, run: int) -> str:
     """`joined{3}`: 24 characters at most, as far as the reconciler reads."""
     return f"{standing.value}{{{run}}}"
 
 
 def holds(text: str, standing: Standing, run: int) -> bool:
     """Whether the comment says so."""
-    return job_comment.standing(text) == mark(standing, run)
+    return job_comment.standing(text) == entry(standing, run)

@@ -1,1 +1,1 @@
-"""Which agents are alive, and word of news between them."""
+"""Which agents are alive, and the news that they send each other."""

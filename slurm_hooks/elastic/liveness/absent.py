@@ -1,9 +1,8 @@
-"""Fragments that run, says Slurm, and have not come to the shared directory.
+"""Fragments that run, according to Slurm, and have not joined in the shared directory.
 
 Where the directory is not the same on all nodes, each fragment finds an empty one and trains
-alone, and nothing fails. So whoever is the first of a training looks now and then whether all are
-here who should be, and if some have been missing for long asks Slurm once whether they run.
-It must not know sockets or files.
+alone, and nothing fails. So the first member of a training checks now and then whether everybody
+who is wanted has joined, and if some have been missing for long asks Slurm once whether they run.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slurm_hooks.elastic.batch import expected
-from slurm_hooks.elastic.batch.remark import tell
+from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.liveness.watch import Unchanged
 from slurm_hooks.elastic.log import say
@@ -38,33 +37,33 @@ def running(text: str, now: float, patience_s: float = PATIENCE_S) -> tuple[int,
     )
 
 
-def sentence(fragments: tuple[int, ...], place: str) -> str:
-    """What to tell the user."""
+def sentence(fragments: tuple[int, ...], directory: str) -> str:
+    """What the user is to read."""
     names = ", ".join(str(f) for f in fragments[:8])
     return (
-        f"fragments {names} have run for minutes and are not in {place}: is it on a file "
-        "system that all nodes share, and does the script start torchrun?"
+        f"fragments {names} have been running for minutes but have not joined in {directory}: "
+        "is it on a file system that all nodes share, and does the script start torchrun?"
     )
 
 
 class Absence:
-    """Tells once of fragments that stay away. `ask` is given the question and returns what
-    squeue says."""
+    """Reports once that fragments are missing. `ask` is given the command and returns what
+    squeue prints."""
 
     def __init__(
         self,
-        place: str,
+        directory: str,
         env: Mapping[str, str] = os.environ,
         ask: Callable[[Sequence[str]], str] = answer,
     ) -> None:
-        self._place = place
+        self._directory = directory
         self._array = env.get("SLURM_ARRAY_JOB_ID", "")
         self._ask = ask
         self._quiet = Unchanged()
         self._has_asked = not self._array.isdigit()
 
     def look(self, now: float, state: State, token: str) -> None:
-        """See whether it is time to ask; only the first member does. Does not block."""
+        """Ask Slurm if that is due; only the first member does. Does not block."""
         away = missing(state, state.wanted)
         is_first = bool(state.members) and state.members[0].token == token
         quiet_s = self._quiet.observe(now, away)
@@ -74,8 +73,8 @@ class Absence:
             threading.Thread(target=self.check, args=(state,), daemon=True).start()
 
     def check(self, state: State) -> None:
-        """Ask Slurm, and tell of those who run and are not in `state`."""
+        """Ask Slurm, and report those that run and are not in `state`."""
         away = missing(state, running(self._ask(expected.request(self._array)), time.time()))
         if away:
-            say(sentence(away, self._place))
-            tell(sentence(away, self._place))
+            say(sentence(away, self._directory))
+            write_remark(sentence(away, self._directory))

@@ -1,9 +1,7 @@
-"""The heart of one agent: a thread that beats, watches others, passes news on, and says
-good-bye when the agent is cut off. A thread, because torchrun's main thread may stand for half a
-minute while it stops workers, and that is no death.
-
-All of it goes through the lines between agents where there are any; the shared directory is for
-those that cannot be called.
+"""The heartbeat of one agent: a thread that beats, watches others, passes on news, and
+deregisters the agent when SIGTERM ends it. It is a thread because torchrun's main thread may
+block for half a minute while it stops workers, which is not a failure. It uses the connections
+between agents where there are any, and the shared directory otherwise.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from slurm_hooks.elastic.liveness.probe import (
     probe_all,
 )
 from slurm_hooks.elastic.liveness.watch import Watch, watched, watchers
+from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.polling import readable
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import pending
@@ -34,10 +33,10 @@ from slurm_hooks.elastic.rendezvous.state import Phase, State, depart, expire
 from slurm_hooks.elastic.signals import SignalListener
 
 FAREWELL_S = 3.0
-LOOKS_S = 0.05  # between two looks for news, however many tell of it
+FETCH_S = 0.05  # between two reads for news, however many announce it
 NUDGE_S = 0.1
-TOLD_S = 5.0  # one looks for news so often where others would tell of it
-UNTOLD_S = 1.0
+NOTIFIED_S = 5.0  # longest time between two reads where others would announce news
+UNNOTIFIED_S = 1.0
 NEVER = float("inf")
 
 
@@ -58,9 +57,9 @@ class Heartbeat:
         for end in (self._wake_write, self._wake_read):
             end.setblocking(False)
         self._absence = Absence(str(directory.path))
-        self._told = 0  # the revision that others know of from here
-        self._look_at = self._nudge_at = NEVER
-        self._looked_at = -NEVER
+        self._announced = 0  # the last revision that others were notified of from here
+        self._fetch_at = self._nudge_at = NEVER
+        self._fetched_at = -NEVER
         self._count = 0
         self._refused: frozenset[str] = frozenset()
         self._is_stopped = False
@@ -71,7 +70,7 @@ class Heartbeat:
         if self._thread is not None:
             return
         self._directory.write_beat(self._token, self._count)
-        self._directory.on_news = self._hear_of_own
+        self._directory.on_written = self._on_own_write
         self._thread = threading.Thread(
             target=self._run, args=(signals,), name="malleable-heartbeat", daemon=True
         )
@@ -88,7 +87,7 @@ class Heartbeat:
         if self._thread is None or not self._thread.is_alive():
             self.listener.close()
             self._connections.close()
-            self._directory.on_news = lambda: None
+            self._directory.on_written = lambda: None
             self._wake_write.close()
             self._wake_read.close()
 
@@ -96,8 +95,8 @@ class Heartbeat:
         if signals.is_terminated and self._thread is not None:
             self._thread.join(FAREWELL_S)
 
-    def _hear_of_own(self) -> None:
-        """This agent has written; in any thread."""
+    def _on_own_write(self) -> None:
+        """This agent has written the state; in any thread."""
         with suppress(OSError):  # full: the thread is awake already
             self._wake_write.send(NEWS)
 
@@ -105,55 +104,56 @@ class Heartbeat:
         next_beat = time.monotonic()
         while not self._is_stopped:
             if signals.is_terminated:
-                self._say_goodbye()
+                self._depart()
                 return
             now = time.monotonic()
             if now >= next_beat:
                 next_beat = now + self._beat_s
                 self._beat()
             self._do_what_is_due(now)
-            until = min(next_beat, self._look_at, self._nudge_at)
-            self._listen(signals, max(0.0, until - time.monotonic()))
+            until = min(next_beat, self._fetch_at, self._nudge_at)
+            self._receive(signals, max(0.0, until - time.monotonic()))
 
-    def _listen(self, signals: SignalListener, pause_s: float) -> None:
-        ears = [signals.wake_read, self._wake_read.fileno()]
-        woken = readable([*ears, *self.listener.filenos(), *self._connections.filenos()], pause_s)
-        with suppress(BlockingIOError):  # another heart of this agent has read it
+    def _receive(self, signals: SignalListener, pause_s: float) -> None:
+        own = [signals.wake_read, self._wake_read.fileno()]
+        woken = readable([*own, *self.listener.filenos(), *self._connections.filenos()], pause_s)
+        with suppress(BlockingIOError):  # another heartbeat of this agent has read it
             if signals.wake_read in woken:
                 os.read(signals.wake_read, 64)
         now = time.monotonic()
         with suppress(BlockingIOError):
             if self._wake_read.recv(64):
-                self._look_at, self._nudge_at = now, now + NUDGE_S
+                self._fetch_at, self._nudge_at = now, now + NUDGE_S
         is_news = self.listener.answer()
-        broken, is_more = self._connections.listen()
+        broken, is_more = self._connections.receive()
         if is_news or is_more:
-            self._look_at = min(self._look_at, max(now, self._looked_at + LOOKS_S))
-        self._look_after(broken)
+            self._fetch_at = min(self._fetch_at, max(now, self._fetched_at + FETCH_S))
+        self._check_broken(broken)
 
     def _do_what_is_due(self, now: float) -> None:
-        with suppress(DirectoryError):  # the next beat looks as well
+        with suppressed(DirectoryError, doing="reading the news"):  # the next beat reads as well
             if now >= self._nudge_at:
                 self._nudge_at = NEVER
                 self._directory.nudge()
-            if now >= self._look_at:
-                self._look_at, self._looked_at = NEVER, now
-                self._spread(self._directory.look())
+            if now >= self._fetch_at:
+                self._fetch_at, self._fetched_at = NEVER, now
+                self._announce(self._directory.read_fresh())
 
-    def _spread(self, state: State) -> None:
-        """Tell the others that there is something to see, if it is new."""
-        if state.revision <= self._told:
+    def _announce(self, state: State) -> None:
+        """Notify the others of the state, if it is new."""
+        if state.revision <= self._announced:
             return
-        self._told = state.revision
-        self._connections.tell()
-        self.listener.tell(NEWS)
+        self._announced = state.revision
+        self._connections.send_news()
+        self.listener.send(NEWS)
         self._connections.keep(_addresses(state, frozenset(watched(state, self._token))))
 
-    def _look_after(self, tokens: frozenset[str]) -> None:
-        """Their lines broke: who refuses a knock as well, and has not said good-bye, is dead."""
+    def _check_broken(self, tokens: frozenset[str]) -> None:
+        """Their connections broke: those that also refuse a probe and are still listed are dead."""
         if not tokens:
             return
-        with suppress(DirectoryError):  # failing that, the heart beats will tell
+        # failing that, their heartbeats will show it
+        with suppressed(DirectoryError, doing="checking agents whose connection broke"):
             state = self._directory.read()
             answers = probe_all(_addresses(state, tokens))
             dead = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
@@ -162,32 +162,34 @@ class Heartbeat:
 
     def _beat(self) -> None:
         self._count += 1
-        self.listener.tell(ALIVE)
+        self.listener.send(ALIVE)
         try:
             state = self._directory.read()
-            self._spread(state)
+            self._announce(state)
             self._absence.look(time.monotonic(), state, self._token)
             others = watched(state, self._token)
             self._connections.keep(_addresses(state, frozenset(others)))
-            is_heard = watchers(state, self._token) <= self.listener.listeners
-            if not is_heard:
+            is_watched = watchers(state, self._token) <= self.listener.watchers
+            if not is_watched:
                 self._directory.write_beat(self._token, self._count)
-            still = self._watch.observe(time.monotonic(), {t: self._sign(t) for t in others})
-            is_told = is_heard and bool(others) and len(self._connections.filenos()) == len(others)
-            self._directory.read_interval.longest_s = TOLD_S if is_told else UNTOLD_S
-            dead = self._dead(state, still)
+            silent = self._watch.observe(time.monotonic(), {t: self._sign(t) for t in others})
+            is_connected = bool(others) and len(self._connections.filenos()) == len(others)
+            longest_s = NOTIFIED_S if is_watched and is_connected else UNNOTIFIED_S
+            self._directory.read_interval.longest_s = longest_s
+            dead = self._dead(state, silent)
             if dead:
                 self._remove_dead(dead)
-        except DirectoryError:
+        except DirectoryError as error:
+            debug("watching other agents", error)
             self._watch.reset()  # what cannot be read is not dead
 
     def _sign(self, token: str) -> int | None:
-        """What changes while `token` lives."""
-        heard = self._connections.heard(token)
-        return self._directory.read_beat(token) if heard is None else heard
+        """What changes while `token` is alive."""
+        signs = self._connections.signs(token)
+        return self._directory.read_beat(token) if signs is None else signs
 
-    def _dead(self, state: State, still: dict[str, float]) -> frozenset[str]:
-        suspects = {t: s for t, s in still.items() if s >= SUSPECT_BEATS * self._beat_s}
+    def _dead(self, state: State, silent: dict[str, float]) -> frozenset[str]:
+        suspects = {t: s for t, s in silent.items() if s >= SUSPECT_BEATS * self._beat_s}
         if not suspects:
             return frozenset()
         return frozenset(
@@ -197,11 +199,10 @@ class Heartbeat:
         )
 
     def find_dead(self, state: State) -> None:
-        """While waiting for others: knock at those who have not come back, and give up
-        whoever refused last time as well. A dead process is found in half a second so; a
-        dead host takes as long as ever. Everybody who waits does so, not only where the
-        workers failed: each knocks at few, so whose failed may not know the dead one's
-        door. Does not raise."""
+        """While waiting for others: probe those that have not come back, and give up any that
+        refused the previous probe too. This finds a dead process in half a second; a dead
+        host takes as long as ever. Every waiting agent does so, not only those whose workers
+        failed: each probes only a few, which may not include the dead one. Does not raise."""
         mine = frozenset(watched(state, self._token))
         addresses = [
             (m.host, m.probe_port, m.token)
@@ -212,7 +213,8 @@ class Heartbeat:
         refused = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
         dead, self._refused = refused & self._refused, refused
         if dead:
-            with suppress(DirectoryError):  # the heart beats will tell as well
+            # failing that, their heartbeats will show it
+            with suppressed(DirectoryError, doing="removing agents that refuse probes"):
                 self._remove_dead(dead)
 
     def _remove_dead(self, tokens: frozenset[str]) -> None:
@@ -220,8 +222,9 @@ class Heartbeat:
         for token in tokens:
             self._directory.remove_beat(token)
 
-    def _say_goodbye(self) -> None:
-        with suppress(DirectoryError):  # failing that, the others will notice the silence
+    def _depart(self) -> None:
+        # failing that, the others will notice the silence
+        with suppressed(DirectoryError, doing="leaving the list of members after SIGTERM"):
             self._directory.update(
                 lambda s: depart(s, self._token, int(time.time()), planned=False), FAREWELL_S
             )
@@ -229,6 +232,6 @@ class Heartbeat:
 
 
 def _addresses(state: State, tokens: frozenset[str]) -> list[tuple[str, int, str]]:
-    """Where those of them are to be found that still take part."""
+    """Addresses of those that still take part."""
     taking_part = (m for m in state.members if m.token in tokens and m.phase is not Phase.DONE)
     return [(m.host, m.probe_port, m.token) for m in taking_part if m.probe_port]

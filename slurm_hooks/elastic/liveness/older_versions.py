@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from slurm_hooks.elastic.liveness.probe import Answer, probe_all
+from slurm_hooks.elastic.log import debug
 from slurm_hooks.elastic.private_directory import DirectoryError, read_file
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode
 from slurm_hooks.elastic.rendezvous.revisions import MAX_BYTES
@@ -22,7 +23,10 @@ def refuse_older(directory: Path) -> None:
     """Raises DirectoryError if agents of an older version may be at work in the directory."""
     try:
         text = read_file(directory, FILE, MAX_BYTES).decode("ascii", "replace")
-    except OSError:
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        debug(f"reading {FILE} of older versions in {directory}", error)
         return
     if _may_live(text):
         raise DirectoryError(
@@ -36,7 +40,8 @@ def _may_live(text: str) -> bool:
     a second at most."""
     try:
         state = decode(text)
-    except StateFormatError:
+    except StateFormatError as error:
+        debug(f"understanding {FILE} of older versions", error)
         return False
     if state.outcome is not Outcome.OPEN:
         return False

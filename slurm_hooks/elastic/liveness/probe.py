@@ -1,10 +1,10 @@
-"""A second opinion on who is alive: every agent listens on a port and answers a knock
-with its token. A caller that says its own name stays on the line (see lines.py), and hears
-then and now that this end lives, and when there is news.
+"""A second check of who is alive: every agent listens on a port and answers a probe
+with its token. A client that sends its own token is a watcher (see connections.py): it stays
+connected, gets a sign of life now and then, and is notified when there is news.
 
-Hearts may stand still: a file does when a node writes a large checkpoint to the same
-server. Without a second opinion such a node would be taken for dead each time. And a process
-that was killed is told apart at once: its port refuses.
+Heartbeats can stall, for instance a file's while a node writes a large checkpoint to the same
+server. Without a second check such a node would be taken for dead each time. And a killed process
+is recognised at once, because its port refuses.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from enum import Enum
 
+from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.polling import readable
 
 PROBE_S = 0.5
 SUSPECT_BEATS = 2.5
 HARD_FACTOR = 10.0
-CALLERS = 32  # of those without a name
-CALLS_AT_ONCE = 32
+CLIENTS = 32  # of those without a name
+PARALLEL_CONNECTS = 32
 TOKEN_BYTES = 16
 ALIVE, NEWS = b".", b"!"
 
 
 class Answer(Enum):
-    """What a knock brought."""
+    """What a probe brought."""
 
-    ALIVE = "alive"  # it answers, or at least its kernel still takes calls for it
-    GONE = "gone"  # nobody listens there, or somebody else
+    ALIVE = "alive"  # it answers, or at least its kernel still accepts connections for it
+    GONE = "gone"  # no process listens there, or another one
     SILENT = "silent"  # the host does not answer
 
 
 def is_dead(silent_s: float, answer: Answer, beat_s: float, keep_alive_s: float) -> bool:
-    """Whether to give up an agent whose heart has been still for `silent_s`."""
+    """Whether to give up an agent of which there has been no sign of life for `silent_s`."""
     if answer is Answer.GONE:
         return silent_s >= SUSPECT_BEATS * beat_s
     if answer is Answer.SILENT:
@@ -56,93 +56,96 @@ class ProbeListener:
             ("", 0), family=family, backlog=64, dualstack_ipv6=is_dual
         )
         self._socket.setblocking(False)
-        self._callers: list[_Caller] = []
+        self._clients: list[_Client] = []
         self.port = int(self._socket.getsockname()[1])
 
     def filenos(self) -> list[int]:
         """For poll."""
-        return [self._socket.fileno(), *(c.end.fileno() for c in self._callers)]
+        return [self._socket.fileno(), *(c.end.fileno() for c in self._clients)]
 
     @property
-    def listeners(self) -> frozenset[str]:
-        """The names of those who have stayed on the line."""
-        return frozenset(c.name for c in self._callers if c.name)
+    def watchers(self) -> frozenset[str]:
+        """The tokens of those that stay connected."""
+        return frozenset(c.name for c in self._clients if c.name)
 
     def answer(self) -> bool:
-        """Answer whoever knocked, and leave it to them to hang up; whether somebody has news.
-        Never blocks, never raises."""
-        with suppress(OSError):
+        """Answer new probes, which their clients close, and take in what watchers sent; whether
+        somebody has news. Never blocks, never raises."""
+        with suppressed(OSError, doing="accepting a probe"):
             while readable([self._socket.fileno()], 0):
                 end, _ = self._socket.accept()
                 end.setblocking(False)
                 end.send(self._token)
-                self._callers.append(_Caller(end))
-        ready = readable([c.end.fileno() for c in self._callers], 0)
-        news = [c.listen() for c in self._callers if c.end.fileno() in ready]
-        self._hang_up()
+                self._clients.append(_Client(end))
+        ready = readable([c.end.fileno() for c in self._clients], 0)
+        news = [c.receive() for c in self._clients if c.end.fileno() in ready]
+        self._drop_closed()
         return any(news)
 
-    def _hang_up(self) -> None:
-        nameless = [c for c in self._callers if not c.name]
-        gone = {*nameless[:-CALLERS], *(c for c in self._callers if c.has_hung_up)}
-        for caller in gone:
-            caller.end.close()
-        self._callers = [c for c in self._callers if c not in gone]
+    def _drop_closed(self) -> None:
+        nameless = [c for c in self._clients if not c.name]
+        gone = {*nameless[:-CLIENTS], *(c for c in self._clients if c.has_closed)}
+        for client in gone:
+            client.end.close()
+        self._clients = [c for c in self._clients if c not in gone]
 
-    def tell(self, word: bytes) -> None:
-        """Say ALIVE or NEWS to those who stay on the line. Never blocks, never raises."""
-        for caller in self._callers:
-            if caller.name:
-                with suppress(OSError):
-                    caller.end.send(word)
+    def send(self, word: bytes) -> None:
+        """Send ALIVE or NEWS to the watchers. Never blocks, never raises."""
+        for client in self._clients:
+            if client.name:
+                with suppressed(OSError, doing="sending a sign of life"):
+                    client.end.send(word)
 
     def close(self) -> None:
         """Answer no more."""
         self._socket.close()
-        while self._callers:
-            self._callers.pop().end.close()
+        while self._clients:
+            self._clients.pop().end.close()
 
 
-class _Caller:
+class _Client:
     def __init__(self, end: socket.socket) -> None:
         self.end = end
         self.name = ""
-        self.has_hung_up = False
-        self._said = b""
+        self.has_closed = False
+        self._head = b""
 
-    def listen(self) -> bool:
-        """Take in what it says: its name first. Whether it has news."""
+    def receive(self) -> bool:
+        """Take in what it sends, its name first; whether it has news."""
         try:
-            said = self.end.recv(4096)
+            data = self.end.recv(4096)
         except BlockingIOError:
             return False
-        except OSError:
-            said = b""
-        self.has_hung_up = not said
-        self._said = (self._said + said)[: TOKEN_BYTES + 1]
-        if len(self._said) >= TOKEN_BYTES:
-            self.name = self._said[:TOKEN_BYTES].decode("ascii", "replace")
-        return bool(self.name) and NEWS in said
+        except OSError as error:
+            debug("a connection from another agent broke", error)
+            data = b""
+        self.has_closed = not data
+        self._head = (self._head + data)[: TOKEN_BYTES + 1]
+        if len(self._head) >= TOKEN_BYTES:
+            self.name = self._head[:TOKEN_BYTES].decode("ascii", "replace")
+        return bool(self.name) and NEWS in data
 
 
 def probe(host: str, port: int, token: str) -> Answer:
-    """Ask whether the agent `token` lives at host:port; takes half a second at most,
+    """Ask whether the agent `token` is alive at host:port; takes half a second at most,
     name resolution aside."""
     try:
         with socket.create_connection((host, port), timeout=PROBE_S) as call:
             try:
                 name = call.recv(64)
-            except OSError:
+            except OSError as error:
+                debug(f"waiting for the agent at {host} port {port} to answer", error)
                 return Answer.ALIVE  # connected: the process is there, but busy or stopped
     except ConnectionRefusedError:
         return Answer.GONE
-    except OSError:
+    except OSError as error:
+        debug(f"probing the agent at {host} port {port}", error)
         return Answer.SILENT
     return Answer.ALIVE if name[:TOKEN_BYTES] == token.encode("ascii") else Answer.GONE
 
 
 def probe_all(addresses: Iterable[tuple[str, int, str]]) -> dict[str, Answer]:
-    """Knock at many (host, port, token) at a time; answers by token."""
-    with ThreadPoolExecutor(max_workers=CALLS_AT_ONCE) as pool:
+    """Probe many (host, port, token) at a time; answers by token."""
+    with ThreadPoolExecutor(max_workers=PARALLEL_CONNECTS) as pool:
         asked = {token: pool.submit(probe, host, port, token) for host, port, token in addresses}
         return {token: future.result() for token, future in asked.items()}

@@ -1,6 +1,6 @@
 """Who is alive: judged by what one observer saw on its own clock.
 
-Clocks of nodes differ, so a heart is a counter, and what counts is for how long it has
+Clocks of nodes differ, so a heartbeat is a counter, and what counts is for how long it has
 not changed while this observer itself was awake and could read. Pure; it must not know
 where the counters come from.
 """
@@ -16,9 +16,9 @@ BLOCK = 64
 
 
 def watched(state: State, me: str) -> tuple[str, ...]:
-    """Whom the agent `me` watches: its two predecessors, and whoever heads a block of 64 all of
-    that block; the first one of all also watches the other heads. So nobody's loss stays
-    unseen when his neighbours are lost with him, and nobody watches more than 128 of 4,096."""
+    """Whom the agent `me` watches: its two predecessors; the head of a block of 64 also watches
+    all of that block, and the first head of all the other heads. So no loss goes unseen when
+    the neighbours are lost as well, and nobody watches more than 128 of 4,096."""
     ring = _ring(state, me)
     if me not in ring:
         return ()
@@ -45,28 +45,28 @@ def _ring(state: State, me: str) -> list[str]:
 
 
 class Watch:
-    """Remembers when each watched heart last moved (seconds of a monotonic clock)."""
+    """Remembers when each watched counter last changed (seconds of a monotonic clock)."""
 
     def __init__(self, keep_alive_s: float) -> None:
         self._keep_alive_s = keep_alive_s
-        self._moved: dict[str, tuple[int | None, float]] = {}
-        self._looked_at: float | None = None
+        self._changed: dict[str, tuple[int | None, float]] = {}
+        self._observed_at: float | None = None
 
     def reset(self) -> None:
         """Forget everything: this observer was blind, so silence means nothing."""
-        self._moved.clear()
+        self._changed.clear()
 
     def observe(self, now: float, beats: Mapping[str, int | None]) -> dict[str, float]:
-        """Take in one reading of the watched hearts; returns for how long each is still."""
-        if self._looked_at is not None and now - self._looked_at > self._keep_alive_s / 2:
-            self.reset()  # suspended, or the file system stood still for us too
-        self._looked_at = now
-        previous, self._moved = self._moved, {}
+        """Take in one reading of the watched counters; returns seconds since each changed."""
+        if self._observed_at is not None and now - self._observed_at > self._keep_alive_s / 2:
+            self.reset()  # suspended, or the file system stood still for this observer too
+        self._observed_at = now
+        previous, self._changed = self._changed, {}
         for token, count in beats.items():
             before = previous.get(token)
-            is_still = before is not None and before[0] == count
-            self._moved[token] = (count, before[1] if before and is_still else now)
-        return {token: now - at for token, (_, at) in self._moved.items()}
+            is_same = before is not None and before[0] == count
+            self._changed[token] = (count, before[1] if before and is_same else now)
+        return {token: now - at for token, (_, at) in self._changed.items()}
 
 
 class Unchanged:

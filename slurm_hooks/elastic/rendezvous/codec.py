@@ -1,6 +1,9 @@
 """State to text and back. What is read was written by other processes, on a disk that
 can be full or torn: every field is checked, the size is bounded, and nothing but JSON
 is understood.
+
+Agents of a version before and after may share a state, where a site is upgraded while a job
+runs. So causes stand there as the texts that they have always been, "lost 3".
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import json
 import re
 from typing import Any
 
+from slurm_hooks.elastic.rendezvous.causes import cause_in, causes_in, text_of
 from slurm_hooks.elastic.rendezvous.revisions import MAX_BYTES
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, Round, State
 
@@ -17,7 +21,7 @@ MAX_MEMBERS = 4096
 
 _TOKEN = re.compile(r"[0-9a-f]{16}\Z")
 _HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}\Z")
-_LINE = re.compile(r"[ -~]{0,1024}\Z")
+_PLAIN = re.compile(r"[ -~]{0,1024}\Z")
 
 
 class StateFormatError(ValueError):
@@ -34,7 +38,7 @@ def encode(state: State) -> str:
         "members": [_pack_member(m) for m in state.members],
         "round": _pack_round(state.round) if state.round else None,
         "rounds": state.rounds,
-        "gone": list(state.gone),
+        "gone": [str(cause) for cause in state.gone],
         "crashes": state.crashes,
         "crashed_in": state.crashed_in,
         "crashed_after_s": state.crashed_after_s,
@@ -72,13 +76,13 @@ def _unpack(raw: dict[str, Any]) -> State:
     if len({m.token for m in members}) != len(members):
         raise ValueError("a member twice")
     return State(
-        run=_text(raw["run"], _LINE),
+        run=_text(raw["run"], _PLAIN),
         revision=_number(raw["revision"]),
         stage=_number(raw["stage"]),
         members=members,
         round=None if raw["round"] is None else _unpack_round(raw["round"]),
         rounds=_number(raw["rounds"]),
-        gone=tuple(_text(note, _LINE) for note in _list(raw["gone"], MAX_MEMBERS)),
+        gone=tuple(cause_in(_text(cause, _PLAIN)) for cause in _list(raw["gone"], MAX_MEMBERS)),
         crashes=_number(raw["crashes"]),
         crashed_in=_number(raw.get("crashed_in", 0)),
         crashed_after_s=_number(raw.get("crashed_after_s", 0)),
@@ -93,8 +97,8 @@ def _unpack(raw: dict[str, Any]) -> State:
 
 
 def _pack_member(m: Member) -> list[object]:
-    place = [m.token, m.fragment, m.node, m.incarnation, m.host]
-    return [*place, m.ends, m.probe_port, m.phase.value, int(m.failed), m.round]
+    identity = [m.token, m.fragment, m.node, m.incarnation, m.host]
+    return [*identity, m.ends, m.probe_port, m.phase.value, int(m.failed), m.round]
 
 
 def _unpack_member(raw: Any) -> Member:
@@ -105,7 +109,7 @@ def _unpack_member(raw: Any) -> Member:
         token=_text(token, _TOKEN),
         fragment=_number(fragment),
         node=_number(node),
-        incarnation=_text(incarnation, _LINE),
+        incarnation=_text(incarnation, _PLAIN),
         host=_text(host, _HOST),
         ends=_number(ends),
         probe_port=_port(probe_port),
@@ -116,11 +120,19 @@ def _unpack_member(raw: Any) -> Member:
 
 
 def _pack_round(r: Round) -> list[object]:
-    return [r.number, list(r.order), list(r.fragments), r.host, r.port, r.cause, r.formed_at]
+    return [
+        r.number,
+        list(r.order),
+        list(r.fragments),
+        r.host,
+        r.port,
+        text_of(r.causes),
+        r.formed_at,
+    ]
 
 
 def _unpack_round(raw: Any) -> Round:
-    number, order, fragments, host, port, cause, formed_at = _list(raw, 7)
+    number, order, fragments, host, port, causes, formed_at = _list(raw, 7)
     tokens = tuple(_text(t, _TOKEN) for t in _list(order, MAX_MEMBERS))
     if not tokens or len(set(tokens)) != len(tokens):
         raise ValueError("bad round")
@@ -130,14 +142,14 @@ def _unpack_round(raw: Any) -> Round:
         fragments=tuple(_number(f) for f in _list(fragments, MAX_MEMBERS)),
         host=_text(host, _HOST),
         port=_port(port),
-        cause=_text(cause, _LINE),
+        causes=causes_in(_text(causes, _PLAIN)),
         formed_at=_number(formed_at),
     )
 
 
 def _unpack_done(raw: Any) -> tuple[int, int, str]:
     fragment, node, incarnation = _list(raw, 3)
-    return (_number(fragment), _number(node), _text(incarnation, _LINE))
+    return (_number(fragment), _number(node), _text(incarnation, _PLAIN))
 
 
 def _list(value: Any, longest: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The job's shared directory as a compare-and-set store of one State, plus heart beats.
+"""The job's shared directory as a compare-and-set store of one State, plus heartbeats.
 
 A lock (fcntl) keeps the queue of writers short where it works; on BeeGFS by default and on Lustre
 with `localflock` it only works within one node, and what makes an update right is in
@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.private_directory import DirectoryError, entered, make_private, read_file
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
@@ -52,13 +53,11 @@ class SharedDirectory:
         self._turn = threading.Lock()
         self._memory = threading.Lock()
         self._seen = (Revision(), State(run=run))
-        self.read_interval = (
-            ReadInterval()
-        )  # of those who read; whoever writes looks at what is there
-        self.on_news: Callable[[], None] = lambda: None  # called when this agent has written
+        self.read_interval = ReadInterval()  # an update always reads afresh
+        self.on_written: Callable[[], None] = lambda: None  # called when this agent has written
 
     def open(self) -> None:
-        """Create the directory, for the user alone, and see that it can be used."""
+        """Create the directory, for the user alone, and check that it can be used."""
         with _explained(self.path, "create and write"):
             make_private(self.path)
             with entered(self.path) as handle:
@@ -68,24 +67,25 @@ class SharedDirectory:
                 is_fit = has_links(handle)
         if not is_fit:
             raise DirectoryError(
-                f"{self.path} is on a file system without hard links, on which agents cannot "
-                "agree; submit from another one, or have dir= in plugstack.conf name another one"
+                f"{self.path} is on a file system without hard links, which the rendezvous needs; "
+                "submit from a directory on another file system, or have your administrator "
+                "change dir= in plugstack.conf"
             )
 
     def read(self) -> State:
-        """The state as it is now, or was when a look was due the last time (see Calm)."""
+        """The state as it is now, or was when a read was last due (see ReadInterval)."""
         if not self.read_interval.is_due(time.monotonic()):
             return self._seen[1]
-        return self.look()
+        return self.read_fresh()
 
-    def look(self) -> State:
+    def read_fresh(self) -> State:
         """The state as it is now."""
         with _explained(self.path, "read"):
             return self._load()[1]
 
     def nudge(self) -> None:
-        """Give the directory a new time, later than that of the last update. NFS clients tell
-        by its time that it has changed, and two changes may have one."""
+        """Give the directory a new time, later than that of the last update. NFS clients
+        know by its time that it has changed, and two changes may have one."""
         with _explained(self.path, "touch"), entered(self.path) as handle:
             os.utime(handle)
 
@@ -105,12 +105,12 @@ class SharedDirectory:
                 published = publish(self.path, base, encode(written))
                 if published:
                     self._remember(published, written)
-                    self.on_news()
+                    self.on_written()
                     return written
                 time.sleep(random.uniform(0.002, 0.03))
         raise DirectoryError(
-            f"updating {self.path}: no turn within {timeout_s:.0f} s; "
-            "is the file system slow, or full?"
+            f"updating {self.path}: not possible within {timeout_s:.0f} s; "
+            "is the file system slow or full?"
         )
 
     def _load(self) -> tuple[Revision, State]:
@@ -123,6 +123,7 @@ class SharedDirectory:
                 if error.errno not in _TRANSIENT or attempt == 4:
                     raise
                 problem = str(error)
+            debug(f"reading {self.path}: {problem}; trying again")
             time.sleep(0.05 * (attempt + 1))
         raise DirectoryError(
             f"reading {self.path}: {problem}; "
@@ -132,7 +133,7 @@ class SharedDirectory:
     def _load_once(self, is_last: bool) -> tuple[Revision, State]:
         seen = self._seen
         found = find_newest(self.path, seen[0])
-        self.read_interval.has_looked(time.monotonic(), found is not seen[0])
+        self.read_interval.has_read(time.monotonic(), found is not seen[0])
         if found is seen[0]:
             return seen
         if found.number < seen[0].number and not is_last:
@@ -173,10 +174,10 @@ class SharedDirectory:
             return os.open(name, flags, 0o600, dir_fd=handle)
 
     def write_beat(self, token: str, count: int) -> None:
-        """Record that the agent `token` lives; fixed width, so never read half."""
-        handle = self._file(f"beats/{_checked(token)}", _WRITE, "write a heart beat")
+        """Record that the agent `token` is alive; fixed width, so never read half."""
+        handle = self._file(f"beats/{_checked(token)}", _WRITE, "write a heartbeat")
         try:
-            with _explained(self.path, "write a heart beat"):
+            with _explained(self.path, "write a heartbeat"):
                 os.pwrite(handle, b"%016d\n" % count, 0)
         finally:
             os.close(handle)
@@ -188,26 +189,30 @@ class SharedDirectory:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise DirectoryError(f"reading a heart beat in {self.path}: {error}") from None
+            raise DirectoryError(f"reading a heartbeat in {self.path}: {error}") from None
         return int(text) if re.fullmatch(rb"[0-9]{16}\n", text) else None
 
     def remove_beat(self, token: str) -> None:
-        """Forget the heart of `token`. Does not raise."""
-        with suppress(OSError, DirectoryError), entered(self.path) as handle:
+        """Forget the heartbeat of `token`. Does not raise."""
+        errors = OSError, DirectoryError
+        with suppressed(*errors, doing="removing a heartbeat"), entered(self.path) as handle:
             os.unlink(f"beats/{_checked(token)}", dir_fd=handle)
 
-    def read_stage(self, place: str, incarnation: str) -> int:
-        """How many trainings the batch script at `place` has completed, plus one."""
+    def read_stage(self, position: str, incarnation: str) -> int:
+        """How many trainings the batch script at `position` has completed, plus one."""
         try:
-            text = read_file(self.path, f"stages/{_checked(place)}", 256).decode("ascii")
+            text = read_file(self.path, f"stages/{_checked(position)}", 256).decode("ascii")
             owner, _, count = text.partition(" ")
             return min(int(count), 10**6) if owner == incarnation else 1
-        except (OSError, ValueError):
+        except FileNotFoundError:
+            return 1
+        except (OSError, ValueError) as error:
+            debug(f"reading the stage of {position}", error)
             return 1
 
-    def write_stage(self, place: str, incarnation: str, stage: int) -> None:
-        """Remember the training that the batch script at `place` has reached."""
-        handle = self._file(f"stages/{_checked(place)}", _WRITE | os.O_TRUNC, "write")
+    def write_stage(self, position: str, incarnation: str, stage: int) -> None:
+        """Remember the training that the batch script at `position` has reached."""
+        handle = self._file(f"stages/{_checked(position)}", _WRITE | os.O_TRUNC, "write")
         with _explained(self.path, "write"), open(handle, "w", encoding="ascii") as file:
             file.write(f"{incarnation} {stage}")
 
@@ -221,14 +226,15 @@ class SharedDirectory:
 
 
 def _queue(handle: int, deadline: float) -> None:
-    """Wait for the lock, politely. Without a working lock, or when somebody holds it for
-    long, link() alone decides."""
+    """Wait for the lock. Without a working lock, or when somebody holds it for long, link()
+    alone decides."""
     while time.monotonic() < deadline:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
+                debug("locking the shared directory", error)
                 return
         time.sleep(random.uniform(0.002, 0.02))
 

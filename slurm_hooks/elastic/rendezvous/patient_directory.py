@@ -1,5 +1,5 @@
-"""The shared directory for someone who can wait: hiccups of the file system are sat out
-and told once a minute; only a lasting one is an error.
+"""The shared directory for callers that can wait: passing trouble of the file system is logged
+once a minute; only lasting trouble is an error.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ COMPLAIN_S = 60.0
 
 
 class PatientDirectory:
-    """Methods raise DirectoryError when patience has run out."""
+    """What is done `patiently` is tried again until patience has run out, which raises
+    DirectoryError; in `once` is the directory for callers that cannot wait, for which the first
+    trouble is one: `directory.read_patiently()`, `directory.once.read()`."""
 
     def __init__(self, directory: SharedDirectory, patience_s: float = PATIENCE_S) -> None:
-        self.plain = directory
+        self.once = directory
         self._patience_s = patience_s
         self._complained = float("-inf")
 
-    def read(self) -> State:
-        """The state as it is now."""
+    def read_patiently(self) -> State:
+        """As SharedDirectory.read."""
         found: list[State] = []
-        self.insist(lambda: found.append(self.plain.read()))
+        self.do_patiently(lambda: found.append(self.once.read()))
         return found[0]
 
-    def update(self, change: Callable[[State], State]) -> State:
+    def update_patiently(self, change: Callable[[State], State]) -> State:
         """As SharedDirectory.update."""
         found: list[State] = []
-        self.insist(lambda: found.append(self.plain.update(change)))
+        self.do_patiently(lambda: found.append(self.once.update(change)))
         return found[0]
 
-    def insist(self, deed: Callable[[], object]) -> None:
-        """Do `deed`, again and again if the directory does not let us."""
+    def do_patiently(self, deed: Callable[[], object]) -> None:
+        """Do `deed`, again and again while it raises DirectoryError."""
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
@@ -49,7 +51,7 @@ class PatientDirectory:
             time.sleep(1.0)
 
     def complain(self, error: DirectoryError) -> None:
-        """Tell it, but not again and again."""
+        """Log it, at most once a minute."""
         now = time.monotonic()
         if now - self._complained >= COMPLAIN_S:
             self._complained = now

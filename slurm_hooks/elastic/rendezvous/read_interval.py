@@ -1,9 +1,9 @@
-"""How long what was read last may stand for what is there now.
+"""How long the state that was read last may be used without reading again.
 
-Looking at the shared directory costs its server; nearly always nothing has happened. So one
-looks less and less often while nothing does, at once when somebody says that there is news,
+Reading the shared directory puts load on its server; nearly always nothing has happened. So it
+is read less and less often while nothing does, at once when somebody says that there is news,
 and never less often than once in `longest_s`, since whoever had news may have died before
-telling. Pure: the caller brings the clock (seconds, monotonic).
+saying so. Pure: the caller brings the clock (seconds, monotonic).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ GROWTH = 1.5
 
 
 class ReadInterval:
-    """Nobody has promised to tell at first: every look is due."""
+    """At first nobody announces news: every read is due."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -21,11 +21,11 @@ class ReadInterval:
         self._due = float("-inf")
 
     def is_due(self, now: float) -> bool:
-        """Whether to look again."""
+        """Whether to read again."""
         return now >= min(self._due, self._due - self._pause_s + self.longest_s)
 
-    def has_looked(self, now: float, is_news: bool) -> None:
-        """Somebody has looked; `is_news`: and found what was not known."""
+    def has_read(self, now: float, is_news: bool) -> None:
+        """The state was read; `is_news`: it was a new one."""
         grown = SHORTEST_S if is_news else max(SHORTEST_S, GROWTH * self._pause_s)
         self._pause_s = min(grown, self.longest_s)
         self._due = now + self._pause_s

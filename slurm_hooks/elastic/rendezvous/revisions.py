@@ -3,10 +3,10 @@ trust in locks or clocks.
 
 A revision is published by giving a finished draft its name by link(), which fails if that
 name is taken. There is nothing to take over from a writer that died, and a writer that is
-late is told so. Two traps remain, and one answer serves both: link() may do its work and
+late finds out. Two traps remain, and one answer serves both: link() may do its work and
 still report an error (NFS, when an answer is lost), and a very late one may use a name that was
 taken and has been tidied away since. So every revision carries the random names of those it
-grew from, and a writer looks whether the newest one grew from its own.
+grew from, and a writer checks whether the newest one grew from its own.
 
 Readers list the directory. Opening it anew makes an NFS client ask the server; to probe for
 names instead would read the client's memory of names that were not there. It must not know
@@ -26,9 +26,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import entered
 
-KEPT = 8  # revisions that stay, so that who has just listed one can read it
+KEPT = 8  # revisions that stay, so that one that was just listed can be read
 LINEAGE = 256  # writers that a revision remembers
 MAX_BYTES = 1 << 20
 
@@ -58,22 +59,22 @@ class Revision:
         return 0 <= age < len(self.names) and self.names[age] == name
 
 
-def find_newest(place: Path, known: Revision) -> Revision:
+def find_newest(directory: Path, known: Revision) -> Revision:
     """The newest revision, read only if it is not `known`. Raises RevisionError, OSError,
     DirectoryError."""
-    with entered(place) as handle:
+    with entered(directory) as handle:
         return _newest(handle, known)
 
 
-def publish(place: Path, base: Revision, text: str) -> Revision | None:
+def publish(directory: Path, base: Revision, text: str) -> Revision | None:
     """Make `text` (one line) the revision after `base`; None if somebody else was faster.
-    Who was held up until LINEAGE others had written may hear None in spite of success.
+    A writer held up until LINEAGE others had written may get None in spite of success.
     Raises OSError, DirectoryError; then nothing was published."""
     name = secrets.token_hex(4)
     names = (name, *base.names[: LINEAGE - 1])
     new = Revision(base.number + 1, text, names)
     draft = f"draft.{new.number}.{name}"
-    with entered(place) as handle:
+    with entered(directory) as handle:
         try:
             _write(handle, draft, f"{text.strip()}\n{' '.join(names)}\n")
             failure = _link(handle, draft, f"state.{new.number}")
@@ -141,7 +142,7 @@ def _write(handle: int, name: str, text: str) -> None:
 
 
 def _link(handle: int, name: str, second: str) -> OSError | None:
-    """What link() reports; it need not be true."""
+    """The error that link() reports, if any; it need not be true."""
     try:
         os.link(name, second, src_dir_fd=handle, dst_dir_fd=handle, follow_symlinks=False)
     except OSError as error:
@@ -150,7 +151,7 @@ def _link(handle: int, name: str, second: str) -> OSError | None:
 
 
 def _tidy(handle: int, newest: int) -> None:
-    """Remove what nobody can need any more; now and then also what the dead have left. Drafts
+    """Remove what nobody can need any more; now and then also what dead writers have left. Drafts
     go first, so that late writers find none to link."""
     oldest = newest - KEPT
     _discard(handle, f"state.{oldest}")
@@ -161,5 +162,5 @@ def _tidy(handle: int, newest: int) -> None:
 
 
 def _discard(handle: int, name: str) -> None:
-    with suppress(OSError):
+    with suppressed(OSError, doing=f"removing {name}"), suppress(FileNotFoundError):
         os.unlink(name, dir_fd=handle)

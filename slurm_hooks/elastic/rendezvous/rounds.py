@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from slurm_hooks.elastic.rendezvous.causes import SHOWN, Cause, CauseKind, is_loss, joined, left
 from slurm_hooks.elastic.rendezvous.state import (
     Member,
     Phase,
@@ -26,7 +27,7 @@ PROVEN_S = 600  # a round that lasts longer than this is progress, whenever the 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a round in agents, and the patience of whoever forms one (seconds)."""
+    """Bounds of a round in agents, and how long to wait for others before forming one (seconds)."""
 
     smallest: int
     largest: int
@@ -103,7 +104,7 @@ def ranked(state: State, limits: Limits) -> tuple[Member, ...]:
     """The next round by rank: longest lease first (its agent hosts the store), then
     Slurm order. Leases are compared by the minute, as Slurm counts them; otherwise the
     seconds between two starts would shuffle the order. If there are more than fit, those
-    that already trained keep their place."""
+    that already trained stay in."""
     by_claim = sorted(ready(state), key=lambda m: (m.round == 0, rank_key(m)))
     return tuple(sorted(by_claim[: limits.largest], key=rank_key))
 
@@ -141,10 +142,10 @@ def is_broken(state: State) -> bool:
 
 
 def _is_called_long(limits: Limits, quiet_s: float, waited_s: float) -> bool:
-    """Whether those who are wanted and not here had time enough. Each is worth waiting for
-    about as long as it costs to take him in later, which soon after a start, with no worker
-    warm, is 3 to 4 s and the script's own start: twice the last call. All together may not
-    keep those who are here for long."""
+    """Whether the expected but absent agents have had enough time. Each is worth waiting for
+    about as long as admitting it later would cost; soon after a start, without warm workers,
+    that is 3 to 4 s plus the script's own start: twice `last_call_s`. Together they must not
+    delay those present for long."""
     return quiet_s >= 2 * limits.last_call_s or waited_s >= 10 * limits.last_call_s
 
 
@@ -171,7 +172,7 @@ def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
         fragments=tuple(m.fragment for m in chosen),
         host=host,
         port=port,
-        cause=_cause(state, chosen),
+        causes=_causes(state, chosen),
         formed_at=now,
     )
     members = tuple(_enrol(m, tokens, number) for m in state.members)
@@ -182,7 +183,7 @@ def _enrol(member: Member, tokens: tuple[str, ...], number: int) -> Member:
     if member.token in tokens:
         return replace(member, phase=Phase.ACTIVE, failed=0, round=number)
     if member.phase is Phase.LEAVING:
-        return replace(member, round=0)  # its leave is told in this round's cause already
+        return replace(member, round=0)  # its leave is in this round's cause already
     return member
 
 
@@ -195,7 +196,7 @@ def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
     lasted_s = lasted(state.round, now)
     is_changed = bool(_losses(state)) or any(not m.round for m in chosen)
     if not any(m.failed for m in chosen):
-        is_planned = is_changed and not any(note.startswith("lost") for note in state.gone)
+        is_planned = is_changed and not is_loss(state.gone)
         return forgive(state) if is_planned and is_progress(state, lasted_s) else state
     if is_changed:
         return state
@@ -209,7 +210,7 @@ def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
 
 
 def _first_code(chosen: tuple[Member, ...]) -> int:
-    """The exit code that tells most: workers that lose a peer often end by a signal."""
+    """The most informative exit code: workers that lose a peer often end by a signal."""
     codes = sorted(m.failed - 1 for m in chosen if m.failed > 1)
     return codes[0] if codes else 0
 
@@ -225,16 +226,16 @@ def is_progress(state: State, lasted_s: int) -> bool:
     return not state.crashed_after_s or lasted_s > state.crashed_after_s
 
 
-def _cause(state: State, chosen: tuple[Member, ...]) -> str:
-    joined = [f"joined {m.fragment}" for m in chosen if not m.round]
+def _causes(state: State, chosen: tuple[Member, ...]) -> tuple[Cause, ...]:
     if state.round is None:
-        return "start"
-    notes = [*_losses(state), *joined]
-    if not notes and any(m.failed for m in chosen):
-        notes = ["workers failed"]
-    return ", ".join(notes[:16]) or "asked again"
+        return (Cause(CauseKind.START),)
+    changes = *_losses(state), *(joined(m.fragment) for m in chosen if not m.round)
+    if changes:
+        return changes[:SHOWN]
+    is_failure = any(m.failed for m in chosen)
+    return (Cause(CauseKind.FAILED if is_failure else CauseKind.ASKED),)
 
 
-def _losses(state: State) -> list[str]:
-    leaving = [f"left {m.fragment}" for m in state.members if m.phase is Phase.LEAVING and m.round]
-    return [*state.gone, *leaving]
+def _losses(state: State) -> tuple[Cause, ...]:
+    leaving = (m for m in state.members if m.phase is Phase.LEAVING and m.round)
+    return (*state.gone, *(left(m.fragment) for m in leaving))

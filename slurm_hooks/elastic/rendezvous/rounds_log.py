@@ -1,10 +1,11 @@
-"""What is told about a formed round: a line for people, a line for reports. Pure."""
+"""What is reported of a formed round: a line for people, a line of JSON. Pure."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 
+from slurm_hooks.elastic.rendezvous.causes import Cause, text_of
 from slurm_hooks.elastic.rendezvous.state import Round, State
 
 
@@ -16,15 +17,16 @@ def describe(old: Round | None, new: Round) -> str:
     plural = "s" if size != 1 else ""
     return (
         f"round {new.number} formed: {size} fragment{plural} ({names}), was {was}, "
-        f"cause: {new.cause}"
+        f"cause: {text_of(new.causes)}"
     )
 
 
-def describe_groups(fragments: tuple[int, ...], was: int, cause: str) -> str:
+def describe_groups(fragments: tuple[int, ...], was: int, causes: tuple[Cause, ...]) -> str:
     """`3 replica groups (1 4 5), was 2, cause: joined 5`."""
     size = len(fragments)
     names = " ".join(str(fragment) for fragment in sorted(fragments))
-    return f"{size} replica group{'s' if size != 1 else ''} ({names}), was {was}, cause: {cause}"
+    groups = f"{size} replica group{'s' if size != 1 else ''} ({names})"
+    return f"{groups}, was {was}, cause: {text_of(causes)}"
 
 
 def describe_failures(state: State, last: int) -> str:
@@ -43,11 +45,13 @@ def record(new: Round, restarts: int) -> str:
     return json.dumps(_entry(new, len(new.order), restarts))
 
 
-def record_groups(term: Round, fragments: tuple[int, ...], cause: str, restarts: int) -> str:
+def record_groups(
+    term: Round, fragments: tuple[int, ...], causes: tuple[Cause, ...], restarts: int
+) -> str:
     """The same for replica groups, which need no rounds: who trains from `term.formed_at`
     on, and which fragment keeps the lighthouse in this term."""
-    who = replace(term, fragments=fragments, cause=cause)
-    entry = _entry(who, len(fragments), restarts)
+    change = replace(term, fragments=fragments, causes=causes)
+    entry = _entry(change, len(fragments), restarts)
     return json.dumps({**entry, "lighthouse": term.fragments[0]})
 
 
@@ -57,6 +61,6 @@ def _entry(new: Round, size: int, restarts: int) -> dict[str, object]:
         "t": new.formed_at,
         "size": size,
         "fragments": sorted(new.fragments),
-        "cause": new.cause,
+        "cause": text_of(new.causes),
         "restarts_used": restarts,
     }

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
+
 GONE_KEPT = 64
 DONE_KEPT = 4096
 STALE_OUTCOME_S = 86400
@@ -52,8 +54,8 @@ class Admission(Enum):
 
 @dataclass(frozen=True)
 class Member:
-    """One agent. `ends` is the end of its lease in epoch seconds, 0 if unknown; `door`
-    the port where it answers; `failed` is 0 unless its workers failed by themselves, then 1
+    """One agent. `ends` is the end of its lease in epoch seconds, 0 if unknown; `probe_port`
+    where it answers probes; `failed` is 0 unless its workers failed by themselves, then 1
     and their exit code; `round` the last round it took part in, 0 for a newcomer."""
 
     token: str
@@ -68,13 +70,13 @@ class Member:
     round: int = 0
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Position in Slurm order: fragment, then node within the fragment."""
+    def position(self) -> tuple[int, int]:
+        """In Slurm's order: fragment, then node within the fragment."""
         return (self.fragment, self.node)
 
     @property
-    def place_name(self) -> str:
-        """The same as a word."""
+    def position_name(self) -> str:
+        """The same as a word, `3.0`."""
         return f"{self.fragment}.{self.node}"
 
 
@@ -87,19 +89,19 @@ class Round:
     fragments: tuple[int, ...]
     host: str
     port: int
-    cause: str
+    causes: tuple[Cause, ...]
     formed_at: int
 
 
 @dataclass(frozen=True)
 class State:
     """Everything the agents share. `revision` counts changes; `stage` counts the
-    trainings that one batch script runs after another; `gone` tells who left or was
+    trainings that one batch script runs after another; `gone` lists who left or was
     lost since the last round. `crashes` is how often workers failed by themselves since the
     last progress: first in the round `crashed_in`; the last time after `crashed_after_s` in
     their round (bounded), with the exit code `crashed_with` (0: unknown). `farthest` are the
-    most samples that anybody has told of, 0 if nobody has. `wanted` is what the newest
-    newcomer heard: a fragment number for each agent that runs or is about to; empty if
+    most samples that anybody has reported, 0 if nobody has. `wanted` is what Slurm said to
+    the newest newcomer: a fragment number for each agent that runs or is about to; empty if
     nobody knows."""
 
     run: str
@@ -108,7 +110,7 @@ class State:
     members: tuple[Member, ...] = ()
     round: Round | None = None
     rounds: int = 0
-    gone: tuple[str, ...] = ()
+    gone: tuple[Cause, ...] = ()
     crashes: int = 0
     crashed_in: int = 0
     crashed_after_s: int = 0
@@ -144,7 +146,7 @@ def admit(state: State, newcomer: Member, stage: int, now: int) -> Admission:
 def _is_rerun(state: State, newcomer: Member, now: int) -> bool:
     if now - state.outcome_at > STALE_OUTCOME_S:
         return True
-    finished_as = [inc for frag, node, inc in state.done if (frag, node) == newcomer.place]
+    finished_as = [inc for frag, node, inc in state.done if (frag, node) == newcomer.position]
     return bool(finished_as) and newcomer.incarnation not in finished_as
 
 
@@ -159,19 +161,20 @@ def restart(state: State, stage: int) -> State:
 
 def join(state: State, member: Member) -> State:
     """Enter the waiting list, as a newcomer or back from a round. An older agent at the
-    same place is dead (Slurm runs one incarnation at a time) and is replaced."""
+    same position is dead (Slurm runs one incarnation at a time) and is replaced."""
     before = find(state, member.token)
     arrived = replace(member, phase=Phase.READY, round=before.round if before else 0)
     if before is not None:
         others = tuple(arrived if m.token == member.token else m for m in state.members)
         return replace(state, members=others)
-    stale = [m for m in state.members if m.place == member.place and m.phase is not Phase.DONE]
-    state = _remove(state, {m.token for m in stale}, "lost")
+    here = [m for m in state.members if m.position == member.position]
+    stale = [m for m in here if m.phase is not Phase.DONE]
+    state = _remove(state, {m.token for m in stale}, CauseKind.LOST)
     return replace(state, members=(*state.members, arrived))
 
 
 def expect(state: State, wanted: tuple[int, ...]) -> State:
-    """Know who is wanted from a newcomer that has just asked. No answer is no news. The
+    """Take over who is wanted from a newcomer that has just asked. No answer changes nothing. The
     latest to write counts as the newest: clocks of nodes differ."""
     return replace(state, wanted=wanted) if wanted else state
 
@@ -184,10 +187,10 @@ def come_back(state: State, member: Member) -> State:
 
 
 def is_superseded(state: State, member: Member) -> bool:
-    """Whether a newer incarnation is at this place: Slurm requeued the fragment because
+    """Whether a newer incarnation is at this position: Slurm requeued the fragment because
     its node was out of reach, and the old agent lives on there."""
     mine = _incarnation(member)
-    return any(m.place == member.place and _incarnation(m) > mine for m in state.members)
+    return any(m.position == member.position and _incarnation(m) > mine for m in state.members)
 
 
 def _incarnation(member: Member) -> tuple[int, ...]:
@@ -201,12 +204,12 @@ def announce_leave(state: State, token: str) -> State:
 
 def depart(state: State, token: str, now: int, planned: bool) -> State:
     """Remove an agent that goes (planned) or was cut off. Who is done stays listed."""
-    return _settle(_remove(state, {token}, "left" if planned else "lost"), now)
+    return _settle(_remove(state, {token}, CauseKind.LEFT if planned else CauseKind.LOST), now)
 
 
 def expire(state: State, tokens: frozenset[str], now: int) -> State:
-    """Remove agents whose heart has stopped."""
-    return _settle(_remove(state, set(tokens), "lost"), now)
+    """Remove agents that are dead."""
+    return _settle(_remove(state, set(tokens), CauseKind.LOST), now)
 
 
 def succeed(state: State, token: str, now: int) -> State:
@@ -225,7 +228,7 @@ def forgive(state: State) -> State:
 
 
 def advance(state: State, samples: int) -> State:
-    """The training has told how far it is; farther than ever before is progress, which the
+    """The training has reported how far it is; farther than ever before is progress, which the
     first number cannot show."""
     if samples <= state.farthest:
         return state
@@ -245,16 +248,18 @@ def _change(state: State, token: str, allowed: set[Phase], phase: Phase) -> Stat
     return replace(state, members=members)
 
 
-def _remove(state: State, tokens: set[str], verb: str) -> State:
+def _remove(state: State, tokens: set[str], how: CauseKind) -> State:
     going = [m for m in state.members if m.token in tokens and m.phase is not Phase.DONE]
     if not going:
         return state
-    notes = tuple(
-        f"{'left' if m.phase is Phase.LEAVING else verb} {m.fragment}" for m in going if m.round
+    losses = tuple(
+        Cause(CauseKind.LEFT if m.phase is Phase.LEAVING else how, m.fragment)
+        for m in going
+        if m.round
     )
     stay = tuple(m for m in state.members if m not in going)
-    gone = (*state.gone, *notes)[-GONE_KEPT:]
-    fragments = {m.fragment for m in going}  # that come again will say so themselves
+    gone = (*state.gone, *losses)[-GONE_KEPT:]
+    fragments = {m.fragment for m in going}  # those that come again will say so themselves
     wanted = tuple(f for f in state.wanted if f not in fragments)
     return replace(state, members=stay, gone=gone, wanted=wanted)
 

@@ -62,30 +62,30 @@ class ElasticBatches:
         self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
         self.world = int(os.environ.get("WORLD_SIZE", "1")) if world is None else world
         if samples < 1:
-            raise ValueError(f"samples={samples}: there must be one at least")
+            raise ValueError(f"samples={samples}: must be at least 1")
         if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank {self.rank} of {self.world}: there is no such rank")
+            raise ValueError(f"rank {self.rank} is out of range for a world of {self.world}")
         if self.world > batch:
             raise ValueError(
-                f"{self.world} processes share a batch of {batch}: some would have nothing; "
+                f"{self.world} processes share a batch of {batch}: some would get no samples; "
                 "choose a larger batch or a smaller --malleable maximum"
             )
 
     def batch_of(self, step: int) -> list[int]:
         """The global batch of a step, the same in every process."""
-        return [self._sample(place) for place in range(step * self.batch, (step + 1) * self.batch)]
+        return [self._sample(index) for index in range(step * self.batch, (step + 1) * self.batch)]
 
     def share_of(self, step: int) -> list[int]:
         """What this process takes of it."""
-        places = range(step * self.batch + self.rank, (step + 1) * self.batch, self.world)
-        return [self._sample(place) for place in places]
+        indices = range(step * self.batch + self.rank, (step + 1) * self.batch, self.world)
+        return [self._sample(index) for index in indices]
 
-    def _sample(self, place: int) -> int:
-        epoch, position = divmod(place, self.samples)
+    def _sample(self, index: int) -> int:
+        epoch, position = divmod(index, self.samples)
         return shuffled(position, self.samples, _mix(_mix(self.seed) + epoch))
 
     def __len__(self) -> int:
-        """Steps that are left."""
+        """How many steps are left."""
         return max(0, self.steps - self.start)
 
     def __iter__(self) -> Iterator[list[int]]:

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 
+from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.mailbox import SLOTS, open_files
 
 _HEAD = struct.Struct("<8sqqI")
@@ -22,7 +23,7 @@ class NodeMemory:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._slots: list[int] = []
-        with suppress(OSError, ValueError):
+        with suppressed(OSError, ValueError, doing="opening the memory of the agent"):
             self._slots = open_files(env.get(SLOTS, ""))
 
     def newest(self) -> int:
@@ -31,7 +32,9 @@ class NodeMemory:
 
     def write(self, step: int, data: bytes) -> None:
         """Replace the older copy."""
-        with suppress(OSError, ValueError):
+        if not self._slots:
+            return
+        with suppressed(OSError, doing=f"keeping step {step} in memory"):
             slot = min(self._slots, key=lambda handle: _head(handle)[0])
             os.ftruncate(slot, 0)  # the header is gone before anything is written
             view, at = memoryview(data), _HEAD.size
@@ -52,7 +55,7 @@ class NodeMemory:
 
 
 def _head(slot: int) -> tuple[int, int, int]:
-    with suppress(OSError, struct.error):
+    with suppressed(OSError, doing="reading a checkpoint"), suppress(struct.error):
         magic, step, size, check = _HEAD.unpack(os.pread(slot, _HEAD.size, 0))
         if magic == _MAGIC and size == os.fstat(slot).st_size - _HEAD.size:
             return step, size, check
@@ -62,7 +65,7 @@ def _head(slot: int) -> tuple[int, int, int]:
 def _body(slot: int) -> bytes | None:
     _, size, check = _head(slot)
     data = b""
-    with suppress(OSError), open(os.dup(slot), "rb") as file:
+    with suppressed(OSError, doing="reading a checkpoint"), open(os.dup(slot), "rb") as file:
         file.seek(_HEAD.size)
         data = file.read(size)
     return data if len(data) == size and zlib.crc32(data) == check else None

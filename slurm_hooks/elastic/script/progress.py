@@ -1,8 +1,8 @@
 """`report()`: how far the training is, for the profiling advisor.
 
-The leader writes one short line into the Comment of its own job, which a user may do, at
-most once a minute, in the background, with a timeout. The training must never notice: all
-failures are silent. It must not know what the advisor makes of it.
+The leader writes one short entry into the Comment of its own job, which a user may do, at
+most once a minute, in the background, with a timeout. The training must never notice:
+failures are not reported.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.expected import own_job
-from slurm_hooks.elastic.batch.remark import TOLD_AT
+from slurm_hooks.elastic.batch.remark import WRITTEN_AT
+from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.mailbox import MailboxReader
 
 
-def mark(samples: int, loss: float | None, world: int, now: int) -> str:
+def entry(samples: int, loss: float | None, world: int, now: int) -> str:
     """`progress{samples=64000,loss=0.5312,world=4,t=1700000000}`."""
     known = "" if loss is None or math.isnan(loss) else f",loss={loss:.6g}"
     return f"progress{{samples={samples}{known},world={world},t={now}}}"
 
 
 class Reporter:
-    """Sends at most one line a minute; `world` is the number of processes."""
+    """Writes at most one entry a minute; `world` is the number of processes."""
 
     def __init__(self, env: Mapping[str, str], every_s: float = job_comment.EVERY_S) -> None:
         self._job = own_job(env)
@@ -48,22 +48,23 @@ class Reporter:
         if self._thread is not None and self._thread.is_alive():
             return
         self._due = now + self._every_s
-        line = mark(int(samples), loss, self._world, int(time.time()))
-        self._mailbox.tell_samples(int(samples))
-        self._thread = threading.Thread(target=self._send, args=(line,), daemon=True)
+        progress = entry(int(samples), loss, self._world, int(time.time()))
+        self._mailbox.write_samples(int(samples))
+        self._thread = threading.Thread(target=self._write, args=(progress,), daemon=True)
         self._thread.start()
 
-    def _send(self, line: str) -> None:
-        with suppress(OSError, subprocess.SubprocessError):
-            job_comment.change(self._job, lambda before: job_comment.merged(before, line))
+    def _write(self, progress: str) -> None:
+        errors = OSError, subprocess.SubprocessError
+        with suppressed(*errors, doing="writing progress to the Comment"):
+            job_comment.change(self._job, lambda before: job_comment.merged(before, progress))
 
 
 def _wait_s(env: Mapping[str, str], every_s: float, now: float) -> float:
     """Seconds until it is our turn, after a remark that may just have been written."""
-    told_at = env.get(TOLD_AT, "")
-    if not (told_at.isascii() and told_at.isdigit()):
+    written_at = env.get(WRITTEN_AT, "")
+    if not (written_at.isascii() and written_at.isdigit()):
         return 0.0
-    return min(every_s, max(0.0, every_s - (now - int(told_at))))
+    return min(every_s, max(0.0, every_s - (now - int(written_at))))
 
 
 def report(samples: int, loss: float | None = None) -> None:

@@ -20,7 +20,7 @@ from functools import cache
 import torch
 import torch.distributed as dist
 
-from slurm_hooks.elastic.mailbox import MailboxReader, News
+from slurm_hooks.elastic.mailbox import MailboxReader, PlannedChange
 
 STALL_S = 10.0
 _CAUSES = ("", "grow", "leave")
@@ -39,14 +39,14 @@ class Coming:
         here, whatever the script makes of it elsewhere. Returns only if the change does not
         come after all."""
         reader = _reader()
-        with _mortal():
-            reader.is_ready()
+        with _default_sigterm():
+            reader.allow_stop()
             time.sleep(STALL_S)
         reader.listen()
 
 
 @contextmanager
-def _mortal() -> Iterator[None]:
+def _default_sigterm() -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     if before is None or threading.current_thread() is not threading.main_thread():
         yield  # not ours to change
@@ -60,15 +60,15 @@ def _mortal() -> Iterator[None]:
 
 def notice() -> Coming | None:
     """The change that is coming, None if there is none. To be called by all processes
-    after the same step; who has called it once is not stopped for a planned change until
-    it was told (ten seconds at most)."""
+    after the same step; a process that has called it once is not stopped for a planned change
+    until it has got it from here (ten seconds at most)."""
     reader = _reader()
-    news = reader.read() or News("", 0.0)
-    cause = _CAUSES.index(news.why) if news.why in _CAUSES else 0
-    told = torch.tensor([float(cause), news.left_s], device=device())
+    change = reader.read() or PlannedChange("", 0.0)
+    cause = _CAUSES.index(change.why) if change.why in _CAUSES else 0
+    agreed = torch.tensor([float(cause), change.left_s], device=device())
     if dist.is_initialized() and dist.get_world_size() > 1:
-        dist.all_reduce(told, op=dist.ReduceOp.MAX)
-    cause, left_s = int(told[0]), float(told[1])
+        dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
+    cause, left_s = int(agreed[0]), float(agreed[1])
     return Coming(_CAUSES[cause], left_s) if cause else None
 
 

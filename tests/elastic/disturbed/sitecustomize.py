@@ -1,6 +1,6 @@
 """Put on an agent's PYTHONPATH by test_rough.py: shifts its clock by TEST_SKEW_S seconds, makes
-every operation below TEST_SLOW_DIR take TEST_SLOW_S, gives deaf workers TEST_DEAF_S, keeps it
-from the host TEST_UNREACHED. Its workers are left as they are."""
+every operation below TEST_SLOW_DIR take TEST_SLOW_S, gives workers that ignore SIGTERM
+TEST_STUBBORN_S, keeps it from the host TEST_UNREACHED. Its workers are left as they are."""
 
 import builtins
 import os
@@ -33,10 +33,10 @@ if is_agent():
         builtins.open = slowed(builtins.open, slow_dir, delay_s)
         for name in ("open", "rename", "unlink", "mkdir"):
             setattr(os, name, slowed(getattr(os, name), slow_dir, delay_s))
-    if "TEST_DEAF_S" in os.environ:
+    if "TEST_STUBBORN_S" in os.environ:
         from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn
 
-        end_stubborn.__defaults__ = (float(os.environ["TEST_DEAF_S"]),)
+        end_stubborn.__defaults__ = (float(os.environ["TEST_STUBBORN_S"]),)
     if "TEST_UNREACHED" in os.environ:
         from slurm_hooks.elastic.engines.torchrun import store
 

@@ -33,6 +33,7 @@ from slurm_hooks.elastic.engines.torchft.succession import (
 )
 from slurm_hooks.elastic.liveness.probe import Answer, probe
 from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind, is_loss, text_of
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.rounds_log import describe_groups, record_groups
 from slurm_hooks.elastic.rendezvous.state import (
@@ -100,7 +101,7 @@ class Keeper:
             verdict = self._membership.ask_in(self._signals, ends)
         if verdict is Admission.NOTHING_LEFT:
             self._membership.skip(self._signals)
-        self._directory.update(lambda s: enlist(s, self._membership.token))
+        self._directory.update_patiently(lambda s: enlist(s, self._membership.token))
         self._thread = threading.Thread(target=self._run, name="malleable-keeper", daemon=True)
         self._thread.start()
 
@@ -109,7 +110,7 @@ class Keeper:
     def _run(self) -> None:
         while not self._is_stopped:
             try:
-                self._look(self._directory.plain.read())
+                self._look(self._directory.once.read())
             except DirectoryError as error:
                 self._directory.complain(error)
             except LighthouseError as error:
@@ -146,7 +147,7 @@ class Keeper:
     def _see_change(self, state: State) -> None:
         now, mine = at_work(state), self._membership.me.fragment
         if mine in self._peers and mine in now and now != self._peers:
-            self._has_changed = "lost" not in difference(self._peers, now, state)
+            self._has_changed = not is_loss(difference(self._peers, now, state))
         self._peers = now
 
     def take_planned_change(self) -> bool:
@@ -162,7 +163,7 @@ class Keeper:
             return
         if term.number == self._met_term or self._meets(state, term):
             self._met_term = term.number
-            is_dead = term.cause.startswith("lost")  # the one before
+            is_dead = is_loss(term.causes)  # the one before
             self._relay.point_at(Target(term.number, term.host, term.port), abruptly=is_dead)
 
     def _meets(self, state: State, term: Round) -> bool:
@@ -181,7 +182,7 @@ class Keeper:
         if find(state, me.token) or self._is_leaving or is_superseded(state, me):
             return
         self._membership.rejoin(me.ends)  # taken for dead meanwhile
-        self._directory.update(lambda s: enlist(s, me.token))
+        self._directory.update_patiently(lambda s: enlist(s, me.token))
 
     def _is_my_turn(self, state: State) -> bool:
         next_ones = successors(state, self._lost_term)
@@ -195,7 +196,7 @@ class Keeper:
     def _take_over(self) -> None:
         self._close_lighthouse()
         self._lighthouse = Lighthouse(self._options.host, self._timing)
-        self._lighthouse.count_to(first_quorum(self._directory.plain.read().rounds + 1))
+        self._lighthouse.count_to(first_quorum(self._directory.once.read().rounds + 1))
         place, now = (self._options.host, self._lighthouse.port), int(time.time())
         token, before = self._membership.token, [State(run="")]
 
@@ -203,11 +204,12 @@ class Keeper:
             before[:] = [state]
             return begin_term(state, token, place, now, self._lost_term)
 
-        after = self._directory.plain.update(change)
+        after = self._directory.once.update(change)
         if after.round is None or (after.round.host, after.round.port) != place:
             self._close_lighthouse()  # somebody else was faster
             return
-        say(f"fragment {after.round.fragments[0]} keeps the lighthouse: {after.round.cause}")
+        cause = text_of(after.round.causes)
+        say(f"fragment {after.round.fragments[0]} keeps the lighthouse: {cause}")
         self._told = _known_to(before[0])
         self._wake.set()
 
@@ -216,12 +218,13 @@ class Keeper:
         now, term = at_work(state), state.round
         if term is None or now == self._told or term.order[0] != self._membership.token:
             return
-        cause = difference(self._told, now, state) if self._told else "start"
-        say(describe_groups(now, len(self._told), cause))
+        start = (Cause(CauseKind.START),)
+        causes = difference(self._told, now, state) if self._told else start
+        say(describe_groups(now, len(self._told), causes))
         self._told = now
         told = replace(term, formed_at=int(time.time()))
-        line = record_groups(told, now, cause, self._membership.restarts)
-        self._directory.plain.log_round(line)
+        line = record_groups(told, now, causes, self._membership.restarts)
+        self._directory.once.log_round(line)
 
     # -- the end
 
@@ -238,7 +241,7 @@ class Keeper:
             self._wake.set()
             while self._is_awaited(state) and time.monotonic() < deadline:
                 time.sleep(LOST_POLL_S)
-                state = self._directory.plain.read()
+                state = self._directory.once.read()
         except DirectoryError as error:
             self._directory.complain(error)
         self._relay.silence()

@@ -6,10 +6,11 @@ lighthouse, nor when.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+from slurm_hooks.elastic.log import suppressed
 
 QUORUM_TICK_MS = 50
 _SEED_S = timedelta(seconds=5)
@@ -76,7 +77,8 @@ class Lighthouse:
         """Go through quorums of nobody, so that the next one of the training is
         `quorum` + 1 or later. Its beat is heard for `beat_s` afterwards, and so long the
         first step waits: time for all the groups to arrive."""
-        with suppress(RuntimeError, TimeoutError, TypeError):  # without: one step more is lost
+        errors = RuntimeError, TimeoutError, TypeError  # without: one step more is lost
+        with suppressed(*errors, doing="counting quorums of nobody"):
             self._count_to(quorum)
 
     def _count_to(self, quorum: int) -> None:
@@ -111,6 +113,6 @@ class Lighthouse:
 
     def close(self) -> None:
         """Serve no more; whoever waits for an answer is cut off at this moment."""
-        with suppress(RuntimeError):
+        with suppressed(RuntimeError, doing="closing the lighthouse"):
             self._server.shutdown()
         self._server = None  # shutdown() only stops listening

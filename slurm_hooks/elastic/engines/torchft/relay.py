@@ -11,8 +11,9 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
+
+from slurm_hooks.elastic.log import debug, suppressed
 
 CONNECT_S = 2.0
 RETRY_S = 0.1
@@ -85,8 +86,9 @@ class Relay:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._pass_on(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass  # the caller tries again, and is passed to where it is then
+        except (OSError, asyncio.CancelledError) as error:
+            # the caller tries again, and is passed to where it is then
+            debug("passing a connection on to the lighthouse", error)
         finally:
             writer.transport.abort()
 
@@ -125,14 +127,15 @@ class Relay:
             return await asyncio.wait_for(attempt, CONNECT_S)
         except ConnectionRefusedError:
             self._on_refused(target.term)
-        except (OSError, asyncio.TimeoutError):
-            pass  # no answer: who is dead is found out otherwise
+        except (OSError, asyncio.TimeoutError) as error:
+            # no answer: who is dead is found out otherwise
+            debug(f"connecting to the lighthouse at {target.host} port {target.port}", error)
         return None
 
     async def _pump(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_question: bool = False
     ) -> None:
-        with suppress(OSError):
+        with suppressed(OSError, doing="passing on to or from the lighthouse"):
             while data := await source.read(_CHUNK):
                 if not (is_question and self._is_hushed):
                     sink.write(data)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slurm_hooks.elastic.rendezvous.causes import SHOWN, Cause, CauseKind, joined, left, lost
 from slurm_hooks.elastic.rendezvous.rounds import rank_key
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, Round, State, find
 
@@ -63,18 +64,19 @@ def begin_term(state: State, token: str, place: tuple[str, int], now: int, lost:
         fragments=(mine.fragment,),
         host=place[0],
         port=place[1],
-        cause=_cause(state),
+        causes=(_cause(state),),
         formed_at=now,
     )
     return replace(state, round=term, rounds=number, gone=())
 
 
-def _cause(state: State) -> str:
+def _cause(state: State) -> Cause:
     if state.round is None:
-        return "start"
+        return Cause(CauseKind.START)
     before = find(state, state.round.order[0])
     is_leaving = before is not None and before.phase is Phase.LEAVING
-    return f"{'left' if is_leaving else 'lost'} {state.round.fragments[0]}"
+    how = left if is_leaving else lost
+    return how(state.round.fragments[0])
 
 
 def at_work(state: State) -> tuple[int, ...]:
@@ -83,13 +85,13 @@ def at_work(state: State) -> tuple[int, ...]:
     return tuple(sorted({m.fragment for m in state.members if m.phase in phases}))
 
 
-def difference(before: tuple[int, ...], after: tuple[int, ...], state: State) -> str:
+def difference(before: tuple[int, ...], after: tuple[int, ...], state: State) -> tuple[Cause, ...]:
     """Why others are at work now: `joined 4, left 2, lost 5`."""
     leaving = {m.fragment for m in state.members if m.phase is Phase.LEAVING}
-    left = leaving | {int(n.split()[-1]) for n in state.gone if n.startswith("left")}
-    notes = [f"joined {f}" for f in after if f not in before]
-    notes += [f"{'left' if f in left else 'lost'} {f}" for f in before if f not in after]
-    return ", ".join(notes[:16])
+    planned = leaving | {c.fragment for c in state.gone if c.kind is CauseKind.LEFT}
+    came = (joined(f) for f in after if f not in before)
+    went = ((left if f in planned else lost)(f) for f in before if f not in after)
+    return (*came, *went)[:SHOWN]
 
 
 def first_quorum(term: int) -> int:

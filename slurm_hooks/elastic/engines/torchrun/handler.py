@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NoReturn
 
 from torch.distributed.elastic.rendezvous.api import (
@@ -23,7 +22,7 @@ from slurm_hooks.elastic.agent.membership import Leave, Over
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.own_element import OwnElement
-from slurm_hooks.elastic.batch.remark import tell
+from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchft.keeper import Keeper
 from slurm_hooks.elastic.engines.torchrun.store import (
     GATHER_S,
@@ -36,7 +35,7 @@ from slurm_hooks.elastic.engines.torchrun.store import (
 )
 from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import say, suppressed
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.state import Outcome
 from slurm_hooks.elastic.signals import SignalListener
@@ -94,7 +93,7 @@ class MalleableHandler(RendezvousHandler):
                 self._keeper.enter(self._session.ends, self._session.is_asked_to_go)
             return self._join_round()
         except DirectoryError as error:
-            tell(str(error))
+            write_remark(str(error))
             raise SystemExit(f"malleable: {error}") from None
         except Leave:
             self._go()
@@ -115,7 +114,8 @@ class MalleableHandler(RendezvousHandler):
             if self._store and arrive(self._store, size, self._session.is_broken):
                 if rank:
                     say(f"round {round_.number}: rank {rank} of {size}")
-                with suppress(RuntimeError):  # its host has gone this very moment
+                # its host may go this very moment
+                with suppressed(RuntimeError, doing="using the store of the round"):
                     return self._info(rank, size, round_.host, round_.port)
             say(f"round {round_.number} broke before it began; trying again")
             self._session.enter(is_retry=True)
@@ -128,7 +128,7 @@ class MalleableHandler(RendezvousHandler):
                 f"cannot serve a store as {self._options.host}: {_first_line(error)}; "
                 "PET_LOCAL_ADDR must be an address of this node"
             )
-            tell(line)
+            write_remark(line)
             raise SystemExit(f"malleable: {line}") from None
         return int(self._hosted.port)
 
@@ -153,7 +153,7 @@ class MalleableHandler(RendezvousHandler):
             time.sleep(COOL_DOWN_S)
             return
         line = f"{what}, {UNREACHED} times; may nodes of a job connect to each other at any port?"
-        tell(line)
+        write_remark(line)
         self._session.give_up(line)
 
     def _info(self, rank: int, size: int, host: str, port: int) -> RendezvousInfo:

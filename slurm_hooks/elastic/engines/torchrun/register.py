@@ -35,14 +35,14 @@ from slurm_hooks.elastic.agent.options import (
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
-from slurm_hooks.elastic.batch.remark import tell
+from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchft.lighthouse import LighthouseError, LighthouseTiming, load
 from slurm_hooks.elastic.engines.torchrun.processes import Processes
 from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.liveness.older_versions import refuse_older
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.state import Member
@@ -70,7 +70,7 @@ def _begin() -> None:
     found = overrides(sys.argv, os.environ)
     if found:
         line = f"your {found} replaces the rendezvous of the job: fragments would not meet"
-        tell(line)
+        write_remark(line)
         raise SystemExit(f"malleable: {line}")
 
 
@@ -79,7 +79,7 @@ def _log_takeover(instead: Instead) -> None:
     for line in instead.lines:
         say(line)
     if instead.is_narrowed:
-        tell(instead.lines[-1])
+        write_remark(instead.lines[-1])
 
 
 @cache
@@ -119,7 +119,7 @@ def create_handler(params: Any) -> Any:
         wanted = () if is_torchft else agents(lease.wanted, job, os.environ)
         membership = _membership(settings, me, wanted)
     except (OptionError, DirectoryError, LighthouseError) as error:
-        tell(str(error))
+        write_remark(str(error))
         raise SystemExit(f"malleable: {error}") from None
     forewarning = Forewarning(_mailbox(), settings.boundary_s)
     session = Session(
@@ -152,7 +152,7 @@ def _meet_specs() -> None:
 def _remark(line: str) -> None:
     if line:
         say(line)
-        tell(line)
+        write_remark(line)
 
 
 def _membership(settings: Options, me: Member, wanted: tuple[int, ...] = ()) -> Membership:
@@ -192,7 +192,8 @@ def lighthouse_keeper(
 def _mailbox() -> Mailbox | None:
     try:
         mailbox = Mailbox()
-    except (OSError, AttributeError):  # no memory files here: workers get no news
+    except (OSError, AttributeError) as error:  # no memory files here
+        debug("opening a mailbox: workers get no notice", error)
         return None
     os.environ.update(mailbox.environment())
     return mailbox

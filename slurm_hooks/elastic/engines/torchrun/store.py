@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined,unused-ignore]
+
+from slurm_hooks.elastic.log import debug, suppressed
 
 STORE_TIMEOUT_S = 300.0
 CONNECT_S = 20.0
@@ -80,8 +81,8 @@ def _gather(
                 if is_broken():
                     return False
             time.sleep(pause_s)
-    except RuntimeError:
-        pass  # torch's DistError: the host of the store is gone
+    except RuntimeError as error:  # torch's DistError: the host of the store is gone
+        debug(f"waiting for all agents at {key}", error)
     return False
 
 
@@ -119,7 +120,8 @@ class RoundStore:
             self._store.set(key, value)
             return
         self._role_info = value
-        with suppress(RuntimeError):  # the host of the store is gone: seen when it is asked
+        # the host of the store is gone: seen when it is asked
+        with suppressed(RuntimeError, doing=f"setting {key}"):
             self._store.set(key, value)
 
     def multi_get(self, keys: list[str]) -> Any:
@@ -132,7 +134,7 @@ class RoundStore:
         """As Store.get; in a broken round all agents count as having one worker."""
         if key.startswith(_ASSIGNED):
             if self._come([key]):
-                with suppress(RuntimeError):
+                with suppressed(RuntimeError, doing=f"getting {key}"):
                     return self._store.get(key)
             return json.dumps([self._rank, self._size] * 2).encode()
         return self._store.get(key)
@@ -147,7 +149,8 @@ class RoundStore:
                     if self._events.is_broken():
                         return False
                 time.sleep(0.01)
-        except RuntimeError:
+        except RuntimeError as error:
+            debug(f"waiting for {keys[0]}", error)
             return False
         return True
 

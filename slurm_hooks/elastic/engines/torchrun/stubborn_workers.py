@@ -14,8 +14,9 @@ import select
 import signal
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
+
+from slurm_hooks.elastic.log import suppressed
 
 STUBBORN_S = 5.0  # a script may ignore SIGTERM just while it writes a file
 
@@ -32,7 +33,8 @@ def end_stubborn(after_s: float = STUBBORN_S) -> None:
     once; where the kernel offers no pidfd (Linux before 5.3), nothing is done."""
     handles: dict[int, int] = {}
     for pid in _children():
-        with suppress(OSError, AttributeError):
+        errors = OSError, AttributeError
+        with suppressed(*errors, doing=f"looking whether process {pid} ignores SIGTERM"):
             if ignores_sigterm(Path(f"/proc/{pid}/status").read_text("ascii", "replace")):
                 handles[pid] = os.pidfd_open(pid)
     if handles:
@@ -42,7 +44,7 @@ def end_stubborn(after_s: float = STUBBORN_S) -> None:
 def _children() -> list[int]:
     found: list[int] = []
     for listing in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):
+        with suppressed(OSError, doing="listing child processes"):
             found += [int(word) for word in listing.read_text("ascii").split()]
     return found
 
@@ -53,6 +55,7 @@ def _end(handles: dict[int, int], after_s: float) -> None:
         ended = select.poll()
         ended.register(handle, select.POLLIN)
         if not ended.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            with suppress(OSError):  # gone meanwhile, or no leader of a group
+            # it may have ended meanwhile, or lead no group
+            with suppressed(OSError, doing=f"killing process {pid}, which ignores SIGTERM"):
                 os.killpg(pid, signal.SIGKILL)
         os.close(handle)

@@ -20,11 +20,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from slurm_hooks.elastic.agent.options import Contexts
 from slurm_hooks.elastic.engines.torchrun.warm_worker import PROGRAM
+from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.polling import readable
 
 # What torchrun sets for each worker and round; all else must be as it was at the start.
@@ -143,7 +143,7 @@ class WarmPool:
         while self._workers:
             worker = self._workers.pop(0)
             if is_known and worker.fits(env):
-                with suppress(OSError):
+                with suppressed(OSError, doing="handing over to a warm worker"):
                     worker.hand_over(args[2:], env, outputs)
                     return worker.process
             worker.dismiss()
@@ -154,7 +154,7 @@ class WarmPool:
         start cold."""
         if len(self._workers) >= self._count or time.monotonic() < self._due:
             return
-        with suppress(OSError):
+        with suppressed(OSError, doing="starting a warm worker"):
             while len(self._workers) < self._count:
                 seat = len(self._workers) if self._makes_contexts() else None
                 self._workers.append(WarmWorker(self._program, self._extra, seat))

@@ -22,10 +22,11 @@ import runpy
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any
+
+from slurm_hooks.elastic.log import debug, suppressed
 
 PROGRAM = "from slurm_hooks.elastic.engines.torchrun import warm_worker as warm; warm.stand_by()()"
 READY = b"r"
@@ -45,7 +46,8 @@ def leading_imports(*sources: str) -> list[str]:
     for source in sources:
         try:
             body = ast.parse(source).body
-        except (SyntaxError, ValueError, RecursionError):
+        except (SyntaxError, ValueError, RecursionError) as error:
+            debug("looking for imports to do in advance", error)
             break
         for statement in body:
             if isinstance(statement, ast.Import):
@@ -95,7 +97,7 @@ def stand_by() -> Callable[[], object]:
     fd, seat, extra, *program = sys.argv[1:]
     channel = socket.socket(fileno=int(fd))
     _prepare(program, [word for word in extra.split(",") if word], seat)
-    with suppress(OSError):
+    with suppressed(OSError, doing="reporting that this worker is warm"):
         channel.send(READY)
     order = _receive(channel)
     if order is None:
@@ -108,7 +110,7 @@ def _prepare(program: Sequence[str], extra: Iterable[str], seat: str) -> None:
     is_module = program[0] == "-m"
     files = list(files_of(program[1])) if is_module else [program[0]]
     sources: list[str] = []
-    with suppress(OSError, ValueError):
+    with suppressed(OSError, ValueError, doing="reading the program to warm up for"):
         for name in files:
             with open(name, encoding="utf-8") as file:
                 sources.append(file.read())
@@ -124,7 +126,8 @@ def _import_ahead(names: list[str], own: str) -> None:
     for name in names:
         top = name.partition(".")[0]
         if not any(os.path.lexists(os.path.join(own, top + end)) for end in ("", ".py")):
-            with suppress(Exception):  # the program will meet the same, and say so
+            # the program will meet the same, and say so
+            with suppressed(Exception, doing=f"importing {name} in advance"):
                 importlib.import_module(name)
 
 
@@ -132,7 +135,7 @@ def open_device(torch: Any, seat: int) -> None:
     """Make the CUDA context of the device that the worker of this local rank will use; the
     current device stays as it is. Does nothing without torch, CUDA or such a device; what
     fails is left for the program to meet."""
-    with suppress(Exception):
+    with suppressed(Exception, doing=f"making the CUDA context of device {seat} in advance"):
         if torch.cuda.is_available() and seat < torch.cuda.device_count():
             torch.cuda.synchronize(seat)
 
@@ -142,7 +145,8 @@ def _receive(channel: socket.socket) -> dict[str, Any] | None:
     while not text.endswith(b"\n"):
         try:
             part, fds, _, _ = socket.recv_fds(channel, 65536, 2)
-        except OSError:
+        except OSError as error:
+            debug("receiving what this worker is to run", error)
             return None
         if not part or len(text) > ORDER_BYTES:
             return None

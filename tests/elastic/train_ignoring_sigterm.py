@@ -1,4 +1,4 @@
-"""Any training of this directory, TRAIN_AS, deaf to SIGTERM."""
+"""Any training of this directory, TRAIN_AS, which ignores SIGTERM here."""
 
 import os
 import runpy

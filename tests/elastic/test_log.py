@@ -1,0 +1,67 @@
+"""What is passed over on purpose leaves a line, if somebody wants to see it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.batch.squeue import answer
+from slurm_hooks.elastic.log import DEBUG, debug, suppressed
+from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
+
+
+@pytest.fixture(params=["1", ""])
+def is_wanted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setenv(DEBUG, request.param)
+    return bool(request.param)
+
+
+def test_a_suppressed_error_leaves_a_line_if_it_is_wanted(
+    is_wanted: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    handlers = list(logging.getLogger().handlers)
+    with suppressed(OSError, ValueError, doing="reading the lease"):
+        raise TimeoutError("timed out")
+    with suppressed(OSError, doing="reading it again"):
+        pass
+    debug("no cause")
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 2 * is_wanted
+    if is_wanted:
+        prefix = r"malleable: \d\d:\d\d:\d\d pid \d+ "
+        assert re.fullmatch(f"{prefix}reading the lease: TimeoutError: timed out", lines[0])
+        assert re.fullmatch(f"{prefix}no cause", lines[1])
+    assert logging.getLogger().handlers == handlers  # the user's own
+
+
+def test_other_errors_are_raised() -> None:
+    with pytest.raises(KeyError), suppressed(OSError, doing="reading the lease"):
+        raise KeyError
+
+
+@pytest.mark.parametrize(
+    "command", [["/nowhere/squeue"], ["sh", "-c", "echo no such job >&2; exit 1"]]
+)
+def test_why_the_lease_could_not_be_read_is_found(
+    is_wanted: bool, capfd: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    assert answer(command) == ""
+    err = capfd.readouterr().err
+    assert bool(err) == is_wanted
+    assert not err or "No such file" in err or "exit code 1: no such job" in err
+
+
+def test_what_happens_in_a_healthy_directory_leaves_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(DEBUG, "1")
+    shared = SharedDirectory(tmp_path, "7")
+    shared.open()
+    shared.update(lambda s: s)
+    shared.write_beat("ab", 1)
+    shared.remove_beat("ab")
+    assert shared.read_stage("1.0", "9.0") == 1
+    assert capfd.readouterr().err == ""
