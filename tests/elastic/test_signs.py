@@ -17,14 +17,13 @@ from slurm_hooks.elastic.agent.options import (
     OptionError,
     agents,
     identity,
-    is_ours,
     kept,
     options,
-    overrides,
 )
 from slurm_hooks.elastic.batch import lease as lease_module
 from slurm_hooks.elastic.batch.expected import Heard, epoch
 from slurm_hooks.elastic.batch.lease import Lease, Step, decide, hint, request
+from slurm_hooks.elastic.engines.torchrun.flags import is_ours, overrides
 from slurm_hooks.elastic.liveness.probe import Answer, ProbeListener, is_dead, probe, probe_all
 from slurm_hooks.elastic.liveness.watch import BLOCK, Unchanged, Watch, watched, watchers
 from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval

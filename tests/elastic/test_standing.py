@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,7 @@ esac
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name, text in (("squeue", SQUEUE), ("scontrol", SCONTROL)):
         (tmp_path / name).write_text(text.format(place=tmp_path))
         (tmp_path / name).chmod(0o755)
@@ -63,7 +63,17 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "CONFIRM_S", 0.2)
     monkeypatch.setattr(module, "AGAIN_S", 0.3)
     monkeypatch.setattr(module, "SPREAD_S", 0.0)
-    return tmp_path
+    made: list[OwnElement] = []
+    plain = OwnElement.__init__
+
+    def begin(self: OwnElement, env: dict[str, str], signals: SignalListener) -> None:
+        made.append(self)
+        plain(self, env, signals)
+
+    monkeypatch.setattr(OwnElement, "__init__", begin)
+    yield tmp_path
+    for own_element in made:
+        own_element._wanted = None  # its thread writes nothing into the next test's Slurm
 
 
 def wait_for(is_so: Callable[[], bool], timeout_s: float = 40.0) -> None:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
+from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
+from slurm_hooks.elastic.liveness.older_versions import refuse_older
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.patient_directory import PatientDirectory
@@ -38,6 +40,16 @@ class Leave(Exception):
 
 class Over(Exception):
     """The training has finished; there is nothing left to do here."""
+
+
+def open_membership(options: Options, me: Member, wanted: tuple[int, ...] = ()) -> Membership:
+    """The membership of `me` in the shared directory of the options, which is made if it is
+    missing. Raises DirectoryError."""
+    directory = SharedDirectory(options.directory, options.run)
+    directory.open()
+    refuse_older(options.directory)
+    heartbeat = Heartbeat(directory, me.token, options.beat_s, options.keep_alive_s)
+    return Membership(me, directory, heartbeat, wanted)
 
 
 class Membership:

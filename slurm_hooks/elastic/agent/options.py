@@ -1,5 +1,5 @@
 """The knobs of the rendezvous, and who this agent is, from torchrun's parameters and the
-environment that the job's plugin set. Values only; reads no file and asks nobody.
+environment that the job's plugin set. Values only; all that is asked is the name of this host.
 """
 
 from __future__ import annotations
@@ -7,9 +7,8 @@ from __future__ import annotations
 import re
 import secrets
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,7 @@ BACKENDS = (
     "malleable",
     "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
 )
-_ENGINES = ("torchrun", "torchft")  # those that torchrun starts
-_TORCHRUN = (("torch", "distributed", "run.py"), ("torch", "distributed", "launch.py"))
 _TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})
-_SWITCHES = frozenset(
-    {"--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank"}
-)
-
-
-class Contexts(Enum):
-    """Which workers in waiting make their CUDA context ahead."""
-
-    NONE = "none"
-    FIRST = "first"  # those of a newcomer
-    ALL = "all"  # those beside running workers too
 
 
 class OptionError(ValueError):
@@ -109,21 +95,6 @@ def knob(env: Mapping[str, str], name: str, default: float, first: str | None = 
     return value
 
 
-def of_group(job: Options, me: Member) -> Options:
-    """Options of a replica group, which is one fragment: a world of its own in the job's."""
-    place = job.directory / "groups" / str(me.fragment)
-    return replace(job, directory=place, is_told=False)
-
-
-def of_groups(job: Options, env: Mapping[str, str]) -> Options:
-    """Options of what joins the replica groups, counted in agents as of_group counts them."""
-    unit = max(1, number(env.get("MALLEABLE_UNIT", "")))
-    agents = job.limits.largest
-    smallest = agents * max(1, number(env.get("MALLEABLE_MIN", "")) // unit)
-    largest = agents * max(1, number(env.get("MALLEABLE_MAX", "")) // unit)
-    return replace(job, limits=replace(job.limits, smallest=smallest, largest=largest))
-
-
 def agents(nodes: tuple[int, ...], job: Options, env: Mapping[str, str]) -> tuple[int, ...]:
     """The fragment of every agent, from that of every node: with launch=srun each node has
     an agent, otherwise only the first of a fragment."""
@@ -157,68 +128,6 @@ def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
         host=host,
         ends=ends,
     )
-
-
-def is_ours(env: Mapping[str, str]) -> bool:
-    """Whether torchrun runs in a fragment whose training it is."""
-    return env.get("PET_RDZV_BACKEND") in BACKENDS or (
-        env.get("MALLEABLE_ENGINE") in _ENGINES and bool(env.get("MALLEABLE_FRAGMENT"))
-    )
-
-
-def is_torchrun(argv: Sequence[str]) -> bool:
-    """Whether this process was started as torchrun, to train: not to be asked for its flags.
-    `python -m torch.distributed.run` has the path of that module as its name."""
-    if not argv or "-h" in argv or "--help" in argv:
-        return False
-    own = Path(argv[0])
-    return own.name == "torchrun" or own.parts[-3:] in _TORCHRUN
-
-
-def overrides(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """What of the user's keeps torchrun from using this rendezvous, or nothing."""
-    given = dict(_flags(argv))
-    if "--standalone" in given:
-        return "--standalone"
-    if env.get("PET_STANDALONE", "0") not in ("", "0"):
-        return f"PET_STANDALONE={env['PET_STANDALONE']}"
-    for name, value in (
-        ("--rdzv-backend", given.get("--rdzv-backend", "")),
-        ("PET_RDZV_BACKEND", env.get("PET_RDZV_BACKEND", "")),
-    ):
-        if value:
-            return "" if value in BACKENDS else f"{name}={value}"
-    return "unset PET_RDZV_BACKEND"
-
-
-def _flags(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """torchrun's own flags with their values; what follows the script is not torchrun's."""
-    words = iter(argv[1:])
-    for word in words:
-        if not word.startswith("-") or word in ("-", "--"):
-            return
-        flag, equals, value = word.partition("=")
-        flag = flag.replace("_", "-")
-        is_alone = equals or flag in _SWITCHES or (flag[1:2] != "-" and len(flag) > 2)
-        yield flag, value if is_alone else next(words, "")
-
-
-def warm_modules(env: Mapping[str, str]) -> list[str] | None:
-    """Modules that MALLEABLE_WARM adds to what workers in waiting import; None if it is
-    0: no workers in waiting."""
-    words = env.get("MALLEABLE_WARM", "").split(",")
-    if words == ["0"]:
-        return None
-    names = [w for w in words if w not in ("cuda", "nocuda")]
-    return [n for n in names if all(part.isidentifier() for part in n.split("."))]
-
-
-def warm_contexts(env: Mapping[str, str]) -> Contexts:
-    """What MALLEABLE_WARM says of CUDA: `cuda` always, `nocuda` never."""
-    words = env.get("MALLEABLE_WARM", "").split(",")
-    if "nocuda" in words:
-        return Contexts.NONE
-    return Contexts.ALL if "cuda" in words else Contexts.FIRST
 
 
 def number(text: str) -> int:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from slurm_hooks.elastic.agent.companion import EngineError
+
 QUORUM_TICK_MS = 50
 _SEED_S = timedelta(seconds=5)
 _QUIET = "RUST_LOG"
 
 
-class LighthouseError(Exception):
+class LighthouseError(EngineError):
     """There is no torchft here, or not one as known; the message says what to do."""
 
 

@@ -19,12 +19,12 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
+from slurm_hooks.elastic.agent.companion import Companion
 from slurm_hooks.elastic.agent.membership import Leave, Over
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import tell
-from slurm_hooks.elastic.engines.torchft.keeper import Keeper
 from slurm_hooks.elastic.engines.torchrun.store import (
     GATHER_S,
     Events,
@@ -56,14 +56,14 @@ class MalleableHandler(RendezvousHandler):
         session: Session,
         signals: SignalListener,
         own_element: OwnElement,
-        keeper: Keeper | None = None,
+        companion: Companion,
     ) -> None:
         self._options = options
         self._session = session
         self._signals = signals
         self._own_element = own_element
         self.warm_pool: WarmPool | None = None
-        self._keeper = keeper
+        self._companion = companion
         self._hosted: Any = None
         self._store: Any = None
         self._has_ended = False
@@ -90,8 +90,7 @@ class MalleableHandler(RendezvousHandler):
             self.warm_pool.prepare()  # while the others train
             self.warm_pool.wait_ready(WARM_UP_S)
         try:
-            if self._keeper:
-                self._keeper.enter(self._session.ends, self._session.is_asked_to_go)
+            self._companion.enter(self._session.ends, self._session.is_asked_to_go)
             return self._join_round()
         except DirectoryError as error:
             tell(str(error))
@@ -99,8 +98,7 @@ class MalleableHandler(RendezvousHandler):
         except Leave:
             self._go()
         except Over:
-            if self._keeper:
-                self._keeper.succeed()
+            self._companion.succeed()
             self._conclude(Outcome.FINISHED)
             raise SystemExit(0) from None
 
@@ -167,8 +165,7 @@ class MalleableHandler(RendezvousHandler):
 
     def _succeed(self) -> None:
         self._session.succeed()
-        if self._keeper:
-            self._keeper.succeed()
+        self._companion.succeed()
 
     def _await_end(self) -> None:
         self._conclude(self._session.await_end())
@@ -176,8 +173,8 @@ class MalleableHandler(RendezvousHandler):
     def _conclude(self, outcome: Outcome) -> None:
         """The training processes here have finished. Returns when the batch script may go on;
         ends the process if this fragment must go before all have."""
-        if self._keeper and outcome is Outcome.FINISHED:
-            outcome = self._keeper.await_end(self._session.is_asked_to_go)
+        if outcome is Outcome.FINISHED:
+            outcome = self._companion.await_end(self._session.is_asked_to_go)
         if outcome is Outcome.FINISHED:
             self._own_element.report_finished()
         elif self._session.is_asked_to_go():
@@ -187,8 +184,7 @@ class MalleableHandler(RendezvousHandler):
     def _go(self) -> NoReturn:
         """Leave: nobody waits for this agent any more. In a job array the batch script does
         not go on, because Slurm ends it."""
-        if self._keeper:
-            self._keeper.leave()
+        self._companion.leave()
         self._end(is_failure=False)
         self._own_element.put_back()
         raise SystemExit(128 + signal.SIGTERM if self._signals.is_terminated else 0)
@@ -199,10 +195,10 @@ class MalleableHandler(RendezvousHandler):
         self._signals.listen()
         if self.warm_pool:
             self.warm_pool.prepare()
-        if self._keeper and self._keeper.take_planned_change():
+        if self._companion.take_planned_change():
             self._session.hear_planned_change()
-        if self._keeper and self._session.is_asked_to_go():
-            self._keeper.leave()
+        if self._session.is_asked_to_go():
+            self._companion.leave()
         must_stop = self._session.should_stop(self._meet)
         if must_stop:
             end_stubborn()
@@ -230,8 +226,7 @@ class MalleableHandler(RendezvousHandler):
             return
         self._has_ended = True
         self._session.close(is_failure)
-        if self._keeper:
-            self._keeper.close(is_failure)
+        self._companion.close(is_failure)
         if self.warm_pool:
             self.warm_pool.dismiss()
         self._store = self._hosted = None

@@ -21,9 +21,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from typing import Any
 
-from slurm_hooks.elastic.agent.options import Contexts
 from slurm_hooks.elastic.engines.torchrun.warm_worker import PROGRAM
 from slurm_hooks.elastic.polling import readable
 
@@ -35,6 +35,32 @@ _OF_THE_ROUND = frozenset(
 )
 DELAY_S = 1.0  # a round has begun: its own first steps go first
 _OF_TORCHRUN = "TORCHELASTIC_"
+
+
+class Contexts(Enum):
+    """Which workers in waiting make their CUDA context ahead."""
+
+    NONE = "none"
+    FIRST = "first"  # those of a newcomer
+    ALL = "all"  # those beside running workers too
+
+
+def warm_modules(env: Mapping[str, str]) -> list[str] | None:
+    """Modules that MALLEABLE_WARM adds to what workers in waiting import; None if it is
+    0: no workers in waiting."""
+    words = env.get("MALLEABLE_WARM", "").split(",")
+    if words == ["0"]:
+        return None
+    names = [w for w in words if w not in ("cuda", "nocuda")]
+    return [n for n in names if all(part.isidentifier() for part in n.split("."))]
+
+
+def warm_contexts(env: Mapping[str, str]) -> Contexts:
+    """What MALLEABLE_WARM says of CUDA: `cuda` always, `nocuda` never."""
+    words = env.get("MALLEABLE_WARM", "").split(",")
+    if "nocuda" in words:
+        return Contexts.NONE
+    return Contexts.ALL if "cuda" in words else Contexts.FIRST
 
 
 def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
