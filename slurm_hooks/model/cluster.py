@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Optional
 
+from slurm_hooks.engines import DEFAULT
+
 
 class NodeState(enum.Enum):
     """What a node can be used for, folded from Slurm's base state and flags."""
@@ -72,7 +74,7 @@ class Request:
     lease: timedelta
     shortest_hole: timedelta
     unit: int = 1
-    engine: str = "torchrun"
+    engine: str = DEFAULT
     launch: str = ""
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from slurm_hooks.elastic.agent.options import BACKENDS, number
+from slurm_hooks.elastic.engines.table import ENGINES
 
 _API = "torch.distributed.elastic.rendezvous.api"
 _KNOWN = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
@@ -99,7 +100,8 @@ def _range_of_job(env: Mapping[str, str]) -> Optional[tuple[int, int]]:
     nodes = number(env.get("MALLEABLE_MIN", "")), number(env.get("MALLEABLE_MAX", ""))
     if not all(nodes):
         return None
-    if env.get("MALLEABLE_ENGINE") == "torchft":
+    engine = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
+    if engine and not engine.is_gang:
         nodes = unit, unit
     has_agent_each = number(env.get("SLURM_STEP_NUM_NODES", "")) == unit  # srun torchrun
     share = 1 if has_agent_each else unit
