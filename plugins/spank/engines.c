@@ -6,7 +6,7 @@
 const struct engine engines[] = {
 	{"torchrun", .is_gang = true, .has_rounds = true, .by_torchrun = true, .zero_finishes = true},
 	{"torchft", .is_gang = false, .has_rounds = false, .by_torchrun = true, .zero_finishes = true},
-	{NULL},
+	{.name = NULL},
 };
 
 const struct engine *engine_find(const char *name)

@@ -4,10 +4,11 @@ goes on beside them. Values and protocols only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Optional, Protocol
 
+from slurm_hooks.elastic.agent.actions import Action
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome
 from slurm_hooks.elastic.signals import SignalListener
@@ -20,9 +21,13 @@ class EngineError(Exception):
 class Companion(Protocol):
     """One engine's part in an agent. Only `enter` raises."""
 
-    def enter(self, ends: int, is_asked_to_go: Callable[[], bool]) -> None:
-        """A round is wanted; `ends` is the end of this lease (epoch seconds, 0: unknown). Raises
-        DirectoryError, and Over if there is nothing left to do."""
+    def begin_wait(self) -> None:
+        """There are no training processes here, and a round is wanted."""
+
+    def enter(self, ends: int) -> Optional[Action]:
+        """Take part, before the first round; what to do instead if that cannot be yet (Wait), or
+        there is nothing left to do (Over). `ends` is the end of this lease (epoch seconds, 0:
+        unknown). Raises DirectoryError."""
 
     def take_planned_change(self) -> bool:
         """Whether others came or went as planned, without a new round here, since this was last
@@ -34,9 +39,8 @@ class Companion(Protocol):
     def succeed(self) -> None:
         """The training processes here have finished."""
 
-    def await_end(self, is_asked_to_go: Callable[[], bool]) -> Outcome:
-        """Wait until the training has ended for all, and tell how; open if this fragment must
-        go before."""
+    def outcome(self) -> Optional[Outcome]:
+        """How the training ended for all, once it has finished here; None until it has."""
 
     def close(self, is_failure: bool) -> None:
         """The agent ends."""
@@ -45,8 +49,12 @@ class Companion(Protocol):
 class Alone:
     """Of an engine that has its rounds and nothing beside them."""
 
-    def enter(self, ends: int, is_asked_to_go: Callable[[], bool]) -> None:
+    def begin_wait(self) -> None:
         """See Companion."""
+
+    def enter(self, ends: int) -> Optional[Action]:
+        """See Companion."""
+        return None
 
     def take_planned_change(self) -> bool:
         """See Companion."""
@@ -58,7 +66,7 @@ class Alone:
     def succeed(self) -> None:
         """See Companion."""
 
-    def await_end(self, is_asked_to_go: Callable[[], bool]) -> Outcome:
+    def outcome(self) -> Optional[Outcome]:
         """See Companion."""
         return Outcome.FINISHED
 

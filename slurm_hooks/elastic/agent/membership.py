@@ -5,9 +5,8 @@ gone; and the heart that goes with it. When to say so is decided elsewhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import NoReturn
+from typing import Optional
 
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
@@ -34,22 +33,16 @@ from slurm_hooks.elastic.rendezvous.state import (
 from slurm_hooks.elastic.signals import SignalListener
 
 
-class Leave(Exception):
-    """This fragment leaves, and is no member any more."""
-
-
-class Over(Exception):
-    """The training has finished; there is nothing left to do here."""
-
-
-def open_membership(options: Options, me: Member, wanted: tuple[int, ...] = ()) -> Membership:
+def open_membership(
+    options: Options, me: Member, signals: SignalListener, wanted: tuple[int, ...] = ()
+) -> Membership:
     """The membership of `me` in the shared directory of the options, which is made if it is
     missing. Raises DirectoryError."""
     directory = SharedDirectory(options.directory, options.run)
     directory.open()
     refuse_older(options.directory)
     heartbeat = Heartbeat(directory, me.token, options.beat_s, options.keep_alive_s)
-    return Membership(me, directory, heartbeat, wanted)
+    return Membership(me, directory, heartbeat, signals, wanted)
 
 
 class Membership:
@@ -61,12 +54,14 @@ class Membership:
         me: Member,
         directory: SharedDirectory,
         heartbeat: Heartbeat,
+        signals: SignalListener,
         wanted: tuple[int, ...] = (),
     ) -> None:
         self.me = replace(me, probe_port=heartbeat.listener.port)
         self.directory = PatientDirectory(directory)
         self.restarts = 0  # how much of torchrun's budget was used here
         self._heartbeat = heartbeat
+        self._signals = signals
         self._wanted = wanted
         self._stage = 0
         self._is_gone = False
@@ -76,10 +71,10 @@ class Membership:
         """The name of this agent in the state."""
         return self.me.token
 
-    def ask_in(self, signals: SignalListener, ends: int) -> Admission:
+    def ask_in(self, ends: int) -> Admission:
         """Join for the first time, unless there is nothing to join."""
         self.me = replace(self.me, ends=ends)
-        self.directory.insist(lambda: self._heartbeat.start(signals))
+        self.directory.insist(lambda: self._heartbeat.start(self._signals))
         plain = self.directory.plain
         self._stage = plain.read_stage(self.me.place_name, self.me.incarnation)
         verdict = [Admission.NOTHING_LEFT]
@@ -121,24 +116,17 @@ class Membership:
         except DirectoryError as error:
             say(f"the training has finished, but the others cannot be told: {error}")
 
-    def await_end(self, is_asked_to_go: Callable[[], bool], poll_s: float) -> Outcome:
-        """Wait until everybody has finished or is gone, and tell how it ended: open if this
-        agent must go before, or cannot know. Does not raise."""
+    def outcome(self) -> Optional[Outcome]:
+        """How the training that has finished here ended for all: None as long as others are at
+        it, open if that cannot be known. Does not raise."""
         try:
-            while True:
-                state = self.directory.read()
-                if state.outcome is not Outcome.OPEN or not find(state, self.token):
-                    return self._outcome(state)
-                if is_asked_to_go():
-                    return Outcome.OPEN
-                time.sleep(poll_s)
+            state = self.directory.read()
         except DirectoryError as error:
             say(f"the training has finished here; how the others fare is unknown: {error}")
-        return Outcome.OPEN
-
-    def _outcome(self, state: State) -> Outcome:
-        """That of this agent's training: others may have begun the next one already, which
-        only somebody whose training has finished does."""
+            return Outcome.OPEN
+        if state.outcome is Outcome.OPEN and find(state, self.token):
+            return None
+        # Others may have begun the next one already; only whose training has finished does.
         return Outcome.FINISHED if state.stage > self._stage else state.outcome
 
     def pass_stage(self) -> None:
@@ -152,14 +140,13 @@ class Membership:
         """See who of those that have not come back is dead. Does not raise."""
         self._heartbeat.find_dead(state)
 
-    def skip(self, signals: SignalListener) -> NoReturn:
-        """There is nothing left to do here: raises Over. Raises DirectoryError."""
+    def skip(self) -> None:
+        """There is nothing left to do here. Raises DirectoryError."""
         self.pass_stage()
-        self.depart(signals, planned=True)
+        self.depart(planned=True)
         say(f"the training has already finished; fragment {self.me.fragment} has nothing to do")
-        raise Over
 
-    def depart(self, signals: SignalListener, planned: bool) -> None:
+    def depart(self, planned: bool) -> None:
         """Be no member any more. Never raises: the others notice the silence."""
         if self._is_gone:
             return
@@ -169,10 +156,10 @@ class Membership:
             )
         except DirectoryError as error:
             self.directory.complain(error)
-        self.fall_silent(signals)
+        self.fall_silent()
 
-    def fall_silent(self, signals: SignalListener) -> None:
+    def fall_silent(self) -> None:
         """Beat no more, and stay listed as what one was. Never raises."""
         if not self._is_gone:
             self._is_gone = True
-            self._heartbeat.stop(signals)
+            self._heartbeat.stop(self._signals)

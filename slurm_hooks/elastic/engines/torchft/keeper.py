@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Optional
 
+from slurm_hooks.elastic.agent.actions import Action, Over, Wait
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.engines.torchft.lighthouse import (
@@ -44,29 +45,26 @@ from slurm_hooks.elastic.rendezvous.state import (
     find,
     is_superseded,
 )
-from slurm_hooks.elastic.signals import SignalListener
 
 LOST_POLL_S = 0.05
 TURN_S = 2.0  # if the first heir does not act, it is the next one's turn
 HAND_OVER_S = 10.0
+NEXT_TRAINING_S = 1.0  # between questions whether the training before has ended for all
 
 
 class Keeper:
-    """`enter` and `await_end` end or hold up the calling thread as the handler's session
-    does; everything else happens in a thread of its own."""
+    """A Companion; what it does beside the calls happens in a thread of its own."""
 
     def __init__(
         self,
         options: Options,
         timing: LighthouseTiming,
         membership: Membership,
-        signals: SignalListener,
     ) -> None:
         self._options = options
         self._timing = timing
         self._membership = membership
         self._directory = membership.directory
-        self._signals = signals
         self._wake = threading.Event()
         self._relay = Relay(self._hear_refused)
         self._lighthouse: Lighthouse | None = None
@@ -86,23 +84,24 @@ class Keeper:
         """The lighthouse as the training processes of this node know it."""
         return f"http://127.0.0.1:{self._relay.port}"
 
-    def enter(self, ends: int, is_asked_to_go: Callable[[], bool]) -> None:
-        """Take part, `ends` being the end of this lease (epoch seconds, 0: unknown). Raises
-        DirectoryError, and Over if the training is."""
+    def begin_wait(self) -> None:
+        """See Companion."""
+        self._membership.restarts += self._thread is not None
+
+    def enter(self, ends: int) -> Optional[Action]:
+        """See Companion."""
         if self._thread is not None:
-            self._membership.restarts += 1
-            return
-        verdict = self._membership.ask_in(self._signals, ends)
-        while verdict is Admission.WAIT:
-            time.sleep(1.0)
-            if is_asked_to_go():
-                return  # the session sees to it
-            verdict = self._membership.ask_in(self._signals, ends)
+            return None
+        verdict = self._membership.ask_in(ends)
+        if verdict is Admission.WAIT:
+            return Wait(NEXT_TRAINING_S)
         if verdict is Admission.NOTHING_LEFT:
-            self._membership.skip(self._signals)
+            self._membership.skip()
+            return Over()
         self._directory.update(lambda s: enlist(s, self._membership.token))
         self._thread = threading.Thread(target=self._run, name="malleable-keeper", daemon=True)
         self._thread.start()
+        return None
 
     # -- in the background
 
@@ -254,17 +253,17 @@ class Keeper:
         """The training processes here have finished. Does not raise."""
         self._membership.tell_success()
 
-    def await_end(self, is_asked_to_go: Callable[[], bool]) -> Outcome:
-        """Wait until all groups have finished or are gone; as Session. Does not raise."""
-        return self._membership.await_end(is_asked_to_go, self._options.poll_s)
+    def outcome(self) -> Optional[Outcome]:
+        """See Membership."""
+        return self._membership.outcome()
 
     def close(self, is_failure: bool) -> None:
         """The agent ends. Does not raise."""
         self._is_stopped = True
         self._wake.set()
         if is_failure or self._is_leaving:
-            self._membership.depart(self._signals, planned=self._is_leaving)
-        self._membership.fall_silent(self._signals)
+            self._membership.depart(planned=self._is_leaving)
+        self._membership.fall_silent()
         if self._thread is not None:
             self._thread.join(3.0)
         self._relay.stop()

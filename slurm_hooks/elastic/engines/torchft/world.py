@@ -24,8 +24,8 @@ def make_world(facts: Facts) -> World:
     env = facts.env
     settings = of_groups(facts.options, env)
     timing = LighthouseTiming(max(0.3, knob(env, "heartbeat_s", 1.0)), knob(env, "join_s", 1.0))
-    membership = open_membership(settings, facts.me)
-    keeper = Keeper(settings, timing, membership, facts.signals)
+    membership = open_membership(settings, facts.me, facts.signals)
+    keeper = Keeper(settings, timing, membership)
     if "TORCHFT_LIGHTHOUSE" in env:
         line = "your TORCHFT_LIGHTHOUSE replaces that of the job: it must outlive every node"
         say(line)

@@ -88,18 +88,16 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
         lease = Lease(os.environ, job.notice_s)
         me = identity(os.environ, job.host, lease.ends)
         world = make_world(Facts(job, me, lease.wanted, signals, os.environ))
-        membership = open_membership(world.options, me, world.wanted)
+        membership = open_membership(world.options, me, signals, world.wanted)
     except (OptionError, DirectoryError, EngineError) as error:
         tell(str(error))
         raise SystemExit(f"malleable: {error}") from None
     settings = world.options
     forewarning = Forewarning(_mailbox(), settings.boundary_s)
-    session = Session(
-        settings, membership, lease, signals, forewarning, own_element, _processes().exit_code
-    )
+    session = Session(settings, membership, lease, signals, forewarning, own_element)
     end_quietly(signals, lambda: say(f"fragment {me.fragment} is ended by SIGTERM"))
     _meet_specs()
-    return MalleableHandler(settings, session, signals, own_element, world.companion)
+    return MalleableHandler(settings, session, signals, own_element, world.companion, _processes())
 
 
 @cache
