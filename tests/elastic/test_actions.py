@@ -38,19 +38,19 @@ NEWER = replace(ME, token="c" * 16, incarnation="1.1")
     [
         (ALONE, None, FRESH, Wait(0.1)),
         (ALONE, None, replace(FRESH, quiet_s=11.0), Wait(1.0)),
-        (ALONE, None, LONG, GiveUp("fewer than 2 fragments for too long")),
+        (ALONE, None, LONG, GiveUp("fewer than 2 fragments were available for too long")),
         (BOTH, None, FRESH, Wait(0.1)),
         (BOTH, None, replace(FRESH, quiet_s=3.0), Form((ME.token, OTHER.token))),
         (replace(BOTH, outcome=Outcome.FINISHED), None, FRESH, Over()),
         (TRAINING, None, FRESH, Enter(ROUND)),
-        (TRAINING, ROUND, FRESH, Wait(0.1)),  # it is that of which this agent comes
+        (TRAINING, ROUND, FRESH, Wait(0.1)),  # the one that this agent was in
         (replace(TRAINING, round=replace(ROUND, order=("x",))), None, FRESH, Rejoin()),
         (join(State(run="7"), OTHER), ROUND, FRESH, Rejoin()),
         (
             join(State(run="7"), NEWER),
             ROUND,
             FRESH,
-            GiveUp("a newer run of this fragment has taken its place"),
+            GiveUp("superseded: Slurm has restarted this fragment elsewhere"),
         ),
     ],
 )

@@ -295,7 +295,7 @@ def test_identity_comes_from_slurm() -> None:
 
 def test_what_the_user_set_is_remarked() -> None:
     env = {"MALLEABLE_KEPT": "PET_MAX_RESTARTS;`x`"}
-    assert kept(env) == "kept as you set them: PET_MAX_RESTARTSx"
+    assert kept(env) == "your own settings are kept: PET_MAX_RESTARTSx"
     assert kept({}) == kept({"MALLEABLE_KEPT": "PET_NNODES,PET_RDZV_ID"}) == ""
 
 

@@ -143,7 +143,7 @@ def test_a_notice_puts_a_fragment_back_and_a_preemption_is_one_line(bench: Bench
     assert "fragment 1 leaves as it was asked to" in log(bench, job, 1)
     bench.box.run(["scontrol", "requeue", f"{job}_2"])  # as Slurm preempts
     until(lambda: shown(bench, job, 2)["JobState"] != "RUNNING", explain)
-    until(lambda: "fragment 2 is ended by SIGTERM" in log(bench, job, 2), explain, 10)
+    until(lambda: "fragment 2 was terminated by SIGTERM" in log(bench, job, 2), explain, 10)
     assert "SignalException" not in log(bench, job, 2)  # a worker's own trace is the script's
     bench.box.run(["scancel", str(job)])
     until(lambda: shown(bench, job, 0)["JobState"] == "CANCELLED", explain)

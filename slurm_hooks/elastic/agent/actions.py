@@ -47,14 +47,14 @@ class Form:
 
 @dataclass(frozen=True)
 class Enter:
-    """Take part in this round."""
+    """Join this round."""
 
     round: Round
 
 
 @dataclass(frozen=True)
 class Leave:
-    """This fragment goes, as it was asked to or because its lease ends."""
+    """This fragment leaves, because it was asked to or its lease ends."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def next_action(
         return end
     if mine is None:
         is_replaced = is_superseded(state, me)
-        why = "a newer run of this fragment has taken its place"
+        why = "superseded: Slurm has restarted this fragment elsewhere"
         return GiveUp(why) if is_replaced else Rejoin()
     if mine.phase is Phase.ACTIVE and state.round and _is_later(state.round, last):
         return Enter(state.round) if mine.token in state.round.order else Rejoin()
@@ -101,7 +101,7 @@ def next_action(
     if may and ranked(state, limits)[0].token == me.token:
         return Form(expected(state))
     if patience.waited_s > patience.longest_s:
-        return GiveUp(f"fewer than {limits.smallest} fragments for too long")
+        return GiveUp(f"fewer than {limits.smallest} fragments were available for too long")
     is_lively = bool(pending(state)) or patience.quiet_s < 10.0
     return Wait(patience.poll_s / 2 if is_lively else 1.0)
 

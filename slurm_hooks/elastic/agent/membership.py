@@ -1,5 +1,5 @@
-"""What this agent tells the others about itself: that it joins, leaves, has finished, is
-gone; and the heart that goes with it. When to say so is decided elsewhere.
+"""What this agent reports about itself to the others: that it joins, leaves, has finished or is
+gone; and the heartbeat that goes with it. When to report it is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def open_membership(
 
 
 class Membership:
-    """One agent in the shared state; `wanted` is what it heard at its start, as in State.
+    """One agent in the shared state; `wanted` is what it learned at its start, as in State.
     Methods raise DirectoryError unless they say not to."""
 
     def __init__(
@@ -91,17 +91,18 @@ class Membership:
         return verdict[0]
 
     def rejoin(self, ends: int, failed: int = 0) -> None:
-        """Wait for the next round; `failed` as in Member: because the workers here crashed."""
+        """Wait for the next round; `failed` as in Member, if the workers here crashed."""
         self.restarts += bool(failed)
         self.me = replace(self.me, ends=ends, failed=failed)
         self.directory.update(lambda s: come_back(s, self.me))
 
     def advance(self, samples: int) -> None:
-        """Workers here have told how far the training is."""
+        """Workers here have reported how far the training is."""
         self.directory.plain.update(lambda s: advance(s, samples))
 
     def announce_leave(self) -> State:
-        """Will not be in the next round. Does not wait for a directory in trouble."""
+        """Announce that this agent will not be in the next round. Does not wait for a directory in
+        trouble."""
         return self.directory.plain.update(lambda s: announce_leave(s, self.token))
 
     def succeed(self) -> None:
@@ -114,7 +115,7 @@ class Membership:
         try:
             self.succeed()
         except DirectoryError as error:
-            say(f"the training has finished, but the others cannot be told: {error}")
+            say(f"the training has finished here, but other fragments cannot be notified: {error}")
 
     def outcome(self) -> Optional[Outcome]:
         """How the training that has finished here ended for all: None as long as others are at
@@ -122,7 +123,7 @@ class Membership:
         try:
             state = self.directory.read()
         except DirectoryError as error:
-            say(f"the training has finished here; how the others fare is unknown: {error}")
+            say(f"the training has finished here; the state of the others is unknown: {error}")
             return Outcome.OPEN
         if state.outcome is Outcome.OPEN and find(state, self.token):
             return None
@@ -137,7 +138,7 @@ class Membership:
         )
 
     def find_dead(self, state: State) -> None:
-        """See who of those that have not come back is dead. Does not raise."""
+        """Remove those that have not come back and are dead. Does not raise."""
         self._heartbeat.find_dead(state)
 
     def skip(self) -> None:
@@ -147,7 +148,7 @@ class Membership:
         say(f"the training has already finished; fragment {self.me.fragment} has nothing to do")
 
     def depart(self, planned: bool) -> None:
-        """Be no member any more. Never raises: the others notice the silence."""
+        """Stop being a member. Never raises: without this the others notice the silence."""
         if self._is_gone:
             return
         try:
@@ -159,7 +160,7 @@ class Membership:
         self.fall_silent()
 
     def fall_silent(self) -> None:
-        """Beat no more, and stay listed as what one was. Never raises."""
+        """Stop the heartbeat, and stay listed as before. Never raises."""
         if not self._is_gone:
             self._is_gone = True
             self._heartbeat.stop(self._signals)

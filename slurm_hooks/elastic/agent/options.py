@@ -1,5 +1,5 @@
-"""The knobs of the rendezvous, and who this agent is, from torchrun's parameters and the
-environment that the job's plugin set. Values only; all that is asked is the name of this host.
+"""The settings of the rendezvous, and this agent's identity, from torchrun's parameters and the
+environment that the job's plugin set. Values only; it looks up nothing but the name of this host.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Options:
     boundary_s: float  # workers that listen get at most so long to reach a step boundary
     wait_s: float  # patience below the minimum
     backend: str = BACKENDS[0]  # as it was chosen
-    is_told: bool = True  # rounds are, in the job's log
+    is_told: bool = True  # rounds are reported in the job's log
 
 
 def options(params: Any, env: Mapping[str, str]) -> Options:
@@ -55,7 +55,7 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
     def given(name: str, default: float) -> float:
         return knob(env, name, default, params.get(name))
 
-    crowd = max(params.max_nodes, number(env.get("MALLEABLE_MAX", "")))
+    agents = max(params.max_nodes, number(env.get("MALLEABLE_MAX", "")))
     if not params.endpoint.startswith("/"):
         raise OptionError(
             f"PET_RDZV_ENDPOINT={params.endpoint!r}: give the absolute path of a directory "
@@ -73,9 +73,9 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
         ),
         host=_host(params.local_addr),
         notice_s=given("notice_s", 20.0),
-        poll_s=max(0.05, given("poll_s", _gentle(crowd, 0.2))),
-        beat_s=max(0.1, given("beat_s", _gentle(crowd, 1.0))),
-        keep_alive_s=max(1.0, given("keep_alive_s", _gentle(crowd, 6.0))),
+        poll_s=max(0.05, given("poll_s", _gentle(agents, 0.2))),
+        beat_s=max(0.1, given("beat_s", _gentle(agents, 1.0))),
+        keep_alive_s=max(1.0, given("keep_alive_s", _gentle(agents, 6.0))),
         settle_s=given("settle_s", 1.0),
         leave_s=given("leave_s", 40.0),
         boundary_s=given("boundary_s", 10.0),
@@ -91,7 +91,7 @@ def knob(env: Mapping[str, str], name: str, default: float, first: str | None = 
     except ValueError:
         value = -1.0
     if not 0 <= value < 1e9:
-        raise OptionError(f"{name}={text!r}: give seconds, a number from 0 on")
+        raise OptionError(f"{name}={text!r}: give a number of seconds, 0 or more")
     return value
 
 
@@ -131,12 +131,12 @@ def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
 
 
 def number(text: str) -> int:
-    """A count, 0 if the text is none."""
+    """A count, 0 if the text is not one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
 
 
 def kept(env: Mapping[str, str]) -> str:
-    """What the user set himself and therefore wins, as a line."""
+    """A line that names the settings of the user, which win; empty if there are none."""
     names = re.sub(r"[^A-Za-z0-9_,]", "", env.get("MALLEABLE_KEPT", "")).split(",")
     left = ",".join(name for name in names if name and name not in _TAKEN_OVER)
-    return f"kept as you set them: {left}" if left else ""
+    return f"your own settings are kept: {left}" if left else ""

@@ -1,6 +1,6 @@
 """One agent's way through the training: join, wait for a round, stop for the next one,
-leave, finish. It brings the state, the clock and what this agent knows to the decisions, and
-knows nothing of torch: who calls it carries out the actions that it tells.
+leave, finish. It gives the state, the clock and what this agent knows to the decisions, and
+knows nothing of torch; its caller carries out the actions that it returns.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class Session:
         self.say_leave()
 
     def say_leave(self) -> None:
-        """One line to the job's log: this fragment goes, and why."""
+        """One line to the job's log: this fragment leaves, and why."""
         why = "as it was asked to" if self._signals.has_notice else "because its lease ends"
         say(f"fragment {self._membership.me.fragment} leaves {why}")
 
@@ -267,7 +267,7 @@ class Session:
         return self._membership.outcome()
 
     def close(self, is_failure: bool) -> None:
-        """The agent ends: after a failure it is no member any more, after a success it
+        """The agent ends: after a failure it is not a member any more, after a success it
         stays listed as done. Does not raise."""
         if is_failure:
             self._membership.depart(planned=False)

@@ -27,7 +27,7 @@ def make_world(facts: Facts) -> World:
     membership = open_membership(settings, facts.me, facts.signals)
     keeper = Keeper(settings, timing, membership)
     if "TORCHFT_LIGHTHOUSE" in env:
-        line = "your TORCHFT_LIGHTHOUSE replaces that of the job: it must outlive every node"
+        line = "your TORCHFT_LIGHTHOUSE overrides the job's: its host must outlive every other node"
         say(line)
         tell(line)
     told = {

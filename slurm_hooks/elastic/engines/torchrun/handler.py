@@ -95,8 +95,8 @@ class MalleableHandler(RendezvousHandler):
         return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Join the next round and wait until all its agents are there: what is to be done is
-        asked for again and again, and done here."""
+        """Join the next round and wait until all its agents are there: ask what is to be done and
+        do it, until this agent is in a round."""
         self._signals.listen()
         if self.warm_pool and not self._session.is_in:
             self.warm_pool.prepare()  # while the others train
@@ -160,7 +160,8 @@ class MalleableHandler(RendezvousHandler):
 
     def _serve(self) -> int:
         """The port of the store of the next round, served here."""
-        self._hosted = self._hosted or self._open_store()
+        if self._hosted is None:
+            self._hosted = self._open_store()
         return int(self._hosted.port)
 
     def _open_store(self) -> Any:
@@ -186,15 +187,15 @@ class MalleableHandler(RendezvousHandler):
         return store
 
     def _miss(self, host: str, port: int, error: str) -> None:
-        """One more round in vain; the next may be elsewhere. Gives up where that does not help:
-        others are held up each time."""
+        """One more round in vain; the next may be elsewhere. Gives up if that does not help,
+        because it delays the others each time."""
         what = f"cannot reach the store of the round at {host} port {port}"
         say(f"{what}: {error}")
         self._unreached.append(host)
         if self._unreached.count(host) < UNREACHED:
             time.sleep(COOL_DOWN_S)
             return
-        line = f"{what}, {UNREACHED} times; may nodes of a job connect to each other at any port?"
+        line = f"{what}, {UNREACHED} times; can nodes of the job connect to each other on any port?"
         tell(line)
         self._end_with(GiveUp(line))
 

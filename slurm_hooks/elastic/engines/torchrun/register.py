@@ -43,13 +43,16 @@ def begin() -> None:
         return
     found = overrides(sys.argv, os.environ)
     if found:
-        line = f"your {found} replaces the rendezvous of the job: fragments would not meet"
+        line = (
+            f"your {found} overrides the job's rendezvous, so the fragments would train "
+            "separately; remove it"
+        )
         tell(line)
         raise SystemExit(f"malleable: {line}")
 
 
 def _log_takeover(instead: Instead) -> None:
-    """What is not as the script says is in the log; `explain` shows what keeps nodes idle."""
+    """Log each setting of the script that is ignored; `explain` shows one that wastes nodes."""
     for line in instead.lines:
         say(line)
     if instead.is_narrowed:
@@ -58,13 +61,13 @@ def _log_takeover(instead: Instead) -> None:
 
 @cache
 def _signal_listener() -> SignalListener:
-    """The one pair of ears of this process."""
+    """This process's only signal listener."""
     return SignalListener()
 
 
 @cache
 def _own_element() -> OwnElement:
-    """The one mouth of this process."""
+    """This process's only speaker to Slurm."""
     return OwnElement(os.environ, _signal_listener())
 
 
@@ -95,7 +98,7 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     settings = world.options
     forewarning = Forewarning(_mailbox(), settings.boundary_s)
     session = Session(settings, membership, lease, signals, forewarning, own_element)
-    end_quietly(signals, lambda: say(f"fragment {me.fragment} is ended by SIGTERM"))
+    end_quietly(signals, lambda: say(f"fragment {me.fragment} was terminated by SIGTERM"))
     _meet_specs()
     return MalleableHandler(settings, session, signals, own_element, world.companion, _processes())
 
@@ -135,8 +138,8 @@ def _mailbox() -> Mailbox | None:
 
 
 def warm_workers(spec: Any) -> WarmPool | None:
-    """Workers in waiting for what torch's agent is to run; None if they are not wanted, or
-    it is no Python program, or torch itself is not as known."""
+    """Warm workers for what torch's agent is to run; None if they are not wanted, it is not a
+    Python program, or torch itself is not as expected."""
     extra = warm_modules(os.environ)
     program = program_of(spec.entrypoint, spec.args)
     if extra is None or not program:

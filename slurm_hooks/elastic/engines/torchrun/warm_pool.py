@@ -2,7 +2,7 @@
 interpreters and imports.
 
 torchrun starts workers through one method, SubprocessHandler._popen. Where that is as we
-know it, a warm process (see warm.py) is handed out instead of a new one; it is a child of
+know it, a warm process (see warm_worker.py) is handed out instead of a new one; it is a child of
 the agent like any other. Whatever does not fit exactly (another program, a changed
 environment, a warm process that died) is started the ordinary way. It must not know rounds.
 
@@ -38,16 +38,16 @@ _OF_TORCHRUN = "TORCHELASTIC_"
 
 
 class Contexts(Enum):
-    """Which workers in waiting make their CUDA context ahead."""
+    """Which warm workers make their CUDA context in advance."""
 
     NONE = "none"
     FIRST = "first"  # those of a newcomer
-    ALL = "all"  # those beside running workers too
+    ALL = "all"  # also those started while workers run
 
 
 def warm_modules(env: Mapping[str, str]) -> list[str] | None:
-    """Modules that MALLEABLE_WARM adds to what workers in waiting import; None if it is
-    0: no workers in waiting."""
+    """Modules that MALLEABLE_WARM adds to what warm workers import; None if it is 0: no warm
+    workers."""
     words = env.get("MALLEABLE_WARM", "").split(",")
     if words == ["0"]:
         return None
@@ -74,7 +74,7 @@ def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> 
 
 
 class WarmWorker:
-    """One process in waiting for `program`, the words after `python -u`. With a `seat` its
+    """One warm worker for `program`, the words after `python -u`. With a `seat` its
     CUDA context is made for the worker of that local rank."""
 
     def __init__(self, program: Sequence[str], extra: Sequence[str], seat: int | None) -> None:
