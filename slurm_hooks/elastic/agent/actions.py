@@ -33,6 +33,9 @@ class Wait:
     pause_s: float
 
 
+UNTIL_ADMITTED = Wait(1.0)  # others still work on the training before
+
+
 @dataclass(frozen=True)
 class Rejoin:
     """Get on the list again: this agent was taken for dead, or the list began anew."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Optional
 
 from slurm_hooks.elastic.agent.actions import (
+    UNTIL_ADMITTED,
     Action,
     Enter,
     Leave,
@@ -41,7 +42,6 @@ from slurm_hooks.elastic.rendezvous.state import Admission, Outcome, Round, Stat
 from slurm_hooks.elastic.signals import SignalListener
 
 FIND_DEAD_S = 0.3
-NEXT_TRAINING_S = 1.0  # between questions whether the training before has ended for all
 
 
 class Session:
@@ -125,7 +125,7 @@ class Session:
             return None
         verdict = self._membership.ask_in(self._lease.ends)
         if verdict is Admission.WAIT:
-            return Wait(NEXT_TRAINING_S)
+            return UNTIL_ADMITTED
         self.is_in = self._is_listed = True
         if verdict is Admission.NOTHING_LEFT:
             return Over()

@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 from typing import Optional
 
-from slurm_hooks.elastic.agent.actions import Action, Over, Wait
+from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Action, Over
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.engines.torchft.keeper_state import KeeperState
@@ -50,7 +50,6 @@ from slurm_hooks.elastic.rendezvous.state import (
 LOST_POLL_S = 0.05
 TURN_S = 2.0  # if the first successor does not act, it is the next one's turn
 HAND_OVER_S = 10.0
-NEXT_TRAINING_S = 1.0  # between questions whether the training before has ended for all
 
 
 class Keeper:
@@ -89,7 +88,7 @@ class Keeper:
             return None
         verdict = self._membership.ask_in(ends)
         if verdict is Admission.WAIT:
-            return Wait(NEXT_TRAINING_S)
+            return UNTIL_ADMITTED
         if verdict is Admission.NOTHING_LEFT:
             self._membership.skip()
             return Over()
