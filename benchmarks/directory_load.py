@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from slurm_hooks.elastic.agent.actions import Enter, Form, Wait
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
@@ -27,7 +28,7 @@ from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits
-from slurm_hooks.elastic.rendezvous.state import Member
+from slurm_hooks.elastic.rendezvous.state import Member, Stop
 from slurm_hooks.elastic.signals import SignalListener
 
 WARM_S = 15.0
@@ -68,11 +69,12 @@ def options(path: Path, agents: int) -> Options:
 def agent(path: Path, number: int, agents: int) -> Session:
     shared = SharedDirectory(path, "7")
     shared.open()
+    signals = SignalListener()
     me = Member(f"{number:016x}", number, 0, "1.0", "127.0.0.1")
     heartbeat = Heartbeat(shared, me.token, 1.0, 6.0)
-    membership = Membership(me, shared, heartbeat)
-    session = Session(options(path, agents), membership, Lease({}, 20.0), SignalListener())
-    session.enter()
+    membership = Membership(me, shared, heartbeat, signals)
+    session = Session(options(path, agents), membership, Lease({}, 20.0), signals)
+    session.next_action()  # on the list from now on
     return session
 
 
@@ -82,8 +84,12 @@ def at_rest(path: Path, agents: int, seconds: float) -> None:
     sessions = [agent(path, n, agents) for n in range(agents)]
 
     def monitor(session: Session) -> None:
-        session.wait_for_round(lambda: 1)
-        while not session.should_stop(lambda is_broken: None):
+        while not isinstance(action := session.next_action(), Enter):
+            if isinstance(action, Form):
+                session.form(action.queue, 1)
+            elif isinstance(action, Wait):
+                time.sleep(action.pause_s)
+        while session.look() is Stop.NO:
             time.sleep(MONITOR_S)
         os._exit(1)
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from . import __version__
 
-NAMES = (  # as in elastic/options.py, which this side must not import
+NAMES = (  # as in elastic/agent/options.py, which this side must not import
     "malleable",
     "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
 )
 ENTRY_POINTS = "[torchrun.handlers]\n" + "".join(
-    f"{name} = slurm_hooks.elastic.engines.torchrun.register:handlers\n" for name in NAMES
+    f"{name} = slurm_hooks.elastic.engines.entry:handlers\n" for name in NAMES
 )
 
 

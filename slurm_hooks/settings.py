@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from slurm_hooks.engines import ENGINES
 from slurm_hooks.errors import SettingsError
 
 if sys.version_info >= (3, 11):
@@ -51,7 +52,7 @@ class RequestLimits:
     max_fragments: int = _number(64, 1, 10_000)
     max_nodes: int = _number(1024, 1, 65_535)
     max_array_size: int = _number(1001, 2, 4_000_001)
-    engines: tuple[str, ...] = _names("torchrun", "torchft")
+    engines: tuple[str, ...] = _names(*ENGINES)
 
 
 @dataclass(frozen=True)

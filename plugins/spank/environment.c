@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines.h"
+
 #define NUMBER_SIZE 16 /* a 32-bit number or two 16-bit ones and a colon */
 
 const char *const environment_names[] = {
@@ -139,15 +141,14 @@ static bool settle_fragment(struct environment *environment, char *const *list,
 
 /*
  * The number of agents, which torchrun takes as --nnodes: one per fragment,
- * started by the batch script; with launch=srun one per node. With torchft
- * every fragment is a replica group, a world of its own.
+ * started by the batch script; with launch=srun one per node. Without a gang
+ * every fragment is a world of its own.
  */
-static void print_nnodes(const struct request *request, char *text, size_t size)
+static void print_nnodes(const struct request *request, bool is_gang, char *text, size_t size)
 {
-	bool is_group = !strcmp(request->engine, "torchft");
 	unsigned nodes_per_agent = request->launch_srun ? 1 : request->unit_nodes;
-	unsigned min = (is_group ? request->unit_nodes : request->min_nodes) / nodes_per_agent;
-	unsigned max = (is_group ? request->unit_nodes : request->max_nodes) / nodes_per_agent;
+	unsigned min = (is_gang ? request->min_nodes : request->unit_nodes) / nodes_per_agent;
+	unsigned max = (is_gang ? request->max_nodes : request->unit_nodes) / nodes_per_agent;
 
 	if (min == max)
 		snprintf(text, size, "%u", min);
@@ -169,13 +170,13 @@ static void print_nnodes(const struct request *request, char *text, size_t size)
 
 /* torchrun reads PET_<OPTION> for every option missing from its command line. */
 static bool settle_torchrun(struct environment *environment, char *const *list,
-			    const struct request *request, const struct place *place,
-			    const char *dir)
+			    const struct request *request, bool is_gang,
+			    const struct place *place, const char *dir)
 {
 	char nnodes[NUMBER_SIZE];
 	const char *endpoint = dir || !place->is_batch ? dir : NO_ENDPOINT;
 
-	print_nnodes(request, nnodes, sizeof(nnodes));
+	print_nnodes(request, is_gang, nnodes, sizeof(nnodes));
 	return settle(environment, list, "PET_NNODES", nnodes) &&
 	       settle(environment, list, "PET_RDZV_BACKEND", BACKEND) &&
 	       settle_number(environment, list, "PET_RDZV_ID", place->job_id) &&
@@ -200,6 +201,7 @@ bool environment_decide(const struct request *request, const struct settings *se
 			const struct place *place, char *const *list,
 			struct environment *environment)
 {
+	const struct engine *engine = engine_find(request->engine);
 	const char *dir = environment->dir;
 
 	*environment = (struct environment){.count = 0};
@@ -211,9 +213,9 @@ bool environment_decide(const struct request *request, const struct settings *se
 		dir = NULL;
 	if (!settle_fragment(environment, list, place, dir))
 		return false;
-	if (strcmp(request->engine, "torchrun") && strcmp(request->engine, "torchft"))
+	if (!engine || !engine->by_torchrun)
 		return true;
-	return settle_torchrun(environment, list, request, place, dir) &&
+	return settle_torchrun(environment, list, request, engine->is_gang, place, dir) &&
 	       settle_number(environment, list, "PET_MAX_RESTARTS", settings->max_restarts);
 }
 

@@ -167,7 +167,7 @@ static void report(const struct place *place, const struct environment *environm
 	if (!place->in_array)
 		slurm_spank_log("malleable: this job is not an array of fragments, so it runs as "
 				"a rigid job and --malleable has no effect; ask your "
-				"administrator whether job_submit knows malleable jobs");
+				"administrator whether job_submit supports malleable jobs");
 	if (place->in_array && !*environment->dir)
 		slurm_spank_log("malleable: this fragment cannot meet the others: the job's work "
 				"directory is not on this node, or is /tmp, which nodes do not "

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engines.h"
+
 #define NODES_MAX 65535U
 #define DIGITS_MAX 5    /* of NODES_MAX */
 #define QUOTE_MAX 60    /* characters of the given text that a message quotes */
@@ -217,7 +219,7 @@ bool request_parse(const char *text, struct request *request, char *fault, size_
 	bool seen[KEYS] = {false};
 	bool more;
 
-	*request = (struct request){.unit_nodes = 1, .engine = "torchrun"};
+	*request = (struct request){.unit_nodes = 1, .engine = ENGINE_DEFAULT};
 	if (rest.length > TEXT_MAX)
 		return refuse(&reader, "it is longer than %d characters; write for example "
 				       "--malleable=2-16", TEXT_MAX);

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Optional
 
+from slurm_hooks.engines import DEFAULT
+
 
 @dataclass(frozen=True)
 class Request:
@@ -25,7 +27,7 @@ class Request:
     lease: timedelta
     shortest_hole: timedelta
     unit: int = 1
-    engine: str = "torchrun"
+    engine: str = DEFAULT
     launch: str = ""
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 
+from slurm_hooks.engines import ENGINES
 from slurm_hooks.model import FragmentState, MalleableJob
 
 _NOT_FOUND = "a command was not found; does the script activate its environment?"
@@ -34,7 +35,8 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
         lines.append(f"it has failed {job.failures} time(s) in a row without progress")
     lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(_codes(job, stops)) if c in _BY_CODE]
     lines.append("the last lines of the job's output say more")
-    if job.request.engine in ("torchrun", "torchft") and not job.has_agent:
+    engine = ENGINES.get(job.request.engine)
+    if engine and engine.by_torchrun and not job.has_agent:
         lines.append(_TORCHRUN)
     return tuple(lines)
 

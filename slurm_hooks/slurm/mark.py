@@ -10,6 +10,7 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import Optional
 
+from slurm_hooks.engines import DEFAULT
 from slurm_hooks.model import AvoidedNode, Mark, Request
 
 _MARK = re.compile(r"malleable\{([^{}]*)\}")
@@ -47,7 +48,7 @@ def _mark(values: dict[str, str]) -> Mark:
         lease=timedelta(seconds=int(values["lease"])),
         shortest_hole=timedelta(seconds=int(values["hole"])),
         unit=int(values.get("unit", "1")),
-        engine=values.get("engine", "torchrun"),
+        engine=values.get("engine", DEFAULT),
         launch=values.get("launch", ""),
     )
     return Mark(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_hooks.elastic.agent.actions import Enter, Form, Wait
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
@@ -17,7 +18,7 @@ from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.liveness.probe import ProbeListener
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, expected, form
-from slurm_hooks.elastic.rendezvous.state import Member, Phase, find, join, succeed
+from slurm_hooks.elastic.rendezvous.state import Member, Phase, Round, find, join, succeed
 from slurm_hooks.elastic.signals import SignalListener
 from waiting import wait_until
 
@@ -42,6 +43,18 @@ def options(path: Path) -> Options:
     )
 
 
+def next_round(session: Session) -> Round:
+    while True:
+        action = session.next_action()
+        if isinstance(action, Enter):
+            return action.round
+        if isinstance(action, Form):
+            session.form(action.queue, 2)
+        else:
+            assert isinstance(action, Wait)
+            time.sleep(action.pause_s)
+
+
 @pytest.mark.parametrize("failed", [1, 0])
 def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
     tmp_path: Path, failed: int
@@ -54,16 +67,18 @@ def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
     directory.update(lambda s: join(s, dead))
     me = replace(dead, token="b" * 16, fragment=2)
     signals = SignalListener()
-    membership = Membership(me, directory, Heartbeat(directory, me.token, BEAT_S, 2 * BEAT_S))
+    membership = Membership(
+        me, directory, Heartbeat(directory, me.token, BEAT_S, 2 * BEAT_S), signals
+    )
     session = Session(options(tmp_path), membership, Lease({}, 20.0), signals)
-    session.enter()
+    assert isinstance(session.next_action(), Wait)
     formed = directory.update(lambda s: form(s, Limits(1, 4), "127.0.0.1", 1, 1000))
     session.round = formed.round
     membership.rejoin(0, failed)
     try:
-        assert session.wait_for_round(lambda: 2).order == (me.token,)
+        assert next_round(session).order == (me.token,)
     finally:
-        membership.fall_silent(signals)
+        membership.fall_silent()
     assert find(directory.read(), dead.token) is None
 
 
@@ -73,17 +88,19 @@ def test_a_late_agent_forms_no_second_round_over_the_first(tmp_path: Path) -> No
     directory.open()
     signals = SignalListener()
     me = Member("b" * 16, 2, 0, "1.0", "127.0.0.1")
-    membership = Membership(me, directory, Heartbeat(directory, me.token, BEAT_S, 2 * BEAT_S))
+    membership = Membership(
+        me, directory, Heartbeat(directory, me.token, BEAT_S, 2 * BEAT_S), signals
+    )
     session = Session(options(tmp_path), membership, Lease({}, 20.0), signals)
-    session.enter()
+    assert isinstance(session.next_action(), Wait)
     try:
         first = replace(me, token="a" * 16, fragment=1, ends=9000)
         seen = directory.update(lambda s: join(s, first))
         formed = directory.update(lambda s: form(s, Limits(1, 4), "127.0.0.1", 1, 1000))
-        session._forming.form(expected(seen), 2)
+        session.form(expected(seen), 2)
         assert directory.read_fresh().round == formed.round
     finally:
-        membership.fall_silent(signals)
+        membership.fall_silent()
 
 
 def test_a_connection_stays_open_until_the_other_end_is_gone() -> None:

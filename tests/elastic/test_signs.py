@@ -17,14 +17,13 @@ from slurm_hooks.elastic.agent.options import (
     OptionError,
     agents,
     identity,
-    is_ours,
     kept,
     options,
-    overrides,
 )
 from slurm_hooks.elastic.batch import lease as lease_module
 from slurm_hooks.elastic.batch.expected import ArrayFacts, epoch
 from slurm_hooks.elastic.batch.lease import Lease, Step, decide, hint, request
+from slurm_hooks.elastic.engines.torchrun.flags import is_ours, overrides
 from slurm_hooks.elastic.liveness.probe import Answer, ProbeListener, is_dead, probe, probe_all
 from slurm_hooks.elastic.liveness.watch import BLOCK, Unchanged, Watch, watched, watchers
 from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
@@ -296,7 +295,7 @@ def test_identity_comes_from_slurm() -> None:
 
 def test_what_the_user_set_is_reported() -> None:
     env = {"MALLEABLE_KEPT": "PET_MAX_RESTARTS;`x`"}
-    assert kept(env) == "kept as you set them: PET_MAX_RESTARTSx"
+    assert kept(env) == "your own settings are kept: PET_MAX_RESTARTSx"
     assert kept({}) == kept({"MALLEABLE_KEPT": "PET_NNODES,PET_RDZV_ID"}) == ""
 
 

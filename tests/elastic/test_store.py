@@ -10,13 +10,21 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.engines.torchrun.store import Events, RoundStore, connect, open_store
+from slurm_hooks.elastic.engines.torchrun.store import RoundStore, connect, open_store
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(60)]
 
 
-def events(is_broken: bool) -> Events:
-    return Events(lambda: None, lambda: None, lambda: is_broken)
+class Agent:
+    def __init__(self, in_broken_round: bool) -> None:
+        self._in_broken_round = in_broken_round
+
+    def succeed(self) -> None: ...
+
+    def await_end(self) -> None: ...
+
+    def is_broken(self) -> bool:
+        return self._in_broken_round
 
 
 def assign(store: Any, rank: int, size: int) -> tuple[int, int]:
@@ -35,10 +43,10 @@ def test_ranks_are_exchanged_as_ever() -> None:
     guest = connect("127.0.0.1", host.port)
     found = {}
     other = threading.Thread(
-        target=lambda: found.update(guest=assign(RoundStore(guest, 1, 2, events(False)), 1, 2))
+        target=lambda: found.update(guest=assign(RoundStore(guest, 1, 2, Agent(False)), 1, 2))
     )
     other.start()
-    found["host"] = assign(RoundStore(host, 0, 2, events(False)), 0, 2)
+    found["host"] = assign(RoundStore(host, 0, 2, Agent(False)), 0, 2)
     other.join(10)
     assert found == {"host": (0, 4), "guest": (2, 4)}
 
@@ -46,7 +54,7 @@ def test_ranks_are_exchanged_as_ever() -> None:
 def test_the_host_does_not_wait_for_one_that_is_gone() -> None:
     host = open_store("127.0.0.1")
     began = time.monotonic()
-    assert assign(RoundStore(host, 0, 3, events(True)), 0, 3) == (0, 6)
+    assert assign(RoundStore(host, 0, 3, Agent(True)), 0, 3) == (0, 6)
     assert time.monotonic() - began < 5
 
 
@@ -61,13 +69,13 @@ def test_the_loss_of_the_host_does_not_end_the_agent(when: str) -> None:
     else:
         threading.Timer(0.5, box.clear).start()
     began = time.monotonic()
-    assert assign(RoundStore(guest, 1, 2, events(False)), 1, 2) == (1, 2)
+    assert assign(RoundStore(guest, 1, 2, Agent(False)), 1, 2) == (1, 2)
     assert time.monotonic() - began < 10
 
 
 def test_other_keys_go_to_the_real_store() -> None:
     host = open_store("127.0.0.1")
-    store = RoundStore(host, 0, 1, events(False))
+    store = RoundStore(host, 0, 1, Agent(False))
     store.set("a", json.dumps(1))
     assert store.get("a") == b"1"
     assert store.multi_get(["a", "a"]) == [b"1", b"1"]

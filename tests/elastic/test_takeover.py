@@ -11,8 +11,9 @@ from types import ModuleType
 
 import pytest
 
-from slurm_hooks.elastic.agent.options import BACKENDS, overrides
+from slurm_hooks.elastic.agent.options import BACKENDS
 from slurm_hooks.elastic.engines.torchrun import takeover as module
+from slurm_hooks.elastic.engines.torchrun.flags import overrides
 from slurm_hooks.elastic.engines.torchrun.register import program_of
 from slurm_hooks.elastic.engines.torchrun.takeover import Asked, adopted, take_over
 
@@ -37,10 +38,10 @@ def test_what_the_job_itself_asks_for_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (Asked("c10d", "head:29500", "123", 2, 16), "not by c10d at head:29500"),
-        (Asked("static", "127.0.0.1:29500", "none", 2, 16), "not by static at 127.0.0.1:29500"),
-        (Asked("c10d", "localhost:0", "uuid", 2, 16), "not by c10d at localhost:0"),
-        (Asked("etcd-v2", "", "", 2, 16), "not by etcd-v2"),
+        (Asked("c10d", "head:29500", "123", 2, 16), "instead of c10d at head:29500"),
+        (Asked("static", "127.0.0.1:29500", "none", 2, 16), "instead of static at 127.0.0.1:29500"),
+        (Asked("c10d", "localhost:0", "uuid", 2, 16), "instead of c10d at localhost:0"),
+        (Asked("etcd-v2", "", "", 2, 16), "instead of etcd-v2"),
     ],
 )
 def test_another_rendezvous_is_replaced_in_one_line(asked: Asked, words: str) -> None:
@@ -62,14 +63,14 @@ def test_a_directory_that_the_user_has_chosen_is_kept() -> None:
 @pytest.mark.parametrize(
     ("asked", "used", "words"),
     [
-        ((1, 1), (2, 16), "--nnodes=1 is not used, the job has 2:16"),
-        ((4, 4), (2, 16), "--nnodes=4 is not used, the job has 2:16"),
-        ((99, 99), (2, 16), "--nnodes=99 is not used, the job has 2:16"),
-        ((1, 4), (2, 4), "--nnodes=1:4 narrows 2:16"),
-        ((4, 8), (4, 8), "--nnodes=4:8 narrows 2:16"),
-        ((4, 99), (4, 16), "--nnodes=4:99 narrows 2:16"),
+        ((1, 1), (2, 16), "--nnodes=1 is ignored; the job's range is 2:16"),
+        ((4, 4), (2, 16), "--nnodes=4 is ignored; the job's range is 2:16"),
+        ((99, 99), (2, 16), "--nnodes=99 is ignored; the job's range is 2:16"),
+        ((1, 4), (2, 4), "--nnodes=1:4 narrows the job's 2:16"),
+        ((4, 8), (4, 8), "--nnodes=4:8 narrows the job's 2:16"),
+        ((4, 99), (4, 16), "--nnodes=4:99 narrows the job's 2:16"),
         ((1, 99), (2, 16), ""),
-        ((20, 30), (2, 16), "--nnodes=20:30 is not used, the job has 2:16"),
+        ((20, 30), (2, 16), "--nnodes=20:30 is ignored; the job's range is 2:16"),
     ],
 )
 def test_a_number_of_nodes_is_a_left_over_and_a_range_is_meant(
@@ -187,6 +188,6 @@ def train_together(gang: Gang) -> None:
     gang.wait_world(1, since=killed_at)
     (gang.work / "enough").touch()
     assert gang.wait_exit(1) == [0], gang.dump()
-    said = [line for line in gang.log(1).splitlines() if "fragments meet in" in line]
+    said = [line for line in gang.log(1).splitlines() if "fragments use the job" in line]
     assert len(said) == 1, gang.dump()
     assert [r["cause"] for r in gang.rounds()][-1] == "lost 2"

@@ -7,9 +7,9 @@ import json
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slurm_hooks.elastic.agent.options import overrides
 from slurm_hooks.elastic.batch.expected import MOST, parse
 from slurm_hooks.elastic.batch.job_comment import merged
+from slurm_hooks.elastic.engines.torchrun.flags import overrides
 from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, Round, State

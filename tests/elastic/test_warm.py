@@ -12,8 +12,13 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.agent.options import Contexts, warm_contexts, warm_modules
-from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, is_same_environment
+from slurm_hooks.elastic.engines.torchrun.warm_pool import (
+    Contexts,
+    WarmPool,
+    is_same_environment,
+    warm_contexts,
+    warm_modules,
+)
 from slurm_hooks.elastic.engines.torchrun.warm_worker import chosen, files_of, leading_imports
 
 SCRIPT = '''"""Doc."""

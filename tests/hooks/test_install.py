@@ -81,7 +81,7 @@ def test_everybody_can_read_what_is_installed(root: Path) -> None:
     closed += [path for path in found if path.is_dir() and path.stat().st_mode & 0o011 != 0o011]
     assert closed == []
     jobpath = root / "usr/share/slurm-malleable/jobpath"
-    assert (jobpath / "slurm_hooks/elastic/engines/torchrun/register.py").exists()
+    assert (jobpath / "slurm_hooks/elastic/engines/entry.py").exists()
     assert not os.readlink(jobpath).startswith("/")  # DESTDIR is not where it will lie
 
 
@@ -146,7 +146,7 @@ def test_a_job_that_starts_during_an_upgrade_finds_everything(
         reader.join(timeout=20)
     assert set(holes) == {1}
     assert Path(
-        kept, "slurm_hooks/elastic/engines/torchrun/register.py"
+        kept, "slurm_hooks/elastic/engines/entry.py"
     ).exists()  # jobs that began with it go on
     (metadata,) = dest.glob("*.dist-info")
     assert metadata.name == "slurm_malleable_elastic-0.1.39.dist-info"

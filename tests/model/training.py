@@ -65,8 +65,8 @@ class Training:
         return code
 
     def seems_cancelled_to(self, left: list[Element]) -> bool:
-        """True if all that is left was requeued in the seconds around a cancel of the rest: it looks
-        like what a tick put back while its user cancelled the job."""
+        """True if all that is left was requeued in the seconds around a cancel of the rest: it
+        looks like what a tick put back while its user cancelled the job."""
         if self.cancelled_at is None:
             return False
         backs = [(e.eligible or 0) - REQUEUE_WAIT_S for e in left if e.state not in ENDED]

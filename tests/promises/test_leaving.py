@@ -142,7 +142,7 @@ def test_a_notice_puts_a_fragment_back_and_a_preemption_is_one_line(bench: Bench
     assert "fragment 1 leaves as it was asked to" in log(bench, job, 1)
     bench.box.run(["scontrol", "requeue", f"{job}_2"])  # as Slurm preempts
     wait_until(lambda: shown(bench, job, 2)["JobState"] != "RUNNING", explain=explain)
-    wait_until(lambda: "fragment 2 is ended by SIGTERM" in log(bench, job, 2), 10, explain)
+    wait_until(lambda: "fragment 2 was terminated by SIGTERM" in log(bench, job, 2), 10, explain)
     assert "SignalException" not in log(bench, job, 2)  # a worker's own trace is the script's
     bench.box.run(["scancel", str(job)])
     wait_until(lambda: shown(bench, job, 0)["JobState"] == "CANCELLED", explain=explain)

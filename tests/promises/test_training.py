@@ -117,11 +117,11 @@ def test_flags_of_a_rigid_script_train_one_model_and_a_narrow_range_is_told(
     bench.box.run(["scontrol", "update", f"jobid={job}", "comment=my own"])
     rounds = bench.box.work / f".malleable-{os.geteuid()}" / str(job) / "rounds.jsonl"
     wait_for(lambda: any(line["size"] == 2 for line in read_lines(rounds)), bench, 90)
-    line = "your --nnodes=1:2 narrows 1:3 of the job; submit with so many instead"
+    line = "your --nnodes=1:2 narrows the job's 1:3 to 1:2; submit with that range instead"
     told = f'the job says of itself: "{line}"'
     wait_for(lambda: told in bench.malleable("explain", str(job)).stdout, bench)
     log = (bench.box.work / f"slurm-{job}_0.out").read_text()
-    assert "malleable: fragments meet in the rendezvous of the job, not by c10d at" in log
+    assert "malleable: fragments use the job's own rendezvous instead of c10d at" in log
     assert f"malleable: {line}" in log
 
 

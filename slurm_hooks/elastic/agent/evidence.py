@@ -30,7 +30,7 @@ class Evidence:
         self._failures = failures
 
     def hear_samples(self, state: State) -> None:
-        """`report()` may have told that the training is farther than ever before."""
+        """By `report()`, the training may be farther than ever before."""
         samples = self._forewarning.samples()
         if samples <= state.farthest:
             return

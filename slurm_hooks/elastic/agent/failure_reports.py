@@ -1,6 +1,6 @@
-"""Workers that fail by themselves are told of when it happens, in the log and to `malleable
-explain`, and that is taken back when the training makes progress again. The agent that forms
-the next round tells, once for all.
+"""Failures of workers are reported when they happen, in the log and to `malleable explain`, and
+the report is withdrawn when the training makes progress again. The agent that forms the next round
+reports them, once for all.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from slurm_hooks.elastic.rendezvous.state import State
 
 
 class FailureReports:
-    """What one agent tells."""
+    """What one agent has reported."""
 
     def __init__(self) -> None:
         self._is_told = False
 
     def tell(self, before: State, after: State) -> None:
-        """A round was formed, or given up: tell if that counted one more failure."""
+        """A round was formed, or given up: report it if that counted one more failure."""
         if after.crashes <= before.crashes or before.round is None:
             return
         line = describe_failures(after, before.round.number)

@@ -12,7 +12,7 @@ from slurm_hooks.elastic.rendezvous.state import Stop
 
 
 class Forewarning:
-    """News for the workers of one agent; without a board nobody listens."""
+    """News for the workers of one agent; without a mailbox nobody listens."""
 
     def __init__(self, mailbox: Mailbox | None, patience_s: float) -> None:
         self._mailbox = mailbox
@@ -20,7 +20,7 @@ class Forewarning:
         self._since: float | None = None
 
     def is_heard(self, reason: Stop, now: float) -> bool:
-        """Post the news if that was not done, and tell whether the workers may be stopped."""
+        """Post the news unless that was done, and return whether the workers may be stopped."""
         if self._mailbox is None:
             return True
         if self._since is None:
@@ -30,7 +30,7 @@ class Forewarning:
         return not self._mailbox.is_awaited() or now - self._since > self._patience_s
 
     def samples(self) -> int:
-        """How far a worker has told that the training is, 0 if none has."""
+        """How far the training is by the reports of the workers here, 0 without any."""
         return self._mailbox.samples() if self._mailbox is not None else 0
 
     def clear(self) -> None:

@@ -1,15 +1,16 @@
-"""What this agent tells the others about itself: that it joins, leaves, has finished, is
-gone; and the heart that goes with it. When to say so is decided elsewhere.
+"""What this agent reports about itself to the others: that it joins, leaves, has finished or is
+gone; and the heartbeat that goes with it. When to report it is decided elsewhere.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import NoReturn
+from typing import Optional
 
+from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
+from slurm_hooks.elastic.liveness.older_versions import refuse_older
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.patient_directory import PatientDirectory
@@ -32,16 +33,20 @@ from slurm_hooks.elastic.rendezvous.state import (
 from slurm_hooks.elastic.signals import SignalListener
 
 
-class Leave(Exception):
-    """This fragment leaves, and is no member any more."""
-
-
-class Over(Exception):
-    """The training has finished; there is nothing left to do here."""
+def open_membership(
+    options: Options, me: Member, signals: SignalListener, wanted: tuple[int, ...] = ()
+) -> Membership:
+    """The membership of `me` in the shared directory of the options, which is made if it is
+    missing. Raises DirectoryError."""
+    directory = SharedDirectory(options.directory, options.run)
+    directory.open()
+    refuse_older(options.directory)
+    heartbeat = Heartbeat(directory, me.token, options.beat_s, options.keep_alive_s)
+    return Membership(me, directory, heartbeat, signals, wanted)
 
 
 class Membership:
-    """One agent in the shared state; `wanted` is what it heard at its start, as in State.
+    """One agent in the shared state; `wanted` is what it learned at its start, as in State.
     Methods raise DirectoryError unless they say not to."""
 
     def __init__(
@@ -49,12 +54,14 @@ class Membership:
         me: Member,
         directory: SharedDirectory,
         heartbeat: Heartbeat,
+        signals: SignalListener,
         wanted: tuple[int, ...] = (),
     ) -> None:
         self.me = replace(me, probe_port=heartbeat.listener.port)
         self.directory = PatientDirectory(directory)
         self.restarts = 0  # how much of torchrun's budget was used here
         self._heartbeat = heartbeat
+        self._signals = signals
         self._wanted = wanted
         self._stage = 0
         self._is_gone = False
@@ -64,10 +71,10 @@ class Membership:
         """The name of this agent in the state."""
         return self.me.token
 
-    def ask_in(self, signals: SignalListener, ends: int) -> Admission:
+    def ask_in(self, ends: int) -> Admission:
         """Join for the first time, unless there is nothing to join."""
         self.me = replace(self.me, ends=ends)
-        self.directory.do_patiently(lambda: self._heartbeat.start(signals))
+        self.directory.do_patiently(lambda: self._heartbeat.start(self._signals))
         directory = self.directory.once
         self._stage = directory.read_stage(self.me.position_name, self.me.incarnation)
         verdict = [Admission.NOTHING_LEFT]
@@ -84,17 +91,18 @@ class Membership:
         return verdict[0]
 
     def rejoin(self, ends: int, failed: int = 0) -> None:
-        """Wait for the next round; `failed` as in Member: because the workers here crashed."""
+        """Wait for the next round; `failed` as in Member, if the workers here crashed."""
         self.restarts += bool(failed)
         self.me = replace(self.me, ends=ends, failed=failed)
         self.directory.update_patiently(lambda s: come_back(s, self.me))
 
     def advance(self, samples: int) -> None:
-        """Workers here have told how far the training is."""
+        """Workers here have reported how far the training is."""
         self.directory.once.update(lambda s: advance(s, samples))
 
     def announce_leave(self) -> State:
-        """Will not be in the next round. Does not wait for a directory in trouble."""
+        """Announce that this agent will not be in the next round. Does not wait for a directory in
+        trouble."""
         return self.directory.once.update(lambda s: announce_leave(s, self.token))
 
     def succeed(self) -> None:
@@ -107,26 +115,19 @@ class Membership:
         try:
             self.succeed()
         except DirectoryError as error:
-            say(f"the training has finished, but the others cannot be told: {error}")
+            say(f"the training has finished here, but other fragments cannot be notified: {error}")
 
-    def await_end(self, is_asked_to_go: Callable[[], bool], poll_s: float) -> Outcome:
-        """Wait until everybody has finished or is gone, and tell how it ended: open if this
-        agent must go before, or cannot know. Does not raise."""
+    def outcome(self) -> Optional[Outcome]:
+        """How the training that has finished here ended for all: None as long as others are at
+        it, open if that cannot be known. Does not raise."""
         try:
-            while True:
-                state = self.directory.read_patiently()
-                if state.outcome is not Outcome.OPEN or not find(state, self.token):
-                    return self._outcome(state)
-                if is_asked_to_go():
-                    return Outcome.OPEN
-                time.sleep(poll_s)
+            state = self.directory.read_patiently()
         except DirectoryError as error:
-            say(f"the training has finished here; how the others fare is unknown: {error}")
-        return Outcome.OPEN
-
-    def _outcome(self, state: State) -> Outcome:
-        """That of this agent's training: others may have begun the next one already, which
-        only somebody whose training has finished does."""
+            say(f"the training has finished here; the state of the others is unknown: {error}")
+            return Outcome.OPEN
+        if state.outcome is Outcome.OPEN and find(state, self.token):
+            return None
+        # Others may have begun the next one already; only whose training has finished does.
         return Outcome.FINISHED if state.stage > self._stage else state.outcome
 
     def pass_stage(self) -> None:
@@ -137,18 +138,17 @@ class Membership:
         )
 
     def find_dead(self, state: State) -> None:
-        """See who of those that have not come back is dead. Does not raise."""
+        """Remove those that have not come back and are dead. Does not raise."""
         self._heartbeat.find_dead(state)
 
-    def skip(self, signals: SignalListener) -> NoReturn:
-        """There is nothing left to do here: raises Over. Raises DirectoryError."""
+    def skip(self) -> None:
+        """There is nothing left to do here. Raises DirectoryError."""
         self.pass_stage()
-        self.depart(signals, planned=True)
+        self.depart(planned=True)
         say(f"the training has already finished; fragment {self.me.fragment} has nothing to do")
-        raise Over
 
-    def depart(self, signals: SignalListener, planned: bool) -> None:
-        """Be no member any more. Never raises: the others notice the silence."""
+    def depart(self, planned: bool) -> None:
+        """Stop being a member. Never raises: without this the others notice the silence."""
         if self._is_gone:
             return
         try:
@@ -157,10 +157,10 @@ class Membership:
             )
         except DirectoryError as error:
             self.directory.complain(error)
-        self.fall_silent(signals)
+        self.fall_silent()
 
-    def fall_silent(self, signals: SignalListener) -> None:
-        """Beat no more, and stay listed as what one was. Never raises."""
+    def fall_silent(self) -> None:
+        """Stop the heartbeat, and stay listed as before. Never raises."""
         if not self._is_gone:
             self._is_gone = True
-            self._heartbeat.stop(signals)
+            self._heartbeat.stop(self._signals)

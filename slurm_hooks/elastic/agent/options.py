@@ -1,5 +1,5 @@
-"""The knobs of the rendezvous, and who this agent is, from torchrun's parameters and the
-environment that the job's plugin set. Values only; reads no file and asks nobody.
+"""The settings of the rendezvous, and this agent's identity, from torchrun's parameters and the
+environment that the job's plugin set. Values only; it looks up nothing but the name of this host.
 """
 
 from __future__ import annotations
@@ -7,9 +7,8 @@ from __future__ import annotations
 import re
 import secrets
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,7 @@ BACKENDS = (
     "malleable",
     "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
 )
-_ENGINES = ("torchrun", "torchft")  # those that torchrun starts
-_TORCHRUN = (("torch", "distributed", "run.py"), ("torch", "distributed", "launch.py"))
 _TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})
-_SWITCHES = frozenset(
-    {"--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank"}
-)
-
-
-class Contexts(Enum):
-    """Which workers in waiting make their CUDA context ahead."""
-
-    NONE = "none"
-    FIRST = "first"  # those of a newcomer
-    ALL = "all"  # those beside running workers too
 
 
 class OptionError(ValueError):
@@ -59,7 +45,7 @@ class Options:
     boundary_s: float  # workers that listen get at most so long to reach a step boundary
     wait_s: float  # patience below the minimum
     backend: str = BACKENDS[0]  # as it was chosen
-    is_told: bool = True  # rounds are, in the job's log
+    is_told: bool = True  # rounds are reported in the job's log
 
 
 def options(params: Any, env: Mapping[str, str]) -> Options:
@@ -69,7 +55,7 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
     def given(name: str, default: float) -> float:
         return knob(env, name, default, params.get(name))
 
-    crowd = max(params.max_nodes, number(env.get("MALLEABLE_MAX", "")))
+    agents = max(params.max_nodes, number(env.get("MALLEABLE_MAX", "")))
     if not params.endpoint.startswith("/"):
         raise OptionError(
             f"PET_RDZV_ENDPOINT={params.endpoint!r}: give the absolute path of a directory "
@@ -87,9 +73,9 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
         ),
         host=_host(params.local_addr),
         notice_s=given("notice_s", 20.0),
-        poll_s=max(0.05, given("poll_s", _gentle(crowd, 0.2))),
-        beat_s=max(0.1, given("beat_s", _gentle(crowd, 1.0))),
-        keep_alive_s=max(1.0, given("keep_alive_s", _gentle(crowd, 6.0))),
+        poll_s=max(0.05, given("poll_s", _gentle(agents, 0.2))),
+        beat_s=max(0.1, given("beat_s", _gentle(agents, 1.0))),
+        keep_alive_s=max(1.0, given("keep_alive_s", _gentle(agents, 6.0))),
         settle_s=given("settle_s", 1.0),
         leave_s=given("leave_s", 40.0),
         boundary_s=given("boundary_s", 10.0),
@@ -105,23 +91,8 @@ def knob(env: Mapping[str, str], name: str, default: float, first: str | None = 
     except ValueError:
         value = -1.0
     if not 0 <= value < 1e9:
-        raise OptionError(f"{name}={text!r}: give seconds, a number from 0 on")
+        raise OptionError(f"{name}={text!r}: give a number of seconds, 0 or more")
     return value
-
-
-def of_group(job: Options, me: Member) -> Options:
-    """Options of a replica group, which is one fragment: a world of its own in the job's."""
-    place = job.directory / "groups" / str(me.fragment)
-    return replace(job, directory=place, is_told=False)
-
-
-def of_groups(job: Options, env: Mapping[str, str]) -> Options:
-    """Options of what joins the replica groups, counted in agents as of_group counts them."""
-    unit = max(1, number(env.get("MALLEABLE_UNIT", "")))
-    agents = job.limits.largest
-    smallest = agents * max(1, number(env.get("MALLEABLE_MIN", "")) // unit)
-    largest = agents * max(1, number(env.get("MALLEABLE_MAX", "")) // unit)
-    return replace(job, limits=replace(job.limits, smallest=smallest, largest=largest))
 
 
 def agents(nodes: tuple[int, ...], job: Options, env: Mapping[str, str]) -> tuple[int, ...]:
@@ -159,75 +130,13 @@ def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
     )
 
 
-def is_ours(env: Mapping[str, str]) -> bool:
-    """Whether torchrun runs in a fragment whose training it is."""
-    return env.get("PET_RDZV_BACKEND") in BACKENDS or (
-        env.get("MALLEABLE_ENGINE") in _ENGINES and bool(env.get("MALLEABLE_FRAGMENT"))
-    )
-
-
-def is_torchrun(argv: Sequence[str]) -> bool:
-    """Whether this process was started as torchrun, to train: not to be asked for its flags.
-    `python -m torch.distributed.run` has the path of that module as its name."""
-    if not argv or "-h" in argv or "--help" in argv:
-        return False
-    own = Path(argv[0])
-    return own.name == "torchrun" or own.parts[-3:] in _TORCHRUN
-
-
-def overrides(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """What of the user's keeps torchrun from using this rendezvous, or nothing."""
-    given = dict(_flags(argv))
-    if "--standalone" in given:
-        return "--standalone"
-    if env.get("PET_STANDALONE", "0") not in ("", "0"):
-        return f"PET_STANDALONE={env['PET_STANDALONE']}"
-    for name, value in (
-        ("--rdzv-backend", given.get("--rdzv-backend", "")),
-        ("PET_RDZV_BACKEND", env.get("PET_RDZV_BACKEND", "")),
-    ):
-        if value:
-            return "" if value in BACKENDS else f"{name}={value}"
-    return "unset PET_RDZV_BACKEND"
-
-
-def _flags(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """torchrun's own flags with their values; what follows the script is not torchrun's."""
-    words = iter(argv[1:])
-    for word in words:
-        if not word.startswith("-") or word in ("-", "--"):
-            return
-        flag, equals, value = word.partition("=")
-        flag = flag.replace("_", "-")
-        is_alone = equals or flag in _SWITCHES or (flag[1:2] != "-" and len(flag) > 2)
-        yield flag, value if is_alone else next(words, "")
-
-
-def warm_modules(env: Mapping[str, str]) -> list[str] | None:
-    """Modules that MALLEABLE_WARM adds to what workers in waiting import; None if it is
-    0: no workers in waiting."""
-    words = env.get("MALLEABLE_WARM", "").split(",")
-    if words == ["0"]:
-        return None
-    names = [w for w in words if w not in ("cuda", "nocuda")]
-    return [n for n in names if all(part.isidentifier() for part in n.split("."))]
-
-
-def warm_contexts(env: Mapping[str, str]) -> Contexts:
-    """What MALLEABLE_WARM says of CUDA: `cuda` always, `nocuda` never."""
-    words = env.get("MALLEABLE_WARM", "").split(",")
-    if "nocuda" in words:
-        return Contexts.NONE
-    return Contexts.ALL if "cuda" in words else Contexts.FIRST
-
-
 def number(text: str) -> int:
-    """A count, 0 if the text is none."""
+    """A count, 0 if the text is not one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
 
 
 def kept(env: Mapping[str, str]) -> str:
-    """What the user set himself and therefore wins, as a line."""
+    """A line that names the settings of the user, which win; empty if there are none."""
     names = re.sub(r"[^A-Za-z0-9_,]", "", env.get("MALLEABLE_KEPT", "")).split(",")
     left = ",".join(name for name in names if name and name not in _TAKEN_OVER)
-    return f"kept as you set them: {left}" if left else ""
+    return f"your own settings are kept: {left}" if left else ""

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Optional
 
+from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Action, Over
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.engines.torchft.keeper_state import KeeperState
 from slurm_hooks.elastic.engines.torchft.lighthouse import (
     Lighthouse,
     LighthouseError,
@@ -45,41 +47,31 @@ from slurm_hooks.elastic.rendezvous.state import (
     find,
     is_superseded,
 )
-from slurm_hooks.elastic.signals import SignalListener
 
 LOST_POLL_S = 0.05
-TURN_S = 2.0  # if the first heir does not act, it is the next one's turn
+TURN_S = 2.0  # if the first successor does not act, it is the next one's turn
 HAND_OVER_S = 10.0
 
 
 class Keeper:
-    """`enter` and `await_end` end or hold up the calling thread as the handler's session
-    does; everything else happens in a thread of its own."""
+    """A Companion; what it does beside the calls happens in a thread of its own."""
 
     def __init__(
         self,
         options: Options,
         timing: LighthouseTiming,
         membership: Membership,
-        signals: SignalListener,
     ) -> None:
         self._options = options
         self._timing = timing
         self._membership = membership
         self._directory = membership.directory
-        self._signals = signals
-        self._wake = threading.Event()
-        self._relay = Relay(self._hear_refused)
-        self._lighthouse: Lighthouse | None = None
+        self._shared = KeeperState()
+        self._relay = Relay(self._shared.lose)
         self._met_term = 0  # its keeper has answered
-        self._lost_term = 0  # nobody answers there any more
-        self._lost_at = 0.0
         self._told: tuple[int, ...] = ()
         self._peers: tuple[int, ...] = ()  # who was at work at the last look
-        self._has_changed = False
         self._is_fit = True  # to keep the lighthouse
-        self._is_leaving = False
-        self._is_stopped = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -87,28 +79,29 @@ class Keeper:
         """The lighthouse as the training processes of this node know it."""
         return f"http://127.0.0.1:{self._relay.port}"
 
-    def enter(self, ends: int, is_asked_to_go: Callable[[], bool]) -> None:
-        """Take part, `ends` being the end of this lease (epoch seconds, 0: unknown). Raises
-        DirectoryError, and Over if the training is."""
+    def begin_wait(self) -> None:
+        """See Companion."""
+        self._membership.restarts += self._thread is not None
+
+    def enter(self, ends: int) -> Optional[Action]:
+        """See Companion."""
         if self._thread is not None:
-            self._membership.restarts += 1
-            return
-        verdict = self._membership.ask_in(self._signals, ends)
-        while verdict is Admission.WAIT:
-            time.sleep(1.0)
-            if is_asked_to_go():
-                return  # the session sees to it
-            verdict = self._membership.ask_in(self._signals, ends)
+            return None
+        verdict = self._membership.ask_in(ends)
+        if verdict is Admission.WAIT:
+            return UNTIL_ADMITTED
         if verdict is Admission.NOTHING_LEFT:
-            self._membership.skip(self._signals)
+            self._membership.skip()
+            return Over()
         self._directory.update_patiently(lambda s: enlist(s, self._membership.token))
         self._thread = threading.Thread(target=self._run, name="malleable-keeper", daemon=True)
         self._thread.start()
+        return None
 
     # -- in the background
 
     def _run(self) -> None:
-        while not self._is_stopped:
+        while not self._shared.is_stopped:
             try:
                 self._look(self._directory.once.read())
             except DirectoryError as error:
@@ -116,30 +109,21 @@ class Keeper:
             except LighthouseError as error:
                 say(str(error))
                 self._is_fit = False  # the next one's turn
-            self._wake.wait(self._pause())
-            self._wake.clear()
-
-    def _pause(self) -> float:
-        is_lost = time.monotonic() - self._lost_at < 60.0
-        return LOST_POLL_S if is_lost or self._is_leaving else self._options.poll_s
-
-    def _hear_refused(self, term: int) -> None:
-        if term > self._lost_term:
-            self._lost_term, self._lost_at = term, time.monotonic()
-        self._wake.set()
+            is_urgent = self._shared.is_urgent()
+            self._shared.wait(LOST_POLL_S if is_urgent else self._options.poll_s)
 
     def _look(self, state: State) -> None:
-        if state.outcome is not Outcome.OPEN or self._is_stopped:
+        if state.outcome is not Outcome.OPEN or self._shared.is_stopped:
             return
         self._stay_listed(state)
-        kept_by = keeper(state, self._lost_term)
+        kept_by = keeper(state, self._shared.lost_term)
         if kept_by is None:
             if self._is_my_turn(state):
                 self._take_over()
             return
-        self._lost_at = 0.0
-        if kept_by.token != self._membership.token and not self._is_leaving:
-            self._close_lighthouse()  # taken for dead: those who are here go there, too
+        self._shared.find()
+        if kept_by.token != self._membership.token and not self._shared.is_leaving:
+            self._shared.serve(None)  # taken for dead: those who are here go there, too
         self._tell(state)
         self._see_change(state)
         self._point(state)
@@ -147,13 +131,12 @@ class Keeper:
     def _see_change(self, state: State) -> None:
         now, mine = at_work(state), self._membership.me.fragment
         if mine in self._peers and mine in now and now != self._peers:
-            self._has_changed = not is_loss(difference(self._peers, now, state))
+            self._shared.note_change(not is_loss(difference(self._peers, now, state)))
         self._peers = now
 
     def take_planned_change(self) -> bool:
-        """Whether groups came or went as planned since this was last asked."""
-        has_changed, self._has_changed = self._has_changed, False
-        return has_changed
+        """See Companion."""
+        return self._shared.take_planned_change()
 
     def _point(self, state: State) -> None:
         there = sum(1 for m in state.members if m.phase is not Phase.READY)
@@ -174,44 +157,43 @@ class Keeper:
             return False
         answer = probe(member.host, member.probe_port, member.token)
         if answer is Answer.GONE:
-            self._hear_refused(term.number)
+            self._shared.lose(term.number)
         return answer is Answer.ALIVE
 
     def _stay_listed(self, state: State) -> None:
         me = self._membership.me
-        if find(state, me.token) or self._is_leaving or is_superseded(state, me):
+        if find(state, me.token) or self._shared.is_leaving or is_superseded(state, me):
             return
         self._membership.rejoin(me.ends)  # taken for dead meanwhile
         self._directory.update_patiently(lambda s: enlist(s, me.token))
 
     def _is_my_turn(self, state: State) -> bool:
-        next_ones = successors(state, self._lost_term)
-        if self._is_leaving or not self._is_fit or self._membership.token not in next_ones:
+        next_ones = successors(state, self._shared.lost_term)
+        if self._shared.is_leaving or not self._is_fit or self._membership.token not in next_ones:
             return False
-        if not self._lost_at:
-            self._lost_at = time.monotonic()
         turn = next_ones.index(self._membership.token)
-        return time.monotonic() - self._lost_at >= turn * TURN_S
+        return self._shared.search_s() >= turn * TURN_S
 
     def _take_over(self) -> None:
-        self._close_lighthouse()
-        self._lighthouse = Lighthouse(self._options.host, self._timing)
-        self._lighthouse.count_to(first_quorum(self._directory.once.read().rounds + 1))
-        place, now = (self._options.host, self._lighthouse.port), int(time.time())
+        self._shared.serve(None)
+        lighthouse = Lighthouse(self._options.host, self._timing)
+        self._shared.serve(lighthouse)
+        lighthouse.count_to(first_quorum(self._directory.once.read().rounds + 1))
+        place, now = (self._options.host, lighthouse.port), int(time.time())
         token, before = self._membership.token, [State(run="")]
 
         def change(state: State) -> State:
             before[:] = [state]
-            return begin_term(state, token, place, now, self._lost_term)
+            return begin_term(state, token, place, now, self._shared.lost_term)
 
         after = self._directory.once.update(change)
         if after.round is None or (after.round.host, after.round.port) != place:
-            self._close_lighthouse()  # somebody else was faster
+            self._shared.serve(None)  # somebody else was faster
             return
         cause = text_of(after.round.causes)
         say(f"fragment {after.round.fragments[0]} keeps the lighthouse: {cause}")
         self._told = _known_to(before[0])
-        self._wake.set()
+        self._shared.wake()
 
     def _tell(self, state: State) -> None:
         """The keeper tells who trains, whenever that has changed."""
@@ -232,20 +214,19 @@ class Keeper:
         """Hand over what others need, then take this group off its lighthouse: it ends the
         step it is in with the others, and is not waited for in the next. Returns when it is
         forgotten there, and its training processes may be stopped. Does not raise."""
-        if self._is_leaving or self._thread is None:
+        if self._thread is None or not self._shared.begin_leave():
             return
-        self._is_leaving = True
         deadline = time.monotonic() + HAND_OVER_S
         try:
             state = self._membership.announce_leave()
-            self._wake.set()
+            self._shared.wake()
             while self._is_awaited(state) and time.monotonic() < deadline:
                 time.sleep(LOST_POLL_S)
                 state = self._directory.once.read()
         except DirectoryError as error:
             self._directory.complain(error)
         self._relay.silence()
-        self._close_lighthouse()  # for all at once: each asks again, and asks the next
+        self._shared.serve(None)  # for all at once: each asks again, and asks the next
         time.sleep(self._timing.beat_s)
 
     def _is_awaited(self, state: State) -> bool:
@@ -257,26 +238,21 @@ class Keeper:
         """The training processes here have finished. Does not raise."""
         self._membership.tell_success()
 
-    def await_end(self, is_asked_to_go: Callable[[], bool]) -> Outcome:
-        """Wait until all groups have finished or are gone; as Session. Does not raise."""
-        return self._membership.await_end(is_asked_to_go, self._options.poll_s)
+    def outcome(self) -> Optional[Outcome]:
+        """See Membership."""
+        return self._membership.outcome()
 
     def close(self, is_failure: bool) -> None:
         """The agent ends. Does not raise."""
-        self._is_stopped = True
-        self._wake.set()
-        if is_failure or self._is_leaving:
-            self._membership.depart(self._signals, planned=self._is_leaving)
-        self._membership.fall_silent(self._signals)
+        self._shared.stop()
+        is_leaving = self._shared.is_leaving
+        if is_failure or is_leaving:
+            self._membership.depart(planned=is_leaving)
+        self._membership.fall_silent()
         if self._thread is not None:
             self._thread.join(3.0)
         self._relay.stop()
-        self._close_lighthouse()
-
-    def _close_lighthouse(self) -> None:
-        lighthouse, self._lighthouse = self._lighthouse, None
-        if lighthouse is not None:
-            lighthouse.close()
+        self._shared.serve(None)
 
 
 def _known_to(state: State) -> tuple[int, ...]:

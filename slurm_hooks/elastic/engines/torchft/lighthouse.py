@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from slurm_hooks.elastic.agent.companion import EngineError
 from slurm_hooks.elastic.log import suppressed
 
 QUORUM_TICK_MS = 50
@@ -17,14 +18,14 @@ _SEED_S = timedelta(seconds=5)
 _QUIET = "RUST_LOG"
 
 
-class LighthouseError(Exception):
-    """There is no torchft here, or not one as known; the message says what to do."""
+class LighthouseError(EngineError):
+    """There is no torchft here, or it is not as expected; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class LighthouseTiming:
-    """`beat_s`: a group silent for so long is dead; `join_s`: how long a step waits for one
-    that lives but does not come."""
+    """Timeouts: a group silent for `beat_s` is dead; a step waits for `join_s` for one that lives
+    but does not come."""
 
     beat_s: float
     join_s: float
@@ -74,7 +75,7 @@ class Lighthouse:
         raise LighthouseError(f"torchft's lighthouse does not start: {fault}")
 
     def count_to(self, quorum: int) -> None:
-        """Go through quorums of nobody, so that the next one of the training is
+        """Run empty quorums, so that the next one of the training is
         `quorum` + 1 or later. Its beat is heard for `beat_s` afterwards, and so long the
         first step waits: time for all the groups to arrive."""
         errors = RuntimeError, TimeoutError, TypeError  # without: one step more is lost

@@ -54,8 +54,8 @@ class Relay:
             self._loop.call_soon_threadsafe(self._switch, target, abruptly)
 
     def silence(self) -> None:
-        """Pass on nothing that this group says any more: it is forgotten at the lighthouse
-        within a beat. What it has been told to do before still reaches it. Any thread."""
+        """Stop forwarding what this group sends, so that the lighthouse drops it after one beat.
+        Answers to what it has sent before still reach it. Any thread."""
         self._is_hushed = True
 
     def stop(self) -> None:

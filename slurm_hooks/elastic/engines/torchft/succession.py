@@ -38,7 +38,7 @@ def keeper(state: State, lost_term: int = 0) -> Member | None:
 
 
 def successors(state: State, lost_term: int = 0) -> tuple[str, ...]:
-    """Who may keep it next, first the one that stays longest."""
+    """Who may keep it next, longest lease first."""
     is_lost = state.round is not None and state.round.number <= lost_term
     gone = state.round.order[0] if state.round is not None and is_lost else ""
     fit = [m for m in state.members if m.phase is Phase.ACTIVE and m.token != gone]

@@ -1,15 +1,16 @@
 """torchrun's view of the session: the RendezvousHandler named `malleable`.
 
-Only translation: torch's calls to session's, stores to torch's types. No decisions.
+Decisions are the session's; the handler carries them out, and translates: torch's calls to the
+session's, stores to torch's types.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from torch.distributed.elastic.rendezvous.api import (
@@ -18,15 +19,23 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
-from slurm_hooks.elastic.agent.membership import Leave, Over
+from slurm_hooks.elastic.agent.actions import (
+    Action,
+    Enter,
+    Form,
+    GiveUp,
+    Leave,
+    Over,
+    Rejoin,
+    Wait,
+)
+from slurm_hooks.elastic.agent.companion import Companion
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
-from slurm_hooks.elastic.engines.torchft.keeper import Keeper
+from slurm_hooks.elastic.engines.torchrun.processes import Processes
 from slurm_hooks.elastic.engines.torchrun.store import (
-    GATHER_S,
-    Events,
     RoundStore,
     arrive,
     connect,
@@ -37,7 +46,7 @@ from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
 from slurm_hooks.elastic.log import say, suppressed
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
-from slurm_hooks.elastic.rendezvous.state import Outcome
+from slurm_hooks.elastic.rendezvous.state import Outcome, Round, Stop
 from slurm_hooks.elastic.signals import SignalListener
 
 WARM_UP_S = 30.0
@@ -55,14 +64,16 @@ class MalleableHandler(RendezvousHandler):
         session: Session,
         signals: SignalListener,
         own_element: OwnElement,
-        keeper: Keeper | None = None,
+        companion: Companion,
+        processes: Processes,
     ) -> None:
         self._options = options
         self._session = session
         self._signals = signals
         self._own_element = own_element
         self.warm_pool: WarmPool | None = None
-        self._keeper = keeper
+        self._companion = companion
+        self._processes = processes
         self._hosted: Any = None
         self._store: Any = None
         self._has_ended = False
@@ -83,46 +94,79 @@ class MalleableHandler(RendezvousHandler):
         return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Join the next round and wait until all its agents are there."""
+        """Join the next round and wait until all its agents are there: ask what is to be done and
+        do it, until this agent is in a round."""
         self._signals.listen()
         if self.warm_pool and not self._session.is_in:
             self.warm_pool.prepare()  # while the others train
             self.warm_pool.wait_ready(WARM_UP_S)
+        self._session.begin_wait(self._processes.exit_code())
+        self._companion.begin_wait()
+        self._hosted = None  # the store of the round before
         try:
-            if self._keeper:
-                self._keeper.enter(self._session.ends, self._session.is_asked_to_go)
-            return self._join_round()
+            while True:
+                info = self._carry_out(self._next_action())
+                if info:
+                    return info
         except DirectoryError as error:
             write_remark(str(error))
             raise SystemExit(f"malleable: {error}") from None
-        except Leave:
+
+    def _next_action(self) -> Action:
+        action = None
+        if not self._session.is_in and not self._session.is_asked_to_go():
+            action = self._companion.enter(self._session.ends)
+        return action or self._session.next_action()
+
+    def _carry_out(self, action: Action) -> RendezvousInfo | None:
+        if isinstance(action, Wait):
+            time.sleep(action.pause_s * random.uniform(0.8, 1.2))
+        elif isinstance(action, Rejoin):
+            self._session.rejoin()
+        elif isinstance(action, Form):
+            self._session.form(action.queue, self._serve())
+        elif isinstance(action, Enter):
+            return self._enter(action.round)
+        else:
+            self._end_with(action)
+        return None
+
+    def _end_with(self, action: Leave | Over | GiveUp) -> NoReturn:
+        if isinstance(action, Leave):
+            self._session.leave()
             self._go()
-        except Over:
-            if self._keeper:
-                self._keeper.succeed()
-            self._conclude(Outcome.FINISHED)
-            raise SystemExit(0) from None
+        if isinstance(action, GiveUp):
+            self._session.close(is_failure=True)
+            raise SystemExit(f"malleable: giving up: {action.why}")
+        self._session.skip()
+        self._companion.succeed()
+        self._conclude(Outcome.FINISHED)
+        raise SystemExit(0)
 
-    def _join_round(self) -> RendezvousInfo:
-        self._session.enter()
-        while True:
-            self._hosted = None  # the store of the round before
-            round_ = self._session.wait_for_round(self._open_store)
-            rank = self._session.rank
-            self._store = self._reach(round_.host, round_.port, rank)
-            size = len(round_.order)
-            if self._store and arrive(self._store, size, self._session.is_broken):
-                if rank:
-                    say(f"round {round_.number}: rank {rank} of {size}")
-                # its host may go this very moment
-                with suppressed(RuntimeError, doing="using the store of the round"):
-                    return self._info(rank, size, round_.host, round_.port)
-            say(f"round {round_.number} broke before it began; trying again")
-            self._session.enter(is_retry=True)
+    def _enter(self, round_: Round) -> RendezvousInfo | None:
+        """Meet the others at the store of the round; None if it breaks before."""
+        rank, size = self._session.rank, len(round_.order)
+        self._store = self._reach(round_.host, round_.port, rank)
+        if self._store and arrive(self._store, size, self):
+            if rank:
+                say(f"round {round_.number}: rank {rank} of {size}")
+            # its host may go this very moment
+            with suppressed(RuntimeError, doing="using the store of the round"):
+                return self._info(rank, size, round_.host, round_.port)
+        say(f"round {round_.number} broke before it began; trying again")
+        self._hosted = None
+        self._session.begin_wait()
+        return None
 
-    def _open_store(self) -> int:
+    def _serve(self) -> int:
+        """The port of the store of the next round, served here."""
+        if self._hosted is None:
+            self._hosted = self._open_store()
+        return int(self._hosted.port)
+
+    def _open_store(self) -> Any:
         try:
-            self._hosted = open_store(self._options.host)
+            return open_store(self._options.host)
         except RuntimeError as error:
             line = (
                 f"cannot serve a store as {self._options.host}: {_first_line(error)}; "
@@ -130,7 +174,6 @@ class MalleableHandler(RendezvousHandler):
             )
             write_remark(line)
             raise SystemExit(f"malleable: {line}") from None
-        return int(self._hosted.port)
 
     def _reach(self, host: str, port: int, rank: int) -> Any:
         if rank == 0 and self._hosted is not None:
@@ -144,40 +187,53 @@ class MalleableHandler(RendezvousHandler):
         return store
 
     def _miss(self, host: str, port: int, error: str) -> None:
-        """One more round in vain; the next may be elsewhere. Gives up where that does not help:
-        others are held up each time."""
+        """One more round in vain; the next may be elsewhere. Gives up if that does not help,
+        because it delays the others each time."""
         what = f"cannot reach the store of the round at {host} port {port}"
         say(f"{what}: {error}")
         self._unreached.append(host)
         if self._unreached.count(host) < UNREACHED:
             time.sleep(COOL_DOWN_S)
             return
-        line = f"{what}, {UNREACHED} times; may nodes of a job connect to each other at any port?"
+        line = f"{what}, {UNREACHED} times; can nodes of the job connect to each other on any port?"
         write_remark(line)
-        self._session.give_up(line)
+        self._end_with(GiveUp(line))
 
     def _info(self, rank: int, size: int, host: str, port: int) -> RendezvousInfo:
-        events = Events(self._succeed, self._await_end, self._session.is_broken)
-        store: Any = RoundStore(self._store, rank, size, events)
+        store: Any = RoundStore(self._store, rank, size, self)
         if self.use_agent_store:
             bootstrap = RendezvousStoreInfo(host, port)
         else:
             bootstrap = RendezvousStoreInfo.build(rank, self._store, self._options.host)
         return RendezvousInfo(store, rank, size, bootstrap)
 
-    def _succeed(self) -> None:
-        self._session.succeed()
-        if self._keeper:
-            self._keeper.succeed()
+    def is_broken(self) -> bool:
+        """See Agent."""
+        return self._session.is_broken()
 
-    def _await_end(self) -> None:
-        self._conclude(self._session.await_end())
+    def succeed(self) -> None:
+        """See Agent."""
+        self._session.succeed()
+        self._companion.succeed()
+
+    def await_end(self) -> None:
+        """See Agent. Ends the process if this fragment must go before."""
+        self._conclude(self._await(self._session))
+
+    def _await(self, party: Session | Companion) -> Outcome:
+        """How the training ended for all: open if this fragment must go before it has, or that
+        cannot be known."""
+        while (outcome := party.outcome()) is None:
+            if self._session.is_asked_to_go():
+                return Outcome.OPEN
+            time.sleep(self._options.poll_s)
+        return outcome
 
     def _conclude(self, outcome: Outcome) -> None:
         """The training processes here have finished. Returns when the batch script may go on;
         ends the process if this fragment must go before all have."""
-        if self._keeper and outcome is Outcome.FINISHED:
-            outcome = self._keeper.await_end(self._session.is_asked_to_go)
+        if outcome is Outcome.FINISHED:
+            outcome = self._await(self._companion)
         if outcome is Outcome.FINISHED:
             self._own_element.report_finished()
         elif self._session.is_asked_to_go():
@@ -187,8 +243,7 @@ class MalleableHandler(RendezvousHandler):
     def _go(self) -> NoReturn:
         """Leave: nobody waits for this agent any more. In a job array the batch script does
         not go on, because Slurm ends it."""
-        if self._keeper:
-            self._keeper.leave()
+        self._companion.leave()
         self._end(is_failure=False)
         self._own_element.put_back()
         raise SystemExit(128 + signal.SIGTERM if self._signals.is_terminated else 0)
@@ -199,18 +254,17 @@ class MalleableHandler(RendezvousHandler):
         self._signals.listen()
         if self.warm_pool:
             self.warm_pool.prepare()
-        if self._keeper and self._keeper.take_planned_change():
+        if self._companion.take_planned_change():
             self._session.hear_planned_change()
-        if self._keeper and self._session.is_asked_to_go():
-            self._keeper.leave()
-        must_stop = self._session.should_stop(self._meet)
-        if must_stop:
-            end_stubborn()
-        return int(must_stop)
-
-    def _meet(self, is_broken: Callable[[], bool]) -> None:
-        size = len(self._session.round.order) if self._session.round else 0
-        meet(self._store, size, GATHER_S, is_broken)
+        if self._session.is_asked_to_go():
+            self._companion.leave()
+        reason = self._session.look()
+        if reason is Stop.NO:
+            return 0
+        if reason is not Stop.NOW and self._session.round:
+            meet(self._store, len(self._session.round.order), self)
+        end_stubborn()
+        return 1
 
     def is_closed(self) -> bool:
         """Whether the training has ended."""
@@ -230,8 +284,7 @@ class MalleableHandler(RendezvousHandler):
             return
         self._has_ended = True
         self._session.close(is_failure)
-        if self._keeper:
-            self._keeper.close(is_failure)
+        self._companion.close(is_failure)
         if self.warm_pool:
             self.warm_pool.dismiss()
         self._store = self._hosted = None

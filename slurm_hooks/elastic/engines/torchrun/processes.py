@@ -18,7 +18,7 @@ class Processes:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def install(self, handler: Any) -> None:
-        """See what `handler`, torch's SubprocessHandler, starts; where it is not as known,
+        """See what `handler`, torch's SubprocessHandler, starts; where it is not as expected,
         nothing is known of exit codes."""
         start = getattr(handler, "_popen", None)
         if start is None or start.__code__.co_varnames[:3] != ("self", "args", "env"):

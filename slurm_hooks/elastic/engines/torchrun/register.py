@@ -1,7 +1,7 @@
-"""The entry point of the group `torchrun.handlers`: how torchrun finds the handler.
+"""What happens in a torchrun before its rendezvous: signals are heard from the start, a script
+for a rigid job gets the job's rendezvous, and the handler is put together.
 
-torchrun loads it whenever it starts, in jobs of all kinds, so importing it costs nothing
-and does nothing; torch calls the factory, then the creator if our backend is chosen.
+Importing it costs nothing and does nothing: torchrun does so in jobs of all kinds.
 """
 
 from __future__ import annotations
@@ -9,59 +9,33 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from slurm_hooks.elastic.agent.companion import EngineError, Facts, WorldMaker
 from slurm_hooks.elastic.agent.forewarning import Forewarning
-from slurm_hooks.elastic.agent.membership import Membership
-from slurm_hooks.elastic.agent.options import (
-    OptionError,
-    Options,
-    agents,
-    identity,
-    is_ours,
-    is_torchrun,
-    kept,
-    knob,
-    number,
-    of_group,
-    of_groups,
-    options,
-    overrides,
-    warm_contexts,
-    warm_modules,
-)
+from slurm_hooks.elastic.agent.membership import open_membership
+from slurm_hooks.elastic.agent.options import OptionError, identity, kept, number, options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
-from slurm_hooks.elastic.engines.torchft.lighthouse import LighthouseError, LighthouseTiming, load
+from slurm_hooks.elastic.engines.torchrun.flags import is_torchrun, overrides
 from slurm_hooks.elastic.engines.torchrun.processes import Processes
 from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
-from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
-from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
-from slurm_hooks.elastic.liveness.older_versions import refuse_older
+from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, warm_contexts, warm_modules
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import Mailbox
-from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
-from slurm_hooks.elastic.rendezvous.state import Member
+from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener, end_quietly
 
 _BUDGET = "PET_MAX_RESTARTS"  # a lost fragment costs its peers one restart
 
 
-def handlers() -> Callable[[Any], Any]:
-    """The factory that torch calls, once for each name of the backend; returns the creator.
-    In an agent of ours it begins to listen for the notice at once, since a signal that comes
-    earlier is lost."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ and is_ours(os.environ):
-        _begin()
-    return create_handler
-
-
 @cache
-def _begin() -> None:
+def begin() -> None:
+    """This process is torchrun in a fragment of ours, or will ask torch for a rendezvous."""
     _signal_listener().listen_early()
     if is_torchrun(sys.argv):
         _own_element().report_started()  # its own flags may be wrong
@@ -69,13 +43,16 @@ def _begin() -> None:
         return
     found = overrides(sys.argv, os.environ)
     if found:
-        line = f"your {found} replaces the rendezvous of the job: fragments would not meet"
+        line = (
+            f"your {found} overrides the job's rendezvous, so the fragments would train "
+            "separately; remove it"
+        )
         write_remark(line)
         raise SystemExit(f"malleable: {line}")
 
 
 def _log_takeover(instead: Instead) -> None:
-    """What is not as the script says is in the log; `explain` shows what keeps nodes idle."""
+    """Log each setting of the script that is ignored; `explain` shows one that wastes nodes."""
     for line in instead.lines:
         say(line)
     if instead.is_narrowed:
@@ -84,13 +61,13 @@ def _log_takeover(instead: Instead) -> None:
 
 @cache
 def _signal_listener() -> SignalListener:
-    """The one pair of ears of this process."""
+    """This process's only signal listener."""
     return SignalListener()
 
 
 @cache
 def _own_element() -> OwnElement:
-    """The one mouth of this process."""
+    """This process's only speaker to Slurm."""
     return OwnElement(os.environ, _signal_listener())
 
 
@@ -100,7 +77,7 @@ def _processes() -> Processes:
     return Processes()
 
 
-def create_handler(params: Any) -> Any:
+def create_handler(params: Any, make_world: WorldMaker) -> Any:
     """A handler for torch's RendezvousParameters; exits with one line if it cannot be."""
     from slurm_hooks.elastic.engines.torchrun.handler import MalleableHandler  # noqa: PLC0415  (brings in torch)
 
@@ -113,21 +90,17 @@ def create_handler(params: Any) -> Any:
         _remark(kept(os.environ))
         lease = Lease(os.environ, job.notice_s)
         me = identity(os.environ, job.host, lease.ends)
-        is_torchft = os.environ.get("MALLEABLE_ENGINE") == "torchft"
-        keeper = lighthouse_keeper(job, me, signals, os.environ) if is_torchft else None
-        settings = of_group(job, me) if is_torchft else job
-        wanted = () if is_torchft else agents(lease.wanted, job, os.environ)
-        membership = _membership(settings, me, wanted)
-    except (OptionError, DirectoryError, LighthouseError) as error:
+        world = make_world(Facts(job, me, lease.wanted, signals, os.environ))
+        membership = open_membership(world.options, me, signals, world.wanted)
+    except (OptionError, DirectoryError, EngineError) as error:
         write_remark(str(error))
         raise SystemExit(f"malleable: {error}") from None
+    settings = world.options
     forewarning = Forewarning(_mailbox(), settings.boundary_s)
-    session = Session(
-        settings, membership, lease, signals, forewarning, own_element, _processes().exit_code
-    )
-    end_quietly(signals, lambda: say(f"fragment {me.fragment} is ended by SIGTERM"))
+    session = Session(settings, membership, lease, signals, forewarning, own_element)
+    end_quietly(signals, lambda: say(f"fragment {me.fragment} was terminated by SIGTERM"))
     _meet_specs()
-    return MalleableHandler(settings, session, signals, own_element, keeper)
+    return MalleableHandler(settings, session, signals, own_element, world.companion, _processes())
 
 
 @cache
@@ -155,40 +128,6 @@ def _remark(line: str) -> None:
         write_remark(line)
 
 
-def _membership(settings: Options, me: Member, wanted: tuple[int, ...] = ()) -> Membership:
-    directory = SharedDirectory(settings.directory, settings.run)
-    directory.open()
-    refuse_older(settings.directory)
-    heartbeat = Heartbeat(directory, me.token, settings.beat_s, settings.keep_alive_s)
-    return Membership(me, directory, heartbeat, wanted)
-
-
-def lighthouse_keeper(
-    job: Options, me: Member, signals: SignalListener, env: MutableMapping[str, str]
-) -> Any:
-    """The Keeper that joins this replica group to the others; tells torchft by the
-    environment where its lighthouse is. What the user has set stays. Raises
-    LighthouseError, DirectoryError."""
-    from slurm_hooks.elastic.engines.torchft.keeper import Keeper  # noqa: PLC0415  (brings in asyncio)
-
-    load()
-    settings = of_groups(job, env)
-    timing = LighthouseTiming(max(0.3, knob(env, "heartbeat_s", 1.0)), knob(env, "join_s", 1.0))
-    keeper = Keeper(settings, timing, _membership(settings, me), signals)
-    if "TORCHFT_LIGHTHOUSE" in env:
-        _remark("your TORCHFT_LIGHTHOUSE replaces that of the job: it must outlive every node")
-    told = {
-        "TORCHFT_LIGHTHOUSE": keeper.address,
-        "TORCHFT_QUORUM_TIMEOUT_SEC": "86400",  # who waits for others waits; leases end it
-        "TORCHFT_QUORUM_RETRIES": "1000000",  # torchft sleeps timeout / retries between two
-        "REPLICA_GROUP_ID": str(me.fragment),
-        "NUM_REPLICA_GROUPS": str(max(1, settings.limits.largest // job.limits.largest)),
-    }
-    for name, value in told.items():
-        env.setdefault(name, value)
-    return keeper
-
-
 def _mailbox() -> Mailbox | None:
     try:
         mailbox = Mailbox()
@@ -200,8 +139,8 @@ def _mailbox() -> Mailbox | None:
 
 
 def warm_workers(spec: Any) -> WarmPool | None:
-    """Workers in waiting for what torch's agent is to run; None if they are not wanted, or
-    it is no Python program, or torch itself is not as known."""
+    """Warm workers for what torch's agent is to run; None if they are not wanted, it is not a
+    Python program, or torch itself is not as expected."""
     extra = warm_modules(os.environ)
     program = program_of(spec.entrypoint, spec.args)
     if extra is None or not program:

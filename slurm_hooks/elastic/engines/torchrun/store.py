@@ -2,18 +2,15 @@
 kernel. A new one per round, so that no host is needed longer than its round, and keys of
 an old round cannot be mistaken for new ones.
 
-It must not know the shared directory; whoever waits here brings a question to ask
-meanwhile ("is this round broken?").
+It must not know the shared directory; what has to be known of the round, its agent is asked.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined,unused-ignore]
 
@@ -26,6 +23,19 @@ MEET_S = 5.0
 GATHER_S = 0.3
 _TERMINAL = "torchelastic/agent/terminal_state"
 _ROLE_INFO, _ASSIGNED = "torchelastic/role_info/", "torchelastic/assigned_ranks/"
+
+
+class Agent(Protocol):
+    """Whose store it is, as the store asks and tells it."""
+
+    def succeed(self) -> None:
+        """The workers have finished the training."""
+
+    def await_end(self) -> None:
+        """Return when the training has ended for all."""
+
+    def is_broken(self) -> bool:
+        """Whether the round has lost somebody."""
 
 
 def open_store(host: str) -> Any:
@@ -44,17 +54,17 @@ def connect(host: str, port: int) -> Any:
     return store
 
 
-def arrive(store: Any, size: int, is_broken: Callable[[], bool]) -> bool:
+def arrive(store: Any, size: int, agent: Agent) -> bool:
     """Wait until all `size` agents hold the round's store; False if that will not be.
     What torchrun does next with the store blocks for minutes if somebody is missing."""
-    return _gather(store, "malleable/arrived", size, ARRIVE_S, is_broken)
+    return _gather(store, "malleable/arrived", size, ARRIVE_S, agent)
 
 
-def meet(store: Any, size: int, gather_s: float, is_broken: Callable[[], bool]) -> None:
+def meet(store: Any, size: int, agent: Agent) -> None:
     """Wait, seconds at most, until all agents of the round are about to stop their
-    workers; the last one gives others `gather_s` to bring up wishes of their own. The
+    workers; the last one gives others GATHER_S to bring up wishes of their own. The
     workers train on meanwhile."""
-    _gather(store, "malleable/stopping", size, MEET_S, is_broken, gather_s)
+    _gather(store, "malleable/stopping", size, MEET_S, agent, GATHER_S)
 
 
 def _gather(
@@ -62,7 +72,7 @@ def _gather(
     key: str,
     size: int,
     patience_s: float,
-    is_broken: Callable[[], bool],
+    agent: Agent,
     linger_s: float = 0.0,
 ) -> bool:
     pause_s = 0.02 if size <= 64 else 0.1
@@ -78,22 +88,12 @@ def _gather(
                 return True
             if time.monotonic() - asked > 0.25:
                 asked = time.monotonic()
-                if is_broken():
+                if agent.is_broken():
                     return False
             time.sleep(pause_s)
     except RuntimeError as error:  # torch's DistError: the host of the store is gone
         debug(f"waiting for all agents at {key}", error)
     return False
-
-
-@dataclass(frozen=True)
-class Events:
-    """What the agent's store asks and tells outside: the workers have succeeded; wait until
-    the training has ended; is the round broken?"""
-
-    succeed: Callable[[], None]
-    await_end: Callable[[], None]
-    is_broken: Callable[[], bool]
 
 
 class RoundStore:
@@ -104,11 +104,11 @@ class RoundStore:
     for one that has died since, or end the agent if that had the store: it gets an answer at
     once then, workers start in a round that is broken already, and are stopped for the next."""
 
-    def __init__(self, store: Any, rank: int, size: int, events: Events) -> None:
+    def __init__(self, store: Any, rank: int, size: int, agent: Agent) -> None:
         self._store = store
         self._rank = rank
         self._size = size
-        self._events = events
+        self._agent = agent
         self._role_info = b""
 
     def __getattr__(self, name: str) -> Any:
@@ -146,7 +146,7 @@ class RoundStore:
             while not self._store.check(keys):
                 if time.monotonic() - asked > 0.25:
                     asked = time.monotonic()
-                    if self._events.is_broken():
+                    if self._agent.is_broken():
                         return False
                 time.sleep(0.01)
         except RuntimeError as error:
@@ -157,13 +157,13 @@ class RoundStore:
     def add(self, key: str, amount: int) -> int:
         """As Store.add; an arrival at the final barrier is reported instead."""
         if key.startswith(_TERMINAL):
-            self._events.succeed()
+            self._agent.succeed()
             return 0
         return int(self._store.add(key, amount))
 
     def wait(self, keys: list[str], *timeout: timedelta) -> None:
         """As Store.wait; the final barrier waits for the members, not for keys."""
         if keys and keys[0].startswith(_TERMINAL):
-            self._events.await_end()
+            self._agent.await_end()
             return
         self._store.wait(keys, *timeout)

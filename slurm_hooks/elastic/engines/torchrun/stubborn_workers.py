@@ -22,15 +22,15 @@ STUBBORN_S = 5.0  # a script may ignore SIGTERM just while it writes a file
 
 
 def ignores_sigterm(status: str) -> bool:
-    """Whether SIGTERM is ignored, by the text of /proc/PID/status."""
+    """Whether this text of /proc/PID/status says that SIGTERM is ignored."""
     found = re.search(r"^SigIgn:\s*([0-9a-f]{1,32})$", status, re.MULTILINE)
     return bool(found and int(found.group(1), 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def end_stubborn(after_s: float = STUBBORN_S) -> None:
     """Called when workers are about to be stopped: kill those children of this process, with
-    the groups that they lead, that are deaf now and still there after `after_s`. Returns at
-    once; where the kernel offers no pidfd (Linux before 5.3), nothing is done."""
+    the groups that they lead, that ignore SIGTERM now and are still alive after `after_s`.
+    Returns at once; where the kernel offers no pidfd (Linux before 5.3), nothing is done."""
     handles: dict[int, int] = {}
     for pid in _children():
         errors = OSError, AttributeError

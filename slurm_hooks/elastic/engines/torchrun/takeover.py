@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from slurm_hooks.elastic.agent.options import BACKENDS, number
+from slurm_hooks.elastic.engines.table import ENGINES
 
 _API = "torch.distributed.elastic.rendezvous.api"
 _KNOWN = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
@@ -52,7 +53,7 @@ def adopted(asked: Asked, env: Mapping[str, str]) -> Instead:
     place = _first_path(place, env.get("PET_RDZV_ENDPOINT", ""), env.get("MALLEABLE_DIR", ""))
     if asked.backend not in BACKENDS:
         where = f" at {asked.endpoint[:100]}" if asked.endpoint else ""
-        lines.append(f"fragments meet in the rendezvous of the job, not by {asked.backend}{where}")
+        lines.append(f"fragments use the job's own rendezvous instead of {asked.backend}{where}")
     job = _range_of_job(env) or (asked.min_nodes, asked.max_nodes)
     low, high, line = _nodes((asked.min_nodes, asked.max_nodes), job)
     instead = replace(
@@ -79,13 +80,17 @@ def _nodes(asked: tuple[int, int], job: tuple[int, int]) -> tuple[int, int, str]
     whole = f"{job[0]}:{job[1]}"
     low, high = max(asked[0], job[0]), min(asked[1], job[1])
     if asked[0] == asked[1]:
-        return (*job, f"your --nnodes={asked[0]} is not used, the job has {whole}")
+        return (*job, f"your --nnodes={asked[0]} is ignored; the job's range is {whole}")
     given = f"your --nnodes={asked[0]}:{asked[1]}"
     if low > high:
-        return (*job, f"{given} is not used, the job has {whole}")
+        return (*job, f"{given} is ignored; the job's range is {whole}")
     if (low, high) == job:
         return (*job, "")
-    return low, high, f"{given} narrows {whole} of the job; submit with so many instead"
+    return (
+        low,
+        high,
+        f"{given} narrows the job's {whole} to {low}:{high}; submit with that range instead",
+    )
 
 
 def _range_of_job(env: Mapping[str, str]) -> Optional[tuple[int, int]]:
@@ -99,7 +104,8 @@ def _range_of_job(env: Mapping[str, str]) -> Optional[tuple[int, int]]:
     nodes = number(env.get("MALLEABLE_MIN", "")), number(env.get("MALLEABLE_MAX", ""))
     if not all(nodes):
         return None
-    if env.get("MALLEABLE_ENGINE") == "torchft":
+    engine = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
+    if engine and not engine.is_gang:
         nodes = unit, unit
     has_agent_each = number(env.get("SLURM_STEP_NUM_NODES", "")) == unit  # srun torchrun
     share = 1 if has_agent_each else unit
@@ -109,9 +115,9 @@ def _range_of_job(env: Mapping[str, str]) -> Optional[tuple[int, int]]:
 def take_over(
     env: Mapping[str, str], told: Callable[[Instead], None], begun: Callable[[], None]
 ) -> bool:
-    """From now on torch gets what `adopted` says, and `told` hears of it; before anything else
-    `begun` hears that somebody asks, so is an agent. False if this torch is not as known. Without
-    torch there is nothing to do."""
+    """From now on torch gets what `adopted` says, and `told` is called with it; `begun` is called
+    first of all, since whoever asks for a rendezvous is an agent. False if this torch is not as
+    expected. Without torch there is nothing to do."""
     if _API not in sys.modules:
         return True
     parameters: Any = getattr(sys.modules[_API], "RendezvousParameters", None)

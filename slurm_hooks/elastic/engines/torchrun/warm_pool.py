@@ -2,7 +2,7 @@
 interpreters and imports.
 
 torchrun starts workers through one method, SubprocessHandler._popen. Where that is as we
-know it, a warm process (see warm.py) is handed out instead of a new one; it is a child of
+know it, a warm process (see warm_worker.py) is handed out instead of a new one; it is a child of
 the agent like any other. Whatever does not fit exactly (another program, a changed
 environment, a warm process that died) is started the ordinary way. It must not know rounds.
 
@@ -20,9 +20,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
-from slurm_hooks.elastic.agent.options import Contexts
 from slurm_hooks.elastic.engines.torchrun.warm_worker import PROGRAM
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.polling import readable
@@ -37,6 +37,32 @@ DELAY_S = 1.0  # a round has begun: its own first steps go first
 _OF_TORCHRUN = "TORCHELASTIC_"
 
 
+class Contexts(Enum):
+    """Which warm workers make their CUDA context in advance."""
+
+    NONE = "none"
+    FIRST = "first"  # those of a newcomer
+    ALL = "all"  # also those started while workers run
+
+
+def warm_modules(env: Mapping[str, str]) -> list[str] | None:
+    """Modules that MALLEABLE_WARM adds to what warm workers import; None if it is 0: no warm
+    workers."""
+    words = env.get("MALLEABLE_WARM", "").split(",")
+    if words == ["0"]:
+        return None
+    names = [w for w in words if w not in ("cuda", "nocuda")]
+    return [n for n in names if all(part.isidentifier() for part in n.split("."))]
+
+
+def warm_contexts(env: Mapping[str, str]) -> Contexts:
+    """What MALLEABLE_WARM says of CUDA: `cuda` always, `nocuda` never."""
+    words = env.get("MALLEABLE_WARM", "").split(",")
+    if "nocuda" in words:
+        return Contexts.NONE
+    return Contexts.ALL if "cuda" in words else Contexts.FIRST
+
+
 def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     """Whether a process begun with one environment may go on with the other."""
 
@@ -48,7 +74,7 @@ def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> 
 
 
 class WarmWorker:
-    """One process in waiting for `program`, the words after `python -u`. With a `seat` its
+    """One warm worker for `program`, the words after `python -u`. With a `seat` its
     CUDA context is made for the worker of that local rank."""
 
     def __init__(self, program: Sequence[str], extra: Sequence[str], seat: int | None) -> None:

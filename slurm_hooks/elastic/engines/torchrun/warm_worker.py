@@ -1,4 +1,4 @@
-"""A worker in waiting: an interpreter that has done the program's imports before it is needed.
+"""A warm worker: an interpreter that has done the program's imports before it is needed.
 
 The agent starts it with `python -u -c PROGRAM ...`, and later sends one order through a socket:
 environment, arguments, redirected outputs. From then on it is what `python -u script.py`

@@ -1,0 +1,130 @@
+"""What an agent that waits for a round does next, as a closed set of values, and the decision
+between them. Pure: whoever has them carries them out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Union
+
+from slurm_hooks.elastic.rendezvous.rounds import (
+    Limits,
+    expected,
+    is_stranded,
+    may_form,
+    pending,
+    ranked,
+)
+from slurm_hooks.elastic.rendezvous.state import (
+    Member,
+    Outcome,
+    Phase,
+    Round,
+    State,
+    find,
+    is_superseded,
+)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing now; look again after so many seconds, give or take."""
+
+    pause_s: float
+
+
+UNTIL_ADMITTED = Wait(1.0)  # others still work on the training before
+
+
+@dataclass(frozen=True)
+class Rejoin:
+    """Get on the list again: this agent was taken for dead, or the list began anew."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Serve a store, and form the next round of `queue` around it."""
+
+    queue: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Enter:
+    """Join this round."""
+
+    round: Round
+
+
+@dataclass(frozen=True)
+class Leave:
+    """This fragment leaves, because it was asked to or its lease ends."""
+
+
+@dataclass(frozen=True)
+class Over:
+    """The training has finished; there is nothing left to do here."""
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """It cannot go on; this counts as a failure of the fragment."""
+
+    why: str
+
+
+Action = Union[Wait, Rejoin, Form, Enter, Leave, Over, GiveUp]
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long this agent has waited, for how long the list has not changed, the longest that it
+    waits, and its pause while things move (seconds)."""
+
+    waited_s: float
+    quiet_s: float
+    longest_s: float
+    poll_s: float
+
+
+def next_action(
+    state: State, me: Member, last: Optional[Round], limits: Limits, patience: Patience
+) -> Action:
+    """What `me`, last in the round `last` and waiting since, is to do."""
+    mine = find(state, me.token)
+    end = _end(state, mine, limits)
+    if end:
+        return end
+    if mine is None:
+        is_replaced = is_superseded(state, me)
+        why = "superseded: Slurm has restarted this fragment elsewhere"
+        return GiveUp(why) if is_replaced else Rejoin()
+    if mine.phase is Phase.ACTIVE and state.round and _is_later(state.round, last):
+        return Enter(state.round) if mine.token in state.round.order else Rejoin()
+    may = may_form(state, limits, patience.quiet_s, patience.waited_s)
+    if may and ranked(state, limits)[0].token == me.token:
+        return Form(expected(state))
+    if patience.waited_s > patience.longest_s:
+        return GiveUp(f"fewer than {limits.smallest} fragments were available for too long")
+    is_lively = bool(pending(state)) or patience.quiet_s < 10.0
+    return Wait(patience.poll_s / 2 if is_lively else 1.0)
+
+
+def _end(state: State, mine: Optional[Member], limits: Limits) -> Union[Over, GiveUp, None]:
+    if state.outcome is Outcome.FINISHED:
+        return Over()
+    if state.outcome is Outcome.FAILED:
+        return GiveUp(
+            f"the workers failed {state.crashes} times in a row though no fragment was lost; "
+            "their messages are above"
+        )
+    if mine is None or not is_stranded(state, mine.token, limits):
+        return None
+    if mine.failed:
+        return GiveUp("the workers failed here after other fragments had finished")
+    return Over()
+
+
+def _is_later(found: Round, last: Optional[Round]) -> bool:
+    """Whether it was formed after the one this agent was in. Numbers begin anew where somebody
+    has removed the directory meanwhile."""
+    return last is None or found.number > last.number or found.formed_at > last.formed_at

@@ -1,0 +1,120 @@
+"""An agent without torchrun: runs a command as the worker of this fragment.
+
+    python -m slurm_hooks.elastic.engines [--signal=NAME] [--grace=SECONDS] COMMAND [ARG...]
+
+It tells Slurm that there is an agent. The notice and the end of the lease reach the command as a
+signal (SIGTERM unless said otherwise); after SECONDS (30) at most the fragment is put back. If the
+command ends by itself with 0, the row of the job's engine says what that means. No rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from slurm_hooks.elastic.agent.options import OptionError, knob
+from slurm_hooks.elastic.batch.lease import Lease
+from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.batch.standing import Standing
+from slurm_hooks.elastic.engines.table import ENGINES
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.signals import SignalListener
+
+POLL_S = 0.2
+TERMINATED = 128 + signal.SIGTERM
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be run, the signal that asks it to end, and how long it may take to."""
+
+    command: tuple[str, ...]
+    signal: signal.Signals = signal.SIGTERM
+    grace_s: float = 30.0
+
+
+def read_order(argv: Sequence[str]) -> Order:
+    """From the words behind the module's name. Raises OptionError."""
+    words, number, grace_s = list(argv), signal.SIGTERM, 30.0
+    while words and words[0].startswith("--"):
+        flag, _, value = words.pop(0).partition("=")
+        if flag == "--":
+            break
+        if flag == "--signal" and f"SIG{value}" in signal.Signals.__members__:
+            number = signal.Signals[f"SIG{value}"]
+        elif flag == "--grace":
+            grace_s = knob({}, "grace", grace_s, value)
+        else:
+            raise OptionError(f"{flag}={value}: give --signal=TERM or --grace=30, then a command")
+    if not words:
+        raise OptionError("a command is missing: [--signal=NAME] [--grace=SECONDS] COMMAND ...")
+    return Order(tuple(words), number, grace_s)
+
+
+def run(order: Order, env: Mapping[str, str]) -> int:
+    """Run the command as the worker of the fragment with this environment; returns what its
+    batch script is to go on with. Raises OptionError, OSError."""
+    signals = SignalListener()
+    signals.silence()  # what is to be done at SIGTERM is done here
+    own_element = OwnElement(env, signals)
+    own_element.report_started()
+    lease = Lease(env, knob(env, "notice_s", 20.0))
+    child = subprocess.Popen(order.command)
+    own_element.report(Standing.JOINED)
+    while _runs(child, POLL_S):
+        if signals.is_terminated:
+            _end(child, order)
+            return TERMINATED
+        if signals.has_notice or lease.is_over(time.time()):
+            say(f"fragment leaves: {order.signal.name} to {order.command[0]}")
+            own_element.report(Standing.LEAVING)
+            _end(child, order)
+            return _put_back(own_element, signals)
+    if child.returncode:
+        return child.returncode if child.returncode > 0 else 128 - child.returncode
+    row = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
+    if row and not row.zero_finishes:
+        return _put_back(own_element, signals)
+    own_element.report_finished()
+    return 0
+
+
+def _runs(child: subprocess.Popen[bytes], wait_s: float) -> bool:
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(wait_s)
+    return child.returncode is None
+
+
+def _end(child: subprocess.Popen[bytes], order: Order) -> None:
+    child.send_signal(order.signal)
+    if _runs(child, order.grace_s):
+        say(f"{order.command[0]} has not ended within {order.grace_s:g} s of {order.signal.name}")
+        child.kill()
+        child.wait()
+
+
+def _put_back(own_element: OwnElement, signals: SignalListener) -> int:
+    own_element.put_back()
+    return TERMINATED if signals.is_terminated else 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code; 2 for words that cannot be understood, 127 for no such command."""
+    try:
+        return run(read_order(argv), os.environ)
+    except OptionError as error:
+        say(str(error))
+        return 2
+    except OSError as error:
+        say(f"cannot run the command: {error}")
+        return 127
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""The world of a torchft training: a fragment is a replica group, alone in its rounds, and a
+Keeper beside them joins it to the other groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from slurm_hooks.elastic.agent.companion import Facts, World
+from slurm_hooks.elastic.agent.membership import open_membership
+from slurm_hooks.elastic.agent.options import Options, knob, number
+from slurm_hooks.elastic.batch.remark import write_remark
+from slurm_hooks.elastic.engines.torchft.keeper import Keeper
+from slurm_hooks.elastic.engines.torchft.lighthouse import LighthouseTiming, load
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.rendezvous.state import Member
+
+
+def make_world(facts: Facts) -> World:
+    """See WorldMaker. The environment tells torchft where its lighthouse is; what the user has
+    set there stays."""
+    load()
+    env = facts.env
+    settings = of_groups(facts.options, env)
+    timing = LighthouseTiming(max(0.3, knob(env, "heartbeat_s", 1.0)), knob(env, "join_s", 1.0))
+    membership = open_membership(settings, facts.me, facts.signals)
+    keeper = Keeper(settings, timing, membership)
+    if "TORCHFT_LIGHTHOUSE" in env:
+        line = "your TORCHFT_LIGHTHOUSE overrides the job's: its host must outlive every other node"
+        say(line)
+        write_remark(line)
+    told = {
+        "TORCHFT_LIGHTHOUSE": keeper.address,
+        "TORCHFT_QUORUM_TIMEOUT_SEC": "86400",  # who waits for others waits; leases end it
+        "TORCHFT_QUORUM_RETRIES": "1000000",  # torchft sleeps timeout / retries between two
+        "REPLICA_GROUP_ID": str(facts.me.fragment),
+        "NUM_REPLICA_GROUPS": str(max(1, settings.limits.largest // facts.options.limits.largest)),
+    }
+    for name, value in told.items():
+        env.setdefault(name, value)
+    return World(of_group(facts.options, facts.me), (), keeper)
+
+
+def of_group(job: Options, me: Member) -> Options:
+    """Options of a replica group, which is one fragment: a world of its own in the job's."""
+    place = job.directory / "groups" / str(me.fragment)
+    return replace(job, directory=place, is_told=False)
+
+
+def of_groups(job: Options, env: Mapping[str, str]) -> Options:
+    """Options of what joins the replica groups, counted in agents as of_group counts them."""
+    unit = max(1, number(env.get("MALLEABLE_UNIT", "")))
+    agents = job.limits.largest
+    smallest = agents * max(1, number(env.get("MALLEABLE_MIN", "")) // unit)
+    largest = agents * max(1, number(env.get("MALLEABLE_MAX", "")) // unit)
+    return replace(job, limits=replace(job.limits, smallest=smallest, largest=largest))

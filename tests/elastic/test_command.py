@@ -1,0 +1,113 @@
+"""The agent without torchrun: a command as the worker of a fragment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.agent.options import OptionError
+from slurm_hooks.elastic.engines.__main__ import Order, read_order
+from waiting import wait_until
+
+from .test_standing import ENV, asked, says, slurm  # noqa: F401
+
+AGENT = """
+import sys
+from slurm_hooks.elastic.batch import own_element as module
+from slurm_hooks.elastic.engines import __main__ as agent
+module.AGAIN_S, module.CONFIRM_S, module.SPREAD_S = 0.3, 0.2, 0.0
+sys.exit(agent.main(sys.argv[1:]))
+"""
+CHILD = """
+import signal, sys, time
+def end(number, frame):
+    print("asked", number, flush=True)
+    sys.exit(0)
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, end if sys.argv[1] == "polite" else signal.SIG_IGN)
+print("begun", flush=True)
+time.sleep(60)
+"""
+
+
+def start(*words: str, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", AGENT, *words],
+        env={**os.environ, **ENV, "MALLEABLE_ENGINE": "torchrun", **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def exit_code(*words: str) -> int:
+    agent = start(*words)
+    agent.communicate(timeout=40)
+    return agent.returncode
+
+
+def begun(*words: str) -> subprocess.Popen[str]:
+    agent = start(*words)
+    assert agent.stdout is not None
+    assert agent.stdout.readline() == "begun\n"
+    return agent
+
+
+def test_what_is_to_be_run() -> None:
+    assert read_order(["a", "--signal=x"]) == Order(("a", "--signal=x"))
+    assert read_order(["--signal=INT", "--grace=2", "--", "a"]) == Order(("a",), signal.SIGINT, 2.0)
+    for words in ([], ["--"], ["--signal=NO", "a"], ["--grace=x", "a"], ["--other", "a"]):
+        with pytest.raises(OptionError):
+            read_order(words)
+
+
+def test_a_command_that_ends_well_has_finished(slurm: Path) -> None:  # noqa: F811
+    assert exit_code("sh", "-c", "exit 0") == 0
+    assert says(slurm, "finished{2}")()
+    words = [line.rpartition("=")[2] for line in asked(slurm)]
+    assert words[0] == "started{2}"
+    assert words[-1] == "finished{2}"
+
+
+def test_one_that_fails_or_is_missing_hands_its_exit_code_on(slurm: Path) -> None:  # noqa: F811
+    assert exit_code("sh", "-c", "exit 3") == 3
+    assert exit_code("sh", "-c", "kill -9 $$") == 137
+    assert exit_code("/nowhere/command") == 127
+    assert exit_code("--grace=x", "true") == 2
+    assert not any("finished" in line for line in asked(slurm))
+
+
+@pytest.mark.parametrize(
+    ("flags", "manner", "said"),
+    [(("--signal=INT",), "polite", "asked 2\n"), (("--grace=0.5",), "stubborn", "")],
+)
+def test_notice_ends_the_command_and_puts_the_fragment_back(
+    slurm: Path,  # noqa: F811
+    flags: tuple[str, ...],
+    manner: str,
+    said: str,
+) -> None:
+    agent = begun(*flags, sys.executable, "-c", CHILD, manner)
+    agent.send_signal(signal.SIGURG)
+    wait_until(lambda: "requeue 7_3" in asked(slurm))
+    assert asked(slurm).count("uhold 7_3") == 1
+    wait_until(says(slurm, "leaving{2}"))
+    assert agent.poll() is None  # the batch script must not go on
+    agent.send_signal(signal.SIGTERM)
+    output, errors = agent.communicate(timeout=40)
+    assert agent.returncode == 143
+    assert output == said
+    assert ("has not ended within 0.5 s" in errors) is (manner == "stubborn")
+
+
+def test_sigterm_is_passed_on_and_nothing_is_put_back(slurm: Path) -> None:  # noqa: F811
+    agent = begun(sys.executable, "-c", CHILD, "polite")
+    agent.send_signal(signal.SIGTERM)
+    assert agent.communicate(timeout=40)[0] == "asked 15\n"
+    assert agent.returncode == 143
+    assert not any("requeue" in line for line in asked(slurm))
