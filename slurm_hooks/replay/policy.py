@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slurm_hooks.replay.knapsack import NEVER, Menu, best_sizes
+from slurm_hooks.allocation.solvers.knapsack import Menu, best_sizes, menu_of
 from slurm_hooks.replay.rules import Rescale
 from slurm_hooks.replay.work import Kind
 
@@ -115,20 +115,17 @@ class Optimum:
         key = (id(job.kind), 0 if is_free else job.row[0], job.may_grow)
         menu = self._menus.get(key)
         if menu is None:
-            menu = self._menus[key] = Menu(self._values(job))
+            menu = self._menus[key] = menu_of(self._table(job))
         return menu
 
-    def _values(self, job: Held) -> list[float]:
-        kind, now = job.kind, job.row[0]
-        unit = 1.0
-        if self._is_normalised:
-            unit = kind.min_nodes / kind.rates[kind.min_nodes]
-        rates = [r * unit for r in kind.rates]
-        does = rates[min(now, kind.max_nodes)]
-        values = []
-        for n, rate in enumerate(rates):
-            cost = self._rescale.up_s if n > now else self._rescale.down_s if n < now else 0.0
-            allowed = n == 0 or n >= kind.min_nodes
-            allowed = allowed and (job.may_grow or n <= now)
-            values.append(self._t_fwd_s * rate - cost * does if allowed else NEVER)
-        return values
+    def _table(self, job: Held) -> dict[int, float]:
+        """The worth of every size that the job may have."""
+        kind, now, up_s, down_s = job.kind, job.row[0], self._rescale.up_s, self._rescale.down_s
+        unit = kind.min_nodes / kind.rates[kind.min_nodes] if self._is_normalised else 1.0
+        does = kind.rates[min(now, kind.max_nodes)] * unit
+        most = kind.max_nodes if job.may_grow else min(now, kind.max_nodes)
+        table = {}
+        for n in (0, *range(kind.min_nodes, most + 1)):
+            cost = up_s if n > now else down_s if n < now else 0.0
+            table[n] = self._t_fwd_s * (kind.rates[n] * unit) - cost * does
+        return table
