@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slurm_hooks.replay.policy import Held, Policy, Question, Row
+from slurm_hooks.replay.counts import Move, moves, question
+from slurm_hooks.replay.policy import Policy, Question, Row
 from slurm_hooks.replay.record import Moment, Record, moments
 from slurm_hooks.replay.rules import Rules
 from slurm_hooks.replay.running import Ledger, Pause, Running
@@ -39,15 +40,6 @@ class Outcome:
     solve_s: list[float] = field(default_factory=list)
     job_s: dict[str, list[float]] = field(default_factory=dict)
     samples: list[tuple[float, int, int]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Move:
-    """What one job gives up and gets, by node."""
-
-    job: Running
-    gone: Sequence[int]
-    new: Sequence[int]
 
 
 class Simulation:
@@ -153,65 +145,27 @@ class Simulation:
     def _plan(self, now: float) -> list[Move]:
         """Ask the policy, and choose the nodes."""
         classes = self._supply.classes(now)
-        snoozing = [now < job.no_growth_until for job in self.jobs]
-        asked = self._question(classes, snoozing, now)
+        asked = question(self.jobs, self._supply, classes, now)
         start = time.perf_counter()
         rows = self._policy.decide(asked)
         self.outcome.solve_s.append(time.perf_counter() - start)
-        moves = self._moves(asked, rows, classes)
-        self._is_dirty = bool(moves) or any(snoozing)
-        return moves
-
-    def _question(self, classes: Classes, snoozing: Sequence[bool], now: float) -> Question:
-        supply, width = self._supply, len(classes.open_s)
-        if width == 1 and not classes.closing:
-            held = tuple(
-                Held(job.kind, (len(job.nodes),), not snoozes, now - job.entered_s, job.restarts)
-                for job, snoozes in zip(self.jobs, snoozing)
-            )
-            return Question(held, (supply.present,), classes.open_s, (True,))
-        capacity = [0] * width
-        for c in classes.of_node.values():
-            capacity[c] += 1
-        capacity[0] = supply.present - sum(capacity) - len(classes.closing)
-        rows = [_row(job, classes) for job in self.jobs]
-        asked = (
-            Held(j.kind, row, not s, now - j.entered_s, j.restarts)
-            for j, row, s in zip(self.jobs, rows, snoozing)
-        )
-        worth = tuple(s >= self._rules.shortest_s for s in classes.open_s)
-        return Question(tuple(asked), tuple(capacity), classes.open_s, worth)
+        found = self._moves(asked, rows, classes)
+        self._is_dirty = bool(found) or not all(job.may_grow for job in asked.jobs)
+        return found
 
     def _moves(self, asked: Question, rows: Sequence[Row], classes: Classes) -> list[Move]:
-        """Name the nodes: a job gives up those it got last, and gets those free last."""
-        gone: list[list[int]] = []
-        for job, held, row in zip(self.jobs, asked.jobs, rows):
-            gone.append(_given_up(job, held.row, row, classes))
-        pool: list[list[int]] = [[] for _ in classes.open_s]
-        freed = [] if self._rules.tick_s else [n for nodes in gone for n in nodes]
-        for node in [*self._supply.free, *freed]:
-            if node not in classes.closing:
-                pool[classes.of_node.get(node, 0)].append(node)
-        moves = []
-        for job, held, row, nodes in zip(self.jobs, asked.jobs, rows, gone):
-            new: list[int] = []
-            for c, (wanted, has) in enumerate(zip(row, held.row)):
-                if wanted > has:
-                    count = min(wanted - has, len(pool[c]))
-                    new += [pool[c].pop() for _ in range(count)]
-            if new or nodes:
-                moves.append(Move(job, nodes, new))
-        return moves
+        is_at_once = not self._rules.tick_s
+        return moves(self.jobs, asked, rows, classes, self._supply.free, is_at_once)
 
-    def _carry_out(self, moves: Sequence[Move], now: float) -> None:
+    def _carry_out(self, orders: Sequence[Move], now: float) -> None:
         """Those who lose go first; what changed meanwhile is left alone."""
         ledger, rescale = self.outcome.ledger, self._rules.rescale
         lost = {}
-        for move in moves:
+        for move in orders:
             if move.gone:
                 move.job.advance(now, ledger)
                 lost[move.job] = sum(self._supply.take(node, move.job) for node in move.gone)
-        for move in moves:
+        for move in orders:
             job = move.job
             job.advance(now, ledger)
             gained = 0
@@ -227,26 +181,3 @@ class Simulation:
                 job.pause(Pause.SHRINK, rescale.down_s)
                 job.no_growth_until = now + self._rules.snooze_s
             self._is_dirty = True
-
-
-def _row(job: Running, classes: Classes) -> Row:
-    row = [0] * len(classes.open_s)
-    for node in job.nodes:
-        if node not in classes.closing:
-            row[classes.of_node.get(node, 0)] += 1
-    return tuple(row)
-
-
-def _given_up(job: Running, held: Row, row: Row, classes: Classes) -> list[int]:
-    """The nodes a job gives back: all that close, and of each class those it got last."""
-    if len(row) == 1 and not classes.closing:
-        count = held[0] - row[0]
-        return list(job.nodes)[-count:] if count > 0 else []
-    gone = [node for node in job.nodes if node in classes.closing]
-    over = [max(0, has - wanted) for has, wanted in zip(held, row)]
-    for node in reversed(job.nodes):
-        c = classes.of_node.get(node, 0)
-        if node not in classes.closing and over[c]:
-            over[c] -= 1
-            gone.append(node)
-    return gone
