@@ -23,7 +23,7 @@ from slurm_hooks.replay.result import reference, result
 from slurm_hooks.replay.rules import Rescale
 from slurm_hooks.replay.scenario import Conditions, Loaded, Source
 from slurm_hooks.replay.show import chart, models_table, table
-from slurm_hooks.replay.simulate import Outcome
+from slurm_hooks.replay.simulator.simulate import Outcome
 from slurm_hooks.replay.work import BUILT_IN, read_queue, read_scaling
 from slurm_hooks.settings import Settings, load
 

@@ -13,8 +13,8 @@ from statistics import fmean, median
 from typing import Any
 
 from slurm_hooks.replay.record import Record
-from slurm_hooks.replay.running import Pause
-from slurm_hooks.replay.simulate import Outcome
+from slurm_hooks.replay.simulator.running import Pause
+from slurm_hooks.replay.simulator.simulate import Outcome
 
 
 @dataclass(frozen=True)

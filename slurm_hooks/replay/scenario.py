@@ -22,11 +22,13 @@ from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.placement import Placed, place
 from slurm_hooks.replay.logs.sacct import read_sacct
 from slurm_hooks.replay.logs.swf import RigidJob, Workload, read_swf
-from slurm_hooks.replay.policy import Equal, Nothing, Optimum, Policy
+from slurm_hooks.replay.policies.plain import Equal, Nothing
+from slurm_hooks.replay.policies.published import Optimum
+from slurm_hooks.replay.policies.shipped import Allocator, Shipped
+from slurm_hooks.replay.question import Policy
 from slurm_hooks.replay.record import Record, dedicated
 from slurm_hooks.replay.rules import Rescale, Rules
-from slurm_hooks.replay.shipped import Allocator, Shipped
-from slurm_hooks.replay.simulate import Outcome, Simulation
+from slurm_hooks.replay.simulator.simulate import Outcome, Simulation
 from slurm_hooks.replay.work import Queue
 from slurm_hooks.settings import Settings
 

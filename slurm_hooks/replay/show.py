@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from slurm_hooks.errors import MissingProgram
-from slurm_hooks.replay.simulate import Outcome
+from slurm_hooks.replay.simulator.simulate import Outcome
 
 HOUR_S = 3600.0
 

@@ -15,13 +15,13 @@ from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.problem import Problem
 from slurm_hooks.model import Curve, FragmentState, MalleableJob, NodeState, Request, Snapshot
 from slurm_hooks.planning import plan
-from slurm_hooks.replay.counts import question
+from slurm_hooks.replay.policies.shipped import Allocator
 from slurm_hooks.replay.record import Interval, Moment, Record
 from slurm_hooks.replay.rules import Rescale
-from slurm_hooks.replay.running import Running
 from slurm_hooks.replay.scenario import KILL_WAIT_S, Conditions, policy_of, rules_of
-from slurm_hooks.replay.shipped import Allocator
-from slurm_hooks.replay.supply import Supply
+from slurm_hooks.replay.simulator.counts import question
+from slurm_hooks.replay.simulator.running import Running
+from slurm_hooks.replay.simulator.supply import Supply
 from slurm_hooks.replay.work import Kind, Queue, kind
 from slurm_hooks.settings import Lease, Planning, Settings, Tick
 

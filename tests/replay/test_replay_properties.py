@@ -13,11 +13,13 @@ from replay.machines import images, two_nodes
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.value import value
 from slurm_hooks.model import Curve
-from slurm_hooks.replay.policy import Equal, Held, Optimum, Policy, Question, Row
+from slurm_hooks.replay.policies.plain import Equal
+from slurm_hooks.replay.policies.published import Optimum
+from slurm_hooks.replay.policies.shipped import Allocator, Shipped
+from slurm_hooks.replay.question import Held, Policy, Question, Row
 from slurm_hooks.replay.record import Interval, Record
 from slurm_hooks.replay.rules import Rescale, Rules
-from slurm_hooks.replay.shipped import Allocator, Shipped
-from slurm_hooks.replay.simulate import Simulation
+from slurm_hooks.replay.simulator.simulate import Simulation
 from slurm_hooks.replay.work import Queue, kind
 
 FEW = settings(max_examples=40, deadline=None)

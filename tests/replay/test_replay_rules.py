@@ -8,13 +8,14 @@ import pytest
 
 from replay.machines import SIX_FOUR, images, record, replay, two_nodes
 from slurm_hooks.model import Curve
-from slurm_hooks.replay.counts import moves
-from slurm_hooks.replay.policy import Equal, Held, Nothing, Question
+from slurm_hooks.replay.policies.plain import Equal, Nothing
+from slurm_hooks.replay.policies.shipped import Allocator, Shipped
+from slurm_hooks.replay.question import Held, Question
 from slurm_hooks.replay.record import dedicated, moments
 from slurm_hooks.replay.rules import Rescale, Rules
-from slurm_hooks.replay.running import Pause, Running
-from slurm_hooks.replay.shipped import Allocator, Shipped
-from slurm_hooks.replay.supply import ONE_CLASS
+from slurm_hooks.replay.simulator.counts import moves
+from slurm_hooks.replay.simulator.running import Pause, Running
+from slurm_hooks.replay.simulator.supply import ONE_CLASS
 from slurm_hooks.replay.work import kind
 
 EVENTS = Rules(SIX_FOUR)

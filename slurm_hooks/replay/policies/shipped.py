@@ -25,7 +25,7 @@ from slurm_hooks.allocation.objectives import (
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.allocation.solvers.knapsack import Menu, best_sizes, menu_of
 from slurm_hooks.allocation.value import periods, row_value
-from slurm_hooks.replay.policy import Held, Question, Row
+from slurm_hooks.replay.question import Held, Question, Row
 from slurm_hooks.replay.rules import Rescale
 
 Closing = tuple[tuple[int, float], ...]  # held nodes and seconds until they go

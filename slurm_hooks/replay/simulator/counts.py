@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slurm_hooks.replay.policy import Held, Question, Row
-from slurm_hooks.replay.running import Running
-from slurm_hooks.replay.supply import Classes, Supply
+from slurm_hooks.replay.question import Held, Question, Row
+from slurm_hooks.replay.simulator.running import Running
+from slurm_hooks.replay.simulator.supply import Classes, Supply
 
 
 @dataclass(frozen=True)

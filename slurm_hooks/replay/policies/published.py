@@ -1,86 +1,14 @@
-"""Who gets which nodes: the question the simulator asks, and the lines to compare the answers with.
-
-A policy sees classes of nodes that are alike and answers with counts. One that does not look at
-hole ends sees one class. Policies must not know the future beyond what the question tells.
-"""
+"""The published policy: the exact optimum of BFTrainer's objective (arXiv 2106.12091)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from slurm_hooks.allocation.solvers.knapsack import Menu, best_sizes, menu_of
+from slurm_hooks.replay.question import Held, Question, Row
 from slurm_hooks.replay.rules import Rescale
-from slurm_hooks.replay.work import Kind
 
-Row = tuple[int, ...]
 MOST_ANSWERS = 1_000
-
-
-@dataclass(frozen=True)
-class Held:
-    """A job and the nodes it has, `(class)`; its age, and how often it was paused so far."""
-
-    kind: Kind
-    row: Row
-    may_grow: bool = True
-    age_s: float = 0.0
-    restarts: int = 0
-
-
-@dataclass(frozen=True)
-class Question:
-    """Jobs, and for each class the nodes there are (free or held) and the seconds they stay.
-
-    Nodes of a class that is not `worth_taking` can be kept, but not be gained.
-    """
-
-    jobs: tuple[Held, ...]
-    capacity: tuple[int, ...]
-    open_s: tuple[float, ...]
-    worth_taking: tuple[bool, ...]
-
-
-class Policy(Protocol):
-    """Answers questions; `sees_ends` asks the simulator for one class per hole end."""
-
-    sees_ends: bool
-
-    def decide(self, question: Question) -> Sequence[Row]:
-        """The nodes of each job, `(class)`."""
-
-
-class Nothing:
-    """Nobody gets anything: the machine as it was."""
-
-    sees_ends = False
-
-    def decide(self, question: Question) -> Sequence[Row]:
-        """Zero for everybody."""
-        return [(0,) for _ in question.jobs]
-
-
-class Equal:
-    """BFTrainer's baseline: everybody the same, leftovers to the first."""
-
-    sees_ends = False
-
-    def decide(self, question: Question) -> Sequence[Row]:
-        """floor(nodes / jobs) each, at most MAX; what is left fills the first jobs up to MAX."""
-        jobs, most = question.jobs, question.capacity[0]
-        share = most // len(jobs) if jobs else 0
-        sizes = [_allowed(job.kind, share) for job in jobs]
-        left = most - sum(sizes)
-        for at, job in enumerate(jobs):
-            size = _allowed(job.kind, sizes[at] + left)
-            left -= size - sizes[at]
-            sizes[at] = size
-        return [(n,) for n in sizes]
-
-
-def _allowed(kind: Kind, nodes: int) -> int:
-    return min(nodes, kind.max_nodes) if nodes >= kind.min_nodes else 0
 
 
 class Optimum:

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slurm_hooks.replay.counts import Move, moves, question
-from slurm_hooks.replay.policy import Policy, Question, Row
+from slurm_hooks.replay.question import Policy, Question, Row
 from slurm_hooks.replay.record import Moment, Record, moments
 from slurm_hooks.replay.rules import Rules
-from slurm_hooks.replay.running import Ledger, Pause, Running
-from slurm_hooks.replay.supply import Classes, Supply
+from slurm_hooks.replay.simulator.counts import Move, moves, question
+from slurm_hooks.replay.simulator.running import Ledger, Pause, Running
+from slurm_hooks.replay.simulator.supply import Classes, Supply
 from slurm_hooks.replay.work import Kind, Queue
 
 MOST_SAMPLES = 2_000

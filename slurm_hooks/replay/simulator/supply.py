@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from slurm_hooks.replay.record import Interval, Moment, Record
 from slurm_hooks.replay.rules import Hole, Rules
-from slurm_hooks.replay.running import Running
+from slurm_hooks.replay.simulator.running import Running
 
 UNCLAIMED = Hole(math.inf, True)
 
