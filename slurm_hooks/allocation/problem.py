@@ -108,7 +108,3 @@ class Allocation:
 
     counts: tuple[tuple[int, ...], ...]
     solve: Solve = field(default_factory=Solve)
-
-    def size(self, job: int) -> int:
-        """Nodes of the job at position `job`."""
-        return sum(self.counts[job])

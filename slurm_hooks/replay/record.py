@@ -26,16 +26,6 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Rigid:
-    """A job of somebody else that starts at `start_s` on `nodes`, submitted at `submit_s`."""
-
-    name: str
-    submit_s: float
-    start_s: float
-    nodes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Record:
     """Idle intervals of `nodes` nodes between `from_s` and `to_s`.
 
