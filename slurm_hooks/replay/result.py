@@ -1,7 +1,7 @@
 """What a run means: the numbers that people and scripts read.
 
 Efficiency U is work done over the work of the same queue on dedicated nodes, as many as are idle
-on average (BFTrainer, arXiv 2106.12091). This module must not know how numbers are shown.
+on average (BFTrainer, arXiv 2106.12091).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How the system behaves around the allocator: delays, pauses, what is lost; times in seconds."""
+"""How the system behaves around the allocator: delays, pauses, losses; times in seconds.
+
+The planner's rules beside these, and what differs, are in docs/replay.md.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Rescale:
 
     def __post_init__(self) -> None:
         if self.up_s < 0 or self.down_s < 0:
-            raise ValueError("rescaling cannot take less than no time")
+            raise ValueError("seconds without progress cannot be negative")
 
 
 @dataclass(frozen=True)

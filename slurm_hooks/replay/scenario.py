@@ -1,7 +1,7 @@
 """From choices to a run: which record, which queue, which policy under which rules.
 
 The rules of the real system come from the site's settings, so that a site replays what it would
-run. This module must not know how choices are typed or results are shown.
+run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from slurm_hooks.settings import Settings
 POLICIES = ("default", "optimum", "equal", "greedy", "oracle", "none")
 ENDS = ("planned", "unknown")
 KILL_WAIT_S = 30.0
-"""Slurm's default KillWait: the longest that a fragment can stay after it was told to go."""
+"""Slurm's default KillWait: the longest that a fragment can stay after its time limit."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Conditions:
     checkpoint_s: float
     objective: str = ""  # empty: each policy's own
     ends: str = "planned"
-    solver: str = ""  # empty: the settings', or greedy where every change is a decision
+    solver: str = ""  # empty: the settings', or greedy if event-driven
 
 
 def load(source: Source, tell: Callable[[str], None]) -> Loaded:

@@ -1,6 +1,6 @@
 """All jobs of a problem as bidders for its nodes: what they want at given prices, made to fit.
 
-It keeps the best answer and the best bound that came up. It must not know how prices are searched.
+It keeps the best answer and the best bound that came up.
 """
 
 from __future__ import annotations

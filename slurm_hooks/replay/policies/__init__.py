@@ -1,1 +1,1 @@
-"""Who gets how many nodes: the allocator that ships, and the lines to compare it with."""
+"""Who gets how many nodes: the allocator that ships, and others to compare it with."""

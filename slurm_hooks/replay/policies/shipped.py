@@ -36,7 +36,7 @@ MOST_MENUS = 20_000
 class Shipped:
     """What the settings say: costs, look-ahead, solver; `sees_ends`: hole ends matter if known.
 
-    `is_tabled` allows the fast search where it is exact; else the allocator is asked every time.
+    `is_tabled` allows the tabled search where it is exact; otherwise the allocator is always asked.
     That needs an objective that looks at nothing but the curve, as ours do here.
     `start_s` is what a start from nothing is charged. With `is_amortised` a change is priced by the
     job's age and pauses so far (to hundredths, so that tables repeat) instead of by the look-ahead.

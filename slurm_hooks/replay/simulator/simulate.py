@@ -3,8 +3,8 @@
 Two clocks. Event-driven, as in the papers' replays: a decision at every moment at which a node
 joins or leaves and at every completion, carried out at once. With ticks, as the real reconciler
 works: decisions at fixed times, carried out a latency later, and a node that one job gives up goes
-to another one tick later. In both, of the changes of one moment the leaves come first, then the
-joins, then completions, then the decision. Nothing in here decides about sizes.
+to another one tick later. With both, leaves come first among the changes of one moment, then
+joins, then completions, then the decision. Policies decide about sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_SAMPLES = 2_000
 class Outcome:
     """What happened; sums over the whole record.
 
-    `hits` counts how often a job lost nodes without a plan (once per moment), `lost` tells which
+    `hits` counts how often a job lost nodes without notice (once per moment), `lost` says which
     (time, node); `samples` are (time, idle nodes, used nodes).
     """
 
@@ -63,7 +63,7 @@ class Simulation:
         self._admit(record.from_s)
 
     def run(self, tell: Callable[[float], None] = lambda share: None) -> Outcome:
-        """Simulate the whole record; `tell` hears now and then what share of it is done."""
+        """Simulate the whole record; `tell` is called now and then with the share that is done."""
         record, upcoming = self._record, iter(self._moments)
         moment = next(upcoming, None)
         tick = record.from_s if self._rules.tick_s else math.inf

@@ -1,7 +1,7 @@
 """Which nodes are there, who has them, and how long they are known to stay.
 
-Nodes with a known end within the look-ahead are told apart, in classes of one end each; all others
-are one class, the first. This module must not know how nodes are shared out.
+Nodes with a known end within the look-ahead form classes, one for each end; all others are one
+class, the first.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Supply:
         return True
 
     def is_closing(self, now: float) -> bool:
-        """True if an end is known and near: time alone changes the answer then."""
+        """True if some end is known and near, so that time alone changes the answer."""
         return bool(self._left(now))
 
     def classes(self, now: float) -> Classes:
