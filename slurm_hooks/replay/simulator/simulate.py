@@ -64,11 +64,11 @@ class Simulation:
 
     def run(self, tell: Callable[[float], None] = lambda share: None) -> Outcome:
         """Simulate the whole record; `tell` is called now and then with the share that is done."""
-        record, upcoming = self._record, iter(self._moments)
+        record, rules, upcoming = self._record, self._rules, iter(self._moments)
         moment = next(upcoming, None)
-        tick = record.from_s if self._rules.tick_s else math.inf
+        tick = record.from_s if rules.tick_s else math.inf
         carry = math.inf
-        told = record.from_s
+        sampled_s = record.from_s
         while True:
             done = min((job.finish_s for job in self.jobs), default=math.inf)
             now = min(moment.at_s if moment else math.inf, done, tick, carry)
@@ -79,27 +79,25 @@ class Simulation:
                 moment = next(upcoming, None)
             if done == now:
                 self._complete(now)
+            if not rules.tick_s or (tick == now and self._has_news(now)):
+                self._orders, carry = self._plan(now), now + rules.latency_s
+            if tick == now:
+                tick = self._next_tick(now)
             if carry == now:
                 self._carry_out(self._orders, now)
                 carry = math.inf
-            if tick == now:
-                if carry == math.inf and (self._is_dirty or self._supply.is_closing(now)):
-                    self._orders = self._plan(now)
-                    carry = now + self._rules.latency_s
-                    if not self._rules.latency_s:
-                        self._carry_out(self._orders, now)
-                        carry = math.inf
-                tick = self._next_tick(now)
-            elif not self._rules.tick_s:
-                self._carry_out(self._plan(now), now)
-            if now - told >= record.window_s / MOST_SAMPLES:
+            if now - sampled_s >= record.window_s / MOST_SAMPLES:
                 self._sample(now)
                 tell((now - record.from_s) / record.window_s)
-                told = now
+                sampled_s = now
         for job in self.jobs:
             job.advance(record.to_s, self.outcome.ledger)
         tell(1.0)
         return self.outcome
+
+    def _has_news(self, now: float) -> bool:
+        """True if a decision could differ from the one before."""
+        return self._is_dirty or self._supply.is_closing(now)
 
     def _next_tick(self, now: float) -> float:
         """The tick after `now`, free of the drift of repeated sums."""
