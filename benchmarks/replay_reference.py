@@ -2,7 +2,7 @@
 
 First half of the Summit log, columns 0 to 1023, endless ShuffleNet queue, event-driven, look-ahead
 120 s. Every value has to be within .004. Prints a table and one JSON object as its last line; the
-exit code tells whether all values agree.
+exit code says whether all values agree.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How long the Curie week takes (9,036 jobs, 5,040 nodes): `make bench-replay-speed`.
 
 Everything counts: reading the log, the run on dedicated nodes, the replay with the defaults that
-ship. The aim is under 60 s. Prints one JSON object as its last line; the exit code tells.
+ship. The aim is under 60 s; the exit code says whether it was met. Prints one JSON object as its
+last line.
 """
 
 from __future__ import annotations

@@ -20,11 +20,12 @@ from replay_runs import RESCALES, SETTINGS, Run, label, measure
 from slurm_hooks.allocation.objectives import JobFacts, Worth
 from slurm_hooks.model import Curve
 from slurm_hooks.replay import scenario
-from slurm_hooks.replay.policy import Question, Row
+from slurm_hooks.replay.policies.shipped import Allocator, Shipped
+from slurm_hooks.replay.question import Question, Row
 from slurm_hooks.replay.rules import Rescale
-from slurm_hooks.replay.shipped import Allocator, Shipped
-from slurm_hooks.replay.simulate import Move, Simulation
-from slurm_hooks.replay.supply import Classes
+from slurm_hooks.replay.simulator.counts import Move
+from slurm_hooks.replay.simulator.simulate import Simulation
+from slurm_hooks.replay.simulator.supply import Classes
 
 HAZARDS_S = (20_000, 8_000, 4_000, 2_000)
 

@@ -1,7 +1,7 @@
 """Finds a site's own objective among the entry points of installed packages.
 
-The tick runs as root, so the only way in is a package that an administrator installed and a name
-that he wrote into the settings: never a path, never a module named by a user.
+The tick runs as root, so the only way in is a package that an administrator has installed and named
+in the settings: never a path, never a module named by a user.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def find_objective(name: str) -> Objective:
         fault = f"plan.objective = {name!r}: cannot load {entry.value}: {seen}"
         raise SettingsError([fault]) from error
     if not callable(found):
-        raise SettingsError([f"plan.objective = {name!r}: {entry.value} is no function"])
+        raise SettingsError([f"plan.objective = {name!r}: {entry.value} is not a function"])
     return found
 
 

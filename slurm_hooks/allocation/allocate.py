@@ -1,9 +1,8 @@
 """One way in for everybody who wants nodes shared out: picks a solver and checks its answer.
 
-Whatever a solver does, the answer that leaves here is allowed, worth no less than that of the
-greedy search and than changing nothing, and "no answer" never turns into "release everything".
-This module must not know where the problem comes from. The clock it is given only times the
-search; no decision depends on it.
+Whatever a solver does, the answer returned here is allowed, is worth no less than that of the
+greedy search and no less than changing nothing, and "no answer" never turns into "release
+everything". The clock it is given only times the search; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from dataclasses import replace
 
 from slurm_hooks.allocation.merge import merge
 from slurm_hooks.allocation.problem import Allocation, Limits, Problem
-from slurm_hooks.allocation.solvers.dynamic import TooLarge, solve_dynamic
+from slurm_hooks.allocation.solvers.dynamic import solve_dynamic
 from slurm_hooks.allocation.solvers.greedy import solve_greedy
+from slurm_hooks.allocation.solvers.knapsack import TooLarge
 from slurm_hooks.allocation.solvers.market import Priced
 from slurm_hooks.allocation.solvers.milp import solve_milp
 from slurm_hooks.allocation.solvers.prices import solve_prices
@@ -59,7 +59,7 @@ def allocate(
 
 
 class _Watch:
-    """How much of the time is gone."""
+    """How much of the time is used up."""
 
     def __init__(self, clock: Callable[[], float], limit_s: float) -> None:
         self._clock, self._start, self._limit_s = clock, clock(), limit_s
@@ -106,7 +106,7 @@ def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allo
 
 
 def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
-    """The exact answer where there is a cheap one, else the solver's or the greedy search's."""
+    """The exact answer if it is cheap, otherwise the solver's or the greedy search's."""
     shape = f"{len(problem.jobs)} jobs, {len(problem.classes)} classes"
     if solver == "dynamic" or (solver == "auto" and len(problem.classes) == 1):
         try:
@@ -122,7 +122,7 @@ def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> All
 def _ask(
     problem: Problem, limits: Limits, wish: tuple[str, str], floor: Counts, watch: _Watch
 ) -> Allocation:
-    """The answer of the solver in `wish`, which says why too; `floor` is the fallback."""
+    """The answer of the solver named in `wish`, which also says why; `floor` is the fallback."""
     solver, shape = wish
     if solver == "greedy":
         return _greedy(problem, floor, shape)
@@ -153,7 +153,7 @@ def _priced(priced: Priced, limits: Limits, reason: str, is_late: bool) -> Alloc
 
 
 def _milp(problem: Problem, limits: Limits, name: str, known: tuple[str, Priced]) -> Allocation:
-    """The answer of a MILP solver that starts from what is known and stops at a known bound."""
+    """The answer of a MILP solver that starts from a known answer and stops at a known bound."""
     reason, start = known
     try:
         found = solve_milp(problem, limits, name, start.counts, start.bound)

@@ -1,8 +1,7 @@
-"""Throughput curves: what to believe of an unknown job, and of measurements nobody vouches for.
+"""Throughput curves: for jobs nobody has measured, and from measurements nobody vouches for.
 
 Measurements come from user jobs. A curve made here rises, stays finite and never claims more than
 linear speed-up, so that no job can talk itself into more nodes than a perfect scaler would get.
-This module must not know who measured, nor what the curve is used for.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ scaling table published with BFTrainer: 0.0016 (vgg16) to 0.0244 (AlexNet), medi
 
 
 def prior(serial_fraction: float = SERIAL_FRACTION, max_nodes: int = 64) -> Curve:
-    """The curve of a job of which nothing is known: Amdahl's law, in units of one node's rate.
+    """The curve of a job about which nothing is known: Amdahl's law, in units of one node's rate.
 
     speed-up(n) = 1 / (s + (1 - s) / n), G. M. Amdahl, AFIPS 1967, with the serial fraction s. The
     points are the powers of two and `max_nodes`: few, since each costs the solver a variable; the
@@ -42,7 +41,7 @@ LEAST_RATE = 1e-100  # anything less is noise, and its ratios are not exact
 def curve_of(samples: Iterable[tuple[int, float]]) -> Curve:
     """The curve through measured (nodes, throughput), made safe.
 
-    Samples that are not finite and well above zero are dropped, several of one size become their
+    Samples that are not finite and well above zero are dropped; several of one size become their
     median. Going up, each point is then held between the throughput before it (more nodes do not
     hurt) and the same throughput per node as before it (never above linear). Raises ValueError if
     no sample is left.

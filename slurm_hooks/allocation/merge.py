@@ -2,8 +2,7 @@
 
 Classes differ for reasons (features, switches, holes that end after the look-ahead) that matter
 when single nodes are picked, but often not for the counts. Merging is exact: every allocation of
-the merged problem can be split into one of the same value, and the other way round. This module
-must not know how problems are solved.
+the merged problem can be split into one of the same value, and the other way round.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def _move(
 def merge(problem: Problem) -> Merged:
     """Merge classes that close at the same time, as far as the look-ahead goes, for the same jobs.
 
-    Needs one unit for all jobs: otherwise the rests of nodes in each class would add up to units
+    Needs one unit for all jobs: otherwise leftover nodes of several classes would add up to units
     that do not exist.
     """
     units = {job.unit for job in problem.jobs}
@@ -68,7 +67,7 @@ def merge(problem: Problem) -> Merged:
 
 
 def _with_groups(problem: Problem, groups: tuple[tuple[int, ...], ...], unit: int) -> Problem:
-    """The problem in whole units; nodes that make no unit are gone, from the headroom first."""
+    """The problem in whole units; nodes left over are taken out, of the headroom first."""
     classes = tuple(
         NodeClass(
             capacity=sum(problem.classes[c].capacity // unit * unit for c in group),

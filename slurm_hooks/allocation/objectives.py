@@ -1,8 +1,7 @@
-"""What a site wants most: how much each job's progress counts, and by which curve.
+"""What a site wants most: how much each job's progress counts, and on which curve.
 
-An objective turns what is known of one job into a weight and a curve. The solvers never see it:
-they maximise the sum of weight times speed-up on the curve, whatever it is. This module must not
-know the solvers, nor where a site's own objective was found.
+An objective turns what is known about one job into a weight and a curve. The solvers never see it:
+they maximise the sum of weight times speed-up on the curve, whatever it is.
 
 Also here: the age-amortised price of a rescale, the alternative to the fixed look-ahead.
 """
@@ -23,11 +22,11 @@ LEAST_FACTOR = 0.05
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What an objective may go by.
+    """What an objective may base its answer on.
 
     `curve` is the throughput over nodes, in whatever unit it was measured. `priority` is Slurm's,
-    over the mean of the malleable jobs that have one (1.0 where Slurm has given none yet). `age_s`
-    counts from submission, `nodes` are held now.
+    divided by the mean of the malleable jobs that have one (1.0 where Slurm has given none yet).
+    `age_s` counts from submission, `nodes` are held now.
     """
 
     name: str
@@ -49,7 +48,7 @@ class JobFacts:
 
 @dataclass(frozen=True)
 class Worth:
-    """How much the job counts: `weight` times its speed-up on `curve`, over one unit's rate."""
+    """How much the job counts: `weight` times its speed-up on `curve` over one unit's rate."""
 
     weight: float
     curve: Curve
@@ -59,14 +58,14 @@ Objective = Callable[[JobFacts], Worth]
 
 
 def speedup(job: JobFacts) -> Worth:
-    """Nodes well used count, whatever the job makes on them: no model starves for being slow."""
+    """What counts is how well nodes are used, whatever their output: slow models do not starve."""
     return Worth(1.0, job.curve)
 
 
 def throughput(job: JobFacts) -> Worth:
     """The plain sum of the measured rates, such as images per second.
 
-    Only fair between jobs measured in the same unit; those never measured count as slow ones.
+    Only fair between jobs measured in the same unit; jobs never measured count as slow.
     """
     return Worth(job.rate_per_node, job.curve)
 
@@ -85,7 +84,7 @@ def efficiency(job: JobFacts) -> Worth:
 
 
 def priority(job: JobFacts) -> Worth:
-    """Speed-up times Slurm's own priority, which holds age, fair share, QOS and partition."""
+    """Speed-up times Slurm's own priority, which covers age, fair share, QOS and partition."""
     return Worth(job.priority, job.curve)
 
 
@@ -98,7 +97,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 def weigh(objective: Objective, job: JobFacts) -> tuple[Worth, str]:
-    """What the objective says of the job, and what was wrong with that: then speed-up holds.
+    """What the objective says about the job, and what is wrong with it: then `speedup` decides.
 
     A site's own objective may raise or return anything; that must not stop a tick.
     """
@@ -125,8 +124,8 @@ class Record:
 def restart_factor(record: Record, restart_s: float) -> float:
     """(age - restarts * S) / (age + S), from 0.05 to 1: the share of a job's life that it trained.
 
-    Sia (Jayaram Subramanya et al., SOSP 2023) multiplies with it what a job would gain by any other
-    allocation than the one it has: jobs that paid for many restarts, or have just begun, stay put.
+    Sia (Jayaram Subramanya et al., SOSP 2023) multiplies by it what a job would gain from any
+    allocation but its own: jobs that paid for many restarts, or have just begun, stay put.
     """
     if record.age_s + restart_s <= 0:
         return 1.0
@@ -138,8 +137,9 @@ def amortised(problem: Problem, records: Sequence[Record]) -> Problem:
     """The problem with rescales priced by age, `records` (job), instead of by the look-ahead.
 
     With r the restart factor of the job's `grow_s`, progress V over the look-ahead at another size
-    counts r * V, at the size now V. The solvers know a fixed cost of changing. Less (1 - r) V(now)
-    on both sides that is the same: weight times r, and a change costs (1 - r) * V(now). A job that
+    counts r * V, at the present size V. The solvers know a fixed cost of changing. With
+    (1 - r) V(now) taken off both sides, that is the same: weight times r, and a change costs
+    (1 - r) * V(now). A job that
     does not train has nothing to interrupt and keeps its `start_s`.
     """
     spans = periods(problem)

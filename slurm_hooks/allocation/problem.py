@@ -1,7 +1,7 @@
 """The allocation problem in counts: how many nodes of each class each job should hold.
 
-Nodes that are alike form a class, so the problem does not grow with the machine. This module only
-holds the values that go in and come out; the solvers next door share them.
+Nodes that are alike form a class, so the problem does not grow with the machine. These are the
+values that go in and come out, shared by all solvers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class JobAsk:
 
     @cached_property
     def is_off_unit(self) -> bool:
-        """True if what it holds is no multiple of its unit in some class."""
+        """True if what it holds is not a multiple of its unit in some class."""
         return self.unit > 1 and any(n % self.unit for n in self.held)
 
     @cached_property
@@ -89,7 +89,7 @@ class Problem:
     def __post_init__(self) -> None:
         for job in self.jobs:
             if not len(job.held) == len(job.usable) == len(self.classes):
-                raise ValueError(f"job {job.name} does not speak of {len(self.classes)} classes")
+                raise ValueError(f"job {job.name} does not have {len(self.classes)} classes")
         if self.horizon_s <= 0:
             raise ValueError("the horizon must be positive")
 
@@ -108,7 +108,3 @@ class Allocation:
 
     counts: tuple[tuple[int, ...], ...]
     solve: Solve = field(default_factory=Solve)
-
-    def size(self, job: int) -> int:
-        """Nodes of the job at position `job`."""
-        return sum(self.counts[job])

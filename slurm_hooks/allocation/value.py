@@ -1,7 +1,7 @@
 """What an allocation is worth, and which allocations are allowed: one definition for all solvers.
 
-The milp, the dynamic programme and the greedy search are compared with each other and with brute
-force through this module. It must not know how any of them searches.
+The MILP, the dynamic programme and the greedy search are compared with each other and with brute
+force through this module.
 
 The objective follows the one of BFTrainer (arXiv 2106.12091): work done within the look-ahead less
 the work lost while rescaling. Here holes end (periods), may end early (survival), and a start from
@@ -21,7 +21,7 @@ Row = tuple[int, ...]
 Counts = tuple[Row, ...]
 
 MOVE_S = 1e-3
-"""Node-seconds that each moved node costs: decides between equals, in favour of peace."""
+"""Node-seconds that each moved node costs: of equal answers, the one that moves less wins."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ def periods(problem: Problem) -> tuple[Period, ...]:
 
 
 def progress(job: JobAsk, size: int) -> float:
-    """Weighted speed-up at `size` nodes; nothing outside of MIN to MAX, where a gang cannot run."""
+    """Weighted speed-up at `size` nodes; zero outside MIN to MAX, where a gang cannot run."""
     if not job.min_nodes <= size <= job.max_nodes:
         return 0.0
     return job.weight * job.speedup(size)
 
 
 def progress_now(job: JobAsk) -> float:
-    """What the job does now: what a rescale interrupts."""
+    """The progress it makes now, which a rescale interrupts."""
     return progress(job, min(job.size, job.max_nodes))
 
 
@@ -114,7 +114,7 @@ def nodes_to_give(problem: Problem) -> int:
 
 
 def is_off_unit(job: JobAsk) -> bool:
-    """True if what the job holds is no multiple of its unit in some class.
+    """True if what the job holds is not a multiple of its unit in some class.
 
     Such a job (its unit was split by a hole that ends for one node only) is kept as it is or given
     up, never resized.
@@ -173,14 +173,14 @@ def is_feasible(problem: Problem, counts: Counts) -> bool:
 
 
 def contradiction(problem: Problem) -> str:
-    """Why the problem cannot be meant as it is; empty if it can. Then nothing is to be changed."""
+    """Why the problem contradicts itself and nothing should be changed; empty if it does not."""
     for c, node_class in enumerate(problem.classes):
         held = sum(job.held[c] for job in problem.jobs)
         if held > node_class.capacity:
             return f"jobs hold {held} nodes of class {c}, which has {node_class.capacity}"
     for job in problem.jobs:
         if min(job.held, default=0) < 0 or job.unit < 1 or not 1 <= job.min_nodes <= job.max_nodes:
-            return f"job {job.name} asks for or holds what cannot be"
+            return f"job {job.name} asks for or holds what is impossible"
         if job.weight < 0 or not math.isfinite(job.weight):
             return f"job {job.name} has the weight {job.weight}"
     return ""

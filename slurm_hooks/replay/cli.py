@@ -24,7 +24,7 @@ from slurm_hooks.replay.result import reference, result
 from slurm_hooks.replay.rules import Rescale
 from slurm_hooks.replay.scenario import Conditions, Loaded, Source
 from slurm_hooks.replay.show import chart, models_table, table
-from slurm_hooks.replay.simulate import Outcome
+from slurm_hooks.replay.simulator.simulate import Outcome
 from slurm_hooks.replay.work import BUILT_IN, read_queue, read_scaling
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="malleable replay",
         description="What malleable jobs would have made of a recorded machine's idle nodes.",
-        epilog="Without --event-driven the reconciler's own tick, latency and leases are used.",
+        epilog="Without --event-driven, the settings for ticks, notices and holes apply.",
     )
     source = parser.add_argument_group("the machine").add_mutually_exclusive_group(required=True)
     source.add_argument("--idle", type=Path, metavar="FILE", help="idle intervals: CSV, may be .gz")
@@ -100,9 +100,9 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
         "--compare",
         type=_policies,
         metavar="LIST",
-        help="lines beside it, or none (default equal,oracle beside the policy default)",
+        help="policies to compare it with, or none (default equal,oracle for the policy default)",
     )
-    add("--objective", metavar="NAME", default="", help="what counts (docs/objectives.md)")
+    add("--objective", metavar="NAME", default="", help="what to maximise (docs/objectives.md)")
     add(
         "--ends",
         choices=scenario.ENDS,
@@ -125,13 +125,14 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=DEFAULT_LATENCY_S,
         metavar="S",
-        help="from a tick's look to its effect (default %(default)g)",
+        help="from a tick's look at the machine to its effect (default %(default)g)",
     )
     add(
         "--checkpoint",
         type=_seconds,
         metavar="S",
-        help="unplanned losses cost the work since the last one (default 600, event-driven 0)",
+        help="between checkpoints, which a loss without notice goes back to "
+        "(default 600, event-driven 0)",
     )
     add("--settings", type=Path, metavar="FILE", help="settings file to use")
 
@@ -204,9 +205,9 @@ def _print(
         "checkpoint_s": conditions.checkpoint_s,
         "seed": arguments.seed,
     }
-    told = {**settings, "skipped_lines": record.skipped, "notes": record.notes}
+    about = {**settings, "skipped_lines": record.skipped, "notes": record.notes}
     compared = {name: line for name, line in lines.items() if name != arguments.policy}
-    print(json.dumps({**lines[arguments.policy], **told, "lines": compared}))
+    print(json.dumps({**lines[arguments.policy], **about, "lines": compared}))
 
 
 def _progress() -> Progress:

@@ -1,7 +1,7 @@
 """What a recorded machine looks like to the simulator: when each node was idle.
 
-Times are seconds from the start of the record, nodes are numbers. This module must not know which
-kind of log the record came from.
+Times are seconds from the start of the record, nodes are numbers; nothing here depends on the kind
+of log that the record came from.
 """
 
 from __future__ import annotations
@@ -26,21 +26,11 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Rigid:
-    """A job of somebody else that starts at `start_s` on `nodes`, submitted at `submit_s`."""
-
-    name: str
-    submit_s: float
-    start_s: float
-    nodes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Record:
     """Idle intervals of `nodes` nodes between `from_s` and `to_s`.
 
-    `skipped` counts lines of the log that could not be read and were left out, `notes` tells what
-    a reader should know about how the intervals came about.
+    `skipped` counts lines of the log that could not be read and were left out; `notes` say what a
+    reader should know about where the intervals come from.
     """
 
     intervals: tuple[Interval, ...]

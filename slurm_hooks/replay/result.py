@@ -1,7 +1,7 @@
 """What a run means: the numbers that people and scripts read.
 
 Efficiency U is work done over the work of the same queue on dedicated nodes, as many as are idle
-on average (BFTrainer, arXiv 2106.12091). This module must not know how numbers are shown.
+on average (BFTrainer, arXiv 2106.12091).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from statistics import fmean, median
 from typing import Any
 
 from slurm_hooks.replay.record import Record
-from slurm_hooks.replay.running import Pause
-from slurm_hooks.replay.simulate import Outcome
+from slurm_hooks.replay.simulator.running import Pause
+from slurm_hooks.replay.simulator.simulate import Outcome
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """From choices to a run: which record, which queue, which policy under which rules.
 
 The rules of the real system come from the site's settings, so that a site replays what it would
-run. This module must not know how choices are typed or results are shown.
+run.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.placement import Placed, place
 from slurm_hooks.replay.logs.sacct import read_sacct
 from slurm_hooks.replay.logs.swf import RigidJob, Workload, read_swf
-from slurm_hooks.replay.policy import Equal, Nothing, Optimum, Policy
+from slurm_hooks.replay.policies.plain import Equal, Nothing
+from slurm_hooks.replay.policies.published import Optimum
+from slurm_hooks.replay.policies.shipped import Allocator, Shipped
+from slurm_hooks.replay.question import Policy
 from slurm_hooks.replay.record import Record, dedicated
 from slurm_hooks.replay.rules import Rescale, Rules
-from slurm_hooks.replay.shipped import Allocator, Shipped
-from slurm_hooks.replay.simulate import Outcome, Simulation
+from slurm_hooks.replay.simulator.simulate import Outcome, Simulation
 from slurm_hooks.replay.work import Queue
 from slurm_hooks.settings import Settings
 
 POLICIES = ("default", "optimum", "equal", "greedy", "oracle", "none")
 ENDS = ("planned", "unknown")
 KILL_WAIT_S = 30.0
-"""Slurm's default KillWait: the longest that a fragment can stay after it was told to go."""
+"""Slurm's default KillWait: the longest that a fragment can stay after its time limit."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Conditions:
     checkpoint_s: float
     objective: str = ""  # empty: each policy's own
     ends: str = "planned"
-    solver: str = ""  # empty: the settings', or greedy where every change is a decision
+    solver: str = ""  # empty: the settings', or greedy if event-driven
 
 
 def load(source: Source, tell: Callable[[str], None]) -> Loaded:

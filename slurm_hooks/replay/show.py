@@ -1,4 +1,4 @@
-"""Results for people: a table, and a picture. Must not compute anything."""
+"""Results for people: tables and a picture. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from slurm_hooks.errors import MissingProgram
-from slurm_hooks.replay.simulate import Outcome
+from slurm_hooks.replay.simulator.simulate import Outcome
 
 HOUR_S = 3600.0
 
@@ -32,7 +32,7 @@ ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
 def table(lines: Mapping[str, Mapping[str, Any]]) -> Table:
     """One column for each policy."""
     nodes = next(iter(lines.values()))["equivalent_nodes"]
-    shown = Table("", title=f"{nodes:,.1f} nodes idle on average, and what came of them")
+    shown = Table("", title=f"{nodes:,.1f} nodes idle on average, and what was made of them")
     for name in lines:
         shown.add_column(name, justify="right")
     for title, text in ROWS:

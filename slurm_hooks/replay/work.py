@@ -1,7 +1,6 @@
 """The malleable work that lives in the holes: models, how they scale, and the order they come in.
 
-Everything is checked when it is read, with the file and the key in the message. This module must
-not know about time or nodes of a machine.
+Everything is checked when it is read, with the file and the key in the message.
 """
 
 from __future__ import annotations

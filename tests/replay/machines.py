@@ -6,10 +6,11 @@ import math
 from typing import Optional
 
 from slurm_hooks.model import Curve
-from slurm_hooks.replay.policy import Optimum, Policy
+from slurm_hooks.replay.policies.published import Optimum
+from slurm_hooks.replay.question import Policy
 from slurm_hooks.replay.record import Interval, Record
 from slurm_hooks.replay.rules import Rescale, Rules
-from slurm_hooks.replay.simulate import Outcome, Simulation
+from slurm_hooks.replay.simulator.simulate import Outcome, Simulation
 from slurm_hooks.replay.work import Kind, Queue, kind
 
 SIX_FOUR = Rescale(6.0, 4.0)

@@ -1,8 +1,7 @@
-"""What holds for every replay: nodes, work and the bound; and that the fast search is exact."""
+"""What holds for every replay: nodes, work and the bound; and that the tabled search is exact."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -14,12 +13,13 @@ from replay.machines import images, two_nodes
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.value import value
 from slurm_hooks.model import Curve
-from slurm_hooks.replay.knapsack import NEVER, Menu, best_sizes
-from slurm_hooks.replay.policy import Equal, Held, Optimum, Policy, Question, Row
+from slurm_hooks.replay.policies.plain import Equal
+from slurm_hooks.replay.policies.published import Optimum
+from slurm_hooks.replay.policies.shipped import Allocator, Shipped
+from slurm_hooks.replay.question import Held, Policy, Question, Row
 from slurm_hooks.replay.record import Interval, Record
 from slurm_hooks.replay.rules import Rescale, Rules
-from slurm_hooks.replay.shipped import Allocator, Shipped
-from slurm_hooks.replay.simulate import Simulation
+from slurm_hooks.replay.simulator.simulate import Simulation
 from slurm_hooks.replay.work import Queue, kind
 
 FEW = settings(max_examples=40, deadline=None)
@@ -93,23 +93,6 @@ def test_nodes_and_work_are_conserved_and_bounded(
     assert images(outcome) <= images(bound) * (1 + 1e-9) + 1e-6
 
 
-VALUES = st.lists(st.one_of(st.just(NEVER), st.integers(-20, 60).map(float)), max_size=5)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(VALUES, min_size=1, max_size=4), st.integers(0, 12))
-def test_sizes_are_those_of_brute_force(tables: list[list[float]], most: int) -> None:
-    menus = [Menu([0.0, *table]) for table in tables]
-    found = best_sizes(menus, most)
-    assert sum(found) <= most
-    worth = [
-        sum(m.values[n] for m, n in zip(menus, sizes))
-        for sizes in itertools.product(*(range(len(m.values)) for m in menus))
-        if sum(sizes) <= most
-    ]
-    assert sum(m.values[n] for m, n in zip(menus, found)) == pytest.approx(max(worth))
-
-
 KINDS = (
     kind("steps", Curve(((0, 0.0), (1, 5.0), (2, 6.0), (4, 19.0), (8, 30.0))), (1, 8)),
     kind("gang", Curve(((0, 0.0), (1, 3.0), (8, 22.0))), (3, 8)),
@@ -126,7 +109,7 @@ KINDS = (
     st.integers(0, 6),
     st.sampled_from([Rescale(18.0, 12.0), Rescale(1.0, 0.7), Rescale(60.0, 40.0)]),
 )
-def test_the_fast_answer_is_worth_what_the_allocator_finds(drawn, spare, rescale) -> None:
+def test_the_tabled_answer_is_worth_what_the_allocator_finds(drawn, spare, rescale) -> None:
     jobs = []
     for of_kind, wanted, closing, may_grow in drawn:
         first = min(wanted, of_kind.max_nodes - closing)

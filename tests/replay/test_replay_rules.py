@@ -6,12 +6,17 @@ import math
 
 import pytest
 
-from replay.machines import SIX_FOUR, images, record, replay
-from slurm_hooks.replay.policy import Equal, Held, Nothing, Question
+from replay.machines import SIX_FOUR, images, record, replay, two_nodes
+from slurm_hooks.model import Curve
+from slurm_hooks.replay.policies.plain import Equal, Nothing
+from slurm_hooks.replay.policies.shipped import Allocator, Shipped
+from slurm_hooks.replay.question import Held, Question
 from slurm_hooks.replay.record import dedicated, moments
 from slurm_hooks.replay.rules import Rescale, Rules
-from slurm_hooks.replay.running import Pause
-from slurm_hooks.replay.shipped import Allocator, Shipped
+from slurm_hooks.replay.simulator.counts import moves
+from slurm_hooks.replay.simulator.running import Pause, Running
+from slurm_hooks.replay.simulator.supply import ONE_CLASS
+from slurm_hooks.replay.work import kind
 
 EVENTS = Rules(SIX_FOUR)
 
@@ -104,9 +109,20 @@ def test_an_end_that_nobody_knows_comes_as_a_hit():
     assert images(outcome) == pytest.approx(104 * 10)
 
 
-def test_equal_share_fills_the_first_jobs_with_what_is_left():
-    from replay.machines import two_nodes  # noqa: PLC0415
+@pytest.mark.parametrize(("is_at_once", "given"), [(False, []), (True, [0, 2])])
+def test_a_gang_starts_with_its_minimum_or_not_at_all(is_at_once, given):
+    """Node 0 changes hands: with ticks it is there for others one tick later."""
+    gang = kind("gang", Curve(((0, 0.0), (2, 10.0))), (2, 2))
+    jobs = [Running(1, two_nodes(), 0.0, 0.0), Running(2, gang, 0.0, 0.0)]
+    jobs[0].nodes.update({1: None, 0: None})
+    held = (Held(jobs[0].kind, (2,)), Held(gang, (0,)))
+    asked = Question(held, (3,), (math.inf,), (True,))
+    found = moves(jobs, asked, [(1,), (2,)], ONE_CLASS, [2], is_at_once)
+    assert found[0].gone == [0]
+    assert [node for move in found[1:] for node in move.new] == given
 
+
+def test_equal_share_fills_the_first_jobs_with_what_is_left():
     jobs = tuple(Held(two_nodes(), (0,)) for _ in range(3))
     asked = Question(jobs, (5,), (math.inf,), (True,))
     assert list(Equal().decide(asked)) == [(2,), (2,), (1,)]

@@ -50,7 +50,7 @@ def test_ours_cannot_be_replaced(site: Path) -> None:
     ("name", "said"),
     [
         ("gone", "cannot load site_rules:gone"),
-        ("number", "is no function"),
+        ("number", "is not a function"),
         ("x", "known: speedup"),
     ],
 )

@@ -1,8 +1,7 @@
 """What one job would take if every node had a price: the best row of counts, exactly.
 
-The search over prices next door asks this thousands of times, so sizes are counted in units and
-kept in plain lists, a position for each size. It must not know of other jobs, nor where prices
-come from.
+The search over prices asks this thousands of times, so sizes are counted in units and kept in
+plain lists, a position for each size.
 
 A row is filled from the classes that stay open longest to those that close first. In each stretch
 of classes that close together the cheapest come first; sizes are then a sum over a chain, which a

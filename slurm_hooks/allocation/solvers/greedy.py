@@ -1,9 +1,9 @@
-"""The floor under every other solver: give nodes where they add most per node, until none is left.
+"""The floor under all other solvers: give nodes where they add most per node, until none is left.
 
 Jobs start with nothing and climb the concave hull of their value over sizes, always the steepest
 next step of all jobs first. Keeping nodes is a step like any other; its gain includes what losing
 them would cost. The answer is always feasible, often optimal with one class, and never worse than
-changing nothing where that is allowed. This module must not know the other solvers.
+changing nothing where that is allowed.
 """
 
 from __future__ import annotations

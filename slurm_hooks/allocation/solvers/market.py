@@ -1,6 +1,6 @@
 """All jobs of a problem as bidders for its nodes: what they want at given prices, made to fit.
 
-It keeps the best answer and the best bound that came up. It must not know how prices are searched.
+It keeps the best answer and the best bound that came up.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ FITS = 6
 
 @dataclass(frozen=True)
 class Priced:
-    """The best counts (job, class) found, their value, and the bound that no answer exceeds.
-
-    `rounds` counts how often all jobs were asked.
-    """
+    """The best counts (job, class) found, their value, and the bound that no answer exceeds."""
 
     counts: Counts
     value: float
     bound: float
-    rounds: int = 0
 
     @property
     def gap(self) -> float:
@@ -85,17 +81,15 @@ class Market:
         self.depths = depths_of(self.spans, len(self.caps))
         self.spare = max(0, sum(self.caps) - nodes_to_give(problem))
         self.counts, self.value, self.bound = start, value(problem, start), math.inf
-        self.rounds = 0
         self._bidders = [Bidder(job, self.spans, self.caps) for job in problem.jobs]
         self._urgency = [0.0] * len(problem.jobs)
 
     def result(self) -> Priced:
         """The best so far."""
-        return Priced(self.counts, self.value, max(self.bound, self.value), self.rounds)
+        return Priced(self.counts, self.value, max(self.bound, self.value))
 
     def ask(self, prices: Sequence[float]) -> Asked:
         """Every job's best row at `prices` (class), spread over classes of the same price."""
-        self.rounds += 1
         shelf = _Shelf(prices, self.caps, self.depths)
         bids = []
         for bidder in self._bidders:

@@ -1,12 +1,11 @@
 """The allocation as a mixed-integer linear programme: PuLP builds it, HiGHS or CBC solves it.
 
-The only module that knows PuLP. It decides nothing beyond the model: what an answer is worth and
-whether it is allowed is the business of `value`, whether to believe it that of `allocate`. The
-pieces of one job are built in `milp_job`.
+It decides nothing beyond the model: `value` says what an answer is worth and whether it is allowed,
+`allocate` whether to believe it. The part of each job is built in `milp_job`.
 
 Against the model of BFTrainer (arXiv 2106.12091): counts per class instead of one binary per node,
 flags bounded by what is held and free instead of by all nodes (which capped every change at half
-of the machine), costs for starting, holes that end, and no answer never reads as "release all".
+of the machine), costs for starting, holes that end, and "no answer" never reads as "release all".
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Backend:
-    """A solver that PuLP can drive here: `name` for people, `make` builds it with the limits."""
+    """A solver that PuLP can drive here, with the limits; `name` is for people."""
 
     name: str
     solver: Any
 
 
 def find_backend(name: str, limits: Limits) -> Backend:
-    """The solver called `highs` or `cbc`; `milp` takes HiGHS where it is installed.
+    """The solver called `highs` or `cbc`; `milp` is HiGHS where it is installed, otherwise CBC.
 
     Raises LookupError if there is none of that name on this host.
     """
@@ -71,7 +70,7 @@ def solve_milp(
     `bound` is an upper bound known beforehand: an answer within the gap of it ends the search.
 
     OPTIMAL within the gap, INCUMBENT if time ran out with an answer in hand, UNCHANGED with the
-    counts held now if it ran out before. The bound is infinite where the solver tells none.
+    counts held now if it ran out before. The bound is infinite if the solver does not report one.
     Raises LookupError without a solver and what PuLP raises when the solver breaks.
     """
     with warnings.catch_warnings():
@@ -87,7 +86,7 @@ def solve_milp(
 
 
 def _stop_near(backend: Backend, target: float) -> None:
-    """Let HiGHS, which minimises, stop at an objective of `target`; PuLP has that for CBC not."""
+    """Let HiGHS, which minimises, stop at `target`; PuLP offers this for HiGHS only."""
     if backend.name == "highs":
         backend.solver.optionsDict["objective_target"] = target
 
@@ -105,7 +104,7 @@ def _capped(found: Allocation, bound: float, gap: float) -> Allocation:
 
 
 def _start_from_values(solver: Any) -> None:
-    """Let the search begin at the values that the variables have; PuLP has that for CBC only."""
+    """Let the search begin at the variables' values; PuLP itself offers this for CBC only."""
     if "warmStart" in solver.optionsDict:
         solver.optionsDict["warmStart"] = True
         return
@@ -155,7 +154,7 @@ def _read(problem: Problem, sheet: Sheet, models: list[JobModel], backend: Backe
 
 
 def _bound(sheet: Sheet) -> float:
-    """The solver's upper bound; CBC tells PuLP none."""
+    """The solver's upper bound; PuLP gets none from CBC."""
     model: Any = getattr(sheet.lp, "solverModel", None)  # highspy's own object
     if not hasattr(model, "getInfo"):
         return math.inf

@@ -1,6 +1,6 @@
 """One job's part of the linear programme: its sizes, its curve, what changing it costs.
 
-It must not know which solver runs, nor of other jobs: they meet in `milp`, class by class.
+Jobs meet in `milp`, class by class.
 """
 
 from __future__ import annotations

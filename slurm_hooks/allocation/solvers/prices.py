@@ -4,11 +4,11 @@ Lagrangian relaxation: if nodes had prices instead of running out, each job coul
 what all choose is worth at least as much as any allowed answer, plus the price of what is left. So
 every set of prices proves an upper bound (Geoffrion 1974), and the prices at which demand meets
 supply prove a good one. One price for all is found by false position, then groups of classes get
-their own by subgradient steps in the length of Polyak (1969).
+their own by subgradient steps of the length of Polyak (1969).
 
 Hardly any of hundreds of jobs is torn between two choices when a few dozen classes run out, so the
-bound is tight and the repair small just where an integer programme has the hardest work. This
-module must not know the milp, and reads no clock: it is told when to stop.
+bound is tight and the repair small just where an integer programme has the hardest work. No clock
+is read here: the caller says when to stop.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _flat(sectors: Sectors) -> Tariff:
 def _common_level(
     market: Market, sectors: Sectors, shape: Tariff, is_late: Callable[[], bool]
 ) -> tuple[tuple[float, Tariff], Tariff]:
-    """The best bound that prices of this `shape` prove, with them; and prices that balk demand.
+    """The best bound that prices of this `shape` prove, with them; and prices too high for demand.
 
     False position, kept off the ends of the bracket so that it shrinks by a fifth at least.
     """

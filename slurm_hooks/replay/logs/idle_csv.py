@@ -1,7 +1,7 @@
 """Idle intervals as a table: `node,column,idle_from_s,idle_to_s`.
 
 `column` numbers the nodes; a range of columns selects some of them. A first comment line may say
-`duration_s=N`, the length of the record; else it ends with its last interval.
+`duration_s=N`, the length of the record; otherwise the record ends with its last interval.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Logs line by line: plain or compressed, with every bad line known by file and number.
 
 A reader of one format turns a line into a value or raises `BadLine`; whether that ends the reading
-or is counted and passed over is decided here. This module must not know any format.
+or is counted and passed over is decided here.
 """
 
 from __future__ import annotations

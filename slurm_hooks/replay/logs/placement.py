@@ -3,7 +3,7 @@
 A workload log says how many nodes a job had, not which. Here a job gets the free nodes with the
 lowest numbers, which is what Slurm's default selection by weight and position does on an empty
 machine. How many nodes are idle at any time follows from the log alone; how long single nodes stay
-idle depends on this choice, and is no fact about the machine.
+idle depends on this choice, and is not a fact about the machine.
 """
 
 from __future__ import annotations

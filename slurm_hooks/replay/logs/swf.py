@@ -21,7 +21,7 @@ RUNNING_AT_START = 3
 class RigidJob:
     """A job of somebody else; times in seconds. `start_s` is what the log says.
 
-    `is_running` tells that it ran already when the log begins.
+    `is_running` is true if it was running already when the log begins.
     """
 
     number: int
@@ -50,7 +50,7 @@ class Workload:
 def read_swf(log: Log) -> Workload:
     """The jobs of a log. Raises BadLog, UsageError.
 
-    Jobs that never ran (run time or nodes unknown or zero) are no bad lines; they are left out.
+    Jobs that never ran (run time or nodes unknown or zero) are not bad lines; they are left out.
     """
     header: dict[str, str] = {}
     jobs: list[RigidJob] = []
@@ -70,7 +70,7 @@ def read_swf(log: Log) -> Workload:
 
 
 def _last_submit(jobs: list[RigidJob]) -> float:
-    """Where no window is told: until the last submission; afterwards the machine only drains."""
+    """Where no window is given: until the last submission; afterwards the machine only drains."""
     return max([1.0, *(job.submit_s for job in jobs)])
 
 

@@ -1,7 +1,6 @@
 """One malleable job in the simulator: its nodes, its progress, its pauses.
 
-Progress is kept in images and brought up to date only when something about the job changes. This
-module must not know who decides about sizes.
+Progress is kept in images and brought up to date only when something about the job changes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ class Pause(enum.Enum):
     NONE = "none"
     GROW = "grow"
     SHRINK = "shrink"
-    LOSS = "loss"  # nodes went without a plan
+    LOSS = "loss"  # nodes left without notice
 
 
 class Ledger:

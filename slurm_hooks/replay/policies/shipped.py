@@ -1,10 +1,9 @@
 """The allocator that ships, asked by the simulator instead of by a tick.
 
-The question becomes the same `Problem` that the planner builds from a live Slurm, and
-`core.allocate` answers. Where all nodes are alike the values of `core.value` are tabled by size
-once and searched exactly, with the same result as the core's dynamic programme and many times
-faster: a replay meets the same tables again and again. Curves are those of the scaling table, as
-they are for a job that has been profiled.
+The question becomes the `Problem` that the planner would build for the same jobs and nodes, and
+`allocate` answers. Where all nodes are alike, what each size is worth is tabled once and searched
+as in the dynamic programme: a replay meets the same tables again and again. Curves are those of the
+scaling table, as they are for a job that has been profiled.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from slurm_hooks.allocation.objectives import (
     weigh,
 )
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.solvers.knapsack import Menu, best_sizes, menu_of
 from slurm_hooks.allocation.value import periods, row_value
-from slurm_hooks.replay.knapsack import NEVER, Menu, best_sizes
-from slurm_hooks.replay.policy import Held, Question, Row
+from slurm_hooks.replay.question import Held, Question, Row
 from slurm_hooks.replay.rules import Rescale
 
 Closing = tuple[tuple[int, float], ...]  # held nodes and seconds until they go
@@ -37,7 +36,7 @@ MOST_MENUS = 20_000
 class Shipped:
     """What the settings say: costs, look-ahead, solver; `sees_ends`: hole ends matter if known.
 
-    `is_tabled` allows the fast search where it is exact; else the allocator is asked every time.
+    `is_tabled` allows the tabled search where it is exact; otherwise the allocator is always asked.
     That needs an objective that looks at nothing but the curve, as ours do here.
     `start_s` is what a start from nothing is charged. With `is_amortised` a change is priced by the
     job's age and pauses so far (to hundredths, so that tables repeat) instead of by the look-ahead.
@@ -136,13 +135,10 @@ class Allocator:
         spans = periods(Problem((ask,), classes, self._shipped.horizon_s))
         if self._shipped.is_amortised:
             ask = amortise(ask, factor, spans)
-        kind, values = job.kind, []
-        for n in range(max(kind.max_nodes - sum(kept), 0) + 1):
-            row = _row(held, n)
-            allowed = sum(row) <= kind.max_nodes and (job.may_grow or n <= job.row[0])
-            allowed = allowed and (n == 0 or sum(row) >= kind.min_nodes)
-            values.append(row_value(ask, spans, row) if allowed or n == 0 else NEVER)
-        return Menu(values)
+        most = job.kind.max_nodes - sum(kept)
+        most = most if job.may_grow else min(most, job.row[0])
+        sizes = range(max(1, job.kind.min_nodes - sum(kept)), most + 1)
+        return menu_of({n: row_value(ask, spans, _row(held, n)) for n in (0, *sizes)})
 
 
 def _row(job: Held, first: int) -> Row:

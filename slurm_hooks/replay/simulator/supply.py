@@ -1,7 +1,7 @@
 """Which nodes are there, who has them, and how long they are known to stay.
 
-Nodes with a known end within the look-ahead are told apart, in classes of one end each; all others
-are one class, the first. This module must not know how nodes are shared out.
+Nodes with a known end within the look-ahead form classes, one for each end; all others are one
+class, the first.
 """
 
 from __future__ import annotations
@@ -12,23 +12,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_hooks.replay.record import Interval, Moment, Record
-from slurm_hooks.replay.rules import Rules
-from slurm_hooks.replay.running import Running
+from slurm_hooks.replay.rules import Hole, Rules
+from slurm_hooks.replay.simulator.running import Running
 
-MINUTE_S = 60.0
+UNCLAIMED = Hole(math.inf, True)
 
 
 @dataclass(frozen=True)
 class Classes:
-    """Seconds that nodes of each class stay, which class a node is in (if not the first), and the
-    nodes that have to be given back now."""
+    """What nodes of each class have in common, unclaimed ones first; which class a node is in (if
+    not the first), and the nodes that have to be given back now."""
 
-    open_s: tuple[float, ...]
+    holes: tuple[Hole, ...]
     of_node: dict[int, int]
     closing: frozenset[int]
 
+    @property
+    def is_one(self) -> bool:
+        """True if all nodes are alike."""
+        return len(self.holes) == 1 and not self.closing
 
-ONE_CLASS = Classes((math.inf,), {}, frozenset())
+
+ONE_CLASS = Classes((UNCLAIMED,), {}, frozenset())
 
 
 class Supply:
@@ -84,34 +89,30 @@ class Supply:
         return True
 
     def is_closing(self, now: float) -> bool:
-        """True if an end is known and near: time alone changes the answer then."""
-        return bool(self._ending(now))
+        """True if some end is known and near, so that time alone changes the answer."""
+        return bool(self._left(now))
 
     def classes(self, now: float) -> Classes:
         """Nodes by known end, as far ahead as it matters."""
-        found = self._ending(now)
-        if not found:
+        left = self._left(now)
+        if not left:
             return ONE_CLASS
         rules = self._rules
-        closing = frozenset(n for n, open_s in found.items() if open_s <= rules.lead_s)
-        spans = sorted({s for n, s in found.items() if n not in closing and s < rules.horizon_s})
-        place = {s: c for c, s in enumerate(spans, start=1)}
-        of_node = {n: place[s] for n, s in found.items() if n not in closing and s in place}
-        return Classes((math.inf, *spans), of_node, closing)
+        closing = frozenset(n for n, left_s in left.items() if rules.is_closing(left_s))
+        holes = {n: rules.hole(left_s) for n, left_s in left.items() if n not in closing}
+        others = sorted(set(holes.values()) - {UNCLAIMED})
+        place = {hole: c for c, hole in enumerate([UNCLAIMED, *others])}
+        of_node = {n: place[hole] for n, hole in holes.items() if hole != UNCLAIMED}
+        return Classes(tuple(place), of_node, closing)
 
-    def _ending(self, now: float) -> dict[int, float]:
-        """Seconds to go for present nodes whose end is known and near."""
-        reach = max(self._rules.horizon_s, self._rules.shortest_s) + self._rules.early_s
+    def _left(self, now: float) -> dict[int, float]:
+        """Seconds until a lease must have ended, of present nodes whose end is known and near."""
+        rules = self._rules
+        reach = rules.reach_s + rules.early_s
         at, found = bisect_right(self._ends, now), {}
         while at < len(self._ends) and self._ends[at] < now + reach:
             interval = self._by_end[at]
             if interval.known_s <= now and self._present.get(interval.node) is interval:
-                found[interval.node] = self._open_s(interval, now)
+                found[interval.node] = interval.end_s - rules.early_s - now
             at += 1
         return found
-
-    def _open_s(self, interval: Interval, now: float) -> float:
-        seconds = interval.end_s - self._rules.early_s - now
-        if not self._rules.tick_s:
-            return seconds
-        return max(seconds // MINUTE_S, 0.0) * MINUTE_S  # leases are whole minutes

@@ -3,8 +3,8 @@
 Two clocks. Event-driven, as in the papers' replays: a decision at every moment at which a node
 joins or leaves and at every completion, carried out at once. With ticks, as the real reconciler
 works: decisions at fixed times, carried out a latency later, and a node that one job gives up goes
-to another one tick later. In both, of the changes of one moment the leaves come first, then the
-joins, then completions, then the decision. Nothing in here decides about sizes.
+to another one tick later. With both, leaves come first among the changes of one moment, then
+joins, then completions, then the decision. Policies decide about sizes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slurm_hooks.replay.policy import Held, Policy, Question, Row
+from slurm_hooks.replay.question import Policy, Question, Row
 from slurm_hooks.replay.record import Moment, Record, moments
 from slurm_hooks.replay.rules import Rules
-from slurm_hooks.replay.running import Ledger, Pause, Running
-from slurm_hooks.replay.supply import Classes, Supply
+from slurm_hooks.replay.simulator.counts import Move, moves, question
+from slurm_hooks.replay.simulator.running import Ledger, Pause, Running
+from slurm_hooks.replay.simulator.supply import Classes, Supply
 from slurm_hooks.replay.work import Kind, Queue
 
 MOST_SAMPLES = 2_000
@@ -28,7 +29,7 @@ MOST_SAMPLES = 2_000
 class Outcome:
     """What happened; sums over the whole record.
 
-    `hits` counts how often a job lost nodes without a plan (once per moment), `lost` tells which
+    `hits` counts how often a job lost nodes without notice (once per moment), `lost` says which
     (time, node); `samples` are (time, idle nodes, used nodes).
     """
 
@@ -39,15 +40,6 @@ class Outcome:
     solve_s: list[float] = field(default_factory=list)
     job_s: dict[str, list[float]] = field(default_factory=dict)
     samples: list[tuple[float, int, int]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Move:
-    """What one job gives up and gets, by node."""
-
-    job: Running
-    gone: Sequence[int]
-    new: Sequence[int]
 
 
 class Simulation:
@@ -71,12 +63,12 @@ class Simulation:
         self._admit(record.from_s)
 
     def run(self, tell: Callable[[float], None] = lambda share: None) -> Outcome:
-        """Simulate the whole record; `tell` hears now and then what share of it is done."""
-        record, upcoming = self._record, iter(self._moments)
+        """Simulate the whole record; `tell` is called now and then with the share that is done."""
+        record, rules, upcoming = self._record, self._rules, iter(self._moments)
         moment = next(upcoming, None)
-        tick = record.from_s if self._rules.tick_s else math.inf
+        tick = record.from_s if rules.tick_s else math.inf
         carry = math.inf
-        told = record.from_s
+        sampled_s = record.from_s
         while True:
             done = min((job.finish_s for job in self.jobs), default=math.inf)
             now = min(moment.at_s if moment else math.inf, done, tick, carry)
@@ -87,27 +79,25 @@ class Simulation:
                 moment = next(upcoming, None)
             if done == now:
                 self._complete(now)
+            if not rules.tick_s or (tick == now and self._has_news(now)):
+                self._orders, carry = self._plan(now), now + rules.latency_s
+            if tick == now:
+                tick = self._next_tick(now)
             if carry == now:
                 self._carry_out(self._orders, now)
                 carry = math.inf
-            if tick == now:
-                if carry == math.inf and (self._is_dirty or self._supply.is_closing(now)):
-                    self._orders = self._plan(now)
-                    carry = now + self._rules.latency_s
-                    if not self._rules.latency_s:
-                        self._carry_out(self._orders, now)
-                        carry = math.inf
-                tick = self._next_tick(now)
-            elif not self._rules.tick_s:
-                self._carry_out(self._plan(now), now)
-            if now - told >= record.window_s / MOST_SAMPLES:
+            if now - sampled_s >= record.window_s / MOST_SAMPLES:
                 self._sample(now)
                 tell((now - record.from_s) / record.window_s)
-                told = now
+                sampled_s = now
         for job in self.jobs:
             job.advance(record.to_s, self.outcome.ledger)
         tell(1.0)
         return self.outcome
+
+    def _has_news(self, now: float) -> bool:
+        """True if a decision could differ from the one before."""
+        return self._is_dirty or self._supply.is_closing(now)
 
     def _next_tick(self, now: float) -> float:
         """The tick after `now`, free of the drift of repeated sums."""
@@ -153,65 +143,27 @@ class Simulation:
     def _plan(self, now: float) -> list[Move]:
         """Ask the policy, and choose the nodes."""
         classes = self._supply.classes(now)
-        snoozing = [now < job.no_growth_until for job in self.jobs]
-        asked = self._question(classes, snoozing, now)
+        asked = question(self.jobs, self._supply, classes, now)
         start = time.perf_counter()
         rows = self._policy.decide(asked)
         self.outcome.solve_s.append(time.perf_counter() - start)
-        moves = self._moves(asked, rows, classes)
-        self._is_dirty = bool(moves) or any(snoozing)
-        return moves
-
-    def _question(self, classes: Classes, snoozing: Sequence[bool], now: float) -> Question:
-        supply, width = self._supply, len(classes.open_s)
-        if width == 1 and not classes.closing:
-            held = tuple(
-                Held(job.kind, (len(job.nodes),), not snoozes, now - job.entered_s, job.restarts)
-                for job, snoozes in zip(self.jobs, snoozing)
-            )
-            return Question(held, (supply.present,), classes.open_s, (True,))
-        capacity = [0] * width
-        for c in classes.of_node.values():
-            capacity[c] += 1
-        capacity[0] = supply.present - sum(capacity) - len(classes.closing)
-        rows = [_row(job, classes) for job in self.jobs]
-        asked = (
-            Held(j.kind, row, not s, now - j.entered_s, j.restarts)
-            for j, row, s in zip(self.jobs, rows, snoozing)
-        )
-        worth = tuple(s >= self._rules.shortest_s for s in classes.open_s)
-        return Question(tuple(asked), tuple(capacity), classes.open_s, worth)
+        found = self._moves(asked, rows, classes)
+        self._is_dirty = bool(found) or not all(job.may_grow for job in asked.jobs)
+        return found
 
     def _moves(self, asked: Question, rows: Sequence[Row], classes: Classes) -> list[Move]:
-        """Name the nodes: a job gives up those it got last, and gets those free last."""
-        gone: list[list[int]] = []
-        for job, held, row in zip(self.jobs, asked.jobs, rows):
-            gone.append(_given_up(job, held.row, row, classes))
-        pool: list[list[int]] = [[] for _ in classes.open_s]
-        freed = [] if self._rules.tick_s else [n for nodes in gone for n in nodes]
-        for node in [*self._supply.free, *freed]:
-            if node not in classes.closing:
-                pool[classes.of_node.get(node, 0)].append(node)
-        moves = []
-        for job, held, row, nodes in zip(self.jobs, asked.jobs, rows, gone):
-            new: list[int] = []
-            for c, (wanted, has) in enumerate(zip(row, held.row)):
-                if wanted > has:
-                    count = min(wanted - has, len(pool[c]))
-                    new += [pool[c].pop() for _ in range(count)]
-            if new or nodes:
-                moves.append(Move(job, nodes, new))
-        return moves
+        is_at_once = not self._rules.tick_s
+        return moves(self.jobs, asked, rows, classes, self._supply.free, is_at_once)
 
-    def _carry_out(self, moves: Sequence[Move], now: float) -> None:
+    def _carry_out(self, orders: Sequence[Move], now: float) -> None:
         """Those who lose go first; what changed meanwhile is left alone."""
         ledger, rescale = self.outcome.ledger, self._rules.rescale
         lost = {}
-        for move in moves:
+        for move in orders:
             if move.gone:
                 move.job.advance(now, ledger)
                 lost[move.job] = sum(self._supply.take(node, move.job) for node in move.gone)
-        for move in moves:
+        for move in orders:
             job = move.job
             job.advance(now, ledger)
             gained = 0
@@ -227,26 +179,3 @@ class Simulation:
                 job.pause(Pause.SHRINK, rescale.down_s)
                 job.no_growth_until = now + self._rules.snooze_s
             self._is_dirty = True
-
-
-def _row(job: Running, classes: Classes) -> Row:
-    row = [0] * len(classes.open_s)
-    for node in job.nodes:
-        if node not in classes.closing:
-            row[classes.of_node.get(node, 0)] += 1
-    return tuple(row)
-
-
-def _given_up(job: Running, held: Row, row: Row, classes: Classes) -> list[int]:
-    """The nodes a job gives back: all that close, and of each class those it got last."""
-    if len(row) == 1 and not classes.closing:
-        count = held[0] - row[0]
-        return list(job.nodes)[-count:] if count > 0 else []
-    gone = [node for node in job.nodes if node in classes.closing]
-    over = [max(0, has - wanted) for has, wanted in zip(held, row)]
-    for node in reversed(job.nodes):
-        c = classes.of_node.get(node, 0)
-        if node not in classes.closing and over[c]:
-            over[c] -= 1
-            gone.append(node)
-    return gone

@@ -1,0 +1,59 @@
+"""The published policy: the exact optimum of BFTrainer's objective (arXiv 2106.12091)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_hooks.allocation.solvers.knapsack import Menu, best_sizes, menu_of
+from slurm_hooks.replay.question import Held, Question, Row
+from slurm_hooks.replay.rules import Rescale
+
+MOST_ANSWERS = 1_000
+
+
+class Optimum:
+    """The exact optimum of BFTrainer's objective, at each question.
+
+    Sum over the jobs of t_fwd * r(n) - up * r(c) where n > c - down * r(c) where n < c, with c the
+    nodes now (arXiv 2106.12091, as in the authors' released code). A start from nothing is free in
+    it. `is_normalised` divides r by the job's own rate on one node: the objective `speedup`.
+    """
+
+    sees_ends = False
+
+    def __init__(self, rescale: Rescale, t_fwd_s: float, is_normalised: bool = False) -> None:
+        self._rescale = rescale
+        self._t_fwd_s = t_fwd_s
+        self._is_normalised = is_normalised
+        self._menus: dict[tuple[int, int, bool], Menu] = {}
+        self._answers: dict[tuple[int, ...], list[int]] = {}
+
+    def decide(self, question: Question) -> Sequence[Row]:
+        """The best sizes."""
+        menus = [self._menu(job) for job in question.jobs]
+        key = (question.capacity[0], *map(id, menus))
+        if key not in self._answers:
+            if len(self._answers) >= MOST_ANSWERS:
+                self._answers.clear()
+            self._answers[key] = best_sizes(menus, question.capacity[0])
+        return [(n,) for n in self._answers[key]]
+
+    def _menu(self, job: Held) -> Menu:
+        is_free = not self._rescale.up_s and not self._rescale.down_s and job.may_grow
+        key = (id(job.kind), 0 if is_free else job.row[0], job.may_grow)
+        menu = self._menus.get(key)
+        if menu is None:
+            menu = self._menus[key] = menu_of(self._table(job))
+        return menu
+
+    def _table(self, job: Held) -> dict[int, float]:
+        """The worth of every size that the job may have."""
+        kind, now, up_s, down_s = job.kind, job.row[0], self._rescale.up_s, self._rescale.down_s
+        unit = kind.min_nodes / kind.rates[kind.min_nodes] if self._is_normalised else 1.0
+        does = kind.rates[min(now, kind.max_nodes)] * unit
+        most = kind.max_nodes if job.may_grow else min(now, kind.max_nodes)
+        table = {}
+        for n in (0, *range(kind.min_nodes, most + 1)):
+            cost = up_s if n > now else down_s if n < now else 0.0
+            table[n] = self._t_fwd_s * (kind.rates[n] * unit) - cost * does
+        return table

@@ -1,0 +1,48 @@
+"""What the simulator asks a policy: who holds how many nodes of each class, and what there is.
+
+Classes are of nodes that are alike; a policy that does not look at hole ends sees one class. A
+policy knows no more of the future than the question tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from slurm_hooks.replay.work import Kind
+
+Row = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A job and the nodes it has, `(class)`; its age, and how often it was paused so far."""
+
+    kind: Kind
+    row: Row
+    may_grow: bool = True
+    age_s: float = 0.0
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class Question:
+    """Jobs, and for each class the nodes there are (free or held) and the seconds they stay.
+
+    Nodes of a class that is not `worth_taking` can be kept, but not be gained.
+    """
+
+    jobs: tuple[Held, ...]
+    capacity: tuple[int, ...]
+    open_s: tuple[float, ...]
+    worth_taking: tuple[bool, ...]
+
+
+class Policy(Protocol):
+    """Answers questions; `sees_ends` asks the simulator for one class per hole end."""
+
+    sees_ends: bool
+
+    def decide(self, question: Question) -> Sequence[Row]:
+        """The nodes of each job, `(class)`."""

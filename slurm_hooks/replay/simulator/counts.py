@@ -1,0 +1,92 @@
+"""From nodes to counts and back: the question a policy is asked, and the moves it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slurm_hooks.replay.question import Held, Question, Row
+from slurm_hooks.replay.simulator.running import Running
+from slurm_hooks.replay.simulator.supply import Classes, Supply
+
+
+@dataclass(frozen=True)
+class Move:
+    """What one job gives up and gets, by node."""
+
+    job: Running
+    gone: Sequence[int]
+    new: Sequence[int]
+
+
+def question(jobs: Sequence[Running], supply: Supply, classes: Classes, now: float) -> Question:
+    """What the jobs hold, and what there is, in counts; nodes that close now are left out."""
+    open_s, worth_taking = zip(*classes.holes)
+    capacity = [0] * len(classes.holes)
+    for c in classes.of_node.values():
+        capacity[c] += 1
+    capacity[0] = supply.present - sum(capacity) - len(classes.closing)
+    held = []
+    for job in jobs:
+        row = _row(job, classes)
+        may_grow = now >= job.no_growth_until or 0 < sum(row) < job.kind.min_nodes
+        held.append(Held(job.kind, row, may_grow, now - job.entered_s, job.restarts))
+    return Question(tuple(held), tuple(capacity), open_s, worth_taking)
+
+
+def _row(job: Running, classes: Classes) -> Row:
+    if classes.is_one:
+        return (len(job.nodes),)
+    row = [0] * len(classes.holes)
+    for node in job.nodes:
+        if node not in classes.closing:
+            row[classes.of_node.get(node, 0)] += 1
+    return tuple(row)
+
+
+def moves(
+    jobs: Sequence[Running],
+    asked: Question,
+    rows: Sequence[Row],
+    classes: Classes,
+    free: Iterable[int],
+    is_at_once: bool,
+) -> list[Move]:
+    """Name the nodes: a job gives up those it got last, and gets those free last.
+
+    What one job gives up can go to another now if all `is_at_once`. A gang starts with its minimum
+    or not at all.
+    """
+    gone = [
+        _given_up(job, held.row, row, classes) for job, held, row in zip(jobs, asked.jobs, rows)
+    ]
+    pool: list[list[int]] = [[] for _ in classes.holes]
+    freed = [node for nodes in gone for node in nodes] if is_at_once else []
+    for node in [*free, *freed]:
+        if node not in classes.closing:
+            pool[classes.of_node.get(node, 0)].append(node)
+    found = []
+    for job, held, row, nodes in zip(jobs, asked.jobs, rows, gone):
+        wanted = [max(0, n - h) for n, h in zip(row, held.row)]
+        counts = [min(n, len(there)) for n, there in zip(wanted, pool)]
+        if sum(held.row) + sum(counts) < job.kind.min_nodes:
+            counts = []
+        new = [there.pop() for n, there in zip(counts, pool) for _ in range(n)]
+        if new or nodes:
+            found.append(Move(job, nodes, new))
+    return found
+
+
+def _given_up(job: Running, held: Row, row: Row, classes: Classes) -> list[int]:
+    """The nodes a job gives back: all that close, and of each class those it got last."""
+    if classes.is_one:
+        count = held[0] - row[0]
+        return list(job.nodes)[-count:] if count > 0 else []
+    gone = [node for node in job.nodes if node in classes.closing]
+    over = [max(0, has - wanted) for has, wanted in zip(held, row)]
+    for node in reversed(job.nodes):
+        c = classes.of_node.get(node, 0)
+        if node not in classes.closing and over[c]:
+            over[c] -= 1
+            gone.append(node)
+    return gone

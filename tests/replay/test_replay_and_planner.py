@@ -1,0 +1,195 @@
+"""The same cluster seen by a tick and by a replay: both ask the allocator the same question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+from unittest import mock
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from build import after, make_fragment, make_job, make_node, make_snapshot, no_clock, plan_start
+from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.problem import Problem
+from slurm_hooks.model import Curve, FragmentState, MalleableJob, NodeState, Request, Snapshot
+from slurm_hooks.planning import plan
+from slurm_hooks.replay.policies.shipped import Allocator
+from slurm_hooks.replay.record import Interval, Moment, Record
+from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.scenario import KILL_WAIT_S, Conditions, policy_of, rules_of
+from slurm_hooks.replay.simulator.counts import question
+from slurm_hooks.replay.simulator.running import Running
+from slurm_hooks.replay.simulator.supply import Supply
+from slurm_hooks.replay.work import Kind, Queue, kind
+from slurm_hooks.settings import Lease, Planning, Settings, Tick
+
+CURVES = (
+    Curve(((0, 0.0), (1, 10.0), (2, 18.0), (8, 50.0))),
+    Curve(((0, 0.0), (1, 5.0), (2, 6.0), (4, 19.0))),
+)
+SECONDS = st.sampled_from([0.0, 7.5, 30.0])
+BOUNDARIES_S = (-30, 50, 60, 64, 65, 90, 110, 119, 120, 180, 200, 240, 300)
+FOREVER_S = 1e6
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A job, the nodes it has, and how long ago it was made smaller."""
+
+    kind: Kind
+    nodes: tuple[int, ...]
+    shrunk_s: Optional[float]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Jobs, and for each node how long until leases must have ended on it, if that is known."""
+
+    trainers: tuple[Trainer, ...]
+    left_s: tuple[Optional[float], ...]
+    settings: Settings
+
+
+@st.composite
+def settings_of_sites(draw: st.DrawFn) -> Settings:
+    lease = Lease(shortest_hole_s=draw(st.sampled_from([60, 90, 120, 300])), notice_s=20)
+    planning = Planning(
+        objective=draw(st.sampled_from(["speedup", "throughput", "efficiency", "priority"])),
+        horizon_s=draw(st.sampled_from([60.0, 120.0, 200.0])),
+        grow_s=draw(SECONDS),
+        shrink_s=draw(SECONDS),
+        start_s=draw(SECONDS),
+        snooze_s=draw(st.sampled_from([0.0, 60.0])),
+    )
+    longest_tick_s = 30.0 if lease.shortest_hole_s < 120 else 90.0
+    every_s = draw(st.sampled_from([30.0, longest_tick_s]))
+    return Settings(lease=lease, plan=planning, tick=Tick(every_s=every_s))
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Whatever nodes there are, but for ends so near that only the replay gives them back now."""
+    site = draw(settings_of_sites())
+    lead_s = site.lease.notice_s + site.tick.every_s
+    ends = (st.sampled_from(BOUNDARIES_S) | st.integers(-60, 400)).map(float)
+    same = ends.filter(lambda s: s <= lead_s or s // 60 * 60 > lead_s)
+    left_s = tuple(draw(st.lists(st.none() | same, min_size=1, max_size=9)))
+    owners = [draw(st.integers(0, 3)) for _ in left_s]
+    trainers = []
+    for at in range(3):
+        mine = tuple(n for n, owner in enumerate(owners) if owner == at)
+        least = draw(st.integers(1, 4))
+        most = max(least, len(mine)) + draw(st.integers(0, 4))
+        shrunk_s = draw(st.none() | st.sampled_from([10.0, 59.0, 60.0, 90.0]))
+        of_kind = kind("toy", draw(st.sampled_from(CURVES)), (least, most))
+        trainers.append(Trainer(of_kind, mine, shrunk_s))
+    return Cluster(tuple(trainers), left_s, site)
+
+
+def early_s(site: Settings) -> float:
+    return site.lease.margin_s + KILL_WAIT_S
+
+
+def asked_by_replay(cluster: Cluster) -> Problem:
+    site = cluster.settings
+    conditions = Conditions(
+        queue=Queue((cluster.trainers[0].kind,)),
+        jobs=len(cluster.trainers),
+        rescale=Rescale(site.plan.grow_s, site.plan.shrink_s),
+        t_fwd_s=site.plan.horizon_s,
+        tick_s=site.tick.every_s,
+        latency_s=2.0,
+        checkpoint_s=600.0,
+    )
+    rules, policy = rules_of(conditions, site), policy_of("default", conditions, site)
+    ends = [FOREVER_S if s is None else s + early_s(site) for s in cluster.left_s]
+    holes = tuple(Interval(n, -500.0, end, -500.0) for n, end in enumerate(ends))
+    supply = Supply(Record(holes, len(holes), -500.0, FOREVER_S), policy.sees_ends, rules)
+    supply.join(Moment(-500.0, (), tuple(hole for hole in holes if hole.end_s > 0)))
+    jobs = [running(supply, at, trainer, site) for at, trainer in enumerate(cluster.trainers)]
+    assert isinstance(policy, Allocator)
+    return policy.problem(question(jobs, supply, supply.classes(0.0), 0.0))
+
+
+def running(supply: Supply, number: int, trainer: Trainer, site: Settings) -> Running:
+    job = Running(number, trainer.kind, -400.0, 600.0)
+    for node in trainer.nodes:
+        supply.give(node, job)
+    if trainer.shrunk_s is not None:
+        job.no_growth_until = site.plan.snooze_s - trainer.shrunk_s
+    return job
+
+
+def asked_by_tick(cluster: Cluster) -> Problem:
+    seen: list[Problem] = []
+
+    def spy(problem: Problem, *others: Any) -> Any:
+        seen.append(problem)
+        return allocate(problem, *others)
+
+    with mock.patch.object(plan, "allocate", spy):
+        plan.make_plan(snapshot_of(cluster), cluster.settings, no_clock)
+    return seen[0]
+
+
+def snapshot_of(cluster: Cluster) -> Snapshot:
+    site = cluster.settings
+    jobs = [malleable(at, trainer, site) for at, trainer in enumerate(cluster.trainers, start=1)]
+    held = {n for trainer in cluster.trainers for n in trainer.nodes}
+    there = {n: s for n, s in enumerate(cluster.left_s) if s is None or s + early_s(site) > 0}
+    nodes = [make_node(f"n{n}", NodeState.BUSY if n in held else NodeState.FREE) for n in there]
+    claims = [
+        plan_start([f"n{n}"], s + early_s(site), f"{90 + n}")
+        for n, s in there.items()
+        if s is not None
+    ]
+    curves = {at: trainer.kind.curve for at, trainer in enumerate(cluster.trainers, start=1)}
+    return make_snapshot(*jobs, nodes=nodes, planned=claims, curves=curves)
+
+
+def malleable(job_id: int, trainer: Trainer, site: Settings) -> MalleableJob:
+    """More of its fragments wait than it could need: those that leave are not missed."""
+    sizes = (trainer.kind.min_nodes, trainer.kind.max_nodes)
+    lease, shortest = (after(s) - after(0) for s in (600, site.lease.shortest_hole_s))
+    request = Request(*sizes, 2 * sizes[1] + 1, lease, shortest)
+    runs, waits = FragmentState.RUNNING, FragmentState.HELD
+    fragments = [
+        make_fragment(at, runs, [f"n{n}"], job_id, request=request)
+        for at, n in enumerate(trainer.nodes)
+    ]
+    noticed = None if trainer.shrunk_s is None else after(-trainer.shrunk_s)
+    left = make_fragment(len(fragments), waits, (), job_id, request=request, noticed=noticed)
+    spare = request.fragments - len(fragments) - 1
+    job = make_job(*fragments, left, held=spare, job_id=job_id, request=request)
+    return replace(job, submitted=after(-400))
+
+
+def essence(problem: Problem) -> tuple[object, ...]:
+    """What of a problem can make a difference to the counts.
+
+    Free nodes of no use to anybody, jobs that can get nothing, and what it would cost a job with
+    no nodes to grow or shrink are left out.
+    """
+    jobs = [job for job in problem.jobs if job.size or job.may_grow]
+    classes: dict[tuple[float, bool], Any] = {}
+    for c, node_class in enumerate(problem.classes):
+        is_usable = any(job.usable[c] for job in jobs)
+        held = [job.held[c] for job in jobs]
+        count = node_class.capacity if is_usable else sum(held)
+        if count:
+            classes[node_class.open_s, is_usable] = (count, held)
+    return ([_asks(job) for job in jobs], classes, problem.horizon_s, problem.headroom_nodes)
+
+
+def _asks(job: Any) -> Sequence[object]:
+    costs = (job.grow_s, job.shrink_s) if job.size else ()
+    sizes = (job.min_nodes, job.max_nodes, job.unit, job.size)
+    return (*sizes, job.curve, job.weight, job.may_grow, job.start_s, *costs)
+
+
+@settings(max_examples=300, deadline=None)
+@given(clusters())
+def test_a_replay_and_a_tick_ask_the_same(cluster: Cluster) -> None:
+    assert essence(asked_by_replay(cluster)) == essence(asked_by_tick(cluster))
