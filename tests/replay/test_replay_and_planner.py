@@ -14,7 +14,7 @@ from build import after, make_fragment, make_job, make_node, make_snapshot, no_c
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.problem import Problem
 from slurm_hooks.model import Curve, FragmentState, MalleableJob, NodeState, Request, Snapshot
-from slurm_hooks.planning import plan
+from slurm_hooks.planning import plan, shares
 from slurm_hooks.replay.policies.shipped import Allocator
 from slurm_hooks.replay.record import Interval, Moment, Record
 from slurm_hooks.replay.rules import Rescale
@@ -129,7 +129,7 @@ def asked_by_tick(cluster: Cluster) -> Problem:
         seen.append(problem)
         return allocate(problem, *others)
 
-    with mock.patch.object(plan, "allocate", spy):
+    with mock.patch.object(shares, "allocate", spy):
         plan.make_plan(snapshot_of(cluster), cluster.settings, no_clock)
     return seen[0]
 
