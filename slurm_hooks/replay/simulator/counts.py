@@ -67,18 +67,24 @@ def moves(
             pool[classes.of_node.get(node, 0)].append(node)
     found = []
     for job, held, row, nodes in zip(jobs, asked.jobs, rows, gone):
-        wanted = [max(0, n - h) for n, h in zip(row, held.row)]
-        counts = [min(n, len(there)) for n, there in zip(wanted, pool)]
-        if sum(held.row) + sum(counts) < job.kind.min_nodes:
-            counts = []
-        new = [there.pop() for n, there in zip(counts, pool) for _ in range(n)]
+        new = [] if row == held.row else _gained(job, held.row, row, pool)
         if new or nodes:
             found.append(Move(job, nodes, new))
     return found
 
 
+def _gained(job: Running, held: Row, row: Row, pool: Sequence[list[int]]) -> list[int]:
+    """The nodes a job gets, taken from the pool (class)."""
+    counts = [max(0, min(n - has, len(there))) for n, has, there in zip(row, held, pool)]
+    if sum(held) + sum(counts) < job.kind.min_nodes:
+        return []
+    return [there.pop() for n, there in zip(counts, pool) for _ in range(n)]
+
+
 def _given_up(job: Running, held: Row, row: Row, classes: Classes) -> list[int]:
     """The nodes a job gives back: all that close, and of each class those it got last."""
+    if row == held and not classes.closing:
+        return []
     if classes.is_one:
         count = held[0] - row[0]
         return list(job.nodes)[-count:] if count > 0 else []

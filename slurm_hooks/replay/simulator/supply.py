@@ -7,8 +7,8 @@ class, the first.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slurm_hooks.replay.record import Interval, Moment, Record
@@ -90,29 +90,29 @@ class Supply:
 
     def is_closing(self, now: float) -> bool:
         """True if some end is known and near, so that time alone changes the answer."""
-        return bool(self._left(now))
+        return any(True for _ in self._ending(now))
 
     def classes(self, now: float) -> Classes:
         """Nodes by known end, as far ahead as it matters."""
-        left = self._left(now)
+        rules, early_s = self._rules, self._rules.early_s
+        left = {i.node: i.end_s - early_s - now for i in self._ending(now)}
         if not left:
             return ONE_CLASS
-        rules = self._rules
-        closing = frozenset(n for n, left_s in left.items() if rules.is_closing(left_s))
-        holes = {n: rules.hole(left_s) for n, left_s in left.items() if n not in closing}
-        others = sorted(set(holes.values()) - {UNCLAIMED})
-        place = {hole: c for c, hole in enumerate([UNCLAIMED, *others])}
-        of_node = {n: place[hole] for n, hole in holes.items() if hole != UNCLAIMED}
+        spans = set(left.values())
+        gone = {left_s for left_s in spans if rules.is_closing(left_s)}
+        holes = {left_s: rules.hole(left_s) for left_s in spans - gone}
+        place = {UNCLAIMED: 0}
+        for hole in sorted(set(holes.values()) - {UNCLAIMED}):
+            place[hole] = len(place)
+        at = {left_s: place[hole] for left_s, hole in holes.items() if place[hole]}
+        of_node = {node: at[left_s] for node, left_s in left.items() if left_s in at}
+        closing = frozenset(node for node, left_s in left.items() if left_s in gone)
         return Classes(tuple(place), of_node, closing)
 
-    def _left(self, now: float) -> dict[int, float]:
-        """Seconds until a lease must have ended, of present nodes whose end is known and near."""
-        rules = self._rules
-        reach = rules.reach_s + rules.early_s
-        at, found = bisect_right(self._ends, now), {}
-        while at < len(self._ends) and self._ends[at] < now + reach:
-            interval = self._by_end[at]
-            if interval.known_s <= now and self._present.get(interval.node) is interval:
-                found[interval.node] = interval.end_s - rules.early_s - now
-            at += 1
-        return found
+    def _ending(self, now: float) -> Iterator[Interval]:
+        """The intervals of present nodes whose end is known and near."""
+        last = bisect_left(self._ends, now + self._rules.reach_s + self._rules.early_s)
+        present = self._present
+        for interval in self._by_end[bisect_right(self._ends, now) : last]:
+            if interval.known_s <= now and present.get(interval.node) is interval:
+                yield interval
