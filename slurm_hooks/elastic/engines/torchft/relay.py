@@ -39,7 +39,7 @@ class Relay:
         self.port = int(self._socket.getsockname()[1])
         self._on_refused = on_refused
         self._target: Target | None = None
-        self._is_hushed = False
+        self._is_silent = False
         self._pumps: set[asyncio.Future[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="malleable-relay", daemon=True)
@@ -56,7 +56,7 @@ class Relay:
     def silence(self) -> None:
         """Stop forwarding what this group sends, so that the lighthouse drops it after one beat.
         Answers to what it has sent before still reach it. Any thread."""
-        self._is_hushed = True
+        self._is_silent = True
 
     def stop(self) -> None:
         """End all connections and the thread."""
@@ -76,6 +76,7 @@ class Relay:
             for task in rest:
                 task.cancel()
             loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+            loop.run_until_complete(asyncio.sleep(0))  # sockets are closed in the turn after that
             loop.close()
 
     def _switch(self, target: Target | None, abruptly: bool) -> None:
@@ -111,7 +112,7 @@ class Relay:
 
     async def _connect(self, caller: asyncio.StreamWriter) -> tuple[Target, _Stream]:
         while True:
-            target = None if self._is_hushed else self._target
+            target = None if self._is_silent else self._target
             there = await self._reach(target) if target else None
             if target is not None and there is not None and target is self._target:
                 return target, there
@@ -137,6 +138,6 @@ class Relay:
     ) -> None:
         with suppressed(OSError, doing="passing on to or from the lighthouse"):
             while data := await source.read(_CHUNK):
-                if not (is_question and self._is_hushed):
+                if not (is_question and self._is_silent):
                     sink.write(data)
                     await sink.drain()
