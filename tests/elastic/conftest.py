@@ -8,6 +8,13 @@ import pytest
 from slurm_hooks.jobpath import write_job_path
 
 from .gang import Gang
+from .processes import end_all
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    yield
+    end_all()
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from slurm_hooks.elastic.agent.options import OptionError
 from slurm_hooks.elastic.engines.__main__ import Order, read_order
 from waiting import wait_until
 
+from .processes import launch
 from .test_standing import ENV, asked, says, slurm  # noqa: F401
 
 AGENT = """
@@ -36,13 +37,8 @@ time.sleep(60)
 
 
 def start(*words: str, **more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", AGENT, *words],
-        env={**os.environ, **ENV, "MALLEABLE_ENGINE": "torchrun", **more},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    env = {**os.environ, **ENV, "MALLEABLE_ENGINE": "torchrun", **more}
+    return launch([sys.executable, "-c", AGENT, *words], env, stderr=subprocess.PIPE)
 
 
 def exit_code(*words: str) -> int:

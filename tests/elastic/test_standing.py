@@ -38,6 +38,7 @@ from slurm_hooks.elastic.signals import SignalListener, end_quietly
 from waiting import wait_until
 
 from .gang import Gang
+from .processes import launch
 
 ENV = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
 
@@ -312,12 +313,7 @@ print("gone", flush=True)
 
 
 def going(slurm: Path, *words: str, **more: str) -> subprocess.Popen[str]:
-    agent = subprocess.Popen(
-        [sys.executable, "-c", GO, *words],
-        env={**os.environ, **ENV, **more},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    agent = launch([sys.executable, "-c", GO, *words], {**os.environ, **ENV, **more})
     assert agent.stdout is not None
     assert agent.stdout.readline() == "going\n"
     return agent
