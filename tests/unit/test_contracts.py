@@ -84,6 +84,11 @@ PLANTED = (
         "slurm_hooks.slurm.live",
     ),
     (
+        "A replay is a scenario, run by a simulator that asks a policy, on what logs say",
+        "slurm_hooks.replay.simulator.supply",
+        "slurm_hooks.replay.scenario",
+    ),
+    (
         "A sandbox is an object on steps, steps on files and processes, these on values",
         "slurm_hooks.sandbox.processes",
         "slurm_hooks.sandbox.daemons",
