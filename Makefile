@@ -88,7 +88,6 @@ install: plugin
 	umask 022 && $(MAKE) --no-print-directory -C plugins/spank BUILD_DIR=$(CURDIR)/$(BUILD)/spank install
 	umask 022 && install -d $(SHARE)/lua $(SHARE)/cron $(LIBEXEC) $(CONFIG) $(UNITS) $(MAN)
 	install -m 644 plugins/lua/*.lua $(SHARE)/lua
-	rm -f $(SHARE)/lua/malleable.lua # as older versions called malleable_checks.lua
 	umask 022 && $(PYTHON) -m slurm_hooks.cli render job-path $(SHARE)/jobpath
 	install -m 755 slurm_hooks/hooks/epilog.sh $(LIBEXEC)
 	@# A slurm.conf may still name the Prolog that older versions had, and one that is missing drains nodes.

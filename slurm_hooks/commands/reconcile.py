@@ -6,6 +6,7 @@ import argparse
 import json
 import signal
 import threading
+import time
 import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import print_lines, tick_lines
+from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
+from slurm_hooks.ticklock import patience_s
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -46,14 +49,24 @@ def _reconcile(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    loop(lambda: _tolerant_tick(arguments), arguments.loop, stop.wait)
+    began = time.monotonic()
+    loop(lambda: _tolerant_tick(arguments, began), arguments.loop, stop.wait)
     return 0
 
 
-def _one_tick(arguments: argparse.Namespace) -> int:
+def _settings(arguments: argparse.Namespace) -> Settings:
     settings = load(arguments.settings)
-    if arguments.loop is not None:
-        settings = replace(settings, tick=replace(settings.tick, every_s=arguments.loop))
+    if arguments.loop is None:
+        return settings
+    return replace(settings, tick=replace(settings.tick, every_s=arguments.loop))
+
+
+def _patience_s(arguments: argparse.Namespace) -> float:
+    return patience_s(_settings(arguments).tick)
+
+
+def _one_tick(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
     report = tick(live(settings), settings, arguments.dry_run)
     if arguments.json:
         print(json.dumps(tick_data(report)), flush=True)
@@ -68,16 +81,17 @@ def _one_tick(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tolerant_tick(arguments: argparse.Namespace) -> None:
+def _tolerant_tick(arguments: argparse.Namespace, began: float) -> None:
     """A tick whose failure is reported and survived: settings are read again next time.
 
-    Raises NoTickForLong: a service that cannot do its work must not look alive.
+    Raises NoTickForLong once this loop, which `began` then (monotonic seconds), has had as long to
+    complete one: a service that cannot do its work must not look alive.
     """
     try:
         _one_tick(arguments)
-    except NoTickForLong:
-        raise
     except MalleableError as error:
+        if isinstance(error, NoTickForLong) and time.monotonic() - began >= _patience_s(arguments):
+            raise
         print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
     except Exception:  # a bug in one tick must not end the service
         traceback.print_exc()

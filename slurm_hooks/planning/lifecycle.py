@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from slurm_hooks.engines import ENGINES
 from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
@@ -112,7 +113,10 @@ def is_finish(fragment: Fragment, job: MalleableJob) -> bool:
     """
     if fragment.state is not FragmentState.DONE:
         return False
-    return fragment.said is Said.FINISHED or not job.has_agent
+    engine = ENGINES.get(job.request.engine)
+    if job.has_agent or (engine and not engine.zero_finishes):
+        return fragment.said is Said.FINISHED
+    return True
 
 
 def growable(job: MalleableJob, now: datetime, slurm: Slurm) -> tuple[Fragment, ...]:

@@ -55,6 +55,10 @@ class Rules:
     snooze_s: float = 0.0
     checkpoint_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.latency_s and self.latency_s >= self.tick_s:
+            raise ValueError("a decision must be carried out before the next one is made")
+
     @property
     def reach_s(self) -> float:
         """Seconds from which on it makes no difference how long leases may still run."""

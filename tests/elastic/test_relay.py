@@ -41,10 +41,17 @@ class Far:
         self._calls[-1].sendall(text)
 
     def stop(self) -> None:
-        for listener in [self._socket, *self._calls]:
-            with suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
+        """The listener first: what it accepts at the last moment is closed with the others."""
+        _close(self._socket)
+        self._thread.join(5)
+        for call in self._calls:
+            _close(call)
+
+
+def _close(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
 
 
 class Scene:

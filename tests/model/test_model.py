@@ -97,7 +97,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([20, 150, 1200, 3600]))
     def ticks_stop(self, seconds: int) -> None:
-        self.slurm.advance(seconds)
+        self.world.wait(seconds)
 
     @rule(seconds=st.sampled_from([-3600, -600, 600, 3600]))
     def the_clock_steps(self, seconds: int) -> None:

@@ -37,6 +37,7 @@ class Training:
     deaths: int = 0
     cancelled: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
+    requeued_by_user: dict[str, int] = field(default_factory=dict)  # or its agent: when
     exits: dict[str, int] = field(default_factory=dict)  # what ends in its next second, and how
 
     @property
@@ -65,12 +66,18 @@ class Training:
         return code
 
     def seems_cancelled_to(self, left: list[Element]) -> bool:
-        """True if all that is left was requeued in the seconds around a cancel of the rest: it
-        looks like what a tick put back while its user cancelled the job."""
+        """True if all that is left was put back, or lost its node, in the seconds around a cancel
+        of the rest: then nobody can tell that the job was not cancelled as a whole. What its own
+        agent put back is another matter."""
+        alive = [e for e in left if e.state not in ENDED]
+        return bool(alive) and all(self._was_thrown_back(e) for e in alive)
+
+    def _was_thrown_back(self, element: Element) -> bool:
         if self.cancelled_at is None:
             return False
-        backs = [(e.eligible or 0) - REQUEUE_WAIT_S for e in left if e.state not in ENDED]
-        return all(abs(back - self.cancelled_at) <= RACE_S for back in backs)
+        back = (element.eligible or 0) - REQUEUE_WAIT_S
+        own = self.requeued_by_user.get(element.name, 0)
+        return abs(back - self.cancelled_at) <= RACE_S and own < self.cancelled_at - RACE_S
 
     def may_be_ended(self, left: list[Element]) -> bool:
         """True if the tick may cancel the job: `left` are its elements that Slurm knows."""

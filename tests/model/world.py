@@ -91,6 +91,14 @@ class World:
         if not is_disturbed:
             self._after_tick()
 
+    def wait(self, seconds: int) -> None:
+        """No tick runs. What was cancelled in a race with the last one is forgotten meanwhile."""
+        self.slurm.advance(seconds)
+        if seconds > self.slurm.min_job_age_s:
+            for training in self.trainings.values():
+                if training.cancelled_at is not None:
+                    self._forget_cancel(training)
+
     def step_clock(self, seconds: int) -> None:
         """Nobody can keep a claim that a clock brings nearer.
 
@@ -100,7 +108,7 @@ class World:
         self.slurm.step_clock(seconds)
         self.known.clear()
         self.was_set_back |= seconds < 0
-        for training in self.trainings.values():
+        for training in self.trainings.values() if self.was_set_back else ():
             self._forget_cancel(training)
 
     # -- people
@@ -114,13 +122,14 @@ class World:
         training.is_cancelled |= element is None and found != set()
         others = (e for e in self.slurm.of(training.job) if e not in hit)
         training.seems_cancelled |= found != set() and not any(map(self._is_alive, others))
-        self._forget_cancel(training)
+        if self.was_set_back:
+            self._forget_cancel(training)
         self.slurm.does(f"scancel {element.name if element else training.job}", "nobody")
 
     def _forget_cancel(self, training: Training) -> None:
-        if self.was_set_back:
-            training.seems_cancelled |= training.is_cancelled
-            training.is_cancelled = False
+        """Nobody can see any more that it was the whole job."""
+        training.seems_cancelled |= training.is_cancelled
+        training.is_cancelled = False
 
     def _is_alive(self, element: Element) -> bool:
         """What was put back in these seconds looks as if it had been so after the cancel."""
@@ -154,6 +163,8 @@ class World:
             "requeuehold",
             "nobody",
         )
+        if verb == "requeue" and user != "root":
+            self.of(element).requeued_by_user[element.name] = self.slurm.now
         if verb == "suspend":
             self.suspended.add(element.name)
         if is_hidden or verb == "resume":
@@ -200,6 +211,9 @@ class World:
             if self.of(element).is_cancelled and element.state == "PENDING":
                 self.faults.append(f"{element.name} waits, though its user cancelled the job")
         self.admin_released.clear()
+        for training in self.trainings.values():
+            if all(e.state != "COMPLETING" for e in slurm.of(training.job)):
+                training.cancelled_at = None  # it has been seen
 
     def _check_lease(self, element: Element) -> None:
         """A start that lies ahead of a clock that was set back allows no shorter limit, so such a

@@ -24,6 +24,15 @@ def listed() -> set[str]:
     return found
 
 
+def test_every_file_that_the_text_names_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    names = set(re.findall(r"`([a-z_/]+\.(?:py|c|lua|md|toml))`", text))
+    paths = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if "/." not in str(path)}
+    lost = {name for name in names if not any(f"/{path}".endswith(f"/{name}") for path in paths)}
+    assert names
+    assert lost == set()
+
+
 def test_every_module_is_listed() -> None:
     package = ROOT / "slurm_hooks"
     modules = {str(path.relative_to(package)) for path in package.rglob("*.py")}

@@ -7,6 +7,7 @@ so that what is reported comes from the planted import. That the real package ke
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+STANDARD = getattr(sys, "stdlib_module_names", ())  # from 3.10 on
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 # (contract, module, what it must not import); each contract has at least one.
@@ -155,7 +157,29 @@ def test_a_forbidden_import_breaks_its_contract_and_no_other(
     assert [name for name, verdict in found.items() if verdict == "BROKEN"] == [contract]
 
 
-@pytest.mark.parametrize("room", ["", "allocation", "elastic", "sandbox", "slurm"])
+@pytest.mark.skipif(not STANDARD, reason="this Python does not list its library")
+def test_what_runs_in_a_job_uses_the_standard_library_and_torch() -> None:
+    allowed = {*STANDARD, "slurm_hooks", "torch", "__future__"}
+    used = {
+        (path.name, name.partition(".")[0])
+        for path in (ROOT / "slurm_hooks" / "elastic").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in _imported(node)
+    }
+    assert {(path, name) for path, name in used if name not in allowed} == {
+        ("lighthouse.py", "torchft")
+    }
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+@pytest.mark.parametrize(
+    "room", ["", "allocation", "elastic", "planning", "replay", "sandbox", "slurm"]
+)
 def test_a_new_module_must_be_given_a_row(package: Path, room: str) -> None:
     new = package / "slurm_hooks" / room / "new.py"
     new.touch()

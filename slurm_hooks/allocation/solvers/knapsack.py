@@ -165,6 +165,8 @@ def _search(
     price, allowed = limits
     known = {id(menu): menu for menu in menus}
     offers = {key: menu.options(price, allowed) for key, menu in known.items()}
+    if not all(offers.values()):
+        return None  # rounding has put even the best size of a job beyond so small a loss
     layers = _layers([offers[id(menu)] for menu in menus], most, limits, most_steps)
     left_over = {total: loss + price * (most - total) for total, (loss, _) in layers[-1].items()}
     total = min(left_over, key=lambda t: (left_over[t], t), default=None)

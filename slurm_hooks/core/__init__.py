@@ -1,0 +1,1 @@
+"""Where older versions had what a site's own objective imports; now `slurm_hooks.objectives`."""
