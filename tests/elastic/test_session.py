@@ -75,6 +75,19 @@ def test_who_is_asked_to_go_before_it_has_joined_never_joins(agent: Agent) -> No
     assert agent.directory.state.members == ()
 
 
+def test_a_leave_once_begun_stays_begun_and_the_lease_is_not_asked_again(agent: Agent) -> None:
+    agent.train()
+    agent.session.begin_wait(143)
+    is_at_its_end(agent)
+    assert agent.session.next_action() == Wait(0.1)
+    questions, agent.lease.has_ended = agent.lease.questions, False  # renewed
+    agent.clock.now += 0.5
+    assert agent.session.next_action() == Wait(0.1)
+    agent.clock.now += 0.5
+    assert agent.session.next_action() == Leave()
+    assert agent.lease.questions == questions
+
+
 def test_who_has_announced_its_leave_leaves_whatever_becomes_of_the_lease(agent: Agent) -> None:
     agent.train()
     is_at_its_end(agent)

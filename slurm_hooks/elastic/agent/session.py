@@ -232,8 +232,8 @@ class Session:
 
     def _next_leave(self) -> Optional[Action]:
         """Leave if this fragment is asked to, once the others have stopped as well."""
-        if not self.is_leaving and not self.is_asked_to_go():
-            return None
+        if self._leave_by is None and not self.is_leaving and not self.is_asked_to_go():
+            return None  # a leave once begun stays begun, whatever becomes of the lease
         now = time.monotonic()
         self._leave_by = self._leave_by or now + self._options.leave_s
         if now < self._leave_by and self._is_awaited():
