@@ -20,10 +20,12 @@ def say(text: str) -> None:
 
 
 def debug(text: str, error: Optional[BaseException] = None) -> None:
-    """As `say`, if MALLEABLE_DEBUG is set, with the time; for an error that is passed over."""
+    """As `say`, if MALLEABLE_DEBUG is set, with the time; for an error that is passed over.
+    Does not raise where standard error is missing (None), closed or full."""
     if os.environ.get(DEBUG):
         cause = "" if error is None else f": {type(error).__name__}: {error}"
-        say(f"{time.strftime('%H:%M:%S')} pid {os.getpid()} {text}{cause}")
+        with suppress(AttributeError, OSError, ValueError):
+            say(f"{time.strftime('%H:%M:%S')} pid {os.getpid()} {text}{cause}")
 
 
 class suppressed(suppress):

@@ -8,6 +8,7 @@ import pytest
 from slurm_hooks.jobpath import write_job_path
 
 from .gang import Gang
+from .lone_agent import Agent, alone
 from .processes import end_all
 
 
@@ -27,3 +28,8 @@ def gang(job_path: Path, tmp_path: Path) -> Iterator[Gang]:
     gang = Gang(job_path, tmp_path)
     yield gang
     gang.stop()
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> Agent:
+    return alone(monkeypatch)

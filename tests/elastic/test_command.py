@@ -55,11 +55,17 @@ def begun(*words: str) -> subprocess.Popen[str]:
 
 
 def test_what_is_to_be_run() -> None:
-    assert read_order(["a", "--signal=x"]) == Order(("a", "--signal=x"))
-    assert read_order(["--signal=INT", "--grace=2", "--", "a"]) == Order(("a",), signal.SIGINT, 2.0)
+    assert read_order(["a", "--signal=x"], {}) == Order(("a", "--signal=x"))
+    words = ["--signal=INT", "--grace=2", "--", "a"]
+    assert read_order(words, {}) == Order(("a",), signal.SIGINT, 2.0)
     for words in ([], ["--"], ["--signal=NO", "a"], ["--grace=x", "a"], ["--other", "a"]):
         with pytest.raises(OptionError):
-            read_order(words)
+            read_order(words, {})
+
+
+@pytest.mark.parametrize(("notice_s", "grace_s"), [("", 15.0), ("60", 55.0), ("3", 0.0)])
+def test_the_command_is_over_before_the_notice_is(notice_s: str, grace_s: float) -> None:
+    assert read_order(["a"], {"MALLEABLE_NOTICE_S": notice_s}).grace_s == grace_s
 
 
 def test_a_command_that_ends_well_has_finished(slurm: Path) -> None:  # noqa: F811

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 from pathlib import Path
@@ -40,6 +41,20 @@ def test_a_suppressed_error_leaves_a_line_if_it_is_wanted(
 def test_other_errors_are_raised() -> None:
     with pytest.raises(KeyError), suppressed(OSError, doing="reading the lease"):
         raise KeyError
+
+
+@pytest.mark.parametrize("kind", ["missing", "closed", "full"])
+def test_an_error_is_passed_over_also_where_nothing_can_be_logged(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DEBUG, "1")
+    with open("/dev/full", "wb", buffering=0) as full:
+        stderr = None if kind == "missing" else io.TextIOWrapper(full, write_through=True)
+        if kind == "closed" and stderr is not None:
+            stderr.close()
+        monkeypatch.setattr("sys.stderr", stderr)
+        with suppressed(OSError, doing="reading the lease"):
+            raise TimeoutError
 
 
 @pytest.mark.parametrize(

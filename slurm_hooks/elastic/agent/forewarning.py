@@ -1,8 +1,7 @@
 """Before a planned stop, workers that listen get time to reach a step boundary.
 
 The agent's side of `notice()`: it posts the news and waits, within bounds, until every
-listening worker of its node is ready. It also hears of progress that `report()` has told. It
-must not know how a change was decided.
+listening worker of its node is ready. It also hears of progress that `report()` has told.
 """
 
 from __future__ import annotations

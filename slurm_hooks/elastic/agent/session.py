@@ -1,6 +1,9 @@
 """One agent's way through the training: join, wait for a round, stop for the next one,
 leave, finish. It gives the state, the clock and what this agent knows to the decisions, and
-knows nothing of torch; its caller carries out the actions that it returns.
+returns the actions for its caller to carry out.
+
+What it does itself before it returns: get this agent on the waiting list, first or again after
+a round; announce that it leaves; remove other agents that are dead; take over the round to enter.
 """
 
 from __future__ import annotations
@@ -87,7 +90,8 @@ class Session:
 
     def begin_wait(self, exit_code: Optional[int] = None) -> None:
         """There are no workers here, and a round is wanted. `exit_code` is what workers ended
-        with, 0 if nobody knows, None if none had begun."""
+        with, 0 if nobody knows or there were none; None if this goes on waiting after a round
+        that broke before it began, which is no failure."""
         has_failed = exit_code is not None and self.round is not None and not self._is_stopping
         self._failed = 1 + (exit_code or 0) if has_failed else 0
         self._is_listed = False
@@ -228,8 +232,8 @@ class Session:
 
     def _next_leave(self) -> Optional[Action]:
         """Leave if this fragment is asked to, once the others have stopped as well."""
-        if not self.is_leaving and not self.is_asked_to_go():
-            return None
+        if self._leave_by is None and not self.is_leaving and not self.is_asked_to_go():
+            return None  # a leave once begun stays begun, whatever becomes of the lease
         now = time.monotonic()
         self._leave_by = self._leave_by or now + self._options.leave_s
         if now < self._leave_by and self._is_awaited():

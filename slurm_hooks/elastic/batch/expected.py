@@ -2,7 +2,7 @@
 
 A job grows by elements of its array being released, so what runs or is released is the size
 that is wanted, and a newcomer can know who else is on the way. Pure: the command, and how to
-read its answer; nothing that a user controls is asked for. It must not know rounds.
+read its answer; nothing that a user controls is asked for.
 """
 
 from __future__ import annotations

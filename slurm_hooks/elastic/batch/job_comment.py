@@ -1,7 +1,6 @@
 """The Comment of this job, which its user may write. It holds entries of ours and what the
 user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable explain`,
-and first of all, since the reconciler reads no further, where the fragment stands. It must not
-know what they say.
+and first of all, since the reconciler reads no further, where the fragment stands.
 """
 
 from __future__ import annotations

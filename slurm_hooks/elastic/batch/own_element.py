@@ -2,7 +2,7 @@
 stands into the Comment, and puts the element back into the held state when the fragment leaves.
 
 One agent of a fragment reports, that of its first node; the others only wait where it waits.
-Outside of a job array nothing is reported. It must not know rounds.
+Outside of a job array nothing is reported.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     python -m slurm_hooks.elastic.engines [--signal=NAME] [--grace=SECONDS] COMMAND [ARG...]
 
 It tells Slurm that there is an agent. The notice and the end of the lease reach the command as a
-signal (SIGTERM unless said otherwise); after SECONDS (30) at most the fragment is put back. If the
-command ends by itself with 0, the row of the job's engine says what that means. No rounds.
+signal (SIGTERM unless said otherwise); after SECONDS at most (the notice less 5) the fragment is
+put back. If the command ends by itself with 0, the row of the job's engine says what that means.
+No rounds.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.signals import SignalListener
 
 POLL_S = 0.2
+NOTICE_S = 20.0  # unless the environment says otherwise
+SPARE_S = 5.0  # of the notice, to put the fragment back
 TERMINATED = 128 + signal.SIGTERM
 
 
@@ -36,12 +39,14 @@ class Order:
 
     command: tuple[str, ...]
     signal: signal.Signals = signal.SIGTERM
-    grace_s: float = 30.0
+    grace_s: float = NOTICE_S - SPARE_S
 
 
-def read_order(argv: Sequence[str]) -> Order:
-    """From the words behind the module's name. Raises OptionError."""
-    words, number, grace_s = list(argv), signal.SIGTERM, 30.0
+def read_order(argv: Sequence[str], env: Mapping[str, str]) -> Order:
+    """From the words behind the module's name, and the notice in the environment. Raises
+    OptionError."""
+    words, number = list(argv), signal.SIGTERM
+    grace_s = max(0.0, knob(env, "notice_s", NOTICE_S) - SPARE_S)
     while words and words[0].startswith("--"):
         flag, _, value = words.pop(0).partition("=")
         if flag == "--":
@@ -51,7 +56,7 @@ def read_order(argv: Sequence[str]) -> Order:
         elif flag == "--grace":
             grace_s = knob({}, "grace", grace_s, value)
         else:
-            raise OptionError(f"{flag}={value}: give --signal=TERM or --grace=30, then a command")
+            raise OptionError(f"{flag}={value}: give --signal=TERM or --grace=15, then a command")
     if not words:
         raise OptionError("a command is missing: [--signal=NAME] [--grace=SECONDS] COMMAND ...")
     return Order(tuple(words), number, grace_s)
@@ -64,7 +69,7 @@ def run(order: Order, env: Mapping[str, str]) -> int:
     signals.silence()  # what is to be done at SIGTERM is done here
     own_element = OwnElement(env, signals)
     own_element.report_started()
-    lease = Lease(env, knob(env, "notice_s", 20.0))
+    lease = Lease(env, knob(env, "notice_s", NOTICE_S))
     child = subprocess.Popen(order.command)
     own_element.report(Standing.JOINED)
     while _runs(child, POLL_S):
@@ -107,7 +112,7 @@ def _put_back(own_element: OwnElement, signals: SignalListener) -> int:
 def main(argv: Sequence[str]) -> int:
     """The exit code; 2 for words that cannot be understood, 127 for no such command."""
     try:
-        return run(read_order(argv), os.environ)
+        return run(read_order(argv, os.environ), os.environ)
     except OptionError as error:
         say(str(error))
         return 2

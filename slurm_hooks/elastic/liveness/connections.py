@@ -5,7 +5,7 @@ killed has its error within milliseconds, but takes a second or more to end, and
 torchrun notice; the kernel closes the sockets of a killed agent at once. A broken connection is
 no proof of death, so it is followed by a probe. A byte from time to time shows that the other
 end is alive, which saves a heartbeat file. Another byte announces news, a new revision of the
-shared state, which saves frequent reads. It must not know the shared state.
+shared state, which saves frequent reads.
 """
 
 from __future__ import annotations

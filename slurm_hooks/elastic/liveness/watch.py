@@ -1,8 +1,7 @@
 """Who is alive: judged by what one observer saw on its own clock.
 
 Clocks of nodes differ, so a heartbeat is a counter, and what counts is for how long it has
-not changed while this observer itself was awake and could read. Pure; it must not know
-where the counters come from.
+not changed while this observer itself was awake and could read. Pure.
 """
 
 from __future__ import annotations

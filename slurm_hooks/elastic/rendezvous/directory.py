@@ -2,7 +2,7 @@
 
 A lock (fcntl) keeps the queue of writers short where it works; on BeeGFS by default and on Lustre
 with `localflock` it only works within one node, and what makes an update right is in
-revisions.py. It must not know what a State means.
+revisions.py.
 """
 
 from __future__ import annotations

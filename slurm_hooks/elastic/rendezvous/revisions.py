@@ -9,8 +9,7 @@ taken and has been tidied away since. So every revision carries the random names
 grew from, and a writer checks whether the newest one grew from its own.
 
 Readers list the directory. Opening it anew makes an NFS client ask the server; to probe for
-names instead would read the client's memory of names that were not there. It must not know
-what the text means.
+names instead would read the client's memory of names that were not there.
 """
 
 from __future__ import annotations

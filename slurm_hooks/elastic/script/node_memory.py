@@ -1,5 +1,5 @@
 """The newest checkpoint of a node, in memory: two slots, written in turn, so that whoever
-is killed while writing leaves the other whole. Bytes only; it must not know what they mean.
+is killed while writing leaves the other whole. Bytes only.
 """
 
 from __future__ import annotations

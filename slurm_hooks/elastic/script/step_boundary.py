@@ -3,7 +3,7 @@
 All processes get the same answer in the same step, because the answer is agreed among
 them; a process that saved alone would wait for the others for ever. It costs one reduction
 of two numbers. No signal handler is involved: a checkpoint written inside of one would be
-torn. It must not know how the change was decided.
+torn.
 """
 
 from __future__ import annotations

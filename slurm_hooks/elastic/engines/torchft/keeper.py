@@ -4,7 +4,6 @@ group on to the lighthouse wherever that is, and keeps the lighthouse when it is
 Replica groups need no rounds: torchft takes them in and lets them go between two steps. What
 they need is a lighthouse, and no host of the job may be one that it cannot lose. So the one
 that stays longest keeps it; before it leaves, the next one takes over, and when it dies, too.
-It must not know what happens within a group.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """torchft's lighthouse, served by this process: who takes part in a step, decided for all
-replica groups. What is torchft's stays behind this module; it must not know who keeps the
-lighthouse, nor when.
+replica groups. What is torchft's stays behind this module.
 """
 
 from __future__ import annotations

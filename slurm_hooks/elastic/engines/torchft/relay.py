@@ -2,7 +2,7 @@
 loopback, from which every connection is passed on to where the lighthouse is at the moment.
 
 torchft reads the address once; so a lighthouse that moves needs something before it that
-stays. Bytes only: it must not know what is said, nor who decides where it goes.
+stays. Bytes only.
 """
 
 from __future__ import annotations

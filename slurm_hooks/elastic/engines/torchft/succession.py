@@ -2,7 +2,7 @@
 
 A term is the time one fragment keeps the lighthouse. It is written into the shared State as
 its Round: the keeper alone in `order`, the lighthouse at host:port. Everybody decides alike
-from the same State. Pure; it must not know sockets, clocks or torchft.
+from the same State. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """torchrun's view of the session: the RendezvousHandler named `malleable`.
 
-Decisions are the session's; the handler carries them out, and translates: torch's calls to the
-session's, stores to torch's types.
+Decisions are the session's, which also keeps this agent on the waiting list; the handler carries
+out the actions that it returns, and translates: torch's calls to the session's, stores to torch's
+types.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 kernel. A new one per round, so that no host is needed longer than its round, and keys of
 an old round cannot be mistaken for new ones.
 
-It must not know the shared directory; what has to be known of the round, its agent is asked.
+What has to be known of the round, its agent is asked.
 """
 
 from __future__ import annotations

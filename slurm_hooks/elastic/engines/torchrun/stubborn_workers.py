@@ -3,7 +3,7 @@
 When torchrun makes room for a new round, it gives workers half a minute between SIGTERM and
 SIGKILL, whatever its --shutdown-timeout says (torch 2.6 to 2.13). A worker for which SIGTERM is
 ignored, as the kernel tells, will not use that time to end. One with a handler of its own
-keeps it: it may be saving. It must not know rounds or torch.
+keeps it: it may be saving.
 """
 
 from __future__ import annotations

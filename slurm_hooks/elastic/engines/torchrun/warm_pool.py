@@ -4,7 +4,7 @@ interpreters and imports.
 torchrun starts workers through one method, SubprocessHandler._popen. Where that is as we
 know it, a warm process (see warm_worker.py) is handed out instead of a new one; it is a child of
 the agent like any other. Whatever does not fit exactly (another program, a changed
-environment, a warm process that died) is started the ordinary way. It must not know rounds.
+environment, a warm process that died) is started the ordinary way.
 
 A CUDA context takes some hundred MB of the device, and a device in exclusive mode has one only. So
 only the first workers of an agent, beside which nothing trains yet, make theirs ahead, unless

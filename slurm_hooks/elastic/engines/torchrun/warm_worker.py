@@ -7,8 +7,7 @@ only what the program imports first of all, before any statement of its own coul
 the environment, and only libraries known not to look at ranks while they are imported. Its
 CUDA context is made ahead only where the agent says so.
 
-It must not know rounds, nor import torch unless the program does, and must be gone when its
-agent is.
+It must not import torch unless the program does, and must be gone when its agent is.
 """
 
 from __future__ import annotations

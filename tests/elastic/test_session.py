@@ -1,0 +1,228 @@
+"""One agent's way through the training: joining, waiting, leaving, and what is charged as a
+failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Optional
+
+import pytest
+
+from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Leave, Over, Wait
+from slurm_hooks.elastic.batch.standing import Standing
+from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
+from slurm_hooks.elastic.rendezvous.directory import DirectoryError
+from slurm_hooks.elastic.rendezvous.state import Outcome, Phase, State, Stop
+
+from .lone_agent import (
+    ME,
+    OTHER,
+    Agent,
+    directory_fails,
+    is_at_its_end,
+    is_told_to_go,
+    nothing,
+    other_has_stopped,
+    other_is_lost,
+    other_leaves,
+)
+
+# -- leaving
+
+
+@pytest.mark.parametrize("why", [is_told_to_go, is_at_its_end])
+@pytest.mark.parametrize(
+    ("happens", "after_s", "expected"),
+    [
+        (nothing, 0.0, Wait(0.1)),
+        (nothing, 0.75, Wait(0.1)),
+        (nothing, 1.0, Leave()),
+        (other_has_stopped, 0.0, Leave()),
+        (other_is_lost, 0.0, Leave()),
+        (directory_fails, 0.0, Leave()),
+    ],
+)
+def test_who_leaves_waits_until_the_others_have_stopped_but_not_for_long(
+    agent: Agent,
+    why: Callable[[Agent], None],
+    happens: Callable[[Agent], None],
+    after_s: float,
+    expected: object,
+) -> None:
+    agent.train()
+    agent.session.begin_wait(143)
+    why(agent)
+    assert agent.session.next_action() == Wait(0.1)
+    happens(agent)
+    agent.clock.now += after_s
+    assert agent.session.next_action() == expected
+    assert agent.mine().phase is Phase.ACTIVE  # not on the waiting list
+
+
+def test_who_is_not_asked_to_go_waits_for_the_next_round(agent: Agent) -> None:
+    agent.train()
+    agent.session.begin_wait(143)
+    agent.clock.now += 5.0
+    assert isinstance(agent.session.next_action(), Wait)
+    assert agent.mine().phase is Phase.READY
+
+
+def test_who_is_asked_to_go_before_it_has_joined_never_joins(agent: Agent) -> None:
+    is_told_to_go(agent)
+    assert agent.session.next_action() == Leave()
+    assert agent.directory.state.members == ()
+
+
+def test_a_leave_once_begun_stays_begun_and_the_lease_is_not_asked_again(agent: Agent) -> None:
+    agent.train()
+    agent.session.begin_wait(143)
+    is_at_its_end(agent)
+    assert agent.session.next_action() == Wait(0.1)
+    questions, agent.lease.has_ended = agent.lease.questions, False  # renewed
+    agent.clock.now += 0.5
+    assert agent.session.next_action() == Wait(0.1)
+    agent.clock.now += 0.5
+    assert agent.session.next_action() == Leave()
+    assert agent.lease.questions == questions
+
+
+def test_who_has_announced_its_leave_leaves_whatever_becomes_of_the_lease(agent: Agent) -> None:
+    agent.train()
+    is_at_its_end(agent)
+    assert agent.look() is Stop.PLANNED
+    agent.lease.has_ended = False
+    agent.session.begin_wait(143)
+    assert agent.session.next_action() == Wait(0.1)
+    other_has_stopped(agent)
+    assert agent.session.next_action() == Leave()
+
+
+def test_who_leaves_is_no_member_any_more(agent: Agent, capsys: pytest.CaptureFixture[str]) -> None:
+    agent.train()
+    agent.session.leave()
+    assert agent.directory.state.members == (replace(OTHER, phase=Phase.ACTIVE, round=1),)
+    assert agent.directory.state.gone == (Cause(CauseKind.LEFT, ME.fragment),)
+    assert not agent.heartbeat.is_beating
+    assert "fragment 1 leaves because its lease ends" in capsys.readouterr().err
+
+
+# -- joining
+
+
+def test_whoever_comes_too_early_waits_until_it_is_admitted(agent: Agent) -> None:
+    agent.directory.stage = 2  # the others are at the training before
+    for _ in range(2):
+        assert agent.session.next_action() == UNTIL_ADMITTED
+        assert not agent.session.is_in
+    agent.directory.state = State(run="7", stage=2)
+    assert isinstance(agent.session.next_action(), Wait)
+    assert agent.session.is_in
+    assert agent.mine() == ME
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        State(run="7", outcome=Outcome.FINISHED, outcome_at=1000),
+        State(run="7", stage=2, members=(OTHER,)),  # the others are at the next one
+    ],
+)
+def test_nothing_is_left_of_a_training_that_has_finished(agent: Agent, found: State) -> None:
+    agent.directory.state = found
+    assert agent.session.next_action() == Over()
+    assert agent.directory.state == found
+    agent.session.skip()
+    assert agent.directory.stage == 2
+    assert not agent.heartbeat.is_beating
+
+
+def test_a_training_cannot_be_skipped_in_a_directory_that_lastingly_fails(agent: Agent) -> None:
+    agent.train()
+    directory_fails(agent)
+    with pytest.raises(DirectoryError):
+        agent.session.skip()
+    assert agent.clock.now >= 1060.0
+
+
+def test_who_has_not_joined_has_nothing_to_skip(agent: Agent) -> None:
+    directory_fails(agent)
+    agent.session.skip()
+    assert agent.directory.stage == 1
+    assert agent.directory.reads == 0
+
+
+def test_a_training_that_failed_begins_anew(
+    agent: Agent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent.directory.state = State(run="7", members=(OTHER,), rounds=5, outcome=Outcome.FAILED)
+    assert isinstance(agent.session.next_action(), Wait)
+    assert agent.directory.state == State(run="7", members=(ME,), rounds=5)
+    assert "an earlier training in /nowhere ended; this is a new one" in capsys.readouterr().err
+
+
+def test_who_enters_has_joined_once(agent: Agent) -> None:
+    agent.train()
+    agent.session.begin_wait()
+    agent.enter()
+    assert agent.reports.standings == [Standing.JOINED]
+    assert agent.session.round == agent.directory.state.round
+
+
+# -- what is charged as a failure
+
+
+@pytest.mark.parametrize(
+    ("happens", "exit_code", "failed"),
+    [
+        (nothing, 3, 4),
+        (nothing, 0, 1),  # nobody knows the code
+        (nothing, None, 0),  # the round broke before it began
+        (other_leaves, 143, 0),
+        (other_is_lost, 143, 0),
+        (other_has_stopped, 143, 0),
+        (directory_fails, 3, 4),  # no reason to stop was seen
+    ],
+)
+def test_workers_failed_unless_they_were_stopped_or_had_not_begun(
+    agent: Agent, happens: Callable[[Agent], None], exit_code: Optional[int], failed: int
+) -> None:
+    agent.train()
+    happens(agent)
+    agent.look()
+    agent.directory.is_in_trouble = False
+    agent.session.begin_wait(exit_code)
+    for _ in range(2):  # listed once
+        agent.session.next_action()
+    assert (agent.mine().phase, agent.mine().failed) == (Phase.READY, failed)
+    assert agent.membership.restarts == bool(failed)
+
+
+def test_before_the_first_round_nothing_has_failed(agent: Agent) -> None:
+    agent.session.begin_wait(0)
+    agent.session.next_action()
+    assert agent.mine() == ME
+    assert agent.membership.restarts == 0
+
+
+def test_a_failure_is_charged_once_and_a_planned_stop_excuses_no_later_failure(
+    agent: Agent,
+) -> None:
+    agent.train()
+    failed = []
+    for exit_code in (3, None, 5):  # the round after the first failure breaks
+        agent.session.begin_wait(exit_code)
+        agent.session.next_action()
+        failed.append(agent.mine().failed)
+        other_has_stopped(agent)
+        agent.enter()
+    assert failed == [4, 0, 6]
+    other_leaves(agent)
+    assert agent.look() is Stop.PLANNED
+    agent.session.begin_wait(143)
+    agent.enter()
+    agent.session.begin_wait(7)
+    agent.session.next_action()
+    assert agent.mine().failed == 8
+    assert agent.membership.restarts == 3
