@@ -75,7 +75,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(OwnElement, "__init__", begin)
     yield tmp_path
     for own_element in made:
-        own_element._wanted = None  # its thread writes nothing into the next test's Slurm
+        own_element._standing = None  # its thread writes nothing into the next test's Slurm
 
 
 def says(place: Path, text: str) -> Callable[[], bool]:
