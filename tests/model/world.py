@@ -289,7 +289,9 @@ def _once(happens: Callable[[], None]) -> Callable[[Command], None]:
 
 
 def _is_shown_held(element: Element) -> bool:
-    return element.hold == "admin" and not element.description and element.state in WAITS
+    """Not one that its user has put back held, as soon as that is done: Slurm says only that."""
+    is_hidden = element.description != "" or element.then == "REQUEUE_HOLD"
+    return element.hold == "admin" and not is_hidden and element.state in WAITS
 
 
 def _claimed(element: Element) -> frozenset[str]:
