@@ -47,7 +47,7 @@ class Companion(Protocol):
 
 
 class Alone:
-    """Of an engine that has its rounds and nothing beside them."""
+    """The companion of an engine that needs nothing beside its rounds."""
 
     def begin_wait(self) -> None:
         """See Companion."""
