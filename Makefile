@@ -36,7 +36,7 @@ search: setup
 	@$(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch" $(PYTEST_ARGS)
 
 fast: setup
-	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow" $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow" -n auto --dist worksteal $(PYTEST_ARGS)
 
 matrix: setup
 	@packaging/matrix.sh $(PYTEST_ARGS)

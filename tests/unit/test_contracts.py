@@ -188,3 +188,26 @@ def test_a_new_module_must_be_given_a_row(package: Path, room: str) -> None:
     finally:
         new.unlink()
     assert list(found.values()).count("BROKEN") == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["datetime.datetime.now()", "datetime.date.today()", 'os.system("true")', "os.posix_spawn()"],
+)
+def test_a_clock_or_a_process_behind_an_allowed_import_is_banned(call: str) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--stdin-filename=slurm_hooks/planning/new.py",
+            "-",
+        ],
+        cwd=ROOT,
+        input=f"import datetime\nimport os\n\nprint(datetime, os)\n{call}\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.findall(r"^([A-Z]+\d+)", done.stdout, re.MULTILINE) == ["TID251"]
