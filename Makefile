@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast matrix search lint install clean bench-allocator bench-bftrainer \
+.PHONY: help setup plugin demo test fast matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-rescale bench-load
 
@@ -12,6 +12,7 @@ help:
 	@echo "make search  properties and the model with examples that nobody has seen; LIVES=3000"
 	@echo "make matrix  tests of the plugin and of the promises on other Debian releases' Slurms; root only"
 	@echo "make lint    format, types, imports, Lua, shell"
+	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
@@ -48,6 +49,10 @@ lint: setup
 	@.venv/bin/lint-imports
 	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh
+
+# The generated part of the documentation; a test keeps what is checked in alike.
+docs: setup
+	@PYTHONPATH=. $(PYTHON) packaging/reference.py
 
 bench-allocator: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/allocator.py --png $(BUILD)/bench-allocator.png

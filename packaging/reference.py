@@ -1,0 +1,140 @@
+"""Writes what is generated of the documentation: the reference of all settings, as a page and as
+malleable.toml(5). Texts come from etc/malleable.toml, kinds, ranges and defaults from the code.
+
+Run by `make docs`; a test keeps the files that are checked in alike.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from slurm_hooks import __version__
+from slurm_hooks.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "etc" / "malleable.toml"
+PAGE = ROOT / "docs" / "settings.md"
+MAN = ROOT / "docs" / "man" / "malleable.toml.5"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key of the settings: `default` as TOML, `kind` what is allowed, in words."""
+
+    section: str
+    key: str
+    default: str
+    kind: str
+    text: str
+
+
+def entries(documented: str) -> Iterator[Entry]:
+    """Every key of the documented file, in its order. Raises KeyError for one that is not known."""
+    kinds = {
+        (section.name, key.name): _kind(key)
+        for section in fields(Settings)
+        for key in fields(getattr(Settings(), section.name))
+    }
+    section, comment = "", []
+    for line in documented.splitlines():
+        if line.startswith("#"):
+            comment.append(line.lstrip("# "))
+        elif line.startswith("["):
+            section, comment = line.strip("[]"), []
+        elif " = " in line:
+            key, default = line.split(" = ", 1)
+            yield Entry(section, key, default, kinds[section, key], " ".join(comment))
+            comment = []
+        else:
+            comment = []
+
+
+def _kind(key: Field[Any]) -> str:
+    meta = key.metadata
+    if "choices" in meta:
+        return "one of " + ", ".join(meta["choices"])
+    if "names" in meta:
+        return "list of names"
+    if "word" in meta:
+        return "name"
+    if "low" in meta:
+        return _range(key)
+    if isinstance(key.default, bool):
+        return "true or false"
+    return "absolute path" if meta.get("path") else "text"
+
+
+def _range(key: Field[Any]) -> str:
+    kind = "whole number" if "int" in str(key.type) else "number"
+    low, high = key.metadata["low"], key.metadata["high"]
+    return f"{kind} from {low:,}" + (f" to {high:,}" if high < math.inf else "")
+
+
+def page(found: tuple[Entry, ...]) -> str:
+    """The reference in Markdown."""
+    lines = [
+        "# Settings",
+        "",
+        "`/etc/slurm-malleable/malleable.toml`, or the file named by `--settings` or by",
+        "`MALLEABLE_SETTINGS`. Every key is optional, and the file is read again at every tick. An",
+        "invalid file stops the tick with exit code 78 and all its faults; leases then run out.",
+        "After a change run `malleable render lua` again (docs/slurm-settings.md): `job_submit`",
+        "reads a copy. This page is written by `make docs`.",
+    ]
+    section = ""
+    for entry in found:
+        if entry.section != section:
+            section = entry.section
+            lines += ["", f"## [{section}]"]
+        lines += ["", f"### {section}.{entry.key}"]
+        lines += [f"Default `{entry.default}`; {entry.kind}.", "", entry.text]
+    return "\n".join(lines) + "\n"
+
+
+def man(found: tuple[Entry, ...]) -> str:
+    """The reference as a man page."""
+    lines = [
+        f'.TH MALLEABLE.TOML 5 "" "slurm-malleable {__version__}" "File Formats"',
+        ".SH NAME",
+        "malleable.toml \\- settings of slurm-malleable",
+        ".SH SYNOPSIS",
+        ".I /etc/slurm-malleable/malleable.toml",
+        ".SH DESCRIPTION",
+        "A TOML file. Every key is optional, and the file is read again at every tick. An invalid",
+        "file stops the tick with exit code 78 and all its faults; leases then run out.",
+        "After a change run",
+        ".B malleable render lua",
+        "again.",
+    ]
+    section = ""
+    for entry in found:
+        if entry.section != section:
+            section = entry.section
+            lines.append(f".SH [{section}]")
+        lines += [".TP", f".B {_roff(entry.key)} = {_roff(entry.default)}"]
+        lines += [_roff(f"{entry.kind[0].upper()}{entry.kind[1:]}. {entry.text}")]
+    lines += [".SH SEE ALSO", ".BR malleable (1),", ".BR slurm-malleable (8)"]
+    return "\n".join(lines) + "\n"
+
+
+def _roff(text: str) -> str:
+    """Text that roff prints as it is."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
+    return re.sub(r"^([.'])", r"\\&\1", escaped)
+
+
+def written() -> dict[Path, str]:
+    """Each generated file with its text."""
+    found = tuple(entries(SOURCE.read_text(encoding="utf-8")))
+    return {PAGE: page(found), MAN: man(found)}
+
+
+if __name__ == "__main__":
+    for path, text in written().items():
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))
