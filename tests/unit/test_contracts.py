@@ -96,6 +96,7 @@ PLANTED = (
         "slurm_hooks.sandbox.daemons",
     ),
     ("Locks are held in named places", "slurm_hooks.reconcile", "filelock"),
+    ("The terminal screen is one module", "slurm_hooks.top.board", "textual.app"),
 )
 ALLOWED = (
     ("slurm_hooks.cli", "slurm_hooks.model"),
@@ -104,6 +105,7 @@ ALLOWED = (
     ("slurm_hooks.slurm.text", "ClusterShell.NodeSet"),
     ("slurm_hooks.report.text", "rich.table"),
     ("slurm_hooks.ticklock", "filelock"),
+    ("slurm_hooks.top.app", "textual.app"),
 )
 
 

@@ -1,0 +1,55 @@
+"""`malleable top`: jobs, leases, holes and the next tick, refreshed in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+from typing import TYPE_CHECKING
+
+from slurm_hooks.commands.console import add_settings, live, out
+from slurm_hooks.errors import UsageError
+from slurm_hooks.reconcile import tick
+from slurm_hooks.settings_file import load
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+EVERY_S = 10.0  # a look is two commands to slurmctld
+
+
+def add(commands: Commands) -> None:
+    """Add this command to the parser."""
+    text = "jobs, leases, holes and the next tick, refreshed; changes nothing"
+    parser = commands.add_parser("top", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser.add_argument(
+        "--every",
+        type=_seconds,
+        default=EVERY_S,
+        metavar="SECONDS",
+        help=f"how often to look (default {EVERY_S:g}, at least 2)",
+    )
+    add_settings(parser)
+    parser.set_defaults(command=_top)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 2 <= value <= 3600:
+        raise argparse.ArgumentTypeError("must be from 2 to 3600 seconds")
+    return value
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    if not out.is_terminal:
+        raise UsageError("malleable top needs a terminal; elsewhere, use malleable status")
+    try:
+        from slurm_hooks.top.app import Top  # noqa: PLC0415  (half a second to import)
+    except ImportError as error:
+        raise UsageError(
+            f"malleable top needs the Python package textual ({error}): pip install textual"
+        ) from error
+    settings = load(arguments.settings)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    Top(lambda: tick(live(settings), settings, is_dry=True), arguments.every, user).run()
+    return 0

@@ -1,0 +1,1 @@
+"""`malleable top`: the machine in one terminal, read-only."""

@@ -1,0 +1,179 @@
+"""`malleable top`: the rows of one look, and the keys on a screen without a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable
+from typing import Any, Callable
+
+import pytest
+
+from build import (
+    NOW,
+    after,
+    make_fragment,
+    make_job,
+    make_node,
+    make_nodes,
+    make_snapshot,
+    plan_start,
+)
+from slurm_hooks import cli
+from slurm_hooks.errors import RetryLater
+from slurm_hooks.model import FragmentState, NodeState, Snapshot
+from slurm_hooks.reconcile import rehearse
+from slurm_hooks.report.tick import TickReport
+from slurm_hooks.settings import Settings
+from slurm_hooks.top.board import board_of, job_lines
+
+textual = pytest.importorskip("textual")
+from slurm_hooks.top.app import Explanation, Top  # noqa: E402
+
+RUNNING = make_fragment(0, FragmentState.RUNNING, ["n1"], end=after(125))
+LATER = make_fragment(0, FragmentState.RUNNING, ["n2"], job_id=8, end=after(500))
+
+
+def machine() -> Snapshot:
+    """Two jobs of two users on six nodes, of which three are idle and one of those is claimed."""
+    busy = (make_node("n1", NodeState.BUSY), make_node("n2", NodeState.BUSY))
+    return make_snapshot(
+        make_job(RUNNING, make_fragment(1), user="ann"),
+        make_job(LATER, job_id=8, user="b[red]ob"),
+        nodes=(*busy, *make_nodes(6)[2:5], make_node("n6", NodeState.DOWN)),
+        planned=(plan_start(["n3"], 300),),
+    )
+
+
+def look(seen: Snapshot) -> TickReport:
+    return rehearse(seen, Settings())
+
+
+def test_a_board_has_a_row_for_each_job_hole_and_lease() -> None:
+    board = board_of(look(machine()))
+    assert [row[:3] for row in board.jobs] == [
+        ("7", "ann", "running"),
+        ("8", "b[red]ob", "running"),
+    ]
+    assert [row[:2] for row in board.holes] == [
+        ("1", f"{after(300):%H:%M:%S}Z"),
+        ("2", "further notice"),
+    ]
+    assert [(row[0], row[3], row[4]) for row in board.leases] == [
+        ("7_0", "n1", "in 2:05"),
+        ("8_0", "n2", "in 8:20"),
+    ]
+    assert any("grow 7_1" in line for line in board.actions)
+    assert "6 nodes: 3 free, 2 busy, 1 down; 2 used by 2 malleable job(s)" in board.summary
+
+
+def test_a_board_for_one_user_has_the_jobs_of_that_one() -> None:
+    board = board_of(look(machine()), "ann")
+    assert [row[0] for row in board.jobs] == ["7"]
+    assert [row[0] for row in board.leases] == ["7_0"]
+
+
+def test_a_job_that_is_gone_has_no_lines() -> None:
+    report = look(machine())
+    assert job_lines(report, 7)[0].startswith("job 7 of ann: running")
+    assert job_lines(report, 99) == ()
+
+
+def drive(look: Callable[[], TickReport], steps: Callable[[Any, Any], Awaitable[None]]) -> None:
+    """Run `steps(app, pilot)` on a screen in memory, once the first look has been shown."""
+
+    async def run() -> None:
+        app = Top(look, 3600, "ann")
+        async with app.run_test(size=(120, 30)) as pilot:
+            await settled(app, pilot)
+            await steps(app, pilot)
+
+    asyncio.run(run())
+
+
+async def settled(app: Any, pilot: Any) -> None:
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+def cells(app: Any, name: str) -> list[list[str]]:
+    table = app.query_one(f"#{name}-table")
+    return [[str(cell) for cell in table.get_row_at(i)] for i in range(table.row_count)]
+
+
+def text_of(app: Any, name: str) -> str:
+    return str(app.query_one(name).render())
+
+
+def test_the_screen_shows_what_the_board_says_as_it_is() -> None:
+    async def steps(app: Any, pilot: Any) -> None:
+        assert [row[1] for row in cells(app, "jobs")] == ["ann", "b[red]ob"]
+        assert len(cells(app, "holes")) == 2
+        assert "2 used by 2" in text_of(app, "#summary")
+
+    drive(lambda: look(machine()), steps)
+
+
+def test_u_shows_the_jobs_of_the_caller_and_enter_explains_one() -> None:
+    async def steps(app: Any, pilot: Any) -> None:
+        await pilot.press("u")
+        assert [row[0] for row in cells(app, "jobs")] == ["7"]
+        await pilot.press("u", "down", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, Explanation)
+        assert "job 8 of b[red]ob" in str(app.screen.query_one("Static").render())
+        await pilot.press("escape")
+        assert not isinstance(app.screen, Explanation)
+
+    drive(lambda: look(machine()), steps)
+
+
+def test_a_look_that_fails_is_told_and_the_last_tables_stay() -> None:
+    outcomes = iter([look(machine())])
+
+    def once() -> TickReport:
+        try:
+            return next(outcomes)
+        except StopIteration:
+            raise RetryLater("squeue did not answer within 10 s") from None
+
+    async def steps(app: Any, pilot: Any) -> None:
+        await pilot.press("r")
+        await settled(app, pilot)
+        assert "squeue did not answer" in text_of(app, "#fault")
+        assert len(cells(app, "jobs")) == 2
+
+    drive(once, steps)
+
+
+def test_a_slow_look_keeps_no_key_waiting_and_pause_stops_looking() -> None:
+    looks: list[float] = []
+    go = threading.Event()
+
+    def slow() -> TickReport:
+        looks.append(1)
+        if len(looks) > 1:
+            go.wait(10)
+        return look(machine())
+
+    async def steps(app: Any, pilot: Any) -> None:
+        await pilot.press("r", "h")
+        assert app.query_one("TabbedContent").active == "holes"
+        go.set()
+        await settled(app, pilot)
+        await pilot.press("space")
+        app._next_look()
+        await settled(app, pilot)
+        assert len(looks) == 2
+        assert "paused" in text_of(app, "#fault")
+
+    drive(slow, steps)
+
+
+def test_without_a_terminal_it_says_what_to_use_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["top"]) == 64
+    assert "malleable status" in capsys.readouterr().err
+
+
+def test_now_is_that_of_the_machine() -> None:
+    assert board_of(look(machine())).summary.startswith(f"{NOW:%H:%M:%S}Z")
