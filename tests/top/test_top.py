@@ -122,8 +122,22 @@ def test_u_shows_the_jobs_of_the_caller_and_enter_explains_one() -> None:
         await pilot.pause()
         assert isinstance(app.screen, Explanation)
         assert "job 8 of b[red]ob" in str(app.screen.query_one("Static").render())
+        app.action_refresh()  # as the clock does, under the explanation
+        await settled(app, pilot)
         await pilot.press("escape")
         assert not isinstance(app.screen, Explanation)
+
+    drive(lambda: look(machine()), steps)
+
+
+def test_a_tab_that_comes_to_the_front_has_the_keys() -> None:
+    async def steps(app: Any, pilot: Any) -> None:
+        await pilot.press("h")
+        await pilot.press("j")
+        await pilot.pause()
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, Explanation)
 
     drive(lambda: look(machine()), steps)
 
