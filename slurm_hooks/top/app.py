@@ -9,7 +9,7 @@ from textual import on, work
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 
 from slurm_hooks.errors import MalleableError
@@ -143,21 +143,16 @@ class Top(App[None]):
             lines = job_lines(self._seen, int(event.row_key.value))
             self.push_screen(Explanation(lines or ("Slurm has forgotten this job",)))
 
-    @property
-    def _tables(self) -> Screen[object]:
-        """The screen of the tables, also while an explanation lies over it."""
-        return self.screen_stack[0]
-
     def _show_fault(self, text: str) -> None:
-        self._tables.query_one("#fault", Static).update(text)
+        self.query_one("#fault", Static).update(text)
 
     def _show(self, report: TickReport) -> None:
         self._seen = report
         board = board_of(report, self._user if self._is_mine else "")
-        self._tables.query_one("#summary", Static).update(board.summary)
+        self.query_one("#summary", Static).update(board.summary)
         self._show_fault("paused; space goes on" if self._is_paused else "")
         for name, rows in _rows_of(board).items():
-            self._fill(self._tables.query_one(f"#{name}-table", DataTable), rows)
+            self._fill(self.query_one(f"#{name}-table", DataTable), rows)
 
     def _fill(self, table: DataTable[Text], rows: tuple[Row, ...]) -> None:
         """New rows under the old cursor."""
