@@ -84,14 +84,16 @@ SHARE := $(DESTDIR)/usr/share/slurm-malleable
 LIBEXEC := $(DESTDIR)/usr/libexec/slurm-malleable
 CONFIG := $(DESTDIR)/etc/slurm-malleable
 UNITS := $(DESTDIR)/usr/lib/systemd/system
-MAN := $(DESTDIR)/usr/share/man/man1
+MAN := $(DESTDIR)/usr/share/man/man
 # Where `malleable` is, for unit and cron line: neither looks at PATH.
 BINDIR ?= $(or $(patsubst %/malleable,%,$(shell command -v malleable)),/usr/local/bin)
 
+COMPLETIONS := $(DESTDIR)/usr/share/bash-completion/completions
+
 # Users' jobs read all of it, so modes are set, whatever the umask.
-install: plugin
+install: plugin docs
 	umask 022 && $(MAKE) --no-print-directory -C plugins/spank BUILD_DIR=$(CURDIR)/$(BUILD)/spank install
-	umask 022 && install -d $(SHARE)/lua $(SHARE)/cron $(LIBEXEC) $(CONFIG) $(UNITS) $(MAN)
+	umask 022 && install -d $(SHARE)/lua $(SHARE)/cron $(LIBEXEC) $(CONFIG) $(UNITS) $(MAN)1 $(MAN)5 $(COMPLETIONS)
 	install -m 644 plugins/lua/*.lua $(SHARE)/lua
 	umask 022 && $(PYTHON) -m slurm_hooks.cli render job-path $(SHARE)/jobpath
 	install -m 755 slurm_hooks/hooks/epilog.sh $(LIBEXEC)
@@ -100,7 +102,8 @@ install: plugin
 	for unit in etc/systemd/*; do \
 		sed 's|@BINDIR@|$(BINDIR)|' $$unit | install -m 644 /dev/stdin $(UNITS)/$${unit##*/} || exit 1; done
 	sed 's|@BINDIR@|$(BINDIR)|' etc/cron/slurm-malleable | install -m 644 /dev/stdin $(SHARE)/cron/slurm-malleable
-	install -m 644 docs/man/malleable.1 $(MAN)
+	for page in docs/man/*; do install -m 644 $$page $(MAN)$${page##*.} || exit 1; done
+	install -m 644 $(BUILD)/bash-completion/malleable $(COMPLETIONS)
 	[ -e $(CONFIG)/malleable.toml ] || install -m 644 etc/malleable.toml $(CONFIG)
 	@[ -x $(BINDIR)/malleable ] || \
 		echo "note: unit and cron line run $(BINDIR)/malleable, which is not here: pip install it, or make install BINDIR=DIR"

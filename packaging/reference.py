@@ -1,11 +1,13 @@
 """Writes what is generated of the documentation: the reference of all settings, as a page and as
-malleable.toml(5). Texts come from etc/malleable.toml, kinds, ranges and defaults from the code.
+malleable.toml(5), and what bash completes. Texts come from etc/malleable.toml; kinds, ranges,
+defaults, commands and options from the code.
 
-Run by `make docs`; a test keeps the files that are checked in alike.
+Run by `make docs`. A test keeps the files that are checked in alike; the completion is installed.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 from collections.abc import Iterator
@@ -13,13 +15,18 @@ from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from slurm_hooks import __version__
+import shtab
+
+from slurm_hooks import __version__, cli
+from slurm_hooks.replay import cli as replay_cli
+from slurm_hooks.sandbox import cli as sandbox_cli
 from slurm_hooks.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "etc" / "malleable.toml"
 PAGE = ROOT / "docs" / "settings.md"
 MAN = ROOT / "docs" / "man" / "malleable.toml.5"
+COMPLETION = ROOT / "build" / "bash-completion" / "malleable"
 
 
 @dataclass(frozen=True)
@@ -128,13 +135,34 @@ def _roff(text: str) -> str:
     return re.sub(r"^([.'])", r"\\&\1", escaped)
 
 
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers below one, by name; argparse has no public way to them."""
+    actions = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return next((dict(action.choices) for action in actions), {})
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser of `malleable` with those in it that the command hands its words to."""
+    parser = cli.make_parser()
+    action = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    action.choices["replay"] = replay_cli.make_parser()
+    action.choices["sandbox"] = sandbox_cli.make_parser()
+    return parser
+
+
+def completion() -> str:
+    """What bash completes after `malleable`."""
+    return str(shtab.complete(whole_parser(), shell="bash"))
+
+
 def written() -> dict[Path, str]:
-    """Each generated file with its text."""
+    """Each generated file that is checked in, with its text."""
     found = tuple(entries(SOURCE.read_text(encoding="utf-8")))
     return {PAGE: page(found), MAN: man(found)}
 
 
 if __name__ == "__main__":
-    for path, text in written().items():
+    for path, text in {**written(), COMPLETION: completion()}.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         print(path.relative_to(ROOT))

@@ -55,12 +55,13 @@ def _run(words: list[str]) -> int:
         return sandbox_cli.main(words[1:])
     if words[:1] == ["replay"]:
         return replay_cli.main(words[1:])
-    arguments = _parser().parse_args(words)
+    arguments = make_parser().parse_args(words)
     command: Callable[[argparse.Namespace], int] = arguments.command
     return command(arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of `malleable`; replay and sandbox have parsers of their own."""
     parser = argparse.ArgumentParser(
         prog="malleable",
         description="Deep-learning jobs that live in the holes of a Slurm cluster.",

@@ -40,7 +40,7 @@ err = Console(stderr=True)
 
 def main(argv: Sequence[str]) -> int:
     """Run one replay; errors are MalleableError and left to the caller."""
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     settings = load(arguments.settings)
     conditions = _conditions(arguments, settings)
     loaded = scenario.load(_source(arguments), _say)
@@ -66,7 +66,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of `malleable replay`."""
     parser = argparse.ArgumentParser(
         prog="malleable replay",
         description="What malleable jobs would have made of a recorded machine's idle nodes.",

@@ -31,7 +31,7 @@ from slurm_hooks.sandbox.spec import SandboxSpec
 def main(argv: Sequence[str]) -> int:
     """Runs one command and returns its exit code; a failure is one message on standard error."""
     options, command = split_command(argv)
-    arguments = _parser().parse_args(options)
+    arguments = make_parser().parse_args(options)
     arguments.command = command
     try:
         code: int = arguments.action(arguments)
@@ -41,7 +41,8 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of `malleable sandbox`."""
     parser = argparse.ArgumentParser(
         prog="malleable sandbox", description="A throwaway real Slurm on this host."
     )

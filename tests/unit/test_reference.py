@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import shutil
 import subprocess
@@ -40,6 +41,52 @@ def test_every_key_has_a_text_and_its_kind(reference: dict[str, Any]) -> None:
     assert [key for key, entry in found.items() if not entry.text] == []
     assert found["lease", "length_s"].kind == "whole number from 60 to 86,400"
     assert found["plan", "rescale"].kind == "one of horizon, amortised"
+
+
+def words_of(parser: Any, subcommands: Any, path: tuple[str, ...] = ()) -> dict[str, set[str]]:
+    """The long options of each command and subcommand."""
+    options = {o for a in parser._actions for o in a.option_strings if o.startswith("--")}
+    found = {" ".join(path): options - {"--help"}}
+    for name, below in subcommands(parser).items():
+        found.update(words_of(below, subcommands, (*path, name)))
+    return found
+
+
+def test_the_man_page_names_every_command_and_option(reference: dict[str, Any]) -> None:
+    text = (ROOT / "docs" / "man" / "malleable.1").read_text().replace("\\-", "-")
+    told = re.sub(r"\\f[BIRP]", "", text)
+    for command, options in words_of(reference["whole_parser"](), reference["subcommands"]).items():
+        if command.startswith(("replay", "sandbox ")):
+            continue  # the page names their --help
+        missing = {word for word in {*command.split(), *options} if word not in told}
+        assert not missing, f"malleable {command}: {missing}"
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("malleable exp", "explain"),
+        ("malleable reconcile --dr", "--dry-run"),
+        ("malleable render job", "job-path"),
+        ("malleable sandbox ru", "run"),
+        ("malleable replay --sc", "--scaling"),
+    ],
+)
+def test_bash_completes_a_line(
+    reference: dict[str, Any], tmp_path: Path, line: str, expected: str
+) -> None:
+    file = tmp_path / "malleable"
+    file.write_text(reference["completion"]())
+    words = line.split()
+    listed = " ".join(f"'{word}'" for word in words)
+    script = (
+        f". {file}; COMP_WORDS=({listed}); "
+        f"COMP_CWORD={len(words) - 1}; COMP_LINE='{line}'; COMP_POINT={len(line)}; "
+        "_shtab_malleable; printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert expected in done.stdout.split()
 
 
 @pytest.mark.skipif(not shutil.which("man"), reason="man is not installed")
