@@ -113,3 +113,21 @@ def test_sigterm_is_passed_on_and_nothing_is_put_back(slurm: Path) -> None:  # n
     assert agent.communicate(timeout=40)[0] == "asked 15\n"
     assert agent.returncode == 143
     assert not any("requeue" in line for line in asked(slurm))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGURG])
+def test_a_command_that_ends_well_because_it_was_asked_to_has_not_finished(
+    slurm: Path,  # noqa: F811
+    number: signal.Signals,
+) -> None:
+    """Slurm's signals reach the command itself, before or after the agent."""
+    answer = "trap 'exit 0' TERM URG; echo begun; while :; do sleep 0.1; done"
+    agent = begun("sh", "-c", answer)
+    child = int(subprocess.check_output(["pgrep", "-P", str(agent.pid), "sh"]))
+    os.kill(child, number)
+    agent.send_signal(number)
+    wait_until(lambda: number is signal.SIGTERM or "requeue 7_3" in asked(slurm))
+    agent.send_signal(signal.SIGTERM)
+    agent.communicate(timeout=40)
+    assert agent.returncode == 143
+    assert not any("finished" in line for line in asked(slurm))

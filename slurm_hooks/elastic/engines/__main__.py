@@ -4,8 +4,8 @@
 
 It tells Slurm that there is an agent. The notice and the end of the lease reach the command as a
 signal (SIGTERM unless said otherwise); after SECONDS at most (the notice less 5) the fragment is
-put back. If the command ends by itself with 0, the row of the job's engine says what that means.
-No rounds.
+put back. If the command ends with 0 without having been asked to, the row of the job's engine says
+what that means. No rounds.
 """
 
 from __future__ import annotations
@@ -72,11 +72,17 @@ def run(order: Order, env: Mapping[str, str]) -> int:
     lease = Lease(env, knob(env, "notice_s", NOTICE_S))
     child = subprocess.Popen(order.command)
     own_element.report(Standing.JOINED)
-    while _runs(child, POLL_S):
+    runs = True
+    while runs:
+        runs = _runs(child, POLL_S)
+        if not runs:
+            time.sleep(
+                POLL_S
+            )  # a signal from Slurm reaches the command and this process, in any order
         if signals.is_terminated:
             _end(child, order)
             return TERMINATED
-        if signals.has_notice or lease.is_over(time.time()):
+        if signals.has_notice or (runs and lease.is_over(time.time())):
             say(f"fragment leaves: {order.signal.name} to {order.command[0]}")
             own_element.report(Standing.LEAVING)
             _end(child, order)
