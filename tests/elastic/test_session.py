@@ -10,7 +10,7 @@ from typing import Optional
 
 import pytest
 
-from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Leave, Over, Wait
+from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Form, Leave, Over, Wait
 from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
@@ -18,6 +18,7 @@ from slurm_hooks.elastic.rendezvous.state import Outcome, Phase, State, Stop
 
 from .lone_agent import (
     ME,
+    OPTIONS,
     OTHER,
     Agent,
     directory_fails,
@@ -120,6 +121,18 @@ def test_whoever_comes_too_early_waits_until_it_is_admitted(agent: Agent) -> Non
     assert isinstance(agent.session.next_action(), Wait)
     assert agent.session.is_in
     assert agent.mine() == ME
+
+
+def test_the_time_before_the_admission_is_no_waiting_for_others(agent: Agent) -> None:
+    """Else a newcomer would form a round without those that are on their way."""
+    agent.directory.stage = 2
+    assert agent.session.next_action() == UNTIL_ADMITTED
+    patience_s = 10 * OPTIONS.limits.last_call_s
+    agent.clock.now += patience_s
+    agent.directory.state = State(run="7", stage=2, wanted=(1, 2))
+    assert isinstance(agent.session.next_action(), Wait)
+    agent.clock.now += patience_s
+    assert isinstance(agent.session.next_action(), Form)
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,9 @@ class Session:
         that broke before it began, which is no failure."""
         has_failed = exit_code is not None and self.round is not None and not self._is_stopping
         self._failed = 1 + (exit_code or 0) if has_failed else 0
-        self._is_listed = False
         self._leave_by: Optional[float] = None
-        self._waits_since, self._quiet = time.monotonic(), Unchanged()
+        self._waits_since: Optional[float] = None  # not before it is on the waiting list
+        self._quiet = Unchanged()
 
     def next_action(self) -> Action:
         """What is to be done now on the way to the next round."""
@@ -115,21 +115,24 @@ class Session:
 
     def _patience(self, state: State) -> Patience:
         now = time.monotonic()
-        waited_s, quiet_s = now - self._waits_since, self._quiet.observe(now, expected(state))
+        waited_s, quiet_s = (
+            now - (self._waits_since or now),
+            self._quiet.observe(now, expected(state)),
+        )
         return Patience(waited_s, quiet_s, self._options.wait_s, self._options.poll_s)
 
     def _get_listed(self) -> Optional[Action]:
         """Be on the waiting list; what to do instead if there is nothing to wait for."""
-        if self._is_listed:
+        if self._waits_since is not None:
             return None
         if self.is_in:
-            self._is_listed = True
             self._membership.rejoin(self._lease.ends, self._failed)
+            self._waits_since = time.monotonic()
             return None
         verdict = self._membership.ask_in(self._lease.ends)
         if verdict is Admission.WAIT:
             return UNTIL_ADMITTED
-        self.is_in = self._is_listed = True
+        self.is_in, self._waits_since = True, time.monotonic()
         if verdict is Admission.NOTHING_LEFT:
             return Over()
         if verdict is Admission.RESTART:
