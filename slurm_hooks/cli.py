@@ -11,7 +11,7 @@ from typing import Callable, Optional
 
 from slurm_hooks import __version__
 from slurm_hooks.commands import inspect, pause, reconcile, render, top
-from slurm_hooks.commands.console import debug_lines, err
+from slurm_hooks.commands.console import Parser, debug_lines, err
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.replay import cli as replay_cli
 from slurm_hooks.report.text import print_lines
@@ -62,11 +62,10 @@ def _run(words: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of `malleable`; replay and sandbox have parsers of their own."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="malleable",
         description="Deep-learning jobs that live in the holes of a Slurm cluster.",
         epilog="Users start with: sbatch --malleable=MIN-MAX train.sh",
-        allow_abbrev=False,  # or --verb would be taken and do nothing
     )
     parser.add_argument("--version", action="version", version=f"malleable {__version__}")
     parser.add_argument(

@@ -23,7 +23,8 @@ def load(path: Optional[Path] = None) -> Settings:
     try:
         text = chosen.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"cannot read the settings file {chosen}: {error}"]) from error
+        why = getattr(error, "strerror", None) or error
+        raise SettingsError([f"cannot read the settings file {chosen}: {why}"]) from error
     return parse(text, str(chosen))
 
 

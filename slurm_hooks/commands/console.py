@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 out = Console()
 err = Console(stderr=True)
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes no abbreviated options: --verb would be taken and do nothing."""
+
+    def __init__(self, **words: Any) -> None:
+        super().__init__(allow_abbrev=False, **words)
 
 
 def add_command(
@@ -42,6 +49,21 @@ def add_command(
     add_settings(parser)
     parser.set_defaults(command=command)
     return parser
+
+
+def seconds_between(low: float, high: float) -> Callable[[str], float]:
+    """A reader of an option's seconds, for argparse. What it returns raises ArgumentTypeError."""
+
+    def seconds(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}: give {low:g} to {high:g} seconds")
+        return value
+
+    return seconds
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slurm_hooks.commands.console import add_command, err, live, out
+from slurm_hooks.commands.console import add_command, err, live, out, seconds_between
 from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.report.json_data import tick_data
@@ -30,17 +30,10 @@ def add(commands: Commands) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
     parser.add_argument(
         "--loop",
-        type=_seconds,
+        type=seconds_between(1, 86_400),
         metavar="SECONDS",
         help="a tick every SECONDS, until a signal or until none has succeeded for minutes",
     )
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 1 <= value <= 86_400:
-        raise argparse.ArgumentTypeError("must be from 1 to 86400 seconds")
-    return value
 
 
 def _reconcile(arguments: argparse.Namespace) -> int:

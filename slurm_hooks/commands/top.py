@@ -7,7 +7,7 @@ import os
 import pwd
 from typing import TYPE_CHECKING
 
-from slurm_hooks.commands.console import add_settings, live, out
+from slurm_hooks.commands.console import add_settings, live, out, seconds_between
 from slurm_hooks.errors import UsageError
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings_file import load
@@ -24,20 +24,13 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser("top", help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument(
         "--every",
-        type=_seconds,
+        type=seconds_between(2, 3600),
         default=EVERY_S,
         metavar="SECONDS",
         help=f"how often to look (default {EVERY_S:g}, at least 2)",
     )
     add_settings(parser)
     parser.set_defaults(command=_top)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 2 <= value <= 3600:
-        raise argparse.ArgumentTypeError("must be from 2 to 3600 seconds")
-    return value
 
 
 def _top(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from slurm_hooks.snapshot.encode import to_data
 
 FORMAT = "slurm-malleable snapshot"
 VERSION = 1
+MAX_CHARACTERS = 1 << 28  # 10,000 nodes and 300 jobs of 64 fragments take a thirteenth of it
 
 
 def snapshot_text(snapshot: Snapshot) -> str:
@@ -32,7 +33,11 @@ def save(snapshot: Snapshot, path: Path) -> None:
 def read(path: Path) -> Snapshot:
     """The snapshot in a file. Raises UsageError with the key at fault, OSError if unreadable."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+        if len(text) > MAX_CHARACTERS:
+            raise UsageError(f"{path}: not a snapshot: longer than {MAX_CHARACTERS:,} characters")
+        data = json.loads(text)
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not a snapshot: not UTF-8 text") from error
     except ValueError as error:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,16 @@ def test_a_command_that_ends_well_because_it_was_asked_to_has_not_finished(
     agent.communicate(timeout=40)
     assert agent.returncode == 143
     assert not any("finished" in line for line in asked(slurm))
+
+
+def test_a_command_that_has_outlived_a_lease_has_made_progress(slurm: Path) -> None:  # noqa: F811
+    ahead = str(int(time.time()) + 2)
+    renewed = "agent.Lease.is_over = lambda lease, now: False\n"
+    words = ["sleep", "60"]
+    env = {**os.environ, **ENV, "MALLEABLE_ENGINE": "torchrun", "SLURM_JOB_END_TIME": ahead}
+    text = AGENT.replace("sys.exit", f"{renewed}sys.exit")
+    agent = launch([sys.executable, "-c", text, *words], env, stderr=subprocess.PIPE)
+    wait_until(says(slurm, "joined{2}"))
+    wait_until(says(slurm, "trained{2}"))
+    agent.send_signal(signal.SIGTERM)
+    agent.communicate(timeout=40)

@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
-from slurm_hooks.elastic.rendezvous.revisions import KEPT, LINEAGE
+from slurm_hooks.elastic.rendezvous.revisions import (
+    KEPT,
+    LINEAGE,
+    Revision,
+    RevisionError,
+    find_newest,
+)
 from slurm_hooks.elastic.rendezvous.state import Member, State, find, join
 
 CALLS = ("open", "close", "listdir", "fstat", "fsync", "link", "unlink")
@@ -262,3 +268,9 @@ def test_sixty_four_writers_at_once(gate: Gate, tmp_path: Path) -> None:
         assert not thread.is_alive()
     state = opened(tmp_path).read()
     assert (len(state.members), state.revision, backwards) == (64, 64, [])
+
+
+def test_what_is_no_plain_file_is_no_revision_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "state.1")
+    with pytest.raises(RevisionError, match="not a plain file"):
+        find_newest(tmp_path, Revision())

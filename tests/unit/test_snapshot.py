@@ -172,3 +172,8 @@ def test_unknown_lines_are_kept() -> None:
     assert files.parse(to_data(seen)) == seen
     with pytest.raises(BadData, match="unknown"):
         files.parse({**to_data(seen), "unknown": 3})
+
+
+def test_an_endless_file_is_refused() -> None:
+    with pytest.raises(UsageError, match="longer than"):
+        read(Path("/dev/zero"))

@@ -5,7 +5,7 @@
 It tells Slurm that there is an agent. The notice and the end of the lease reach the command as a
 signal (SIGTERM unless said otherwise); after SECONDS at most (the notice less 5) the fragment is
 put back. If the command ends with 0 without having been asked to, the row of the job's engine says
-what that means. No rounds.
+what that means. No rounds; that the command has outlived a whole lease counts as progress.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ POLL_S = 0.2
 NOTICE_S = 20.0  # unless the environment says otherwise
 SPARE_S = 5.0  # of the notice, to put the fragment back
 TERMINATED = 128 + signal.SIGTERM
+USAGE = "usage: python -m slurm_hooks.elastic.engines [--signal=TERM] [--grace=15] COMMAND [ARG...]"
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,16 @@ def read_order(argv: Sequence[str], env: Mapping[str, str]) -> Order:
         flag, _, value = words.pop(0).partition("=")
         if flag == "--":
             break
+        if flag == "--help":
+            raise OptionError(USAGE)
         if flag == "--signal" and f"SIG{value}" in signal.Signals.__members__:
             number = signal.Signals[f"SIG{value}"]
         elif flag == "--grace":
             grace_s = knob({}, "grace", grace_s, value)
         else:
-            raise OptionError(f"{flag}={value}: give --signal=TERM or --grace=15, then a command")
+            raise OptionError(f"{flag}={value} is not understood; {USAGE}")
     if not words:
-        raise OptionError("a command is missing: [--signal=NAME] [--grace=SECONDS] COMMAND ...")
+        raise OptionError(f"a command is missing; {USAGE}")
     return Order(tuple(words), number, grace_s)
 
 
@@ -72,9 +75,11 @@ def run(order: Order, env: Mapping[str, str]) -> int:
     lease = Lease(env, knob(env, "notice_s", NOTICE_S))
     child = subprocess.Popen(order.command)
     own_element.report(Standing.JOINED)
-    runs = True
+    runs, first_end = True, lease.ends
     while runs:
         runs = _runs(child, POLL_S)
+        if 0 < first_end < time.time():
+            own_element.report_trained()
         if not runs:
             time.sleep(
                 POLL_S
@@ -123,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
         say(str(error))
         return 2
     except OSError as error:
-        say(f"cannot run the command: {error}")
+        say(f"cannot run {error.filename or 'the command'}: {error.strerror}")
         return 127
 
 

@@ -19,6 +19,7 @@ import os
 import random
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -122,8 +123,10 @@ def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
 def _read(handle: int, number: int) -> Revision:
     if number == 0:
         return Revision()
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a FIFO waits
     with open(os.open(f"state.{number}", flags, dir_fd=handle), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise RevisionError(f"state.{number} is not a plain file")
         data = file.read(MAX_BYTES + 9 * LINEAGE + 1).decode("ascii", "replace")
     text, _, rest = data.partition("\n")
     names, end, more = rest.partition("\n")
