@@ -14,6 +14,7 @@ from captured_slurm import SITUATIONS, recorded
 from fake_slurm import FakeSlurm
 from planning.strategies import clusters
 from slurm_hooks import cli
+from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Curve, Snapshot
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.snapshot import file as files
@@ -176,4 +177,4 @@ def test_unknown_lines_are_kept() -> None:
 
 def test_an_endless_file_is_refused() -> None:
     with pytest.raises(UsageError, match="longer than"):
-        read(Path("/dev/zero"))
+        files.read(Path("/dev/zero"))
