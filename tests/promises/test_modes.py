@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import slurm_hooks
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.sandbox import Sandbox
@@ -17,6 +21,7 @@ pytestmark = pytest.mark.slurm
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
 SLEEP = "exec sleep 600"
 TRAINING = "trap 'exit 0' TERM; sleep 600 & wait"
+TREE = Path(slurm_hooks.__file__).parents[1]
 AS_USER = "nobody" if os.geteuid() == 0 else None
 
 
@@ -80,14 +85,20 @@ def test_a_file_made_by_hand_is_a_switch(bench: Bench) -> None:
     bench.tick_until(job, has(2))
 
 
+def as_user(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command, typed by a user without rights."""
+    python = ("env", f"PYTHONPATH={TREE}", sys.executable)
+    return bench.box.run([*python, "-m", "slurm_hooks.cli", *words], user=AS_USER, check=False)
+
+
 def test_users_are_told_why_nothing_starts(bench: Bench) -> None:
     """They can look at the switch, and cannot throw it."""
     bench.malleable("off", "--reason", "maintenance")
     job = bench.submit(SLEEP, "1-2")
-    told = bench.box.run(["malleable", "explain", str(job)], user=AS_USER, check=False)
+    told = as_user(bench, "explain", str(job))
     assert "maintenance" in told.stdout, told.stderr
     if AS_USER:
-        refused = bench.box.run(["malleable", "on"], user=AS_USER, check=False)
+        refused = as_user(bench, "on")
         assert refused.returncode == 78
         assert "still switched off" in refused.stderr
 
