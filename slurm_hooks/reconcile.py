@@ -14,12 +14,13 @@ from typing import Callable, Optional
 from slurm_hooks.entry_points import find_objective
 from slurm_hooks.model import Level, Plan, Snapshot
 from slurm_hooks.planning.guard import guard, needs_guard
+from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.second_look import contradicted, first_half, needs_look, second_half
 from slurm_hooks.report.text import solve_line
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
-from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe
+from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe, with_accounts
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.switch import with_switch
@@ -52,6 +53,8 @@ def tick(
     with contextlib.nullcontext() if is_dry else locked(settings.tick):
         seen = observe(port, settings.site.partitions)
         seen = with_switch(seen, settings.tick.state_dir, is_dry)
+        if needs_accounts(settings):
+            seen = with_accounts(port, seen, settings.site.partitions)
         plan = make_plan(seen, settings, time.monotonic, objective)
         is_dry = is_dry or plan.level is Level.OBSERVE
         if needs_guard(plan):

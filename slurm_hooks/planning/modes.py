@@ -85,6 +85,11 @@ def mandate_of(snapshot: Snapshot, settings: Settings) -> Mandate:
     return Mandate(level, mode, snapshot.off, ceiling, takes_back)
 
 
+def needs_accounts(settings: Settings) -> bool:
+    """True if somebody has to ask on which account each job is."""
+    return Level(settings.mode.level) is Level.CANARY and bool(settings.mode.accounts)
+
+
 def mode_lines(snapshot: Snapshot, settings: Settings) -> tuple[str, ...]:
     """What the mode means for everybody; nothing in the ordinary state."""
     return mandate_of(snapshot, settings).lines(snapshot)

@@ -128,6 +128,21 @@ def test_a_canary_is_narrowed_while_jobs_run(bench: Bench) -> None:
     bench.tick_until(job, has(4))
 
 
+def test_a_canary_is_known_by_its_account(bench: Bench) -> None:
+    set_mode(bench, 'level = "canary"\naccounts = ["ml"]')
+    one = bench.submit(SLEEP, "1-2", options=["--account=ml"])
+    other = bench.submit(SLEEP, "1-2", options=["--account=physics"])
+    forged = bench.submit(SLEEP, "1-1", options=[f"--account=x\n{other}|ml"])
+    bench.tick_until(one, has(2))
+    for _ in range(3):
+        bench.tick()
+    assert nobody_runs(bench.job(other))
+    assert nobody_runs(bench.job(forged))
+    assert "of accounts ml" in bench.malleable("explain", str(other)).stdout.replace(
+        "jobs of", "of"
+    )
+
+
 def test_a_ceiling_is_kept_and_lowered(bench: Bench) -> None:
     set_mode(bench, "max_nodes = 3")
     jobs = [bench.submit(SLEEP, "1-3"), bench.submit(SLEEP, "1-3")]
