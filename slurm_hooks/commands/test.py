@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out
 from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
+from slurm_hooks.model import Level
+from slurm_hooks.planning.modes import off_line
 from slurm_hooks.reconcile import tick
 from slurm_hooks.report.text import explain_lines, find_job, print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.switch import find_off
 from slurm_hooks.trial.cost import Cost, Window, cost_command, parse_cost, window
 from slurm_hooks.trial.run import Done, Step, StepFailed, Trial
 from slurm_hooks.trial.script import Wish
@@ -66,6 +69,7 @@ def _whole(text: str) -> int:
 def _test(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     port = _port(arguments.user, settings)
+    _raise_if_nothing_may_start(settings)
     wish = Wish(
         name=f"malleable-test-{secrets.token_hex(4)}",
         nodes=arguments.nodes,
@@ -98,6 +102,15 @@ def _test(arguments: argparse.Namespace) -> int:
     else:
         _print_end(trial, failure, without, during)
     return 0 if failure is None else failure.exit_code
+
+
+def _raise_if_nothing_may_start(settings: Settings) -> None:
+    """Raises UsageError at once rather than after a long wait."""
+    off = find_off(settings.tick.state_dir)
+    if off is not None:
+        raise UsageError(f"{off_line(off)}: nothing could start; see `malleable on`")
+    if settings.mode.level == Level.OBSERVE.value:
+        raise UsageError("mode.level = observe: no tick would start the job; try canary")
 
 
 def _nothing() -> None:

@@ -92,15 +92,27 @@ def test_without_ticks_it_says_what_it_waited_for(bench: Bench) -> None:
     assert_nothing_is_left(bench)
 
 
-def test_switched_off_is_the_reason(bench: Bench) -> None:
+def test_switched_off_is_said_at_once(bench: Bench) -> None:
     bench.malleable("off", "--reason", "broken")
     try:
-        code, out, _ = check(bench, "--ticks", "--timeout", "4")
-        assert code == 1
-        assert "switched off since" in out
+        code, _, err = check(bench, "--ticks")
+        assert code == 64
+        assert "switched off since" in err
+        assert "(broken)" in err
     finally:
         bench.malleable("on")
     assert_nothing_is_left(bench)
+
+
+def test_observing_is_said_at_once(bench: Bench) -> None:
+    before = bench.box.settings.read_text()
+    bench.box.settings.write_text(f'{before}\n[mode]\nlevel = "observe"\n')
+    try:
+        code, _, err = check(bench, "--ticks")
+        assert code == 64
+        assert "no tick would start the job" in err
+    finally:
+        bench.box.settings.write_text(before)
 
 
 def test_what_sbatch_refuses_is_shown(bench: Bench) -> None:
