@@ -42,7 +42,11 @@ def add(commands: Commands) -> None:
         ("--constraint", "FEATURES", "of the malleable job, such as a feature of canary nodes"),
     ):
         parser.add_argument(option, default="", metavar=word, help=help_text)
-    parser.add_argument("--nodes", type=_whole, default=2, metavar="N", help="default: 2")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--nodes", type=_whole, default=2, metavar="N", help="default: 2")
+    size.add_argument(
+        "--plain", action="store_true", help="one node, and a shell script: no Python on the nodes"
+    )
     parser.add_argument("--user", metavar="NAME", help="submit as this user; needs root rights")
     parser.add_argument(
         "--ticks", action="store_true", help="run ticks too; needs their rights and no timer"
@@ -72,12 +76,13 @@ def _test(arguments: argparse.Namespace) -> int:
     _raise_if_nothing_may_start(settings)
     wish = Wish(
         name=f"malleable-test-{secrets.token_hex(4)}",
-        nodes=arguments.nodes,
+        nodes=1 if arguments.plain else arguments.nodes,
         partition=arguments.partition,
         ordinary_partition=arguments.ordinary_partition,
         account=arguments.account,
         constraint=arguments.constraint,
         limit_s=arguments.timeout,
+        is_plain=arguments.plain,
     )
     spare = None if arguments.json or not out.is_terminal else out.status("submit")
     teller = _Teller(spare, arguments.json)

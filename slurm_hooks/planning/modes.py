@@ -16,7 +16,7 @@ NOT_A_CANARY_NODE = "not one of the canary's nodes (mode.nodes)"
 
 @dataclass(frozen=True)
 class Mandate:
-    """What one tick may do.
+    """What one tick may do. `nodes` are those of the canary, empty if it has any.
 
     `ceiling` is the most nodes that all malleable jobs may have together (None: no limit). It
     `takes_back` what they have beyond, unless it is a share of partitions that are not all up.
@@ -24,6 +24,7 @@ class Mandate:
 
     level: Level
     mode: Mode
+    nodes: frozenset[str] = frozenset()
     off: Optional[Off] = None
     ceiling: Optional[int] = None
     takes_back: bool = True
@@ -39,8 +40,7 @@ class Mandate:
 
     def bars_node(self, name: str) -> bool:
         """True if no malleable job may be on the node."""
-        nodes = self.mode.nodes
-        return self.level is Level.CANARY and bool(nodes) and name not in nodes
+        return self.level is Level.CANARY and bool(self.nodes) and name not in self.nodes
 
     def bars(self, job: MalleableJob, fragment: Fragment) -> Optional[Cause]:
         """Why the fragment may not be where it is, or is on its way to."""
@@ -82,7 +82,7 @@ def mandate_of(snapshot: Snapshot, settings: Settings) -> Mandate:
     mode = settings.mode
     level = Level.OFF if snapshot.off is not None else Level(mode.level)
     ceiling, takes_back = _ceiling(snapshot, settings)
-    return Mandate(level, mode, snapshot.off, ceiling, takes_back)
+    return Mandate(level, mode, frozenset(mode.nodes), snapshot.off, ceiling, takes_back)
 
 
 def needs_accounts(settings: Settings) -> bool:

@@ -34,13 +34,14 @@ class Pool:
 
     `free` lists free nodes, longest hole first; `held` the fragments of each job in each class.
     Under a ceiling, `ceiling` is how many of all these may be given, `room` how many now: what is
-    still on its way out takes up room.
+    still on its way out takes up room. It `is_over` if more is held than may be given.
     """
 
     free: dict[ClassKey, list[str]] = field(default_factory=dict)
     held: dict[ClassKey, dict[int, list[Fragment]]] = field(default_factory=dict)
     ceiling: Optional[int] = None
     room: Optional[int] = None
+    is_over: bool = False
 
     @property
     def keys(self) -> list[ClassKey]:
@@ -52,11 +53,6 @@ class Pool:
         """The held nodes of all classes."""
         rows = (f for by_job in self.held.values() for found in by_job.values() for f in found)
         return sum(len(f.nodes) for f in rows)
-
-    @property
-    def is_over(self) -> bool:
-        """True if more is held than may be given."""
-        return self.ceiling is not None and self.size > self.ceiling
 
     def capacity(self, key: ClassKey) -> int:
         """Free and held nodes of a class."""
@@ -106,8 +102,10 @@ def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
         return
     pool.room = max(0, mandate.ceiling - taken)
     pool.ceiling = max(0, mandate.ceiling - kept)
+    size = pool.size
     if not mandate.takes_back:
-        pool.ceiling = max(pool.ceiling, pool.size)
+        pool.ceiling = max(pool.ceiling, size)
+    pool.is_over = size > pool.ceiling
 
 
 def _key(ground: Ground, seconds: float, jobs: tuple[int, ...]) -> ClassKey:

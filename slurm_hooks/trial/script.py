@@ -22,13 +22,19 @@ _SCRIPT = f"""#!/bin/sh
 trap '' {FINISH}
 exec python3 -m slurm_hooks.elastic.engines --grace=1 python3 -c '{_TRAINING}'
 """
+_PLAIN_SCRIPT = f"""#!/bin/sh
+trap 'exit 0' {FINISH}
+n=0
+while [ $n -lt {{limit_s}} ]; do sleep 1; n=$((n + 1)); done
+"""
 
 
 @dataclass(frozen=True)
 class Wish:
     """What is to be tried. Empty words leave the choice to Slurm and the site.
 
-    `name` is that of both jobs, by which they are found again.
+    `name` is that of both jobs, by which they are found again. One that `is_plain` needs no Python
+    on the nodes; nobody speaks for its fragments, so it can have only one.
     """
 
     name: str
@@ -38,13 +44,15 @@ class Wish:
     account: str = ""
     constraint: str = ""
     limit_s: float = 600.0
+    is_plain: bool = False
 
 
 def submit_malleable(wish: Wish) -> Command:
     """Submits the malleable job; prints its id."""
     options = _options(wish, wish.partition)
     options += (f"--constraint={wish.constraint}",) if wish.constraint else ()
-    script = _SCRIPT.format(limit_s=int(wish.limit_s) + 60)
+    text = _PLAIN_SCRIPT if wish.is_plain else _SCRIPT
+    script = text.format(limit_s=int(wish.limit_s) + 60)
     return Command(("sbatch", f"--malleable=1-{wish.nodes}", *options), script)
 
 

@@ -271,7 +271,7 @@ def occupied(seen: Snapshot) -> set[str]:
     return {n for f in fragments(seen).values() if f.state in ON_NODES for n in f.nodes}
 
 
-@settings(many, max_examples=200)
+@settings(many, max_examples=80)
 @given(clusters(), modes(), OFFS)
 def test_nothing_grows_above_the_ceiling(slurm: FakeSlurm, mode: Mode, off: Any) -> None:
     seen, plan = look(slurm, mode, off)
@@ -279,7 +279,7 @@ def test_nothing_grows_above_the_ceiling(slurm: FakeSlurm, mode: Mode, off: Any)
     assert not new or len(occupied(seen) | new) <= ceiling_of(seen, mode)
 
 
-@settings(many, max_examples=200)
+@settings(many, max_examples=80)
 @given(clusters(), modes(), OFFS)
 def test_nothing_starts_where_or_for_whom_it_may_not(
     slurm: FakeSlurm, mode: Mode, off: Any
@@ -299,7 +299,7 @@ def told(plan: Plan) -> set[Any]:
     return ones | {f for a in plan.actions if isinstance(a, Cancel) for f in a.fragments}
 
 
-@settings(many, max_examples=200)
+@settings(many, max_examples=80)
 @given(clusters(), modes())
 def test_off_leaves_nobody_in_peace(slurm: FakeSlurm, mode: Mode) -> None:
     """Who began to leave by itself needs no reminder; an operator's suspension stays."""
@@ -310,7 +310,7 @@ def test_off_leaves_nobody_in_peace(slurm: FakeSlurm, mode: Mode) -> None:
     assert {f.id for f in fragments(seen).values() if f.state is PENDING} <= held
 
 
-@settings(many, max_examples=100)
+@settings(many, max_examples=50)
 @given(clusters(), modes(), OFFS)
 def test_sizes_stay_allowed_under_any_mode(slurm: FakeSlurm, mode: Mode, off: Any) -> None:
     seen, plan = look(slurm, mode, off)
@@ -322,7 +322,7 @@ def test_sizes_stay_allowed_under_any_mode(slurm: FakeSlurm, mode: Mode, off: An
             assert least <= sizes[job.job_id] <= job.request.max_nodes
 
 
-@settings(many, max_examples=100)
+@settings(many, max_examples=50)
 @given(clusters(), modes(), OFFS)
 def test_planning_again_settles_under_any_mode(slurm: FakeSlurm, mode: Mode, off: Any) -> None:
     for _ in range(4):
@@ -332,7 +332,7 @@ def test_planning_again_settles_under_any_mode(slurm: FakeSlurm, mode: Mode, off
     assert [a for a in plan.actions if not isinstance(a, Notice)] == []
 
 
-@settings(many, max_examples=60)
+@settings(many, max_examples=30)
 @given(clusters(), modes())
 def test_off_empties_the_cluster(slurm: FakeSlurm, mode: Mode) -> None:
     """Within the notice and two ticks, but for what is suspended or cannot be read."""
@@ -346,7 +346,7 @@ def test_off_empties_the_cluster(slurm: FakeSlurm, mode: Mode) -> None:
     assert left <= {f.id for f in fragments(seen).values() if f.state in stuck}
 
 
-@settings(many, max_examples=40)
+@settings(many, max_examples=20)
 @given(clusters(), st.integers(1, 4))
 def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
     """Whatever ran before: what is left on nodes is no more, but for what nobody can move."""

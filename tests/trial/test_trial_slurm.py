@@ -79,8 +79,10 @@ def test_the_whole_life_with_a_timer_s_ticks(bench: Bench) -> None:
     assert_nothing_is_left(bench)
 
 
-def test_one_node_is_enough(bench: Bench) -> None:
-    assert check(bench, "--ticks", "--nodes", "1", "--timeout", "120")[0] == 0
+@pytest.mark.parametrize("words", [["--nodes", "1"], ["--plain"]])
+def test_one_node_is_enough(bench: Bench, words: list[str]) -> None:
+    code, out, err = check(bench, "--ticks", *words, "--timeout", "120")
+    assert code == 0, out + err
     assert_nothing_is_left(bench)
 
 
