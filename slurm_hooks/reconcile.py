@@ -54,7 +54,7 @@ def tick(
         seen = observe(port, settings.site.partitions)
         seen = with_switch(seen, settings.tick.state_dir, is_dry)
         if needs_accounts(settings):
-            seen = with_accounts(port, seen, settings.site.partitions)
+            seen = with_accounts(port, seen)
         plan = make_plan(seen, settings, time.monotonic, objective)
         is_dry = is_dry or plan.level is Level.OBSERVE
         if needs_guard(plan):

@@ -51,14 +51,17 @@ class Site:
 
 @dataclass(frozen=True)
 class Mode:
-    """How much the tick may do, for whom, where, and up to how many nodes."""
+    """How much the tick may do, for whom, where, and up to how many nodes.
+
+    `max_nodes` 0 is no limit; a share of 0, which could mean that or nothing at all, is refused.
+    """
 
     level: str = _choice("on", "observe", "canary", "on")
     users: tuple[str, ...] = _names_or_none()
     accounts: tuple[str, ...] = _names_or_none()
     nodes: tuple[str, ...] = _names_or_none()
     max_nodes: int = _number(0, 0, 1_000_000)
-    max_share: float = _number(1.0, 0, 1)
+    max_share: float = _number(1.0, 0.001, 1)
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,11 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
     )
 
 
-def with_accounts(port: Port, seen: Snapshot, partitions: Sequence[str]) -> Snapshot:
+def with_accounts(port: Port, seen: Snapshot) -> Snapshot:
     """The snapshot with the account of each job, in one command."""
+    partitions = sorted({job.partition for job in seen.jobs})
+    if not partitions:
+        return seen
     accounts = parse_accounts(port.ask(accounts_command(partitions)))
     jobs = (replace(job, account=accounts.get(job.job_id, "")) for job in seen.jobs)
     return replace(seen, jobs=tuple(jobs))

@@ -129,6 +129,12 @@ def test_a_canary_needs_somebody_or_some_place() -> None:
     assert parse('[mode]\nlevel = "canary"\nnodes = ["n[1-4]"]\n').mode.nodes == ("n[1-4]",)
 
 
+def test_a_share_of_nothing_is_refused() -> None:
+    """It could mean no limit, as 0 does for max_nodes, or that every fragment has to leave."""
+    (fault,) = faults("[mode]\nmax_share = 0\n")
+    assert "from 0.001 to 1" in fault
+
+
 def test_the_place_of_the_switch_is_known_from_wrong_settings() -> None:
     assert state_dir_in('[tick]\nstate_dir = "/x"\nevery_s = "often"\n[a]\n') == "/x"
     for text in ("", "tick = 1", "[tick]\nstate_dir = 5", '[tick]\nstate_dir = "x"'):
