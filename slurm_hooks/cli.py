@@ -10,12 +10,22 @@ from collections.abc import Sequence
 from typing import Callable, Optional
 
 from slurm_hooks import __version__
-from slurm_hooks.commands import inspect, pause, reconcile, render, top
+from slurm_hooks.commands import inspect, pause, reconcile, render, switch, test, top
 from slurm_hooks.commands.console import Parser, debug_lines, err
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.replay import cli as replay_cli
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.sandbox import cli as sandbox_cli
+
+FAMILIES = (
+    inspect,
+    top,
+    reconcile,
+    pause,
+    switch,
+    test,
+    render,
+)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -72,7 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--verbose", action="store_true", help="debug lines on standard error; fits any command"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for family in (inspect, top, reconcile, pause, render):
+    for family in FAMILIES:
         family.add(commands)
     commands.add_parser("replay", help="what a recorded machine would have gained", add_help=False)
     commands.add_parser("sandbox", help="a throwaway real Slurm on this host", add_help=False)

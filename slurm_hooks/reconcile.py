@@ -12,15 +12,18 @@ import time
 from typing import Callable, Optional
 
 from slurm_hooks.entry_points import find_objective
-from slurm_hooks.model import Plan, Snapshot
+from slurm_hooks.model import Level, Plan, Snapshot
 from slurm_hooks.planning.guard import guard, needs_guard
+from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.second_look import contradicted, first_half, needs_look, second_half
 from slurm_hooks.report.text import solve_line
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
-from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe
+from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe, with_accounts
 from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.site_nodes import with_host_lists
+from slurm_hooks.switch import with_switch
 from slurm_hooks.ticklock import locked
 
 _log = logging.getLogger(__name__)
@@ -38,16 +41,22 @@ def tick(
 ) -> TickReport:
     """Run one tick. With `is_dry` nothing is written and no lock is needed.
 
-    Raises RetryLater if Slurm does not answer or another tick runs, NoTickForLong if that has
-    been so for minutes.
+    Where the mode is to observe nothing is written either, and the tick counts as completed. Raises
+    RetryLater if Slurm does not answer or another tick runs, NoTickForLong if that has been so for
+    minutes, SettingsError if nobody can see whether malleable jobs are switched off.
     """
     began = time.monotonic()
     before = len(port.asked)
     refused: list[str] = []
     objective = find_objective(settings.plan.objective)
+    settings = with_host_lists(settings)
     with contextlib.nullcontext() if is_dry else locked(settings.tick):
         seen = observe(port, settings.site.partitions)
+        seen = with_switch(seen, settings.tick.state_dir, is_dry)
+        if needs_accounts(settings):
+            seen = with_accounts(port, seen)
         plan = make_plan(seen, settings, time.monotonic, objective)
+        is_dry = is_dry or plan.level is Level.OBSERVE
         if needs_guard(plan):
             plan = guard(plan, seen, look_again(port, seen), settings.lease)
         _log.debug("planned: %d action(s); %s", len(plan.actions), solve_line(plan.solve))
@@ -73,6 +82,7 @@ def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
     """The plan for a snapshot that was taken elsewhere; Slurm is not asked."""
     began = time.monotonic()
     objective = find_objective(settings.plan.objective)
+    settings = with_host_lists(settings)
     plan = make_plan(seen, settings, time.monotonic, objective)
     return TickReport(seen.now, plan, seen, (), (), time.monotonic() - began, is_dry=True)
 

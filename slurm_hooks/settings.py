@@ -29,6 +29,10 @@ def _names(*default: str) -> Any:
     return field(default=default, metadata={"names": True})
 
 
+def _names_or_none() -> Any:
+    return field(default=(), metadata={"names": True, "may_be_empty": True})
+
+
 def _choice(default: str, *choices: str) -> Any:
     return field(default=default, metadata={"choices": choices})
 
@@ -43,6 +47,21 @@ class Site:
 
     partitions: tuple[str, ...] = _names("malleable")
     operators: tuple[str, ...] = _names("root", "slurm")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How much the tick may do, for whom, where, and up to how many nodes.
+
+    `max_nodes` 0 is no limit; a share of 0, which could mean that or nothing at all, is refused.
+    """
+
+    level: str = _choice("on", "observe", "canary", "on")
+    users: tuple[str, ...] = _names_or_none()
+    accounts: tuple[str, ...] = _names_or_none()
+    nodes: tuple[str, ...] = _names_or_none()
+    max_nodes: int = _number(0, 0, 1_000_000)
+    max_share: float = _number(1.0, 0.001, 1)
 
 
 @dataclass(frozen=True)
@@ -102,6 +121,7 @@ class Tick:
     every_s: float = _number(30, 1, 600)
     command_timeout_s: float = _number(10, 1, 300)
     slurm_bin: str = field(default="", metadata={"path": True})
+    state_dir: str = field(default="/var/lib/slurm-malleable", metadata={"path": True})
 
 
 @dataclass(frozen=True)
@@ -109,6 +129,7 @@ class Settings:
     """All sections; `Settings()` is what ships."""
 
     site: Site = field(default_factory=Site)
+    mode: Mode = field(default_factory=Mode)
     request: RequestLimits = field(default_factory=RequestLimits)
     lease: Lease = field(default_factory=Lease)
     plan: Planning = field(default_factory=Planning)
@@ -138,6 +159,15 @@ def parse(text: str, source: str = "settings") -> Settings:
     if faults:
         raise SettingsError([_prefixed(source, fault) for fault in faults])
     return settings
+
+
+def state_dir_in(text: str) -> str:
+    """`tick.state_dir` of a text whose other keys may be wrong. Raises ValueError if it is no
+    TOML."""
+    section = tomllib.loads(text).get("tick")
+    found = section.get("state_dir") if isinstance(section, Mapping) else None
+    is_path = isinstance(found, str) and found.startswith("/")
+    return str(found) if is_path else Tick().state_dir
 
 
 def _prefixed(source: str, fault: str) -> str:
@@ -171,6 +201,8 @@ def _fault(spec: Field[Any], value: Any) -> str:
         return _number_fault(spec, value)
     if "names" in meta:
         is_names = isinstance(value, list) and all(isinstance(v, str) and v for v in value)
+        if meta.get("may_be_empty"):
+            return "" if is_names else "must be a list of names"
         return "" if is_names and value else "must be a list of at least one name"
     if "word" in meta:
         is_word = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", value)
@@ -214,5 +246,11 @@ def _contradictions(settings: Settings) -> list[str]:
             f"lease.shortest_hole_s = {lease.shortest_hole_s}: must be longer than "
             f"lease.notice_s + tick.every_s = {lead_s:g}; otherwise a fragment would be told to "
             "leave as soon as it starts"
+        )
+    mode = settings.mode
+    if mode.level == "canary" and not (mode.users or mode.accounts or mode.nodes):
+        faults.append(
+            'mode.level = "canary": name at least one of mode.users, mode.accounts, mode.nodes; '
+            "otherwise every job is one"
         )
     return faults

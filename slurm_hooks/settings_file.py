@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.settings import Settings, parse
+from slurm_hooks.settings import Settings, Tick, parse, state_dir_in
 
 DEFAULT_PATH = Path("/etc/slurm-malleable/malleable.toml")
 
@@ -26,6 +27,17 @@ def load(path: Optional[Path] = None) -> Settings:
         why = getattr(error, "strerror", None) or error
         raise SettingsError([f"cannot read the settings file {chosen}: {why}"]) from error
     return parse(text, str(chosen))
+
+
+def state_dir(path: Optional[Path] = None) -> str:
+    """`tick.state_dir` of the same file, also where the rest of it is wrong.
+
+    A file that cannot be read at all, or is not TOML, leaves the shipped one.
+    """
+    chosen = path or _from_environment() or DEFAULT_PATH
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        return state_dir_in(chosen.read_text(encoding="utf-8"))
+    return Tick().state_dir
 
 
 def _from_environment() -> Optional[Path]:

@@ -46,6 +46,7 @@ operators = ["{found.layout.user}"]
 [tick]
 lock = "{found.layout.run}/tick.lock"
 slurm_bin = "{found.slurm.bin_dir}"
+state_dir = "{found.layout.run}/malleable"
 every_s = {TICK_S}
 """
 

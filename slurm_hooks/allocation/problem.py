@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Optional
 
 from slurm_hooks.model import Curve, Solve
 
@@ -76,14 +77,16 @@ class NodeClass:
 class Problem:
     """Jobs, classes, and the seconds to look ahead.
 
-    `headroom_nodes` free nodes are not given to growing jobs. `survival_s` is the mean time after
-    which an open hole closes unplanned (infinite: never); it discounts later periods.
+    `headroom_nodes` free nodes are not given to growing jobs. All jobs together have at most
+    `ceiling_nodes` (None: no limit), and give back what they hold beyond. `survival_s` is the mean
+    time after which an open hole closes unplanned (infinite: never); it discounts later periods.
     """
 
     jobs: tuple[JobAsk, ...]
     classes: tuple[NodeClass, ...]
     horizon_s: float = 120.0
     headroom_nodes: int = 0
+    ceiling_nodes: Optional[int] = None
     survival_s: float = math.inf
 
     def __post_init__(self) -> None:

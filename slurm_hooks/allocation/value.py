@@ -106,11 +106,13 @@ def nodes_to_give(problem: Problem) -> int:
     """How many nodes all jobs together may hold.
 
     Headroom bounds the net growth: at most `free - headroom_nodes` free nodes are given, and with
-    less than that free nothing is taken back, but nodes may still change hands.
+    less than that free nothing is taken back, but nodes may still change hands. The ceiling bounds
+    what is held too.
     """
     total = sum(c.capacity for c in problem.classes)
     held = sum(job.size for job in problem.jobs)
-    return max(total - problem.headroom_nodes, held)
+    most = max(total - problem.headroom_nodes, held)
+    return most if problem.ceiling_nodes is None else min(most, problem.ceiling_nodes)
 
 
 def is_off_unit(job: JobAsk) -> bool:
@@ -163,7 +165,7 @@ def infeasibility(problem: Problem, counts: Counts) -> str:
             return f"class {c}: {used} of {node_class.capacity} nodes given"
     given = sum(map(sum, counts))
     if given > nodes_to_give(problem):
-        return f"{given} nodes given, with headroom there are {nodes_to_give(problem)}"
+        return f"{given} nodes given, with headroom and ceiling there are {nodes_to_give(problem)}"
     return ""
 
 

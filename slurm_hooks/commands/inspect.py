@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
+from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.reconcile import rehearse, tick
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data
@@ -26,6 +27,7 @@ from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe, read_remarks
 from slurm_hooks.snapshot.encode import to_data
 from slurm_hooks.snapshot.file import read, save
+from slurm_hooks.switch import with_switch
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -50,14 +52,17 @@ def add(commands: Commands) -> None:
 def _status(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     snapshot = observe(live(settings), settings.site.partitions)
+    snapshot = with_switch(snapshot, settings.tick.state_dir, is_reading=True)
     if arguments.job is None:
         if arguments.json:
-            print(json.dumps({"jobs": to_data(snapshot.jobs), "unknown": list(snapshot.unknown)}))
+            told = {"unknown": list(snapshot.unknown), "off": to_data(snapshot.off)}
+            print(json.dumps({"jobs": to_data(snapshot.jobs), **told}))
         elif snapshot.jobs:
             out.print(jobs_table(snapshot))
         else:
             print_lines(out, ["no malleable jobs"])
-        print_lines(err, snapshot.unknown if not arguments.json else ())
+        if not arguments.json:
+            print_lines(err, (*snapshot.unknown, *mode_lines(snapshot, settings)))
         return 0
     job = known_job(snapshot, arguments.job)
     if arguments.json:

@@ -101,11 +101,20 @@ class Slurm:
 
 
 @dataclass(frozen=True)
+class Off:
+    """The switch that keeps malleable jobs off all nodes: since when, and in whose words why."""
+
+    since: datetime
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """The cluster at one moment, as far as it matters here.
 
     `unknown` holds one line for each thing in Slurm's answer that could not be understood; what
     it is about appears in no other field. `records` counts the jobs that slurmctld remembers.
+    `off` is None unless malleable jobs are switched off.
     """
 
     now: datetime
@@ -117,6 +126,7 @@ class Snapshot:
     curves: dict[int, Curve] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     records: int = 0
+    off: Optional[Off] = None
 
     def __post_init__(self) -> None:
         if self.now.tzinfo is None:

@@ -12,6 +12,15 @@ from typing import Optional, Union
 from slurm_hooks.model.job import FragmentId, Mark
 
 
+class Level(enum.Enum):
+    """How much a tick may do."""
+
+    OFF = "off"  # fragments leave, nothing starts
+    OBSERVE = "observe"  # it plans and writes nothing
+    CANARY = "canary"  # only some jobs or nodes
+    ON = "on"
+
+
 class Cause(enum.Enum):
     """Why something is done to a fragment."""
 
@@ -36,6 +45,9 @@ class Cause(enum.Enum):
     STOPPED = "stopped for good"
     NOTED = "noted for later ticks"
     PAUSED = "held or released by an operator"
+    OFF = "switched off"
+    NOT_CANARY = "outside of the canary"
+    CEILING = "more nodes than the site allows"
 
 
 @dataclass(frozen=True)
@@ -150,12 +162,13 @@ class JobPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do, and why. Applying it twice does no harm."""
+    """What to do, and why. Applying it twice does no harm; at the level OBSERVE nobody does."""
 
     actions: tuple[Action, ...] = ()
     jobs: tuple[JobPlan, ...] = ()
     solve: Solve = field(default_factory=Solve)
     notes: tuple[str, ...] = ()
+    level: Level = Level.ON
 
     def without(self, faults: Mapping[FragmentAction, str]) -> Plan:
         """The plan without the actions that no longer hold; each leaves a note with its fault."""

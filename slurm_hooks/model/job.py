@@ -204,6 +204,7 @@ class MalleableJob:
     """All fragments of one array that could be read, in order of their index.
 
     `unread` counts the others; `is_cut` is true if Slurm shows those that never ran as cancelled.
+    `account` is empty if none is known.
     """
 
     job_id: int
@@ -215,6 +216,7 @@ class MalleableJob:
     needs: Needs = Needs()
     unread: int = 0
     is_cut: bool = False
+    account: str = ""
 
     @property
     def active(self) -> tuple[Fragment, ...]:

@@ -17,6 +17,7 @@ from slurm_hooks.model import ON_NODES, MalleableJob, Needs, Node, NodeState
 from slurm_hooks.planning.failures import Shunned
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import lease_within
+from slurm_hooks.planning.modes import NOT_A_CANARY_NODE
 from slurm_hooks.planning.situation import Situation
 
 DIED = "a fragment died there"
@@ -56,7 +57,7 @@ class Eligibility:
         self._counts = Counter(  # of nodes that no malleable job has
             self._nodes[name]
             for name, node in ground.nodes.items()
-            if node.state in _IN_SERVICE and name not in self._held
+            if name not in self._held and self._is_open(node)
         )
         self._faults: dict[tuple[_NodeKind, _JobKind], tuple[str, str]] = {}
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
@@ -70,7 +71,7 @@ class Eligibility:
 
     def jobs(self, name: str) -> tuple[int, ...]:
         """The ids of the jobs for which this node is eligible."""
-        if name in self._ground.suspects:
+        if name in self._ground.suspects or self._ground.mandate.bars_node(name):
             return ()
         kind = self._nodes[name]
         if kind not in self._fitting:
@@ -83,7 +84,7 @@ class Eligibility:
         """Why a node is not eligible for a job, whether free or not; empty if it is."""
         lack, hole = self._judge(self._nodes[name], self._jobs[job_id])
         own = self._shunned[job_id].get(name, "")
-        return lack or own or self._ground.suspects.get(name, "") or hole
+        return lack or own or self._why_nobody(name) or hole
 
     def likeness(self, job_id: int) -> object:
         """Equal for jobs that have the same nodes, but for those that each keeps away from."""
@@ -93,7 +94,15 @@ class Eligibility:
         """As `why_not`, for all jobs of a likeness."""
         assert isinstance(kind, _JobKind)
         lack, hole = self._judge(self._nodes[name], kind)
-        return lack or self._ground.suspects.get(name, "") or hole
+        return lack or self._why_nobody(name) or hole
+
+    def _why_nobody(self, name: str) -> str:
+        """Why no malleable job uses the node for now; empty if some may."""
+        barred = NOT_A_CANARY_NODE if self._ground.mandate.bars_node(name) else ""
+        return barred or self._ground.suspects.get(name, "")
+
+    def _is_open(self, node: Node) -> bool:
+        return node.state in _IN_SERVICE and not self._ground.mandate.bars_node(node.name)
 
     def shunned(self, job_id: int) -> Mapping[str, str]:
         """The nodes that a job keeps away from now, with the reasons."""
@@ -120,8 +129,9 @@ class Eligibility:
 
     def _is_choice(self, name: str, kind: _JobKind) -> bool:
         node = self._ground.nodes.get(name)
-        in_service = node is not None and node.state in _IN_SERVICE
-        return in_service and not self._judge(self._nodes[name], kind)[0]
+        return (
+            node is not None and self._is_open(node) and not self._judge(self._nodes[name], kind)[0]
+        )
 
 
 def _nodes_of(job: MalleableJob) -> frozenset[str]:

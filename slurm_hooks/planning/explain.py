@@ -20,9 +20,10 @@ class Obstacles:
     Nodes and jobs that are alike are looked at once, whatever their number.
     """
 
-    def __init__(self, ground: Ground, eligibility: Eligibility) -> None:
+    def __init__(self, ground: Ground, eligibility: Eligibility, given: int) -> None:
+        """`given` nodes go to all jobs together."""
         self.holes = ground.holes
-        self._ground, self._eligibility = ground, eligibility
+        self._ground, self._eligibility, self._given = ground, eligibility, given
         self._counts: dict[object, Counter[str]] = {}
 
     def lines(self, job: MalleableJob) -> list[str]:
@@ -42,6 +43,19 @@ class Obstacles:
         return [
             f"{n} other node(s): {what}" for what, n in sorted(counted.items()) if what and n > 0
         ]
+
+    def ceiling_lines(self, situation: Situation) -> list[str]:
+        """A line if the site's ceiling is what keeps a job from growing."""
+        ceiling, request = self._ground.mandate.ceiling, situation.job.request
+        if ceiling is None:
+            return []
+        limit = (
+            f"all malleable jobs together may have {ceiling} node(s) (mode.max_nodes, max_share)"
+        )
+        if situation.least > ceiling:
+            return [f"{limit}, and this one needs {situation.least}: it cannot start"]
+        is_full = self._given + request.unit > ceiling
+        return [f"{limit}, and get {self._given}"] if is_full else []
 
     def _label(self, name: str, job: MalleableJob, kind: object) -> str:
         """What to say of a node to all jobs of a kind, or to this one; nothing outside of its
@@ -66,6 +80,8 @@ def reasons_for(
     if care.is_over:
         return tuple(lines)
     lines += _leaving(situation, obstacles.holes)
+    if situation.barred:
+        return tuple(lines)
     request = situation.job.request
     if situation.is_apart:
         lines.append(
@@ -86,7 +102,7 @@ def reasons_for(
             f"can reach {situation.reachable} nodes now, needs {request.min_nodes}: "
             "waits for its other fragments to come back"
         )
-    return (*lines, *obstacles.lines(situation.job))
+    return (*lines, *obstacles.ceiling_lines(situation), *obstacles.lines(situation.job))
 
 
 def _leaving(situation: Situation, holes: Mapping[str, Hole]) -> list[str]:

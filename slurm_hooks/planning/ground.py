@@ -10,13 +10,15 @@ from typing import Optional
 from slurm_hooks.model import Hole, Node, Snapshot
 from slurm_hooks.planning.failures import suspects
 from slurm_hooks.planning.holes import holes_of, latest_end
+from slurm_hooks.planning.modes import Mandate, mandate_of
 from slurm_hooks.settings import Settings
 
 
 @dataclass(frozen=True)
 class Ground:
     """What every job finds: `latest` is the last moment at which a lease on a node may end (None:
-    nobody has claimed the node), `suspects` says why nobody should use a node for now.
+    nobody has claimed the node), `suspects` says why nobody should use a node for now, `mandate`
+    what this tick may do.
 
     `horizon` is how far the allocator looks ahead, `until_next` the time until the next tick.
     """
@@ -29,6 +31,7 @@ class Ground:
     horizon: timedelta
     longest_lease: timedelta
     until_next: timedelta
+    mandate: Mandate
 
 
 def ground_of(snapshot: Snapshot, settings: Settings) -> Ground:
@@ -47,4 +50,5 @@ def ground_of(snapshot: Snapshot, settings: Settings) -> Ground:
         horizon=timedelta(seconds=settings.plan.horizon_s),
         longest_lease=timedelta(seconds=settings.lease.length_s),
         until_next=timedelta(seconds=settings.tick.every_s),
+        mandate=mandate_of(snapshot, settings),
     )

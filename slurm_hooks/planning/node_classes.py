@@ -10,11 +10,13 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Optional
 
-from slurm_hooks.model import ON_NODES, Fragment, NodeState
+from slurm_hooks.model import ON_NODES, Fragment, FragmentState, NodeState
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
+from slurm_hooks.planning.modes import Mandate
 from slurm_hooks.planning.situation import Situation
 
 
@@ -31,15 +33,26 @@ class Pool:
     """Nodes that could be handed out or kept, by class.
 
     `free` lists free nodes, longest hole first; `held` the fragments of each job in each class.
+    Under a ceiling, `ceiling` is how many of all these may be given, `room` how many now: what is
+    still on its way out takes up room. It `is_over` if more is held than may be given.
     """
 
     free: dict[ClassKey, list[str]] = field(default_factory=dict)
     held: dict[ClassKey, dict[int, list[Fragment]]] = field(default_factory=dict)
+    ceiling: Optional[int] = None
+    room: Optional[int] = None
+    is_over: bool = False
 
     @property
     def keys(self) -> list[ClassKey]:
         """All classes, in a fixed order."""
         return sorted(self.free.keys() | self.held.keys())
+
+    @property
+    def size(self) -> int:
+        """The held nodes of all classes."""
+        rows = (f for by_job in self.held.values() for found in by_job.values() for f in found)
+        return sum(len(f.nodes) for f in rows)
 
     def capacity(self, key: ClassKey) -> int:
         """Free and held nodes of a class."""
@@ -50,14 +63,16 @@ class Pool:
 def pool_of(ground: Ground, eligibility: Eligibility, situations: Iterable[Situation]) -> Pool:
     """All free nodes, and those that jobs may keep. A node is free if Slurm says so and no fragment
     of ours is on it, or on its way to it."""
-    pool = Pool()
+    pool, kept = Pool(), 0
     seconds = {name: _seconds_open(ground, name) for name in ground.nodes}
     taken: set[str] = set()
     for situation in sorted(situations, key=lambda situation: situation.job.job_id):
         on_nodes = (f for f in situation.job.fragments if f.state in ON_NODES)
         taken.update(name for f in on_nodes for name in f.nodes)
         staying = situation.staying if situation.is_placed else ()
-        for fragment in (f for f in staying if f.nodes and f.nodes <= ground.nodes.keys()):
+        known = [f for f in staying if f.nodes and f.nodes <= ground.nodes.keys()]
+        kept += _kept(situation) - sum(len(f.nodes) for f in known)
+        for fragment in known:
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
             key = _key(ground, seconds[worst], eligibility.jobs(worst))
             pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
@@ -67,7 +82,30 @@ def pool_of(ground: Ground, eligibility: Eligibility, situations: Iterable[Situa
             pool.free.setdefault(_key(ground, seconds[name], jobs), []).append(name)
     for names in pool.free.values():
         names.sort(key=lambda name: (-seconds[name], natural(name)))
+    _limit(pool, ground.mandate, kept, len(taken))
     return pool
+
+
+_STUCK = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
+
+
+def _kept(situation: Situation) -> int:
+    """The nodes that the job goes on having, as far as is known."""
+    stuck = (f for f in situation.job.fragments if f.state in _STUCK)
+    return situation.size + sum(len(f.nodes) for f in stuck)
+
+
+def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
+    """Put the pool under the ceiling, if there is one. `kept` nodes are out of the allocator's
+    hands, `taken` have a fragment on them or on its way."""
+    if mandate.ceiling is None:
+        return
+    pool.room = max(0, mandate.ceiling - taken)
+    pool.ceiling = max(0, mandate.ceiling - kept)
+    size = pool.size
+    if not mandate.takes_back:
+        pool.ceiling = max(pool.ceiling, size)
+    pool.is_over = size > pool.ceiling
 
 
 def _key(ground: Ground, seconds: float, jobs: tuple[int, ...]) -> ClassKey:

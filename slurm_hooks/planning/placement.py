@@ -37,12 +37,13 @@ def change(
     """Actions that bring a job from what it holds to `targets` nodes in each class.
 
     Takes the nodes that it hands out from the pool, so that no node is given twice. Nodes that
-    another job still holds come in a later tick, and a gang does not start with less than its
-    minimum.
+    another job still holds come in a later tick, as do those for which there is no room under the
+    ceiling yet, and a gang does not start with less than its minimum.
     """
     job = situation.job
     going = _leavers(job, targets, pool)
     cause = Cause.BELOW_MIN if not sum(targets.values()) else Cause.BETTER_USE
+    cause = Cause.CEILING if pool.is_over else cause
     actions: list[Action] = [_dismiss(f, cause, ground.now) for f in going]
     where = _openings(job, targets, pool)
     starting = list(zip(sorted(situation.upkeep.growable, key=lambda f: f.id), where))
@@ -64,7 +65,7 @@ def _openings(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) ->
         missing = target - sum(len(f.nodes) for f in held)
         nodes = min(missing, len(pool.free.get(key, ())))
         found += [key] * (max(nodes, 0) // job.request.unit)
-    return found
+    return found if pool.room is None else found[: pool.room // job.request.unit]
 
 
 def _leavers(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> list[Fragment]:
@@ -95,6 +96,7 @@ def _dismiss(fragment: Fragment, cause: Cause, now: datetime) -> Action:
 def _take(pool: Pool, key: ClassKey, count: int) -> list[str]:
     free = pool.free[key]
     taken, pool.free[key] = free[:count], free[count:]
+    pool.room = None if pool.room is None else pool.room - count
     return taken
 
 

@@ -29,7 +29,7 @@ from slurm_hooks.planning.ground import Ground, ground_of
 from slurm_hooks.planning.leases import cut, renewal
 from slurm_hooks.planning.node_classes import pool_of
 from slurm_hooks.planning.placement import Change, change
-from slurm_hooks.planning.shares import share_out
+from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of
 from slurm_hooks.settings import Settings
 
@@ -49,7 +49,7 @@ def make_plan(
     eligibility = Eligibility(ground, situations)
     pool = pool_of(ground, eligibility, situations)
     shares = share_out(situations, pool, snapshot, settings, objective, clock)
-    obstacles = Obstacles(ground, eligibility)
+    obstacles = Obstacles(ground, eligibility, given(situations, shares))
     actions: list[Action] = []
     plans: list[JobPlan] = []
     for situation in situations:
@@ -57,8 +57,9 @@ def make_plan(
         actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
         actions += _renewals(situation, made, ground, settings)
         plans.append(_job_plan(situation, made, obstacles, settings))
-    notes = snapshot.unknown + shares.faults + _warnings(snapshot, ground)
-    return Plan(tuple(actions), tuple(plans), shares.solve, notes)
+    told = ground.mandate.lines(snapshot)
+    notes = snapshot.unknown + shares.faults + told + _warnings(snapshot, ground)
+    return Plan(tuple(actions), tuple(plans), shares.solve, notes, ground.mandate.level)
 
 
 def _without_twice(actions: tuple[Action, ...]) -> list[Action]:

@@ -68,6 +68,7 @@ def share_out(
         classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in pool.keys),
         horizon_s=plan.horizon_s,
         headroom_nodes=plan.headroom_nodes,
+        ceiling_nodes=pool.ceiling,
     )
     if plan.rescale == "amortised":
         problem = amortised(problem, [each.record for each in asking])
@@ -76,6 +77,12 @@ def share_out(
         each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, allocation.counts)
     }
     return Shares(targets, allocation.solve, tuple(each.fault for each in asking if each.fault))
+
+
+def given(situations: Iterable[Situation], shares: Shares) -> int:
+    """The nodes of all jobs together, once the shares are theirs."""
+    others = (s.size for s in situations if s.job.job_id not in shares.targets)
+    return sum(others) + sum(sum(counts.values()) for counts in shares.targets.values())
 
 
 def _asking(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
+from typing import Optional
 
 from slurm_hooks.model import (
     WAITING_STATES,
@@ -14,6 +15,7 @@ from slurm_hooks.model import (
     Fragment,
     FragmentId,
     FragmentState,
+    Hold,
     MalleableJob,
     PutBack,
     SetMark,
@@ -34,6 +36,7 @@ class Situation:
     `stays` speaks of the fragments that run, `notices` are for those of them that must leave
     whatever is allocated. A job that `snoozes` does not grow yet. `is_apart` is true for a job
     whose fragments do not meet: several would each train on their own, so it is kept to one.
+    `barred` says why it may have no nodes at all for now.
     """
 
     job: MalleableJob
@@ -43,6 +46,7 @@ class Situation:
     notices: tuple[Action, ...] = ()
     snoozes: bool = False
     is_apart: bool = False
+    barred: Optional[Cause] = None
 
     @cached_property
     def staying(self) -> tuple[Fragment, ...]:
@@ -84,8 +88,10 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
     is_apart = not care.is_over and _is_apart(job, ground, settings)
     if is_apart:
         job, care = _with_alone_noted(job, care)
+    barred = None if care.is_over else ground.mandate.bars_job(job)
+    care = care if care.is_over else _within_mandate(job, care, ground)
     running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
-    stays = {f.id: may_stay(f, ground, settings.lease) for f in running}
+    stays = {f.id: _stay(f, job, ground, settings) for f in running}
     leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
     avoided = shunned(job, ground.now, settings)
     if care.is_over:
@@ -94,8 +100,29 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
     notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
     snooze = timedelta(seconds=settings.plan.snooze_s)
     snoozes = any(is_within(ground.now, f.mark.noticed, snooze) for f in job.fragments)
-    situation = Situation(job, care, stays, avoided, notices, snoozes, is_apart)
+    situation = Situation(job, care, stays, avoided, notices, snoozes, is_apart, barred)
     return _given_up(situation, ground) if _is_hopeless(situation, ground, settings) else situation
+
+
+def _stay(fragment: Fragment, job: MalleableJob, ground: Ground, settings: Settings) -> Stay:
+    """Whether it may stay, for the sake of its node and of the mandate."""
+    stay = may_stay(fragment, ground, settings.lease)
+    return replace(stay, leaves=stay.leaves or ground.mandate.bars(job, fragment))
+
+
+def _within_mandate(job: MalleableJob, care: Upkeep, ground: Ground) -> Upkeep:
+    """Without starts that are not allowed; what was about to start where it may not is held."""
+    mandate = ground.mandate
+    barred = mandate.bars_job(job)
+    causes = {f.id: cause for f in care.arriving if (cause := mandate.bars(job, f))}
+    holds = tuple(Hold(fragment, cause) for fragment, cause in causes.items())
+    return replace(
+        care,
+        actions=(*care.actions, *holds),
+        arriving=tuple(f for f in care.arriving if f.id not in causes),
+        growable=() if barred else care.growable,
+        reasons=(*care.reasons, mandate.why_barred(barred)) if barred else care.reasons,
+    )
 
 
 def _is_apart(job: MalleableJob, ground: Ground, settings: Settings) -> bool:

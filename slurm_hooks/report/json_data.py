@@ -23,6 +23,7 @@ def tick_data(report: TickReport) -> dict[str, Any]:
     return {
         "at": report.at.isoformat(),
         "dry_run": report.is_dry,
+        "mode": report.plan.level.value,
         "seconds": round(report.seconds, 6),
         "rpcs": report.rpcs,
         "commands": len(report.asked),

@@ -145,6 +145,7 @@ def explain_lines(
         f"{request.min_nodes}-{request.max_nodes}, engine {request.engine}, "
         f"lease {minutes(request.lease)}, shortest hole {minutes(request.shortest_hole)}"
     ]
+    lines += [note for note in plan.notes if note.startswith("mode.level = observe")]
     if planned is not None:
         if planned.nodes_planned != planned.nodes_now:
             lines.append(f"the next tick takes it to {planned.nodes_planned} node(s)")

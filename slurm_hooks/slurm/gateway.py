@@ -10,6 +10,7 @@ from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import Action, MalleableJob, Snapshot
+from slurm_hooks.slurm.accounts import accounts_command, parse_accounts
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
@@ -42,6 +43,16 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         unknown=jobs.unknown + cluster.unknown,
         records=jobs.records,
     )
+
+
+def with_accounts(port: Port, seen: Snapshot) -> Snapshot:
+    """The snapshot with the account of each job, in one command."""
+    partitions = sorted({job.partition for job in seen.jobs})
+    if not partitions:
+        return seen
+    accounts = parse_accounts(port.ask(accounts_command(partitions)))
+    jobs = (replace(job, account=accounts.get(job.job_id, "")) for job in seen.jobs)
+    return replace(seen, jobs=tuple(jobs))
 
 
 def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, ...]:

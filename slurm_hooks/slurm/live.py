@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 import re
 import subprocess
 import time
 from dataclasses import dataclass, field
-from typing import Optional, Protocol
+from typing import Any, Optional, Protocol
 
-from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
+from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater, UsageError
 from slurm_hooks.slurm.text import Command
 
 _log = logging.getLogger(__name__)
@@ -46,12 +47,18 @@ class Port(Protocol):
 
 @dataclass
 class Live:
-    """The Slurm that this host's commands talk to. `bin_dir` is for commands outside PATH."""
+    """The Slurm that this host's commands talk to. `bin_dir` is for commands outside PATH.
+
+    With a `user`, which needs root rights, commands run with that user's rights. Detached ones do
+    not get the terminal's signals.
+    """
 
     timeout_s: float = 10.0
     bin_dir: str = ""
     environment: Optional[dict[str, str]] = None
     asked: list[Asked] = field(default_factory=list)
+    user: Optional[str] = None
+    is_detached: bool = False
 
     def ask(self, command: Command) -> str:
         """Run one command and return what it printed; see Port."""
@@ -96,6 +103,8 @@ class Live:
             timeout=command.patience_s or self.timeout_s,
             env=environment,
             check=False,
+            start_new_session=self.is_detached,
+            **_identity(self.user),
         )
 
     def _note(self, command: Command, began: float, complaint: str) -> None:
@@ -104,6 +113,18 @@ class Live:
         said = f": {_printable(complaint)}" if complaint else ""
         text = _printable(_shown(command))
         _log.debug("`%s`: %d RPC(s), %.3f s%s", text, command.rpcs, seconds, said)
+
+
+def _identity(user: Optional[str]) -> dict[str, Any]:
+    """The rights of a user as subprocess takes them. Raises UsageError if there is no such user."""
+    if user is None:
+        return {}
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError as error:
+        raise UsageError(f"there is no user {user!r} on this host") from error
+    groups = os.getgrouplist(user, found.pw_gid)
+    return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": groups, "cwd": "/"}
 
 
 def _shown(command: Command) -> str:

@@ -88,6 +88,7 @@ def problems(draw: st.DrawFn, most_classes: int = 3) -> Problem:
         classes,
         horizon_s=draw(st.sampled_from([120.0, 30.0])),
         headroom_nodes=draw(st.sampled_from([0, 0, 1, 3])),
+        ceiling_nodes=draw(st.sampled_from([None, None, 0, 2, 5])),
         survival_s=draw(st.sampled_from([math.inf, 100.0])),
     )
 

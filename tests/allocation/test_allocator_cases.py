@@ -58,6 +58,15 @@ CASES = [
         one_class(8, job(held=(8,), weight=1), job("b", weight=9), headroom_nodes=3),
         [0, 8],
     ),
+    ("a ceiling binds", one_class(10, job(), job("b", weight=2), ceiling_nodes=7), [0, 7]),
+    ("a ceiling takes back", one_class(10, job(held=(9,)), ceiling_nodes=4), [4]),
+    (
+        "a ceiling takes from whom it costs least",
+        one_class(10, job(held=(4,)), job("b", held=(4,), max_nodes=4, weight=9), ceiling_nodes=5),
+        [1, 4],
+    ),
+    ("a ceiling below MIN stops a job", one_class(10, job(min_nodes=4), ceiling_nodes=3), [0]),
+    ("a ceiling of nothing", one_class(10, job(held=(4,)), ceiling_nodes=0), [0]),
     # 120 s look-ahead: 5 s of start is worth it, 121 s is not.
     ("a start that pays", one_class(4, job(start_s=5)), [4]),
     ("a start that does not pay", one_class(4, job(start_s=121)), [0]),

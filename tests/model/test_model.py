@@ -48,7 +48,9 @@ def settings_in(place: Path) -> Settings:
     shipped = Settings()
     return replace(
         shipped,
-        tick=replace(shipped.tick, lock=str(place / "run" / "tick.lock")),
+        tick=replace(
+            shipped.tick, lock=str(place / "run" / "tick.lock"), state_dir=str(place / "state")
+        ),
         failures=replace(shipped.failures, avoid_s=300),
     )
 
@@ -175,6 +177,16 @@ class Cluster(RuleBasedStateMachine):
         element = self.running(pick)
         assert element is not None
         self.world.raise_limit(element)
+
+    @rule(is_off=st.booleans())
+    def an_admin_switches_off_or_on(self, is_off: bool) -> None:
+        self.world.switch(is_off)
+
+    @rule()
+    def an_admin_switches_off_and_waits(self) -> None:
+        self.world.switch(is_off=True)
+        for _ in range(5):
+            self.world.tick()
 
     @rule(pick=PICK, flags=st.sampled_from(["", "+DRAIN"]))
     def a_node_is_drained_or_resumed(self, pick: int, flags: str) -> None:

@@ -17,11 +17,13 @@ from slurm_hooks.errors import RetryLater
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.switch import find_off, switch_off, switch_on
 
 TICK_S = 30
 NODES = 6
 KNOWN_AHEAD_S = 180  # a claim that an undisturbed tick has seen so long before is kept
 PATIENCE_TICKS = 160
+OFF_TICKS = 4
 WAITS = frozenset({"PENDING", "SUSPENDED"}) | ON_NODES
 
 
@@ -39,6 +41,8 @@ class World:
     faults: list[str] = field(default_factory=list)
     is_ticking: bool = False
     was_set_back: bool = False  # slurmctld's clock
+    is_off: bool = False  # and a tick has seen it since
+    calm_off_ticks: int = 0  # undisturbed ones in a row, all while it was off
 
     def __post_init__(self) -> None:
         self.slurm = FakeSlurm({f"n{i}": "" for i in range(1, NODES + 1)})
@@ -88,7 +92,9 @@ class World:
             self.is_ticking = False
             self.slurm.fates.clear()
             self.slurm.before = lambda command: None
-        if not is_disturbed:
+        if is_disturbed:
+            self.calm_off_ticks = 0
+        else:
             self._after_tick()
 
     def wait(self, seconds: int) -> None:
@@ -156,6 +162,15 @@ class World:
         self.admin_released.add(element.name)
         self.known.clear()
 
+    def switch(self, is_off: bool) -> None:
+        """An admin switches malleable jobs off, or on again."""
+        place = self.settings.tick.state_dir
+        if is_off:
+            switch_off(place, "a test")
+        else:
+            switch_on(place)
+            self.is_off = False
+
     # -- what must stay true
 
     def _watch(self, verb: str, element: Element, user: str) -> None:
@@ -193,6 +208,8 @@ class World:
             self.faults.append(f"{element.name} started, which its user had cancelled")
         if element.name in self.of(element).ended:
             self.faults.append(f"{element.name} started, which the tick had cancelled")
+        if self.is_off and element.name not in self.admin_released:
+            self.faults.append(f"{element.name} started while malleable jobs are switched off")
         if element.name not in self.admin_released and 60 * element.limit_min > self.longest_s:
             self.faults.append(f"{element.name} started for {element.limit_min} minutes")
 
@@ -211,9 +228,19 @@ class World:
             if self.of(element).is_cancelled and element.state == "PENDING":
                 self.faults.append(f"{element.name} waits, though its user cancelled the job")
         self.admin_released.clear()
+        self._check_off(find_off(self.settings.tick.state_dir) is not None)
         for training in self.trainings.values():
             if all(e.state != "COMPLETING" for e in slurm.of(training.job)):
                 training.cancelled_at = None  # it has been seen
+
+    def _check_off(self, is_off: bool) -> None:
+        """One tick asks all to leave, the next puts back who has not, the third sees an end."""
+        self.is_off, before = is_off, self.calm_off_ticks
+        self.calm_off_ticks = before + 1 if is_off else 0
+        if self.calm_off_ticks >= OFF_TICKS:
+            running = (e for e in self.slurm.elements.values() if e.state == "RUNNING")
+            left = [e.name for e in running if e.name not in self.suspended]
+            self.faults += [f"{name} runs though all was switched off long ago" for name in left]
 
     def _check_lease(self, element: Element) -> None:
         """A start that lies ahead of a clock that was set back allows no shorter limit, so such a
@@ -245,6 +272,7 @@ class World:
     def calm(self) -> None:
         """All people undo what they did; what only the tick may undo is not touched."""
         slurm = self.slurm
+        self.switch(is_off=False)
         slurm.bookings.clear()
         slurm.rigid.clear()
         slurm.nodes = dict.fromkeys(slurm.nodes, "")

@@ -24,7 +24,9 @@ PAIR = "malleable{min=2,max=4,unit=2,engine=torchrun,frags=2,lease=300,hole=120}
 
 def one_tick(slurm: FakeSlurm) -> tuple[Plan, tuple[str, ...]]:
     with tempfile.TemporaryDirectory() as directory:
-        lock = replace(SETTINGS.tick, lock=f"{directory}/run/tick.lock")
+        lock = replace(
+            SETTINGS.tick, lock=f"{directory}/run/tick.lock", state_dir=f"{directory}/state"
+        )
         report = tick(slurm, replace(SETTINGS, tick=lock))
     return report.plan, report.refused
 

@@ -124,6 +124,7 @@ def test_default_settings_are_valid_and_fit_the_sandbox():
     parsed = settings.parse(text)
     assert parsed.site.operators == ("alice",)
     assert parsed.tick.lock == "/b/sb1/run/tick.lock"
+    assert parsed.tick.state_dir == "/b/sb1/run/malleable"
 
 
 def test_given_settings_and_policy_are_written_as_they_are():

@@ -91,6 +91,11 @@ PLANTED = (
         "slurm_hooks.replay.scenario",
     ),
     (
+        "The active check is carried out on what it would say",
+        "slurm_hooks.trial.script",
+        "slurm_hooks.trial.run",
+    ),
+    (
         "A sandbox is an object on steps, steps on files and processes, these on values",
         "slurm_hooks.sandbox.processes",
         "slurm_hooks.sandbox.daemons",

@@ -23,7 +23,14 @@ class Killed(Exception):
 
 def settings_in(directory: Path) -> Settings:
     shipped = Settings()
-    return replace(shipped, tick=replace(shipped.tick, lock=str(directory / "run" / "tick.lock")))
+    return replace(
+        shipped,
+        tick=replace(
+            shipped.tick,
+            lock=str(directory / "run" / "tick.lock"),
+            state_dir=str(directory / "state"),
+        ),
+    )
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.settings import Settings, parse
+from slurm_hooks.settings import Settings, parse, state_dir_in
 from slurm_hooks.settings_file import load
 
 ROOT = Path(__file__).parents[2]
@@ -120,3 +120,22 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> No
         path.write_bytes(content)
     with pytest.raises(SettingsError, match=r"a\.toml"):
         load(path)
+
+
+def test_a_canary_needs_somebody_or_some_place() -> None:
+    (fault,) = faults('[mode]\nlevel = "canary"\n')
+    assert "name at least one of mode.users" in fault
+    assert parse('[mode]\nlevel = "canary"\naccounts = ["ml"]\n').mode.accounts == ("ml",)
+    assert parse('[mode]\nlevel = "canary"\nnodes = ["n[1-4]"]\n').mode.nodes == ("n[1-4]",)
+
+
+def test_a_share_of_nothing_is_refused() -> None:
+    """It could mean no limit, as 0 does for max_nodes, or that every fragment has to leave."""
+    (fault,) = faults("[mode]\nmax_share = 0\n")
+    assert "from 0.001 to 1" in fault
+
+
+def test_the_place_of_the_switch_is_known_from_wrong_settings() -> None:
+    assert state_dir_in('[tick]\nstate_dir = "/x"\nevery_s = "often"\n[a]\n') == "/x"
+    for text in ("", "tick = 1", "[tick]\nstate_dir = 5", '[tick]\nstate_dir = "x"'):
+        assert state_dir_in(text) == "/var/lib/slurm-malleable"

@@ -46,7 +46,14 @@ with locked(Tick(lock=sys.argv[1])):
 
 def settings_in(directory: Path) -> Settings:
     shipped = Settings()
-    return replace(shipped, tick=replace(shipped.tick, lock=str(directory / "run" / "tick.lock")))
+    return replace(
+        shipped,
+        tick=replace(
+            shipped.tick,
+            lock=str(directory / "run" / "tick.lock"),
+            state_dir=str(directory / "state"),
+        ),
+    )
 
 
 @contextmanager

@@ -126,6 +126,8 @@ class Market:
         rows = [
             tuple(map(min, bid.row, job.held)) for bid, job in zip(asked.bids, self.problem.jobs)
         ]
+        if sum(map(sum, rows)) > sum(self.caps) - self.spare:  # the ceiling allows less
+            return math.inf, ((0,) * len(self.caps),) * len(rows)
         free = [cap - sum(column) for cap, column in zip(self.caps, zip(*rows))]
         shelf = _Shelf(asked.prices, free, self.depths)
         budget, lost = sum(free) - self.spare, 0.0

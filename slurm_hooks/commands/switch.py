@@ -1,0 +1,99 @@
+"""`malleable off`, `on`: the switch that keeps malleable jobs off all nodes.
+
+It works whatever the settings say, as long as it is known where it lies; the tick that sends the
+fragments away needs settings that hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any, Optional
+
+from slurm_hooks.commands.console import add_command, err, live, out
+from slurm_hooks.errors import MalleableError, SettingsError
+from slurm_hooks.planning.modes import off_line
+from slurm_hooks.reconcile import tick
+from slurm_hooks.report.json_data import tick_data
+from slurm_hooks.report.text import print_lines, tick_lines
+from slurm_hooks.report.tick import TickReport
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load, state_dir
+from slurm_hooks.snapshot.encode import to_data
+from slurm_hooks.switch import switch_off, switch_on
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add these commands to the parser."""
+    text = "every fragment leaves within its notice, and none starts, until `malleable on`"
+    parser = add_command(commands, "off", _off, text)
+    parser.add_argument("--reason", default="", metavar="TEXT", help="shown to all who ask why")
+    _add_place(parser)
+    _add_place(add_command(commands, "on", _on, "end that: fragments start again in the next tick"))
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    text = "where the switch lies, instead of tick.state_dir"
+    parser.add_argument("--state-dir", metavar="DIR", help=text)
+
+
+def _off(arguments: argparse.Namespace) -> int:
+    place = arguments.state_dir or state_dir(arguments.settings)
+    off = switch_off(place, arguments.reason)
+    report, lines = _tick_now(arguments, place)
+    if arguments.json:
+        done = tick_data(report) if report else None
+        print(json.dumps({"off": to_data(off), "tick": done, "lines": lines}))
+    else:
+        print_lines(out, [off_line(off), *(tick_lines(report) if report else ())])
+        print_lines(err, lines)
+    return 0
+
+
+def _on(arguments: argparse.Namespace) -> int:
+    before = switch_on(arguments.state_dir or state_dir(arguments.settings))
+    told = "malleable jobs were not switched off: nothing changed"
+    if before is not None:
+        told = "malleable jobs are on again: fragments start in the next tick"
+    faults = _settings(arguments)[1]
+    if arguments.json:
+        data: dict[str, Any] = {"was_off": to_data(before), "lines": faults}
+        print(json.dumps(data))
+    else:
+        print_lines(out, [told])
+        print_lines(err, faults)
+    return 0
+
+
+def _tick_now(arguments: argparse.Namespace, place: str) -> tuple[Optional[TickReport], list[str]]:
+    """A tick at once, so that fragments need not wait for the next one; else lines on what
+    happens instead."""
+    settings, faults = _settings(arguments)
+    if settings is None:
+        return None, faults
+    if settings.tick.state_dir != place:
+        where = f"tick.state_dir = {settings.tick.state_dir!r}"
+        return None, [f"ticks with these settings look elsewhere: {where}"]
+    try:
+        report = tick(live(settings), settings)
+    except MalleableError as error:
+        later = f"the next tick sends the fragments away, in {settings.tick.every_s:g} s at most"
+        return None, [f"no tick ran now: {error}", f"{later}, if the timer or --loop runs"]
+    if report.lacks_rights:
+        return report, ["Slurm did not let this user: the next tick does it, if the timer runs"]
+    return report, []
+
+
+def _settings(arguments: argparse.Namespace) -> tuple[Optional[Settings], list[str]]:
+    """The settings, None with lines on what that means if they are wrong."""
+    try:
+        return load(arguments.settings), []
+    except SettingsError as error:
+        stopped = (
+            "no tick runs with these settings: nothing starts, and what runs ends with its lease; "
+            "to send it away now, mend them and repeat this command"
+        )
+        return None, [*error.faults, stopped]

@@ -1,0 +1,254 @@
+"""`malleable test`: the active check, on the real cluster, as an ordinary user."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Optional
+
+from slurm_hooks.commands.console import add_command, err, live, out
+from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
+from slurm_hooks.model import Level
+from slurm_hooks.planning.modes import off_line
+from slurm_hooks.reconcile import tick
+from slurm_hooks.report.text import explain_lines, find_job, print_lines
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
+from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.switch import find_off
+from slurm_hooks.trial.cost import Cost, Window, cost_command, parse_cost, window
+from slurm_hooks.trial.run import Done, Step, StepFailed, Trial
+from slurm_hooks.trial.script import Wish
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+TICK_EVERY_S = 2.0
+
+
+def add(commands: Commands) -> None:
+    """Add this command to the parser."""
+    text = "a tiny malleable job goes through its whole life; seconds of each step, nothing left"
+    parser = add_command(commands, "test", _test, text)
+    for option, word, help_text in (
+        ("--partition", "NAME", "of the malleable job; default: the site's first"),
+        ("--ordinary-partition", "NAME", "of the ordinary job that takes a node away"),
+        ("--account", "NAME", "of both jobs"),
+        ("--constraint", "FEATURES", "of the malleable job, such as a feature of canary nodes"),
+    ):
+        parser.add_argument(option, default="", metavar=word, help=help_text)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--nodes", type=_whole, default=2, metavar="N", help="default: 2")
+    size.add_argument(
+        "--plain", action="store_true", help="one node, and a shell script: no Python on the nodes"
+    )
+    parser.add_argument("--user", metavar="NAME", help="submit as this user; needs root rights")
+    parser.add_argument(
+        "--ticks", action="store_true", help="run ticks too; needs their rights and no timer"
+    )
+    parser.add_argument(
+        "--timeout", type=_whole, default=600, metavar="SECONDS", help="of all; default: 600"
+    )
+    parser.add_argument(
+        "--baseline",
+        type=_whole,
+        default=5,
+        metavar="SECONDS",
+        help="how long slurmctld is watched before the job is submitted; default: 5",
+    )
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError("must be from 1 to 86400")
+    return value
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    port = _port(arguments.user, settings)
+    _raise_if_nothing_may_start(settings)
+    wish = Wish(
+        name=f"malleable-test-{secrets.token_hex(4)}",
+        nodes=1 if arguments.plain else arguments.nodes,
+        partition=arguments.partition,
+        ordinary_partition=arguments.ordinary_partition,
+        account=arguments.account,
+        constraint=arguments.constraint,
+        limit_s=arguments.timeout,
+        is_plain=arguments.plain,
+    )
+    spare = None if arguments.json or not out.is_terminal else out.status("submit")
+    teller = _Teller(spare, arguments.json)
+    meanwhile = _Ticks(settings) if arguments.ticks else _nothing
+    partitions = settings.site.partitions
+    trial = Trial(wish, port, partitions, teller, meanwhile, lambda job: _reasons(settings, job))
+    if not arguments.json:
+        print_lines(
+            out, [f"slurmctld is watched for {arguments.baseline} s before anything starts"]
+        )
+    without = _watched(port, arguments.baseline)
+    before, began = _cost(port), time.monotonic()
+    failure: Optional[StepFailed] = None
+    with spare or contextlib.nullcontext():
+        try:
+            trial.run()
+        except StepFailed as error:
+            failure = error
+    during = window(before, _cost(port), time.monotonic() - began)
+    if arguments.json:
+        print(json.dumps(_data(trial, failure, without, during)))
+    else:
+        _print_end(trial, failure, without, during)
+    return 0 if failure is None else failure.exit_code
+
+
+def _raise_if_nothing_may_start(settings: Settings) -> None:
+    """Raises UsageError at once rather than after a long wait."""
+    off = find_off(settings.tick.state_dir)
+    if off is not None:
+        raise UsageError(f"{off_line(off)}: nothing could start; see `malleable on`")
+    if settings.mode.level == Level.OBSERVE.value:
+        raise UsageError("mode.level = observe: no tick would start the job; try canary")
+
+
+def _nothing() -> None:
+    """What is done between looks where a timer runs the ticks."""
+
+
+def _port(user: Optional[str], settings: Settings) -> Live:
+    """Slurm as the user. Raises UsageError where root would submit as root, or others as
+    somebody else."""
+    if os.geteuid() == 0 and not user:
+        raise UsageError(
+            "root's jobs prove little: name the user to submit as (--user NAME), or run this as one"
+        )
+    if os.geteuid() != 0 and user:
+        raise UsageError("--user needs root rights: without it the jobs are yours")
+    port = live(settings)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SBATCH_", "SLURM_JOB"))}
+    named = {"USER": user, "LOGNAME": user, "HOME": "/"} if user else {}
+    return Live(port.timeout_s, port.bin_dir, {**kept, **named}, user=user, is_detached=True)
+
+
+class _Ticks:
+    """Ticks with our own rights, every few seconds; one that fails is told and tried again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._last = settings, 0.0
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._last < TICK_EVERY_S:
+            return
+        self._last = time.monotonic()
+        try:
+            port = replace(live(self._settings), is_detached=True)  # from the terminal's signals
+            report = tick(port, self._settings)
+        except RetryLater as error:
+            print_lines(err, [f"malleable: a tick of ours: {error}"])
+            return
+        if report.lacks_rights:
+            raise CommandRefused(
+                "--ticks: Slurm does not let this user change malleable jobs; leave it out where a "
+                "timer runs the ticks"
+            )
+
+
+class _Teller:
+    """Prints each step that came true, and on a terminal what is waited for."""
+
+    def __init__(self, status: Any, is_silent: bool) -> None:
+        self._status, self._is_silent = status, is_silent
+
+    def __call__(self, done: Done) -> None:
+        if self._is_silent:
+            return
+        print_lines(out, [f"ok    {done.step.value:<9} {done.seconds:6.1f} s  {done.saw}"])
+        steps = list(Step)
+        following = steps[steps.index(done.step) + 1 :]
+        if self._status is not None and following:
+            self._status.update(following[0].value)
+
+
+def _cost(port: Port) -> dict[str, Cost]:
+    """Empty where the user may not see it: the check goes on without."""
+    try:
+        return parse_cost(port.ask(cost_command()))
+    except (CommandRefused, RetryLater):
+        return {}
+
+
+def _watched(port: Port, seconds: float) -> Window:
+    before, began = _cost(port), time.monotonic()
+    time.sleep(seconds if before else 0)
+    return window(before, _cost(port), time.monotonic() - began)
+
+
+def _reasons(settings: Settings, job_id: int) -> list[str]:
+    """What `explain` says of the job, as far as it can be had."""
+    try:
+        report = tick(live(settings), settings, is_dry=True)
+    except MalleableError as error:
+        return [f"no explanation: {error}"]
+    job = find_job(report.snapshot, job_id)
+    return [] if job is None else explain_lines(job, report.plan, report.at)
+
+
+def _print_end(
+    trial: Trial,
+    failure: Optional[StepFailed],
+    without: Window,
+    during: Window,
+) -> None:
+    if failure is not None:
+        print_lines(out, [f"FAILED {failure.step.value}: {failure}"])
+        print_lines(out, [f"  {line}" for line in trial.reasons])
+        print_lines(out, ["  see also: malleable doctor, and the log of the timer's ticks"])
+    if during.users:
+        print_lines(
+            out,
+            [
+                f"slurmctld before: {without.rpcs_per_min:.0f} RPCs/min, {without.load:.3%} busy; "
+                f"during the check: {during.rpcs_per_min:.0f} RPCs/min, {during.load:.3%} busy"
+            ],
+        )
+        told = (f"{name} {cost.rpcs} RPCs {cost.seconds:.3f} s" for name, cost in during.users)
+        print_lines(out, [f"  of which: {'; '.join(told)} ({trial.asked} to look at it)"])
+    if failure is None:
+        total = sum(done.seconds for done in trial.done)
+        print_lines(out, [f"all {len(trial.done)} steps came true in {total:.0f} s"])
+
+
+def _data(
+    trial: Trial,
+    failure: Optional[StepFailed],
+    without: Window,
+    during: Window,
+) -> dict[str, Any]:
+    failed = None if failure is None else {"step": failure.step.value, "why": str(failure)}
+    return {
+        "ok": failure is None,
+        "job_id": trial.job_id,
+        "steps": [
+            {"step": d.step.value, "seconds": round(d.seconds, 3), "saw": d.saw} for d in trial.done
+        ],
+        "failed": failed,
+        "reasons": trial.reasons,
+        "commands": trial.asked,
+        "slurmctld": {"before": _window_data(without), "during": _window_data(during)},
+    }
+
+
+def _window_data(seen: Window) -> dict[str, Any]:
+    return {
+        "seconds": round(seen.seconds, 3),
+        "rpcs_per_min": round(seen.rpcs_per_min, 1),
+        "load": seen.load,
+        "users": {name: asdict(cost) for name, cost in seen.users},
+    }

@@ -1,0 +1,117 @@
+"""What a tick may do: nothing new, only watch, only for a canary, or all; and how much in all.
+
+Settings and the switch say so at each tick, whatever Slurm would allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from slurm_hooks.model import Cause, Fragment, Level, MalleableJob, Off, Snapshot
+from slurm_hooks.settings import Mode, Settings
+
+NOT_A_CANARY_NODE = "not one of the canary's nodes (mode.nodes)"
+
+
+@dataclass(frozen=True)
+class Mandate:
+    """What one tick may do. `nodes` are those of the canary, empty if it has any.
+
+    `ceiling` is the most nodes that all malleable jobs may have together (None: no limit). It
+    `takes_back` what they have beyond, unless it is a share of partitions that are not all up.
+    """
+
+    level: Level
+    mode: Mode
+    nodes: frozenset[str] = frozenset()
+    off: Optional[Off] = None
+    ceiling: Optional[int] = None
+    takes_back: bool = True
+
+    def bars_job(self, job: MalleableJob) -> Optional[Cause]:
+        """Why no fragment of the job may be on a node; None if some may."""
+        if self.level is Level.OFF:
+            return Cause.OFF
+        chosen = self.mode.users or self.mode.accounts
+        is_one = job.user in self.mode.users or job.account in self.mode.accounts
+        is_canary = self.level is not Level.CANARY or not chosen or is_one
+        return None if is_canary else Cause.NOT_CANARY
+
+    def bars_node(self, name: str) -> bool:
+        """True if no malleable job may be on the node."""
+        return self.level is Level.CANARY and bool(self.nodes) and name not in self.nodes
+
+    def bars(self, job: MalleableJob, fragment: Fragment) -> Optional[Cause]:
+        """Why the fragment may not be where it is, or is on its way to."""
+        is_outside = any(map(self.bars_node, fragment.nodes))
+        return self.bars_job(job) or (Cause.NOT_CANARY if is_outside else None)
+
+    def why_barred(self, cause: Cause) -> str:
+        """A line for the people whose job is barred."""
+        if cause is Cause.OFF and self.off is not None:
+            return (
+                f"{off_line(self.off)}: nothing starts until `malleable on`; jobs can be submitted "
+                "meanwhile, and wait"
+            )
+        users = f"users {', '.join(self.mode.users)}" if self.mode.users else ""
+        accounts = f"accounts {', '.join(self.mode.accounts)}" if self.mode.accounts else ""
+        whom = " and of ".join(text for text in (users, accounts) if text)
+        return f"waits: the site lets only jobs of {whom} run for now (mode.level = canary)"
+
+    def lines(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """What everybody should know who reads a plan; nothing in the ordinary state."""
+        if self.off is not None:
+            return (off_line(self.off),)
+        if self.level is Level.CANARY:
+            return ("mode.level = canary: only its jobs and nodes are used",)
+        if self.level is not Level.OBSERVE:
+            return ()
+        lines = ["mode.level = observe: nothing is written, this is what would be done"]
+        running = sum(len(job.active) for job in snapshot.jobs)
+        if running:
+            lines.append(
+                f"{running} fragment(s) run, and nobody renews their leases or puts them back: "
+                "before mode.level = observe use `malleable off`, and wait until they have left"
+            )
+        return tuple(lines)
+
+
+def mandate_of(snapshot: Snapshot, settings: Settings) -> Mandate:
+    """The mandate of a tick. The switch wins over the settings."""
+    mode = settings.mode
+    level = Level.OFF if snapshot.off is not None else Level(mode.level)
+    ceiling, takes_back = _ceiling(snapshot, settings)
+    return Mandate(level, mode, frozenset(mode.nodes), snapshot.off, ceiling, takes_back)
+
+
+def needs_accounts(settings: Settings) -> bool:
+    """True if somebody has to ask on which account each job is."""
+    return Level(settings.mode.level) is Level.CANARY and bool(settings.mode.accounts)
+
+
+def mode_lines(snapshot: Snapshot, settings: Settings) -> tuple[str, ...]:
+    """What the mode means for everybody; nothing in the ordinary state."""
+    return mandate_of(snapshot, settings).lines(snapshot)
+
+
+def off_line(off: Off) -> str:
+    """Since when malleable jobs are switched off, and why."""
+    why = f" ({off.reason})" if off.reason else ""
+    return f"malleable jobs are switched off since {off.since:%Y-%m-%d %H:%M:%S}Z{why}"
+
+
+def _ceiling(snapshot: Snapshot, settings: Settings) -> tuple[Optional[int], bool]:
+    """The lower of the two ceilings, and whether it takes back.
+
+    A partition that is down has no nodes here: its share must not make fragments leave.
+    """
+    mode, partitions = settings.mode, settings.site.partitions
+    absolute = mode.max_nodes or None
+    if mode.max_share >= 1:
+        return absolute, True
+    ours = [node for node in snapshot.nodes if not node.partitions.isdisjoint(partitions)]
+    share = int(mode.max_share * len(ours) + 1e-9)
+    if absolute is not None and absolute <= share:
+        return absolute, True
+    return share, all(any(p in node.partitions for node in ours) for p in partitions)

@@ -1,0 +1,24 @@
+"""Nodes that the settings name by Slurm's host lists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ClusterShell.NodeSet import NodeSetParseError
+
+from slurm_hooks.errors import SettingsError
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.text import expand
+
+
+def with_host_lists(settings: Settings) -> Settings:
+    """The settings with each node of `mode.nodes` by its own name. Raises SettingsError."""
+    found: set[str] = set()
+    for text in settings.mode.nodes:
+        try:
+            found |= expand(text)
+        except NodeSetParseError as error:
+            raise SettingsError([f"mode.nodes: {text!r} is no host list: {error}"]) from error
+    if not found:
+        return settings
+    return replace(settings, mode=replace(settings.mode, nodes=tuple(sorted(found))))

@@ -1,0 +1,140 @@
+"""The switch that keeps malleable jobs off all nodes: a file named `off` in the state directory.
+
+It is there or it is not: whatever lies under that name counts, and one line of a plain file is the
+reason. Where nobody can tell, nobody may take it for absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.errors import SettingsError
+from slurm_hooks.model import Off, Snapshot
+
+NAME = "off"
+LONGEST = 200
+_PARTIAL = f".{NAME}.new"
+
+
+def find_off(directory: str) -> Optional[Off]:
+    """The switch in the state directory, None if malleable jobs are on.
+
+    Raises SettingsError if the directory cannot be looked into.
+    """
+    path = Path(directory) / NAME
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _fault(directory, "whether malleable jobs are switched off", error) from error
+    since = datetime.fromtimestamp(int(found.st_mtime), timezone.utc)
+    return Off(since, _reason(path) if stat.S_ISREG(found.st_mode) else "")
+
+
+def with_switch(seen: Snapshot, directory: str, is_reading: bool) -> Snapshot:
+    """The snapshot with the switch as it stands.
+
+    Raises SettingsError if that cannot be seen; who `is_reading` alone gets a line about it.
+    """
+    try:
+        return replace(seen, off=find_off(directory))
+    except SettingsError as error:
+        if not is_reading:
+            raise
+        return replace(seen, unknown=(*seen.unknown, str(error)))
+
+
+def switch_off(directory: str, reason: str = "") -> Off:
+    """Put the file there; returns what holds now. One that is there keeps its date.
+
+    Raises SettingsError if it cannot be written.
+    """
+    before = find_off(directory)
+    if before is not None and (not reason or before.reason == reason):
+        return before
+    try:
+        os.makedirs(directory, mode=0o755, exist_ok=True)
+        with _opened(directory) as place:
+            _write(place, _one_line(reason), before)
+    except OSError as error:
+        raise _fault(
+            directory, "the switch could not be set, and nothing changed", error
+        ) from error
+    after = find_off(directory)
+    assert after is not None
+    return after
+
+
+def switch_on(directory: str) -> Optional[Off]:
+    """Remove the file; returns what held before. Raises SettingsError if it cannot be removed."""
+    before = find_off(directory)
+    if before is None:
+        return None
+    try:
+        with _opened(directory) as place, contextlib.suppress(FileNotFoundError):
+            os.unlink(NAME, dir_fd=place)
+    except OSError as error:
+        raise _fault(directory, "malleable jobs are still switched off", error) from error
+    return before
+
+
+@contextlib.contextmanager
+def _opened(directory: str) -> Iterator[int]:
+    place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield place
+    finally:
+        os.close(place)
+
+
+def _write(place: int, reason: str, before: Optional[Off]) -> None:
+    """A new file under a name of its own, renamed: no link that lies there is followed."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_PARTIAL, dir_fd=place)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(_PARTIAL, flags, 0o644, dir_fd=place)
+    try:
+        os.fchmod(handle, 0o644)  # users read it, whatever the umask
+        os.write(handle, f"{reason}\n".encode())
+        if before is not None:
+            os.utime(handle, (before.since.timestamp(),) * 2)
+    finally:
+        os.close(handle)
+    os.rename(_PARTIAL, NAME, src_dir_fd=place, dst_dir_fd=place)
+
+
+def _reason(path: Path) -> str:
+    """The first line of the file; empty if it cannot be read, which makes it no less there."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return _one_line(os.read(handle, 4 * LONGEST).decode("utf-8", "replace"))
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
+
+
+def _one_line(text: str) -> str:
+    line = (text.strip().splitlines() or [""])[0]
+    return re.sub(r"[^\x20-\x7e\u00a0-\ud7ff]", "?", line)[:LONGEST]
+
+
+def _fault(directory: str, what: str, error: OSError) -> SettingsError:
+    return SettingsError(
+        [
+            f"tick.state_dir = {directory!r}: {what}: {error.strerror}; run this as root or as the "
+            "user of the tick, and let everybody search the directory (chmod a+rx)"
+        ]
+    )

@@ -1,0 +1,62 @@
+"""What slurmctld had to do for whom, from sdiag's statistics by user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_hooks.slurm.text import Command
+
+_ROW = re.compile(
+    r"\s+(\S+)\s*\(\s*\d+\)\s+count:(\d{1,18})\s+ave_time:\d+\s+total_time:(\d{1,18})", re.ASCII
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Remote procedure calls, and the seconds slurmctld spent on them."""
+
+    rpcs: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """What all users together, and each, asked of slurmctld within `seconds`."""
+
+    seconds: float
+    users: tuple[tuple[str, Cost], ...]
+
+    @property
+    def rpcs_per_min(self) -> float:
+        """Calls of all users in a minute."""
+        return 60.0 * sum(cost.rpcs for _, cost in self.users) / max(self.seconds, 1e-9)
+
+    @property
+    def load(self) -> float:
+        """The part of the time that slurmctld worked for them; its threads add up."""
+        return sum(cost.seconds for _, cost in self.users) / max(self.seconds, 1e-9)
+
+
+def cost_command() -> Command:
+    """Asks for the statistics since slurmctld started, or they were reset."""
+    return Command(("sdiag",))
+
+
+def parse_cost(text: str) -> dict[str, Cost]:
+    """Cost by user; empty if there are no such statistics."""
+    part = text.partition("statistics by user")[2].partition("\n\n")[0]
+    found = (_ROW.fullmatch(line) for line in part.splitlines())
+    return {m.group(1): Cost(int(m.group(2)), int(m.group(3)) / 1e6) for m in found if m}
+
+
+def window(before: Mapping[str, Cost], after: Mapping[str, Cost], seconds: float) -> Window:
+    """What was asked between two looks; statistics that were reset meanwhile count from zero."""
+    users = []
+    for name, late in sorted(after.items()):
+        early = before.get(name, Cost())
+        early = early if early.rpcs <= late.rpcs else Cost()
+        if late.rpcs > early.rpcs:
+            users.append((name, Cost(late.rpcs - early.rpcs, late.seconds - early.seconds)))
+    return Window(seconds, tuple(users))

@@ -1,0 +1,364 @@
+"""Off, observe, canary and the ceiling: what each lets start, and what it sends away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import clusters
+
+from build import (
+    after,
+    make_fragment,
+    make_job,
+    make_node,
+    make_nodes,
+    make_request,
+    make_snapshot,
+    no_clock,
+)
+from fake_slurm import FakeSlurm
+from planning.test_plan_properties import fragments, many, write
+from slurm_hooks.model import (
+    ON_NODES,
+    Cancel,
+    Cause,
+    FragmentState,
+    Grow,
+    Hold,
+    Level,
+    MalleableJob,
+    NodeState,
+    Notice,
+    Off,
+    Plan,
+    PutBack,
+    Snapshot,
+)
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Mode, Settings
+from slurm_hooks.slurm.gateway import observe
+
+RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentState.HELD
+ON = Settings()
+OFF = Off(after(-10), "fire")
+CANARY = Mode("canary", users=("ann",), accounts=("ml",), nodes=("n1", "n2"))
+
+
+def with_mode(**fields: Any) -> Settings:
+    return replace(ON, mode=Mode(**fields))
+
+
+def plan_for(seen: Snapshot, chosen: Settings = ON) -> Plan:
+    return make_plan(seen, chosen, no_clock)
+
+
+def noticed(plan: Plan) -> dict[int, Cause]:
+    return {a.fragment.index: a.cause for a in plan.actions if isinstance(a, Notice)}
+
+
+def grown(plan: Plan) -> set[str]:
+    return {n for a in plan.actions if isinstance(a, Grow) for n in a.nodes}
+
+
+def busy(*names: str) -> tuple[Any, ...]:
+    return tuple(make_node(name, NodeState.BUSY) for name in names)
+
+
+def two_running() -> MalleableJob:
+    return make_job(
+        make_fragment(0, RUNNING, ["n1"]), make_fragment(1, RUNNING, ["n2"]), held=3, user="ann"
+    )
+
+
+# -- off
+
+
+def test_off_sends_all_away_and_starts_nothing() -> None:
+    nodes = (*busy("n1", "n2"), make_node("n3"))
+    plan = plan_for(make_snapshot(two_running(), nodes=nodes, off=OFF))
+    assert noticed(plan) == {0: Cause.OFF, 1: Cause.OFF}
+    assert grown(plan) == set()
+    assert plan.level is Level.OFF
+    (job,) = plan.jobs
+    assert "switched off since 2026-03-01 11:59:50Z (fire)" in job.reasons[0]
+    assert "jobs can be submitted" in job.reasons[0]
+    assert not any("free and usable" in reason for reason in job.reasons)
+
+
+def test_off_holds_what_is_about_to_start() -> None:
+    job = make_job(make_fragment(0, PENDING, ["n1"], released=after(-5)), held=1)
+    plan = plan_for(make_snapshot(job, nodes=make_nodes(2), off=OFF))
+    assert [a.cause for a in plan.actions if isinstance(a, Hold)] == [Cause.OFF]
+
+
+def test_off_puts_back_what_ignores_its_notice() -> None:
+    job = make_job(make_fragment(0, RUNNING, ["n1"], noticed=after(-60)))
+    plan = plan_for(make_snapshot(job, nodes=busy("n1"), off=OFF))
+    assert [type(a) for a in plan.actions if not isinstance(a, Hold)] == [PutBack]
+
+
+def test_off_ends_what_a_finished_job_still_does() -> None:
+    job = make_job(make_fragment(0, RUNNING, ["n1"], is_finished=True))
+    plan = plan_for(make_snapshot(job, nodes=busy("n1"), off=OFF))
+    assert [a.cause for a in plan.actions if isinstance(a, Cancel)] == [Cause.OFF]
+
+
+def test_the_switch_wins_over_observe() -> None:
+    seen = make_snapshot(two_running(), nodes=busy("n1", "n2"), off=OFF)
+    assert plan_for(seen, with_mode(level="observe")).level is Level.OFF
+
+
+# -- observe
+
+
+def test_observing_plans_as_if_it_were_on() -> None:
+    seen = make_snapshot(make_job(held=2), nodes=make_nodes(2))
+    watched = plan_for(seen, with_mode(level="observe"))
+    assert watched.actions == plan_for(seen).actions
+    assert watched.level is Level.OBSERVE
+    assert "nothing is written" in watched.notes[0]
+
+
+def test_observing_what_runs_is_warned_of() -> None:
+    seen = make_snapshot(two_running(), nodes=busy("n1", "n2"))
+    (_, warning) = plan_for(seen, with_mode(level="observe")).notes
+    assert warning.startswith("2 fragment(s) run")
+    assert "malleable off" in warning
+
+
+# -- canary
+
+
+@pytest.mark.parametrize(("user", "account"), [("ann", ""), ("bob", "ml")])
+def test_a_canary_s_job_gets_the_canary_s_nodes(user: str, account: str) -> None:
+    job = replace(make_job(held=4, user=user), account=account)
+    plan = plan_for(make_snapshot(job, nodes=make_nodes(4)), replace(ON, mode=CANARY))
+    assert grown(plan) == {"n1", "n2"}
+    assert any("not one of the canary's nodes" in reason for reason in plan.jobs[0].reasons)
+
+
+def test_other_jobs_wait_and_those_that_run_leave() -> None:
+    job = replace(two_running(), user="bob")
+    nodes = (*busy("n1", "n2"), make_node("n3"))
+    plan = plan_for(make_snapshot(job, nodes=nodes), replace(ON, mode=CANARY))
+    assert noticed(plan) == {0: Cause.NOT_CANARY, 1: Cause.NOT_CANARY}
+    assert grown(plan) == set()
+    assert "only jobs of users ann and of accounts ml" in plan.jobs[0].reasons[0]
+
+
+def test_fragments_on_other_nodes_leave() -> None:
+    fragments = (make_fragment(0, RUNNING, ["n2"]), make_fragment(1, RUNNING, ["n3"]))
+    job = make_job(*fragments, user="ann")
+    plan = plan_for(make_snapshot(job, nodes=busy("n2", "n3")), replace(ON, mode=CANARY))
+    assert noticed(plan) == {1: Cause.NOT_CANARY}
+
+
+def test_an_empty_list_restricts_nothing() -> None:
+    job, nodes = make_job(held=3, user="bob"), make_nodes(3)
+    seen = make_snapshot(job, nodes=nodes)
+    assert grown(plan_for(seen, with_mode(level="canary", nodes=("n2",)))) == {"n2"}
+    assert grown(plan_for(seen, with_mode(level="canary", users=("bob",)))) == {"n1", "n2", "n3"}
+
+
+def test_the_lists_mean_nothing_at_other_levels() -> None:
+    seen = make_snapshot(make_job(held=3, user="bob"), nodes=make_nodes(3))
+    assert grown(plan_for(seen, replace(ON, mode=replace(CANARY, level="on")))) == {
+        "n1",
+        "n2",
+        "n3",
+    }
+
+
+def test_a_canary_returns_to_the_only_node_it_may_have() -> None:
+    """It avoids a node where it died only as long as others would do."""
+    dead = make_fragment(0, deaths=(), job_id=7)
+    job = make_job(dead, user="ann", request=make_request(1, 1))
+    avoiding = replace(job.fragments[0], mark=replace(dead.mark, deaths=_avoid("n1")))
+    job = replace(job, fragments=(avoiding,))
+    chosen = with_mode(level="canary", nodes=("n1",))
+    assert grown(plan_for(make_snapshot(job, nodes=make_nodes(3)), chosen)) == {"n1"}
+
+
+def _avoid(name: str) -> Any:
+    from slurm_hooks.model import AvoidedNode  # noqa: PLC0415
+
+    return (AvoidedNode(name, after(-100)),)
+
+
+# -- the ceiling
+
+
+@pytest.mark.parametrize(
+    ("fields", "size"),
+    [({"max_nodes": 3}, 3), ({"max_share": 0.5}, 4), ({"max_share": 0.5, "max_nodes": 2}, 2)],
+)
+def test_a_ceiling_bounds_growth(fields: dict[str, Any], size: int) -> None:
+    seen = make_snapshot(make_job(held=6), nodes=make_nodes(8))
+    plan = plan_for(seen, with_mode(**fields))
+    assert len(grown(plan)) == size
+    assert any(f"may have {size} node(s)" in reason for reason in plan.jobs[0].reasons)
+
+
+def test_a_lowered_ceiling_takes_back() -> None:
+    running = (make_fragment(i, RUNNING, [f"n{i}"]) for i in range(4))
+    seen = make_snapshot(make_job(*running), nodes=busy("n0", "n1", "n2", "n3"))
+    plan = plan_for(seen, with_mode(max_nodes=3))
+    assert list(noticed(plan).values()) == [Cause.CEILING]
+    assert plan.jobs[0].nodes_planned == 3
+
+
+def test_what_leaves_takes_up_room_until_it_has_left() -> None:
+    leaving = make_fragment(0, RUNNING, ["n1"], noticed=after(-5), job_id=8)
+    jobs = (make_job(leaving, job_id=8), make_job(held=3))
+    nodes = (*busy("n1"), *make_nodes(4)[1:])
+    assert len(grown(plan_for(make_snapshot(*jobs, nodes=nodes), with_mode(max_nodes=2)))) == 1
+
+
+def test_the_ceiling_picks_who_runs_at_all() -> None:
+    four = make_request(4, 4)
+    jobs = (make_job(held=4, job_id=8, request=four), make_job(held=4, job_id=9, request=four))
+    plan = plan_for(make_snapshot(*jobs, nodes=make_nodes(8)), with_mode(max_nodes=6))
+    assert sorted(job.nodes_planned for job in plan.jobs) == [0, 4]
+
+
+def test_a_job_larger_than_the_ceiling_is_told_so() -> None:
+    job = make_job(held=4, request=make_request(4, 4))
+    plan = plan_for(make_snapshot(job, nodes=make_nodes(8)), with_mode(max_nodes=3))
+    assert grown(plan) == set()
+    assert any("this one needs 4: it cannot start" in reason for reason in plan.jobs[0].reasons)
+
+
+def test_a_partition_that_is_down_takes_no_node_back() -> None:
+    """Its nodes are not counted then, but what runs in it goes on."""
+    running = (make_fragment(i, RUNNING, [f"n{i}"]) for i in range(4))
+    nodes = [make_node(f"n{i}", NodeState.BUSY, partitions=frozenset({"main"})) for i in range(8)]
+    plan = plan_for(make_snapshot(make_job(*running), nodes=nodes), with_mode(max_share=0.5))
+    assert noticed(plan) == {}
+
+
+# -- whatever the cluster looks like
+
+
+@st.composite
+def modes(draw: st.DrawFn) -> Mode:
+    return Mode(
+        level=draw(st.sampled_from(["canary", "on", "canary", "observe"])),
+        users=tuple(draw(st.sampled_from([[], ["nobody"], ["ann"]]))),
+        nodes=tuple(draw(st.sampled_from([["n2", "n3"], [], ["n9"]]))),
+        max_nodes=draw(st.sampled_from([0, 0, 0, 1, 2, 3, 5])),
+        max_share=draw(st.sampled_from([1.0, 1.0, 1.0, 0.5, 0.3, 0.0])),
+    )
+
+
+OFFS = st.sampled_from([None, None, OFF])
+
+
+def look(slurm: FakeSlurm, mode: Mode, off: Any) -> tuple[Snapshot, Plan]:
+    seen = replace(observe(slurm, ["malleable"]), off=off)
+    return seen, plan_for(seen, replace(ON, mode=mode))
+
+
+def ceiling_of(seen: Snapshot, mode: Mode) -> int:
+    share = int(mode.max_share * len(seen.nodes) + 1e-9)
+    return min(mode.max_nodes or share, share) if mode.max_share < 1 else mode.max_nodes or 10**6
+
+
+def occupied(seen: Snapshot) -> set[str]:
+    return {n for f in fragments(seen).values() if f.state in ON_NODES for n in f.nodes}
+
+
+@settings(many, max_examples=80)
+@given(clusters(), modes(), OFFS)
+def test_nothing_grows_above_the_ceiling(slurm: FakeSlurm, mode: Mode, off: Any) -> None:
+    seen, plan = look(slurm, mode, off)
+    new = grown(plan)
+    assert not new or len(occupied(seen) | new) <= ceiling_of(seen, mode)
+
+
+@settings(many, max_examples=80)
+@given(clusters(), modes(), OFFS)
+def test_nothing_starts_where_or_for_whom_it_may_not(
+    slurm: FakeSlurm, mode: Mode, off: Any
+) -> None:
+    _, plan = look(slurm, mode, off)
+    new = grown(plan)
+    assert off is None or not new
+    if off is None and mode.level == "canary":
+        assert not mode.nodes or new <= set(mode.nodes)
+        assert not new or not mode.users or "nobody" in mode.users
+
+
+def told(plan: Plan) -> set[Any]:
+    """The fragments that are told to go, in one way or the other."""
+    goes = (Notice, PutBack)
+    ones = {a.fragment for a in plan.actions if isinstance(a, goes)}
+    return ones | {f for a in plan.actions if isinstance(a, Cancel) for f in a.fragments}
+
+
+@settings(many, max_examples=80)
+@given(clusters(), modes())
+def test_off_leaves_nobody_in_peace(slurm: FakeSlurm, mode: Mode) -> None:
+    """Who began to leave by itself needs no reminder; an operator's suspension stays."""
+    seen, plan = look(slurm, mode, OFF)
+    active = {f.id for f in fragments(seen).values() if f.is_active}
+    assert active <= told(plan)
+    held = {a.fragment for a in plan.actions if isinstance(a, Hold)} | told(plan)
+    assert {f.id for f in fragments(seen).values() if f.state is PENDING} <= held
+
+
+@settings(many, max_examples=50)
+@given(clusters(), modes(), OFFS)
+def test_sizes_stay_allowed_under_any_mode(slurm: FakeSlurm, mode: Mode, off: Any) -> None:
+    seen, plan = look(slurm, mode, off)
+    sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
+    started = {a.fragment.job_id for a in plan.actions if isinstance(a, Grow)}
+    for job in seen.jobs:
+        least = job.request.min_nodes if job.has_agent else job.request.unit
+        if job.job_id in started:
+            assert least <= sizes[job.job_id] <= job.request.max_nodes
+
+
+@settings(many, max_examples=50)
+@given(clusters(), modes(), OFFS)
+def test_planning_again_settles_under_any_mode(slurm: FakeSlurm, mode: Mode, off: Any) -> None:
+    for _ in range(4):
+        seen, plan = look(slurm, mode, off)
+        assert write(slurm, seen, plan) == []
+    _, plan = look(slurm, mode, off)
+    assert [a for a in plan.actions if not isinstance(a, Notice)] == []
+
+
+@settings(many, max_examples=30)
+@given(clusters(), modes())
+def test_off_empties_the_cluster(slurm: FakeSlurm, mode: Mode) -> None:
+    """Within the notice and two ticks, but for what is suspended or cannot be read."""
+    for _ in range(8):
+        seen, plan = look(slurm, mode, Off(after(-1)))
+        write(slurm, seen, plan)
+        slurm.advance(10)
+    seen, _ = look(slurm, mode, None)
+    stuck = (FragmentState.SUSPENDED, FragmentState.UNKNOWN, FragmentState.ENDING)
+    left = {f.id for f in fragments(seen).values() if f.state in ON_NODES}
+    assert left <= {f.id for f in fragments(seen).values() if f.state in stuck}
+
+
+@settings(many, max_examples=20)
+@given(clusters(), st.integers(1, 4))
+def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
+    """Whatever ran before: what is left on nodes is no more, but for what nobody can move."""
+    for _ in range(5):
+        seen, plan = look(slurm, Mode(), None)
+        write(slurm, seen, plan)
+        slurm.advance(10)
+    for _ in range(45):
+        seen, plan = look(slurm, Mode(max_nodes=most), None)
+        write(slurm, seen, plan)
+        slurm.advance(10)
+    seen, _ = look(slurm, Mode(), None)
+    stuck = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
+    there = [f for f in fragments(seen).values() if f.state in ON_NODES and f.state not in stuck]
+    assert sum(len(f.nodes) for f in there) <= most

@@ -1,0 +1,80 @@
+"""The active check's own answers: what it reads, what it refuses; no Slurm needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks import cli
+from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.text import Command
+from slurm_hooks.trial.cost import Cost, parse_cost, window
+from slurm_hooks.trial.script import Wish, pick_partition, submit_malleable
+
+SDIAG = """
+Remote Procedure Call statistics by message type
+	REQUEST_NODE_INFO                       ( 2007) count:2      ave_time:243    total_time:486
+
+Remote Procedure Call statistics by user
+	root            (       0) count:8      ave_time:466    total_time:3734
+	nobody          (   65534) count:110    ave_time:1000   total_time:110000
+
+Pending RPC statistics
+	No pending RPCs
+"""
+
+
+def test_cost_by_user() -> None:
+    assert parse_cost(SDIAG) == {"root": Cost(8, 0.003734), "nobody": Cost(110, 0.11)}
+    assert parse_cost("") == {}
+
+
+def test_what_was_asked_between_two_looks() -> None:
+    seen = window(
+        {"a": Cost(10, 1.0), "b": Cost(5, 1.0)}, {"a": Cost(40, 1.5), "b": Cost(5, 1)}, 60
+    )
+    assert seen.users == (("a", Cost(30, 0.5)),)
+    assert seen.rpcs_per_min == 30
+    assert seen.load == pytest.approx(0.5 / 60)
+
+
+def test_statistics_that_were_reset_count_from_zero() -> None:
+    assert window({"a": Cost(100, 9.0)}, {"a": Cost(4, 0.1)}, 60).users == (("a", Cost(4, 0.1)),)
+
+
+@pytest.mark.parametrize(
+    ("text", "picked"),
+    [
+        ("malleable up\nmain* up\n", "main"),
+        ("malleable up\nshort up\nmain* down\n", "short"),
+        ("malleable* up\nlong up\n", "long"),
+        ("malleable up\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_partition_of_the_ordinary_job(text: str, picked: str) -> None:
+    assert pick_partition(text, ("malleable",)) == picked
+
+
+def test_words_of_the_caller_are_single_arguments() -> None:
+    """No shell sees them, and none can become an option of its own."""
+    wish = Wish("x", partition="a b --wrap=rm", account="$(id)", constraint="--uid=0")
+    argv = submit_malleable(wish).argv
+    assert "--partition=a b --wrap=rm" in argv
+    assert "--account=$(id)" in argv
+    assert "--constraint=--uid=0" in argv
+
+
+def test_a_user_who_is_not_there() -> None:
+    from slurm_hooks.errors import UsageError  # noqa: PLC0415
+
+    with pytest.raises(UsageError, match="there is no user 'nobody-of-that-name'"):
+        Live(user="nobody-of-that-name").ask(Command(("true",)))
+
+
+def test_who_may_submit_as_whom(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["test"] if os.geteuid() == 0 else ["test", "--user", "root"]
+    assert cli.main(words) == 64
+    assert "--user" in capsys.readouterr().err

@@ -1,0 +1,169 @@
+"""The active check on a real Slurm: it goes through, it fails with reasons, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from promises.bench import Bench
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = pytest.mark.slurm
+AS_USER = ["--user", "nobody"] if os.geteuid() == 0 else []
+STEPS = ["submit", "start", "grow", "yield", "return", "finish", "clean up"]
+LIMIT_S = 150
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    bench = Bench(sandbox)
+    yield bench
+    bench.cancel_all()
+
+
+def start(bench: Bench, *words: str) -> subprocess.Popen[str]:
+    """The check in a session of its own, as from a terminal."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "slurm_hooks.cli", "test", *AS_USER, "--baseline", "1", *words],
+        env={**os.environ, **bench.box.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def check(bench: Bench, *words: str) -> tuple[int, str, str]:
+    with start(bench, *words) as process:
+        out, err = process.communicate(timeout=LIMIT_S)
+    return process.returncode, out, err
+
+
+def assert_nothing_is_left(bench: Bench) -> None:
+    assert bench.box.run(["squeue", "-h", "-a"]).stdout == ""
+    wait_until(bench._is_empty, 20)
+
+
+def test_the_whole_life_with_ticks_of_its_own(bench: Bench) -> None:
+    code, out, err = check(bench, "--ticks", "--timeout", "120")
+    assert code == 0, out + err
+    lines = [line for line in out.splitlines() if line.startswith("ok ")]
+    assert [line[6:15].strip() for line in lines] == STEPS
+    assert "all 7 steps came true" in out
+    assert "RPCs/min" in out
+    assert_nothing_is_left(bench)
+
+
+def test_the_whole_life_with_a_timer_s_ticks(bench: Bench) -> None:
+    loop = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", "1"]
+    environment = {**os.environ, **bench.box.environment}
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(loop, env=environment, stdout=quiet, stderr=quiet) as timer:
+        try:
+            code, out, err = check(bench, "--json", "--nodes", "3", "--timeout", "120")
+        finally:
+            timer.terminate()
+    assert code == 0, out + err
+    told = json.loads(out)
+    assert told["ok"]
+    assert [step["step"] for step in told["steps"]] == STEPS
+    assert told["slurmctld"]["during"]["users"]
+    assert_nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("words", [["--nodes", "1"], ["--plain"]])
+def test_one_node_is_enough(bench: Bench, words: list[str]) -> None:
+    code, out, err = check(bench, "--ticks", *words, "--timeout", "120")
+    assert code == 0, out + err
+    assert_nothing_is_left(bench)
+
+
+def test_without_ticks_it_says_what_it_waited_for(bench: Bench) -> None:
+    code, out, _ = check(bench, "--timeout", "4")
+    assert code == 1
+    assert "FAILED start: not within the time limit" in out
+    assert "waiting, 0 node(s) of 1-2" in out
+    assert_nothing_is_left(bench)
+
+
+def test_switched_off_is_said_at_once(bench: Bench) -> None:
+    bench.malleable("off", "--reason", "broken")
+    try:
+        code, _, err = check(bench, "--ticks")
+        assert code == 64
+        assert "switched off since" in err
+        assert "(broken)" in err
+    finally:
+        bench.malleable("on")
+    assert_nothing_is_left(bench)
+
+
+def test_observing_is_said_at_once(bench: Bench) -> None:
+    before = bench.box.settings.read_text()
+    bench.box.settings.write_text(f'{before}\n[mode]\nlevel = "observe"\n')
+    try:
+        code, _, err = check(bench, "--ticks")
+        assert code == 64
+        assert "no tick would start the job" in err
+    finally:
+        bench.box.settings.write_text(before)
+
+
+def test_what_sbatch_refuses_is_shown(bench: Bench) -> None:
+    code, out, _ = check(bench, "--partition", "main")
+    assert code == 1
+    assert "FAILED submit: sbatch was refused" in out
+    assert_nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_clean_up_too(bench: Bench, number: signal.Signals) -> None:
+    interrupt_after(bench, "start", number)
+
+
+@pytest.mark.parametrize("step", STEPS[:-2])
+def test_ctrl_c_after_any_step_leaves_nothing(bench: Bench, step: str) -> None:
+    interrupt_after(bench, step, signal.SIGINT)
+
+
+def test_ctrl_c_again_and_again_leaves_nothing(bench: Bench) -> None:
+    interrupt_after(bench, "grow", signal.SIGINT, times=6)
+
+
+def interrupt_after(bench: Bench, step: str, number: signal.Signals, times: int = 1) -> None:
+    """The signal reaches the whole foreground group, as from a terminal."""
+    process = start(bench, "--ticks", "--timeout", "120")
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith(f"ok    {step}"):
+                break
+        for _ in range(times):
+            os.killpg(process.pid, number)
+            time.sleep(0.1)
+        out, err = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, out + err
+    assert "clean up" in out
+    assert_nothing_is_left(bench)
+    assert not os.path.exists("/.malleable-0")
+
+
+def test_ctrl_c_before_anything_is_submitted(bench: Bench) -> None:
+    process = start(bench, "--ticks", "--baseline", "30")
+    assert process.stdout is not None
+    assert "watched for 30 s" in process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert_nothing_is_left(bench)

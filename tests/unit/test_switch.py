@@ -1,0 +1,238 @@
+"""The switch: a file that nobody can fail to see without saying so."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from captured_slurm import recorded
+from slurm_hooks import cli
+from slurm_hooks.errors import SettingsError
+from slurm_hooks.model import Level
+from slurm_hooks.reconcile import tick
+from slurm_hooks.settings import Settings
+from slurm_hooks.switch import find_off, switch_off, switch_on
+
+Output = pytest.CaptureFixture[str]
+not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+
+
+def run(capsys: Output, *words: str) -> tuple[int, str, str]:
+    code = cli.main(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def job_id(capsys: Output) -> str:
+    return str(json.loads(run(capsys, "status", "--json")[1])["jobs"][0]["job_id"])
+
+
+# -- the file
+
+
+def test_off_and_on(tmp_path: Path) -> None:
+    place = str(tmp_path / "state")
+    assert find_off(place) is None
+    off = switch_off(place, "fire\nin the\nroom")
+    assert off.reason == "fire"
+    assert abs(off.since.timestamp() - time.time()) < 60
+    assert find_off(place) == off
+    assert switch_on(place) == off
+    assert find_off(place) is None
+    assert switch_on(place) is None
+    assert os.listdir(place) == []
+
+
+def test_a_second_off_keeps_the_date_and_takes_the_new_reason(tmp_path: Path) -> None:
+    first = switch_off(str(tmp_path), "one")
+    os.utime(tmp_path / "off", (1_700_000_000,) * 2)
+    second = switch_off(str(tmp_path), "two")
+    assert (second.since.timestamp(), second.reason) == (1_700_000_000, "two")
+    assert switch_off(str(tmp_path)) == second
+    assert first.since != second.since
+
+
+def test_users_can_read_the_reason_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        switch_off(str(tmp_path), "x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "off").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("kind", ["empty", "directory", "link", "dangling", "pipe", "binary"])
+def test_whatever_lies_there_switches_off(kind: str, tmp_path: Path) -> None:
+    path, other = tmp_path / "off", tmp_path / "other"
+    other.write_text("secret")
+    makes = {
+        "empty": path.touch,
+        "directory": path.mkdir,
+        "link": lambda: path.symlink_to(other),
+        "dangling": lambda: path.symlink_to("nowhere"),
+        "pipe": lambda: os.mkfifo(path),
+        "binary": lambda: path.write_bytes(b"\xff\x1b[31m\x00" * 200),
+    }
+    makes[kind]()
+    off = find_off(str(tmp_path))
+    assert off is not None
+    assert "secret" not in off.reason
+    assert off.reason.isprintable()
+    assert len(off.reason) <= 200
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("theirs")
+    (tmp_path / "off").symlink_to(other)
+    (tmp_path / ".off.new").symlink_to(other)
+    switch_off(str(tmp_path), "mine")
+    assert other.read_text() == "theirs"
+    assert (tmp_path / "off").read_text() == "mine\n"
+
+
+def unsearchable(tmp_path: Path) -> str:
+    """A state directory that cannot be looked into, not even by root: a file is in the way."""
+    (tmp_path / "file").write_text("")
+    return str(tmp_path / "file" / "state")
+
+
+def test_what_cannot_be_seen_is_not_taken_for_absent(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="whether malleable jobs are switched off"):
+        find_off(unsearchable(tmp_path))
+
+
+@not_root
+def test_a_closed_directory_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir(mode=0)
+    with pytest.raises(SettingsError, match="Permission denied"):
+        find_off(str(tmp_path / "state"))
+
+
+def settings_with(tmp_path: Path, state_dir: str) -> Settings:
+    shipped = Settings()
+    lock = str(tmp_path / "run" / "tick.lock")
+    return replace(shipped, tick=replace(shipped.tick, lock=lock, state_dir=state_dir))
+
+
+def test_a_tick_that_cannot_see_the_switch_changes_nothing(tmp_path: Path) -> None:
+    port = recorded("running")
+    with pytest.raises(SettingsError):
+        tick(port, settings_with(tmp_path, unsearchable(tmp_path)))
+    assert all(c.argv[0] == "squeue" or c.stdin.startswith("show ") for c in port.commands)
+
+
+def test_a_reader_who_cannot_see_the_switch_is_told(tmp_path: Path) -> None:
+    settings = settings_with(tmp_path, unsearchable(tmp_path))
+    report = tick(recorded("running"), settings, is_dry=True)
+    assert any("whether malleable jobs are switched off" in note for note in report.plan.notes)
+
+
+def test_observing_writes_nothing_and_completes_a_tick(tmp_path: Path) -> None:
+    settings = settings_with(tmp_path, str(tmp_path / "state"))
+    settings = replace(settings, mode=replace(settings.mode, level="observe"))
+    port = recorded("held")
+    report = tick(port, settings)
+    assert report.plan.actions
+    assert report.is_dry
+    assert report.plan.level is Level.OBSERVE
+    assert all(c.argv[0] == "squeue" or c.stdin.startswith("show ") for c in port.commands)
+    assert time.time() - os.stat(f"{settings.tick.lock}.done").st_mtime < 60
+
+
+# -- the commands
+
+
+def test_off_is_seen_by_all_who_ask(capsys: Output, site: Path) -> None:
+    word = job_id(capsys)
+    code, out, _ = run(capsys, "off", "--reason", "the file system is full")
+    assert code == 0
+    assert "switched off since" in out
+    assert "release " not in ((site / "told").read_text() if (site / "told").exists() else "")
+    for command in (["explain", word], ["plan"], ["reconcile"]):
+        assert "(the file system is full)" in run(capsys, *command)[1], command
+    assert "wait" in run(capsys, "explain", word)[1]
+    assert "the file system is full" in run(capsys, "status")[2]
+    told = json.loads(run(capsys, "status", "--json")[1])["off"]
+    assert told["reason"] == "the file system is full"
+    assert json.loads(run(capsys, "plan", "--json")[1])["level"] == "off"
+    assert json.loads(run(capsys, "reconcile", "--json")[1])["mode"] == "off"
+    assert "on again" in run(capsys, "on")[1]
+    assert "nothing changed" in run(capsys, "on")[1]
+    run(capsys, "reconcile")
+    assert "release " in (site / "told").read_text()
+
+
+def test_json_of_the_switch(capsys: Output, site: Path) -> None:
+    told = json.loads(run(capsys, "off", "--json")[1])
+    assert told["off"]["since"]
+    assert told["tick"]["mode"] == "off"
+    assert json.loads(run(capsys, "on", "--json")[1])["was_off"]["since"] == told["off"]["since"]
+
+
+def test_off_works_with_wrong_settings(capsys: Output, site: Path) -> None:
+    path = site / "malleable.toml"
+    path.write_text(path.read_text() + "colour = 1\n[lease]\nlength_s = 1\n")
+    code, out, err = run(capsys, "off")
+    assert code == 0
+    assert "switched off" in out
+    assert "what runs ends with its lease" in err
+    assert find_off(str(site / "state")) is not None
+    assert run(capsys, "reconcile")[0] == 78
+    assert run(capsys, "on")[0] == 0
+    assert find_off(str(site / "state")) is None
+
+
+def test_off_works_with_settings_that_are_no_toml(capsys: Output, site: Path) -> None:
+    (site / "malleable.toml").write_text("[[[")
+    code, _, err = run(capsys, "off", "--state-dir", str(site / "state"))
+    assert code == 0
+    assert "not valid TOML" in err
+    assert find_off(str(site / "state")) is not None
+
+
+def test_off_while_slurm_is_away(capsys: Output, site: Path) -> None:
+    (site / "bin" / "squeue").write_text("#!/bin/sh\necho Unable to contact >&2\nexit 1\n")
+    code, out, err = run(capsys, "off")
+    assert code == 0
+    assert "switched off" in out
+    assert "the next tick sends the fragments away, in 30 s at most" in err
+
+
+def test_off_elsewhere_says_so(capsys: Output, site: Path) -> None:
+    code, _, err = run(capsys, "off", "--state-dir", str(site / "other"))
+    assert code == 0
+    assert "ticks with these settings look elsewhere" in err
+
+
+def test_off_that_cannot_be_written(capsys: Output, site: Path) -> None:
+    (site / "state").write_text("in the way")
+    code, _, err = run(capsys, "off")
+    assert code == 78
+    assert "tick.state_dir" in err
+
+
+def test_a_host_list_that_is_none(capsys: Output, site: Path) -> None:
+    path = site / "malleable.toml"
+    path.write_text(path.read_text() + '[mode]\nlevel = "canary"\nnodes = ["n[1-"]\n')
+    code, _, err = run(capsys, "reconcile")
+    assert code == 78
+    assert "mode.nodes: 'n[1-' is no host list" in err
+
+
+def test_observing_is_said(capsys: Output, site: Path) -> None:
+    path = site / "malleable.toml"
+    path.write_text(path.read_text() + '[mode]\nlevel = "observe"\n')
+    word = job_id(capsys)
+    code, out, _ = run(capsys, "reconcile")
+    assert code == 0
+    assert "would grow" in out
+    assert not (site / "told").exists()
+    assert "nothing is written" in out
+    assert "nothing is written" in run(capsys, "explain", word)[1]
+    assert "nothing is written" in run(capsys, "status")[2]
