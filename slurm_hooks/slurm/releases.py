@@ -1,14 +1,13 @@
 """The releases of Slurm on which this package's tests have passed.
 
-The plugin has the same list, as numbers of Slurm's interface; a test compares the two.
+The plugin has the same list (plugins/spank/releases.h); a test compares the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-# (year, month) -> what slurm_api_version() says in its upper half
-TESTED: Mapping[tuple[int, int], int] = {(22, 5): 38, (24, 11): 42, (26, 5): 45}
+TESTED = ((22, 5), (24, 11), (26, 5))
 
 
 def is_tested(version: Sequence[int]) -> bool:
@@ -16,6 +15,6 @@ def is_tested(version: Sequence[int]) -> bool:
     return tuple(version[:2]) in TESTED
 
 
-def tested_names() -> str:
+def known_releases() -> str:
     """The releases as people write them, like `22.05, 24.11`."""
     return ", ".join(f"{year}.{month:02d}" for year, month in sorted(TESTED))

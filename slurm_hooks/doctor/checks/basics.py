@@ -8,7 +8,7 @@ from datetime import datetime
 
 from slurm_hooks.doctor.facts import Facts, Unread, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, warning
-from slurm_hooks.slurm.releases import is_tested, tested_names
+from slurm_hooks.slurm.releases import is_tested, known_releases
 from slurm_hooks.slurm.scontrol import Words
 
 SKEW_NOTED_S = 2.0
@@ -34,7 +34,7 @@ def _release(facts: Facts) -> Iterator[Finding]:
     if not is_tested(slurm.version):
         yield warning(
             f"Slurm {slurm.value('SLURM_VERSION')} is not a release on which this was tested "
-            f"({tested_names()})",
+            f"({known_releases()})",
             advice="run `malleable test` on a canary partition before switching it on, or install "
             "a version of this package that knows the release",
         )

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from slurm_hooks.doctor.facts import JobSeen
+from slurm_hooks.doctor.facts import JobSeen, Unread
 from slurm_hooks.doctor.gather.files import attempt
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.reconcile import tick
@@ -22,6 +22,9 @@ END_OF_LOG = 1 << 16
 def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
     """Raises what the port raises."""
     words = _words(port, job_id)
+    if not words:
+        unknown = Unread(f"Slurm knows no job {job_id}")
+        return JobSeen(job_id, {}, False, (), unknown, unknown)
     report = tick(port, settings, is_dry=True)
     job = find_job(report.snapshot, job_id)
     lines = explain_lines(job, report.plan, report.at) if job else []
