@@ -43,8 +43,8 @@ not read. Run these as the user.
 settings, the findings of doctor, `scontrol show config` without passwords and keys, a snapshot that
 `malleable plan --snapshot` reads, versions, and what the last ticks printed. Names of hosts, users,
 accounts, reservations and the cluster, mail and network addresses are replaced by words that differ
-from bundle to bundle; names of jobs are not asked for, scripts and output of users not read. Partitions,
-QOS, features and paths are kept: look through it before you pass it on.
+from bundle to bundle; names of jobs are not asked for, scripts and output of users not read.
+Partitions, QOS, features and paths are kept: look through it before you pass it on.
 
 ## Checks of your own
 A package that is installed beside this one can add checks, through an entry point of the group

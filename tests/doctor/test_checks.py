@@ -93,6 +93,12 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("over-time-limit", slurm(config={"OverTimeLimit": "5 min"}), "error", r"=5 .*TimeLimit=0"),
     ("over-time-limit", slurm(config={"OverTimeLimit": "UNLIMITED"}), "error", r"=UNLIMITED"),
     ("over-time-limit", slurm(ours={"OverTimeLimit": "3"}), "error", r"=3 "),
+    (
+        "lease-margin",
+        {"settings": parse("[lease]\nmargin_s = 20\n")},
+        "warning",
+        r"= 20 .*margin_s = 60",
+    ),
     ("job-requeue", slurm(config={"JobRequeue": "0"}), "note", r"JobRequeue=1"),
     ("job-file-append", slurm(config={"JobFileAppend": "0"}), "warning", r"JobFileAppend=1"),
     ("min-job-age", slurm(config={"MinJobAge": "3600 sec"}), "warning", r"3600 s.*=300"),
@@ -138,12 +144,14 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("policy", submission(wanted="  lease_s = 900,\n"), "warning", r"\(lease_s differ\)"),
     ("policy-loaded", submission(policy_changed=LONG_AGO + 30 * DAY), "warning", "touch /etc"),
     ("operators", submission(strangers=("bob",)), "warning", "operator bob"),
+    ("operators", tick(user="bob"), "error", r'operators = \["root", "slurm", "bob"\]'),
     ("plugstack", plugstack(ours=None), "error", r"optional /usr/lib64/slurm/malleable.so .*dir="),
     ("plugstack", plugin(is_required=True), "warning", r"optional /usr/lib64"),
     ("plugstack", plugin(unknown=("python",)), "warning", r"ignores: python"),
     ("plugstack", plugin(arguments={"dir": "/s/%A"}), "error", r"has no %U"),
     ("plugin-file", plugin(plugin_file=None), "error", "not on this host"),
     ("plugin-file", plugin(plugin_file=replace(FILE, mode=0o700)), "error", "chmod a.rX"),
+    ("plugin-release", plugin(tested=((24, 11), (26, 5))), "error", r"24\.11, 26\.05, not 22\.05"),
     ("job-path", plugin(job_path_file=None), "error", "not on this host"),
     ("job-path", plugin(arguments={}), "error", "no pythonpath="),
     (
@@ -246,6 +254,7 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("policy-loaded", {**submission(policy_changed=LONG_AGO + DAY)}),  # before slurmctld started
     ("epilog", {"hooks": (), **slurm(config={"ProctrackType": "proctrack/cgroup"})}),
     ("epilog", hook("Epilog", "/etc/e", text="/usr/libexec/slurm-malleable/epilog.sh")),
+    ("plugin-release", plugin(tested=((22, 5), (24, 11)))),
     ("pyxis", plugstack(pyxis="/p.so", pyxis_version=(0, 24, 0))),
     ("timer", tick(timer="", cron="/etc/cron.d/slurm-malleable")),
     ("rights", tick(user="slurm")),
@@ -308,7 +317,7 @@ def test_without_any_fact_a_check_is_skipped_or_has_nothing_to_say(check: str) -
     word, said = look(check, nothing)
     if check == "slurm-answers":
         assert word == "error"
-    elif check in ("settings", "enforced-limits"):
+    elif check in ("settings", "enforced-limits", "lease-margin"):
         assert word in ("ok", "skipped")
     else:
         assert (word, bool(said)) == ("skipped", True)

@@ -79,6 +79,11 @@ def test_plugstack_beside_slurm_conf(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found.ours is not None
     assert found.ours.is_required
     assert found.ours.plugin_file is None
+    assert found.ours.tested == ()
+    (tmp_path / "malleable.so").write_bytes(b"\0malleable: tested with Slurm 2205, 2411\0x")
+    loaded = read_plugstack(says()).ours
+    assert loaded is not None
+    assert loaded.tested == ((22, 5), (24, 11))
     assert found.ours.unknown == ("odd",)
     assert found.ours.arguments == {"pythonpath": str(tmp_path), "dir": "/s/%A"}
     assert found.ours.job_path_file is not None

@@ -6,9 +6,19 @@ from collections.abc import Iterator
 
 from slurm_hooks.doctor.checks.preemption import of_partition
 from slurm_hooks.doctor.facts import Facts, known
-from slurm_hooks.doctor.finding import Category, Change, Check, Finding, error, note, warning
+from slurm_hooks.doctor.finding import (
+    Category,
+    Change,
+    Check,
+    Finding,
+    Paste,
+    error,
+    note,
+    warning,
+)
 
 LONG_KILL_WAIT_S = 60
+SECONDS_BETWEEN_LOOKS = 30
 # Ended jobs that slurmctld has room for, a second: with the defaults 10,000 / 300 s = 33.
 FEW_JOBS_A_SECOND = 10
 TICKS_TO_SEE_AN_END = 4
@@ -75,7 +85,25 @@ def _unkillable(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _margin(facts: Facts) -> Iterator[Finding]:
+    margin_s = facts.settings.lease.margin_s
+    if margin_s < SECONDS_BETWEEN_LOOKS:
+        yield warning(
+            f"lease.margin_s = {margin_s}",
+            Paste(facts.settings_path, "margin_s = 60", place="in the section [lease]"),
+        )
+
+
 TABLE = (
+    Check(
+        "lease-margin",
+        Category.ENDING,
+        "lease.margin_s covers slurmctld's slow look at time limits",
+        "slurmctld looks at time limits every 30 s only: with a smaller margin a fragment overruns "
+        "its hole by as much.",
+        _margin,
+        is_ours=True,
+    ),
     Check(
         "kill-wait",
         Category.ENDING,

@@ -68,6 +68,20 @@ def _plugin_file(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _plugin_release(facts: Facts) -> Iterator[Finding]:
+    slurm, found = known(facts.slurm), known(facts.plugstack)
+    if found.ours is None or not found.ours.tested:
+        return
+    if slurm.version[:2] not in found.ours.tested:
+        names = ", ".join(f"{year}.{month:02d}" for year, month in found.ours.tested)
+        yield error(
+            f"{found.ours.plugin} knows Slurm {names}, not {slurm.value('SLURM_VERSION')}: it "
+            "registers no option here",
+            advice="upgrade the package slurm-malleable-slurm, or build the plugin for it "
+            "(docs/packages.md)",
+        )
+
+
 def _job_path(facts: Facts) -> Iterator[Finding]:
     found = known(facts.plugstack)
     if found.ours is None:
@@ -137,6 +151,15 @@ TABLE = (
         "the plugin is on this host, for all to read",
         "Where plugstack.conf names a file that is not there, the option is silently unknown.",
         _plugin_file,
+        is_ours=True,
+    ),
+    Check(
+        "plugin-release",
+        Category.PLUGIN,
+        "the plugin on this host knows this release of Slurm",
+        "One plugin serves all releases on which it was tested. On any other it is silent and does "
+        "nothing, so that an upgrade of Slurm breaks no sbatch: --malleable is then unknown.",
+        _plugin_release,
         is_ours=True,
     ),
     Check(

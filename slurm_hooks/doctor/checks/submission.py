@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_hooks.doctor.facts import Facts, known
+from slurm_hooks.doctor.facts import Facts, Unread, known
 from slurm_hooks.doctor.finding import (
     Category,
     Change,
@@ -96,6 +96,14 @@ def _operators(facts: Facts) -> Iterator[Finding]:
         yield warning(
             f"operator {name} is not a user of this host and could not change malleable jobs",
             advice=f"correct site.operators in {facts.settings_path or 'malleable.toml'}",
+        )
+    runs = "" if isinstance(facts.tick, Unread) else facts.tick.user
+    if runs and runs not in facts.settings.site.operators:
+        names = ", ".join(f'"{name}"' for name in (*facts.settings.site.operators, runs))
+        yield error(
+            f"the tick runs as {runs}, which site.operators does not name",
+            Paste(facts.settings_path, f"operators = [{names}]", place="in the section [site]"),
+            advice="then render the policy again",
         )
 
 

@@ -15,6 +15,7 @@ CACHES = ("/run/slurm/conf", "/var/spool/slurmd/conf-cache", "/var/spool/slurm/d
 ARGUMENTS = ("pythonpath", "max_restarts", "dir", "notice")
 OUR_NAME = "malleable.so"
 _VERSION = re.compile(rb"\x00(\d{1,2}\.\d{1,3}\.\d{1,3})\x00")
+_TESTED = re.compile(rb"malleable: tested with Slurm ([\d, ]{4,200})\x00")
 MOST_BYTES = 1 << 22
 
 
@@ -72,7 +73,19 @@ def _plugin_line(line: Line, directory: str) -> PluginLine:
         arguments=known,
         unknown=tuple(name for name, _, _ in pairs if name not in ARGUMENTS),
         job_path_file=None if isinstance(job_path, Unread) else job_path,
+        tested=_tested(Path(plugin)),
     )
+
+
+def _tested(path: Path) -> tuple[tuple[int, int], ...]:
+    """The releases on which a plugin's file says that it was tested; none for a strict build."""
+    try:
+        with path.open("rb") as file:
+            found = _TESTED.search(file.read(MOST_BYTES))
+    except OSError:
+        return ()
+    numbers = [int(number) for number in re.findall(rb"\d+", found.group(1))] if found else []
+    return tuple(divmod(number, 100) for number in numbers)
 
 
 def _version(path: Path) -> Optional[tuple[int, ...]]:

@@ -36,10 +36,15 @@ def try_links(path: Path) -> SharedDirectory:
 
 
 def _refuse_strange(path: Path) -> None:
-    found = path.stat()
-    is_open = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
-    if found.st_uid != 0 or is_open:
-        raise UsageError(f"{path} is not root's: try it as the user whose jobs run there")
+    """Raises UsageError if anybody but root could put something else in the place of `path`."""
+    where = path.resolve()
+    for part in (where, *where.parents):
+        found = part.stat()
+        is_open = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+        if found.st_uid != 0 or is_open:
+            raise UsageError(
+                f"{path} is not root's (see {part}): try it as the user whose jobs run there"
+            )
 
 
 def _race(place: Path) -> tuple[str, int]:
