@@ -241,6 +241,7 @@ class JobSeen:
 
 
 NOT_ASKED = Unread("not asked for")
+SILENT = Unread("slurmctld does not answer")
 
 
 @dataclass(frozen=True)
@@ -252,6 +253,7 @@ class Facts:
     settings_path: str = ""
     settings_faults: tuple[str, ...] = ()
     slurm: Union[SlurmSays, Unread] = NOT_ASKED
+    silence: str = ""  # what was seen instead, where slurmctld did not answer
     conf: Union[tuple[Line, ...], Unread] = NOT_ASKED
     submission: Union[Submission, Unread] = NOT_ASKED
     plugstack: Union[Plugstack, Unread] = NOT_ASKED

@@ -26,9 +26,9 @@ write and the file it belongs in, why it matters, and the place on this page. Li
 are printed whole, with all that doctor would change in them, so that they can be pasted over the
 old ones.
 
-Its exit code is 0 if all is well (notes do not count), 1 if there are warnings, 2 if there are
-errors. `--json` prints the same as one JSON object. With `--pre`, what is missing of this package
-is a note.
+Its exit code is 0 if all is well (notes do not count), 1 if there are warnings or nothing could be
+looked at, 2 if there are errors. `--json` prints the same as one JSON object. With `--pre`, what is
+missing of this package is a note.
 
 What another host has cannot be seen from here. Files of the controller are read on the controller
 only; run `malleable doctor --node` on each compute node (`clush -a malleable doctor --node`), on a

@@ -52,8 +52,11 @@ def _look(check: Check, facts: Facts, is_before: bool) -> Outcome:
 
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:
-    """0 if all is well (notes do not count), 1 with warnings, 2 with errors."""
+    """0 if all is well (notes do not count), 1 with warnings or if nothing could be looked at,
+    2 with errors."""
     words = {outcome.word for outcome in outcomes}
+    if words == {"skipped"}:
+        return HAS_WARNINGS  # nothing was looked at: that is no good news
     if Severity.ERROR.value in words:
         return HAS_ERRORS
     return HAS_WARNINGS if Severity.WARNING.value in words else ALL_WELL
@@ -65,6 +68,8 @@ def closing(outcomes: Sequence[Outcome]) -> str:
     words = Counter(outcome.word for outcome in outcomes)
     rest = f"{words['ok']} check(s) fine, {words['skipped']} skipped"
     notes = f", {count[Severity.NOTE]} note(s)" if count[Severity.NOTE] else ""
+    if set(words) == {"skipped"}:
+        return f"Nothing could be looked at: {rest}."
     if not (count[Severity.ERROR] or count[Severity.WARNING]):
         return f"All is well: {rest}{notes}."
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
 from slurm_hooks.doctor.finding import Category, Check
@@ -29,8 +30,12 @@ def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Itera
         group = [outcome for outcome in outcomes if outcome.check.category is category]
         if group:
             yield Shown(category.value, "category")
-        for outcome in group:
-            yield from _outcome(outcome, remedies, manual)
+        for reason, alike in groupby(group, lambda outcome: outcome.skipped):
+            if reason:
+                yield from _skipped(reason, [outcome.check.id for outcome in alike])
+            else:
+                for outcome in alike:
+                    yield from _outcome(outcome, remedies, manual)
         if group:
             yield Shown("")
     yield Shown(closing(outcomes), ("ok", "warning", "error")[exit_code(outcomes)])
@@ -38,9 +43,7 @@ def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Itera
 
 def _outcome(outcome: Outcome, remedies: Remedies, manual: str) -> Iterator[Shown]:
     check = outcome.check
-    if outcome.skipped:
-        yield Shown(f"{'skipped':8} {check.id}: {outcome.skipped}", "skipped")
-    elif not outcome.findings:
+    if not outcome.findings:
         yield Shown(f"{'ok':8} {check.id}: {check.title}", "ok")
     for finding in outcome.findings:
         word = finding.severity.value
@@ -52,6 +55,13 @@ def _outcome(outcome: Outcome, remedies: Remedies, manual: str) -> Iterator[Show
     if outcome.findings:
         yield from _wrapped("why", check.why)
         yield Shown(f"{_INDENT}see  {manual}#{check.id}")
+
+
+def _skipped(reason: str, ids: Sequence[str]) -> Iterator[Shown]:
+    """Checks that follow each other and were skipped for the same reason, told once."""
+    told = f"{'skipped':8} {', '.join(ids)}: {reason}"
+    for line in textwrap.wrap(told, WIDTH, subsequent_indent=_INDENT, break_long_words=False):
+        yield Shown(line, "skipped")
 
 
 def _remedy(remedy: Remedy) -> Iterator[Shown]:

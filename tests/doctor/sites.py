@@ -21,7 +21,6 @@ from slurm_hooks.doctor.facts import (
     SlurmSays,
     Submission,
     TickSeen,
-    Unread,
     known,
 )
 from slurm_hooks.doctor.gather.slurm import read_slurm
@@ -215,4 +214,4 @@ def qos(*changes: dict[str, str], **slurm_changes: Any) -> dict[str, Any]:
     return {**found, "slurm": says(config=config, **slurm_changes)}
 
 
-NO_ANSWER = Unread("`scontrol` gave no answer in 10 s; is slurmctld up?")
+NO_ANSWER = "`scontrol` gave no answer in 10 s; is slurmctld up?"

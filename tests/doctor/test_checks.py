@@ -28,7 +28,7 @@ from sites import (
 )
 
 from slurm_hooks.doctor.catalogue import CHECKS
-from slurm_hooks.doctor.facts import Accounting, Facts, Unread
+from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Unread
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.settings import parse
@@ -42,7 +42,7 @@ DAY = timedelta(days=1)
 # check, what is changed of the good site, severity, and a pattern of what is seen and to be written
 BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("settings", {"settings_faults": ("lease.a: unknown key",)}, "error", r"lease.a: unknown key"),
-    ("slurm-answers", {"slurm": NO_ANSWER}, "error", "gave no answer"),
+    ("slurm-answers", {"slurm": SILENT, "silence": NO_ANSWER}, "error", "gave no answer"),
     ("release", slurm(config={"SLURM_VERSION": "23.11.4"}), "warning", r"23\.11\.4 is not"),
     ("clocks", slurm(asked_at=1795287748.0), "error", "100 s ahead"),
     ("clocks", slurm(asked_at=1795287638.0), "warning", "10 s behind"),
@@ -109,6 +109,13 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("max-job-count", slurm(config={"MaxJobCount": "100"}), "warning", r"1 malleable.*=10000"),
     ("submit-limits", {"accounting": LIMITED}, "note", r"qos low: MaxSubmitPU=10 is below"),
     ("submit-limits", {"accounting": LIMITED}, "note", r"association u: GrpSubmit=9"),
+    ("usage-factor", qos({}, {"UsageFactor": "1"}), "note", r"modify qos low set UsageFactor=0"),
+    (
+        "preempt-type",
+        slurm(config={"PreemptType": "preempt/none", "PreemptMode": "OFF"}),
+        "error",
+        "PreemptMode=REQUEUE",
+    ),
     ("usage-factor", slurm(ours={"QoS": "N/A"}), "note", r"add qos malleable set UsageFactor=0"),
     ("partition-time", slurm(ours={"MaxTime": "00:05:00"}), "error", r"=INFINITE"),
     ("enforced-limits", slurm(config={"AccountingStorageEnforce": "safe"}), "note", "GrpTRESMins"),
@@ -313,7 +320,7 @@ def test_a_missing_partition_is_one_line_and_hides_nothing() -> None:
 
 @pytest.mark.parametrize("check", [c.id for c in CHECKS])
 def test_without_any_fact_a_check_is_skipped_or_has_nothing_to_say(check: str) -> None:
-    nothing = replace(Facts(GOOD_SITE.host), slurm=NO_ANSWER)
+    nothing = replace(Facts(GOOD_SITE.host), slurm=SILENT, silence=NO_ANSWER)
     word, said = look(check, nothing)
     if check == "slurm-answers":
         assert word == "error"

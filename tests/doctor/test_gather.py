@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sites import says
+from sites import GOOD_SITE, says
 
+from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread
 from slurm_hooks.doctor.gather import files
 from slurm_hooks.doctor.gather.plugstack import read_plugstack
 from slurm_hooks.doctor.gather.python import ask_python
 from slurm_hooks.doctor.gather.shared import file_system, job_directory, try_links
+from slurm_hooks.doctor.gather.slurm import ask_accounting
+from slurm_hooks.doctor.run import run
 from slurm_hooks.errors import UsageError
+from slurm_hooks.slurm.live import Asked
+from slurm_hooks.slurm.text import Command
 
 ROOT = os.geteuid() == 0
 
@@ -146,6 +152,40 @@ def test_the_file_system_of_a_path(tmp_path: Path) -> None:
     kind, options = file_system(tmp_path, mounts)
     assert (kind, options) == ("nfs4", "rw,nosuid,rw,vers=4.2,acdirmax=30")
     assert file_system(Path("/"), mounts)[0] == "ext4"
+
+
+# As printed by a real slurmdbd with MariaDB behind it (22.05.8).
+PRINTED = {
+    "qos": "Name|Preempt|PreemptMode|GraceTime|UsageFactor|MaxSubmitPU|MaxSubmitPA|GrpSubmit\n"
+    "normal|low|cluster|00:00:00|1.000000|||\nlow||cluster|00:00:00|1.000000|10||\n",
+    "assoc": "Cluster|Account|User|Partition|MaxSubmit|GrpSubmit\n"
+    "dbd|root||||\ndbd|root|root|||\ndbd|physics||||30\ndbd|physics|games||20|\n",
+    "user": "User|Admin\ngames|None\nroot|Administrator\n",
+}
+
+
+class Dbd:
+    """A port whose sacctmgr prints what was captured."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+
+    def ask(self, command: Command) -> str:
+        assert "--readonly" in command.argv
+        return PRINTED[command.argv[-2]]
+
+
+def test_accounting_as_sacctmgr_prints_it() -> None:
+    found = ask_accounting(Dbd())
+    assert found.levels == {"games": "None", "root": "Administrator"}
+    facts = replace(GOOD_SITE, accounting=found, slurm=says(config={"PreemptType": "preempt/qos"}))
+    outcomes = {o.check.id: o for o in run(CHECKS, facts, is_before=False)}
+    assert outcomes["preempt-qos"].word == "ok"
+    assert [found.seen.split(" is below")[0] for found in outcomes["submit-limits"].findings] == [
+        "qos low: MaxSubmitPU=10",
+        "association physics/games: MaxSubmit=20",
+        "association physics: GrpSubmit=30",
+    ]
 
 
 def test_an_interpreter_tells_without_importing_torch(tmp_path: Path) -> None:

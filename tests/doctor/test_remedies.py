@@ -68,7 +68,10 @@ def test_exit_codes_and_the_closing_sentence() -> None:
     assert [exit_code(one) for one in ([good], [Outcome(check, (warning("y"),))], [bad])] == [
         0, 1, 2,
     ]  # fmt: skip
-    assert exit_code([Outcome(check, skipped="no rights")]) == 0
+    skipped = Outcome(check, skipped="no rights")
+    assert exit_code([good, skipped]) == 0
+    assert exit_code([skipped]) == 1
+    assert closing([skipped]).startswith("Nothing could be looked at")
     assert closing([good]) == "All is well: 1 check(s) fine, 0 skipped."
     assert closing([good, worse]).startswith("2 error(s)") is False
     assert closing([good, worse]).startswith("1 error(s) and 1 warning(s), 1 check(s) fine")

@@ -25,7 +25,8 @@ def _settings(facts: Facts) -> Iterator[Finding]:
 def _answers(facts: Facts) -> Iterator[Finding]:
     if isinstance(facts.slurm, Unread):
         yield error(
-            facts.slurm.because, advice="start slurmctld, or correct SLURM_CONF or tick.slurm_bin"
+            facts.silence or facts.slurm.because,
+            advice="start slurmctld, or correct SLURM_CONF or tick.slurm_bin",
         )
 
 

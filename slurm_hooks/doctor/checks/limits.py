@@ -56,16 +56,17 @@ def _job_count(facts: Facts) -> Iterator[Finding]:
 def _submit_limits(facts: Facts) -> Iterator[Finding]:
     found, wanted = known(facts.accounting), facts.settings.request.max_fragments
     for kind, rows in (("qos", found.qos), ("association", found.associations)):
-        for words in rows:
-            for key in _SUBMIT_LIMITS:
-                value = words.get(key, "")
-                if value.isdigit() and int(value) < wanted:
-                    yield note(
-                        f"{kind} {_named(words)}: {key}={value} is below "
-                        f"request.max_fragments = {wanted}",
-                        advice="its users can submit malleable jobs of up to that many fragments, "
-                        "less whatever else they have in the queue",
-                    )
+        for key in _SUBMIT_LIMITS:
+            low = [w for w in rows if w.get(key, "").isdigit() and int(w[key]) < wanted]
+            if low:
+                least = min(low, key=lambda words: int(words[key]))
+                others = f" (and {len(low) - 1} more)" if len(low) > 1 else ""
+                yield note(
+                    f"{kind} {_named(least)}{others}: {key}={least[key]} is below "
+                    f"request.max_fragments = {wanted}",
+                    advice="its users can submit malleable jobs of up to that many fragments, "
+                    "less whatever else they have in the queue",
+                )
 
 
 def _named(words: Words) -> str:
@@ -80,11 +81,16 @@ def _usage(facts: Facts) -> Iterator[Finding]:
         name = words.get("QoS", "N/A")
         factor = qos.get(name, {}).get("UsageFactor", "1")
         if name in ("", "N/A") or float(factor or 1) != 0:
+            new = Change("QOS", "malleable", of_partition(words))
+            free = (
+                (Run(f"sacctmgr -i modify qos {name} set UsageFactor=0"),)
+                if name in qos
+                else (Run("sacctmgr -i add qos malleable set UsageFactor=0"), new)
+            )
             yield note(
                 f"partition {words['PartitionName']}: use of idle nodes costs fair share "
                 f"(its QOS: {name}, UsageFactor={factor})",
-                Run("sacctmgr -i add qos malleable set UsageFactor=0"),
-                Change("QOS", "malleable", of_partition(words)),
+                *free,
                 advice="only if leftovers should be free of charge",
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from slurm_hooks.doctor.facts import Facts, known
+from slurm_hooks.doctor.facts import Facts, SlurmSays, known
 from slurm_hooks.doctor.finding import (
     Category,
     Change,
@@ -58,21 +58,28 @@ def _partition(facts: Facts) -> Iterator[Finding]:
 def _preempt_type(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     if not slurm.value("PreemptType") or slurm.value("PreemptType") == "preempt/none":
-        yield error(
-            "PreemptType=preempt/none: nobody can preempt anybody",
-            Change("PreemptType", "preempt/partition_prio", then=_RESTART),
-        )
+        # Slurm does not start with only one of the two (22.05: "values incompatible").
+        yield error("PreemptType=preempt/none: nobody can preempt anybody", *_both(slurm))
+
+
+def _both(slurm: SlurmSays) -> Iterator[Change]:
+    """The settings of preemption that have to change, together."""
+    if slurm.value("PreemptType") in ("", "preempt/none"):
+        yield Change("PreemptType", "preempt/partition_prio", then=_RESTART)
+    mode = slurm.value("PreemptMode")
+    if "REQUEUE" not in mode:
+        gang = "GANG," if "GANG" in mode else ""
+        yield Change("PreemptMode", f"{gang}REQUEUE", then=_RESTART)
 
 
 def _preempt_mode(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     everywhere = slurm.value("PreemptMode")
     if "REQUEUE" not in everywhere:
-        gang = "GANG," if "GANG" in everywhere else ""
         yield error(
             f"PreemptMode={everywhere or 'OFF'} for the whole cluster: Slurm does not preempt by "
             "requeue",
-            Change("PreemptMode", f"{gang}REQUEUE", then=_RESTART),
+            *_both(slurm),
         )
     for words in slurm.ours:
         mode = words.get("PreemptMode", everywhere)

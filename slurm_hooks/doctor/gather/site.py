@@ -12,6 +12,7 @@ from typing import Optional, TypeVar, Union
 
 from slurm_hooks.doctor.facts import (
     NOT_ASKED,
+    SILENT,
     Accounting,
     Facts,
     Host,
@@ -55,7 +56,7 @@ def gather(asked: Asked) -> Facts:
     port = Live(settings.tick.command_timeout_s, settings.tick.slurm_bin)
     host = Host(socket.gethostname(), os.geteuid(), user_name(os.geteuid()))
     heard = attempt(lambda: ask_slurm(port, cluster_command(), settings.site.partitions))
-    slurm = heard if isinstance(heard, Unread) else heard[1]
+    slurm = SILENT if isinstance(heard, Unread) else heard[1]
     answer = "" if isinstance(heard, Unread) else heard[0]
 
     def here(read: Callable[[SlurmSays], T]) -> Union[T, Unread]:
@@ -73,6 +74,7 @@ def gather(asked: Asked) -> Facts:
         settings_path=str(asked.settings or os.environ.get("MALLEABLE_SETTINGS") or DEFAULT_PATH),
         settings_faults=faults,
         slurm=slurm,
+        silence=heard.because if isinstance(heard, Unread) else "",
         conf=here(lambda found: configuration(Path(found.conf))),
         submission=here(lambda found: controller.submission(settings, found, answer)),
         plugstack=plugstack,
@@ -100,7 +102,7 @@ def _on_controller(
 ) -> Union[T, Unread]:
     """What is read on the controller only: elsewhere its files may be others of the same name."""
     if isinstance(slurm, Unread):
-        return Unread("slurmctld does not answer")
+        return SILENT
     hosts = controllers(slurm)
     if hosts and host.name.split(".")[0] not in hosts:
         return Unread(f"only to be seen on the controller ({', '.join(hosts)})")
@@ -115,7 +117,7 @@ def controllers(slurm: SlurmSays) -> tuple[str, ...]:
 
 def _accounting(port: Live, slurm: SlurmSays | Unread) -> Union[Accounting, Unread]:
     if isinstance(slurm, Unread):
-        return Unread("slurmctld does not answer")
+        return SILENT
     if slurm.value("AccountingStorageType") != "accounting_storage/slurmdbd":
         return Unread("there is no accounting database (slurmdbd)")
     return attempt(lambda: ask_accounting(port))
