@@ -214,6 +214,7 @@ class SharedDirectory:
     options: str
     trouble: str  # what link() did wrong, empty if all went well
     winners: int = 1  # how many of those who linked at once to one name were told they had it
+    no_locks: str = ""  # why a lock (fcntl) was refused, empty if it was not
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def _chapters(checks: Sequence[Check]) -> Iterator[str]:
 
 def place() -> str:
     """The page that belongs to this installation."""
-    return str(TREE if TREE.exists() and not INSTALLED.exists() else INSTALLED)
+    return next((str(path) for path in (INSTALLED, TREE) if path.exists()), "docs/doctor.md")
 
 
 if __name__ == "__main__":

@@ -228,6 +228,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("shared-directory", shared(options="rw,soft"), "warning", "mounted soft"),
     ("shared-directory", shared(options="lookupcache=all"), "note", "lookupcache"),
     ("shared-directory", shared(kind="lustre", options="localflock"), "note", "localflock"),
+    ("locks", shared(no_locks="Function not implemented"), "note", "flock"),
     ("setpriv", {"has_setpriv": False}, "warning", "util-linux"),
     ("python-version", python(version=(3, 8, 1)), "error", r"Python 3\.8\.1"),
     ("torch-version", python(torch=""), "error", "no torch"),

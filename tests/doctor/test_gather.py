@@ -104,6 +104,20 @@ def test_plugstack_that_is_not_there_is_where_it_should_be(
     assert found.directory == "/usr/lib64/slurm"
 
 
+def test_a_configless_node_keeps_it_in_its_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    cache = tmp_path / "conf-cache"
+    cache.mkdir()
+    (cache / "plugstack.conf").write_text("optional malleable.so pythonpath=/x\n")
+    config = {"SlurmdSpoolDir": str(tmp_path), "SLURM_CONF": str(tmp_path / "none" / "slurm.conf")}
+    found = read_plugstack(says(config=config))
+    assert found.path == str(cache / "plugstack.conf")
+    assert found.ours is not None
+    assert found.ours.plugin == "/usr/lib64/slurm/malleable.so"
+
+
 @pytest.mark.parametrize(
     ("named", "wanted"),
     [
@@ -118,7 +132,7 @@ def test_where_jobs_have_their_directory(named: str, wanted: str) -> None:
 
 def test_hard_links_work_here(tmp_path: Path) -> None:
     seen = try_links(tmp_path)
-    assert (seen.trouble, seen.winners) == ("", 1)
+    assert (seen.trouble, seen.winners, seen.no_locks) == ("", 1, "")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -77,7 +77,25 @@ def _setpriv(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _locks(facts: Facts) -> Iterator[Finding]:
+    seen = known(facts.shared)
+    if seen.no_locks:
+        yield note(
+            f"{seen.path} ({seen.kind}) gives no locks: {seen.no_locks}",
+            advice="nothing to do for small jobs; for those of many fragments mount Lustre with "
+            "flock, or switch locks on in BeeGFS (tuneUseGlobalFileLocks)",
+        )
+
+
 TABLE = (
+    Check(
+        "locks",
+        Category.NODE,
+        "the shared directory gives locks",
+        "Agents do not need them, but with them the queue of writers stays short when many "
+        "fragments start at once.",
+        _locks,
+    ),
     Check(
         "hard-links",
         Category.NODE,

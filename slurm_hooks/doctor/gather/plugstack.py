@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from pathlib import Path
 from typing import Optional
 
@@ -43,7 +44,7 @@ def _path(slurm: SlurmSays | Unread) -> Path:
     named = "" if isinstance(slurm, Unread) else slurm.value("PlugStackConfig")
     local = os.environ.get("SLURM_CONF", "")
     beside = [] if isinstance(slurm, Unread) else [str(Path(slurm.conf).parent)]
-    places = [*([str(Path(local).parent)] if local else []), *beside, *CACHES]
+    places = [*([str(Path(local).parent)] if local else []), *beside, *_cache(slurm), *CACHES]
     choices = [Path(named)] if named else [Path(place) / "plugstack.conf" for place in places]
     found = next((choice for choice in choices if choice.exists()), None)
     if found is not None:
@@ -52,6 +53,13 @@ def _path(slurm: SlurmSays | Unread) -> Path:
         shown = ", ".join(map(str, choices))
         raise UsageError(f"no plugstack.conf on this host (looked for {shown})")
     return next(choice for choice in choices if choice.parent.is_dir())
+
+
+def _cache(slurm: SlurmSays | Unread) -> list[str]:
+    """Where slurmd of this host keeps the configuration that slurmctld has sent it."""
+    spool = "" if isinstance(slurm, Unread) else slurm.value("SlurmdSpoolDir")
+    name = socket.gethostname().split(".")[0]
+    return [f"{spool.replace('%h', name).replace('%n', name)}/conf-cache"] if spool else []
 
 
 def _absolute(name: str, directory: str) -> str:

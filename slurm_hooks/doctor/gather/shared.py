@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import tempfile
@@ -32,7 +33,8 @@ def try_links(path: Path) -> SharedDirectory:
     kind, options = file_system(path, MOUNTS.read_text(errors="replace").splitlines())
     with tempfile.TemporaryDirectory(prefix=".malleable-doctor-", dir=path) as name:
         trouble, winners = _race(Path(name))
-    return SharedDirectory(str(path), kind, options, trouble, winners)
+        no_locks = _lock(Path(name) / "lock")
+    return SharedDirectory(str(path), kind, options, trouble, winners, no_locks)
 
 
 def _refuse_strange(path: Path) -> None:
@@ -59,6 +61,16 @@ def _race(place: Path) -> tuple[str, int]:
     except OSError as error:
         return f"link: {error.strerror}", 0
     return ("" if names == 2 else f"the linked file has {names} names, not 2"), won
+
+
+def _lock(path: Path) -> str:
+    """Why the file system gives no lock; empty if it does."""
+    with path.open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.strerror or "refused"
+    return ""
 
 
 def _link(draft: Path, target: Path) -> bool:
