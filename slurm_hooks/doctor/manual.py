@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.finding import Category, Check
 
+WIDTH = 100
 INSTALLED = Path("/usr/share/doc/slurm-malleable/doctor.md")
 TREE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
 _INTRODUCTION = """\
@@ -20,11 +22,11 @@ _INTRODUCTION = """\
     malleable doctor --job ID         # one job: why it is where it is
     malleable doctor kill-wait clocks # these checks alone; `--list` shows them all
 
-It changes nothing. It asks slurmctld with one `scontrol`, reads a few files, and says for each
-check: ok, note, warning, error, or skipped and why. A finding comes with what was seen, the line to
-write and the file it belongs in, why it matters, and the place on this page. Lines of `slurm.conf`
-are printed whole, with all that doctor would change in them, so that they can be pasted over the
-old ones.
+It changes nothing. It asks slurmctld once, the accounting database and systemd if they are there,
+reads a few files, and says for each check: ok, note, warning, error, or skipped and why. A finding
+comes with what was seen, the line to write and the file it belongs in, why it matters, and the
+place on this page. Lines of `slurm.conf` are printed whole, with all that doctor would change in
+them, so that they can be pasted over the old ones.
 
 Its exit code is 0 if all is well (notes do not count), 1 if there are warnings or nothing could be
 looked at, 2 if there are errors. `--json` prints the same as one JSON object. With `--pre`, what is
@@ -74,7 +76,7 @@ def _chapters(checks: Sequence[Check]) -> Iterator[str]:
         if group:
             yield f"## {category.value[0].upper()}{category.value[1:]}\n"
         for check in group:
-            yield f"### {check.id}\nFine if {check.title}.\n\n{check.why}\n"
+            yield f"### {check.id}\nFine if {check.title}.\n\n{textwrap.fill(check.why, WIDTH)}\n"
 
 
 def place() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -14,6 +14,7 @@ from slurm_hooks.doctor.run import Outcome, closing, exit_code
 
 WIDTH = 96
 _INDENT = "         "
+_UNBROKEN: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def _outcome(outcome: Outcome, remedies: Remedies, manual: str) -> Iterator[Show
 def _skipped(reason: str, ids: Sequence[str]) -> Iterator[Shown]:
     """Checks that follow each other and were skipped for the same reason, told once."""
     told = f"{'skipped':8} {', '.join(ids)}: {reason}"
-    for line in textwrap.wrap(told, WIDTH, subsequent_indent=_INDENT, break_long_words=False):
+    for line in textwrap.wrap(told, WIDTH, subsequent_indent=_INDENT, **_UNBROKEN):
         yield Shown(line, "skipped")
 
 
@@ -83,7 +84,7 @@ def _remedy(remedy: Remedy) -> Iterator[Shown]:
 def _wrapped(word: str, text: str) -> Iterator[Shown]:
     rest = _INDENT + "     "
     for line in textwrap.wrap(
-        text, WIDTH, initial_indent=f"{_INDENT}{word:4} ", subsequent_indent=rest
+        text, WIDTH, initial_indent=f"{_INDENT}{word:4} ", subsequent_indent=rest, **_UNBROKEN
     ):
         yield Shown(line)
 

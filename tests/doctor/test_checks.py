@@ -250,7 +250,6 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("clocks", slurm(asked_at=1795287649.0)),
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[5-8]"})),
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[4-"})),
-    ("priority-tier", qos({}, {}, main={"PriorityTier": "1"})),
     ("preempt-qos", qos({}, {})),
     ("over-time-limit", slurm(config={"OverTimeLimit": "5 min"}, ours={"OverTimeLimit": "0"})),
     ("over-time-limit", slurm(main={"OverTimeLimit": "3"})),
@@ -283,9 +282,30 @@ def look(name: str, facts: Facts) -> tuple[str, str]:
     return outcome.word, " ".join(" ".join(said).split())
 
 
-@pytest.mark.parametrize("check", [c.id for c in CHECKS if c.id != "plugin-on-nodes"])
+@pytest.mark.parametrize(
+    "check", [c.id for c in CHECKS if c.id not in ("plugin-on-nodes", "preempt-qos")]
+)
 def test_a_good_site_passes(check: str) -> None:
     assert look(check, GOOD_SITE) == ("ok", "")
+
+
+@pytest.mark.parametrize(
+    ("check", "changed", "reason"),
+    [
+        ("preempt-qos", {}, "preemption is by partition"),
+        ("priority-tier", qos({}, {}, main={"PriorityTier": "1"}), "preemption is by QOS"),
+        ("others-preempt", qos({}, {}), "preemption is by QOS"),
+        ("plugin-file", plugstack(ours=None), "has no line for it"),
+        ("plugin-release", plugstack(ours=None), "has no line for it"),
+        ("job-path", plugstack(ours=None), "has no line for it"),
+        ("policy-loaded", submission(policy_changed=None), "no policy"),
+        ("epilog-readable", {"hooks": ()}, "not in use"),
+    ],
+)
+def test_what_does_not_apply_is_skipped(check: str, changed: dict[str, Any], reason: str) -> None:
+    word, said = look(check, replace(GOOD_SITE, **changed))
+    assert word == "skipped"
+    assert reason in said
 
 
 @pytest.mark.parametrize(("check", "changed"), FINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from slurm_hooks.doctor.facts import Facts, Hook, known
+from slurm_hooks.doctor.facts import CannotLook, Facts, Hook, known
 from slurm_hooks.doctor.finding import Category, Change, Check, Finding, note, warning
 
 OURS = "/usr/libexec/slurm-malleable/epilog.sh"
@@ -45,7 +45,7 @@ def _epilog(facts: Facts) -> Iterator[Finding]:
 def _readable(facts: Facts) -> Iterator[Finding]:
     hook = _hook(facts, "Epilog")
     if hook is None or hook.file is None or not _is_ours(hook):
-        return
+        raise CannotLook("our Epilog is not in use, or not on this host")
     if not hook.file.is_for_all or not hook.file.mode & 0o001:
         yield warning(
             f"{hook.value} cannot be read and run by every user",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_hooks.doctor.facts import Facts, PluginLine, known
+from slurm_hooks.doctor.facts import CannotLook, Facts, PluginLine, Plugstack, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, Paste, error, note, warning
 
 JOB_PATH = "/usr/share/slurm-malleable/jobpath"
@@ -51,11 +51,17 @@ def _line(path: str, ours: PluginLine) -> Iterator[Finding]:
         )
 
 
-def _plugin_file(facts: Facts) -> Iterator[Finding]:
+def _ours(facts: Facts) -> tuple[Plugstack, PluginLine]:
+    """plugstack.conf and our line in it. Raises CannotLook if there is none."""
     found = known(facts.plugstack)
     if found.ours is None:
-        return
-    seen, path = found.ours.plugin_file, found.ours.plugin
+        raise CannotLook(f"{found.path} has no line for it")
+    return found, found.ours
+
+
+def _plugin_file(facts: Facts) -> Iterator[Finding]:
+    found, ours = _ours(facts)
+    seen, path = ours.plugin_file, ours.plugin
     if seen is None:
         yield error(
             f"{path}, which {found.path} names, is not on this host",
@@ -69,13 +75,11 @@ def _plugin_file(facts: Facts) -> Iterator[Finding]:
 
 
 def _plugin_release(facts: Facts) -> Iterator[Finding]:
-    slurm, found = known(facts.slurm), known(facts.plugstack)
-    if found.ours is None or not found.ours.tested:
-        return
-    if slurm.version[:2] not in found.ours.tested:
-        names = ", ".join(f"{year}.{month:02d}" for year, month in found.ours.tested)
+    slurm, (_found, ours) = known(facts.slurm), _ours(facts)
+    if ours.tested and slurm.version[:2] not in ours.tested:
+        names = ", ".join(f"{year}.{month:02d}" for year, month in ours.tested)
         yield error(
-            f"{found.ours.plugin} knows Slurm {names}, not {slurm.value('SLURM_VERSION')}: it "
+            f"{ours.plugin} knows Slurm {names}, not {slurm.value('SLURM_VERSION')}: it "
             "registers no option here",
             advice="upgrade the package slurm-malleable-slurm, or build the plugin for it "
             "(docs/packages.md)",
@@ -83,11 +87,8 @@ def _plugin_release(facts: Facts) -> Iterator[Finding]:
 
 
 def _job_path(facts: Facts) -> Iterator[Finding]:
-    found = known(facts.plugstack)
-    if found.ours is None:
-        return
-    path = found.ours.arguments.get("pythonpath")
-    seen = found.ours.job_path_file
+    found, ours = _ours(facts)
+    path, seen = ours.arguments.get("pythonpath"), ours.job_path_file
     if path is None:
         yield error(
             f"{found.path}: our line has no pythonpath=",

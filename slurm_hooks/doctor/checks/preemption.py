@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from slurm_hooks.doctor.facts import Facts, SlurmSays, known
+from slurm_hooks.doctor.facts import CannotLook, Facts, SlurmSays, known
 from slurm_hooks.doctor.finding import (
     Category,
     Change,
@@ -94,7 +94,7 @@ def _preempt_mode(facts: Facts) -> Iterator[Finding]:
 def _priority_tier(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     if slurm.value("PreemptType") == "preempt/qos":
-        return
+        raise CannotLook("preemption is by QOS here")
     for other, ours, limit in slurm.others:
         tier = int(other.get("PriorityTier", 1))
         if tier <= limit:
@@ -108,7 +108,7 @@ def _priority_tier(facts: Facts) -> Iterator[Finding]:
 def _others_safe(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     if slurm.value("PreemptType") == "preempt/qos":
-        return
+        raise CannotLook("preemption is by QOS here")
     highest = max((int(o.get("PriorityTier", 1)) for o, _, _ in slurm.others), default=0)
     names = set()
     for other, _ours, _limit in slurm.others:
@@ -127,7 +127,7 @@ def _others_safe(facts: Facts) -> Iterator[Finding]:
 def _preempt_qos(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     if slurm.value("PreemptType") != "preempt/qos":
-        return
+        raise CannotLook("preemption is by partition here")
     qos = {words["Name"]: words for words in known(facts.accounting).qos}
     for words in slurm.ours:
         allowed = words.get("AllowQos", "ALL")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_hooks.doctor.facts import Facts, Unread, known
+from slurm_hooks.doctor.facts import CannotLook, Facts, Unread, known
 from slurm_hooks.doctor.finding import (
     Category,
     Change,
@@ -80,7 +80,7 @@ def _differing(have: str, want: str) -> str:
 def _policy_loaded(facts: Facts) -> Iterator[Finding]:
     found = known(facts.submission)
     if found.policy_changed is None or found.script_changed is None:
-        return
+        raise CannotLook("there is no policy")
     started_s = known(facts.slurm).number("BOOT_TIME", 0)
     looked_s = max(found.script_changed.timestamp(), started_s)
     if found.policy_changed.timestamp() > looked_s + FINE_S:
