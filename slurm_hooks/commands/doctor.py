@@ -14,6 +14,7 @@ from rich.text import Text
 from slurm_hooks.commands.console import add_command, job_id, out
 from slurm_hooks.doctor import manual
 from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose, site_checks
+from slurm_hooks.doctor.finding import Category
 from slurm_hooks.doctor.gather.site import Asked, gather
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import exit_code, run
@@ -59,7 +60,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     is_node = arguments.node or arguments.directory is not None
     names = tuple(arguments.checks)
     chosen = choose(Wish(names, is_node, bool(arguments.python), job is not None), checks)
-    is_linked = is_node or any(name in ("hard-links", "shared-directory") for name in names)
+    is_linked = any(check.category is Category.NODE for check in chosen)
     asked = Asked(arguments.settings, is_linked, arguments.directory, arguments.python, job)
     facts = gather(asked)
     outcomes = run(chosen, facts, arguments.pre)

@@ -215,6 +215,8 @@ class SharedDirectory:
     trouble: str  # what link() did wrong, empty if all went well
     winners: int = 1  # how many of those who linked at once to one name were told they had it
     no_locks: str = ""  # why a lock (fcntl) was refused, empty if it was not
+    met: int = 1  # tasks of this step, on other nodes as a rule, that were seen there
+    of: int = 1
 
 
 @dataclass(frozen=True)

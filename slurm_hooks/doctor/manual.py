@@ -34,7 +34,9 @@ missing of this package is a note.
 
 What another host has cannot be seen from here. Files of the controller are read on the controller
 only; run `malleable doctor --node` on each compute node (`clush -a malleable doctor --node`), on a
-configless cluster too: it passes on `plugstack.conf`, but not the plugin.
+configless cluster too: it passes on `plugstack.conf`, but not the plugin. As a user, in the
+directory where jobs run, `srun --nodes=4 malleable doctor --node` also shows whether the nodes see
+there what the others write.
 
 As root, doctor runs nothing that a user could have written: `--python` takes an interpreter that
 belongs to root all the way up, the directory for `hard-links` must be root's, and users' logs are

@@ -154,7 +154,7 @@ GOOD_SITE = Facts(
         enabled="enabled",
         user="",
     ),
-    shared=SharedDirectory("/home/u", "nfs4", "rw,hard,acdirmax=30", ""),
+    shared=SharedDirectory("/home/u", "nfs4", "rw,hard,acdirmax=30", "", met=2, of=2),
     has_setpriv=True,
     python=PythonSeen(
         "/opt/py/bin/python", (3, 11, 2), "2.8.0", True, ("malleable",), "/usr/share/x"

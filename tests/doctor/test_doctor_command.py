@@ -126,8 +126,9 @@ def test_a_node_and_a_job_as_their_user_sees_them(sandbox: Sandbox) -> None:
     assert code in (0, 1)  # the file system of the sandbox is this host's own
     assert not list(home.iterdir())
     code, said = doctor(sandbox, "--directory", str(home))
-    assert "skipped  locks, hard-links, shared-directory: " in said
-    assert "try it as the user" in " ".join(said.split())
+    told = " ".join(said.split())
+    assert "skipped locks, hard-links, shared-directory, nodes-meet: " in told
+    assert "try it as the user" in told
     script = home / "train.sh"
     script.write_text(BAD_SCRIPT)
     argv = ["sbatch", "--parsable", "--output", str(home / "log"), str(script)]
@@ -145,6 +146,23 @@ def test_a_node_and_a_job_as_their_user_sees_them(sandbox: Sandbox) -> None:
     assert "skipped  job-log: a job's log is read only as its own user" in said
     code, said = doctor(sandbox, "--job", "4711")
     assert (code, "Slurm knows no job 4711" in said) == (2, True)
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("where", "result"), [("one", "ok"), ("$SLURM_PROCID", "error")])
+def test_nodes_look_for_each_other(sandbox: Sandbox, where: str, result: str) -> None:
+    for name in ("one", "0", "1"):
+        (sandbox.work / "meet").mkdir(exist_ok=True)
+        (sandbox.work / "meet" / name).mkdir(exist_ok=True)
+    argv = f"{sys.executable} -m slurm_hooks.cli doctor nodes-meet --json --directory "
+    script = f"{argv} {sandbox.work}/meet/{where} >{sandbox.work}/said.$SLURM_PROCID"
+    env = {"PYTHONPATH": str(TREE)}
+    sandbox.run(["srun", "-N2", "sh", "-c", script], check=False, env=env, timeout_s=90)
+    for task in "01":
+        report = json.loads((sandbox.work / f"said.{task}").read_text())
+        assert report["checks"][0]["result"] == result, report
+    left = [str(path) for path in (sandbox.work / "meet").rglob(".malleable-doctor-*")]
+    assert left == []
 
 
 @pytest.mark.slurm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from slurm_hooks.doctor.facts import Facts, SharedDirectory, known
+from slurm_hooks.doctor.facts import CannotLook, Facts, SharedDirectory, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
 
 LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "overlay", "zfs", "f2fs", "jfs")
@@ -31,7 +31,7 @@ def _link(facts: Facts) -> Iterator[Finding]:
 
 def _shared(facts: Facts) -> Iterator[Finding]:
     seen = known(facts.shared)
-    if seen.kind in LOCAL:
+    if seen.kind in LOCAL and not 1 < seen.of == seen.met:
         yield warning(
             f"{seen.path} is {seen.kind}, which other nodes do not see",
             advice="submit from a directory on a file system that all nodes mount, or let dir= of "
@@ -77,6 +77,18 @@ def _setpriv(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _met(facts: Facts) -> Iterator[Finding]:
+    seen = known(facts.shared)
+    if seen.of == 1:
+        raise CannotLook("try it on several nodes: srun --nodes=2 malleable doctor --node")
+    if seen.met < seen.of:
+        yield error(
+            f"{seen.path}: {seen.met} of {seen.of} tasks of this step were seen within seconds",
+            advice="submit from a directory on a file system that all nodes mount, or let dir= of "
+            "plugstack.conf name one",
+        )
+
+
 def _locks(facts: Facts) -> Iterator[Finding]:
     seen = known(facts.shared)
     if seen.no_locks:
@@ -111,6 +123,13 @@ TABLE = (
         "Agents on other nodes read there who takes part. In a directory that only one node sees, "
         "each fragment would train alone.",
         _shared,
+    ),
+    Check(
+        "nodes-meet",
+        Category.NODE,
+        "what one node writes in the shared directory the others see",
+        "Agents that do not see each other each train alone.",
+        _met,
     ),
     Check(
         "setpriv",

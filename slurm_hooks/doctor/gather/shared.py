@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from slurm_hooks.doctor.facts import SharedDirectory
+from slurm_hooks.doctor.gather.meeting import meet
 from slurm_hooks.errors import UsageError
 
 WRITERS = 8
@@ -34,7 +35,8 @@ def try_links(path: Path) -> SharedDirectory:
     with tempfile.TemporaryDirectory(prefix=".malleable-doctor-", dir=path) as name:
         trouble, winners = _race(Path(name))
         no_locks = _lock(Path(name) / "lock")
-    return SharedDirectory(str(path), kind, options, trouble, winners, no_locks)
+    met, of = meet(path, os.environ)
+    return SharedDirectory(str(path), kind, options, trouble, winners, no_locks, met, of)
 
 
 def _refuse_strange(path: Path) -> None:
