@@ -42,6 +42,7 @@ def read_slurm(answer: str, partitions: Sequence[str], asked_at: float = 0.0) ->
     supposed = [{**SUPPOSED, "PartitionName": name, "Nodes": everywhere} for name in missing]
     mine = (*ours, *supposed)
     others = [words for words in found if words["PartitionName"] not in partitions]
+    has = {words["PartitionName"]: _nodes(words) for words in (*mine, *others)}
     now = config.get("Configuration data as of", "")
     return SlurmSays(
         config=config,
@@ -50,7 +51,7 @@ def read_slurm(answer: str, partitions: Sequence[str], asked_at: float = 0.0) ->
             (one, two["PartitionName"], int(two.get("PriorityTier", 1)))
             for one in others
             for two in mine
-            if _nodes(one) & _nodes(two)
+            if has[one["PartitionName"]] & has[two["PartitionName"]]
         ),
         missing=missing,
         nodes=nodes,
