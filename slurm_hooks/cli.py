@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from typing import Callable, Optional
 
 from slurm_hooks import __version__
-from slurm_hooks.commands import inspect, pause, reconcile, render, switch, test, top
+from slurm_hooks.commands import (
+    bundle,
+    doctor,
+    inspect,
+    pause,
+    reconcile,
+    render,
+    switch,
+    test,
+    top,
+)
 from slurm_hooks.commands.console import Parser, debug_lines, err
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.replay import cli as replay_cli
@@ -23,7 +33,9 @@ FAMILIES = (
     reconcile,
     pause,
     switch,
+    doctor,
     test,
+    bundle,
     render,
 )
 

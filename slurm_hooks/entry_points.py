@@ -21,7 +21,7 @@ def find_objective(name: str) -> Objective:
     """The objective called `name`, ours first. Raises SettingsError if there is none that loads."""
     if name in OBJECTIVES:
         return OBJECTIVES[name]
-    named = {entry.name: entry for entry in _entries()}
+    named = {entry.name: entry for entry in entries(GROUP)}
     if name not in named:
         known = ", ".join([*OBJECTIVES, *sorted(named)])
         fault = f"plan.objective = {name!r}: no installed package has it in {GROUP}"
@@ -38,7 +38,8 @@ def find_objective(name: str) -> Objective:
     return found
 
 
-def _entries() -> Iterable[Any]:
+def entries(group: str) -> Iterable[Any]:
+    """The entry points of all installed packages in one group."""
     if sys.version_info >= (3, 10):
-        return metadata.entry_points(group=GROUP)
-    return metadata.entry_points().get(GROUP, ())
+        return metadata.entry_points(group=group)
+    return metadata.entry_points().get(group, ())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_hooks.commands.console import add_settings, err, live
+from slurm_hooks.doctor.conf_check import check_conf
 from slurm_hooks.jobpath import write_job_path
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings_file import load
@@ -34,7 +35,7 @@ def add(commands: Commands) -> None:
 def _lua(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     policy = render_site(settings, live(settings))
-    told = policy.faults + (policy.findings if arguments.check else ())
+    told = policy.faults + (check_conf(policy.answer, settings) if arguments.check else ())
     print_lines(err, [f"malleable: {line}" for line in told])
     if arguments.check:
         return 1 if told else 0

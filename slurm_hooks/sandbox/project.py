@@ -72,7 +72,9 @@ def project_spec(**overrides: Any) -> SandboxSpec:
 def _render_policy(chosen: settings.Settings) -> str:
     spec = SandboxSpec()
     seconds = timedelta(seconds=1)
-    slurm = Slurm((), spec.kill_wait_s * seconds, MIN_JOB_AGE_S * seconds, MAX_ARRAY_SIZE)
+    slurm = Slurm(
+        (), spec.kill_wait_s * seconds, MIN_JOB_AGE_S * seconds, MAX_ARRAY_SIZE, appends=True
+    )
     operators = {"root": 0, "caller": os.geteuid()}
     return render_policy(chosen, Expected(PREEMPTIBLE, slurm), operators)
 

@@ -28,10 +28,11 @@ def render_policy(settings: Settings, cluster: SlurmSays, operators: Mapping[str
     """The text of malleable_policy.lua; `operators` maps user names to uids."""
     request, lease = settings.request, settings.lease
     fit = {p: cluster.preemptible.get(p, False) for p in settings.site.partitions}
+    uids = sorted(set(operators.values()))
     lines = [
         f"partitions = {{{', '.join(_text(p) for p in settings.site.partitions)}}},",
         f"preemptible = {_flags(fit)},",
-        f"operators = {{{', '.join(f'[{uid}] = true' for uid in sorted(operators.values()))}}},",
+        f"operators = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},",
         f"engines = {_flags(dict.fromkeys(request.engines, True))},",
         f"max_fragments = {request.max_fragments},",
         f"max_nodes = {request.max_nodes},",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 Words = Mapping[str, str]
 
 _AS_OF = "Configuration data as of"
-_SETTING = re.compile(rf"({_AS_OF}) (\S+)|(\w+)\s+= (.*)")
+_SETTING = re.compile(rf"({_AS_OF}) (\S+)|(\w+(?:\[\d+\])?)\s+= (.*)")
 _PAIR = re.compile(r"(?:^|\s)(\w+)=(\S*)")
 
 

@@ -10,16 +10,15 @@ from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.lua_policy import render_policy
-from slurm_hooks.slurm.site_check import check_site
 
 
 @dataclass(frozen=True)
 class SitePolicy:
-    """The text of malleable_policy.lua, its faults, and what in slurm.conf breaks a promise."""
+    """The text of malleable_policy.lua, its faults, and the answer of Slurm that it is made of."""
 
     text: str
     faults: tuple[str, ...]
-    findings: tuple[str, ...]
+    answer: str
 
 
 def render_site(settings: Settings, port: Port) -> SitePolicy:
@@ -31,7 +30,7 @@ def render_site(settings: Settings, port: Port) -> SitePolicy:
     return SitePolicy(
         text=render_policy(settings, cluster, known),
         faults=(*_unfit(settings.site.partitions, cluster), *map(_stranger, missing)),
-        findings=check_site(answer, settings.site.partitions, settings.tick.every_s),
+        answer=answer,
     )
 
 

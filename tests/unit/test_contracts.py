@@ -86,6 +86,21 @@ PLANTED = (
         "slurm_hooks.slurm.live",
     ),
     (
+        "Decisions and settings read no clock, file, process, environment or randomness",
+        "slurm_hooks.doctor.checks.tick",
+        "time",
+    ),
+    (
+        "Doctor: what is said of a site, from checks, on facts that are gathered apart",
+        "slurm_hooks.doctor.finding",
+        "slurm_hooks.doctor.catalogue",
+    ),
+    (
+        "A check neither reads anything nor knows how facts are gathered",
+        "slurm_hooks.doctor.checks.tick",
+        "slurm_hooks.slurm.live",
+    ),
+    (
         "A replay is a scenario, run by a simulator that asks a policy, on what logs say",
         "slurm_hooks.replay.simulator.supply",
         "slurm_hooks.replay.scenario",
@@ -185,7 +200,7 @@ def _imported(node: ast.AST) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "room", ["", "allocation", "elastic", "planning", "replay", "sandbox", "slurm"]
+    "room", ["", "allocation", "doctor", "elastic", "planning", "replay", "sandbox", "slurm"]
 )
 def test_a_new_module_must_be_given_a_row(package: Path, room: str) -> None:
     new = package / "slurm_hooks" / room / "new.py"

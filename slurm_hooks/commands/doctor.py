@@ -1,0 +1,93 @@
+"""`malleable doctor`: what is wrong with a site, and the lines that mend it; changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.style import Style
+from rich.text import Text
+
+from slurm_hooks.commands.console import add_command, job_id, out
+from slurm_hooks.doctor import manual
+from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose, site_checks
+from slurm_hooks.doctor.finding import Category
+from slurm_hooks.doctor.gather.site import Asked, gather
+from slurm_hooks.doctor.remedies import Remedies
+from slurm_hooks.doctor.run import exit_code, run
+from slurm_hooks.doctor.text import Shown, data, lines, listing
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+STYLES = {
+    "ok": "green",
+    "note": "cyan",
+    "warning": "yellow",
+    "error": "bold red",
+    "skipped": "dim",
+    "category": "bold",
+    "paste": "bold",
+}
+
+
+def add(commands: Commands) -> None:
+    """Add this command to the parser."""
+    text = "what is wrong with this site, and the lines that mend it"
+    parser = add_command(commands, "doctor", _doctor, text)
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help="these checks alone")
+    parser.add_argument("--pre", action="store_true", help="nothing is switched on yet")
+    parser.add_argument("--node", action="store_true", help="look at this compute node")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="with --node: where jobs have their shared directory (default: here, or as dir= says)",
+    )
+    parser.add_argument("--python", default="", metavar="PATH", help="look at this interpreter")
+    parser.add_argument("--job", metavar="JOBID", help="why this job is where it is")
+    parser.add_argument("--list", action="store_true", help="print all checks and end")
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    checks = (*CHECKS, *site_checks())
+    if arguments.list:
+        return _list(arguments)
+    job = job_id(arguments.job) if arguments.job else None
+    is_node = arguments.node or arguments.directory is not None
+    names = tuple(arguments.checks)
+    chosen = choose(Wish(names, is_node, bool(arguments.python), job is not None), checks)
+    is_linked = any(check.category is Category.NODE for check in chosen)
+    asked = Asked(arguments.settings, is_linked, arguments.directory, arguments.python, job)
+    facts = gather(asked)
+    outcomes = run(chosen, facts, arguments.pre)
+    found = [finding for outcome in outcomes for finding in outcome.findings]
+    remedies = Remedies(found, facts.slurm, facts.conf)
+    if arguments.json:
+        print(json.dumps(data(outcomes, remedies, manual.place()), indent=1))
+    else:
+        show(lines(outcomes, remedies, manual.place()))
+    return exit_code(outcomes)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    checks = (*CHECKS, *site_checks())
+    if arguments.json:
+        rows = [
+            {"id": check.id, "category": check.category.value, "title": check.title}
+            for check in checks
+        ]
+        print(json.dumps(rows, indent=1))
+    else:
+        show(listing(checks))
+    return 0
+
+
+def show(shown: Iterable[Shown]) -> None:
+    """Print lines as they are; colours only where rich finds a terminal."""
+    for line in shown:
+        style = Style.parse(STYLES.get(line.style, ""))
+        out.print(Text(line.text, style=style), soft_wrap=True)

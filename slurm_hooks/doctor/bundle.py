@@ -1,0 +1,181 @@
+"""What a bug report needs, in one archive: made of facts, without the names of the site.
+
+Pure but for `write`. No script, output or environment of a user is ever part of it, and names of
+jobs are not even asked for.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Union
+
+from slurm_hooks.doctor.anonymous import Anonymiser
+from slurm_hooks.doctor.facts import Accounting, Facts, SlurmSays, Unread
+from slurm_hooks.model import Snapshot
+from slurm_hooks.snapshot.encode import to_data
+from slurm_hooks.snapshot.file import snapshot_text
+
+_SECRET = re.compile(r"pass|key|token|secret", re.IGNORECASE)
+_HOSTS = re.compile(r"Host|Addr|Machine")
+_USERS = re.compile(r"User$")
+_WORDS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+FOLDER = "malleable-bundle"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of the bundle; `text` is Unread if it could not be made."""
+
+    name: str
+    what: str
+    text: Union[str, Unread]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a bundle is made of."""
+
+    facts: Facts
+    report: Mapping[str, Any]  # of doctor
+    snapshot: Union[Snapshot, Unread]
+    versions: Mapping[str, str]
+    journal: Union[str, Unread]
+
+
+def parts(seen: Seen, salt: bytes) -> tuple[Part, ...]:
+    """The files, without names; the last one says what the others are."""
+    hide = Anonymiser(salt, names_of(seen))
+    slurm, snapshot, journal = seen.facts.slurm, seen.snapshot, seen.journal
+    found = (
+        Part(
+            "versions.json",
+            "versions of this package, Python, Slurm, the system",
+            _json(seen.versions),
+        ),
+        Part(
+            "settings.json", "the settings in force", _json(hide.data(asdict(seen.facts.settings)))
+        ),
+        Part("doctor.json", "all findings of `malleable doctor`", _json(hide.data(seen.report))),
+        Part(
+            "slurm-config.txt",
+            "scontrol show config, without passwords and keys",
+            slurm if isinstance(slurm, Unread) else "".join(_config(slurm, hide)),
+        ),
+        Part(
+            "snapshot.json",
+            "nodes, reservations and malleable jobs: malleable plan --snapshot FILE",
+            snapshot if isinstance(snapshot, Unread) else _snapshot(snapshot, hide),
+        ),
+        Part(
+            "ticks.txt",
+            "what the last ticks printed",
+            journal if isinstance(journal, Unread) else hide.text(journal),
+        ),
+    )
+    return (*found, Part("README.txt", "this list", _readme(found, hide)))
+
+
+def names_of(seen: Seen) -> dict[str, str]:
+    """Every name that is known of the site, and what it is; a host's kind wins over a user's."""
+    names: dict[str, str] = {}
+    for name, kind in (*_people(seen), *_places(seen)):
+        names[name] = kind
+    return names
+
+
+def _people(seen: Seen) -> Iterator[tuple[str, str]]:
+    facts = seen.facts
+    if isinstance(facts.accounting, Accounting):
+        for words in facts.accounting.associations:
+            yield words.get("Account", ""), "account"
+            yield words.get("User", ""), "user"
+    for name in (facts.host.user, *facts.settings.site.operators):
+        yield name, "user"
+    if isinstance(facts.slurm, SlurmSays):
+        for key, value in facts.slurm.config.items():
+            if _USERS.search(key):
+                yield value.split("(")[0], "user"
+    if isinstance(seen.snapshot, Snapshot):
+        for job in seen.snapshot.jobs:
+            yield job.user, "user"
+
+
+def _places(seen: Seen) -> Iterator[tuple[str, str]]:
+    yield seen.facts.host.name.split(".")[0], "host"
+    if isinstance(seen.snapshot, Snapshot):
+        for reservation in seen.snapshot.reservations:
+            yield reservation.name, "reservation"
+        for node in seen.snapshot.nodes:
+            yield node.name, "host"
+    if not isinstance(seen.facts.slurm, SlurmSays):
+        return
+    slurm = seen.facts.slurm
+    yield slurm.config.get("ClusterName", ""), "cluster"
+    for words in slurm.nodes:
+        for key in ("NodeName", "NodeHostName"):
+            yield words.get(key, ""), "host"
+    for key, value in slurm.config.items():
+        if _HOSTS.search(key) and slurm.value(key):
+            for word in _WORDS.findall(value):
+                if not re.fullmatch(r"[\d.]+", word):
+                    yield word.split(".")[0], "host"
+
+
+def _config(slurm: SlurmSays, hide: Anonymiser) -> Iterator[str]:
+    for key, value in slurm.config.items():
+        shown = "(left out)" if _SECRET.search(key) and slurm.value(key) else hide.text(value)
+        yield f"{key:<24}= {shown}\n"
+
+
+def _snapshot(snapshot: Snapshot, hide: Anonymiser) -> str:
+    """A file that `malleable plan --snapshot` reads; others' text in AdminComment is left out."""
+    data = json.loads(snapshot_text(snapshot))
+    for job in data["snapshot"]["jobs"]:
+        for fragment in job["fragments"]:
+            fragment["note"] = ""
+    return json.dumps({**data, "snapshot": hide.data(data["snapshot"])}, indent=1) + "\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(to_data(value), indent=1) + "\n"
+
+
+def _readme(found: Sequence[Part], hide: Anonymiser) -> str:
+    lines = [
+        "For a bug report about slurm-malleable. Names of hosts, users, accounts, reservations",
+        "and the cluster are replaced by words that are the same within this bundle only.",
+        "Names of jobs are not asked for; users' scripts and output are not read.",
+        "",
+    ]
+    for part in found:
+        why = (
+            f" (not there: {hide.text(part.text.because)})" if isinstance(part.text, Unread) else ""
+        )
+        lines.append(f"{part.name:20} {part.what}{why}")
+    return "\n".join(lines) + "\n"
+
+
+def write(path: Path, found: Sequence[Part]) -> int:
+    """The archive, readable by its maker alone; returns its bytes.
+
+    Raises OSError, also if there is a file of that name.
+    """
+    handle = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
+    with os.fdopen(handle, "wb") as file:
+        with tarfile.open(fileobj=file, mode="w:gz") as archive:
+            for part in found:
+                if not isinstance(part.text, Unread):
+                    content = part.text.encode("utf-8", "replace")
+                    entry = tarfile.TarInfo(f"{FOLDER}/{part.name}")
+                    entry.size, entry.mode = len(content), 0o644
+                    archive.addfile(entry, io.BytesIO(content))
+        return file.tell()

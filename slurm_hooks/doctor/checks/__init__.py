@@ -1,0 +1,1 @@
+"""The checks: facts in, findings out; one module per category, each ends with its table."""

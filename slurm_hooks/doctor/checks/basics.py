@@ -1,0 +1,107 @@
+"""Whether there is anything to look at: settings, an answer from Slurm, its release, clocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+from slurm_hooks.doctor.facts import Facts, Unread, known
+from slurm_hooks.doctor.finding import Category, Check, Finding, error, warning
+from slurm_hooks.slurm.releases import is_tested, known_releases
+from slurm_hooks.slurm.scontrol import Words
+
+SKEW_NOTED_S = 2.0
+SKEW_BAD_S = 60.0
+
+
+def _settings(facts: Facts) -> Iterator[Finding]:
+    for fault in facts.settings_faults:
+        yield error(
+            fault, advice=f"correct {facts.settings_path}; doctor went on with the defaults"
+        )
+
+
+def _answers(facts: Facts) -> Iterator[Finding]:
+    if isinstance(facts.slurm, Unread):
+        yield error(
+            facts.silence or facts.slurm.because,
+            advice="start slurmctld, or correct SLURM_CONF or tick.slurm_bin",
+        )
+
+
+def _release(facts: Facts) -> Iterator[Finding]:
+    slurm = known(facts.slurm)
+    if not is_tested(slurm.version):
+        yield warning(
+            f"Slurm {slurm.value('SLURM_VERSION')} is not a release on which this was tested "
+            f"({known_releases()})",
+            advice="run `malleable test` on a canary partition before switching it on, or install "
+            "a version of this package that knows the release",
+        )
+
+
+def _clocks(facts: Facts) -> Iterator[Finding]:
+    slurm = known(facts.slurm)
+    ahead = slurm.offset_s
+    seen = f"this host's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} "
+    if abs(ahead) > SKEW_BAD_S:
+        yield error(seen + "slurmctld's", advice="synchronise both with chrony or ntpd")
+    elif abs(ahead) > SKEW_NOTED_S:
+        yield warning(seen + "slurmctld's", advice="synchronise both with chrony or ntpd")
+    if slurm.now is not None:
+        yield from _nodes_ahead(slurm.now, slurm.nodes)
+
+
+def _nodes_ahead(now: datetime, nodes: tuple[Words, ...]) -> Iterator[Finding]:
+    """A slurmd writes down by its own clock when it started: that cannot be in the future."""
+    ahead = [words["NodeName"] for words in nodes if _started_s(words) > now.timestamp() + 60]
+    if ahead:
+        shown = ", ".join(ahead[:5]) + (" ..." if len(ahead) > 5 else "")
+        yield error(
+            f"the clock of {len(ahead)} node(s) is ahead of slurmctld's: {shown}",
+            advice="synchronise them with chrony or ntpd; `malleable doctor --node clocks` there "
+            "says how far they are off",
+        )
+
+
+def _started_s(words: Words) -> int:
+    text = words.get("SlurmdStartTime", "")
+    return int(text) if re.fullmatch(r"\d{1,12}", text, re.ASCII) else 0
+
+
+_SETTINGS = Check(
+    "settings",
+    Category.BASICS,
+    "the settings are valid",
+    "A tick with invalid settings changes nothing and exits with 78: leases run out and no job "
+    "grows.",
+    _settings,
+    is_ours=True,
+)
+_ANSWERS = Check(
+    "slurm-answers",
+    Category.BASICS,
+    "slurmctld answers",
+    "Nothing else can be looked at, and no tick can do its work.",
+    _answers,
+)
+_RELEASE = Check(
+    "release",
+    Category.BASICS,
+    "the tests of this package passed on this release of Slurm",
+    "Slurm's releases differ in what a hold, a requeue or a listing means. On a release that was "
+    "not tested the plugin does not register the option, so `sbatch --malleable` is an unknown "
+    "option there and everything else works as before.",
+    _release,
+)
+_CLOCKS = Check(
+    "clocks",
+    Category.BASICS,
+    "the clocks of slurmctld, this host and the nodes agree",
+    "A lease ends at a time of slurmctld's clock, and agents leave by their node's: a node that "
+    "is behind is told to leave too late. Munge refuses credentials when the difference is five "
+    "minutes.",
+    _clocks,
+)
+TABLE = (_SETTINGS, _ANSWERS, _RELEASE, _CLOCKS)

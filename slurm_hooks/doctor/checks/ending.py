@@ -1,0 +1,156 @@
+"""How fragments end and come back: kill wait, leases, requeue, how long ended jobs are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slurm_hooks.doctor.checks.preemption import of_partition
+from slurm_hooks.doctor.facts import Facts, known
+from slurm_hooks.doctor.finding import (
+    Category,
+    Change,
+    Check,
+    Finding,
+    Paste,
+    error,
+    note,
+    warning,
+)
+
+LONG_KILL_WAIT_S = 60
+SECONDS_BETWEEN_LOOKS = 30
+# Ended jobs that slurmctld has room for, a second: with the defaults 10,000 / 300 s = 33.
+FEW_JOBS_A_SECOND = 10
+TICKS_TO_SEE_AN_END = 4
+
+
+def _kill_wait(facts: Facts) -> Iterator[Finding]:
+    wait_s = known(facts.slurm).number("KillWait")
+    if wait_s > LONG_KILL_WAIT_S:
+        yield warning(f"KillWait={wait_s}", Change("KillWait", "30"))
+
+
+def _over_time(facts: Facts) -> Iterator[Finding]:
+    slurm = known(facts.slurm)
+    everywhere = slurm.config.get("OverTimeLimit", "0").split(" ")[0]
+    for words in slurm.ours:
+        own = words.get("OverTimeLimit", "NONE")
+        value = everywhere if own == "NONE" else own
+        if value != "0":
+            yield error(
+                f"partition {words['PartitionName']}: OverTimeLimit={value} (minutes)",
+                Change("OverTimeLimit", "0", of_partition(words)),
+            )
+
+
+def _job_requeue(facts: Facts) -> Iterator[Finding]:
+    if known(facts.slurm).value("JobRequeue") == "0":
+        yield note("JobRequeue=0", Change("JobRequeue", "1"))
+
+
+def _job_file_append(facts: Facts) -> Iterator[Finding]:
+    if known(facts.slurm).config.get("JobFileAppend", "1") == "0":
+        yield warning(
+            "JobFileAppend=0",
+            Change("JobFileAppend", "1"),
+            advice="without it users write --open-mode=append, or a log of their own per fragment",
+        )
+
+
+def _job_age(facts: Facts) -> Iterator[Finding]:
+    slurm = known(facts.slurm)
+    age_s, most = slurm.number("MinJobAge"), slurm.number("MaxJobCount")
+    if age_s == 0 or 0 < most < FEW_JOBS_A_SECOND * age_s:
+        kept = "for ever" if age_s == 0 else f"for {age_s} s"
+        yield warning(
+            f"MinJobAge={age_s} with MaxJobCount={most}: ended jobs are kept {kept} and count",
+            Change("MinJobAge", "300"),
+        )
+    shortest_s = TICKS_TO_SEE_AN_END * facts.settings.tick.every_s
+    if 0 < age_s < shortest_s:
+        yield warning(
+            f"MinJobAge={age_s}: fragments that ended may be forgotten before a tick has seen how "
+            f"(at least {shortest_s:.0f} s are needed)",
+            Change("MinJobAge", "300"),
+        )
+
+
+def _unkillable(facts: Facts) -> Iterator[Finding]:
+    slurm = known(facts.slurm)
+    limit_s, wait_s = slurm.number("UnkillableStepTimeout"), slurm.number("KillWait", 30)
+    if 0 < limit_s < min(wait_s, LONG_KILL_WAIT_S):  # a long KillWait is told of by itself
+        yield warning(
+            f"UnkillableStepTimeout={limit_s} is shorter than KillWait={wait_s}",
+            Change("UnkillableStepTimeout", str(max(60, 2 * wait_s))),
+        )
+
+
+def _margin(facts: Facts) -> Iterator[Finding]:
+    margin_s = facts.settings.lease.margin_s
+    if margin_s < SECONDS_BETWEEN_LOOKS:
+        yield warning(
+            f"lease.margin_s = {margin_s}",
+            Paste(facts.settings_path, "margin_s = 60", place="in the section [lease]"),
+        )
+
+
+TABLE = (
+    Check(
+        "lease-margin",
+        Category.ENDING,
+        "lease.margin_s covers slurmctld's slow look at time limits",
+        "slurmctld looks at time limits every 30 s only: with a smaller margin a fragment overruns "
+        "its hole by as much.",
+        _margin,
+        is_ours=True,
+    ),
+    Check(
+        "kill-wait",
+        Category.ENDING,
+        f"KillWait is at most {LONG_KILL_WAIT_S} s",
+        "It is the time from SIGTERM to SIGKILL, so the longest that an urgent job waits for a "
+        "fragment that does not react, and holes are used that much less.",
+        _kill_wait,
+    ),
+    Check(
+        "over-time-limit",
+        Category.ENDING,
+        "jobs in our partitions end at their time limit",
+        "A fragment's time limit is its lease, which ends before somebody else needs the node. "
+        "OverTimeLimit lets it run on.",
+        _over_time,
+    ),
+    Check(
+        "job-requeue",
+        Category.ENDING,
+        "jobs are requeued by default",
+        "Fragments come back by being requeued. job_submit asks for it with each malleable job, "
+        "so this is a matter of tidiness.",
+        _job_requeue,
+    ),
+    Check(
+        "job-file-append",
+        Category.ENDING,
+        "a requeued job appends to its log",
+        "Otherwise the log of a fragment is emptied when it comes back. Lua cannot set a job's "
+        "open mode.",
+        _job_file_append,
+    ),
+    Check(
+        "min-job-age",
+        Category.ENDING,
+        "ended jobs are remembered long enough for a tick, and not for hours",
+        "A fragment that is forgotten before a tick has seen how it ended is lost to its job. "
+        "Ended jobs count against MaxJobCount, and once that is reached nobody on the cluster can "
+        "submit.",
+        _job_age,
+    ),
+    Check(
+        "unkillable",
+        Category.ENDING,
+        "UnkillableStepTimeout is not shorter than KillWait",
+        "A node whose step does not end in that time is drained, while the step may still be "
+        "within its KillWait.",
+        _unkillable,
+    ),
+)

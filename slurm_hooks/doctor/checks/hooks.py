@@ -1,0 +1,133 @@
+"""What runs around each fragment: prologs and epilogs, ours and the site's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from slurm_hooks.doctor.facts import CannotLook, Facts, Hook, known
+from slurm_hooks.doctor.finding import Category, Change, Check, Finding, note, warning
+
+OURS = "/usr/libexec/slurm-malleable/epilog.sh"
+MARK = "SPANK_MALLEABLE"  # our Epilog asks for it, whatever it is called
+
+
+def _hook(facts: Facts, key: str) -> Optional[Hook]:
+    return next((hook for hook in known(facts.hooks) if hook.key == key), None)
+
+
+def _is_ours(hook: Hook) -> bool:
+    return "slurm-malleable/epilog.sh" in f"{hook.value}{hook.text or ''}" or (
+        hook.text is not None and MARK in hook.text
+    )
+
+
+def _epilog(facts: Facts) -> Iterator[Finding]:
+    slurm, hook = known(facts.slurm), _hook(facts, "Epilog")
+    if slurm.value("ProctrackType") == "proctrack/cgroup":
+        return
+    if hook is None:
+        yield warning(
+            f"ProctrackType={slurm.value('ProctrackType')} and no Epilog", Change("Epilog", OURS)
+        )
+    elif hook.text is None and "*" in hook.value:
+        yield note(
+            f"Epilog={hook.value} is a pattern",
+            advice=f"one of its scripts should run {OURS}; patterns run in reverse order",
+        )
+    elif hook.text is not None and not _is_ours(hook):
+        yield warning(
+            f"the site's Epilog {hook.value} does not run ours",
+            advice=f"add the line `{OURS}` to it, which is silent and always ends with 0",
+        )
+
+
+def _readable(facts: Facts) -> Iterator[Finding]:
+    hook = _hook(facts, "Epilog")
+    if hook is None or hook.file is None or not _is_ours(hook):
+        raise CannotLook("our Epilog is not in use, or not on this host")
+    if not hook.file.is_for_all or not hook.file.mode & 0o001:
+        yield warning(
+            f"{hook.value} cannot be read and run by every user",
+            advice="our Epilog looks for processes with the rights of the job's user, and does "
+            "nothing where that user cannot read it: move it to a directory that all may enter, "
+            f"or chmod a+rx {hook.value}",
+        )
+
+
+def _prolog(facts: Facts) -> Iterator[Finding]:
+    hook = _hook(facts, "Prolog")
+    if hook is None:
+        return
+    if "slurm-malleable/prolog.sh" in hook.value:
+        yield warning(
+            f"Prolog={hook.value} is of an older version and does nothing",
+            advice="remove that line from slurm.conf, then run scontrol reconfigure",
+        )
+    elif hook.file is None and "*" not in hook.value and facts.host.uid == 0:
+        yield warning(
+            f"Prolog={hook.value} is not on this host",
+            advice="fine if this is no compute node: a node without it is drained at its first job",
+        )
+    yield from _patterns(facts, hook)
+
+
+def _patterns(facts: Facts, hook: Hook) -> Iterator[Finding]:
+    if "*" in hook.value and known(facts.slurm).is_configless:
+        yield warning(
+            f"{hook.key}={hook.value} is a pattern, and this cluster is configless",
+            advice="configless nodes get no such files: put them on each node, or name one script",
+        )
+
+
+def _on_controller(facts: Facts) -> Iterator[Finding]:
+    most = facts.settings.request.max_fragments
+    for key in ("EpilogSlurmctld", "PrologSlurmctld"):
+        hook = _hook(facts, key)
+        if hook is None:
+            continue
+        slow = hook.text is not None and "sleep" in hook.text
+        told = warning if slow else note
+        yield told(
+            f"{key}={hook.value} runs once for each fragment, up to {most} at once for one job"
+            + (", and it sleeps" if slow else ""),
+            advice='make it leave at once for malleable jobs: [ -n "$SLURM_ARRAY_JOB_ID" ] and '
+            "the job's partition tell them apart",
+        )
+
+
+TABLE = (
+    Check(
+        "epilog",
+        Category.HOOKS,
+        "something ends what a fragment leaves running",
+        "A training process that daemonized would keep the GPU of a node that has been given "
+        "back. proctrack/cgroup ends it; otherwise our Epilog does.",
+        _epilog,
+        is_ours=True,
+    ),
+    Check(
+        "epilog-readable",
+        Category.HOOKS,
+        "the Epilog can be read by the users of jobs",
+        "It gives up root's rights before it looks for processes.",
+        _readable,
+        is_ours=True,
+    ),
+    Check(
+        "prolog",
+        Category.HOOKS,
+        "the Prolog is there wherever it is named",
+        "It runs at each start of a fragment, and a Prolog that is missing or fails drains the "
+        "node.",
+        _prolog,
+    ),
+    Check(
+        "slurmctld-hooks",
+        Category.HOOKS,
+        "nothing slow runs on the controller for each fragment",
+        "EpilogSlurmctld and PrologSlurmctld run on the controller once for each fragment that "
+        "ends or starts: 512 preempted fragments are 512 processes at the same time.",
+        _on_controller,
+    ),
+)

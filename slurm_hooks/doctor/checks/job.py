@@ -1,0 +1,108 @@
+"""One job: why it is where it is, and what in its script or log says so.
+
+Guesses from a user's own words, worded as guesses; nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from slurm_hooks.doctor.facts import Facts, known
+from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
+
+_IN_LOG = (
+    (
+        r"malleable-needs-torch-2\.6|not registered.*rendezvous|rendezvous.*not registered",
+        "torch is older than 2.6, or the script overwrites PYTHONPATH instead of adding to it",
+    ),
+    (r"out of memory|OutOfMemoryError|oom-kill", "it ran out of memory"),
+    (r"ModuleNotFoundError|ImportError", "a module is missing: is the environment activated?"),
+    (r"command not found", "a command is missing: is the environment activated?"),
+    (r"Stale file handle", "the file system had trouble (stale file handle)"),
+    (r"No space left on device|Disk quota exceeded", "a disk or quota is full"),
+    (r"DUE TO PREEMPTION|DUE TO JOB REQUEUE", "a fragment yielded to another job, as it should"),
+    (r"DUE TO TIME LIMIT", "a lease ended before the fragment had left"),
+)
+
+
+def _known(facts: Facts) -> Iterator[Finding]:
+    seen = known(facts.job)
+    if not seen.words:
+        yield error(
+            f"Slurm knows no job {seen.job_id}",
+            advice="it may have ended more than MinJobAge ago: sacct -j knows it",
+        )
+    elif not seen.is_malleable:
+        yield error(
+            f"job {seen.job_id} is an ordinary job in partition {seen.words.get('Partition')}",
+            advice="it was submitted without --malleable, or its submit host lacks the plugin: "
+            "run `malleable doctor plugstack plugin-file` there",
+        )
+
+
+def _reason(facts: Facts) -> Iterator[Finding]:
+    for line in known(facts.job).lines:
+        yield note(line)
+
+
+def _script(facts: Facts) -> Iterator[Finding]:
+    text = known(known(facts.job).script)
+    plain = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    if re.search(r"^\s*(export\s+)?PYTHONPATH=(?!.*\$\{?PYTHONPATH)", plain, re.MULTILINE):
+        yield error(
+            "the script overwrites PYTHONPATH, so torchrun does not find the rendezvous",
+            advice='write: export PYTHONPATH=/your/path:"$PYTHONPATH"',
+        )
+    if not re.search(r"torchrun|torch\.distributed\.(run|launch)|accelerate|slurm_hooks", plain):
+        yield note(
+            "the script itself calls no torchrun: unless something it calls does, the job is kept "
+            "to one fragment"
+        )
+    if re.search(r"torchrun[^\n]*\|\s*\w", plain) and "pipefail" not in plain:
+        yield warning(
+            "the script pipes torchrun's output, so its exit code is lost",
+            advice="add `set -o pipefail` before it",
+        )
+    if re.search(r"^\s*(source|\.)\s+\S*activate|conda activate|module load", plain, re.M) is None:
+        yield note("the script activates no environment: python and torchrun come from PATH")
+
+
+def _log(facts: Facts) -> Iterator[Finding]:
+    text = known(known(facts.job).log)
+    for pattern, meaning in _IN_LOG:
+        found = re.findall(pattern, text)
+        if found:
+            yield note(f"the end of its log says so {len(found)} time(s): {meaning}")
+
+
+TABLE = (
+    Check(
+        "job-known",
+        Category.JOB,
+        "Slurm knows the job, and it is malleable",
+        "An ordinary job is never resized.",
+        _known,
+    ),
+    Check(
+        "job-reason",
+        Category.JOB,
+        "nothing limits the job",
+        "What `malleable explain` says: what ends its holes and what it waits for.",
+        _reason,
+    ),
+    Check(
+        "job-script",
+        Category.JOB,
+        "its script lets torchrun find the rendezvous and reports its exit code",
+        "Most jobs that fail at once do so because of their environment.",
+        _script,
+    ),
+    Check(
+        "job-log",
+        Category.JOB,
+        "the end of its log has no known trouble",
+        "Read only as the job's own user, and only the last part.",
+        _log,
+    ),
+)

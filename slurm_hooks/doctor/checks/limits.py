@@ -1,0 +1,173 @@
+"""What bounds the number and length of fragments: arrays, job counts, accounting, partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from slurm_hooks.doctor.checks.preemption import of_partition
+from slurm_hooks.doctor.facts import Facts, Unread, known
+from slurm_hooks.doctor.finding import (
+    Category,
+    Change,
+    Check,
+    Finding,
+    Run,
+    error,
+    note,
+    warning,
+)
+from slurm_hooks.slurm.scontrol import Words
+from slurm_hooks.slurm.text import parse_limit
+
+JOBS_OF_ALL = 10  # as many malleable jobs of full size should fit into MaxJobCount
+_RESTART = "restart slurmctld"
+_SUBMIT_LIMITS = (
+    "MaxSubmitJobs",
+    "MaxSubmit",
+    "GrpSubmitJobs",
+    "GrpSubmit",
+    "MaxSubmitPU",
+    "MaxSubmitPA",
+)
+
+
+def _array_size(facts: Facts) -> Iterator[Finding]:
+    most = known(facts.slurm).number("MaxArraySize", 1001)
+    wanted = facts.settings.request.max_fragments
+    if wanted > most - 1:
+        yield warning(
+            f"MaxArraySize={most} allows {most - 1} fragments, request.max_fragments {wanted}",
+            Change("MaxArraySize", str(wanted + 1), then=_RESTART),
+        )
+
+
+def _job_count(facts: Facts) -> Iterator[Finding]:
+    most = known(facts.slurm).number("MaxJobCount", 10_000)
+    fragments = facts.settings.request.max_fragments
+    if most < JOBS_OF_ALL * fragments:
+        yield warning(
+            f"MaxJobCount={most}: {most // fragments} malleable jobs of {fragments} fragments "
+            "would fill it",
+            Change("MaxJobCount", str(max(10_000, JOBS_OF_ALL * fragments)), then=_RESTART),
+        )
+
+
+def _submit_limits(facts: Facts) -> Iterator[Finding]:
+    found, wanted = known(facts.accounting), facts.settings.request.max_fragments
+    for kind, rows in (("qos", found.qos), ("association", found.associations)):
+        for key in _SUBMIT_LIMITS:
+            low = [w for w in rows if w.get(key, "").isdigit() and int(w[key]) < wanted]
+            if low:
+                least = min(low, key=lambda words: int(words[key]))
+                others = f" (and {len(low) - 1} more)" if len(low) > 1 else ""
+                yield note(
+                    f"{kind} {_named(least)}{others}: {key}={least[key]} is below "
+                    f"request.max_fragments = {wanted}",
+                    advice="its users can submit malleable jobs of up to that many fragments, "
+                    "less whatever else they have in the queue",
+                )
+
+
+def _named(words: Words) -> str:
+    name = [words[key] for key in ("Name", "Account", "User", "Partition") if words.get(key)]
+    return "/".join(name) or "root"
+
+
+def _usage(facts: Facts) -> Iterator[Finding]:
+    slurm, found = known(facts.slurm), known(facts.accounting)
+    qos = {words["Name"]: words for words in found.qos}
+    for words in slurm.ours:
+        name = words.get("QoS", "N/A")
+        factor = qos.get(name, {}).get("UsageFactor", "1")
+        if name in ("", "N/A") or float(factor or 1) != 0:
+            new = Change("QOS", "malleable", of_partition(words))
+            free = (
+                (Run(f"sacctmgr -i modify qos {name} set UsageFactor=0"),)
+                if name in qos
+                else (Run("sacctmgr -i add qos malleable set UsageFactor=0"), new)
+            )
+            yield note(
+                f"partition {words['PartitionName']}: use of idle nodes costs fair share "
+                f"(its QOS: {name}, UsageFactor={factor})",
+                *free,
+                advice="only if leftovers should be free of charge",
+            )
+
+
+def _partition_time(facts: Facts) -> Iterator[Finding]:
+    lease = timedelta(seconds=facts.settings.lease.length_s)
+    for words in known(facts.slurm).ours:
+        try:
+            most = parse_limit(words.get("MaxTime", "UNLIMITED"))
+        except ValueError:
+            continue
+        if most is not None and most < lease:
+            yield error(
+                f"partition {words['PartitionName']}: MaxTime={words['MaxTime']} is shorter than "
+                f"a lease (lease.length_s = {facts.settings.lease.length_s})",
+                Change("MaxTime", "INFINITE", of_partition(words)),
+            )
+
+
+def _enforced(facts: Facts) -> Iterator[Finding]:
+    slurm = known(facts.slurm)
+    if isinstance(facts.accounting, Unread):
+        return
+    if "safe" in slurm.value("AccountingStorageEnforce"):
+        yield note(
+            "AccountingStorageEnforce=safe: a fragment does not start if its lease could exceed "
+            "GrpTRESMins",
+            advice="short leases (lease.length_s) pass more easily",
+        )
+
+
+TABLE = (
+    Check(
+        "max-array-size",
+        Category.LIMITS,
+        "MaxArraySize has room for request.max_fragments",
+        "Each fragment is an element of a job array. `malleable render lua` takes the smaller of "
+        "both, so users are refused above it.",
+        _array_size,
+    ),
+    Check(
+        "max-job-count",
+        Category.LIMITS,
+        f"MaxJobCount has room for {JOBS_OF_ALL} malleable jobs of full size",
+        "Every fragment counts against MaxJobCount, including ended ones for MinJobAge. Once it "
+        "is reached nobody on the cluster can submit.",
+        _job_count,
+    ),
+    Check(
+        "submit-limits",
+        Category.LIMITS,
+        "submit limits of associations and QOS have room for request.max_fragments",
+        "Every fragment counts against MaxSubmitJobs and GrpSubmitJobs, so a large malleable job "
+        "is refused at submission where they are lower.",
+        _submit_limits,
+    ),
+    Check(
+        "usage-factor",
+        Category.LIMITS,
+        "the use of leftovers is free of charge",
+        "With fair share, a user who uses idle nodes that nobody wanted gets less later. A QOS "
+        "with UsageFactor=0 on the partition avoids that, if the site wants it so.",
+        _usage,
+    ),
+    Check(
+        "partition-time",
+        Category.LIMITS,
+        "our partitions allow a whole lease",
+        "A fragment whose time limit is above MaxTime waits for ever (PartitionTimeLimit).",
+        _partition_time,
+    ),
+    Check(
+        "enforced-limits",
+        Category.LIMITS,
+        "limits are not enforced in advance",
+        "With AccountingStorageEnforce=safe Slurm starts a job only if it can run to its time "
+        "limit within the limits of its association.",
+        _enforced,
+    ),
+)

@@ -1,0 +1,155 @@
+"""Whether sbatch --malleable reaches our checks, with the policy that the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slurm_hooks.doctor.facts import CannotLook, Facts, Unread, known
+from slurm_hooks.doctor.finding import (
+    Category,
+    Change,
+    Check,
+    Finding,
+    Paste,
+    Run,
+    error,
+    warning,
+)
+
+GLUE = "/usr/share/slurm-malleable/lua/malleable_submit.lua"
+FINE_S = 1.0  # slurmctld tells its start to the second
+OUR_SCRIPT = "/usr/share/slurm-malleable/lua/job_submit.lua"
+
+
+def _plugin(facts: Facts) -> Iterator[Finding]:
+    slurm = known(facts.slurm)
+    value = slurm.value("JobSubmitPlugins")
+    if "lua" not in value.replace("job_submit/", "").split(","):
+        yield error(
+            f"JobSubmitPlugins={value or '(none)'}",
+            Change(
+                "JobSubmitPlugins",
+                ",".join([*filter(None, [value]), "lua"]),
+                then="restart slurmctld",
+            ),
+        )
+
+
+def _chain(facts: Facts) -> Iterator[Finding]:
+    found = known(facts.submission)
+    if found.lines is None:
+        yield error(f"{found.script} is not there", Run(f"cp {OUR_SCRIPT} {found.script}", "root"))
+    elif not found.glue:
+        yield error(
+            f"{found.script} does not load malleable_submit.lua",
+            Paste(
+                found.script,
+                f'pcall(dofile, "{GLUE}")',
+                place="before its final `return slurm.SUCCESS`",
+            ),
+        )
+    elif not found.glue_is_there:
+        yield error(
+            f"{found.script} loads {found.glue}, which is not there or not for all to read",
+            advice="install the package slurm-malleable-slurm on the controller, or correct the "
+            "path",
+        )
+
+
+def _policy(facts: Facts) -> Iterator[Finding]:
+    found = known(facts.submission)
+    render = Run(f"malleable render lua -o {found.policy_path} && touch {found.script}", "root")
+    if found.policy is None:
+        yield error(f"{found.policy_path} is not there: malleable jobs are refused", render)
+    elif found.policy != found.wanted:
+        keys = _differing(found.policy, found.wanted)
+        yield warning(
+            f"{found.policy_path} is older than the settings, Slurm's limits or this version "
+            f"({keys} differ)",
+            render,
+        )
+
+
+def _differing(have: str, want: str) -> str:
+    """The keys of the lines that are not the same, sorted."""
+    odd = set(have.splitlines()) ^ set(want.splitlines())
+    keys = {line.split("=")[0].strip() for line in odd if "=" in line}
+    return ", ".join(sorted(keys)) or "comments"
+
+
+def _policy_loaded(facts: Facts) -> Iterator[Finding]:
+    found = known(facts.submission)
+    if found.policy_changed is None or found.script_changed is None:
+        raise CannotLook("there is no policy")
+    started_s = known(facts.slurm).number("BOOT_TIME", 0)
+    looked_s = max(found.script_changed.timestamp(), started_s)
+    if found.policy_changed.timestamp() > looked_s + FINE_S:
+        yield warning(
+            f"{found.policy_path} is newer than {found.script}, so slurmctld has not read it yet",
+            Run(f"touch {found.script}", "root"),
+        )
+
+
+def _operators(facts: Facts) -> Iterator[Finding]:
+    found = known(facts.submission)
+    for name in found.strangers:
+        yield warning(
+            f"operator {name} is not a user of this host and could not change malleable jobs",
+            advice=f"correct site.operators in {facts.settings_path or 'malleable.toml'}",
+        )
+    runs = "" if isinstance(facts.tick, Unread) else facts.tick.user
+    if runs and runs not in facts.settings.site.operators:
+        names = ", ".join(f'"{name}"' for name in (*facts.settings.site.operators, runs))
+        yield error(
+            f"the tick runs as {runs}, which site.operators does not name",
+            Paste(facts.settings_path, f"operators = [{names}]", place="in the section [site]"),
+            advice="then render the policy again",
+        )
+
+
+TABLE = (
+    Check(
+        "job-submit-plugin",
+        Category.SUBMISSION,
+        "job_submit/lua is switched on",
+        "job_submit turns `sbatch --malleable` into an array of held elements. Without it such a "
+        "job is an ordinary one and starts as soon as it can.",
+        _plugin,
+        is_ours=True,
+    ),
+    Check(
+        "job-submit-chain",
+        Category.SUBMISSION,
+        "the site's job_submit.lua loads our checks",
+        "A site has only one job_submit.lua, so one line in it loads ours; its own functions run "
+        "first, and their refusal stands.",
+        _chain,
+        is_ours=True,
+    ),
+    Check(
+        "policy",
+        Category.SUBMISSION,
+        "the policy of job_submit is the one that the settings and this version give",
+        "Lua cannot read TOML, so the site's rules are rendered. With an old policy users get "
+        "limits that no longer hold.",
+        _policy,
+        is_ours=True,
+    ),
+    Check(
+        "policy-loaded",
+        Category.SUBMISSION,
+        "slurmctld has read the policy",
+        "slurmctld only looks at the modification time of job_submit.lua.",
+        _policy_loaded,
+        is_ours=True,
+    ),
+    Check(
+        "operators",
+        Category.SUBMISSION,
+        "the users in site.operators exist",
+        "Only they may release, move or extend fragments by hand; the user that runs the tick must "
+        "be among them.",
+        _operators,
+        is_ours=True,
+    ),
+)

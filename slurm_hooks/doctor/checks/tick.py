@@ -1,0 +1,165 @@
+"""Whether ticks come, by whom, and whether that user may do what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slurm_hooks.doctor.facts import Accounting, Facts, known
+from slurm_hooks.doctor.finding import (
+    Category,
+    Check,
+    Finding,
+    Paste,
+    Run,
+    error,
+    note,
+    warning,
+)
+
+ENABLE = Run("systemctl enable --now slurm-malleable.timer", "root")
+BY_CRON = Run("cp /usr/share/slurm-malleable/cron/slurm-malleable /etc/cron.d/", "root")
+ACTIVE_DROP_IN = "/etc/systemd/system/slurm-malleable.service.d/active.conf"
+
+
+def _last_tick(facts: Facts) -> Iterator[Finding]:
+    seen = known(facts.tick)
+    if seen.silent_s is None:
+        yield error(
+            f"no tick has ever been completed ({seen.lock}.done is not there)",
+            Run("malleable reconcile --dry-run", "the user of the tick"),
+            advice="see what a tick would do, then start the timer",
+        )
+    elif seen.silent_s > seen.patience_s:
+        yield error(
+            f"no tick has been completed for {seen.silent_s / 60:.0f} min, leases run out",
+            Run("journalctl -u slurm-malleable -n 20", "root"),
+            Run("malleable reconcile", "the user of the tick"),
+            advice="see why in the log, or try one by hand",
+        )
+
+
+def _timer(facts: Facts) -> Iterator[Finding]:
+    seen = known(facts.tick)
+    is_alive = seen.silent_s is not None and seen.silent_s <= seen.patience_s
+    if seen.timer == "active" or seen.cron:
+        if seen.timer == "active" and seen.cron:
+            yield warning(
+                f"ticks are started by the timer and by {seen.cron}", Run(f"rm {seen.cron}", "root")
+            )
+        if seen.timer == "active" and seen.enabled == "disabled":
+            yield warning("the timer runs, but will not after a reboot", ENABLE)
+        return
+    if is_alive:
+        yield note(
+            "neither the timer nor a file in /etc/cron.d is active here, but ticks come",
+            advice="make sure that what starts them (`--loop`, another cron) survives a reboot",
+        )
+    elif seen.timer:
+        yield error(f"the timer is {seen.timer}", ENABLE)
+    else:
+        yield error("nothing starts ticks on this host: no systemd timer, no file of cron", BY_CRON)
+
+
+def _lock(facts: Facts) -> Iterator[Finding]:
+    seen = known(facts.tick)
+    if seen.directory is None:
+        return
+    where = seen.lock.rpartition("/")[0]
+    if seen.directory.kind != "directory":
+        yield error(f"{where} is not a directory", advice="name another in tick.lock, or remove it")
+    elif seen.directory.mode & 0o022:
+        yield error(
+            f"others can write to {where} (mode {seen.directory.mode:o})",
+            Run(f"chmod go-w {where}", "root"),
+            advice="if the directory is used for nothing else; otherwise name another in tick.lock",
+        )
+
+
+def _rights(facts: Facts) -> Iterator[Finding]:
+    slurm, seen = known(facts.slurm), known(facts.tick)
+    user = seen.user or (seen.directory.owner if seen.directory else "")
+    slurm_user = slurm.value("SlurmUser").split("(")[0]
+    if user in ("", "root", slurm_user):
+        return
+    if isinstance(facts.accounting, Accounting):
+        level = facts.accounting.levels.get(user, "None")
+        if level.startswith("Admin"):
+            return
+        yield error(
+            f"the tick runs as {user}, whose admin level is {level}",
+            Run(f"sacctmgr -i modify user {user} set adminlevel=admin", "root"),
+            advice=f"or run it as {slurm_user}",
+        )
+        return
+    yield error(
+        f"the tick runs as {user}, who is neither root nor SlurmUser ({slurm_user}), and there "
+        "is no accounting database to make that user an Administrator",
+        Paste(
+            "/etc/systemd/system/slurm-malleable.service.d/user.conf",
+            f"[Service]\nUser={slurm_user}",
+            then="systemctl daemon-reload",
+        ),
+    )
+
+
+def _one_host(facts: Facts) -> Iterator[Finding]:
+    slurm, seen = known(facts.slurm), known(facts.tick)
+    if "SlurmctldHost[1]" in slurm.config and (seen.timer == "active" or seen.cron):
+        yield note(
+            f"there is a backup controller ({slurm.config['SlurmctldHost[1]']})",
+            Paste(
+                ACTIVE_DROP_IN,
+                '[Service]\nExecCondition=/bin/sh -c \'scontrol ping | grep -m1 " UP$$" | '
+                'grep -q "at $$(hostname -s) "\'',
+                then="systemctl daemon-reload",
+            ),
+            advice="with it only the host of the active slurmctld runs the tick",
+        )
+
+
+TABLE = (
+    Check(
+        "last-tick",
+        Category.TICK,
+        "a tick was completed lately",
+        "Without ticks no job grows and no lease is renewed: fragments end with their leases.",
+        _last_tick,
+        is_ours=True,
+    ),
+    Check(
+        "timer",
+        Category.TICK,
+        "something starts ticks, once, and does so after a reboot",
+        "A timer that was started but not enabled is gone with the next reboot; two that start "
+        "ticks get in each other's way.",
+        _timer,
+        is_ours=True,
+    ),
+    Check(
+        "lock-directory",
+        Category.TICK,
+        "nobody else can write to the directory of the lock",
+        "Whoever can open the lock could hold it and block every tick; a tick refuses to use such "
+        "a directory (78).",
+        _lock,
+        is_ours=True,
+    ),
+    Check(
+        "rights",
+        Category.TICK,
+        "the user of the tick may write AdminComment",
+        "The mark of a fragment is in its AdminComment, which only root, SlurmUser and "
+        "Administrators of the accounting database may write; an Operator may not.",
+        _rights,
+        is_ours=True,
+    ),
+    Check(
+        "one-host",
+        Category.TICK,
+        "only one host runs the tick",
+        "The lock is local to its host: timers on two controllers would overwrite each other's "
+        "marks.",
+        _one_host,
+        is_ours=True,
+    ),
+)

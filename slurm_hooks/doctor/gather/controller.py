@@ -1,0 +1,106 @@
+"""Files of the controller: slurm.conf's neighbours, prolog and epilog, the tick and its timer."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.doctor.facts import Hook, SlurmSays, Submission, TickSeen
+from slurm_hooks.doctor.gather.files import read_text, see, text_or_none
+from slurm_hooks.errors import MalleableError
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.cluster import parse_cluster
+from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.lua_policy import render_policy
+from slurm_hooks.slurm.site_policy import find_uids
+from slurm_hooks.slurm.text import Command
+from slurm_hooks.ticklock import patience_s
+
+HOOKS = ("Prolog", "Epilog", "PrologSlurmctld", "EpilogSlurmctld")
+CRON = Path("/etc/cron.d/slurm-malleable")
+TIMER = "slurm-malleable.timer"
+SERVICE = "slurm-malleable.service"
+_DOFILE = re.compile(r"""dofile\b[^"'\n]*["']([^"'\n]*malleable_submit\.lua)["']""")
+_POLICY = re.compile(r"""^\s*MALLEABLE_POLICY\s*=\s*["']([^"'\n]+)["']""", re.MULTILINE)
+
+
+def submission(settings: Settings, slurm: SlurmSays, answer: str) -> Submission:
+    """job_submit.lua and the policy, beside slurm.conf. Raises OSError, UnreadableOutput."""
+    script = Path(slurm.conf).parent / "job_submit.lua"
+    seen = see(script)
+    lines = read_text(script) if seen else None
+    code = re.sub(r"--[^\n]*", "", lines or "")
+    named = _POLICY.search(code)
+    policy = Path(named.group(1)) if named else script.with_name("malleable_policy.lua")
+    policy_seen = see(policy)
+    glue = _DOFILE.search(code)
+    glue_seen = see(Path(glue.group(1))) if glue else None
+    known = find_uids(settings.site.operators)
+    return Submission(
+        script=str(script),
+        lines=lines,
+        script_changed=seen.changed if seen else None,
+        policy_path=str(policy),
+        policy=read_text(policy) if policy_seen else None,
+        policy_changed=policy_seen.changed if policy_seen else None,
+        wanted=render_policy(settings, parse_cluster(answer), known),
+        strangers=tuple(name for name in settings.site.operators if name not in known),
+        glue=glue.group(1) if glue else "",
+        glue_is_there=glue_seen is not None and bool(glue_seen.mode & 0o444),
+    )
+
+
+def hooks(slurm: SlurmSays) -> tuple[Hook, ...]:
+    """The prologs and epilogs that slurm.conf names. Raises OSError."""
+    found = []
+    for key in HOOKS:
+        value = slurm.value(key)
+        if value:
+            path = Path(value)
+            is_one = path.is_absolute() and "*" not in value
+            found.append(
+                Hook(
+                    key,
+                    value,
+                    see(path) if is_one else None,
+                    text_or_none(path) if is_one else None,
+                )
+            )
+    return tuple(found)
+
+
+def tick(settings: Settings, timeout_s: float) -> TickSeen:
+    """The lock's directory, the last completed tick and what starts them. Raises OSError."""
+    lock = Path(settings.tick.lock)
+    timer = _unit(TIMER, timeout_s)
+    return TickSeen(
+        lock=str(lock),
+        directory=see(lock.parent),
+        silent_s=_silent_s(lock.with_name(f"{lock.name}.done")),
+        patience_s=patience_s(settings.tick),
+        timer=timer.get("ActiveState", ""),
+        enabled=timer.get("UnitFileState", ""),
+        user=_unit(SERVICE, timeout_s).get("User", ""),
+        cron=str(CRON) if CRON.exists() else "",
+    )
+
+
+def _silent_s(stamp: Path) -> Optional[float]:
+    try:
+        return abs(time.time() - os.stat(stamp).st_mtime)
+    except FileNotFoundError:
+        return None
+
+
+def _unit(name: str, timeout_s: float) -> dict[str, str]:
+    """Some properties of a unit; none where systemd does not run."""
+    wanted = "--property=ActiveState,UnitFileState,User,LoadState"
+    try:
+        answer = Live(timeout_s).ask(Command(("systemctl", "show", wanted, name)))
+    except MalleableError:
+        return {}
+    found = dict(line.partition("=")[::2] for line in answer.splitlines())
+    return found if found.get("LoadState") == "loaded" else {}

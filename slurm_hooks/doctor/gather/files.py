@@ -1,0 +1,113 @@
+"""Reads files and directories of this host: bounded in size and in time."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Optional, TypeVar, Union
+
+from slurm_hooks.doctor.facts import FileSeen, Line, Unread
+from slurm_hooks.errors import MalleableError
+
+T = TypeVar("T")
+MOST_BYTES = 1 << 20
+PATIENCE_S = 15.0
+DEEPEST_INCLUDE = 3
+
+
+def attempt(read: Callable[[], T]) -> Union[T, Unread]:
+    """What `read` returns, or why it could not: within seconds, whatever a file system does."""
+    answer: list[Union[T, Unread]] = []
+
+    def work() -> None:
+        try:
+            answer.append(read())
+        except MalleableError as error:
+            answer.append(Unread(str(error).replace("\n", " ")))
+        except OSError as error:
+            answer.append(Unread(f"{error.filename or 'this host'}: {error.strerror}"))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    return answer[0] if answer else Unread(f"no answer within {PATIENCE_S:.0f} s")
+
+
+def read_text(path: Path) -> str:
+    """The beginning of a plain file. Raises OSError, also for what is not a plain file."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(0, "not a plain file", str(path))
+        return file.read(MOST_BYTES).decode("utf-8", "replace")
+
+
+def text_or_none(path: Path) -> Optional[str]:
+    """The text, or None if the file is not there or not ours to read."""
+    try:
+        return read_text(path)
+    except OSError:
+        return None
+
+
+def see(path: Path) -> Optional[FileSeen]:
+    """A file or directory as it is; None if there is none. Raises OSError if that is unknown."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    kind = "directory" if stat.S_ISDIR(found.st_mode) else "file"
+    return FileSeen(
+        kind=kind,
+        mode=stat.S_IMODE(found.st_mode),
+        uid=found.st_uid,
+        owner=user_name(found.st_uid),
+        changed=datetime.fromtimestamp(found.st_mtime, timezone.utc),
+        is_reachable=all(parent.stat().st_mode & 0o001 for parent in path.resolve().parents),
+    )
+
+
+def user_name(uid: int) -> str:
+    """The name of a user, or the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def configuration(path: Path, depth: int = 0) -> tuple[Line, ...]:
+    """The logical lines of a file of Slurm's, with those that it includes. Raises OSError."""
+    found: list[Line] = []
+    for line in _logical(path):
+        words = line.text.split(None, 1)
+        if words[0].lower() != "include":
+            found.append(line)
+        elif len(words) == 2 and depth < DEEPEST_INCLUDE:
+            for other in _included(path, words[1]):
+                found += configuration(other, depth + 1)
+    return tuple(found)
+
+
+def _included(path: Path, pattern: str) -> list[Path]:
+    where = Path(pattern.strip())
+    base = Path("/") if where.is_absolute() else path.parent
+    return sorted(base.glob(str(where).lstrip("/")))
+
+
+def _logical(path: Path) -> Iterator[Line]:
+    pending, began = "", 0
+    for number, raw in enumerate(read_text(path).splitlines(), start=1):
+        text = raw.split("#", 1)[0].rstrip()
+        began = began if pending else number
+        if text.endswith("\\"):
+            pending += text[:-1] + " "
+            continue
+        whole = (pending + text).strip()
+        pending = ""
+        if whole:
+            yield Line(str(path), began, whole, number - began + 1)

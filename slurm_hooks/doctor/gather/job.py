@@ -1,0 +1,65 @@
+"""One job: what Slurm, `explain`, its script and its log say, as far as the caller may read."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from slurm_hooks.doctor.facts import JobSeen, Unread
+from slurm_hooks.doctor.gather.files import attempt
+from slurm_hooks.errors import CommandRefused
+from slurm_hooks.reconcile import tick
+from slurm_hooks.report.text import explain_lines, find_job
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.scontrol import Words, read_records
+from slurm_hooks.slurm.text import Command
+
+END_OF_LOG = 1 << 16
+
+
+def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
+    """Raises what the port raises."""
+    words = _words(port, job_id)
+    if not words:
+        unknown = Unread(f"Slurm knows no job {job_id}")
+        return JobSeen(job_id, {}, False, (), unknown, unknown)
+    report = tick(port, settings, is_dry=True)
+    job = find_job(report.snapshot, job_id)
+    lines = explain_lines(job, report.plan, report.at) if job else []
+    return JobSeen(
+        job_id=job_id,
+        words=words,
+        is_malleable=job is not None,
+        lines=tuple(lines),
+        script=attempt(lambda: _script(port, job_id)),
+        log=attempt(lambda: _log(words)),
+    )
+
+
+def _words(port: Port, job_id: int) -> Words:
+    try:
+        found = read_records(
+            port.ask(Command(("scontrol", "--oneliner", "show", "job", str(job_id)))), "JobId"
+        )
+    except CommandRefused:
+        return {}
+    return found[0] if found else {}
+
+
+def _script(port: Port, job_id: int) -> str:
+    return port.ask(Command(("scontrol", "write", "batch_script", str(job_id), "-")))
+
+
+def _log(words: Words) -> str:
+    """The end of its log. Raises CommandRefused unless the caller is the job's user, and no root:
+    the path is a user's. Raises OSError."""
+    uid = re.search(r"\((\d+)\)", words.get("UserId", ""))
+    if os.geteuid() == 0 or uid is None or int(uid.group(1)) != os.geteuid():
+        raise CommandRefused("a job's log is read only as its own user")
+    path = Path(words.get("StdOut", "").replace("%A", words.get("ArrayJobId", "%A")))
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        file.seek(max(0, os.fstat(handle).st_size - END_OF_LOG))
+        return file.read(END_OF_LOG).decode("utf-8", "replace")

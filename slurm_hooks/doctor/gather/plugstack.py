@@ -1,0 +1,106 @@
+"""plugstack.conf as this host sees it, and the files that it names."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.doctor.facts import Line, PluginLine, Plugstack, SlurmSays, Unread
+from slurm_hooks.doctor.gather.files import attempt, configuration, see
+from slurm_hooks.errors import UsageError
+
+CACHES = ("/run/slurm/conf", "/var/spool/slurmd/conf-cache", "/var/spool/slurm/d/conf-cache")
+ARGUMENTS = ("pythonpath", "max_restarts", "dir", "notice")
+OUR_NAME = "malleable.so"
+_VERSION = re.compile(rb"\x00(\d{1,2}\.\d{1,3}\.\d{1,3})\x00")
+_TESTED = re.compile(rb"malleable: tested with Slurm ([\d, ]{4,200})\x00")
+MOST_BYTES = 1 << 22
+
+
+def read_plugstack(slurm: SlurmSays | Unread) -> Plugstack:
+    """What loads plugins here. Raises UsageError if no plugstack.conf is found, OSError."""
+    path = _path(slurm)
+    directory = "/usr/lib64/slurm"
+    if not isinstance(slurm, Unread):
+        directory = slurm.value("PluginDir") or directory
+    lines = configuration(path) if path.exists() else ()
+    ours = next((line for line in lines if OUR_NAME in line.text), None)
+    pyxis = next((line for line in lines if "spank_pyxis.so" in line.text), None)
+    pyxis_path = _absolute(pyxis.text.split()[1], directory) if pyxis else ""
+    return Plugstack(
+        path=str(path),
+        ours=_plugin_line(ours, directory) if ours else None,
+        directory=directory,
+        pyxis=pyxis_path,
+        pyxis_version=_version(Path(pyxis_path)) if pyxis else None,
+    )
+
+
+def _path(slurm: SlurmSays | Unread) -> Path:
+    """Where this host's Slurm looks: beside slurm.conf, unless it is told otherwise."""
+    named = "" if isinstance(slurm, Unread) else slurm.value("PlugStackConfig")
+    local = os.environ.get("SLURM_CONF", "")
+    beside = [] if isinstance(slurm, Unread) else [str(Path(slurm.conf).parent)]
+    places = [*([str(Path(local).parent)] if local else []), *beside, *_cache(slurm), *CACHES]
+    choices = [Path(named)] if named else [Path(place) / "plugstack.conf" for place in places]
+    found = next((choice for choice in choices if choice.exists()), None)
+    if found is not None:
+        return found
+    if not any(choice.parent.is_dir() for choice in choices):
+        shown = ", ".join(map(str, choices))
+        raise UsageError(f"no plugstack.conf on this host (looked for {shown})")
+    return next(choice for choice in choices if choice.parent.is_dir())
+
+
+def _cache(slurm: SlurmSays | Unread) -> list[str]:
+    """Where slurmd of this host keeps the configuration that slurmctld has sent it."""
+    spool = "" if isinstance(slurm, Unread) else slurm.value("SlurmdSpoolDir")
+    name = socket.gethostname().split(".")[0]
+    return [f"{spool.replace('%h', name).replace('%n', name)}/conf-cache"] if spool else []
+
+
+def _absolute(name: str, directory: str) -> str:
+    return name if name.startswith("/") else f"{directory}/{name}"
+
+
+def _plugin_line(line: Line, directory: str) -> PluginLine:
+    words = line.text.split()
+    plugin = _absolute(words[1] if len(words) > 1 else OUR_NAME, directory)
+    pairs = [word.partition("=") for word in words[2:]]
+    known = {name: value for name, _, value in pairs if name in ARGUMENTS}
+    job_path = attempt(lambda: see(Path(known["pythonpath"]))) if "pythonpath" in known else None
+    seen = attempt(lambda: see(Path(plugin)))
+    return PluginLine(
+        where=line,
+        is_required=words[0] == "required",
+        plugin=plugin,
+        plugin_file=None if isinstance(seen, Unread) else seen,
+        arguments=known,
+        unknown=tuple(name for name, _, _ in pairs if name not in ARGUMENTS),
+        job_path_file=None if isinstance(job_path, Unread) else job_path,
+        tested=_tested(Path(plugin)),
+    )
+
+
+def _tested(path: Path) -> tuple[tuple[int, int], ...]:
+    """The releases on which a plugin's file says that it was tested; none for a strict build."""
+    try:
+        with path.open("rb") as file:
+            found = _TESTED.search(file.read(MOST_BYTES))
+    except OSError:
+        return ()
+    numbers = [int(number) for number in re.findall(rb"\d+", found.group(1))] if found else []
+    return tuple(divmod(number, 100) for number in numbers)
+
+
+def _version(path: Path) -> Optional[tuple[int, ...]]:
+    """The version in a plugin's text, if there is exactly one that looks like it."""
+    try:
+        with path.open("rb") as file:
+            found = set(_VERSION.findall(file.read(MOST_BYTES)))
+    except OSError:
+        return None
+    return tuple(map(int, found.pop().split(b"."))) if len(found) == 1 else None

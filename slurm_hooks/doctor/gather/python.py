@@ -1,0 +1,86 @@
+"""Asks an interpreter what it is. Never as root one that somebody else could have written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from slurm_hooks.doctor.facts import PythonSeen
+from slurm_hooks.errors import UnreadableOutput, UsageError
+from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.text import Command
+
+LIMIT_S = 60.0  # an environment on a busy file system is slow at first
+_PROBE = r"""
+import json, os, sys
+said = {"version": list(sys.version_info[:3]), "torch": "", "rendezvous": False, "handlers": []}
+if sys.argv[1]:
+    sys.path.insert(0, sys.argv[1])
+try:
+    from importlib import metadata, util
+    found = metadata.entry_points()
+    group = "torchrun.handlers"
+    chosen = found.select(group=group) if hasattr(found, "select") else found.get(group, ())
+    said["handlers"] = sorted({one.name for one in chosen})
+    said["torch"] = metadata.version("torch")
+    places = util.find_spec("torch").submodule_search_locations
+    said["rendezvous"] = any(
+        os.path.exists(os.path.join(p, "distributed", "elastic", "rendezvous")) for p in places
+    )
+except Exception:
+    pass
+print(json.dumps(said))
+"""
+
+
+def ask_python(named: str, job_path: str) -> PythonSeen:
+    """What an interpreter says of itself with the job path in front, without importing torch.
+
+    Raises UsageError if there is none, or if root would run what others can write; what Live
+    raises; UnreadableOutput if it says something else.
+    """
+    path = shutil.which(named)
+    if path is None:
+        raise UsageError(f"{named} is not an interpreter that can be run here")
+    path = os.path.abspath(path)
+    if os.geteuid() == 0:
+        _refuse_strange(Path(path))
+    environment = {"PATH": "/usr/bin:/bin"} if os.geteuid() == 0 else None
+    answer = Live(LIMIT_S, environment=environment).ask(
+        Command((path, "-I", "-c", _PROBE, job_path))
+    )
+    try:
+        said = json.loads(answer)
+        return PythonSeen(
+            path=path,
+            version=tuple(said["version"]),
+            torch=said["torch"],
+            has_rendezvous=said["rendezvous"],
+            handlers=tuple(said["handlers"]),
+            job_path=job_path,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnreadableOutput(f"{path} said {answer[:200]!r}") from error
+
+
+def _refuse_strange(path: Path) -> None:
+    """Raises UsageError if anybody but root could change what would be run."""
+    for part in _parts(path):
+        found = part.lstat()
+        if found.st_uid != 0 or (not part.is_symlink() and found.st_mode & 0o022):
+            raise UsageError(
+                f"{part} can be written by others than root, who runs this: run "
+                "`malleable doctor --python` as the user of that environment"
+            )
+
+
+def _parts(path: Path) -> Iterator[Path]:
+    """The interpreter, what it is a link to, where it finds its modules, and all above them."""
+    ends = [path, path.resolve(), *path.parent.parent.glob("lib*/python3*/site-packages")]
+    seen = {part for end in ends for part in (end, *end.parents)}
+    if path.parent.parent.joinpath("pyvenv.cfg").exists():
+        seen.add(path.parent.parent / "pyvenv.cfg")
+    yield from sorted(seen)

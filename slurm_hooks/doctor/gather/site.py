@@ -1,0 +1,127 @@
+"""Everything that checks may look at, each thing read once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional, TypeVar, Union
+
+from slurm_hooks.doctor.facts import (
+    NOT_ASKED,
+    SILENT,
+    Accounting,
+    Facts,
+    Host,
+    JobSeen,
+    SlurmSays,
+    Unread,
+    known,
+)
+from slurm_hooks.doctor.gather import controller
+from slurm_hooks.doctor.gather.files import attempt, configuration, user_name
+from slurm_hooks.doctor.gather.job import ask_job
+from slurm_hooks.doctor.gather.plugstack import read_plugstack
+from slurm_hooks.doctor.gather.python import ask_python
+from slurm_hooks.doctor.gather.shared import job_directory, try_links
+from slurm_hooks.doctor.gather.slurm import ask_accounting, ask_slurm
+from slurm_hooks.errors import SettingsError
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import DEFAULT_PATH, load
+from slurm_hooks.slurm.cluster import cluster_command
+from slurm_hooks.slurm.live import Live
+
+T = TypeVar("T")
+INSTALLED_JOB_PATH = "/usr/share/slurm-malleable/jobpath"
+SBIN = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is looked at beyond the site itself."""
+
+    settings: Optional[Path] = None
+    is_node: bool = False
+    directory: Optional[Path] = None
+    python: str = ""
+    job: Optional[int] = None
+
+
+def gather(asked: Asked) -> Facts:
+    """All facts; what cannot be read says why. Raises nothing that a site can cause."""
+    settings, faults = _settings(asked.settings)
+    port = Live(settings.tick.command_timeout_s, settings.tick.slurm_bin)
+    host = Host(socket.gethostname(), os.geteuid(), user_name(os.geteuid()))
+    heard = attempt(lambda: ask_slurm(port, cluster_command(), settings.site.partitions))
+    slurm = SILENT if isinstance(heard, Unread) else heard[1]
+    answer = "" if isinstance(heard, Unread) else heard[0]
+
+    def here(read: Callable[[SlurmSays], T]) -> Union[T, Unread]:
+        return _on_controller(slurm, host, read)
+
+    plugstack = attempt(lambda: read_plugstack(slurm))
+    arguments: dict[str, str] = {}
+    if not isinstance(plugstack, Unread) and plugstack.ours:
+        arguments = dict(plugstack.ours.arguments)
+    named = asked.directory or job_directory(arguments.get("dir", "%w"), Path.cwd())
+    job_path = arguments.get("pythonpath", INSTALLED_JOB_PATH)
+    return Facts(
+        host=host,
+        settings=settings,
+        settings_path=str(asked.settings or os.environ.get("MALLEABLE_SETTINGS") or DEFAULT_PATH),
+        settings_faults=faults,
+        slurm=slurm,
+        silence=heard.because if isinstance(heard, Unread) else "",
+        conf=here(lambda found: configuration(Path(found.conf))),
+        submission=here(lambda found: controller.submission(settings, found, answer)),
+        plugstack=plugstack,
+        hooks=attempt(lambda: controller.hooks(known(slurm)))
+        if not isinstance(slurm, Unread)
+        else slurm,
+        accounting=_accounting(port, slurm),
+        tick=here(lambda _: controller.tick(settings, settings.tick.command_timeout_s)),
+        shared=attempt(lambda: try_links(named)) if asked.is_node else NOT_ASKED,
+        has_setpriv=shutil.which("setpriv", path=SBIN) is not None,
+        python=attempt(lambda: ask_python(asked.python, job_path)) if asked.python else NOT_ASKED,
+        job=_job(port, settings, asked.job),
+    )
+
+
+def _settings(path: Optional[Path]) -> tuple[Settings, tuple[str, ...]]:
+    try:
+        return load(path), ()
+    except SettingsError as error:
+        return Settings(), error.faults
+
+
+def _on_controller(
+    slurm: SlurmSays | Unread, host: Host, read: Callable[[SlurmSays], T]
+) -> Union[T, Unread]:
+    """What is read on the controller only: elsewhere its files may be others of the same name."""
+    if isinstance(slurm, Unread):
+        return SILENT
+    hosts = controllers(slurm)
+    if hosts and host.name.split(".")[0] not in hosts:
+        return Unread(f"only to be seen on the controller ({', '.join(hosts)})")
+    return attempt(lambda: read(slurm))
+
+
+def controllers(slurm: SlurmSays) -> tuple[str, ...]:
+    """The short names of the hosts of slurmctld, in order."""
+    named = [slurm.config[key] for key in slurm.config if key.startswith("SlurmctldHost[")]
+    return tuple(name.split("(")[0].split(".")[0] for name in named)
+
+
+def _accounting(port: Live, slurm: SlurmSays | Unread) -> Union[Accounting, Unread]:
+    if isinstance(slurm, Unread):
+        return SILENT
+    if slurm.value("AccountingStorageType") != "accounting_storage/slurmdbd":
+        return Unread("there is no accounting database (slurmdbd)")
+    return attempt(lambda: ask_accounting(port))
+
+
+def _job(port: Live, settings: Settings, job: Optional[int]) -> Union[JobSeen, Unread]:
+    return NOT_ASKED if job is None else attempt(lambda: ask_job(port, settings, job))

@@ -1,0 +1,92 @@
+"""What slurmctld and sacctmgr say, as facts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from ClusterShell.NodeSet import NodeSetParseError
+
+from slurm_hooks.doctor.facts import Accounting, SlurmSays
+from slurm_hooks.errors import UnreadableOutput
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.scontrol import Words, read_config, read_records
+from slurm_hooks.slurm.text import Command, expand
+
+_QOS = "Name,Preempt,PreemptMode,GraceTime,UsageFactor,MaxSubmitPU,MaxSubmitPA,GrpSubmit"
+_ASSOCIATIONS = "Cluster,Account,User,Partition,MaxSubmit,GrpSubmit"
+SUPPOSED = {
+    "PriorityTier": "1",
+    "PreemptMode": "REQUEUE",
+    "GraceTime": "0",
+    "OverSubscribe": "EXCLUSIVE",
+    "OverTimeLimit": "0",
+}
+
+
+def read_slurm(answer: str, partitions: Sequence[str], asked_at: float = 0.0) -> SlurmSays:
+    """The facts in the answer to cluster_command, which came at `asked_at` (epoch seconds).
+
+    A partition of ours that is missing is supposed to be as we would write it, over all nodes, so
+    that one look finds everything there is to do. Raises UnreadableOutput without a version.
+    """
+    config = read_config(answer)
+    if "SLURM_VERSION" not in config:
+        raise UnreadableOutput(f"scontrol show config said no version: {answer[-200:]!r}")
+    found = read_records(answer, "PartitionName")
+    nodes = tuple(read_records(answer, "NodeName"))
+    ours = [words for words in found if words["PartitionName"] in partitions]
+    missing = tuple(sorted(set(partitions) - {words["PartitionName"] for words in ours}))
+    everywhere = ",".join(words["NodeName"] for words in nodes)
+    supposed = [{**SUPPOSED, "PartitionName": name, "Nodes": everywhere} for name in missing]
+    mine = (*ours, *supposed)
+    others = [words for words in found if words["PartitionName"] not in partitions]
+    has = {words["PartitionName"]: _nodes(words) for words in (*mine, *others)}
+    now = config.get("Configuration data as of", "")
+    return SlurmSays(
+        config=config,
+        ours=mine,
+        others=tuple(
+            (one, two["PartitionName"], int(two.get("PriorityTier", 1)))
+            for one in others
+            for two in mine
+            if has[one["PartitionName"]] & has[two["PartitionName"]]
+        ),
+        missing=missing,
+        nodes=nodes,
+        offset_s=asked_at - int(now) if asked_at and now.isdigit() else 0.0,
+        now=datetime.fromtimestamp(int(now), timezone.utc) if now.isdigit() else None,
+    )
+
+
+def _nodes(partition: Words) -> frozenset[str]:
+    """Its nodes; none if the list cannot be read, which each tick reports."""
+    try:
+        return expand(partition.get("Nodes", ""))
+    except NodeSetParseError:
+        return frozenset()
+
+
+def ask_slurm(port: Port, command: Command, partitions: Sequence[str]) -> tuple[str, SlurmSays]:
+    """The answer and its facts. Raises what the port raises, and UnreadableOutput."""
+    before = time.time()
+    answer = port.ask(command)
+    return answer, read_slurm(answer, partitions, (before + time.time()) / 2)
+
+
+def ask_accounting(port: Port) -> Accounting:
+    """QOS, associations and admin levels. Raises what the port raises."""
+    users = _table(port, "user", "User,Admin")
+    return Accounting(
+        qos=_table(port, "qos", _QOS),
+        associations=_table(port, "assoc", _ASSOCIATIONS),
+        levels={words.get("User", ""): words.get("Admin", "None") for words in users},
+    )
+
+
+def _table(port: Port, kind: str, columns: str) -> tuple[Words, ...]:
+    argv = ("sacctmgr", "--readonly", "--parsable2", "show", kind, f"format={columns}")
+    head, *rows = port.ask(Command(argv)).splitlines() or [""]
+    names = head.split("|")
+    return tuple(dict(zip(names, row.split("|"))) for row in rows)

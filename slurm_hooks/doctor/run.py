@@ -1,0 +1,78 @@
+"""Runs checks on facts and says how each came out. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slurm_hooks.doctor.facts import CannotLook, Facts
+from slurm_hooks.doctor.finding import Check, Finding, Severity, warning
+
+_ORDER = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
+ALL_WELL, HAS_WARNINGS, HAS_ERRORS = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One check, what it found, and why it could not look, if so."""
+
+    check: Check
+    findings: tuple[Finding, ...] = ()
+    skipped: str = ""
+
+    @property
+    def word(self) -> str:
+        """ok, skipped, or the worst severity found."""
+        if self.skipped:
+            return "skipped"
+        worst = max((f.severity for f in self.findings), key=_ORDER.index, default=None)
+        return "ok" if worst is None else worst.value
+
+
+def run(checks: Sequence[Check], facts: Facts, is_before: bool) -> tuple[Outcome, ...]:
+    """All checks on the same facts.
+
+    With `is_before` the package is not installed yet: what is missing of it is no fault.
+    """
+    return tuple(_look(check, facts, is_before) for check in checks)
+
+
+def _look(check: Check, facts: Facts, is_before: bool) -> Outcome:
+    try:
+        findings = tuple(check.look(facts))
+    except CannotLook as reason:
+        return Outcome(check, skipped=str(reason))
+    except Exception as fault:  # a site's own code, or an answer that nobody has seen yet
+        seen = f"this check failed: {type(fault).__name__}: {fault}"
+        return Outcome(check, (warning(seen, advice="report it with `malleable bundle`"),))
+    if is_before and check.is_ours:
+        findings = tuple(replace(found, severity=Severity.NOTE) for found in findings)
+    return Outcome(check, findings)
+
+
+def exit_code(outcomes: Sequence[Outcome]) -> int:
+    """0 if all is well (notes do not count), 1 with warnings or if nothing could be looked at,
+    2 with errors."""
+    words = {outcome.word for outcome in outcomes}
+    if words == {"skipped"}:
+        return HAS_WARNINGS  # nothing was looked at: that is no good news
+    if Severity.ERROR.value in words:
+        return HAS_ERRORS
+    return HAS_WARNINGS if Severity.WARNING.value in words else ALL_WELL
+
+
+def closing(outcomes: Sequence[Outcome]) -> str:
+    """One sentence that sums it up."""
+    count = Counter(f.severity for outcome in outcomes for f in outcome.findings)
+    words = Counter(outcome.word for outcome in outcomes)
+    rest = f"{words['ok']} check(s) fine, {words['skipped']} skipped"
+    notes = f", {count[Severity.NOTE]} note(s)" if count[Severity.NOTE] else ""
+    if set(words) == {"skipped"}:
+        return f"Nothing could be looked at: {rest}."
+    if not (count[Severity.ERROR] or count[Severity.WARNING]):
+        return f"All is well: {rest}{notes}."
+    return (
+        f"{count[Severity.ERROR]} error(s) and {count[Severity.WARNING]} warning(s), "
+        f"{rest}{notes}: write the lines above, then run doctor again."
+    )

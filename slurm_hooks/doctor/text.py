@@ -1,0 +1,147 @@
+"""Outcomes as lines for people and as plain data for programs. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from slurm_hooks.doctor.finding import Category, Check
+from slurm_hooks.doctor.remedies import Remedies, Remedy
+from slurm_hooks.doctor.run import Outcome, closing, exit_code
+
+WIDTH = 96
+_INDENT = "         "
+_UNBROKEN: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A line to print; `style` is ok, note, warning, error, skipped, category, paste or empty."""
+
+    text: str
+    style: str = ""
+
+
+def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Iterator[Shown]:
+    """One line for each check, by category; what was found is told in full."""
+    for category in Category:
+        group = [outcome for outcome in outcomes if outcome.check.category is category]
+        if group:
+            yield Shown(category.value, "category")
+        for reason, alike in groupby(group, lambda outcome: outcome.skipped):
+            if reason:
+                yield from _skipped(reason, [outcome.check.id for outcome in alike])
+            else:
+                for outcome in alike:
+                    yield from _outcome(outcome, remedies, manual)
+        if group:
+            yield Shown("")
+    yield Shown(closing(outcomes), ("ok", "warning", "error")[exit_code(outcomes)])
+
+
+def _outcome(outcome: Outcome, remedies: Remedies, manual: str) -> Iterator[Shown]:
+    check = outcome.check
+    if not outcome.findings:
+        yield Shown(f"{'ok':8} {check.id}: {check.title}", "ok")
+    for finding in outcome.findings:
+        word = finding.severity.value
+        yield Shown(f"{word:8} {check.id}: {finding.seen}", word)
+        if finding.advice:
+            yield from _wrapped("do", finding.advice)
+        for remedy in remedies.of(finding):
+            yield from _remedy(remedy)
+    if outcome.findings:
+        yield from _wrapped("why", check.why)
+        yield Shown(f"{_INDENT}see  {manual}#{check.id}")
+
+
+def _skipped(reason: str, ids: Sequence[str]) -> Iterator[Shown]:
+    """Checks that follow each other and were skipped for the same reason, told once."""
+    told = f"{'skipped':8} {', '.join(ids)}: {reason}"
+    for line in textwrap.wrap(told, WIDTH, subsequent_indent=_INDENT, **_UNBROKEN):
+        yield Shown(line, "skipped")
+
+
+def _remedy(remedy: Remedy) -> Iterator[Shown]:
+    if remedy.command:
+        who = f" as {remedy.who}" if remedy.who else ""
+        yield Shown(f"{_INDENT}run{who}:")
+        yield Shown(f"{_INDENT}    {remedy.command}", "paste")
+        return
+    where = f"{_INDENT}in {remedy.file}"
+    if remedy.number:
+        where += f", instead of line {remedy.number}"
+    yield Shown(where + (f", {remedy.place}:" if remedy.place else ":"))
+    for line in remedy.line.splitlines():
+        yield Shown(f"{_INDENT}    {line}", "paste")
+    if remedy.then:
+        yield Shown(f"{_INDENT}then {remedy.then}")
+
+
+def _wrapped(word: str, text: str) -> Iterator[Shown]:
+    rest = _INDENT + "     "
+    for line in textwrap.wrap(
+        text, WIDTH, initial_indent=f"{_INDENT}{word:4} ", subsequent_indent=rest, **_UNBROKEN
+    ):
+        yield Shown(line)
+
+
+def data(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> dict[str, Any]:
+    """The same as plain data; keys are only ever added."""
+    return {
+        "exit_code": exit_code(outcomes),
+        "summary": closing(outcomes),
+        "checks": [_check_data(outcome, remedies, manual) for outcome in outcomes],
+    }
+
+
+def _check_data(outcome: Outcome, remedies: Remedies, manual: str) -> dict[str, Any]:
+    check = outcome.check
+    return {
+        "id": check.id,
+        "category": check.category.value,
+        "result": outcome.word,
+        "skipped_because": outcome.skipped,
+        "why": check.why,
+        "see": f"{manual}#{check.id}",
+        "findings": [
+            {
+                "severity": finding.severity.value,
+                "seen": finding.seen,
+                "advice": finding.advice,
+                "remedies": [
+                    {key: value for key, value in asdict(remedy).items() if value}
+                    for remedy in remedies.of(finding)
+                ],
+            }
+            for finding in outcome.findings
+        ],
+    }
+
+
+def one_liners(outcomes: Sequence[Outcome], remedies: Remedies) -> tuple[str, ...]:
+    """Warnings and errors in one line each: what was seen, why it matters, what to write."""
+    told = []
+    for outcome in outcomes:
+        for finding in outcome.findings:
+            if finding.severity.value != "note":
+                written = "; ".join(_short(remedy) for remedy in remedies.of(finding))
+                told.append(f"{finding.seen}: {outcome.check.why} {written}".strip())
+    return tuple(told)
+
+
+def _short(remedy: Remedy) -> str:
+    return f"Run {remedy.command}" if remedy.command else f"Write {remedy.line}"
+
+
+def listing(checks: Sequence[Check]) -> Iterator[Shown]:
+    """All checks by category, one line each."""
+    for category in Category:
+        group = [check for check in checks if check.category is category]
+        if group:
+            yield Shown(category.value, "category")
+        for check in group:
+            yield Shown(f"  {check.id:20} {check.title}")

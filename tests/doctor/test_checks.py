@@ -1,0 +1,358 @@
+"""Each check with a good site and with broken ones."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sites import (
+    DIRECTORY,
+    FILE,
+    GOOD_SITE,
+    LONG_AGO,
+    NO_ANSWER,
+    hook,
+    job,
+    plugin,
+    plugstack,
+    python,
+    qos,
+    says,
+    shared,
+    slurm,
+    submission,
+    tick,
+)
+
+from slurm_hooks.doctor.catalogue import CHECKS
+from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Unread
+from slurm_hooks.doctor.remedies import Remedies
+from slurm_hooks.doctor.run import run
+from slurm_hooks.settings import parse
+
+SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
+LIMITED = Accounting(
+    ({"Name": "low", "MaxSubmitPU": "10"},), ({"User": "u", "GrpSubmit": "9"},), {}
+)
+DAY = timedelta(days=1)
+
+# check, what is changed of the good site, severity, and a pattern of what is seen and to be written
+BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
+    ("settings", {"settings_faults": ("lease.a: unknown key",)}, "error", r"lease.a: unknown key"),
+    ("slurm-answers", {"slurm": SILENT, "silence": NO_ANSWER}, "error", "gave no answer"),
+    ("release", slurm(config={"SLURM_VERSION": "23.11.4"}), "warning", r"23\.11\.4 is not"),
+    ("clocks", slurm(asked_at=1795287748.0), "error", "100 s ahead"),
+    ("clocks", slurm(asked_at=1795287638.0), "warning", "10 s behind"),
+    (
+        "clocks",
+        slurm(more="NodeName=n3 State=IDLE SlurmdStartTime=1795288000"),
+        "error",
+        r"1 node\(s\) is ahead of slurmctld's: n3",
+    ),
+    (
+        "partition",
+        slurm(more="", ours={"State": "DOWN"}),
+        "warning",
+        r"malleable is DOWN.*State=UP",
+    ),
+    ("partition", slurm(ours={"Nodes": "(null)"}), "error", r"no nodes.*Nodes=ALL"),
+    (
+        "preempt-type",
+        slurm(config={"PreemptType": "preempt/none"}),
+        "error",
+        r"nobody.*PreemptType=preempt/partition_prio",
+    ),
+    ("preempt-mode", slurm(config={"PreemptMode": "OFF"}), "error", r"PreemptMode=REQUEUE"),
+    ("preempt-mode", slurm(config={"PreemptMode": "GANG,SUSPEND"}), "error", r"=GANG,REQUEUE"),
+    ("preempt-mode", slurm(ours={"PreemptMode": "OFF"}), "error", r"malleable: PreemptMode=OFF"),
+    (
+        "priority-tier",
+        slurm(main={"PriorityTier": "1"}),
+        "error",
+        r"main: PriorityTier=1 is not above.*PartitionName=main .*PriorityTier=2",
+    ),
+    ("priority-tier", slurm(ours={"PriorityTier": "10"}), "error", r"PriorityTier=11"),
+    (
+        "others-preempt",
+        slurm(more="PartitionName=low PriorityTier=5 PreemptMode=REQUEUE Nodes=n1"),
+        "note",
+        r"low: PreemptMode=REQUEUE.*PreemptMode=OFF",
+    ),
+    ("preempt-qos", qos({"Preempt": ""}, {}), "error", r"modify qos normal set Preempt\+=low"),
+    ("preempt-qos", qos({}, {"PreemptMode": "cancel"}), "error", "set PreemptMode=requeue"),
+    ("preempt-qos", qos({}, {"GraceTime": "00:00:30"}), "warning", "set GraceTime=0"),
+    ("preempt-qos", qos({}, {}, ours={"AllowQos": "ALL"}), "warning", "AllowQos=ALL"),
+    ("grace-time", slurm(ours={"GraceTime": "10"}), "warning", r"GraceTime=10.*GraceTime=0"),
+    ("exempt-time", slurm(config={"PreemptExemptTime": "00:05:00"}), "error", "=00:05:00.*=0"),
+    ("exempt-time", slurm(config={"PreemptExemptTime": "odd"}), "error", "=odd.*=0"),
+    ("over-subscribe", slurm(ours={"OverSubscribe": "FORCE:4"}), "error", r"FORCE:4.*=EXCLUSIVE"),
+    ("kill-wait", slurm(config={"KillWait": "300 sec"}), "warning", r"=300.*KillWait=30"),
+    ("over-time-limit", slurm(config={"OverTimeLimit": "5 min"}), "error", r"=5 .*TimeLimit=0"),
+    ("over-time-limit", slurm(config={"OverTimeLimit": "UNLIMITED"}), "error", r"=UNLIMITED"),
+    ("over-time-limit", slurm(ours={"OverTimeLimit": "3"}), "error", r"=3 "),
+    (
+        "lease-margin",
+        {"settings": parse("[lease]\nmargin_s = 20\n")},
+        "warning",
+        r"= 20 .*margin_s = 60",
+    ),
+    ("job-requeue", slurm(config={"JobRequeue": "0"}), "note", r"JobRequeue=1"),
+    ("job-file-append", slurm(config={"JobFileAppend": "0"}), "warning", r"JobFileAppend=1"),
+    ("min-job-age", slurm(config={"MinJobAge": "3600 sec"}), "warning", r"3600 s.*=300"),
+    ("min-job-age", slurm(config={"MinJobAge": "0 sec"}), "warning", r"for ever"),
+    ("min-job-age", slurm(config={"MinJobAge": "60 sec"}), "warning", r"at least 120 s"),
+    ("unkillable", slurm(config={"UnkillableStepTimeout": "10"}), "warning", r"10 is shorter"),
+    ("max-array-size", SMALL, "warning", r"MaxArraySize=1001 allows 1000.*MaxArraySize=2001"),
+    ("max-job-count", slurm(config={"MaxJobCount": "100"}), "warning", r"1 malleable.*=10000"),
+    ("submit-limits", {"accounting": LIMITED}, "note", r"qos low: MaxSubmitPU=10 is below"),
+    ("submit-limits", {"accounting": LIMITED}, "note", r"association u: GrpSubmit=9"),
+    ("usage-factor", qos({}, {"UsageFactor": "1"}), "note", r"modify qos low set UsageFactor=0"),
+    (
+        "preempt-type",
+        slurm(config={"PreemptType": "preempt/none", "PreemptMode": "OFF"}),
+        "error",
+        "PreemptMode=REQUEUE",
+    ),
+    ("usage-factor", slurm(ours={"QoS": "N/A"}), "note", r"add qos malleable set UsageFactor=0"),
+    ("partition-time", slurm(ours={"MaxTime": "00:05:00"}), "error", r"=INFINITE"),
+    ("enforced-limits", slurm(config={"AccountingStorageEnforce": "safe"}), "note", "GrpTRESMins"),
+    (
+        "scheduler-type",
+        slurm(config={"SchedulerType": "sched/builtin"}),
+        "error",
+        "=sched/backfill",
+    ),
+    (
+        "bf-window",
+        slurm(config={"SchedulerParameters": "bf_continue,bf_window=10"}),
+        "warning",
+        r"SchedulerParameters=bf_continue,bf_window=1440",
+    ),
+    (
+        "bf-interval",
+        slurm(config={"SchedulerParameters": "bf_interval=600,bf_continue"}),
+        "warning",
+        r"SchedulerParameters=bf_continue,bf_interval=30",
+    ),
+    (
+        "job-submit-plugin",
+        slurm(config={"JobSubmitPlugins": "require_timelimit"}),
+        "error",
+        r"JobSubmitPlugins=require_timelimit,lua",
+    ),
+    ("job-submit-plugin", slurm(config={"JobSubmitPlugins": "(null)"}), "error", r"Plugins=lua"),
+    ("job-submit-chain", submission(lines=None), "error", r"cp /usr/share/.*/job_submit.lua"),
+    ("job-submit-chain", submission(glue=""), "error", r'pcall\(dofile, "/usr/share'),
+    ("job-submit-chain", submission(glue_is_there=False), "error", "is not there"),
+    ("policy", submission(policy=None), "error", r"malleable render lua -o .* && touch"),
+    ("policy", submission(wanted="  lease_s = 900,\n"), "warning", r"\(lease_s differ\)"),
+    ("policy-loaded", submission(policy_changed=LONG_AGO + 30 * DAY), "warning", "touch /etc"),
+    ("operators", submission(strangers=("bob",)), "warning", "operator bob"),
+    ("operators", tick(user="bob"), "error", r'operators = \["root", "slurm", "bob"\]'),
+    ("plugstack", plugstack(ours=None), "error", r"optional /usr/lib64/slurm/malleable.so .*dir="),
+    ("plugstack", plugin(is_required=True), "warning", r"optional /usr/lib64"),
+    ("plugstack", plugin(unknown=("python",)), "warning", r"ignores: python"),
+    ("plugstack", plugin(arguments={"dir": "/s/%A"}), "error", r"has no %U"),
+    ("plugin-file", plugin(plugin_file=None), "error", "not on this host"),
+    ("plugin-file", plugin(plugin_file=replace(FILE, mode=0o700)), "error", "chmod a.rX"),
+    ("plugin-release", plugin(tested=((24, 11), (26, 5))), "error", r"24\.11, 26\.05, not 22\.05"),
+    ("job-path", plugin(job_path_file=None), "error", "not on this host"),
+    ("job-path", plugin(arguments={}), "error", "no pythonpath="),
+    (
+        "job-path",
+        plugin(job_path_file=replace(DIRECTORY, is_reachable=False)),
+        "error",
+        "every user",
+    ),
+    ("plugin-on-nodes", {}, "note", r"2 compute node\(s\) cannot be asked.*doctor --node"),
+    (
+        "plugin-on-nodes",
+        slurm(config={"SlurmctldParameters": "enable_configless"}),
+        "note",
+        "configless",
+    ),
+    ("pyxis", plugstack(pyxis="/p.so", pyxis_version=(0, 20, 0)), "warning", r"0\.20\.0"),
+    ("pyxis", plugstack(pyxis="/p.so"), "note", "cannot be read"),
+    ("epilog", {"hooks": ()}, "warning", r"no Epilog.*Epilog=/usr/libexec"),
+    ("epilog", hook("Epilog", "/etc/slurm/epilog", text="exit 0"), "warning", "does not run ours"),
+    ("epilog", hook("Epilog", "/etc/epilog.d/*", None, None), "note", "pattern"),
+    (
+        "epilog-readable",
+        hook("Epilog", "/x/slurm-malleable/epilog.sh", replace(FILE, is_reachable=False)),
+        "warning",
+        "every user",
+    ),
+    ("prolog", hook("Prolog", "/usr/libexec/slurm-malleable/prolog.sh"), "warning", "remove that"),
+    ("prolog", hook("Prolog", "/etc/prolog", None), "warning", "not on this host"),
+    (
+        "prolog",
+        {
+            **hook("Prolog", "/etc/prolog.d/*", None),
+            **slurm(config={"SlurmctldParameters": "enable_configless"}),
+        },
+        "warning",
+        "configless",
+    ),
+    (
+        "slurmctld-hooks",
+        hook("EpilogSlurmctld", "/e", text="sleep 5"),
+        "warning",
+        "up to 64.*sleeps",
+    ),
+    ("slurmctld-hooks", hook("PrologSlurmctld", "/p", None, None), "note", "once for each"),
+    ("last-tick", tick(silent_s=None), "error", "no tick has ever.*reconcile --dry-run"),
+    ("last-tick", tick(silent_s=3600.0), "error", "for 60 min.*journalctl"),
+    ("timer", tick(timer="inactive", silent_s=None), "error", "is inactive.*enable --now"),
+    ("timer", tick(timer="", silent_s=None), "error", "nothing starts ticks.*cp .*cron"),
+    ("timer", tick(timer=""), "note", "but ticks come"),
+    ("timer", tick(enabled="disabled"), "warning", "after a reboot.*enable"),
+    ("timer", tick(cron="/etc/cron.d/x"), "warning", "and by .*rm /etc/cron.d/x"),
+    ("lock-directory", tick(directory=replace(DIRECTORY, mode=0o777)), "error", "chmod go-w /run"),
+    ("lock-directory", tick(directory=FILE), "error", "not a directory"),
+    ("rights", tick(user="bob"), "error", "level is None.*adminlevel=admin"),
+    (
+        "rights",
+        {**tick(user="bob"), "accounting": Unread("none")},
+        "error",
+        "neither root nor.*User=slurm",
+    ),
+    ("one-host", slurm(config={"SlurmctldHost[1]": "ctl2"}), "note", "backup.*ExecCondition"),
+    ("hard-links", shared(trouble="link: Operation not permitted"), "error", "not permitted"),
+    ("hard-links", shared(winners=2), "error", "2 writers"),
+    ("hard-links", shared(kind="vfat"), "error", "is vfat"),
+    ("shared-directory", shared(kind="ext4", met=1, of=1), "warning", "other nodes do not see"),
+    ("shared-directory", shared(options="rw,acdirmax=300"), "warning", "acdirmax=300"),
+    ("shared-directory", shared(options="rw,soft"), "warning", "mounted soft"),
+    ("shared-directory", shared(options="lookupcache=all"), "note", "lookupcache"),
+    ("shared-directory", shared(kind="lustre", options="localflock"), "note", "localflock"),
+    ("locks", shared(no_locks="Function not implemented"), "note", "flock"),
+    ("nodes-meet", shared(met=1, of=4), "error", r"1 of 4 tasks"),
+    ("setpriv", {"has_setpriv": False}, "warning", "util-linux"),
+    ("python-version", python(version=(3, 8, 1)), "error", r"Python 3\.8\.1"),
+    ("torch-version", python(torch=""), "error", "no torch"),
+    ("torch-version", python(torch="2.5.1+cu121"), "error", r"torch 2\.5\.1"),
+    ("torch-version", python(torch="2.20.0"), "warning", "newer than"),
+    ("rendezvous", python(has_rendezvous=False), "error", "without distributed"),
+    ("rendezvous", python(handlers=()), "error", "no torchrun.handlers"),
+    ("job-known", job(words={}), "error", "knows no job 7"),
+    ("job-known", job(is_malleable=False), "error", "ordinary job in partition malleable"),
+    ("job-reason", job(lines=("3 other node(s): busy",)), "note", "3 other"),
+    ("job-script", job(script="export PYTHONPATH=/x\ntorchrun t"), "error", "overwrites"),
+    ("job-script", job(script="torchrun t | tee log"), "warning", "pipefail"),
+    ("job-script", job(script="python train.py"), "note", "calls no torchrun"),
+    ("job-script", job(script="torchrun t"), "note", "no environment"),
+    ("job-log", job(log="x\nRuntimeError: CUDA out of memory\n"), "note", "ran out of memory"),
+)
+# well as well
+FINE: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("clocks", slurm(asked_at=1795287649.0)),
+    ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[5-8]"})),
+    ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[4-"})),
+    ("preempt-qos", qos({}, {})),
+    ("over-time-limit", slurm(config={"OverTimeLimit": "5 min"}, ours={"OverTimeLimit": "0"})),
+    ("over-time-limit", slurm(main={"OverTimeLimit": "3"})),
+    ("exempt-time", slurm(config={"PreemptExemptTime": "NONE"})),
+    ("over-subscribe", slurm(ours={"OverSubscribe": "NO"})),  # job_submit asks for whole nodes
+    ("min-job-age", slurm(config={"MinJobAge": "3600 sec", "MaxJobCount": "100000"})),
+    ("kill-wait", slurm(config={"KillWait": "60 sec"})),
+    ("job-submit-plugin", slurm(config={"JobSubmitPlugins": "job_submit/lua"})),
+    ("policy-loaded", {**submission(policy_changed=LONG_AGO + DAY)}),  # before slurmctld started
+    ("epilog", {"hooks": (), **slurm(config={"ProctrackType": "proctrack/cgroup"})}),
+    ("epilog", hook("Epilog", "/etc/e", text="/usr/libexec/slurm-malleable/epilog.sh")),
+    ("plugin-release", plugin(tested=((22, 5), (24, 11)))),
+    ("shared-directory", shared(kind="ext4", met=2, of=2)),
+    ("pyxis", plugstack(pyxis="/p.so", pyxis_version=(0, 24, 0))),
+    ("timer", tick(timer="", cron="/etc/cron.d/slurm-malleable")),
+    ("rights", tick(user="slurm")),
+    ("rights", {**tick(user="bob"), "accounting": Accounting((), (), {"bob": "Administrator"})}),
+    ("slurmctld-hooks", hook("Prolog", "/p")),
+)
+
+
+def look(name: str, facts: Facts) -> tuple[str, str]:
+    """How a check came out, and all it said in one line."""
+    (check,) = (check for check in CHECKS if check.id == name)
+    (outcome,) = run([check], facts, is_before=False)
+    remedies = Remedies(outcome.findings, facts.slurm, facts.conf)
+    said = [outcome.skipped]
+    for finding in outcome.findings:
+        said += [finding.seen, finding.advice]
+        said += [f"{r.line} {r.command}" for r in remedies.of(finding)]
+    return outcome.word, " ".join(" ".join(said).split())
+
+
+@pytest.mark.parametrize(
+    "check", [c.id for c in CHECKS if c.id not in ("plugin-on-nodes", "preempt-qos")]
+)
+def test_a_good_site_passes(check: str) -> None:
+    assert look(check, GOOD_SITE) == ("ok", "")
+
+
+@pytest.mark.parametrize(
+    ("check", "changed", "reason"),
+    [
+        ("preempt-qos", {}, "preemption is by partition"),
+        ("priority-tier", qos({}, {}, main={"PriorityTier": "1"}), "preemption is by QOS"),
+        ("others-preempt", qos({}, {}), "preemption is by QOS"),
+        ("plugin-file", plugstack(ours=None), "has no line for it"),
+        ("plugin-release", plugstack(ours=None), "has no line for it"),
+        ("job-path", plugstack(ours=None), "has no line for it"),
+        ("policy-loaded", submission(policy_changed=None), "no policy"),
+        ("nodes-meet", shared(of=1, met=1), "srun --nodes=2 malleable doctor --node"),
+        ("epilog-readable", {"hooks": ()}, "not in use"),
+    ],
+)
+def test_what_does_not_apply_is_skipped(check: str, changed: dict[str, Any], reason: str) -> None:
+    word, said = look(check, replace(GOOD_SITE, **changed))
+    assert word == "skipped"
+    assert reason in said
+
+
+@pytest.mark.parametrize(("check", "changed"), FINE)
+def test_what_is_well_too(check: str, changed: dict[str, Any]) -> None:
+    assert look(check, replace(GOOD_SITE, **changed)) == ("ok", "")
+
+
+@pytest.mark.parametrize(("check", "changed", "severity", "pattern"), BROKEN)
+def test_a_broken_site_is_told(
+    check: str, changed: dict[str, Any], severity: str, pattern: str
+) -> None:
+    word, said = look(check, replace(GOOD_SITE, **changed))
+    assert word == severity, said
+    assert re.search(pattern, said), said
+
+
+def test_every_check_is_tried_on_a_broken_site() -> None:
+    assert {check.id for check in CHECKS} == {row[0] for row in BROKEN}
+
+
+def test_a_missing_partition_is_one_line_and_hides_nothing() -> None:
+    text = "\n".join(
+        line
+        for line in "PartitionName=main PriorityTier=1 Nodes=n[1-2] State=UP\n"
+        "SLURM_VERSION = 22.05.8\nPreemptType = preempt/none\nNodeName=n1\n".splitlines()
+    )
+    from slurm_hooks.doctor.gather.slurm import read_slurm  # noqa: PLC0415
+
+    facts = replace(GOOD_SITE, slurm=read_slurm(text, ["malleable"]))
+    assert "PartitionName=malleable Nodes=ALL PriorityTier=1" in look("partition", facts)[1]
+    assert look("priority-tier", facts)[0] == "error"
+
+
+@pytest.mark.parametrize("check", [c.id for c in CHECKS])
+def test_without_any_fact_a_check_is_skipped_or_has_nothing_to_say(check: str) -> None:
+    nothing = replace(Facts(GOOD_SITE.host), slurm=SILENT, silence=NO_ANSWER)
+    word, said = look(check, nothing)
+    if check == "slurm-answers":
+        assert word == "error"
+    elif check in ("settings", "enforced-limits", "lease-margin"):
+        assert word in ("ok", "skipped")
+    else:
+        assert (word, bool(said)) == ("skipped", True)
+
+
+def test_says_is_what_the_table_is_made_of() -> None:
+    assert says().value("Epilog") == "/usr/libexec/slurm-malleable/epilog.sh"  # of 24.11: Epilog[0]

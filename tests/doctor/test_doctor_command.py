@@ -1,0 +1,180 @@
+"""`malleable doctor` from the command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import GOOD_SITE
+
+from slurm_hooks import cli
+from slurm_hooks.doctor import catalogue, manual
+from slurm_hooks.doctor.catalogue import CHECKS
+from slurm_hooks.doctor.finding import Category, Check, note
+from slurm_hooks.doctor.run import run
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+TREE = Path(__file__).resolve().parents[2]
+Output = pytest.CaptureFixture[str]
+BAD_SCRIPT = """#!/bin/bash
+#SBATCH --malleable=1-1
+export PYTHONPATH=/nowhere
+echo 'ModuleNotFoundError: no module called x' >&2
+torchrun train.py | cat
+"""
+
+
+def test_the_list(capsys: Output) -> None:
+    assert cli.main(["doctor", "--list"]) == 0
+    assert "  kill-wait            KillWait is at most 60 s" in capsys.readouterr().out
+    assert cli.main(["doctor", "--list", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) >= len(catalogue.CHECKS)
+
+
+def test_a_name_that_does_not_exist(capsys: Output) -> None:
+    assert cli.main(["doctor", "killwait"]) == 64
+    assert "there is no check killwait: `malleable doctor --list`" in capsys.readouterr().err
+
+
+def test_without_slurm_and_with_bad_settings_it_still_reports(
+    capsys: Output, tmp_path: Path
+) -> None:
+    settings = tmp_path / "malleable.toml"
+    settings.write_text("[lease]\na = 1\n[tick]\nslurm_bin = 3\n")
+    words = ["settings", "slurm-answers", "kill-wait", "--settings", str(settings), "--json"]
+    code = cli.main(["doctor", *words])
+    report = json.loads(capsys.readouterr().out)
+    assert code == 2
+    results = {check["id"]: check["result"] for check in report["checks"]}
+    assert results["settings"] == "error"
+    faults = [found["seen"] for found in report["checks"][0]["findings"]]
+    assert len(faults) == 2
+
+
+class Entry:
+    """An entry point of a package that a site has installed."""
+
+    name = value = "site-own"
+
+    def __init__(self, found: object) -> None:
+        self._found = found
+
+    def load(self) -> object:
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_site_adds_checks(capsys: Output, monkeypatch: pytest.MonkeyPatch, is_list: bool) -> None:
+    check = Check("site-own", Category.LIMITS, "all is ours", "because", lambda _: [note("mine")])
+    found = Entry([check] if is_list else check)
+    monkeypatch.setattr(catalogue, "entries", lambda group: [found])
+    assert cli.main(["doctor", "site-own"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("checks of this site\nnote     site-own: mine\n")
+
+
+def test_the_example_of_the_manual_as_an_installed_package(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = manual.manual(CHECKS).partition("## Checks of your own")[2].partition("`known` skips")[0]
+    code = "\n".join(line[4:] for line in page.splitlines() if line.startswith("    "))
+    (tmp_path / "our_site.py").write_text(code.replace('== ""', '!= "never"'))
+    info = tmp_path / "our_site-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: our-site\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[slurm_malleable.checks]\nmail = our_site:MAIL\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert cli.main(["doctor", "--list"]) == 0
+    assert "checks of this site\n  site-mail " in capsys.readouterr().out
+    (check,) = (check for check in catalogue.site_checks() if check.id == "site-mail")
+    (outcome,) = run([check], GOOD_SITE, is_before=False)
+    assert outcome.findings[0].seen == "no MailProg"
+
+
+@pytest.mark.parametrize("found", [ValueError("odd"), 7, [7]])
+def test_a_check_of_a_site_that_cannot_be_loaded(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch, found: object
+) -> None:
+    monkeypatch.setattr(catalogue, "entries", lambda group: [Entry(found)])
+    assert cli.main(["doctor", "site-own"]) == 2
+    assert "cannot be loaded" in capsys.readouterr().out
+
+
+def doctor(box: Sandbox, *words: str, user: str | None = None) -> tuple[int, str]:
+    argv = [sys.executable, "-m", "slurm_hooks.cli", "doctor", *words]
+    env = {"PYTHONPATH": str(TREE), "COLUMNS": "300", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = box.run(argv, user=user, check=False, env=env, timeout_s=90)
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+@pytest.mark.slurm
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_node_and_a_job_as_their_user_sees_them(sandbox: Sandbox) -> None:
+    home = sandbox.work / "home"
+    home.mkdir(mode=0o755)
+    os.chown(home, 65534, 65534)
+    code, said = doctor(sandbox, "--directory", str(home), user="nobody")
+    assert "ok       hard-links" in said
+    assert code in (0, 1)  # the file system of the sandbox is this host's own
+    assert not list(home.iterdir())
+    code, said = doctor(sandbox, "--directory", str(home))
+    told = " ".join(said.split())
+    assert "skipped locks, hard-links, shared-directory, nodes-meet: " in told
+    assert "try it as the user" in told
+    script = home / "train.sh"
+    script.write_text(BAD_SCRIPT)
+    argv = ["sbatch", "--parsable", "--output", str(home / "log"), str(script)]
+    job = sandbox.run(argv, user="nobody").stdout.strip()
+    tick = [sys.executable, "-m", "slurm_hooks.cli", "reconcile"]
+    sandbox.run(tick, env={"PYTHONPATH": str(TREE)})
+    log = home / "log"
+    wait_until(lambda: log.exists() and "ModuleNotFound" in log.read_text(), 60)
+    code, said = doctor(sandbox, "--job", job, user="nobody")
+    assert code == 2
+    assert "error    job-script: the script overwrites PYTHONPATH" in said
+    assert "warning  job-script: the script pipes torchrun's output" in said
+    assert "a module is missing" in said
+    code, said = doctor(sandbox, "--job", job)
+    assert "skipped  job-log: a job's log is read only as its own user" in said
+    code, said = doctor(sandbox, "--job", "4711")
+    assert (code, "Slurm knows no job 4711" in said) == (2, True)
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("where", "result"), [("one", "ok"), ("$SLURM_PROCID", "error")])
+def test_nodes_look_for_each_other(sandbox: Sandbox, where: str, result: str) -> None:
+    for name in ("one", "0", "1"):
+        (sandbox.work / "meet").mkdir(exist_ok=True)
+        (sandbox.work / "meet" / name).mkdir(exist_ok=True)
+    argv = f"{sys.executable} -m slurm_hooks.cli doctor nodes-meet --json --directory "
+    script = f"{argv} {sandbox.work}/meet/{where} >{sandbox.work}/said.$SLURM_PROCID"
+    env = {"PYTHONPATH": str(TREE)}
+    sandbox.run(["srun", "-N2", "sh", "-c", script], check=False, env=env, timeout_s=90)
+    for task in "01":
+        report = json.loads((sandbox.work / f"said.{task}").read_text())
+        assert report["checks"][0]["result"] == result, report
+    left = [str(path) for path in (sandbox.work / "meet").rglob(".malleable-doctor-*")]
+    assert left == []
+
+
+@pytest.mark.slurm
+def test_an_ordinary_job(sandbox: Sandbox) -> None:
+    job = sandbox.run(["sbatch", "--parsable", "--hold", "--wrap=true"]).stdout.strip()
+    code, said = doctor(sandbox, "--job", job, "--json")
+    (known, *_rest) = json.loads(said)["checks"]
+    assert code == 2
+    assert known["findings"][0]["seen"] == f"job {job} is an ordinary job in partition main"
+    assert "\x1b" not in doctor(sandbox)[1]
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("COLUMNS", "300")

@@ -1,0 +1,248 @@
+"""What is read of a host: files, plugstack.conf, hard links, an interpreter."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sites import GOOD_SITE, says
+
+from slurm_hooks.doctor.catalogue import CHECKS
+from slurm_hooks.doctor.facts import Unread
+from slurm_hooks.doctor.gather import files
+from slurm_hooks.doctor.gather.plugstack import read_plugstack
+from slurm_hooks.doctor.gather.python import ask_python
+from slurm_hooks.doctor.gather.shared import file_system, job_directory, try_links
+from slurm_hooks.doctor.gather.slurm import ask_accounting
+from slurm_hooks.doctor.run import run
+from slurm_hooks.errors import UsageError
+from slurm_hooks.slurm.live import Asked
+from slurm_hooks.slurm.text import Command
+
+ROOT = os.geteuid() == 0
+
+
+def test_lines_continue_and_files_are_included(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.conf").write_text("B=2 # two\n")
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("# head\nA=1 \\\n  C=3\n\ninclude more/*.conf\nD=4\n")
+    found = files.configuration(conf)
+    assert [(line.text.split(), line.number, line.lines) for line in found] == [
+        (["A=1", "C=3"], 2, 2),
+        (["B=2"], 1, 1),
+        (["D=4"], 6, 1),
+    ]
+
+
+def test_a_file_that_includes_itself_ends(tmp_path: Path) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"A=1\ninclude {conf}\n")
+    assert len(files.configuration(conf)) == files.DEEPEST_INCLUDE + 1
+
+
+def test_what_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = files.attempt(lambda: files.read_text(tmp_path / "none"))
+    assert isinstance(missing, Unread)
+    assert "none: No such file" in missing.because
+    os.mkfifo(tmp_path / "pipe")
+    pipe = files.attempt(lambda: files.read_text(tmp_path / "pipe"))
+    assert isinstance(pipe, Unread)
+    assert "not a plain file" in pipe.because
+    monkeypatch.setattr(files, "PATIENCE_S", 0.05)
+    assert files.attempt(lambda: time.sleep(0.5)) == Unread("no answer within 0 s")
+
+
+def test_a_directory_that_others_cannot_enter(tmp_path: Path) -> None:
+    inner = tmp_path / "closed" / "script"
+    inner.parent.mkdir(mode=0o700)
+    inner.write_text("")
+    inner.chmod(0o755)
+    seen = files.see(inner)
+    assert seen is not None
+    assert not seen.is_reachable
+    assert not seen.is_for_all
+    assert files.see(tmp_path / "none") is None
+
+
+def test_plugstack_beside_slurm_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spank_pyxis.so").write_bytes(b"\x7fELF\x00pyxis\x000.20.0\x00")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "x.conf").write_text(
+        f"required {tmp_path}/malleable.so pythonpath={tmp_path} dir=/s/%A odd=1\n"
+    )
+    (tmp_path / "plugstack.conf").write_text(
+        f"include d/*.conf\noptional {tmp_path}/spank_pyxis.so\n"
+    )
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    found = read_plugstack(says())
+    assert found.path == str(tmp_path / "plugstack.conf")
+    assert found.pyxis_version == (0, 20, 0)
+    assert found.ours is not None
+    assert found.ours.is_required
+    assert found.ours.plugin_file is None
+    assert found.ours.tested == ()
+    (tmp_path / "malleable.so").write_bytes(b"\0malleable: tested with Slurm 2205, 2411\0x")
+    loaded = read_plugstack(says()).ours
+    assert loaded is not None
+    assert loaded.tested == ((22, 5), (24, 11))
+    assert found.ours.unknown == ("odd",)
+    assert found.ours.arguments == {"pythonpath": str(tmp_path), "dir": "/s/%A"}
+    assert found.ours.job_path_file is not None
+
+
+def test_plugstack_that_is_not_there_is_where_it_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    found = read_plugstack(says(config={"SLURM_CONF": str(tmp_path / "slurm.conf")}))
+    assert (found.path, found.ours) == (str(tmp_path / "plugstack.conf"), None)
+    assert found.directory == "/usr/lib64/slurm"
+
+
+def test_a_configless_node_keeps_it_in_its_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    cache = tmp_path / "conf-cache"
+    cache.mkdir()
+    (cache / "plugstack.conf").write_text("optional malleable.so pythonpath=/x\n")
+    config = {"SlurmdSpoolDir": str(tmp_path), "SLURM_CONF": str(tmp_path / "none" / "slurm.conf")}
+    found = read_plugstack(says(config=config))
+    assert found.path == str(cache / "plugstack.conf")
+    assert found.ours is not None
+    assert found.ours.plugin == "/usr/lib64/slurm/malleable.so"
+
+
+@pytest.mark.parametrize(
+    ("named", "wanted"),
+    [
+        ("%w/.malleable-%U/%A", "/here"),
+        ("/scratch/.malleable-%U/%A", "/scratch"),
+        ("/scratch/%U/%A", "/scratch"),
+    ],
+)
+def test_where_jobs_have_their_directory(named: str, wanted: str) -> None:
+    assert job_directory(named, Path("/here")) == Path(wanted)
+
+
+def test_hard_links_work_here(tmp_path: Path) -> None:
+    seen = try_links(tmp_path)
+    assert (seen.trouble, seen.winners, seen.no_locks) == ("", 1, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_one: object, _two: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert try_links(tmp_path).trouble == "link: Operation not permitted"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can do harm there")
+def test_root_makes_nothing_in_a_directory_of_others(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    with pytest.raises(UsageError, match="as the user whose jobs run there"):
+        try_links(tmp_path)
+    os.chown(tmp_path, 0, 0)
+    tmp_path.chmod(0o777)
+    with pytest.raises(UsageError, match="not root's"):
+        try_links(tmp_path)
+
+
+def test_the_file_system_of_a_path(tmp_path: Path) -> None:
+    mounts = [
+        "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw",
+        f"2 1 0:5 / {tmp_path} rw,nosuid - nfs4 server:/x rw,vers=4.2,acdirmax=30",
+        f"3 1 0:6 / {tmp_path}-other rw - tmpfs none rw",
+        "odd",
+    ]
+    kind, options = file_system(tmp_path, mounts)
+    assert (kind, options) == ("nfs4", "rw,nosuid,rw,vers=4.2,acdirmax=30")
+    assert file_system(Path("/"), mounts)[0] == "ext4"
+
+
+# As printed by a real slurmdbd with MariaDB behind it (22.05.8).
+PRINTED = {
+    "qos": "Name|Preempt|PreemptMode|GraceTime|UsageFactor|MaxSubmitPU|MaxSubmitPA|GrpSubmit\n"
+    "normal|low|cluster|00:00:00|1.000000|||\nlow||cluster|00:00:00|1.000000|10||\n",
+    "assoc": "Cluster|Account|User|Partition|MaxSubmit|GrpSubmit\n"
+    "dbd|root||||\ndbd|root|root|||\ndbd|physics||||30\ndbd|physics|games||20|\n",
+    "user": "User|Admin\ngames|None\nroot|Administrator\n",
+}
+
+
+class Dbd:
+    """A port whose sacctmgr prints what was captured."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+
+    def ask(self, command: Command) -> str:
+        assert "--readonly" in command.argv
+        return PRINTED[command.argv[-2]]
+
+
+def test_accounting_as_sacctmgr_prints_it() -> None:
+    found = ask_accounting(Dbd())
+    assert found.levels == {"games": "None", "root": "Administrator"}
+    facts = replace(GOOD_SITE, accounting=found, slurm=says(config={"PreemptType": "preempt/qos"}))
+    outcomes = {o.check.id: o for o in run(CHECKS, facts, is_before=False)}
+    assert outcomes["preempt-qos"].word == "ok"
+    assert [found.seen.split(" is below")[0] for found in outcomes["submit-limits"].findings] == [
+        "qos low: MaxSubmitPU=10",
+        "association physics/games: MaxSubmit=20",
+        "association physics: GrpSubmit=30",
+    ]
+
+
+def test_an_interpreter_tells_without_importing_torch(tmp_path: Path) -> None:
+    packages = tmp_path / "path"
+    info = packages / "slurm_malleable-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: slurm-malleable\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[torchrun.handlers]\nmalleable = a:b\n")
+    (packages / "torch").mkdir()
+    (packages / "torch" / "__init__.py").write_text("raise SystemExit('imported')")
+    (packages / "torch" / "distributed" / "elastic" / "rendezvous").mkdir(parents=True)
+    torch = packages / "torch-2.7.0.dist-info"
+    torch.mkdir()
+    (torch / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.7.0\n")
+    seen = ask_python("/usr/bin/python3" if ROOT else sys.executable, str(packages))
+    assert seen.torch == "2.7.0"
+    assert seen.has_rendezvous
+    assert "malleable" in seen.handlers
+    assert seen.version >= (3, 9)
+
+
+def test_an_interpreter_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not an interpreter"):
+        ask_python(str(tmp_path / "python"), "")
+
+
+@pytest.mark.skipif(not ROOT, reason="only root runs too much")
+@pytest.mark.parametrize("which", ["file", "directory", "link"])
+def test_root_runs_nothing_that_others_could_have_written(tmp_path: Path, which: str) -> None:
+    place = tmp_path / "bin"
+    place.mkdir()
+    trace = tmp_path / "ran"
+    script = place / "python"
+    script.write_text(f"#!/bin/sh\ntouch {trace}\n")
+    script.chmod(0o755)
+    if which == "file":
+        os.chown(script, 65534, 65534)
+    elif which == "directory":
+        place.chmod(0o777)
+    else:
+        os.chown(script, 65534, 65534)
+        (tmp_path / "python").symlink_to(script)
+        script = tmp_path / "python"
+    with pytest.raises(UsageError, match="as the user of that environment"):
+        ask_python(str(script), "")
+    assert not trace.exists()

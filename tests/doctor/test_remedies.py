@@ -1,0 +1,156 @@
+"""From what should change to the lines to paste, and how all of it is shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sites import GOOD_SITE, conf, says
+
+from slurm_hooks.doctor import manual
+from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose
+from slurm_hooks.doctor.facts import Facts, Unread
+from slurm_hooks.doctor.finding import Category, Change, Check, Fix, error, warning
+from slurm_hooks.doctor.remedies import Remedies, Remedy
+from slurm_hooks.doctor.run import Outcome, closing, exit_code, run
+from slurm_hooks.doctor.text import data, lines
+from slurm_hooks.errors import UsageError
+
+CONF = "/etc/slurm/slurm.conf"
+
+
+def remedy(fix: Fix, text: str = "") -> Remedy:
+    finding = error("seen", fix)
+    (found,) = Remedies([finding], says(), conf(text)).of(finding)
+    return found
+
+
+def test_a_setting_that_is_not_there_is_added() -> None:
+    assert remedy(Change("KillWait", "30")) == Remedy(
+        CONF, "KillWait=30", then="scontrol reconfigure"
+    )
+
+
+def test_the_last_of_several_lines_is_replaced_whatever_its_case() -> None:
+    found = remedy(Change("KillWait", "30"), "KillWait=300\na=b\nkillwait = 200\nKillWaitX=1")
+    assert (found.line, found.number, found.instead_of) == ("KillWait=30", 3, "killwait = 200")
+
+
+def test_a_word_of_a_partition_leaves_the_others_alone() -> None:
+    text = "PartitionName=main2 Nodes=a\nPartitionName=main Nodes=a prioritytier=1 Default=YES"
+    found = remedy(Change("PriorityTier", "2", "PartitionName=main"), text)
+    assert found.line == "PartitionName=main Nodes=a PriorityTier=2 Default=YES"
+    assert found.number == 2
+
+
+def test_two_findings_of_one_line_give_the_same_new_line() -> None:
+    one = error("a", Change("GraceTime", "0", "PartitionName=p"))
+    two = error("b", Change("OverTimeLimit", "0", "PartitionName=p"))
+    remedies = Remedies([one, two], says(), conf("PartitionName=p GraceTime=5 Nodes=n1"))
+    (first,), (second,) = remedies.of(one), remedies.of(two)
+    assert first == second
+    assert first.line == "PartitionName=p GraceTime=0 Nodes=n1 OverTimeLimit=0"
+
+
+def test_where_slurm_conf_cannot_be_read_the_words_are_told() -> None:
+    finding = error("a", Change("GraceTime", "0", "PartitionName=p"))
+    (found,) = Remedies([finding], says(), Unread("elsewhere")).of(finding)
+    assert found.line == "PartitionName=p ... GraceTime=0"
+    assert found.place == "in the line that begins with PartitionName=p"
+
+
+def test_exit_codes_and_the_closing_sentence() -> None:
+    check = CHECKS[0]
+    good, bad = Outcome(check), Outcome(check, (error("x"),))
+    worse = Outcome(check, (warning("y"), error("x")))
+    assert [exit_code(one) for one in ([good], [Outcome(check, (warning("y"),))], [bad])] == [
+        0, 1, 2,
+    ]  # fmt: skip
+    skipped = Outcome(check, skipped="no rights")
+    assert exit_code([good, skipped]) == 0
+    assert exit_code([skipped]) == 1
+    assert closing([skipped]).startswith("Nothing could be looked at")
+    assert closing([good]) == "All is well: 1 check(s) fine, 0 skipped."
+    assert closing([good, worse]).startswith("2 error(s)") is False
+    assert closing([good, worse]).startswith("1 error(s) and 1 warning(s), 1 check(s) fine")
+
+
+def test_before_the_installation_what_is_missing_of_ours_is_a_note() -> None:
+    facts = replace(GOOD_SITE, slurm=says(config={"JobSubmitPlugins": "(null)", "KillWait": "99"}))
+    chosen = choose(Wish(("job-submit-plugin", "kill-wait")), CHECKS)
+    assert [outcome.word for outcome in run(chosen, facts, is_before=True)] == ["warning", "note"]
+    assert [outcome.word for outcome in run(chosen, facts, is_before=False)] == ["warning", "error"]
+
+
+def test_a_check_that_fails_is_told_and_the_rest_goes_on() -> None:
+    def look(facts: Facts) -> list[object]:
+        raise ValueError("odd")
+
+    broken = Check("odd", Category.SITE, "t", "w", look)  # type: ignore[arg-type]
+    first, second = run([broken, CHECKS[0]], GOOD_SITE, is_before=False)
+    assert first.findings[0].seen == "this check failed: ValueError: odd"
+    assert second.word == "ok"
+
+
+def test_text_and_json_say_the_same() -> None:
+    facts = replace(GOOD_SITE, slurm=says(config={"KillWait": "300 sec"}))
+    outcomes = run(choose(Wish(("kill-wait", "clocks")), CHECKS), facts, is_before=False)
+    remedies = Remedies([f for o in outcomes for f in o.findings], facts.slurm, facts.conf)
+    text = "\n".join(line.text for line in lines(outcomes, remedies, "/doc/doctor.md"))
+    told = json.loads(json.dumps(data(outcomes, remedies, "/doc/doctor.md")))
+    (kill_wait,) = (check for check in told["checks"] if check["id"] == "kill-wait")
+    (found,) = kill_wait["findings"]
+    assert "warning  kill-wait: KillWait=300" in text
+    assert "in /etc/slurm/slurm.conf, instead of line 2:\n             KillWait=30\n" in text
+    assert "/doc/doctor.md#kill-wait" in text
+    assert found["remedies"] == [
+        {
+            "file": CONF,
+            "line": "KillWait=30",
+            "number": 2,
+            "lines": 1,
+            "instead_of": "KillWait=30",
+            "then": "scontrol reconfigure",
+        }
+    ]
+    assert told["exit_code"] == 1
+    assert text.splitlines()[-1] == told["summary"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "some", "none"),
+    [
+        (Wish(), {"kill-wait", "last-tick"}, {"torch-version", "hard-links", "job-log"}),
+        (Wish(is_node=True), {"hard-links", "plugstack", "clocks"}, {"last-tick", "kill-wait"}),
+        (Wish(has_python=True), {"torch-version"}, {"kill-wait", "hard-links"}),
+        (Wish(has_job=True), {"job-reason"}, {"kill-wait", "torch-version"}),
+        (Wish(is_node=True, has_python=True), {"torch-version", "setpriv"}, {"kill-wait"}),
+        (Wish(("kill-wait",), has_python=True), {"kill-wait"}, {"torch-version"}),
+    ],
+)
+def test_what_is_looked_at(wish: Wish, some: set[str], none: set[str]) -> None:
+    chosen = {check.id for check in choose(wish, CHECKS)}
+    assert some <= chosen
+    assert not none & chosen
+
+
+def test_a_name_that_no_check_has() -> None:
+    with pytest.raises(UsageError, match="no check kilwait"):
+        choose(Wish(("kilwait",)), CHECKS)
+
+
+def test_ids_are_unique_and_words_of_a_link() -> None:
+    ids = [check.id for check in CHECKS]
+    assert len(set(ids)) == len(ids)
+    assert all(name.replace("-", "").isalpha() and name == name.lower() for name in ids)
+
+
+def test_the_page_is_that_of_the_checks() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
+    assert page.read_text() == manual.manual(CHECKS), (
+        "python -m slurm_hooks.doctor.manual > docs/doctor.md"
+    )
+    for check in CHECKS:
+        assert f"\n### {check.id}\n" in page.read_text()

@@ -1,0 +1,102 @@
+"""What `malleable render lua --check` says of a slurm.conf: a part of what doctor does."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import answer
+
+from slurm_hooks.doctor.conf_check import check_conf
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.site_policy import find_uids
+
+
+@pytest.mark.parametrize(
+    ("config", "ours", "main", "wanted"),
+    [
+        ({}, {}, {}, []),
+        ({"PreemptExemptTime": "00:05:00"}, {}, {}, [r"PreemptExemptTime=00:05:00: .*=0$"]),
+        ({}, {}, {"PriorityTier": "1"}, [r"main: PriorityTier=1 .*Write .*PriorityTier=2$"]),
+        ({"JobRequeue": "0"}, {}, {}, []),  # a note: job_submit asks for it
+        ({"PreemptType": "preempt/none"}, {}, {}, []),  # `render lua` says so itself
+        (
+            {"KillWait": "300 sec", "MinJobAge": "0 sec", "OverTimeLimit": "1 min"},
+            {"GraceTime": "5"},
+            {"PriorityTier": "1"},
+            ["KillWait", "OverTimeLimit", "MinJobAge", "PriorityTier", "GraceTime"],
+        ),
+    ],
+)
+def test_findings(
+    config: dict[str, str], ours: dict[str, str], main: dict[str, str], wanted: list[str]
+) -> None:
+    found = check_conf(answer(config, ours, main), Settings())
+    assert len(found) == len(wanted), found
+    for line, pattern in zip(found, wanted):
+        assert re.search(pattern, line)
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize("text", ["", "hello", "PartitionName=malleable", "PartitionName= a=b ="])
+def test_what_cannot_be_read_is_no_finding(text: str) -> None:
+    assert check_conf(text, Settings()) == ()
+
+
+def test_users_are_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory service need not list its users to know them."""
+    monkeypatch.setattr(pwd, "getpwall", list)
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    assert find_uids([me, "nobody-of-that-name", "a\0b"]) == {me: os.geteuid()}
+
+
+BAD = """PreemptExemptTime=00:02:00
+OverTimeLimit=1
+JobRequeue=0
+KillWait=90
+MinJobAge=7200
+PartitionName=third Nodes=n1 PriorityTier=1 PreemptMode=OFF
+"""
+
+
+@pytest.mark.slurm
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_tick_of_an_ordinary_user_fails(fresh_sandbox: Any) -> None:
+    box = fresh_sandbox(nodes=1)
+    tree = Path(__file__).resolve().parents[2]
+    path = box.work / "malleable.toml"
+    path.write_text(f'[tick]\nlock = "{box.work}/own/tick.lock"\n')
+    box.run(["sbatch", "--malleable=1-1", "--wrap=true"], user="nobody")
+    own = box.work / "own"
+    own.mkdir(mode=0o700)
+    shutil.chown(own, "nobody")
+    argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--settings", str(path)]
+    done = box.run(argv, user="nobody", check=False, env={"PYTHONPATH": str(tree)})
+    assert done.returncode == 77, done.stdout + done.stderr
+    assert "Operators cannot write AdminComment" in " ".join(done.stderr.split())
+
+
+@pytest.mark.slurm
+def test_in_a_real_slurm(fresh_sandbox: Any) -> None:
+    check = [sys.executable, "-m", "slurm_hooks.cli", "render", "lua", "--check"]
+    tree = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "500"}
+    good = fresh_sandbox(nodes=1).run(check, check=False, env=tree)
+    assert (good.returncode, good.stdout, good.stderr) == (0, "", "")
+    box = fresh_sandbox(nodes=1, extra_conf=BAD)
+    bad = box.run(check, check=False, env=tree)
+    assert bad.returncode == 1
+    said = bad.stderr.splitlines()
+    wanted = ["KillWait=90", "OverTimeLimit=1", "MinJobAge=7200", "third: PriorityTier=1",
+              "PreemptExemptTime=00:02:00"]  # fmt: skip
+    assert [word for word, line in zip(wanted, said) if word not in line] == []
+    assert len(said) == len(wanted)
+    job = box.run(["sbatch", "--parsable", "--malleable=1-2", "--wrap=true"]).stdout.strip()
+    shown = box.run(["scontrol", "show", "job", job]).stdout
+    assert "Requeue=1" in shown  # whatever JobRequeue says
+    assert "OverSubscribe=NO" in shown  # whole nodes, whatever the partition says

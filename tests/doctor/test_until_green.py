@@ -1,0 +1,179 @@
+"""A site that is not set up, a doctor that is red, its lines pasted, a doctor that is green.
+
+The sandbox has the files of the package in directories of its own; where a printed line names
+the installed ones it is pasted with those. Nothing else is changed in what doctor prints.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = pytest.mark.slurm
+TREE = Path(__file__).resolve().parents[2]
+MALLEABLE = [sys.executable, "-m", "slurm_hooks.cli"]
+ROUNDS = 3
+OWN_SCRIPT = """function slurm_job_submit(job_desc, parts, uid)
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job_desc, job_rec, parts, uid)
+  return slurm.SUCCESS
+end
+return slurm.SUCCESS
+"""
+BROKEN = """KillWait=120
+OverTimeLimit=2
+JobFileAppend=0
+MinJobAge=7200
+PreemptExemptTime=00:01:00
+UnkillableStepTimeout=120
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=600
+PartitionName=main Nodes=ALL Default=YES \\
+  MaxTime=INFINITE OverSubscribe=EXCLUSIVE # of all
+PartitionName=debug Nodes=n1 PriorityTier=1
+"""
+GONE = (
+    "PreemptType",
+    "PreemptMode",
+    "PartitionName",
+    "JobSubmitPlugins",
+    "Epilog",
+    "JobRequeue",
+    *(line.split("=")[0] for line in BROKEN.splitlines() if "=" in line),
+)
+
+
+@dataclass
+class Site:
+    """The sandbox, as an administrator handles it."""
+
+    box: Sandbox
+
+    @property
+    def etc(self) -> Path:
+        return self.box.dir / "etc"
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        env = {"PYTHONPATH": str(TREE), "COLUMNS": "300"}
+        return self.box.run([*MALLEABLE, *words], check=False, env=env, timeout_s=90)
+
+    def doctor(self, *words: str) -> tuple[int, dict[str, Any]]:
+        done = self.run("doctor", "--json", *words)
+        assert done.returncode in (0, 1, 2), done.stdout + done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    def spoil(self) -> None:
+        """Everything of ours away, and what a site has that does not fit us."""
+        conf = self.etc / "slurm.conf"
+        kept = [line for line in conf.read_text().splitlines() if line.split("=")[0] not in GONE]
+        conf.write_text("\n".join(kept) + "\n" + BROKEN)
+        (self.etc / "job_submit.lua").write_text(OWN_SCRIPT)
+        (self.etc / "malleable_policy.lua").unlink()
+        (self.etc / "plugstack.conf").unlink()
+        self.box.restart_controller()
+
+    def here(self, line: str) -> str:
+        """A printed line with the sandbox's directories for those of the packages."""
+        line = line.replace("/usr/share/slurm-malleable/lua", str(self.etc))
+        line = line.replace("/usr/share/slurm-malleable/jobpath", str(self.box.dir / "jobpath"))
+        line = line.replace("/usr/libexec/slurm-malleable/epilog.sh", str(self.etc / "epilog.sh"))
+        return re.sub(r"/\S*/malleable\.so", str(self.etc / "malleable.so"), line)
+
+    def heal(self, report: dict[str, Any]) -> None:
+        """Paste each printed line where it is said to belong, and run each printed command."""
+        findings = [f for check in report["checks"] for f in check["findings"]]
+        remedies = [r for f in findings if f["severity"] != "note" for r in f["remedies"]]
+        pasted = [r for r in remedies if "file" in r]
+        # From below, so that the numbers of the lines above stay as they were printed.
+        for remedy in sorted(pasted, key=lambda r: -r.get("number", 0)):
+            self.paste(remedy)
+        self.box.restart_controller()
+        for remedy in remedies:
+            if "command" in remedy:
+                self.obey(self.here(remedy["command"]))
+
+    def paste(self, remedy: dict[str, Any]) -> None:
+        path, line = Path(remedy["file"]), self.here(remedy["line"])
+        lines = path.read_text().splitlines() if path.exists() else []
+        number = remedy.get("number", 0)
+        if line in lines:
+            return  # another finding of the same line
+        if number:
+            lines[number - 1 : number - 1 + remedy["lines"]] = [line]
+        elif remedy.get("place", "").startswith("before its final"):
+            lines.insert(len(lines) - 1, line)
+        else:
+            assert "place" not in remedy, remedy
+            lines.append(line)
+        path.write_text("\n".join(lines) + "\n")
+        path.chmod(0o644)
+
+    def obey(self, command: str) -> None:
+        if "cron.d" in command or "systemctl" in command or "journalctl" in command:
+            assert self.run("reconcile").returncode == 0  # stands for the timer
+            return
+        for one in command.split(" && "):
+            words = one.split()
+            if words[0] == "malleable":
+                assert self.run(*words[1:]).returncode == 0, one
+            else:
+                self.box.run(words)
+
+
+def ids(report: dict[str, Any], severities: Sequence[str] = ("error", "warning")) -> set[str]:
+    return {check["id"] for check in report["checks"] if check["result"] in severities}
+
+
+def test_paste_until_green(fresh_sandbox: Any) -> None:
+    site = Site(fresh_sandbox(nodes=2))
+    site.spoil()
+    code, report = site.doctor()
+    assert code == 2
+    assert ids(report) == {
+        "bf-interval", "exempt-time", "epilog", "job-file-append", "job-submit-chain",
+        "job-submit-plugin", "kill-wait", "last-tick", "min-job-age",
+        "partition", "plugstack", "policy", "preempt-mode", "preempt-type", "priority-tier",
+        "timer",
+    }  # fmt: skip
+    assert site.doctor("--pre")[0] == 2  # preemption is the site's own affair
+    rounds = 0
+    while code:
+        rounds += 1
+        assert rounds <= ROUNDS, json.dumps(report, indent=1)
+        site.heal(report)
+        code, report = site.doctor()
+    assert ids(report) == set()
+    print(f"green after {rounds} round(s): {report['summary']}")
+    assert (site.etc / "slurm.conf").read_text().count("PartitionName=main ") == 1
+    job = site.box.run(
+        ["sbatch", "--parsable", "--malleable=1-2", "--wrap=sleep 60"]
+    ).stdout.strip()
+    assert site.run("reconcile").returncode == 0
+    argv = ["squeue", "-h", "-j", job, "-t", "R", "-o", "%N"]
+    wait_until(lambda: bool(site.box.run(argv).stdout.strip()), 30)
+
+
+def test_a_fresh_sandbox_needs_nothing_but_a_tick(fresh_sandbox: Any) -> None:
+    site = Site(fresh_sandbox(nodes=1))
+    code, report = site.doctor()
+    assert (code, ids(report)) == (2, {"last-tick", "timer"})
+    assert site.run("reconcile").returncode == 0
+    code, report = site.doctor()
+    assert (code, ids(report)) == (0, set())
+    assert site.run("doctor", "kill-wait", "clocks").stdout.splitlines()[-1] == (
+        "All is well: 2 check(s) fine, 0 skipped."
+    )
+    site.box.kill_controller()
+    code, report = site.doctor()
+    assert (code, ids(report)) == (2, {"slurm-answers"})
