@@ -14,9 +14,9 @@
 #ifndef MALLEABLE_INHERIT_H
 #define MALLEABLE_INHERIT_H
 
-#include <slurm/slurm.h>
-#include <slurm/spank.h>
 #include <stdbool.h>
+
+#include "slurm_symbols.h"
 
 /* Does this command run inside a malleable job? */
 bool inherit_is_inside(void);
