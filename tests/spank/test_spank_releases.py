@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from spank_jobs import PRINT, USER, ours, printed, wait_for
 
-from conftest import project_spec_or_skip
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.installation import Installation
+from slurm_hooks.sandbox.project import project_spec
 
 SOURCE = Path(__file__).resolve().parents[2] / "plugins" / "spank"
 NEVER = "9912"  # no Slurm is called 99.12
@@ -58,7 +58,7 @@ def untested(
     build = tmp_path_factory.mktemp("untested")
     argv = ["make", "-s", "-C", str(SOURCE), f"BUILD_DIR={build}", f"TESTED={NEVER}", "all"]
     subprocess.run(argv, check=True, timeout=120)
-    spec = project_spec_or_skip(nodes=2, slurm=installation, spank=build / "malleable.so")
+    spec = project_spec(nodes=2, slurm=installation, spank=build / "malleable.so")
     with Sandbox.up(spec) as box:
         yield box
 
