@@ -69,7 +69,12 @@ static int take_option(int val, const char *value, int remote)
 		return inherit_is_option(value) ? 0 : refuse_command("srun");
 	if (!remote && is_salloc())
 		return refuse_command("salloc");
-	return read_option(value);
+	if (!read_option(value))
+		return 0;
+	if (!remote && inherit_is_variable(value))
+		slurm_error("malleable: the environment variable MALLEABLE has this value; if the job "
+			    "is to be an ordinary one, unset it");
+	return -1;
 }
 
 static struct spank_option option = {
@@ -102,6 +107,8 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
 		return 0;
 	if (is_new_job(context) && inherit_is_inside())
 		inherit_forget(spank);
+	else if (context == S_CTX_ALLOCATOR && !is_salloc())
+		inherit_offer_variable();
 	error = spank_option_register(spank, &option);
 	if (error)
 		slurm_error("malleable: cannot register --malleable: %s", spank_strerror(error));
