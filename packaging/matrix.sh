@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 
 self=$PWD/packaging/matrix.sh
 releases=${MATRIX_RELEASES:-trixie testing} # Slurm 24.11, and Debian's newest
-tests=${MATRIX_TESTS:-tests/spank tests/lua tests/contract tests/promises}
+tests=${MATRIX_TESTS:-tests/slurm_wire tests/spank tests/lua tests/contract tests/promises}
 demo=${MATRIX_DEMO-yes}
 plugin=build/spank
 kept=build/matrix
@@ -138,7 +138,8 @@ lend() {
 # Runs a program of the tree's in the root.
 inside() {
   chroot "$root" env -i -C "$PWD" HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$PWD:$PWD/tests" .venv/bin/python "$@"
+    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$PWD:$PWD/tests" \
+    MALLEABLE_CAPTURED="$PWD/$kept/captured" .venv/bin/python "$@"
 }
 
 # This shell stays process 1, so that it reaps what daemons leave behind.
@@ -157,7 +158,8 @@ test_root() {
   chroot "$root" ip link set lo up
   chroot "$root" ip address add 10.99.0.1/32 dev lo
   status=0
-  inside -m capture "$kept" || status=1
+  rm -rf "${kept:?}/captured"
+  inside -m capture "$kept/captured" || status=1
   # shellcheck disable=SC2086 # a list of words
   inside -m pytest -p no:cacheprovider -q -rfEs $tests "$@" || status=1
   [ -z "$demo" ] || inside examples/demo/run.py --out "$kept/demo" || status=1

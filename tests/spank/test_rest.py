@@ -16,9 +16,9 @@ from typing import Any, Optional
 
 import pytest
 from spank_jobs import PRINT, USER, printed, release, show, wait_for
-from waiting import wait_until
 
 from slurm_hooks.sandbox.installation import Installation
+from waiting import wait_until
 
 SLURMRESTD = shutil.which("slurmrestd", path="/usr/sbin:/usr/local/sbin:/opt/slurm/sbin")
 SINCE_SPANK = (23, 11)  # since when a description has spank_environment; 22.05 has none
@@ -116,6 +116,4 @@ def test_a_described_job_is_malleable(
 def test_a_refusal(sandbox: Any, installation: Installation, rest: Path) -> None:
     answer = submit(rest, version(installation), sandbox.work, {"MALLEABLE": "3"})
     assert not answer.get("job_id")
-    assert answer["errors"]
-    if installation.version >= SINCE_SPANK:  # 22.05 drops what job_submit said
-        assert "'3' is not MIN-MAX" in json.dumps(answer)
+    assert answer["errors"]  # but not why: what job_submit says is dropped (22.05.8, 26.05.5)
