@@ -85,3 +85,12 @@ def test_install_and_clean(tmp_path: Path) -> None:
     assert installed.stat().st_mode & 0o777 == 0o755
     make(build, "clean")
     assert not build.exists()
+
+
+def test_the_list_of_releases_is_that_of_the_package() -> None:
+    """What checks an installation has a list of its own, as it may lack this source."""
+    releases = pytest.importorskip("slurm_hooks.slurm.releases")
+    found = re.search(r"#define MALLEABLE_TESTED ([\d, ]+)", (SOURCE / "releases.h").read_text())
+    assert found
+    here = {divmod(int(number), 100) for number in found.group(1).split(",")}
+    assert here == set(releases.TESTED)
