@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast matrix search lint docs install clean bench-allocator bench-bftrainer \
+.PHONY: help setup plugin demo test fast matrix test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-rescale bench-load
 
@@ -10,7 +10,7 @@ help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make search  properties and the model with examples that nobody has seen; LIVES=3000"
-	@echo "make matrix  tests of the plugin and of the promises on other Debian releases' Slurms; root only"
+	@echo "make test-matrix  plugin, promises and demo on other Debian releases' Slurms; root only"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
@@ -39,8 +39,10 @@ search: setup
 fast: setup
 	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow" -n auto --dist worksteal $(PYTEST_ARGS)
 
-matrix: setup
-	@packaging/matrix.sh $(PYTEST_ARGS)
+test-matrix: plugin
+	@packaging/matrix.sh $(MATRIX_ARGS) $(PYTEST_ARGS)
+
+matrix: test-matrix
 
 lint: setup
 	@.venv/bin/ruff check .

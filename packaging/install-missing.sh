@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 packages="slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev gcc libc6-dev make
-python3 python3-venv lua5.1 lua-check shellcheck"
+python3 python3-venv lua5.1 lua-check shellcheck slurmrestd ruby"
 
 missing=
 for package in $packages; do

@@ -1,27 +1,37 @@
 #!/bin/sh
-# Runs the plugin, Lua, contract and promise tests on Slurm versions other than this host's: those
-# of other Debian releases, each in its own root below build/roots and its own namespaces, with this
-# host's Python and a copy of this tree. The roots are kept for the next run; nothing else is.
+# Runs the plugin, Lua, contract and promise tests and the demo on Slurm versions other than this
+# host's: those of other Debian releases, each in its own root below build/roots and its own
+# namespaces, with this host's Python, a copy of this tree and the plugin as it was built here: one
+# binary for all. The roots are kept for the next run, and build/matrix: what each Slurm answered
+# (tests/capture.py) and the demo's report.
 #
-#   packaging/matrix.sh [pytest arguments]
+#   packaging/matrix.sh [--if-possible] [pytest arguments]
 #
-# MATRIX_RELEASES and MATRIX_TESTS replace the defaults below. MATRIX_MIRROR is where the releases
-# come from, by default apt's Debian mirror.
+# --if-possible: a host that cannot run this says why, and exits with 0 instead of 69.
+# MATRIX_RELEASES and MATRIX_TESTS replace the defaults below; MATRIX_DEMO= leaves out the demo.
+# MATRIX_MIRROR is where the releases come from, by default apt's Debian mirror.
 set -eu
 cd "$(dirname "$0")/.."
 
 self=$PWD/packaging/matrix.sh
 releases=${MATRIX_RELEASES:-trixie testing} # Slurm 24.11, and Debian's newest
-tests=${MATRIX_TESTS:-tests/spank tests/lua tests/contract tests/promises}
+tests=${MATRIX_TESTS:-tests/slurm_wire tests/spank tests/lua tests/contract tests/promises}
+demo=${MATRIX_DEMO-yes}
+plugin=build/spank
+kept=build/matrix
 # python3 for the libraries that this host's Python needs in the root
-packages="slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev gcc libc6-dev make python3
+packages="slurmctld slurmd slurm-client slurmrestd munge libslurm-dev libmunge-dev gcc libc6-dev make python3
 lua5.1 procps iproute2"
 build_limit_s=900
 test_limit_s=2400
 
 # Not a test failure: this host cannot run the tests (EX_UNAVAILABLE).
 cannot() {
-  echo "make matrix: $1" >&2
+  [ -z "$if_possible" ] || {
+    echo "make test-matrix: skipped: $1"
+    exit 0
+  }
+  echo "make test-matrix: $1" >&2
   exit 69
 }
 
@@ -114,9 +124,22 @@ lend_tree() {
   mount -t tmpfs -o mode=755 tmpfs "$root$PWD"
   tar -cf - --exclude=./.git --exclude='./.venv*' --exclude=./build --exclude=./demo . |
     tar -C "$root$PWD" -xf -
-  mkdir "$root$PWD/.venv"
-  mount --bind .venv "$root$PWD/.venv"
-  mount -o remount,bind,ro "$root$PWD/.venv"
+  lend .venv ro
+  lend "$plugin" ro # so that nothing in there can build it anew
+  lend "$kept" rw
+}
+
+lend() {
+  mkdir -p "$root$PWD/$1"
+  mount --bind "$1" "$root$PWD/$1"
+  mount -o "remount,bind,$2" "$root$PWD/$1"
+}
+
+# Runs a program of the tree's in the root.
+inside() {
+  chroot "$root" env -i -C "$PWD" HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$PWD:$PWD/tests" \
+    MALLEABLE_CAPTURED="$PWD/$kept/captured" .venv/bin/python "$@"
 }
 
 # This shell stays process 1, so that it reaps what daemons leave behind.
@@ -134,13 +157,21 @@ test_root() {
   printf '127.0.0.1 localhost\n10.99.0.1 matrix\n' >"$root/etc/hosts"
   chroot "$root" ip link set lo up
   chroot "$root" ip address add 10.99.0.1/32 dev lo
+  status=0
+  rm -rf "${kept:?}/captured"
+  inside -m capture "$kept/captured" || status=1
   # shellcheck disable=SC2086 # a list of words
-  chroot "$root" env -i -C "$PWD" HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-    PYTHONDONTWRITEBYTECODE=1 \
-    .venv/bin/python -m pytest -p no:cacheprovider -q -rfEs $tests "$@"
+  inside -m pytest -p no:cacheprovider -q -rfEs $tests "$@" || status=1
+  [ -z "$demo" ] || inside examples/demo/run.py --out "$kept/demo" || status=1
+  return "$status"
 }
 
+if_possible=
 case ${1:-} in
+  --if-possible)
+    if_possible=yes
+    shift
+    ;;
   --fill)
     shift
     fill_root "$@"
@@ -148,6 +179,7 @@ case ${1:-} in
     ;;
   --test)
     shift
+    kept=$kept/${1##*/}
     test_root "$@"
     exit
     ;;
@@ -157,17 +189,21 @@ check_host
 for release in $releases; do
   make_root "$release"
 done
+[ -e "$plugin/malleable.so" ] || cannot "the plugin is not built; make plugin"
 outcomes=
 status=0
 for release in $releases; do
   version=$(chroot "build/roots/$release" slurmctld -V)
   echo "== $version (Debian $release)"
+  mkdir -p "$kept/$release"
+  began=$(date +%s)
   if in_namespaces "$test_limit_s" "--net --uts --ipc" --test "build/roots/$release" "$@"; then
-    outcomes="$outcomes, $version passed"
+    outcome=passed
   else
-    outcomes="$outcomes, $version FAILED"
+    outcome=FAILED
     status=1
   fi
+  outcomes="$outcomes, $version $outcome in $((($(date +%s) - began + 59) / 60)) min"
 done
 echo "== ${outcomes#, }"
 exit "$status"

@@ -7,15 +7,20 @@ from pathlib import Path
 from slurm_hooks.slurm.recorded import Recorded
 
 CAPTURED = Path(__file__).with_name("captured")
+VERSIONS = sorted(path.name for path in CAPTURED.iterdir())
 SITUATIONS = sorted(p.name.split(".")[0] for p in (CAPTURED / "22.05").glob("*.squeue.txt"))
 
 
 def recorded(situation: str, version: str = "22.05") -> Recorded:
     """That Slurm in that situation."""
-    base = CAPTURED / version
+    return recorded_in(CAPTURED / version, situation)
+
+
+def recorded_in(directory: Path, situation: str) -> Recorded:
+    """The Slurm whose answers are in a directory, in that situation."""
     return Recorded(
         {
-            "squeue": (base / f"{situation}.squeue.txt").read_text(),
-            "scontrol show": (base / f"{situation}.scontrol.txt").read_text(),
+            "squeue": (directory / f"{situation}.squeue.txt").read_text(),
+            "scontrol show": (directory / f"{situation}.scontrol.txt").read_text(),
         }
     )

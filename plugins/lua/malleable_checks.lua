@@ -12,8 +12,10 @@ M.NO_VAL16 = 65534 -- the same in a 16-bit field
 M.INFINITE = 4294967295
 M.MARK_PATTERN = "malleable%b{}"
 
--- Only SLURM_* names reach the script under sbatch --export=NONE and a step under srun's; the
--- plugin sets MALLEABLE_NOTICE_S from it.
+-- Only SLURM_* names reach the script under sbatch --export=NONE and a step under srun's. From the
+-- first the plugin knows that a job is malleable, even one that came without the plugin's help;
+-- from the second it sets MALLEABLE_NOTICE_S.
+local REQUEST_VARIABLE = "SLURM_SPANK_MALLEABLE"
 local NOTICE_VARIABLE = "SLURM_SPANK_MALLEABLE_NOTICE_S"
 
 local SHARED_NONE = 0 -- slurm.h, JOB_SHARED_*
@@ -135,6 +137,12 @@ local function write_comment(site_text, mark)
   return kept .. ";" .. mark
 end
 
+--- The request as the plugin writes it, without anything left out.
+local function write_request(request)
+  return string.format("%d-%d,unit=%d,engine=%s%s", request.min, request.max, request.unit,
+    request.engine, request.launch and ",launch=" .. request.launch or "")
+end
+
 local function write_mark(request, lease, hole)
   local launch = request.launch and ",launch=" .. request.launch or ""
   return string.format("malleable{min=%d,max=%d,unit=%d,engine=%s,frags=%d,lease=%d,hole=%d%s}",
@@ -233,7 +241,8 @@ function M.submit(asked, job, site, policy)
   local mail, lost_mail = M.trim_mail(job.mail_type or 0)
   local set = write_fields(request, job, site, partition, lease, hole)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
-  local environment = { [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
+  local environment = { [REQUEST_VARIABLE] = write_request(request),
+    [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
   return { faults = faults, notes = write_notes(job, site, policy, lost_mail), set = set,
     environment = environment }
 end

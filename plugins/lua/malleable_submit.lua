@@ -19,6 +19,9 @@
 if _G.MALLEABLE_WRAPPED then return end -- loaded twice: already wrapped
 
 local KEY = "MALLEABLE="
+local VARIABLE = "MALLEABLE" -- the same in the job's own environment
+local WHY_MALLEABLE = "--malleable: the environment variable MALLEABLE is set; if this job is to "
+  .. "be an ordinary one, unset it"
 local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
@@ -78,14 +81,19 @@ else
 end
 if broken then slurm.log_error("malleable: %s", broken) end
 
+--- The variable MALLEABLE of a job's environment: from a submit host without the plugin, or REST.
+local function read_variable(job_desc)
+  local value = job_desc.environment and job_desc.environment[VARIABLE]
+  return value ~= "" and value or nil
+end
+
 --- Value of our option in this submission; nil for all other jobs.
 local function find_request(job_desc)
   local env = job_desc.spank_job_env -- from index 0; nil if no SPANK plugin put anything there
-  if not env then return nil end
-  for _, entry in pairs(env) do
+  for _, entry in pairs(env or {}) do
     if entry:sub(1, #KEY) == KEY then return entry:sub(#KEY + 1) end
   end
-  return nil
+  return read_variable(job_desc)
 end
 
 local function read_fields(job_desc, names)
@@ -114,7 +122,10 @@ local function submit(text, job, job_desc, parts)
   local asked = { request = request, faults = faults, options = modules.options.check(job) }
   local decision = modules.checks.submit(asked, job, site, policy)
   say(decision.faults)
-  if #decision.faults > 0 then return slurm.ERROR end
+  if #decision.faults > 0 then
+    if read_variable(job_desc) then say({ WHY_MALLEABLE }) end
+    return slurm.ERROR
+  end
   for name, value in pairs(decision.set) do
     job_desc[name] = value
   end

@@ -24,6 +24,7 @@ static bool same(const char *left, const char *right)
 	return left && right ? !strcmp(left, right) : left == right;
 }
 
+__attribute__((unused))
 static void expect_text(const char *found, const char *wanted, const char *what)
 {
 	expect(same(found, wanted), what, found);

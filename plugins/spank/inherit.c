@@ -7,10 +7,33 @@
 
 #define OPTION_ENTRY "_SLURM_SPANK_OPTION_malleable_malleable"
 #define INHERITED_OPTION "SLURM_SPANK_" OPTION_ENTRY
+#define VARIABLE "MALLEABLE"
 
 bool inherit_is_inside(void)
 {
 	return getenv(ENVIRONMENT_REQUEST) || getenv(ENVIRONMENT_MARKS);
+}
+
+static const char *read_variable(void)
+{
+	const char *value = getenv(VARIABLE);
+
+	return value && *value ? value : NULL;
+}
+
+void inherit_offer_variable(void)
+{
+	const char *value = read_variable();
+
+	if (value)
+		setenv(INHERITED_OPTION, value, 0);
+}
+
+bool inherit_is_variable(const char *value)
+{
+	const char *set = read_variable();
+
+	return set && value && !strcmp(set, value);
 }
 
 bool inherit_is_option(const char *value)
@@ -50,6 +73,7 @@ static void forget_variables(void)
 void inherit_forget(spank_t spank)
 {
 	forget_variables();
+	unsetenv(VARIABLE);
 	unsetenv(ENVIRONMENT_REQUEST);
 	unsetenv(ENVIRONMENT_DIR);
 	unsetenv(ENVIRONMENT_NOTICE);

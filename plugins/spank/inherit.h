@@ -1,6 +1,7 @@
 /*
- * What a command started inside a malleable job finds in its environment and
- * must not mistake for the user's request.
+ * What sbatch, salloc and srun find in their environment: the user's request, in
+ * the variable MALLEABLE, and what a surrounding malleable job left there, which
+ * they must not mistake for one.
  *
  * How Slurm carries an option (22.05 to 26.05): sbatch puts it into its own
  * environment as _SLURM_SPANK_OPTION_malleable_malleable for slurmstepd, and
@@ -14,12 +15,22 @@
 #ifndef MALLEABLE_INHERIT_H
 #define MALLEABLE_INHERIT_H
 
-#include <slurm/slurm.h>
-#include <slurm/spank.h>
 #include <stdbool.h>
+
+#include "slurm_symbols.h"
 
 /* Does this command run inside a malleable job? */
 bool inherit_is_inside(void);
+
+/*
+ * Hand MALLEABLE=2-16 to sbatch as the option, in Slurm's own spelling: so it counts
+ * for more than an #SBATCH line and for less than the command line, as SBATCH_* do.
+ * An empty one is none.
+ */
+void inherit_offer_variable(void);
+
+/* Is this value the one of the variable MALLEABLE? */
+bool inherit_is_variable(const char *value);
 
 /* Is this the surrounding job's option, read back by srun, and not a new request? */
 bool inherit_is_option(const char *value);
@@ -27,7 +38,7 @@ bool inherit_is_option(const char *value);
 /*
  * A new job submitted from inside a malleable one starts clean: it gets neither
  * the parent's option nor its variables, whatever it requests itself. What the
- * user set is left in place.
+ * user set is left in place, except MALLEABLE, which cannot be told from the parent's.
  */
 void inherit_forget(spank_t spank);
 

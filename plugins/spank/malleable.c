@@ -2,7 +2,8 @@
  * SPANK plugin `malleable`: the option --malleable and the environment that
  * comes with it.
  *
- * Dispatch only: request.c parses the option, settings.c the plugstack line,
+ * Dispatch only: identity.c says on which releases of Slurm the plugin does
+ * anything, request.c parses the option, settings.c the plugstack line,
  * environment.c decides on variables, place.c finds out where we are, inherit.c
  * drops what comes from a surrounding job. It must never fail or delay a job,
  * so it is meant to be `optional` in plugstack.conf, opens no file, and does
@@ -16,19 +17,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#pragma GCC visibility push(default)
-#include <slurm/slurm.h>
-#include <slurm/spank.h>
-
-SPANK_PLUGIN(malleable, 1)
-#pragma GCC visibility pop
-
 #include "environment.h"
+#include "identity.h"
 #include "inherit.h"
 #include "place.h"
 #include "request.h"
 #include "settings.h"
+#include "slurm_symbols.h"
 
+static bool is_on; /* false where the plugin was not tested: then it calls nothing of Slurm */
 static bool is_requested;
 static struct request request;
 static struct settings settings; /* read in slurmstepd only */
@@ -72,7 +69,12 @@ static int take_option(int val, const char *value, int remote)
 		return inherit_is_option(value) ? 0 : refuse_command("srun");
 	if (!remote && is_salloc())
 		return refuse_command("salloc");
-	return read_option(value);
+	if (!read_option(value))
+		return 0;
+	if (!remote && inherit_is_variable(value))
+		slurm_error("malleable: the environment variable MALLEABLE has this value; if the job "
+			    "is to be an ordinary one, unset it");
+	return -1;
 }
 
 static struct spank_option option = {
@@ -94,15 +96,19 @@ static bool is_new_job(spank_context_t context)
 
 int slurm_spank_init(spank_t spank, int argc, char *argv[])
 {
-	spank_context_t context = spank_context();
+	spank_context_t context;
 	spank_err_t error;
 
-	(void)argc;
-	(void)argv;
+	is_on = identity_is_tested() || settings_use_untested(argc, argv);
+	if (!is_on)
+		return 0;
+	context = spank_context();
 	if (context != S_CTX_ALLOCATOR && context != S_CTX_LOCAL && context != S_CTX_REMOTE)
 		return 0;
 	if (is_new_job(context) && inherit_is_inside())
 		inherit_forget(spank);
+	else if (context == S_CTX_ALLOCATOR && !is_salloc())
+		inherit_offer_variable();
 	error = spank_option_register(spank, &option);
 	if (error)
 		slurm_error("malleable: cannot register --malleable: %s", spank_strerror(error));
@@ -150,6 +156,8 @@ static void read_request_of_job(spank_t spank)
 
 int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 {
+	if (!is_on)
+		return 0;
 	if (spank_context() == S_CTX_ALLOCATOR && is_requested)
 		return pass_request_on(spank);
 	if (spank_context() != S_CTX_REMOTE)

@@ -5,12 +5,11 @@
 #ifndef MALLEABLE_PLACE_H
 #define MALLEABLE_PLACE_H
 
-#include <slurm/slurm.h>
-#include <slurm/spank.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "environment.h"
+#include "slurm_symbols.h"
 
 #define PLACE_ADDR_SIZE 1025 /* NI_MAXHOST */
 

@@ -70,6 +70,13 @@ static bool take_max_restarts(struct settings *settings, const char *value)
 	return take_number(value, RESTARTS_MAX, &settings->max_restarts);
 }
 
+/* Read by settings_use_untested, before anything else is. */
+static bool take_untested(struct settings *settings, const char *value)
+{
+	(void)settings;
+	return !strcmp(value, "use");
+}
+
 static const struct {
 	const char *name; /* with its = */
 	bool (*take)(struct settings *, const char *);
@@ -81,6 +88,7 @@ static const struct {
 	{"dir=", take_dir,
 	 "a path that begins with / or %w and contains %A (%w: the job's work directory, "
 	 "%A: array job id, %U: uid, %%: a percent sign)"},
+	{"untested=", take_untested, "the word use"},
 };
 
 bool settings_take(struct settings *settings, const char *argument, char *fault,
@@ -99,7 +107,16 @@ bool settings_take(struct settings *settings, const char *argument, char *fault,
 	}
 	snprintf(fault, fault_size,
 		 "plugstack.conf: ignored '%.80s': the arguments are pythonpath=, "
-		 "max_restarts= and dir=",
+		 "max_restarts=, dir= and untested=",
 		 argument);
+	return false;
+}
+
+bool settings_use_untested(int argc, char *const *argv)
+{
+	for (int i = 0; i < argc; i++) {
+		if (!strcmp(argv[i], "untested=use"))
+			return true;
+	}
 	return false;
 }

@@ -25,4 +25,7 @@ void settings_default(struct settings *settings);
 bool settings_take(struct settings *settings, const char *argument, char *fault,
 		   size_t fault_size);
 
+/* Does the line say that the plugin is to work on a release on which it was not tested? */
+bool settings_use_untested(int argc, char *const *argv);
+
 #endif

@@ -21,7 +21,7 @@ from slurm_hooks.sandbox.spec import Layout
 
 _log = logging.getLogger(__name__)
 # What an enclosing job or another cluster's settings would tell the commands of a sandbox.
-FOREIGN = ("SLURM", "SBATCH_", "SALLOC_", "SQUEUE_", "SINFO_", "SCANCEL_", "MALLEABLE_", "PET_")
+FOREIGN = ("SLURM", "SBATCH_", "SALLOC_", "SQUEUE_", "SINFO_", "SCANCEL_", "MALLEABLE", "PET_")
 KEPT_FOR_OTHERS = ("LANG", "LC_ALL", "TERM", "TZ")
 
 

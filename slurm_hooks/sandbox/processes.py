@@ -72,11 +72,14 @@ def find_processes(directory: Path, conf: Path) -> list[Process]:
 
     Evidence: a munge or Slurm program that names a file of the directory or has one open; a
     process that slurmd started with this slurm.conf; and whatever descends from those. A shell
-    that merely has SLURM_CONF set is not one, nor are this process and its ancestors.
+    that merely has SLURM_CONF set is not one, nor are this process and its ancestors, nor what
+    sees other files under these names: a sandbox in a container of this host.
     """
     parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
     spared = _lineage(os.getpid(), parents)
-    mine = {pid for pid in parents if _is_daemon(pid, directory) or _is_job(pid, conf)} - spared
+    named = {pid for pid in parents if _is_daemon(pid, directory) or _is_job(pid, conf)}
+    files = _link(os.getpid(), "ns/mnt")
+    mine = {pid for pid in named if _link(pid, "ns/mnt") == files} - spared
     family = {pid for pid in parents if mine & _lineage(pid, parents)} - spared
     return sorted(found for pid in family if (found := identify(pid)) is not None)
 

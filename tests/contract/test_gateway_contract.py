@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from captured_slurm import recorded
+from captured_slurm import VERSIONS, recorded
 from fake_slurm import FakeSlurm
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.slurm.gateway import look_again, observe, read_cluster
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.text import Command
 
-KINDS = ["recorded", "fake", pytest.param("live", marks=pytest.mark.slurm)]
+KINDS = [*VERSIONS, "fake", pytest.param("live", marks=pytest.mark.slurm)]
 
 
 @pytest.fixture(params=KINDS)
 def port(request: pytest.FixtureRequest) -> Iterator[Port]:
-    if request.param == "recorded":
-        yield recorded("running")
+    if request.param in VERSIONS:
+        yield recorded("running", request.param)
     elif request.param == "fake":
         yield FakeSlurm({"n1": "", "n2": "+DRAIN"})
     else:

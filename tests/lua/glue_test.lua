@@ -61,6 +61,24 @@ check("array", job.array_inx == "0-3", job.array_inx)
 check("mark", job.admin_comment == MARK, job.admin_comment)
 check("held", job.priority == 0, job.priority)
 check("notice", job.environment.SLURM_SPANK_MALLEABLE_NOTICE_S == "35")
+check("the request for the node",
+  job.environment.SLURM_SPANK_MALLEABLE == "2-4,unit=1,engine=torchrun")
+
+job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "1-3,launch=srun" } })
+check("by the environment alone", slurm_job_submit(job, {}, 1000) == 0, said[1])
+check("an array too", job.array_inx == "0-2", job.array_inx)
+check("and the node is told", job.environment.SLURM_SPANK_MALLEABLE
+  == "1-3,unit=1,engine=torchrun,launch=srun")
+job = describe_job({ environment = { MALLEABLE = "1-3" } })
+check("the option wins", slurm_job_submit(job, {}, 1000) == 0 and job.array_inx == "0-3")
+job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "" } })
+check("an empty variable is none", slurm_job_submit(job, {}, 1000) == 0 and not job.array_inx)
+job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "yes" } })
+check("a wrong one refuses", slurm_job_submit(job, {}, 1000) == -1)
+check("and says whose it is", heard("environment variable MALLEABLE is set"), said[2])
+job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "1-3" } })
+job.script = nil
+check("salloc and srun do not care", slurm_job_submit(job, {}, 1000) == 0 and not job.array_inx)
 
 job = describe_job(PLAIN)
 check("a job of somebody else passes", slurm_job_submit(job, {}, 1000) == 0)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pytest_mock import MockerFixture
 
-from slurm_hooks.sandbox.processes import Process, identify, is_alive, stop
+from slurm_hooks.sandbox.processes import (
+    Process,
+    find_processes,
+    identify,
+    is_alive,
+    stop,
+)
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -42,3 +51,22 @@ def test_a_number_used_again_is_not_ours():
     assert me is not None
     assert is_alive(me)
     assert not is_alive(Process(me.pid, me.started - 1))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a mount namespace, which needs root")
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_sandbox_in_a_container_is_not_the_one_of_that_name_here(
+    tmp_path: Path, elsewhere: bool
+) -> None:
+    program = (
+        tmp_path / "slurm_sleep"
+    )  # by its name a daemon, by its command line of that directory
+    shutil.copy("/bin/sleep", program)
+    argv = ["unshare", "--mount"] if elsewhere else []
+    with subprocess.Popen([*argv, str(program), "60"]) as child:
+        try:
+            wait_until(lambda: os.readlink(f"/proc/{child.pid}/exe") == str(program), 10)
+            found = [process.pid for process in find_processes(tmp_path, tmp_path / "slurm.conf")]
+        finally:
+            child.kill()
+    assert found == ([] if elsewhere else [child.pid])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 import subprocess
@@ -40,15 +41,40 @@ def test_pure_parts(tmp_path: Path) -> None:
     assert "all tests of the request passed" in output
     assert "all tests of the engines passed" in output
     assert "all tests of the environment passed" in output
+    assert "all tests of the releases passed" in output
+
+
+def list_symbols(build: Path, which: str) -> str:
+    argv = ["nm", "-D", which, str(build / "malleable.so")]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
 
 
 @needs_header
-def test_exports_nothing_but_spank_symbols(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strict", ["STRICT=", "STRICT=1"])
+def test_exports_nothing_but_spank_symbols(tmp_path: Path, strict: str) -> None:
+    build = tmp_path / "build"
+    make(build, "all", strict)
+    assert set(re.findall(r" [A-Z] (\w+)", list_symbols(build, "--defined-only"))) == EXPORTS
+
+
+@needs_header
+def test_can_be_loaded_where_slurm_has_dropped_a_function(tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    make(build, "all", "LDFLAGS=-Wl,-z,now")
+    assert not re.findall(r" U (s(?:lurm|pank)_\w+)", list_symbols(build, "--undefined-only"))
+    plugin = ctypes.CDLL(str(build / "malleable.so"))  # no Slurm at all here
+    assert ctypes.c_uint.in_dll(plugin, "plugin_version").value == 0
+    assert plugin.slurm_spank_init(None, 0, None) == 0
+    assert plugin.slurm_spank_init_post_opt(None, 0, None) == 0
+    assert plugin.slurm_spank_user_init(None, 0, None) == 0
+
+
+@needs_header
+def test_says_what_it_was_tested_with(tmp_path: Path) -> None:
     build = tmp_path / "build"
     make(build, "all")
-    argv = ["nm", "-D", "--defined-only", str(build / "malleable.so")]
-    listing = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
-    assert set(re.findall(r" [A-Z] (\w+)", listing)) == EXPORTS
+    binary = (build / "malleable.so").read_bytes()
+    assert b"malleable: tested with Slurm 2205, 2411, 2605\0" in binary
 
 
 @needs_header
@@ -59,3 +85,12 @@ def test_install_and_clean(tmp_path: Path) -> None:
     assert installed.stat().st_mode & 0o777 == 0o755
     make(build, "clean")
     assert not build.exists()
+
+
+def test_the_list_of_releases_is_that_of_the_package() -> None:
+    """What checks an installation has a list of its own, as it may lack this source."""
+    releases = pytest.importorskip("slurm_hooks.slurm.releases")
+    found = re.search(r"#define MALLEABLE_TESTED ([\d, ]+)", (SOURCE / "releases.h").read_text())
+    assert found
+    here = {divmod(int(number), 100) for number in found.group(1).split(",")}
+    assert here == set(releases.TESTED)

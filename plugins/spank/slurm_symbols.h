@@ -1,0 +1,25 @@
+/*
+ * Slurm's headers, and all that the plugin calls of Slurm as weak symbols: a release that has
+ * dropped one of them still loads the plugin without a message, even if it was linked with -z now.
+ * On such a release the plugin was not tested, so it calls none of them.
+ */
+#ifndef MALLEABLE_SLURM_SYMBOLS_H
+#define MALLEABLE_SLURM_SYMBOLS_H
+
+#pragma GCC visibility push(default)
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+#pragma GCC visibility pop
+
+#pragma weak slurm_error
+#pragma weak slurm_spank_log
+#pragma weak spank_context
+#pragma weak spank_get_item
+#pragma weak spank_job_control_setenv
+#pragma weak spank_job_control_unsetenv
+#pragma weak spank_option_register
+#pragma weak spank_setenv
+#pragma weak spank_strerror
+#pragma weak spank_unsetenv
+
+#endif

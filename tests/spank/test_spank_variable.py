@@ -1,0 +1,116 @@
+"""MALLEABLE=2-16 in the environment: a job is malleable without a word on the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spank_jobs import SHELL_USER, USER, printed, run_fragment, script, show, submit, wait_for
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tidy(sandbox: Any) -> Iterator[None]:
+    yield
+    for user in (USER, SHELL_USER):
+        sandbox.run(["scancel", f"--user={user}"], check=False)
+
+
+@pytest.fixture(scope="module")
+def plain(sandbox: Any) -> Path:
+    return script(sandbox, "variable", "print_env batch; srun bash -c 'print_env step'")
+
+
+def size(sandbox: Any, job: str) -> str:
+    """The indices of the job's array; empty if it is an ordinary job."""
+    seen = show(sandbox, job)
+    sandbox.run(["scancel", job])
+    return seen.get("ArrayTaskId", "")
+
+
+def test_the_job_is_malleable(sandbox: Any, plain: Path) -> None:
+    job, log = run_fragment(sandbox, plain, MALLEABLE="1-3")
+    for who in ("batch", "step"):
+        seen = printed(log, who)
+        assert seen["PET_NNODES"] == "1:3"
+        assert seen["MALLEABLE_JOB_ID"] == job
+
+
+@pytest.mark.parametrize("export", ["NONE", "HOME,PATH"])
+def test_whatever_is_exported(sandbox: Any, plain: Path, export: str) -> None:
+    log = run_fragment(sandbox, plain, f"--export={export}", user=SHELL_USER, MALLEABLE="1-3")[1]
+    assert printed(log, "batch")["PET_NNODES"] == "1:3"
+
+
+def test_the_command_line_wins(sandbox: Any, plain: Path) -> None:
+    job = submit(sandbox, plain, "--malleable=1-2", env={"MALLEABLE": "1-3"})
+    assert size(sandbox, job) == "0-1"
+
+
+def test_it_wins_over_the_script(sandbox: Any) -> None:
+    """As Slurm's own SBATCH_ variables do."""
+    path = script(sandbox, "variable_directive", "", head="#SBATCH --malleable=1-2\n")
+    assert size(sandbox, submit(sandbox, path, env={"MALLEABLE": "1-4"})) == "0-3"
+
+
+def test_an_empty_one_is_none(sandbox: Any, plain: Path) -> None:
+    assert size(sandbox, submit(sandbox, plain, "--hold", env={"MALLEABLE": ""})) == ""
+
+
+def test_a_wrong_one_is_named(sandbox: Any, plain: Path) -> None:
+    done = sandbox.run(["sbatch", str(plain)], user=USER, env={"MALLEABLE": "4"}, check=False)
+    assert done.returncode != 0
+    assert "write --malleable=1-4 for up to 4 nodes" in done.stderr
+    assert "the environment variable MALLEABLE has this value" in done.stderr
+
+
+def test_a_refusal_of_the_controller_names_it(sandbox: Any, plain: Path) -> None:
+    argv = ["sbatch", "--array=1-3", str(plain)]
+    done = sandbox.run(argv, user=USER, env={"MALLEABLE": "1-4"}, check=False)
+    assert done.returncode != 0
+    assert "the environment variable MALLEABLE is set" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["srun -N1 -p main true", "salloc -N1 -p main true"])
+def test_other_commands_do_not_care(sandbox: Any, command: str) -> None:
+    done = sandbox.run(command.split(), user=USER, env={"MALLEABLE": "1-3"})
+    assert "malleable" not in done.stderr
+
+
+def test_what_the_job_submits_is_ordinary(sandbox: Any) -> None:
+    """And so is what that job submits in turn."""
+    last = script(sandbox, "variable_last", "print_env last")
+    between = script(sandbox, "variable_between", f"sbatch --parsable --hold {last}; print_env it")
+    log_between = between.with_suffix(".out")
+    body = f"sbatch --parsable -p main -o {log_between} {between}\nsleep 2"
+    log = run_fragment(
+        sandbox, script(sandbox, "variable_first", body), user=SHELL_USER, MALLEABLE="1-3"
+    )[1]
+    inner = log.splitlines()[0]
+    said = wait_for(log_between, "\nEND\n")
+    assert "MALLEABLE" not in printed(said, "it")
+    assert size(sandbox, inner) == ""
+    assert size(sandbox, said.splitlines()[0]) == ""
+
+
+def test_without_the_plugin_on_the_submit_host(sandbox: Any, plain: Path) -> None:
+    """Such as a portal's: job_submit reads the variable, the plugin on the node does the rest."""
+    conf = sandbox.dir / "etc" / "slurm.conf"
+    portal = sandbox.dir / "portal"
+    portal.mkdir()
+    portal.chmod(0o755)
+    (portal / "plugstack.conf").write_text("")
+    (portal / "slurm.conf").write_text(conf.read_text())
+    with_portal = {"SLURM_CONF": str(portal / "slurm.conf")}
+    help_text = sandbox.run(["sbatch", "--help"], env=with_portal).stdout
+    assert "--malleable" not in help_text
+    log = run_fragment(sandbox, plain, MALLEABLE="1-3", **with_portal)[1]
+    for who in ("batch", "step"):
+        assert printed(log, who)["PET_NNODES"] == "1:3"
