@@ -11,6 +11,7 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from slurm_hooks.bookkeeping import keep_books
 from slurm_hooks.commands.console import add_command, err, live, out
 from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong
 from slurm_hooks.reconcile import loop, tick
@@ -67,11 +68,13 @@ def _patience_s(arguments: argparse.Namespace) -> float:
 
 def _one_tick(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    report = tick(live(settings), settings, arguments.dry_run)
+    port = live(settings)
+    report = tick(port, settings, arguments.dry_run)
     if arguments.json:
         print(json.dumps(tick_data(report)), flush=True)
     else:
         print_lines(out, tick_lines(report))
+    print_lines(err, (f"malleable: warning: {line}" for line in keep_books(report, settings, port)))
     if report.lacks_rights:
         raise CommandRefused(
             "Slurm does not let this user change malleable jobs (permission denied): run the tick "

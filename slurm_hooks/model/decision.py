@@ -148,6 +148,26 @@ class JobPlan:
     reasons: tuple[str, ...] = ()
 
 
+class IdleReason(enum.Enum):
+    """Why a free node of the malleable partitions is used by nobody; the values name metrics."""
+
+    STARTING = "starting"  # a fragment has just been released onto it
+    NO_JOB = "no_job"  # no malleable job waits, or all have their maximum
+    HOLE_SHORT = "hole_short"  # somebody else's claim comes too soon
+    UNFIT = "unfit"  # no waiting job can use it: features, memory, or where its fragments died
+    SUSPECT = "suspect"  # fragments of several users died there
+    RESTING = "resting"  # the jobs that could use it are not to grow yet, or cannot
+    NOT_GIVEN = "not_given"  # the allocator left it: a minimum, a unit, the cost of a resize
+
+
+@dataclass(frozen=True)
+class IdleNodes:
+    """So many free nodes stay idle for this reason."""
+
+    reason: IdleReason
+    nodes: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """What to do, and why. Applying it twice does no harm."""
@@ -156,6 +176,7 @@ class Plan:
     jobs: tuple[JobPlan, ...] = ()
     solve: Solve = field(default_factory=Solve)
     notes: tuple[str, ...] = ()
+    idle: tuple[IdleNodes, ...] = ()
 
     def without(self, faults: Mapping[FragmentAction, str]) -> Plan:
         """The plan without the actions that no longer hold; each leaves a note with its fault."""

@@ -26,6 +26,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.explain import Obstacles, reasons_for
 from slurm_hooks.planning.ground import Ground, ground_of
+from slurm_hooks.planning.idleness import idle_nodes
 from slurm_hooks.planning.leases import cut, renewal
 from slurm_hooks.planning.node_classes import pool_of
 from slurm_hooks.planning.placement import Change, change
@@ -58,7 +59,8 @@ def make_plan(
         actions += _renewals(situation, made, ground, settings)
         plans.append(_job_plan(situation, made, obstacles, settings))
     notes = snapshot.unknown + shares.faults + _warnings(snapshot, ground)
-    return Plan(tuple(actions), tuple(plans), shares.solve, notes)
+    idle = idle_nodes(ground, eligibility, situations, actions, settings.site.partitions)
+    return Plan(tuple(actions), tuple(plans), shares.solve, notes, idle)
 
 
 def _without_twice(actions: tuple[Action, ...]) -> list[Action]:

@@ -38,6 +38,7 @@ def default_settings(slurm: Installation, layout: Layout) -> str:
     return (
         f'[site]\npartitions = ["malleable"]\noperators = ["{layout.user}"]\n\n'
         f'[tick]\nlock = "{layout.run}/tick.lock"\nslurm_bin = "{slurm.bin_dir}"\n'
+        f'state_dir = "{layout.run}/state"\n'
     )
 
 

@@ -10,6 +10,7 @@ from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import Action, MalleableJob, Snapshot
+from slurm_hooks.slurm.accounts import account_command, parse_account
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
@@ -41,6 +42,7 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         reservations=cluster.reservations,
         unknown=jobs.unknown + cluster.unknown,
         records=jobs.records,
+        started=jobs.started,
     )
 
 
@@ -52,6 +54,11 @@ def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, .
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
     """What a job says of itself, as its user could have written it: only to be shown."""
     return parse_remarks(port.ask(remarks_command(job_id)))
+
+
+def read_account(port: Port, job_id: int) -> str:
+    """The account that a job is charged to, as its user may have written it; may be empty."""
+    return parse_account(port.ask(account_command(job_id)))
 
 
 def look_again(port: Port, seen: Snapshot) -> Snapshot:

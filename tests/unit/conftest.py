@@ -26,6 +26,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     settings.write_text(
         '[site]\noperators = ["root"]\n'
         f'[tick]\nslurm_bin = "{tmp_path / "bin"}"\nlock = "{tmp_path / "tick.lock"}"\n'
+        f'state_dir = "{tmp_path / "state"}"\n'
     )
     monkeypatch.setenv("MALLEABLE_SETTINGS", str(settings))
     for console in (out, err):

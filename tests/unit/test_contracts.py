@@ -96,6 +96,17 @@ PLANTED = (
         "slurm_hooks.sandbox.daemons",
     ),
     ("Locks are held in named places", "slurm_hooks.reconcile", "filelock"),
+    ("SQLite is known to the ledger alone", "slurm_hooks.bookkeeping", "sqlite3"),
+    (
+        "The ledger: what is read and written stands on how it is opened",
+        "slurm_hooks.ledger.connect",
+        "slurm_hooks.ledger.write",
+    ),
+    (
+        "What happened is derived from values alone",
+        "slurm_hooks.harvest.endings",
+        "slurm_hooks.harvest.derive",
+    ),
 )
 ALLOWED = (
     ("slurm_hooks.cli", "slurm_hooks.model"),
@@ -104,6 +115,7 @@ ALLOWED = (
     ("slurm_hooks.slurm.text", "ClusterShell.NodeSet"),
     ("slurm_hooks.report.text", "rich.table"),
     ("slurm_hooks.ticklock", "filelock"),
+    ("slurm_hooks.ledger.connect", "sqlite3"),
 )
 
 

@@ -1,0 +1,85 @@
+"""After a tick: what happened goes into the ledger, and from there to the metrics.
+
+Never fails a tick: whatever goes wrong here costs one line of warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+from slurm_hooks.errors import MalleableError
+from slurm_hooks.harvest.derive import Limits, record_of
+from slurm_hooks.harvest.values import Cost
+from slurm_hooks.ledger.connect import Damaged, Unusable, writing
+from slurm_hooks.ledger.place import make_place, set_aside
+from slurm_hooks.ledger.read import last_seen, without_account
+from slurm_hooks.ledger.write import prune, write
+from slurm_hooks.report.tick import TickReport
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.gateway import read_account
+from slurm_hooks.slurm.live import Port
+
+_log = logging.getLogger(__name__)
+_SHORTEST = timedelta(seconds=120)
+_TICKS = 3  # for which the reasons of the last one hold if no other came
+_ACCOUNTS = 10  # asked of Slurm after one tick, at most
+DAY_S = 86_400
+
+
+def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str, ...]:
+    """Write a tick into the ledger; the lines of warning, if it could not be."""
+    if report.is_dry or not settings.ledger.enabled:
+        return ()
+    where = f"{settings.tick.state_dir}/ledger.sqlite"
+    try:
+        path = make_place(settings.tick.state_dir)
+        try:
+            _write(path, report, settings, port)
+        except Damaged as error:
+            kept = set_aside(path)
+            _write(path, report, settings, port)
+            return (f"the ledger {path} was damaged ({error}): moved to {kept}, begun anew",)
+    except (OSError, Unusable) as error:
+        return (f"this tick is not in the ledger {where}: {error}",)
+    except Exception as error:  # a bug here must not fail a tick that has done its work
+        _log.debug("the ledger was not written", exc_info=True)
+        return (f"this tick is not in the ledger {where}: {type(error).__name__}: {error}",)
+    return ()
+
+
+def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> None:
+    chosen = settings.ledger
+    with writing(path, chosen.max_mib) as ledger:
+        try:
+            last = last_seen(ledger)
+        except ValueError as error:
+            raise Damaged(str(error)) from error
+        new = without_account(ledger, (job.job_id for job in report.snapshot.jobs))
+        accounts = _accounts(port, new)
+        record = record_of(last, report.snapshot, report.plan, _cost(report), _limits(settings))
+        write(ledger, record, accounts)
+        prune(ledger, report.at.timestamp(), chosen.keep_days * DAY_S, chosen.max_mib)
+
+
+def _limits(settings: Settings) -> Limits:
+    longest = max(_SHORTEST, timedelta(seconds=_TICKS * settings.tick.every_s))
+    return Limits(longest, frozenset(settings.site.partitions))
+
+
+def _cost(report: TickReport) -> Cost:
+    solver_s = report.plan.solve.seconds
+    asked, refused = len(report.asked), len(report.refused)
+    return Cost(report.seconds, solver_s, asked, report.rpcs, refused)
+
+
+def _accounts(port: Port, job_ids: Iterable[int]) -> dict[int, str]:
+    """The accounts of new jobs, of a few each time; the rest is left for later ticks."""
+    found: dict[int, str] = {}
+    with contextlib.suppress(MalleableError):
+        for job_id in list(job_ids)[:_ACCOUNTS]:
+            found[job_id] = read_account(port, job_id)
+    return found
