@@ -22,13 +22,13 @@ class Stay:
 
 
 def settle(
-    promises: Iterable[Promise], seen: Snapshot, stays: Iterable[Stay]
+    promises: Iterable[Promise], seen: Snapshot, since: datetime, stays: Iterable[Stay]
 ) -> tuple[tuple[Promise, ...], tuple[Delay, ...]]:
     """The promises that are still open, with those first seen now, and the delays of the jobs that
-    have started. `stays` are those of our fragments since the last tick."""
+    have started. `stays` are those of our fragments since the last tick, which was at `since`."""
     planned = {p.job_id: p for p in seen.planned}
     started = {s.job_id: s for s in seen.started}
-    found = tuple(stays)
+    found = [replace(stay, start=max(stay.start, since)) for stay in stays]
     known: dict[str, Promise] = {}
     delays: list[Delay] = []
     for promise in promises:

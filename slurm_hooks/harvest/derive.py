@@ -6,8 +6,8 @@ across ticks that were missed. Why nodes were idle is known for a bounded time a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Optional
@@ -63,9 +63,13 @@ def record_of(
     known = min(span, limits.longest)
     fragments = {f.id: f for job in seen.jobs for f in job.fragments}
     endings = tuple(_endings(before, since, fragments, seen))
-    stays = dict(_stays(before, since, fragments, endings, seen.now))
-    promises, delays = settle(before.promises, seen, stays.values())
-    uncertain = (_node_s(stays[e.fragment], since) for e in endings if not e.is_exact)
+    stays = tuple(_stays(before, since, fragments, endings, seen.now))
+    promises, delays = settle(before.promises, seen, since, [stay for _, stay in stays])
+    used: dict[int, float] = defaultdict(float)
+    for fragment, stay in stays:
+        used[fragment.job_id] += _node_s(stay, since)
+    vague = {e.fragment for e in endings if not e.is_exact}
+    uncertain = (_node_s(s, since) for i, s in stays if i in vague and s.end < seen.now)
     return Record(
         at=seen.now,
         span_s=span.total_seconds(),
@@ -73,7 +77,7 @@ def record_of(
         uncertain_node_s=sum(uncertain),
         nodes=_counts(seen, limits.partitions),
         cost=cost,
-        jobs=tuple(_facts(job, stays, since, plan) for job in seen.jobs),
+        jobs=tuple(_facts(job, used[job.job_id], plan) for job in seen.jobs),
         endings=endings,
         delays=delays,
         idle=_idle(before, plan, known, stays, since),
@@ -136,7 +140,7 @@ def _stays(
     endings: tuple[Ending, ...],
     now: datetime,
 ) -> Iterator[tuple[FragmentId, Stay]]:
-    """Where each fragment was, and for how long; of two runs since the last tick the later one."""
+    """Where each fragment was, and for how long: up to two runs since the last tick."""
     ended = {e.fragment: e for e in endings if e.nodes}
     for run in before.runs:
         if run.nodes:
@@ -154,11 +158,8 @@ def _node_s(stay: Stay, since: datetime) -> float:
     return len(stay.nodes) * max((stay.end - max(stay.start, since)).total_seconds(), 0.0)
 
 
-def _facts(
-    job: MalleableJob, stays: Mapping[FragmentId, Stay], since: datetime, plan: Plan
-) -> JobFacts:
+def _facts(job: MalleableJob, node_s: float, plan: Plan) -> JobFacts:
     request = job.request
-    used = (_node_s(stays[f.id], since) for f in job.fragments if f.id in stays)
     grown = sum(isinstance(a, Grow) and a.fragment.job_id == job.job_id for a in plan.actions)
     return JobFacts(
         job_id=job.job_id,
@@ -167,7 +168,7 @@ def _facts(
         max_nodes=request.max_nodes,
         engine=request.engine,
         nodes=sum(len(f.nodes) for f in job.fragments if f.state in _OCCUPIES),
-        node_s=sum(used),
+        node_s=node_s,
         releases=grown,
         over=_over(job, plan),
     )
@@ -202,13 +203,13 @@ def _idle(
     before: Seen,
     plan: Plan,
     known: timedelta,
-    stays: Mapping[FragmentId, Stay],
+    stays: Sequence[tuple[FragmentId, Stay]],
     since: datetime,
 ) -> tuple[tuple[IdleReason, int, float], ...]:
     """Idle nodes now, and node-seconds since the last tick for what it said, as far as known."""
     seconds = dict.fromkeys(IdleReason, 0.0)
     seconds.update((reason, n * known.total_seconds()) for reason, n in before.idle)
-    new = sum(_node_s(s, since) for s in stays.values() if s.start > since)
+    new = sum(_node_s(s, since) for _, s in stays if s.start > since)
     seconds[IdleReason.STARTING] = max(seconds[IdleReason.STARTING] - new, 0.0)
     now = {item.reason: item.nodes for item in plan.idle}
     rows = ((reason, now.get(reason, 0), seconds[reason]) for reason in IdleReason)
