@@ -15,7 +15,7 @@ from slurm_hooks.errors import MalleableError
 from slurm_hooks.harvest.derive import Limits, record_of
 from slurm_hooks.harvest.values import Cost
 from slurm_hooks.ledger.connect import Damaged, Unusable, writing
-from slurm_hooks.ledger.place import make_place, set_aside
+from slurm_hooks.ledger.place import ledger_path, make_place, set_aside
 from slurm_hooks.ledger.read import last_seen, without_account
 from slurm_hooks.ledger.write import prune, write
 from slurm_hooks.report.tick import TickReport
@@ -34,7 +34,7 @@ def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str,
     """Write a tick into the ledger; the lines of warning, if it could not be."""
     if report.is_dry or not settings.ledger.enabled:
         return ()
-    where = f"{settings.tick.state_dir}/ledger.sqlite"
+    where = ledger_path(settings.tick.state_dir)
     try:
         path = make_place(settings.tick.state_dir)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -22,10 +22,11 @@ class Stay:
 
 
 def settle(
-    promises: Iterable[Promise], seen: Snapshot, since: datetime, stays: Iterable[Stay]
-) -> tuple[tuple[Promise, ...], tuple[Delay, ...]]:
-    """The promises that are still open, with those first seen now, and the delays of the jobs that
-    have started. `stays` are those of our fragments since the last tick, which was at `since`."""
+    promises: Sequence[Promise], seen: Snapshot, since: datetime, stays: Iterable[Stay]
+) -> tuple[tuple[Promise, ...], tuple[Delay, ...], int]:
+    """The promises that are still open, with those first seen now, the delays of the jobs that
+    have started, and how many have, late or not. `stays` are those of our fragments since the
+    last tick, which was at `since`."""
     planned = {p.job_id: p for p in seen.planned}
     started = {s.job_id: s for s in seen.started}
     found = [replace(stay, start=max(stay.start, since)) for stay in stays]
@@ -44,7 +45,8 @@ def settle(
             known[promise.job_id] = promise
     for job_id, plan in planned.items():
         known.setdefault(job_id, Promise(job_id, plan.start))
-    return tuple(known[job_id] for job_id in sorted(known)), tuple(delays)
+    count = sum(promise.job_id in started for promise in promises)
+    return tuple(known[job_id] for job_id in sorted(known)), tuple(delays), count
 
 
 def _held_s(

@@ -64,7 +64,7 @@ def record_of(
     fragments = {f.id: f for job in seen.jobs for f in job.fragments}
     endings = tuple(_endings(before, since, fragments, seen))
     stays = tuple(_stays(before, since, fragments, endings, seen.now))
-    promises, delays = settle(before.promises, seen, since, [stay for _, stay in stays])
+    promises, delays, starts = settle(before.promises, seen, since, [stay for _, stay in stays])
     used: dict[int, float] = defaultdict(float)
     for fragment, stay in stays:
         used[fragment.job_id] += _node_s(stay, since)
@@ -80,6 +80,7 @@ def record_of(
         jobs=tuple(_facts(job, used[job.job_id], plan) for job in seen.jobs),
         endings=endings,
         delays=delays,
+        starts=starts,
         idle=_idle(before, plan, known, stays, since),
         seen=_seen_of(seen, plan, promises, before),
     )

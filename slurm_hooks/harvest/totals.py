@@ -86,7 +86,8 @@ class Ticks:
 @dataclass(frozen=True)
 class Totals:
     """A span of the ledger. `first` and `last` are the ticks in it; `span_s` is what they cover, of
-    which `unseen_s` lay too far from any tick to say why nodes were idle."""
+    which `unseen_s` lay too far from any tick to say why nodes were idle. `starts` are those of
+    others' jobs whose start Slurm had published, late or not."""
 
     asked: Asked
     first: Optional[datetime]
@@ -101,6 +102,7 @@ class Totals:
     jobs: tuple[JobLine, ...]
     ends: tuple[Ends, ...]
     delays: tuple[Delay, ...]
+    starts: int
     ticks: Ticks
     samples: tuple[Sample, ...]
 

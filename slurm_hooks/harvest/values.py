@@ -157,6 +157,7 @@ class Record:
     jobs: tuple[JobFacts, ...]
     endings: tuple[Ending, ...]
     delays: tuple[Delay, ...]
+    starts: int  # of others' jobs whose start had been published, late or not
     idle: tuple[tuple[IdleReason, int, float], ...]
     seen: Seen
 

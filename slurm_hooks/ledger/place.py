@@ -10,6 +10,11 @@ from pathlib import Path
 NAME = "ledger.sqlite"
 
 
+def ledger_path(state_dir: str) -> Path:
+    """Where the ledger of a state directory lies."""
+    return Path(state_dir) / NAME
+
+
 def make_place(state_dir: str) -> Path:
     """The ledger's path in a directory that is there and that nobody else can write to.
 
@@ -26,7 +31,7 @@ def make_place(state_dir: str) -> Path:
             f"others can write to {directory} ({stat.filemode(found.st_mode)}): tick.state_dir "
             "must belong to the user that runs the tick, and to nobody else"
         )
-    path = directory / NAME
+    path = ledger_path(state_dir)
     for name in (path, *beside(path)):
         if name.is_symlink():
             raise PermissionError(f"{name} is a symbolic link: remove it")

@@ -49,6 +49,7 @@ def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
         jobs=whole.jobs(),
         ends=whole.ends(),
         delays=whole.delays(),
+        starts=tick["starts"],
         ticks=Ticks(tick["count"], tick["mean"], tick["longest"], tick["rpcs"], tick["refused"]),
         samples=whole.samples(),
     )
@@ -74,7 +75,7 @@ class _Part:
         return self._ledger.execute(question, {**self._values, **more}).fetchall()
 
     def tick(self) -> dict[str, Any]:
-        sums = ("span_s", "unseen_s", "node_s", "uncertain_node_s", "rpcs", "refused")
+        sums = ("span_s", "unseen_s", "node_s", "uncertain_node_s", "rpcs", "refused", "starts")
         (row,) = self._rows(
             f"SELECT count(*) AS count, min(at) AS first, max(at) AS last, "
             f"coalesce(avg(seconds), 0) AS mean, coalesce(max(seconds), 0) AS longest, "

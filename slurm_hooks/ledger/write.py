@@ -71,7 +71,7 @@ def _put_tick(ledger: sqlite3.Connection, record: Record) -> None:
     row = (
         *(_at(record), record.span_s, record.unseen_s, record.node_s, record.uncertain_node_s),
         *(len(record.jobs), nodes.total, nodes.ours, nodes.busy, nodes.out),
-        *(cost.seconds, cost.solver_s, cost.commands, cost.rpcs, cost.refused),
+        *(cost.seconds, cost.solver_s, cost.commands, cost.rpcs, cost.refused, record.starts),
     )
     done = ledger.execute(f"INSERT INTO tick VALUES (NULL, {', '.join('?' * len(row))})", row)
     ledger.executemany(
@@ -151,6 +151,7 @@ def _counts(record: Record) -> Iterator[tuple[str, str, float]]:
     yield from _by_label("ends", ((e.kind.value, 1) for e in record.endings))
     lost = ((e.kind.value, e.node_s) for e in record.endings if e.is_hit)
     yield from _by_label("hit_node_seconds", lost)
+    yield "promised_starts", "", record.starts
     held = [d for d in record.delays if d.held_s > 0]
     yield "delayed_jobs", "", len(held)
     yield "delay_seconds", "", sum(d.held_s for d in held)

@@ -250,7 +250,7 @@ def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, max_mib=4)
     slurm = busy_slurm()
     one_tick(slurm, settings)
-    row = "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0"
+    row = "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0"
     with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
         for i in range(60_000):
             ledger.execute(f"INSERT INTO tick VALUES (NULL, {START - 60_000 + i}, {row})")
