@@ -13,10 +13,11 @@ from pathlib import Path
 
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.harvest.derive import Limits, record_of
+from slurm_hooks.harvest.totals import Chosen, Standing
 from slurm_hooks.harvest.values import Cost
 from slurm_hooks.ledger.connect import Damaged, Unusable, writing
 from slurm_hooks.ledger.place import ledger_path, make_place, set_aside
-from slurm_hooks.ledger.read import last_seen, without_account
+from slurm_hooks.ledger.read import last_seen, standing, without_account
 from slurm_hooks.ledger.write import prune, write
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
@@ -30,6 +31,10 @@ _ACCOUNTS = 10  # asked of Slurm after one tick, at most
 DAY_S = 86_400
 
 
+class MetricsNotWritten(Exception):
+    """The ledger was written, the metrics were not; the text says why."""
+
+
 def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str, ...]:
     """Write a tick into the ledger; the lines of warning, if it could not be."""
     if report.is_dry or not settings.ledger.enabled:
@@ -38,11 +43,13 @@ def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str,
     try:
         path = make_place(settings.tick.state_dir)
         try:
-            _write(path, report, settings, port)
+            _tell(_write(path, report, settings, port), settings)
         except Damaged as error:
             kept = set_aside(path)
-            _write(path, report, settings, port)
+            _tell(_write(path, report, settings, port), settings)
             return (f"the ledger {path} was damaged ({error}): moved to {kept}, begun anew",)
+    except MetricsNotWritten as error:
+        return (str(error),)
     except (OSError, Unusable) as error:
         return (f"this tick is not in the ledger {where}: {error}",)
     except Exception as error:  # a bug here must not fail a tick that has done its work
@@ -51,7 +58,7 @@ def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str,
     return ()
 
 
-def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> None:
+def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> Standing:
     chosen = settings.ledger
     with writing(path, chosen.max_mib) as ledger:
         try:
@@ -63,6 +70,27 @@ def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> No
         record = record_of(last, report.snapshot, report.plan, _cost(report), _limits(settings))
         write(ledger, record, accounts)
         prune(ledger, report.at.timestamp(), chosen.keep_days * DAY_S, chosen.max_mib)
+        return standing(ledger)
+
+
+def _tell(found: Standing, settings: Settings) -> None:
+    """Write the metrics to their file, if the site wants one."""
+    if not settings.metrics.textfile:
+        return
+    try:
+        from slurm_hooks.metrics.exposition import text_of, write_textfile  # noqa: PLC0415
+    except ImportError as error:
+        raise MetricsNotWritten(
+            "metrics.textfile needs the Python library prometheus_client: install "
+            "slurm-malleable[metrics]"
+        ) from error
+    try:
+        text = text_of(found, Chosen(settings.metrics.by_user))
+        write_textfile(Path(settings.metrics.textfile), text)
+    except OSError as error:
+        raise MetricsNotWritten(
+            f"metrics.textfile = {settings.metrics.textfile!r}: cannot be written: {error}"
+        ) from error
 
 
 def _limits(settings: Settings) -> Limits:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Callable, Optional
 
 from slurm_hooks import __version__
-from slurm_hooks.commands import inspect, pause, reconcile, render, report
+from slurm_hooks.commands import inspect, metrics, pause, reconcile, render, report
 from slurm_hooks.commands.console import debug_lines, err
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.replay import cli as replay_cli
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--verbose", action="store_true", help="debug lines on standard error; fits any command"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for family in (inspect, reconcile, pause, render, report):
+    for family in (inspect, reconcile, pause, render, report, metrics):
         family.add(commands)
     commands.add_parser("replay", help="what a recorded machine would have gained", add_help=False)
     commands.add_parser("sandbox", help="a throwaway real Slurm on this host", add_help=False)

@@ -134,3 +134,33 @@ class Totals:
 
 def _share(used: float, left: float) -> Optional[float]:
     return used / (used + left) if used + left > 0 else None
+
+
+@dataclass(frozen=True)
+class LastTick:
+    """The last tick: when (epoch seconds), what it took, what it found."""
+
+    at: float
+    seconds: float
+    solver_s: float
+    jobs: int
+    ours: int
+    busy: int
+    out: int
+    idle: dict[IdleReason, int]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What metrics are made of: counters by name and label, the last tick, the ledger's size."""
+
+    counters: dict[tuple[str, str], float]
+    tick: Optional[LastTick]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the site lets be told to Prometheus."""
+
+    by_user: bool = False

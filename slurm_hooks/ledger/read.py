@@ -7,7 +7,17 @@ from collections.abc import Iterable
 from typing import Any, Optional
 
 from slurm_hooks.harvest.codec import from_text, moment
-from slurm_hooks.harvest.totals import Asked, Ends, JobLine, Sample, Share, Ticks, Totals
+from slurm_hooks.harvest.totals import (
+    Asked,
+    Ends,
+    JobLine,
+    LastTick,
+    Sample,
+    Share,
+    Standing,
+    Ticks,
+    Totals,
+)
 from slurm_hooks.harvest.values import Delay, EndKind, Seen
 from slurm_hooks.model import IdleReason
 
@@ -186,3 +196,23 @@ def _job_line(row: sqlite3.Row) -> JobLine:
         last=moment(row["last_at"]),
         over=row["over"],
     )
+
+
+def standing(ledger: sqlite3.Connection) -> Standing:
+    """The counters and the last tick."""
+    ledger.row_factory = sqlite3.Row
+    counters = ledger.execute("SELECT name, label, value FROM counter").fetchall()
+    (pages,) = ledger.execute("PRAGMA page_count").fetchone()
+    (page,) = ledger.execute("PRAGMA page_size").fetchone()
+    found = {(row["name"], row["label"]): float(row["value"]) for row in counters}
+    return Standing(found, _last_tick(ledger), pages * page)
+
+
+def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
+    tick = ledger.execute("SELECT * FROM tick ORDER BY id DESC LIMIT 1").fetchone()
+    if tick is None:
+        return None
+    rows = ledger.execute("SELECT reason, nodes FROM idle WHERE tick = ?", (tick["id"],))
+    names = ("at", "seconds", "solver_s", "jobs", "ours", "busy", "out")
+    idle = {IdleReason(row["reason"]): row["nodes"] for row in rows}
+    return LastTick(idle=idle, **{name: tick[name] for name in names})

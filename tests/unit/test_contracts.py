@@ -96,6 +96,16 @@ PLANTED = (
         "slurm_hooks.sandbox.daemons",
     ),
     ("Locks are held in named places", "slurm_hooks.reconcile", "filelock"),
+    (
+        "Prometheus's library is known to the metrics alone",
+        "slurm_hooks.ledger.read",
+        "prometheus_client",
+    ),
+    (
+        "Metrics: a family is a value, the text of all of them is written above",
+        "slurm_hooks.metrics.families",
+        "slurm_hooks.metrics.exposition",
+    ),
     ("SQLite is known to the ledger alone", "slurm_hooks.bookkeeping", "sqlite3"),
     (
         "The ledger: what is read and written stands on how it is opened",
@@ -116,6 +126,7 @@ ALLOWED = (
     ("slurm_hooks.report.text", "rich.table"),
     ("slurm_hooks.ticklock", "filelock"),
     ("slurm_hooks.ledger.connect", "sqlite3"),
+    ("slurm_hooks.metrics.families", "prometheus_client"),
 )
 
 
