@@ -15,7 +15,9 @@ from slurm_hooks.harvest.totals import Asked, Totals
 from slurm_hooks.ledger.connect import Unusable, reading
 from slurm_hooks.ledger.place import ledger_path
 from slurm_hooks.ledger.read import totals
+from slurm_hooks.report.harvest_html import page
 from slurm_hooks.report.harvest_json import harvest_data
+from slurm_hooks.report.harvest_png import picture
 from slurm_hooks.report.harvest_text import harvest_view
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
@@ -32,6 +34,8 @@ def add(commands: Commands) -> None:
     when = "7d, 12h, 30m ago, or a date such as 2026-03-01T08:00 (default: %(default)s)"
     parser.add_argument("--since", default="7d", metavar="WHEN", help=when)
     parser.add_argument("--until", default="0s", metavar="WHEN", help=when)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write one page with charts")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture")
     parser.add_argument("--user", default="", help="only jobs of this user")
     parser.add_argument("--account", default="", help="only jobs of this account")
 
@@ -39,6 +43,10 @@ def add(commands: Commands) -> None:
 def _report(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     found = _read(settings, _asked(arguments, datetime.now().astimezone()))
+    if arguments.html:
+        arguments.html.write_text(page(found), encoding="utf-8")
+    if arguments.png:
+        picture(arguments.png, found)
     if arguments.json:
         print(json.dumps(harvest_data(found)))
     else:

@@ -100,6 +100,18 @@ def _doubts(totals: Totals) -> list[str]:
     return lines
 
 
+def figures(totals: Totals) -> tuple[tuple[str, str], ...]:
+    """The numbers that are shown large, each with what it means."""
+    held_s = sum(delay.held_s for delay in totals.caused)
+    return (
+        (_hours(totals.node_s), "node-hours harvested"),
+        (_percent(totals.used_share), "of what others left idle"),
+        (_percent(totals.efficiency), "of what waiting jobs could use"),
+        (str(sum(end.count for end in totals.hits)), "fragments hit without a plan"),
+        (f"{held_s:.0f} s", f"delay caused at most, of {totals.starts} published starts"),
+    )
+
+
 def tables(totals: Totals) -> tuple[Rows, ...]:
     """All tables; empty ones are left out."""
     found = (

@@ -106,6 +106,11 @@ PLANTED = (
         "slurm_hooks.metrics.families",
         "slurm_hooks.metrics.exposition",
     ),
+    (
+        "plotly is known to the charts alone",
+        "slurm_hooks.report.harvest_html",
+        "plotly.graph_objects",
+    ),
     ("SQLite is known to the ledger alone", "slurm_hooks.bookkeeping", "sqlite3"),
     (
         "The ledger: what is read and written stands on how it is opened",
@@ -126,6 +131,7 @@ ALLOWED = (
     ("slurm_hooks.report.text", "rich.table"),
     ("slurm_hooks.ticklock", "filelock"),
     ("slurm_hooks.ledger.connect", "sqlite3"),
+    ("slurm_hooks.report.harvest_charts", "plotly.io"),
     ("slurm_hooks.metrics.families", "prometheus_client"),
 )
 
