@@ -4,13 +4,14 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix search lint install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-rescale bench-load
+	bench-replay-tried bench-rescale bench-load test-metrics test-browser
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make search  properties and the model with examples that nobody has seen; LIVES=3000"
 	@echo "make matrix  tests of the plugin and of the promises on other Debian releases' Slurms; root only"
+	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
@@ -27,7 +28,7 @@ demo: plugin
 	@$(PYTHON) examples/demo/run.py $(DEMO_ARGS)
 
 test: plugin lint
-	@$(PYTHON) -m pytest $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not prometheus and not browser" $(PYTEST_ARGS)
 
 # Examples that nobody has seen yet, where `make test` repeats its own.
 search: export HYPOTHESIS_PROFILE := search
@@ -36,10 +37,19 @@ search: setup
 	@$(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch" $(PYTEST_ARGS)
 
 fast: setup
-	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow" $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow and not prometheus and not browser" $(PYTEST_ARGS)
 
 matrix: setup
 	@packaging/matrix.sh $(PYTEST_ARGS)
+
+# In a real Prometheus and a real browser, which neither `make test` nor a site needs.
+test-metrics: plugin
+	@command -v promtool >/dev/null || { echo "this needs Prometheus: apt-get install prometheus" >&2; exit 1; }
+	@$(PYTHON) -m pytest -m prometheus $(PYTEST_ARGS)
+
+test-browser: setup
+	@command -v chromium >/dev/null || { echo "this needs a browser: apt-get install chromium" >&2; exit 1; }
+	@$(PYTHON) -m pytest -m browser $(PYTEST_ARGS)
 
 lint: setup
 	@.venv/bin/ruff check .

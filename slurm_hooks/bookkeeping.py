@@ -13,12 +13,15 @@ from pathlib import Path
 
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.harvest.derive import Limits, record_of
+from slurm_hooks.harvest.lives import sum_up
 from slurm_hooks.harvest.totals import Chosen, Standing
 from slurm_hooks.harvest.values import Cost
-from slurm_hooks.ledger.connect import Damaged, Unusable, writing
+from slurm_hooks.ledger.connect import Damaged, Unusable, reading, writing
 from slurm_hooks.ledger.place import ledger_path, make_place, set_aside
-from slurm_hooks.ledger.read import last_seen, standing, without_account
+from slurm_hooks.ledger.read import last_seen, lives_of, standing, without_account
 from slurm_hooks.ledger.write import prune, write
+from slurm_hooks.model import Plan, Snapshot
+from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.gateway import read_account
@@ -56,6 +59,21 @@ def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str,
         _log.debug("the ledger was not written", exc_info=True)
         return (f"this tick is not in the ledger {where}: {type(error).__name__}: {error}",)
     return ()
+
+
+def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
+    """One line for each job that a plan closes; none where the ledger does not know."""
+    closing = ending_jobs(plan)
+    if not (closing and settings.ledger.enabled and settings.ledger.summary):
+        return {}
+    try:
+        with reading(ledger_path(settings.tick.state_dir)) as ledger:
+            last, lives = last_seen(ledger), lives_of(ledger, closing)
+        record = record_of(last, seen, plan, Cost(0, 0, 0, 0, 0), _limits(settings))
+        return {job_id: life.line for job_id, life in sum_up(lives, record).items()}
+    except Exception as error:  # a job without its line is no reason to fail a tick
+        _log.debug("no summaries: %s", error)
+        return {}
 
 
 def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> Standing:

@@ -9,9 +9,10 @@ import threading
 import time
 import traceback
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from slurm_hooks.bookkeeping import keep_books
+from slurm_hooks.bookkeeping import keep_books, summaries
 from slurm_hooks.commands.console import add_command, err, live, out
 from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong
 from slurm_hooks.reconcile import loop, tick
@@ -69,7 +70,8 @@ def _patience_s(arguments: argparse.Namespace) -> float:
 def _one_tick(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     port = live(settings)
-    report = tick(port, settings, arguments.dry_run)
+    sum_up = partial(summaries, settings)
+    report = tick(port, settings, arguments.dry_run, sum_up=sum_up)
     if arguments.json:
         print(json.dumps(tick_data(report)), flush=True)
     else:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Optional
 
 from slurm_hooks.harvest.codec import from_text, moment
+from slurm_hooks.harvest.lives import Life
 from slurm_hooks.harvest.totals import (
     Asked,
     Ends,
@@ -216,3 +217,16 @@ def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
     names = ("at", "seconds", "solver_s", "jobs", "ours", "busy", "out")
     idle = {IdleReason(row["reason"]): row["nodes"] for row in rows}
     return LastTick(idle=idle, **{name: tick[name] for name in names})
+
+
+def lives_of(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, Life]:
+    """What became of these jobs so far; those unknown are left out."""
+    found = {}
+    for job_id in job_ids:
+        row = ledger.execute(
+            "SELECT node_s, hits, least, most FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1",
+            (job_id,),
+        ).fetchone()
+        if row:
+            found[job_id] = Life(*row)
+    return found

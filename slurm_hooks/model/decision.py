@@ -36,6 +36,7 @@ class Cause(enum.Enum):
     STOPPED = "stopped for good"
     NOTED = "noted for later ticks"
     PAUSED = "held or released by an operator"
+    SUMMED_UP = "the job's life summed up"
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,12 @@ class Renew:
 
 @dataclass(frozen=True)
 class SetMark:
-    """Write a fragment's mark and nothing else."""
+    """Write a fragment's mark, and a line beside it that sums up the job's life if there is one."""
 
     fragment: FragmentId
     mark: Mark
     cause: Cause
+    summary: str = ""
 
 
 @dataclass(frozen=True)
