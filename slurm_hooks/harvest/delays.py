@@ -29,7 +29,7 @@ def settle(
     last tick, which was at `since`."""
     planned = {p.job_id: p for p in seen.planned}
     started = {s.job_id: s for s in seen.started}
-    found = [replace(stay, start=max(stay.start, since)) for stay in stays]
+    found = [Stay(stay.nodes, max(stay.start, since), stay.end) for stay in stays]
     known: dict[str, Promise] = {}
     delays: list[Delay] = []
     for promise in promises:

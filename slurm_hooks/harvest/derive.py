@@ -77,7 +77,7 @@ def record_of(
         uncertain_node_s=sum(uncertain),
         nodes=_counts(seen, limits.partitions),
         cost=cost,
-        jobs=tuple(_facts(job, used[job.job_id], plan) for job in seen.jobs),
+        jobs=tuple(_all_facts(seen, plan, used)),
         endings=endings,
         delays=delays,
         starts=starts,
@@ -110,6 +110,7 @@ def _endings(
     before: Seen, since: datetime, fragments: Mapping[FragmentId, Fragment], seen: Snapshot
 ) -> Iterator[Ending]:
     """The ends of all runs that the last tick saw, and of those that came and went since."""
+    down = frozenset(node.name for node in seen.nodes if node.state is NodeState.DOWN)
     for run in before.runs:
         fragment = fragments.get(run.fragment)
         if not run.nodes:
@@ -118,7 +119,7 @@ def _endings(
             continue
         if runs_on(run, fragment):
             continue
-        kind, cause = kind_of(run, fragment, seen)
+        kind, cause = kind_of(run, fragment, down)
         at, is_exact = moment_of(fragment, run.start, since, seen)
         ran = at - run.start if run.start else timedelta(0)
         ran_s = max(ran.total_seconds(), 0.0)
@@ -127,7 +128,7 @@ def _endings(
 
 def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -> Ending:
     """A run that no tick saw: it began and was requeued between two; its length is not known."""
-    kind, cause = kind_of(run, fragment, seen)
+    kind, cause = kind_of(run, fragment, frozenset())
     if fragment.state in _OCCUPIES:
         kind, cause = EndKind.PREEMPTED, "requeued by Slurm"
     at, _ = moment_of(fragment, since, since, seen)
@@ -159,31 +160,33 @@ def _node_s(stay: Stay, since: datetime) -> float:
     return len(stay.nodes) * max((stay.end - max(stay.start, since)).total_seconds(), 0.0)
 
 
-def _facts(job: MalleableJob, node_s: float, plan: Plan) -> JobFacts:
-    request = job.request
-    grown = sum(isinstance(a, Grow) and a.fragment.job_id == job.job_id for a in plan.actions)
-    return JobFacts(
-        job_id=job.job_id,
-        user=job.user,
-        min_nodes=request.min_nodes,
-        max_nodes=request.max_nodes,
-        engine=request.engine,
-        nodes=sum(len(f.nodes) for f in job.fragments if f.state in _OCCUPIES),
-        node_s=node_s,
-        releases=grown,
-        over=_over(job, plan),
-    )
+def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterator[JobFacts]:
+    """What is to be said of each job."""
+    grown = Counter(a.fragment.job_id for a in plan.actions if isinstance(a, Grow))
+    cancels = (a for a in plan.actions if isinstance(a, Cancel))
+    closed = {a.fragments[0].job_id: a.cause.value for a in cancels}
+    for job in seen.jobs:
+        request = job.request
+        yield JobFacts(
+            job_id=job.job_id,
+            user=job.user,
+            min_nodes=request.min_nodes,
+            max_nodes=request.max_nodes,
+            engine=request.engine,
+            nodes=sum(len(f.nodes) for f in job.fragments if f.state in _OCCUPIES),
+            node_s=used.get(job.job_id, 0.0),
+            releases=grown[job.job_id],
+            over=_over(job, closed.get(job.job_id, "")),
+        )
 
 
-def _over(job: MalleableJob, plan: Plan) -> str:
+def _over(job: MalleableJob, closed: str) -> str:
     """Why a job has ended; empty if it goes on."""
     stops = (f.mark.stopped for f in job.fragments if f.mark.stopped)
     if stop := next(stops, ""):
         return stop
-    cancels = (a for a in plan.actions if isinstance(a, Cancel))
-    causes = (a.cause.value for a in cancels if a.fragments[0].job_id == job.job_id)
-    if cause := next(causes, ""):
-        return cause
+    if closed:
+        return closed
     if any(f.mark.is_finished for f in job.fragments):
         return "training finished"
     return "ended" if all(f.state in ENDED_STATES for f in job.fragments) else ""

@@ -10,7 +10,6 @@ from slurm_hooks.model import (
     ENDED_STATES,
     Fragment,
     FragmentState,
-    NodeState,
     Said,
     Slurm,
     Snapshot,
@@ -35,8 +34,10 @@ def runs_on(run: SeenRun, fragment: Optional[Fragment]) -> bool:
     return fragment.restarts == run.restarts
 
 
-def kind_of(run: SeenRun, fragment: Optional[Fragment], seen: Snapshot) -> tuple[EndKind, str]:
-    """How the run ended, and its cause in words.
+def kind_of(
+    run: SeenRun, fragment: Optional[Fragment], down: frozenset[str]
+) -> tuple[EndKind, str]:
+    """How the run ended, and its cause in words; `down` are nodes that are down now.
 
     A requeue leaves no trace of who wanted it; one that was neither asked for by a tick nor begun
     by the fragment's own agent counts as a preemption.
@@ -52,18 +53,13 @@ def kind_of(run: SeenRun, fragment: Optional[Fragment], seen: Snapshot) -> tuple
         return EndKind.LEFT, run.leaves or "left by itself"
     if state is FragmentState.DONE and not fragment.has_agent:
         return EndKind.FINISHED, "its script ended with 0"
-    if state is FragmentState.LOST or _is_down(run, seen):
+    if state is FragmentState.LOST or run.nodes & down:
         return EndKind.NODE_FAILED, "node failed"
     if is_death(fragment):
         return EndKind.DIED, f"exit code {fragment.exit_code}"
     if state is FragmentState.TIMED_OUT and _had_its_time(run, fragment):
         return EndKind.LEASE_ENDED, "lease ended"
     return EndKind.PREEMPTED, "requeued by Slurm"
-
-
-def _is_down(run: SeenRun, seen: Snapshot) -> bool:
-    states = {node.name: node.state for node in seen.nodes if node.name in run.nodes}
-    return NodeState.DOWN in states.values()
 
 
 def _had_its_time(run: SeenRun, fragment: Fragment) -> bool:

@@ -17,7 +17,7 @@ from plotly.offline import get_plotlyjs
 from slurm_hooks.harvest.totals import Sample, Share, Totals
 from slurm_hooks.harvest.values import EndKind
 from slurm_hooks.model import IdleReason
-from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, WHY_IDLE
+from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, SHORT_WHY, WHY_IDLE
 
 OURS, OTHERS, IDLE, OUT = "#009E73", "#B8BEC6", "#E69F00", "#5B6470"
 REASONS = {
@@ -100,10 +100,11 @@ def _users(shares: Sequence[Share]) -> Chart:
 
 def _idle(totals: Totals) -> Chart:
     ranked = sorted(totals.idle.items(), key=lambda item: -item[1])
-    names = [WHY_IDLE[reason] for reason, _ in ranked]
+    names = [SHORT_WHY[reason] for reason, _ in ranked]
     hours = [node_s / HOUR_S for _, node_s in ranked]
     colours = [REASONS[reason] for reason, _ in ranked]
-    html = _bars(names, hours, colours, "node-hours", [""] * len(names))
+    hover = [WHY_IDLE[reason] for reason, _ in ranked]
+    html = _bars(names, hours, colours, "node-hours", hover)
     return Chart("What stayed idle, and why", "Node-hours that nobody used.", html)
 
 

@@ -30,6 +30,7 @@ h2 { font-size: 17px; margin: 0; }
 .figure span { color: #4a5663; font-size: 13px; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 370px), 1fr));
   gap: 14px; margin: 0 0 18px; }
+.tables { grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); }
 section { padding: 14px 16px; min-width: 0; }
 section.wide { grid-column: 1 / -1; }
 section p { margin: 0 0 6px; color: #4a5663; font-size: 13px; }
@@ -72,7 +73,7 @@ def page(totals: Totals) -> str:
             _figures(totals),
             f"<ul>{''.join(f'<li>{escape(line)}.</li>' for line in rest)}</ul>",
             f'<div class="grid">{"".join(pictures)}</div>',
-            f'<div class="grid">{"".join(_tables(tables(totals)))}</div>',
+            f'<div class="grid tables">{"".join(_tables(tables(totals)))}</div>',
             f"<footer>slurm-malleable {escape(__version__)}, `malleable report`. Hours of users, "
             "accounts and jobs are counted as a whole.</footer></main></body></html>\n",
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from slurm_hooks.errors import MissingProgram
 from slurm_hooks.harvest.totals import Totals
-from slurm_hooks.report.harvest_text import HOUR_S, WHY_IDLE, figures
+from slurm_hooks.report.harvest_text import HOUR_S, SHORT_WHY, figures
 
 _LAYERS = (("malleable jobs", "#009E73"), ("other jobs", "#B8BEC6"), ("idle", "#E69F00"))
 _MOST = 10
@@ -44,9 +44,8 @@ def picture(path: Path, totals: Totals) -> None:
     )
     left.set(title="Harvested, by user", xlabel="node-hours")
     ranked = sorted(totals.idle.items(), key=lambda item: item[1])
-    right.barh(
-        [WHY_IDLE[reason] for reason, _ in ranked], [s / HOUR_S for _, s in ranked], color="#E69F00"
-    )
+    names = [SHORT_WHY[reason] for reason, _ in ranked]
+    right.barh(names, [node_s / HOUR_S for _, node_s in ranked], color="#E69F00")
     right.set(title="What stayed idle, and why", xlabel="node-hours")
     figure.savefig(path, dpi=130)
     pyplot.close(figure)

@@ -16,6 +16,7 @@ from slurm_hooks.harvest.values import EndKind
 from slurm_hooks.model import IdleReason
 
 HOUR_S = 3600.0
+NEGLIGIBLE = 0.001
 
 WHY_IDLE = {
     IdleReason.STARTING: "a fragment was on its way",
@@ -25,6 +26,15 @@ WHY_IDLE = {
     IdleReason.SUSPECT: "fragments of several users had died there",
     IdleReason.RESTING: "jobs that could use it were not to grow yet",
     IdleReason.NOT_GIVEN: "left by the allocator (minimum, unit, cost of a resize)",
+}
+SHORT_WHY = {
+    IdleReason.STARTING: "on its way",
+    IdleReason.NO_JOB: "no job waits",
+    IdleReason.HOLE_SHORT: "hole too short",
+    IdleReason.UNFIT: "no job fits",
+    IdleReason.SUSPECT: "suspect node",
+    IdleReason.RESTING: "jobs rest",
+    IdleReason.NOT_GIVEN: "not given",
 }
 HOW_ENDED = {
     EndKind.LEFT: "left as planned",
@@ -92,7 +102,7 @@ def _doubts(totals: Totals) -> list[str]:
             f"for {_hours(totals.unseen_s)} of {_hours(totals.span_s)} hours no tick says why "
             "nodes were idle"
         )
-    if totals.uncertain_node_s:
+    if totals.uncertain_node_s > NEGLIGIBLE * totals.node_s:
         lines.append(
             f"{_hours(totals.uncertain_node_s)} node-hours rest on ends whose moment Slurm did not "
             "say: half of the time between two ticks is counted"
@@ -219,7 +229,8 @@ def _ticks(totals: Totals) -> Rows:
 
 def _hours(seconds: float) -> str:
     hours = seconds / HOUR_S
-    return f"{hours:,.0f}" if hours >= 1000 else f"{hours:,.1f}" if hours >= 10 else f"{hours:.2f}"
+    decimals = 0 if hours >= 1000 else 1 if hours >= 10 else 2 if hours >= 1 else 3
+    return f"{hours:,.{decimals}f}"
 
 
 def _percent(share: Optional[float]) -> str:

@@ -18,7 +18,7 @@ from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import Asked, Ends, Ticks, Totals
 from slurm_hooks.harvest.values import Delay, EndKind
 from slurm_hooks.model import IdleReason
-from slurm_hooks.report.harvest_text import HOW_ENDED, WHY_IDLE, headline
+from slurm_hooks.report.harvest_text import HOW_ENDED, SHORT_WHY, WHY_IDLE, headline
 
 BEGIN = datetime.fromtimestamp(START - 60, timezone.utc).isoformat()
 END = datetime.fromtimestamp(START + 7200, timezone.utc).isoformat()
@@ -127,10 +127,10 @@ def test_doubts_and_delays_are_said() -> None:
     text = "\n".join(headline(doubtful))
     assert "2 fragment(s) hit without a plan: at most 2.00 node-hours" in text
     assert "delays caused: at most 1 of 3 job(s) whose start Slurm had published, 60 s" in text
-    assert "for 0.50 of 1.00 hours no tick says why" in text
-    assert "0.10 node-hours rest on ends whose moment Slurm did not say" in text
+    assert "for 0.500 of 1.00 hours no tick says why" in text
+    assert "0.100 node-hours rest on ends whose moment Slurm did not say" in text
 
 
 def test_every_reason_and_end_has_words() -> None:
-    assert set(WHY_IDLE) == set(IdleReason)
+    assert set(WHY_IDLE) == set(SHORT_WHY) == set(IdleReason)
     assert set(HOW_ENDED) == set(EndKind)
