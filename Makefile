@@ -4,7 +4,7 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix search lint install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-rescale bench-load test-metrics test-browser
+	bench-replay-tried bench-rescale bench-load bench-ledger test-metrics test-browser
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
@@ -13,7 +13,7 @@ help:
 	@echo "make matrix  tests of the plugin and of the promises on other Debian releases' Slurms; root only"
 	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
 	@echo "make lint    format, types, imports, Lua, shell"
-	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
+	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
 	@echo "make clean   remove what was built; the environment in .venv stays"
@@ -76,6 +76,9 @@ bench-tick: plugin
 
 bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried: bench-replay-%: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/replay_$*.py
+
+bench-ledger: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/ledger.py $(BENCH_ARGS)
 
 bench-load: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/load.py $(BENCH_ARGS)

@@ -172,7 +172,11 @@ def _bars(
     )
     figure = go.Figure(bars)
     figure.update_layout(
-        xaxis={"title": {"text": unit}, "rangemode": "tozero", "gridcolor": "#E4E8EC"},
+        xaxis={
+            "title": {"text": unit},
+            "range": [0, 1.25 * (max(values) or 1)],
+            "gridcolor": "#E4E8EC",
+        },
         yaxis={"autorange": "reversed", "automargin": True, "type": "category"},
         showlegend=False,
         bargap=0.35,

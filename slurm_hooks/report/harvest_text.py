@@ -187,10 +187,10 @@ def _idle(totals: Totals) -> Rows:
 
 def _ends(totals: Totals) -> Rows:
     rows = (
-        (HOW_ENDED[e.kind], "hit" if e in totals.hits else "", str(e.count), _hours(e.node_s))
+        (HOW_ENDED[e.kind], "yes" if e in totals.hits else "no", str(e.count), _hours(e.node_s))
         for e in totals.ends
     )
-    columns = ("how", "", ">runs", ">node-hours since start")
+    columns = ("how", "a hit?", ">runs", ">node-hours since start")
     return Rows("How runs of fragments ended", columns, tuple(rows))
 
 

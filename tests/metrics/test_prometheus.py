@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from metrics.dashboard import DASHBOARDS, questions
+from metrics.dashboard import DASHBOARDS, Question, questions
+from metrics.draw_dashboard import Answers, page
 from metrics.test_exposition import free_port
 from promises.bench import Bench, has
 from slurm_hooks.sandbox import Sandbox
@@ -87,6 +88,19 @@ class Prometheus:
     def value(self, expr: str) -> list[float]:
         return [float(r["value"][1]) for r in self.get("query", query=expr)["result"]]
 
+    def answers(self, asked: list[Question], past_s: float = 240) -> Answers:
+        """What each panel shows: a number, or curves of the last minutes."""
+        now = time.time()
+        span = {"start": str(now - past_s), "end": str(now), "step": "2"}
+        found = []
+        for q in asked:
+            if q.kind == "stat":
+                data = self.get("query", query=q.expr)
+            else:
+                data = self.get("query_range", query=q.expr, **span)
+            found.append((q.panel, q.legend, data["result"]))
+        return found
+
     def is_up(self) -> bool:
         try:
             return self.value("malleable_ledger_readable") == [1.0]
@@ -150,6 +164,7 @@ def test_every_panel_and_rule_has_data(sandbox: Sandbox, tmp_path: Path) -> None
         a_lively_half_minute(bench)
         asked = questions("30s", "5s")
         empty = [(q.panel, q.expr) for q in asked if not server.value(q.expr)]
+        (tmp_path / "dashboard.html").write_text(page(server.answers(asked)))
         assert empty == []
         assert server.value('malleable_ends_total{how="preempted"}') == [2.0]
         assert server.value("malleable:harvested_nodes:rate5m")[0] > 0
