@@ -16,6 +16,7 @@ from slurm_hooks.harvest.delays import Stay, settle
 from slurm_hooks.harvest.endings import kind_of, moment_of, runs_on
 from slurm_hooks.harvest.values import (
     Cost,
+    Done,
     Ending,
     EndKind,
     JobFacts,
@@ -40,6 +41,7 @@ from slurm_hooks.model import (
     Plan,
     PutBack,
     Snapshot,
+    verb_of,
 )
 
 _OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
@@ -82,8 +84,18 @@ def record_of(
         delays=delays,
         starts=starts,
         idle=_idle(before, plan, known, stays, since),
+        done=_done(plan),
         seen=_seen_of(seen, plan, promises, before),
     )
+
+
+def _done(plan: Plan) -> tuple[Done, ...]:
+    """The plan's actions counted."""
+    found: Counter[tuple[str, str]] = Counter()
+    for action in plan.actions:
+        count = len(action.fragments) if isinstance(action, Cancel) else 1
+        found[verb_of(action), action.cause.value] += count
+    return tuple(Done(verb, cause, count) for (verb, cause), count in sorted(found.items()))
 
 
 def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: Seen) -> Seen:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.harvest.values import HITS, Delay, EndKind
+from slurm_hooks.harvest.values import HITS, Delay, Done, EndKind
 from slurm_hooks.model import IdleReason
 
 USABLE = frozenset({IdleReason.STARTING, IdleReason.RESTING, IdleReason.NOT_GIVEN})
@@ -101,6 +101,7 @@ class Totals:
     accounts: tuple[Share, ...]
     jobs: tuple[JobLine, ...]
     ends: tuple[Ends, ...]
+    done: tuple[Done, ...]
     delays: tuple[Delay, ...]
     starts: int
     ticks: Ticks

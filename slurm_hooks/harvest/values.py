@@ -139,6 +139,15 @@ class Cost:
     refused: int
 
 
+@dataclass(frozen=True, order=True)
+class Done:
+    """What a tick did to so many fragments, and why, in the words of `verb_of` and of the cause."""
+
+    verb: str
+    cause: str
+    fragments: int
+
+
 @dataclass(frozen=True)
 class Record:
     """One tick for the ledger.
@@ -159,6 +168,7 @@ class Record:
     delays: tuple[Delay, ...]
     starts: int  # of others' jobs whose start had been published, late or not
     idle: tuple[tuple[IdleReason, int, float], ...]
+    done: tuple[Done, ...]
     seen: Seen
 
     @property

@@ -19,7 +19,7 @@ from slurm_hooks.harvest.totals import (
     Ticks,
     Totals,
 )
-from slurm_hooks.harvest.values import Delay, EndKind, Seen
+from slurm_hooks.harvest.values import Delay, Done, EndKind, Seen
 from slurm_hooks.model import IdleReason
 
 HOUR_S = 3600
@@ -59,6 +59,7 @@ def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
         accounts=whole.accounts(),
         jobs=whole.jobs(),
         ends=whole.ends(),
+        done=whole.done(),
         delays=whole.delays(),
         starts=tick["starts"],
         ticks=Ticks(tick["count"], tick["mean"], tick["longest"], tick["rpcs"], tick["refused"]),
@@ -144,6 +145,14 @@ class _Part:
         return tuple(
             Ends(k, found[k.value]["count"], found[k.value]["node_s"] or 0.0) for k in kinds
         )
+
+    def done(self) -> tuple[Done, ...]:
+        rows = self._rows(
+            "SELECT verb, cause, sum(fragments) AS fragments FROM done "
+            f"JOIN tick ON tick.id = done.tick WHERE {_IN_SPAN} "
+            "GROUP BY verb, cause ORDER BY 3 DESC"
+        )
+        return tuple(Done(row["verb"], row["cause"], row["fragments"]) for row in rows)
 
     def delays(self) -> tuple[Delay, ...]:
         rows = self._rows(f"SELECT * FROM delay WHERE {_IN_SPAN} ORDER BY held_s DESC, at")

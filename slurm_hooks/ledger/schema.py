@@ -17,6 +17,9 @@ CREATE INDEX tick_at ON tick (at);
 CREATE TABLE idle (
     tick INTEGER NOT NULL, reason TEXT NOT NULL, nodes INTEGER NOT NULL, node_s REAL NOT NULL,
     PRIMARY KEY (tick, reason)) WITHOUT ROWID;
+CREATE TABLE done (
+    tick INTEGER NOT NULL, verb TEXT NOT NULL, cause TEXT NOT NULL, fragments INTEGER NOT NULL,
+    PRIMARY KEY (tick, verb, cause)) WITHOUT ROWID;
 CREATE TABLE job (
     id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL,
     user TEXT NOT NULL, account TEXT, min_nodes INTEGER NOT NULL, max_nodes INTEGER NOT NULL,

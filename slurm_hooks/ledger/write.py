@@ -47,7 +47,8 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
     if (pages - unused) * page > FULL * max_mib * 2**20:
         since = max(since, _early(ledger))
     old = f"SELECT id FROM tick WHERE at < ? ORDER BY at LIMIT {AT_ONCE}"
-    ledger.execute(f"DELETE FROM idle WHERE tick IN ({old})", (since,))
+    for table in ("idle", "done"):
+        ledger.execute(f"DELETE FROM {table} WHERE tick IN ({old})", (since,))
     for table in ("tick", "ending", "delay"):
         rows = f"SELECT id FROM {table} WHERE at < ? ORDER BY at LIMIT {AT_ONCE}"
         ledger.execute(f"DELETE FROM {table} WHERE id IN ({rows})", (since,))
@@ -77,6 +78,10 @@ def _put_tick(ledger: sqlite3.Connection, record: Record) -> None:
     ledger.executemany(
         "INSERT INTO idle VALUES (?, ?, ?, ?)",
         [(done.lastrowid, reason.value, now, node_s) for reason, now, node_s in record.idle],
+    )
+    ledger.executemany(
+        "INSERT INTO done VALUES (?, ?, ?, ?)",
+        [(done.lastrowid, row.verb, row.cause, row.fragments) for row in record.done],
     )
 
 

@@ -130,6 +130,7 @@ def tables(totals: Totals) -> tuple[Rows, ...]:
         _idle(totals),
         _ends(totals),
         _delays(totals),
+        _done(totals),
         _jobs(totals),
         _ticks(totals),
     )
@@ -200,6 +201,11 @@ def _delays(totals: Totals) -> Rows:
     )
     columns = ("job", "published start", ">late, s", ">of it ours at most, s")
     return Rows("Jobs of others that started later than first published", columns, tuple(rows))
+
+
+def _done(totals: Totals) -> Rows:
+    rows = ((done.verb, done.cause, f"{done.fragments:,}") for done in totals.done)
+    return Rows("What ticks did to fragments, and why", ("what", "why", ">fragments"), tuple(rows))
 
 
 def _jobs(totals: Totals) -> Rows:

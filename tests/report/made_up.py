@@ -6,7 +6,7 @@ import math
 
 from build import NOW, after
 from slurm_hooks.harvest.totals import Asked, Ends, JobLine, Sample, Share, Ticks, Totals
-from slurm_hooks.harvest.values import Delay, EndKind
+from slurm_hooks.harvest.values import Delay, Done, EndKind
 from slurm_hooks.model import IdleReason
 
 HOUR_S = 3600.0
@@ -43,6 +43,7 @@ def totals() -> Totals:
         accounts=(Share("physics", 1530 * HOUR_S, 7, 485, 30),),
         jobs=(job,),
         ends=(Ends(EndKind.LEFT, 400, 4e6), Ends(EndKind.PREEMPTED, 30, 9e4)),
+        done=(Done("grow", "hole open", 485),),
         delays=(Delay("81", NOW, after(30), 0.0),),
         starts=212,
         ticks=Ticks(20_160, 0.11, 0.9, 110_000, 2),

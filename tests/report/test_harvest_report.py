@@ -55,6 +55,9 @@ def test_the_numbers_of_an_hour(hour: Path, capsys: pytest.CaptureFixture[str]) 
     assert 0.8 < found["used_share"] <= found["efficiency"] <= 1
     assert found["node_s"] == pytest.approx(sum(u["node_s"] for u in found["users"]))
     assert found["idle"]["hole_short"] > 0
+    done = {(d["verb"], d["cause"]): d["fragments"] for d in found["done"]}
+    assert done["grow", "hole open"] == sum(u["releases"] for u in found["users"])
+    assert done["notice", "hole closes"] >= 2
 
 
 def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,13 +118,13 @@ def test_moments_by_date() -> None:
 
 def test_doubts_and_delays_are_said() -> None:
     nothing = Totals(
-        Asked(NOW, after(9)), NOW, after(3600), 3600, 0, 0, 0, {}, (), (), (), (), (), 0,
+        Asked(NOW, after(9)), NOW, after(3600), 3600, 0, 0, 0, {}, (), (), (), (), (), (), 0,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
     assert "no fragment was hit" in headline(nothing)[1]
     doubtful = Totals(
         Asked(NOW, after(9)), NOW, after(3600), 3600, 1800, 3600, 360, {}, (), (), (),
-        (Ends(EndKind.DIED, 2, 7200),), (Delay("9", NOW, after(70), 60),), 3,
+        (Ends(EndKind.DIED, 2, 7200),), (), (Delay("9", NOW, after(70), 60),), 3,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
     text = "\n".join(headline(doubtful))

@@ -50,7 +50,7 @@ def read(text: str) -> Reader:
 def test_every_table_is_on_the_page_and_nothing_is_loaded() -> None:
     found = totals()
     reader = read(page(found))
-    assert reader.counts["caption"] == reader.counts["table"] == len(tables(found)) == 7
+    assert reader.counts["caption"] == reader.counts["table"] == len(tables(found)) == 8
     assert reader.addresses == []
     assert "default-src 'none'" in reader.policy
 
