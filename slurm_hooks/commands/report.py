@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from slurm_hooks.commands.console import add_command, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import Asked, Totals
-from slurm_hooks.ledger.connect import Unusable, reading
+from slurm_hooks.ledger.connect import Damaged, Unusable, reading
 from slurm_hooks.ledger.place import ledger_path
 from slurm_hooks.ledger.read import totals
 from slurm_hooks.report.harvest_html import page
@@ -83,11 +83,13 @@ def _read(settings: Settings, asked: Asked) -> Totals:
         with reading(path) as ledger:
             return totals(ledger, asked)
     except Unusable as error:
-        advice = _advice(path, settings)
+        advice = _advice(path, settings, isinstance(error, Damaged))
         raise UsageError(f"cannot read the ledger {path}: {error}. {advice}") from error
 
 
-def _advice(path: Path, settings: Settings) -> str:
+def _advice(path: Path, settings: Settings, is_damaged: bool) -> str:
+    if is_damaged:
+        return "The next tick moves it aside and begins a new one"
     if not settings.ledger.enabled:
         return "ledger.enabled is false in the settings: ticks write none"
     if not path.exists():

@@ -105,6 +105,12 @@ def test_without_a_ledger_it_says_who_makes_one(
     assert "ledger.enabled is false" in capsys.readouterr().err
 
 
+def test_a_damaged_ledger_is_no_stack_trace(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (hour.parent / "state" / "ledger.sqlite").write_text("damaged " * 1000)
+    assert report(hour) == UsageError.exit_code
+    assert "The next tick moves it aside" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("7d", 7 * 86_400), ("12h", 43_200), ("30m", 1800), ("0s", 0)]
 )
