@@ -7,7 +7,7 @@ across ticks that were missed. Why nodes were idle is known for a bounded time a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Optional
@@ -65,11 +65,13 @@ def record_of(
     known = min(span, limits.longest)
     fragments = {f.id: f for job in seen.jobs for f in job.fragments}
     endings = tuple(_endings(before, since, fragments, seen))
-    stays = tuple(_stays(before, since, fragments, endings, seen.now))
+    begun = tuple(_begun(before, fragments, endings, seen.now))
+    stays = (*_lasting(before, since, endings, seen.now), *begun)
     promises, delays, starts = settle(before.promises, seen, since, [stay for _, stay in stays])
     used: dict[int, float] = defaultdict(float)
     for fragment, stay in stays:
         used[fragment.job_id] += _node_s(stay, since)
+    new_s = sum(_node_s(stay, since) for _, stay in begun)
     vague = {e.fragment for e in endings if not e.is_exact}
     uncertain = (_node_s(s, since) for i, s in stays if i in vague and s.end < seen.now)
     return Record(
@@ -83,7 +85,7 @@ def record_of(
         endings=endings,
         delays=delays,
         starts=starts,
-        idle=_idle(before, plan, known, stays, since),
+        idle=_idle(before, plan, known, new_s),
         done=_done(plan),
         seen=_seen_of(seen, plan, promises, before),
     )
@@ -147,20 +149,25 @@ def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -
     return Ending(run.fragment, at, kind, cause, 0, 0.0, is_exact=False)
 
 
-def _stays(
-    before: Seen,
-    since: datetime,
-    fragments: Mapping[FragmentId, Fragment],
-    endings: tuple[Ending, ...],
-    now: datetime,
+def _lasting(
+    before: Seen, since: datetime, endings: Iterable[Ending], now: datetime
 ) -> Iterator[tuple[FragmentId, Stay]]:
-    """Where each fragment was, and for how long: up to two runs since the last tick."""
-    ended = {e.fragment: e for e in endings if e.nodes}
+    """Where the last tick saw each fragment, until the end of its run or now."""
+    ended = {e.fragment: e.at for e in endings if e.nodes}
     for run in before.runs:
         if run.nodes:
-            end = ended[run.fragment].at if run.fragment in ended else now
-            yield run.fragment, Stay(run.nodes, run.start or since, end)
-    old = {run.fragment for run in before.runs if run.nodes and run.fragment not in ended}
+            yield run.fragment, Stay(run.nodes, run.start or since, ended.get(run.fragment, now))
+
+
+def _begun(
+    before: Seen,
+    fragments: Mapping[FragmentId, Fragment],
+    endings: Iterable[Ending],
+    now: datetime,
+) -> Iterator[tuple[FragmentId, Stay]]:
+    """Runs that the last tick had not seen, though they may have begun in the same second."""
+    ended = {e.fragment for e in endings if e.nodes}
+    old = {run.fragment for run in before.runs if run.nodes} - ended
     for fragment in fragments.values():
         is_new = fragment.state in _OCCUPIES and fragment.id not in old
         if is_new and fragment.nodes and fragment.start is not None:
@@ -219,14 +226,13 @@ def _idle(
     before: Seen,
     plan: Plan,
     known: timedelta,
-    stays: Sequence[tuple[FragmentId, Stay]],
-    since: datetime,
+    new_s: float,
 ) -> tuple[tuple[IdleReason, int, float], ...]:
-    """Idle nodes now, and node-seconds since the last tick for what it said, as far as known."""
+    """Idle nodes now, and node-seconds since the last tick for what it said, as far as known;
+    `new_s` are those of runs that have begun, on nodes where they were on their way."""
     seconds = dict.fromkeys(IdleReason, 0.0)
     seconds.update((reason, n * known.total_seconds()) for reason, n in before.idle)
-    new = sum(_node_s(s, since) for _, s in stays if s.start > since)
-    seconds[IdleReason.STARTING] = max(seconds[IdleReason.STARTING] - new, 0.0)
+    seconds[IdleReason.STARTING] = max(seconds[IdleReason.STARTING] - new_s, 0.0)
     now = {item.reason: item.nodes for item in plan.idle}
     rows = ((reason, now.get(reason, 0), seconds[reason]) for reason in IdleReason)
     return tuple(row for row in rows if row[1] or row[2])

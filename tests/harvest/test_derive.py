@@ -60,6 +60,14 @@ def test_a_run_counts_from_its_start_by_slurms_clock() -> None:
     assert then(second.seen, at(90, make_job(running(start_s=12)))).node_s == 60
 
 
+def test_a_start_in_the_second_of_the_last_tick_is_no_idle_time_as_well() -> None:
+    seen = at(0, make_job(make_fragment(0)), nodes=make_nodes(1))
+    first = then(None, seen, make_plan(seen, Settings(), no_clock))
+    assert first.seen.idle == ((IdleReason.STARTING, 1),)
+    second = then(first.seen, at(30, make_job(running(start_s=0)), nodes=make_nodes(1)))
+    assert (second.node_s, second.idle) == (30, ())
+
+
 def test_missed_ticks_lose_the_reasons_and_not_the_harvest() -> None:
     plan = make_plan(at(0, make_job(running())), Settings(), no_clock)
     first = then(None, at(0, make_job(running())), plan)
