@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,8 +40,9 @@ class MetricsNotWritten(Exception):
 
 
 def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str, ...]:
-    """Write a tick into the ledger; the lines of warning, if it could not be."""
-    if report.is_dry or not settings.ledger.enabled:
+    """Write a tick into the ledger; the lines of warning, if it could not be. Of one that only
+    observed it says what was seen, and that nothing was done."""
+    if not settings.ledger.enabled:
         return ()
     where = ledger_path(settings.tick.state_dir)
     try:
@@ -85,7 +87,8 @@ def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> St
             raise Damaged(str(error)) from error
         new = without_account(ledger, (job.job_id for job in report.snapshot.jobs))
         accounts = _accounts(port, new)
-        record = record_of(last, report.snapshot, report.plan, _cost(report), _limits(settings))
+        plan = replace(report.plan, actions=()) if report.is_dry else report.plan
+        record = record_of(last, report.snapshot, plan, _cost(report), _limits(settings))
         write(ledger, record, accounts)
         prune(ledger, report.at.timestamp(), chosen.keep_days * DAY_S, chosen.max_mib)
         return standing(ledger)

@@ -76,7 +76,9 @@ def _one_tick(arguments: argparse.Namespace) -> int:
         print(json.dumps(tick_data(report)), flush=True)
     else:
         print_lines(out, tick_lines(report))
-    print_lines(err, (f"malleable: warning: {line}" for line in keep_books(report, settings, port)))
+    if not arguments.dry_run:
+        warnings = keep_books(report, settings, port)
+        print_lines(err, [f"malleable: warning: {line}" for line in warnings])
     if report.lacks_rights:
         raise CommandRefused(
             "Slurm does not let this user change malleable jobs (permission denied): run the tick "

@@ -17,9 +17,12 @@ import pytest
 
 from fake_parts import START
 from ledger.books import busy_slurm, one_tick, settings_in
+from slurm_hooks.bookkeeping import keep_books
 from slurm_hooks.harvest.totals import Asked, Totals
 from slurm_hooks.ledger.connect import Damaged, reading
 from slurm_hooks.ledger.read import totals
+from slurm_hooks.model import IdleReason
+from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +77,19 @@ def test_a_part_of_it(settings: Settings) -> None:
     assert told(settings, replace(ALL, since=BEGIN + timedelta(days=1))).first is None
 
 
-def test_a_dry_run_and_a_site_without_a_ledger_write_nothing(settings: Settings) -> None:
+def test_of_a_tick_that_only_observed_nothing_was_done(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(2):
+        report = tick(slurm, settings, is_dry=True)
+        assert report.plan.actions
+        assert keep_books(report, settings, slurm) == ()
+        slurm.advance(10)
+    found = told(settings)
+    assert (found.ticks.count, found.done, found.node_s) == (2, (), 0)
+    assert found.idle == {IdleReason.STARTING: 60}
+
+
+def test_a_site_without_a_ledger_writes_nothing(settings: Settings) -> None:
     off = replace(settings, ledger=replace(settings.ledger, enabled=False))
     assert one_tick(busy_slurm(), off)[1] == ()
     assert not path_of(settings).exists()
