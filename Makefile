@@ -4,16 +4,17 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-rescale bench-load
+	bench-replay-tried bench-rescale bench-load bench-ledger test-metrics test-browser
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make search  properties and the model with examples that nobody has seen; LIVES=3000"
 	@echo "make test-matrix  plugin, promises and demo on other Debian releases' Slurms; root only"
+	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
-	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
+	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
 	@echo "make clean   remove what was built; the environment in .venv stays"
@@ -28,7 +29,7 @@ demo: plugin
 	@$(PYTHON) examples/demo/run.py $(DEMO_ARGS)
 
 test: plugin lint
-	@$(PYTHON) -m pytest $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not prometheus and not browser" $(PYTEST_ARGS)
 
 # Examples that nobody has seen yet, where `make test` repeats its own.
 search: export HYPOTHESIS_PROFILE := search
@@ -37,12 +38,22 @@ search: setup
 	@$(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch" $(PYTEST_ARGS)
 
 fast: setup
-	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow" -n auto --dist worksteal $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow and not prometheus and not browser" \
+		-n auto --dist worksteal $(PYTEST_ARGS)
 
 test-matrix: plugin
 	@packaging/matrix.sh $(MATRIX_ARGS) $(PYTEST_ARGS)
 
 matrix: test-matrix
+
+# In a real Prometheus and a real browser, which neither `make test` nor a site needs.
+test-metrics: plugin
+	@command -v promtool >/dev/null || { echo "this needs Prometheus: apt-get install prometheus" >&2; exit 1; }
+	@$(PYTHON) -m pytest -m prometheus $(PYTEST_ARGS)
+
+test-browser: setup
+	@command -v chromium >/dev/null || { echo "this needs a browser: apt-get install chromium" >&2; exit 1; }
+	@$(PYTHON) -m pytest -m browser $(PYTEST_ARGS)
 
 lint: setup
 	@.venv/bin/ruff check .
@@ -73,6 +84,9 @@ bench-tick: plugin
 
 bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried: bench-replay-%: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/replay_$*.py
+
+bench-ledger: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/ledger.py $(BENCH_ARGS)
 
 bench-load: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/load.py $(BENCH_ARGS)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
 from typing import Callable, Optional
 
 from slurm_hooks.entry_points import find_objective
 from slurm_hooks.model import Level, Plan, Snapshot
+from slurm_hooks.planning.closing import with_summaries
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.planning.plan import make_plan
@@ -33,13 +35,20 @@ def _no_pause(command: str) -> None:
     """What is done before each write outside of tests and progress displays: nothing."""
 
 
+def _no_summaries(seen: Snapshot, plan: Plan) -> Mapping[int, str]:
+    """What is said of jobs that end where nobody keeps books: nothing."""
+    return {}
+
+
 def tick(
     port: Port,
     settings: Settings,
     is_dry: bool = False,
     pause: Callable[[str], None] = _no_pause,
+    sum_up: Callable[[Snapshot, Plan], Mapping[int, str]] = _no_summaries,
 ) -> TickReport:
-    """Run one tick. With `is_dry` nothing is written and no lock is needed.
+    """Run one tick. With `is_dry` nothing is written and no lock is needed. `sum_up` says in one
+    line what became of the jobs that a plan closes.
 
     Where the mode is to observe nothing is written either, and the tick counts as completed. Raises
     RetryLater if Slurm does not answer or another tick runs, NoTickForLong if that has been so for
@@ -61,6 +70,7 @@ def tick(
             plan = guard(plan, seen, look_again(port, seen), settings.lease)
         _log.debug("planned: %d action(s); %s", len(plan.actions), solve_line(plan.solve))
         if not is_dry:
+            plan = with_summaries(plan, seen, sum_up(seen, plan))
             plan, refused = _write(port, seen, plan, settings, pause)
     asked = tuple(port.asked[before:])
     seconds = time.monotonic() - began

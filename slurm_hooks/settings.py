@@ -37,6 +37,10 @@ def _choice(default: str, *choices: str) -> Any:
     return field(default=default, metadata={"choices": choices})
 
 
+def _switch(default: bool) -> Any:
+    return field(default=default, metadata={"switch": True})
+
+
 def _word(default: str) -> Any:
     return field(default=default, metadata={"word": True})
 
@@ -125,6 +129,24 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class Ledger:
+    """What is remembered of past ticks, for the report and the metrics."""
+
+    enabled: bool = _switch(True)
+    keep_days: float = _number(90, 1, 3_650)
+    max_mib: int = _number(256, 4, 65_536)
+    summary: bool = _switch(True)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What is told to Prometheus."""
+
+    textfile: str = field(default="", metadata={"path": True})
+    by_user: bool = _switch(False)
+
+
+@dataclass(frozen=True)
 class Settings:
     """All sections; `Settings()` is what ships."""
 
@@ -135,6 +157,8 @@ class Settings:
     plan: Planning = field(default_factory=Planning)
     failures: Failures = field(default_factory=Failures)
     tick: Tick = field(default_factory=Tick)
+    ledger: Ledger = field(default_factory=Ledger)
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 def parse(text: str, source: str = "settings") -> Settings:
@@ -207,6 +231,8 @@ def _fault(spec: Field[Any], value: Any) -> str:
     if "word" in meta:
         is_word = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", value)
         return "" if is_word else "must be a name of letters, digits and any of _ . -"
+    if "switch" in meta:
+        return "" if isinstance(value, bool) else "must be true or false"
     if "choices" in meta:
         return "" if value in meta["choices"] else f"must be one of {', '.join(meta['choices'])}"
     may_be_empty = spec.default == ""

@@ -47,6 +47,15 @@ class PlannedStart:
 
 
 @dataclass(frozen=True)
+class OtherStart:
+    """A job of somebody else that started lately, and where."""
+
+    job_id: str
+    start: datetime
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Reservation:
     """Nodes promised to somebody from `start` to `end`."""
 
@@ -113,8 +122,9 @@ class Snapshot:
     """The cluster at one moment, as far as it matters here.
 
     `unknown` holds one line for each thing in Slurm's answer that could not be understood; what
-    it is about appears in no other field. `records` counts the jobs that slurmctld remembers.
-    `off` is None unless malleable jobs are switched off.
+    it is about appears in no other field. `records` counts the jobs that slurmctld remembers,
+    `started` are others' jobs whose start is not long ago. `off` is None unless malleable jobs are
+    switched off.
     """
 
     now: datetime
@@ -126,6 +136,7 @@ class Snapshot:
     curves: dict[int, Curve] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     records: int = 0
+    started: tuple[OtherStart, ...] = ()
     off: Optional[Off] = None
 
     def __post_init__(self) -> None:

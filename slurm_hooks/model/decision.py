@@ -48,6 +48,7 @@ class Cause(enum.Enum):
     OFF = "switched off"
     NOT_CANARY = "outside of the canary"
     CEILING = "more nodes than the site allows"
+    SUMMED_UP = "the job's life summed up"
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,12 @@ class Renew:
 
 @dataclass(frozen=True)
 class SetMark:
-    """Write a fragment's mark and nothing else."""
+    """Write a fragment's mark, and a line beside it that sums up the job's life if there is one."""
 
     fragment: FragmentId
     mark: Mark
     cause: Cause
+    summary: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,29 @@ class JobPlan:
     reasons: tuple[str, ...] = ()
 
 
+class IdleReason(enum.Enum):
+    """Why a free node of the malleable partitions is used by nobody; the values name metrics."""
+
+    STARTING = "starting"  # a fragment has just been released onto it
+    OFF = "off"  # malleable jobs are switched off
+    CANARY = "canary"  # only a canary's jobs and nodes are used
+    NO_JOB = "no_job"  # no malleable job waits, or all have their maximum
+    HOLE_SHORT = "hole_short"  # somebody else's claim comes too soon
+    UNFIT = "unfit"  # no waiting job can use it: features, memory, or where its fragments died
+    SUSPECT = "suspect"  # fragments of several users died there
+    RESTING = "resting"  # the jobs that could use it are not to grow yet, or cannot
+    CEILING = "ceiling"  # all malleable jobs together have as many nodes as the site allows
+    NOT_GIVEN = "not_given"  # the allocator left it: a minimum, a unit, the cost of a resize
+
+
+@dataclass(frozen=True)
+class IdleNodes:
+    """So many free nodes stay idle for this reason."""
+
+    reason: IdleReason
+    nodes: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """What to do, and why. Applying it twice does no harm; at the level OBSERVE nobody does."""
@@ -169,6 +194,7 @@ class Plan:
     solve: Solve = field(default_factory=Solve)
     notes: tuple[str, ...] = ()
     level: Level = Level.ON
+    idle: tuple[IdleNodes, ...] = ()
 
     def without(self, faults: Mapping[FragmentAction, str]) -> Plan:
         """The plan without the actions that no longer hold; each leaves a note with its fault."""

@@ -22,6 +22,7 @@ from slurm_hooks.planning.situation import Situation
 
 DIED = "a fragment died there"
 UNFIT = "Slurm finds it unfit for the job"
+HOLE_SHORT = "its hole is too short"
 _IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
 
 
@@ -165,8 +166,8 @@ def _lack(node: _NodeKind, job: _JobKind) -> str:
 
 def _hole_fault(latest: Optional[datetime], job: _JobKind, now: datetime) -> str:
     if latest is not None and latest - now < job.shortest_hole:
-        return "its hole is too short"
-    return "" if lease_within(now, latest, job.lease) else "its hole is too short"
+        return HOLE_SHORT
+    return "" if lease_within(now, latest, job.lease) else HOLE_SHORT
 
 
 def has_features(features: frozenset[str], wanted: str) -> bool:

@@ -26,6 +26,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.explain import Obstacles, reasons_for
 from slurm_hooks.planning.ground import Ground, ground_of
+from slurm_hooks.planning.idleness import idle_nodes
 from slurm_hooks.planning.leases import cut, renewal
 from slurm_hooks.planning.node_classes import pool_of
 from slurm_hooks.planning.placement import Change, change
@@ -59,7 +60,9 @@ def make_plan(
         plans.append(_job_plan(situation, made, obstacles, settings))
     told = ground.mandate.lines(snapshot)
     notes = snapshot.unknown + shares.faults + told + _warnings(snapshot, ground)
-    return Plan(tuple(actions), tuple(plans), shares.solve, notes, ground.mandate.level)
+    idle = idle_nodes(ground, eligibility, situations, actions, settings.site.partitions)
+    level = ground.mandate.level
+    return Plan(tuple(actions), tuple(plans), shares.solve, notes, idle=idle, level=level)
 
 
 def _without_twice(actions: tuple[Action, ...]) -> list[Action]:

@@ -1,7 +1,6 @@
-"""Whose account a job is on: a question of its own, asked only where a canary's accounts matter.
-
-Without accounting Slurm (22.05) takes any text as an account, so it is cut to a width and read only
-where it is a plain word; two answers about one job are none.
+"""Which account a job is charged to: a question of its own, never asked together with the others.
+Without an accounting database Slurm (22.05) takes any text as an account, even one that looks like
+somebody's job, so it is cut to a width and read only where it is a plain word.
 """
 
 from __future__ import annotations
@@ -30,3 +29,16 @@ def parse_accounts(text: str) -> dict[int, str]:
         if row and len(row.group(2)) < _WIDTH:
             found.setdefault(int(row.group(1)), set()).add(row.group(2))
     return {job: names.pop() for job, names in found.items() if len(names) == 1}
+
+
+def account_command(job_id: int) -> Command:
+    """Which account the elements of this array are charged to."""
+    return Command(("squeue", "--noheader", "--states=all", f"--job={job_id}", "-Oaccount:64"))
+
+
+def parse_account(text: str) -> str:
+    """The account in the first line, in plain characters; empty for none."""
+    first = next(iter(text.splitlines()), "").strip()
+    if first in ("(null)", "N/A"):
+        return ""
+    return re.sub(r"[^A-Za-z0-9_.@+-]", "_", first)[:64]

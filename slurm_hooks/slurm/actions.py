@@ -21,7 +21,7 @@ from slurm_hooks.model import (
     Renew,
     SetMark,
 )
-from slurm_hooks.slurm.mark import format_mark
+from slurm_hooks.slurm.mark import NO_NOTE, format_mark
 from slurm_hooks.slurm.text import Command, fold
 
 Notes = Mapping[FragmentId, str]
@@ -50,7 +50,7 @@ def commands(actions: Sequence[Action], notes: Notes) -> list[Command]:
     done += _scontrol(_holds(a for a in actions if isinstance(a, Hold)))
     done += _scontrol(_renewals(a for a in actions if isinstance(a, Renew)))
     marks = [a for a in actions if isinstance(a, SetMark)]
-    done += _scontrol([_mark_line(a.fragment, a.mark, notes) for a in marks])
+    done += _scontrol([_mark_line(a.fragment, a.mark, notes, a.summary) for a in marks])
     done += _signals([a.fragment for a in actions if isinstance(a, Notice)])
     done += _scontrol(_put_backs([a for a in actions if isinstance(a, PutBack)], notes))
     done += _cancels([f for a in actions if isinstance(a, Cancel) for f in a.fragments])
@@ -110,13 +110,13 @@ def _minutes(limit: timedelta) -> int:
     return int(limit.total_seconds() // 60)
 
 
-def _comment(fragment: FragmentId, mark: Mark, notes: Notes) -> str:
-    text = format_mark(mark, notes[fragment]) if fragment in notes else format_mark(mark)
+def _comment(fragment: FragmentId, mark: Mark, notes: Notes, summary: str = "") -> str:
+    text = format_mark(mark, notes.get(fragment, NO_NOTE), summary)
     return f"AdminComment={text}"
 
 
-def _mark_line(fragment: FragmentId, mark: Mark, notes: Notes) -> Update:
-    return Update(("update", f"jobid={fragment}", _comment(fragment, mark, notes)))
+def _mark_line(fragment: FragmentId, mark: Mark, notes: Notes, summary: str = "") -> Update:
+    return Update(("update", f"jobid={fragment}", _comment(fragment, mark, notes, summary)))
 
 
 def _put_backs(actions: Sequence[PutBack], notes: Notes) -> list[Update]:

@@ -10,7 +10,12 @@ from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import Action, MalleableJob, Snapshot
-from slurm_hooks.slurm.accounts import accounts_command, parse_accounts
+from slurm_hooks.slurm.accounts import (
+    account_command,
+    accounts_command,
+    parse_account,
+    parse_accounts,
+)
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
@@ -42,6 +47,7 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         reservations=cluster.reservations,
         unknown=jobs.unknown + cluster.unknown,
         records=jobs.records,
+        started=jobs.started,
     )
 
 
@@ -63,6 +69,11 @@ def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, .
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
     """What a job says of itself, as its user could have written it: only to be shown."""
     return parse_remarks(port.ask(remarks_command(job_id)))
+
+
+def read_account(port: Port, job_id: int) -> str:
+    """The account that a job is charged to, as its user may have written it; may be empty."""
+    return parse_account(port.ask(account_command(job_id)))
 
 
 def look_again(port: Port, seen: Snapshot) -> Snapshot:

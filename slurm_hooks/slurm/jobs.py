@@ -8,10 +8,12 @@ agent of a fragment says how its run stands.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
@@ -23,6 +25,7 @@ from slurm_hooks.model import (
     FragmentState,
     MalleableJob,
     Needs,
+    OtherStart,
     PlannedStart,
     Said,
 )
@@ -63,6 +66,7 @@ JOB_FIELDS = (
 )
 FEATURES_END = "|;|"
 SAID_WIDTH = 24
+RECENT = timedelta(minutes=15)
 _PLAIN = JOB_FIELDS[:-3]
 _SAID = re.compile(r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}")
 
@@ -79,12 +83,14 @@ def jobs_command() -> Command:
 
 @dataclass(frozen=True)
 class Jobs:
-    """What squeue said: our jobs, others' planned starts, lines nobody understood, all records."""
+    """What squeue said: our jobs, others' planned and recent starts, lines nobody understood, all
+    records."""
 
     malleable: tuple[MalleableJob, ...]
     planned: tuple[PlannedStart, ...]
     unknown: tuple[str, ...]
     records: int = 0
+    started: tuple[OtherStart, ...] = ()
 
 
 def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
@@ -95,6 +101,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     unknown: list[str] = []
     unread: Counter[str] = Counter()
     cut: set[str] = set()
+    begun: list[tuple[datetime, str, str]] = []
     lines = text.splitlines()
     for line in lines:
         row = _row(line)
@@ -114,6 +121,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             fragments.setdefault(fragment.id.job_id, []).append((fragment, row))
         if start is not None:
             planned.append(start)
+        if fragment is None and row["NodeList"]:
+            begun += _begun(row)
     jobs = []
     for job_id, rows in sorted(fragments.items()):
         try:
@@ -123,7 +132,27 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             continue
         jobs.append(replace(found, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
-    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), len(lines))
+    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), len(lines), _recent(begun))
+
+
+def _begun(row: Mapping[str, str]) -> list[tuple[datetime, str, str]]:
+    """When somebody's job began, its id, its nodes as text; nothing if it has not begun."""
+    with contextlib.suppress(ValueError):
+        start = parse_time(row["StartTime"])
+        if start is not None and row["State"] not in ("PENDING", "CANCELLED"):
+            return [(start, row["JobArrayID"], row["NodeList"])]
+    return []
+
+
+def _recent(begun: list[tuple[datetime, str, str]]) -> tuple[OtherStart, ...]:
+    """Those not long before the last: host lists of all jobs would take too long to read."""
+    last = max((start for start, _, _ in begun), default=None)
+    found = []
+    for start, job_id, names in sorted(begun):
+        if last is not None and last - start <= RECENT:
+            with contextlib.suppress(NodeSetParseError):
+                found.append(OtherStart(job_id, start, expand(names)))
+    return tuple(found)
 
 
 def _row(line: str) -> Optional[dict[str, str]]:

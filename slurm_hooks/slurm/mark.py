@@ -15,7 +15,8 @@ from slurm_hooks.model import AvoidedNode, Mark, Request
 
 _MARK = re.compile(r"malleable\{([^{}]*)\}")
 _PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+-]+)")
-_PLACE = "\0"  # where the mark stood in the rest of the comment
+_SUMMARY = re.compile(r" malleable: [0-9.]+ node-h, [0-9]+ hits, [0-9]+-[0-9]+ nodes")
+NO_NOTE = "\0"  # where the mark stood in the rest of the comment
 
 
 def parse_mark(comment: str) -> Optional[tuple[Mark, str]]:
@@ -30,7 +31,7 @@ def parse_mark(comment: str) -> Optional[tuple[Mark, str]]:
     if not all(pairs):
         raise ValueError(f"the mark {found.group(0)!r} is not a list of key=value")
     values = {pair.group(1): pair.group(2) for pair in pairs if pair}
-    rest = comment[: found.start()] + _PLACE + comment[found.end() :]
+    rest = comment[: found.start()] + NO_NOTE + comment[found.end() :]
     try:
         return _mark(values), rest
     except (OverflowError, OSError) as error:
@@ -84,8 +85,9 @@ def _moment(text: str) -> datetime:
     return datetime.fromtimestamp(int(text), timezone.utc)
 
 
-def format_mark(mark: Mark, rest: str = _PLACE) -> str:
+def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
     """The comment with the mark in its place; `rest` is what parse_mark returned."""
+    rest = with_summary(rest, summary) if summary else rest
     request = mark.request
     pairs = {
         "min": request.min_nodes,
@@ -112,7 +114,7 @@ def format_mark(mark: Mark, rest: str = _PLACE) -> str:
         "stop": mark.stopped,
     }
     inner = ",".join(f"{key}={value}" for key, value in pairs.items() if value != "")
-    return rest.replace(_PLACE, f"malleable{{{inner}}}", 1)
+    return rest.replace(NO_NOTE, f"malleable{{{inner}}}", 1)
 
 
 def _avoided_text(avoided: tuple[AvoidedNode, ...]) -> str:
@@ -121,3 +123,9 @@ def _avoided_text(avoided: tuple[AvoidedNode, ...]) -> str:
 
 def _epoch(when: Optional[datetime]) -> object:
     return int(when.timestamp()) if when else ""
+
+
+def with_summary(rest: str, summary: str) -> str:
+    """The rest of a comment with this line at its end, and without an older one of its kind."""
+    kept = _SUMMARY.sub("", rest)
+    return f"{kept} {summary}" if summary else kept

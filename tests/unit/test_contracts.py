@@ -117,6 +117,32 @@ PLANTED = (
     ),
     ("Locks are held in named places", "slurm_hooks.reconcile", "filelock"),
     ("The terminal screen is one module", "slurm_hooks.top.board", "textual.app"),
+    (
+        "Prometheus's library is known to the metrics alone",
+        "slurm_hooks.ledger.read",
+        "prometheus_client",
+    ),
+    (
+        "Metrics: a family is a value, the text of all of them is written above",
+        "slurm_hooks.metrics.families",
+        "slurm_hooks.metrics.exposition",
+    ),
+    (
+        "plotly is known to the charts alone",
+        "slurm_hooks.report.harvest_html",
+        "plotly.graph_objects",
+    ),
+    ("SQLite is known to the ledger alone", "slurm_hooks.bookkeeping", "sqlite3"),
+    (
+        "The ledger: what is read and written stands on how it is opened",
+        "slurm_hooks.ledger.connect",
+        "slurm_hooks.ledger.write",
+    ),
+    (
+        "What happened is derived from values alone",
+        "slurm_hooks.harvest.endings",
+        "slurm_hooks.harvest.derive",
+    ),
 )
 ALLOWED = (
     ("slurm_hooks.cli", "slurm_hooks.model"),
@@ -126,6 +152,9 @@ ALLOWED = (
     ("slurm_hooks.report.text", "rich.table"),
     ("slurm_hooks.ticklock", "filelock"),
     ("slurm_hooks.top.app", "textual.app"),
+    ("slurm_hooks.ledger.connect", "sqlite3"),
+    ("slurm_hooks.report.harvest_charts", "plotly.io"),
+    ("slurm_hooks.metrics.families", "prometheus_client"),
 )
 
 

@@ -1,0 +1,134 @@
+"""After a tick: what happened goes into the ledger, and from there to the metrics.
+
+Never fails a tick: whatever goes wrong here costs one line of warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from slurm_hooks.errors import MalleableError
+from slurm_hooks.harvest.derive import Limits, record_of
+from slurm_hooks.harvest.lives import sum_up
+from slurm_hooks.harvest.totals import Chosen, Standing
+from slurm_hooks.harvest.values import Cost
+from slurm_hooks.ledger.connect import Damaged, Unusable, reading, writing
+from slurm_hooks.ledger.place import ledger_path, make_place, set_aside
+from slurm_hooks.ledger.read import last_seen, lives_of, standing, without_account
+from slurm_hooks.ledger.write import prune, write
+from slurm_hooks.model import Plan, Snapshot
+from slurm_hooks.planning.closing import ending_jobs
+from slurm_hooks.report.tick import TickReport
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.gateway import read_account
+from slurm_hooks.slurm.live import Port
+
+_log = logging.getLogger(__name__)
+_SHORTEST = timedelta(seconds=120)
+_TICKS = 3  # for which the reasons of the last one hold if no other came
+_ACCOUNTS = 10  # asked of Slurm after one tick, at most
+DAY_S = 86_400
+
+
+class MetricsNotWritten(Exception):
+    """The ledger was written, the metrics were not; the text says why."""
+
+
+def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str, ...]:
+    """Write a tick into the ledger; the lines of warning, if it could not be. Of one that only
+    observed it says what was seen, and that nothing was done."""
+    if not settings.ledger.enabled:
+        return ()
+    where = ledger_path(settings.tick.state_dir)
+    try:
+        path = make_place(settings.tick.state_dir)
+        try:
+            _tell(_write(path, report, settings, port), settings)
+        except Damaged as error:
+            kept = set_aside(path)
+            _tell(_write(path, report, settings, port), settings)
+            return (f"the ledger {path} was damaged ({error}): moved to {kept}, begun anew",)
+    except MetricsNotWritten as error:
+        return (str(error),)
+    except (OSError, Unusable) as error:
+        return (f"this tick is not in the ledger {where}: {error}",)
+    except Exception as error:  # a bug here must not fail a tick that has done its work
+        _log.debug("the ledger was not written", exc_info=True)
+        return (f"this tick is not in the ledger {where}: {type(error).__name__}: {error}",)
+    return ()
+
+
+def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
+    """One line for each job that a plan closes; none where the ledger does not know."""
+    closing = ending_jobs(plan)
+    if not (closing and settings.ledger.enabled and settings.ledger.summary):
+        return {}
+    try:
+        with reading(ledger_path(settings.tick.state_dir)) as ledger:
+            last, lives = last_seen(ledger), lives_of(ledger, closing)
+        record = record_of(last, seen, plan, Cost(0, 0, 0, 0, 0), _limits(settings))
+        return {job_id: life.line for job_id, life in sum_up(lives, record).items()}
+    except Exception as error:  # a job without its line is no reason to fail a tick
+        _log.debug("no summaries: %s", error)
+        return {}
+
+
+def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> Standing:
+    chosen = settings.ledger
+    with writing(path, chosen.max_mib) as ledger:
+        try:
+            last = last_seen(ledger)
+        except ValueError as error:
+            raise Damaged(str(error)) from error
+        new = without_account(ledger, (job.job_id for job in report.snapshot.jobs))
+        accounts = _accounts(port, new)
+        plan = replace(report.plan, actions=()) if report.is_dry else report.plan
+        record = record_of(last, report.snapshot, plan, _cost(report), _limits(settings))
+        write(ledger, record, accounts)
+        prune(ledger, report.at.timestamp(), chosen.keep_days * DAY_S, chosen.max_mib)
+        return standing(ledger)
+
+
+def _tell(found: Standing, settings: Settings) -> None:
+    """Write the metrics to their file, if the site wants one."""
+    if not settings.metrics.textfile:
+        return
+    try:
+        from slurm_hooks.metrics.exposition import text_of, write_textfile  # noqa: PLC0415
+    except ImportError as error:
+        raise MetricsNotWritten(
+            "metrics.textfile needs the Python library prometheus_client: install "
+            "slurm-malleable[metrics]"
+        ) from error
+    try:
+        text = text_of(found, Chosen(settings.metrics.by_user))
+        write_textfile(Path(settings.metrics.textfile), text)
+    except OSError as error:
+        raise MetricsNotWritten(
+            f"metrics.textfile = {settings.metrics.textfile!r}: cannot be written: {error}"
+        ) from error
+
+
+def _limits(settings: Settings) -> Limits:
+    longest = max(_SHORTEST, timedelta(seconds=_TICKS * settings.tick.every_s))
+    return Limits(longest, frozenset(settings.site.partitions))
+
+
+def _cost(report: TickReport) -> Cost:
+    solver_s = report.plan.solve.seconds
+    asked, refused = len(report.asked), len(report.refused)
+    return Cost(report.seconds, solver_s, asked, report.rpcs, refused)
+
+
+def _accounts(port: Port, job_ids: Iterable[int]) -> dict[int, str]:
+    """The accounts of new jobs, of a few each time; the rest is left for later ticks."""
+    found: dict[int, str] = {}
+    with contextlib.suppress(MalleableError):
+        for job_id in list(job_ids)[:_ACCOUNTS]:
+            found[job_id] = read_account(port, job_id)
+    return found

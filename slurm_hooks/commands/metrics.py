@@ -1,0 +1,103 @@
+"""`malleable metrics`: what Prometheus reads, printed once or served over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import signal
+import sys
+import threading
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Optional
+
+from slurm_hooks.commands.console import add_settings, err
+from slurm_hooks.errors import MissingProgram, UsageError
+from slurm_hooks.harvest.totals import Chosen, Standing
+from slurm_hooks.ledger.connect import Unusable, reading
+from slurm_hooks.ledger.place import ledger_path
+from slurm_hooks.ledger.read import standing
+from slurm_hooks.report.text import print_lines
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+
+_log = logging.getLogger(__name__)
+
+
+def add(commands: Commands) -> None:
+    """Add this command to the parser."""
+    text = "what the ledger counts, for Prometheus: printed once, or served with --listen"
+    parser = commands.add_parser("metrics", help=text, description=text)
+    parser.add_argument(
+        "--listen", type=_address, metavar="ADDRESS:PORT", help="serve HTTP, such as 127.0.0.1:9777"
+    )
+    add_settings(parser)
+    parser.set_defaults(command=_metrics)
+
+
+def _address(text: str) -> tuple[str, int]:
+    found = re.fullmatch(r"\[?([0-9A-Za-z.:-]+?)\]?:(\d{1,5})", text)
+    if not found or not 0 < int(found.group(2)) < 65_536:
+        raise argparse.ArgumentTypeError("must be ADDRESS:PORT, such as 127.0.0.1:9777")
+    return found.group(1), int(found.group(2))
+
+
+def _metrics(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    if arguments.listen:
+        address, port = arguments.listen
+        return _serve(address, port, settings)
+    found = _look(settings)
+    if found is None:
+        path = ledger_path(settings.tick.state_dir)
+        raise UsageError(
+            f"cannot read the ledger {path}: the first tick makes it; run this as root or as the "
+            "user that runs the tick"
+        )
+    sys.stdout.write(_exposition().text_of(found, _chosen(settings)).decode())
+    return 0
+
+
+def _exposition() -> ModuleType:
+    """What needs the library of Prometheus, which a site without metrics need not have."""
+    try:
+        return import_module("slurm_hooks.metrics.exposition")
+    except ImportError as error:
+        raise MissingProgram(
+            "this needs the Python library prometheus_client: install slurm-malleable[metrics]"
+        ) from error
+
+
+def _chosen(settings: Settings) -> Chosen:
+    return Chosen(settings.metrics.by_user)
+
+
+def _look(settings: Settings) -> Optional[Standing]:
+    """The ledger as it stands; None if it cannot be read now."""
+    try:
+        with reading(ledger_path(settings.tick.state_dir)) as ledger:
+            return standing(ledger)
+    except Unusable as error:
+        _log.debug("the ledger was not read: %s", error)
+        return None
+
+
+def _serve(address: str, port: int, settings: Settings) -> int:
+    """Answer until a signal comes. The ledger is read at each scrape, and never waited for long."""
+    exposition = _exposition()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        close = exposition.serve(address, port, lambda: _look(settings), _chosen(settings))
+    except OSError as error:
+        raise UsageError(f"cannot listen at {address}:{port}: {error.strerror}") from error
+    print_lines(err, [f"malleable: metrics at http://{address}:{port}/metrics"])
+    stop.wait()
+    close()
+    return 0

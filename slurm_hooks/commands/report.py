@@ -1,0 +1,98 @@
+"""`malleable report`: what was made of idle nodes, from the ledger; read-only."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_hooks.commands.console import add_command, out
+from slurm_hooks.errors import UsageError
+from slurm_hooks.harvest.totals import Asked, Totals
+from slurm_hooks.ledger.connect import Damaged, Unusable, reading
+from slurm_hooks.ledger.place import ledger_path
+from slurm_hooks.ledger.read import totals
+from slurm_hooks.report.harvest_html import page
+from slurm_hooks.report.harvest_json import harvest_data
+from slurm_hooks.report.harvest_png import picture
+from slurm_hooks.report.harvest_text import harvest_view
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+def add(commands: Commands) -> None:
+    """Add this command to the parser."""
+    parser = add_command(commands, "report", _report, "what was made of idle nodes")
+    when = "7d, 12h, 30m ago, or a date such as 2026-03-01T08:00 (default: %(default)s)"
+    parser.add_argument("--since", default="7d", metavar="WHEN", help=when)
+    parser.add_argument("--until", default="0s", metavar="WHEN", help=when)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write one page with charts")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture")
+    parser.add_argument("--user", default="", help="only jobs of this user")
+    parser.add_argument("--account", default="", help="only jobs of this account")
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    now = datetime.now().astimezone()  # noqa: TID251  (--since counts from here)
+    found = _read(settings, _asked(arguments, now))
+    if arguments.html:
+        arguments.html.write_text(page(found), encoding="utf-8")
+    if arguments.png:
+        picture(arguments.png, found)
+    if arguments.json:
+        print(json.dumps(harvest_data(found)))
+    else:
+        out.print(harvest_view(found))
+    return 0
+
+
+def _asked(arguments: argparse.Namespace, now: datetime) -> Asked:
+    """The span that was asked for. Raises UsageError if it ends before it begins."""
+    since, until = (moment(text, now) for text in (arguments.since, arguments.until))
+    if since >= until:
+        raise UsageError(f"--since {arguments.since} is not before --until {arguments.until}")
+    return Asked(since, until, arguments.user, arguments.account)
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """A moment from `7d` ago or ISO 8601, local where it names no zone. Raises UsageError."""
+    ago = re.fullmatch(r"(\d{1,6})([smhdw])", text, re.ASCII)
+    if ago:
+        return now - timedelta(seconds=int(ago.group(1)) * _UNITS[ago.group(2)])
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageError(
+            f"{text!r} is no moment: write 7d, 12h or 30m (ago), or a date such as "
+            "2026-03-01 or 2026-03-01T08:00"
+        ) from error
+
+
+def _read(settings: Settings, asked: Asked) -> Totals:
+    """Raises UsageError with what to do if there is no ledger that can be read."""
+    path = ledger_path(settings.tick.state_dir)
+    try:
+        with reading(path) as ledger:
+            return totals(ledger, asked)
+    except Unusable as error:
+        advice = _advice(path, settings, isinstance(error, Damaged))
+        raise UsageError(f"cannot read the ledger {path}: {error}. {advice}") from error
+
+
+def _advice(path: Path, settings: Settings, is_damaged: bool) -> str:
+    if is_damaged:
+        return "The next tick moves it aside and begins a new one"
+    if not settings.ledger.enabled:
+        return "ledger.enabled is false in the settings: ticks write none"
+    if not path.exists():
+        return "The first tick makes it; or name the settings of the tick with --settings"
+    return "Run this as root or as the user that runs the tick"

@@ -1,0 +1,238 @@
+"""From two snapshots that follow each other to what happened between them.
+
+Slurm says to the second when a run began, and mostly when it ended; so what was used is exact even
+across ticks that were missed. Why nodes were idle is known for a bounded time after each tick.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Optional
+
+from slurm_hooks.harvest.delays import Stay, settle
+from slurm_hooks.harvest.endings import kind_of, moment_of, runs_on
+from slurm_hooks.harvest.values import (
+    Cost,
+    Done,
+    Ending,
+    EndKind,
+    JobFacts,
+    NodeCounts,
+    Promise,
+    Record,
+    Seen,
+    SeenRun,
+)
+from slurm_hooks.model import (
+    ENDED_STATES,
+    ON_NODES,
+    Cancel,
+    Fragment,
+    FragmentId,
+    FragmentState,
+    Grow,
+    IdleReason,
+    MalleableJob,
+    NodeState,
+    Notice,
+    Plan,
+    PutBack,
+    Snapshot,
+    verb_of,
+)
+
+_OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long after a tick its reasons still hold, and whose nodes are counted."""
+
+    longest: timedelta
+    partitions: frozenset[str]
+
+
+def record_of(
+    last: Optional[Seen], seen: Snapshot, plan: Plan, cost: Cost, limits: Limits
+) -> Record:
+    """What a tick has to tell. Without a `last` one it only says where things stand."""
+    before = last or Seen(seen.now)
+    since = min(before.at, seen.now)
+    span = seen.now - since
+    known = min(span, limits.longest)
+    fragments = {f.id: f for job in seen.jobs for f in job.fragments}
+    endings = tuple(_endings(before, since, fragments, seen))
+    begun = tuple(_begun(before, fragments, endings, seen.now))
+    stays = (*_lasting(before, since, endings, seen.now), *begun)
+    promises, delays, starts = settle(before.promises, seen, since, [stay for _, stay in stays])
+    used: dict[int, float] = defaultdict(float)
+    for fragment, stay in stays:
+        used[fragment.job_id] += _node_s(stay, since)
+    new_s = sum(_node_s(stay, since) for _, stay in begun)
+    vague = {e.fragment for e in endings if not e.is_exact}
+    uncertain = (_node_s(s, since) for i, s in stays if i in vague and s.end < seen.now)
+    return Record(
+        at=seen.now,
+        span_s=span.total_seconds(),
+        unseen_s=(span - known).total_seconds(),
+        uncertain_node_s=sum(uncertain),
+        nodes=_counts(seen, limits.partitions),
+        cost=cost,
+        jobs=tuple(_all_facts(seen, plan, used)),
+        endings=endings,
+        delays=delays,
+        starts=starts,
+        idle=_idle(before, plan, known, new_s),
+        done=_done(plan),
+        seen=_seen_of(seen, plan, promises, before),
+    )
+
+
+def _done(plan: Plan) -> tuple[Done, ...]:
+    """The plan's actions counted."""
+    found: Counter[tuple[str, str]] = Counter()
+    for action in plan.actions:
+        count = len(action.fragments) if isinstance(action, Cancel) else 1
+        found[verb_of(action), action.cause.value] += count
+    return tuple(Done(verb, cause, count) for (verb, cause), count in sorted(found.items()))
+
+
+def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: Seen) -> Seen:
+    """What the next tick needs to know of this one, after its plan."""
+    asked = {a.fragment: a.cause.value for a in plan.actions if isinstance(a, (Notice, PutBack))}
+    asked.update({r.fragment: r.leaves for r in before.runs if r.leaves})
+    old = {run.fragment: run.restarts for run in before.runs}
+    runs = []
+    for fragment in (f for job in seen.jobs for f in job.fragments):
+        is_same = old.get(fragment.id, fragment.restarts) == fragment.restarts
+        runs.append(_seen_run(fragment, asked.get(fragment.id, "") if is_same else ""))
+    return Seen(seen.now, tuple(runs), tuple((i.reason, i.nodes) for i in plan.idle), promises)
+
+
+def _seen_run(fragment: Fragment, asked: str) -> SeenRun:
+    if fragment.state not in _OCCUPIES:
+        return SeenRun(fragment.id, fragment.restarts)
+    leaves = asked or ("was given notice" if fragment.is_leaving else "")
+    where = (fragment.nodes, fragment.start, fragment.end)
+    return SeenRun(fragment.id, fragment.restarts, *where, leaves)
+
+
+def _endings(
+    before: Seen, since: datetime, fragments: Mapping[FragmentId, Fragment], seen: Snapshot
+) -> Iterator[Ending]:
+    """The ends of all runs that the last tick saw, and of those that came and went since."""
+    down = frozenset(node.name for node in seen.nodes if node.state is NodeState.DOWN)
+    for run in before.runs:
+        fragment = fragments.get(run.fragment)
+        if not run.nodes:
+            if fragment is not None and fragment.restarts > run.restarts:
+                yield _unseen(run, fragment, since, seen)
+            continue
+        if runs_on(run, fragment):
+            continue
+        kind, cause = kind_of(run, fragment, down)
+        at, is_exact = moment_of(fragment, run.start, since, seen)
+        ran = at - run.start if run.start else timedelta(0)
+        ran_s = max(ran.total_seconds(), 0.0)
+        yield Ending(run.fragment, at, kind, cause, len(run.nodes), ran_s, is_exact)
+
+
+def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -> Ending:
+    """A run that no tick saw: it began and was requeued between two; its length is not known."""
+    kind, cause = kind_of(run, fragment, frozenset())
+    if fragment.state in _OCCUPIES:
+        kind, cause = EndKind.PREEMPTED, "requeued by Slurm"
+    at, _ = moment_of(fragment, since, since, seen)
+    return Ending(run.fragment, at, kind, cause, 0, 0.0, is_exact=False)
+
+
+def _lasting(
+    before: Seen, since: datetime, endings: Iterable[Ending], now: datetime
+) -> Iterator[tuple[FragmentId, Stay]]:
+    """Where the last tick saw each fragment, until the end of its run or now."""
+    ended = {e.fragment: e.at for e in endings if e.nodes}
+    for run in before.runs:
+        if run.nodes:
+            yield run.fragment, Stay(run.nodes, run.start or since, ended.get(run.fragment, now))
+
+
+def _begun(
+    before: Seen,
+    fragments: Mapping[FragmentId, Fragment],
+    endings: Iterable[Ending],
+    now: datetime,
+) -> Iterator[tuple[FragmentId, Stay]]:
+    """Runs that the last tick had not seen, though they may have begun in the same second."""
+    ended = {e.fragment for e in endings if e.nodes}
+    old = {run.fragment for run in before.runs if run.nodes} - ended
+    for fragment in fragments.values():
+        is_new = fragment.state in _OCCUPIES and fragment.id not in old
+        if is_new and fragment.nodes and fragment.start is not None:
+            yield fragment.id, Stay(fragment.nodes, fragment.start, now)
+
+
+def _node_s(stay: Stay, since: datetime) -> float:
+    """Node-seconds of a stay since the last tick."""
+    return len(stay.nodes) * max((stay.end - max(stay.start, since)).total_seconds(), 0.0)
+
+
+def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterator[JobFacts]:
+    """What is to be said of each job."""
+    grown = Counter(a.fragment.job_id for a in plan.actions if isinstance(a, Grow))
+    cancels = (a for a in plan.actions if isinstance(a, Cancel))
+    closed = {a.fragments[0].job_id: a.cause.value for a in cancels}
+    for job in seen.jobs:
+        request = job.request
+        yield JobFacts(
+            job_id=job.job_id,
+            user=job.user,
+            min_nodes=request.min_nodes,
+            max_nodes=request.max_nodes,
+            engine=request.engine,
+            nodes=sum(len(f.nodes) for f in job.fragments if f.state in _OCCUPIES),
+            node_s=used.get(job.job_id, 0.0),
+            releases=grown[job.job_id],
+            over=_over(job, closed.get(job.job_id, "")),
+        )
+
+
+def _over(job: MalleableJob, closed: str) -> str:
+    """Why a job has ended; empty if it goes on."""
+    stops = (f.mark.stopped for f in job.fragments if f.mark.stopped)
+    if stop := next(stops, ""):
+        return stop
+    if closed:
+        return closed
+    if any(f.mark.is_finished for f in job.fragments):
+        return "training finished"
+    return "ended" if all(f.state in ENDED_STATES for f in job.fragments) else ""
+
+
+def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:
+    ours = {n for j in seen.jobs for f in j.fragments if f.state in ON_NODES for n in f.nodes}
+    states = Counter(
+        "ours" if node.name in ours and node.state is not NodeState.DOWN else node.state.value
+        for node in seen.nodes
+        if node.partitions & partitions
+    )
+    out = sum(states[s.value] for s in NodeState if s not in (NodeState.FREE, NodeState.BUSY))
+    return NodeCounts(sum(states.values()), states["ours"], states[NodeState.BUSY.value], out)
+
+
+def _idle(
+    before: Seen,
+    plan: Plan,
+    known: timedelta,
+    new_s: float,
+) -> tuple[tuple[IdleReason, int, float], ...]:
+    """Idle nodes now, and node-seconds since the last tick for what it said, as far as known;
+    `new_s` are those of runs that have begun, on nodes where they were on their way."""
+    seconds = dict.fromkeys(IdleReason, 0.0)
+    seconds.update((reason, n * known.total_seconds()) for reason, n in before.idle)
+    seconds[IdleReason.STARTING] = max(seconds[IdleReason.STARTING] - new_s, 0.0)
+    now = {item.reason: item.nodes for item in plan.idle}
+    rows = ((reason, now.get(reason, 0), seconds[reason]) for reason in IdleReason)
+    return tuple(row for row in rows if row[1] or row[2])

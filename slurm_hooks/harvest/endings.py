@@ -1,0 +1,84 @@
+"""How and when the run of a fragment ended that the last tick saw on its nodes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Optional
+
+from slurm_hooks.harvest.values import EndKind, SeenRun
+from slurm_hooks.model import (
+    ENDED_STATES,
+    Fragment,
+    FragmentState,
+    Said,
+    Slurm,
+    Snapshot,
+)
+from slurm_hooks.planning.failures import is_death
+from slurm_hooks.planning.moments import requeue_of
+
+_ON = frozenset(
+    {
+        FragmentState.RUNNING,
+        FragmentState.SUSPENDED,
+        FragmentState.ENDING,  # how it ends is not known before it has
+        FragmentState.UNKNOWN,
+    }
+)
+
+
+def runs_on(run: SeenRun, fragment: Optional[Fragment]) -> bool:
+    """True if that run has not ended, as far as anybody knows."""
+    if fragment is None or fragment.state not in _ON:
+        return False
+    return fragment.restarts == run.restarts
+
+
+def kind_of(
+    run: SeenRun, fragment: Optional[Fragment], down: frozenset[str]
+) -> tuple[EndKind, str]:
+    """How the run ended, and its cause in words; `down` are nodes that are down now.
+
+    A requeue leaves no trace of who wanted it; one that was neither asked for by a tick nor begun
+    by the fragment's own agent counts as a preemption.
+    """
+    if fragment is None:
+        return EndKind.UNKNOWN, "Slurm has forgotten it"
+    state = fragment.state
+    if state is FragmentState.CANCELLED:
+        return EndKind.CANCELLED, "cancelled"
+    if fragment.said is Said.FINISHED or fragment.mark.is_finished:
+        return EndKind.FINISHED, "training finished"
+    if run.leaves or fragment.said is Said.LEAVING or fragment.is_leaving:
+        return EndKind.LEFT, run.leaves or "left by itself"
+    if state is FragmentState.DONE and not fragment.has_agent:
+        return EndKind.FINISHED, "its script ended with 0"
+    if state is FragmentState.LOST or run.nodes & down:
+        return EndKind.NODE_FAILED, "node failed"
+    if is_death(fragment):
+        return EndKind.DIED, f"exit code {fragment.exit_code}"
+    if state is FragmentState.TIMED_OUT and _had_its_time(run, fragment):
+        return EndKind.LEASE_ENDED, "lease ended"
+    return EndKind.PREEMPTED, "requeued by Slurm"
+
+
+def _had_its_time(run: SeenRun, fragment: Fragment) -> bool:
+    ends = (fragment.end, run.end)
+    return any(end is None for end in ends) or fragment.end >= run.end  # type: ignore[operator]
+
+
+def moment_of(
+    fragment: Optional[Fragment], start: Optional[datetime], since: datetime, seen: Snapshot
+) -> tuple[datetime, bool]:
+    """When a run ended that was on its nodes at `since`, and whether Slurm said so."""
+    said = _said_end(fragment, seen.slurm)
+    if said is not None and (start or since) <= said <= seen.now:
+        return said, True
+    return since + (seen.now - since) / 2, False
+
+
+def _said_end(fragment: Optional[Fragment], slurm: Slurm) -> Optional[datetime]:
+    if fragment is not None and fragment.state in ENDED_STATES:
+        return fragment.end
+    waits = (FragmentState.HELD, FragmentState.PENDING, FragmentState.SPECIAL)
+    return requeue_of(fragment, slurm) if fragment and fragment.state in waits else None

@@ -1,0 +1,44 @@
+"""A malleable job's life in one line, for AdminComment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_hooks.harvest.values import Record
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a job has used, how often it was hit, the fewest and the most nodes it ran on."""
+
+    node_s: float
+    hits: int
+    least: int
+    most: int
+
+    @property
+    def line(self) -> str:
+        """As `slurm.mark` finds it again: to replace it, not to add to it."""
+        hours = self.node_s / HOUR_S
+        used = f"{hours:.1f}" if hours >= 10 else f"{hours:.2f}"
+        return f"malleable: {used} node-h, {self.hits} hits, {self.least}-{self.most} nodes"
+
+
+def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
+    """The lives with what has happened since they were written down."""
+    done = dict(lives)
+    for job in record.jobs:
+        life = lives.get(job.job_id)
+        if life is not None:
+            hits = sum(e.is_hit for e in record.endings if e.fragment.job_id == job.job_id)
+            sizes = [n for n in (life.least, job.nodes) if n]
+            done[job.job_id] = Life(
+                life.node_s + job.node_s,
+                life.hits + hits,
+                min(sizes, default=0),
+                max(life.most, job.nodes),
+            )
+    return done

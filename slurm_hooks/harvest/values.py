@@ -1,0 +1,177 @@
+"""What is remembered of a tick, and what is derived from two that follow each other.
+
+Moments are zoned datetimes; spans end in `_s` and are seconds, `node_s` is nodes times seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Optional
+
+from slurm_hooks.model import FragmentId, IdleReason
+
+
+class EndKind(enum.Enum):
+    """How a fragment's run ended; the values name metrics."""
+
+    LEFT = "left"  # it was asked to leave, or left by itself before its lease ended
+    LEASE_ENDED = "lease_ended"
+    FINISHED = "finished"  # the training is over
+    CANCELLED = "cancelled"  # by its user, an operator, or because the job was stopped
+    PREEMPTED = "preempted"  # requeued by Slurm, or by somebody, without a plan of ours
+    NODE_FAILED = "node_failed"
+    DIED = "died"  # an exit code that is no end of a training
+    UNKNOWN = "unknown"  # Slurm has forgotten it: the ticks were too far apart
+
+
+HITS = frozenset({EndKind.PREEMPTED, EndKind.NODE_FAILED, EndKind.DIED})
+"""Ends that no tick planned and no user wished."""
+
+
+@dataclass(frozen=True)
+class SeenRun:
+    """One fragment as a tick saw and left it. `restarts` numbers its run; `nodes` is empty while it
+    waits; `leaves` is the cause if it was asked to go."""
+
+    fragment: FragmentId
+    restarts: int
+    nodes: frozenset[str] = frozenset()
+    start: Optional[datetime] = None
+    end: Optional[datetime] = None
+    leaves: str = ""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The first start that Slurm published for somebody's pending job, and for how long one of our
+    fragments has been on a node of its plan since then."""
+
+    job_id: str
+    start: datetime
+    held_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that the next tick needs of this one. `granted` counts the nodes of its releases."""
+
+    at: datetime
+    runs: tuple[SeenRun, ...] = ()
+    idle: tuple[tuple[IdleReason, int], ...] = ()
+    promises: tuple[Promise, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The end of one run: when, how, and what it had used since its start. The moment is exact if
+    Slurm said it, else the middle of the interval in which it must lie."""
+
+    fragment: FragmentId
+    at: datetime
+    kind: EndKind
+    cause: str
+    nodes: int
+    ran_s: float
+    is_exact: bool
+
+    @property
+    def is_hit(self) -> bool:
+        """True if neither a tick nor the user wanted it."""
+        return self.kind in HITS
+
+    @property
+    def node_s(self) -> float:
+        """What the run had used; work since its last checkpoint is some unknown part of it."""
+        return self.nodes * self.ran_s
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A job of somebody else that started later than Slurm had first published, and how much of
+    that one of our fragments spent on a node of its plan: what we can have caused, at most."""
+
+    job_id: str
+    planned: datetime
+    started: datetime
+    held_s: float
+
+    @property
+    def late_s(self) -> float:
+        """How much later it started, for whatever reason."""
+        return (self.started - self.planned).total_seconds()
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """One malleable job in one tick: whose it is, its size, and what it used since the last."""
+
+    job_id: int
+    user: str
+    min_nodes: int
+    max_nodes: int
+    engine: str
+    nodes: int
+    node_s: float
+    releases: int
+    over: str = ""  # why, once it has ended
+
+
+@dataclass(frozen=True)
+class NodeCounts:
+    """Nodes of the malleable partitions: ours, others', and those out of service."""
+
+    total: int
+    ours: int
+    busy: int
+    out: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the tick itself took."""
+
+    seconds: float
+    solver_s: float
+    commands: int
+    rpcs: int
+    refused: int
+
+
+@dataclass(frozen=True, order=True)
+class Done:
+    """What a tick did to so many fragments, and why, in the words of `verb_of` and of the cause."""
+
+    verb: str
+    cause: str
+    fragments: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """One tick for the ledger.
+
+    `span_s` is the time since the last one, of which `unseen_s` was too long ago to say why nodes
+    were idle. `uncertain_node_s` is the part of what was used that rests on an end whose moment
+    Slurm did not say. `idle` is reason, nodes now, node-seconds since the last tick.
+    """
+
+    at: datetime
+    span_s: float
+    unseen_s: float
+    uncertain_node_s: float
+    nodes: NodeCounts
+    cost: Cost
+    jobs: tuple[JobFacts, ...]
+    endings: tuple[Ending, ...]
+    delays: tuple[Delay, ...]
+    starts: int  # of others' jobs whose start had been published, late or not
+    idle: tuple[tuple[IdleReason, int, float], ...]
+    done: tuple[Done, ...]
+    seen: Seen
+
+    @property
+    def node_s(self) -> float:
+        """What all jobs used since the last tick."""
+        return sum(job.node_s for job in self.jobs)

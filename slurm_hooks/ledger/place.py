@@ -1,0 +1,53 @@
+"""Where the ledger lies, and who may be able to write there: only the user of the tick."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+NAME = "ledger.sqlite"
+
+
+def ledger_path(state_dir: str) -> Path:
+    """Where the ledger of a state directory lies."""
+    return Path(state_dir) / NAME
+
+
+def make_place(state_dir: str) -> Path:
+    """The ledger's path in a directory that is there and that nobody else can write to.
+
+    Raises OSError with what is wrong with the directory.
+    """
+    directory = Path(state_dir)
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o755, parents=True)
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(f"{directory} is not a directory")
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise PermissionError(
+            f"others can write to {directory} ({stat.filemode(found.st_mode)}): tick.state_dir "
+            "must belong to the user that runs the tick, and to nobody else"
+        )
+    path = ledger_path(state_dir)
+    for name in (path, *beside(path)):
+        if name.is_symlink():
+            raise PermissionError(f"{name} is a symbolic link: remove it")
+    return path
+
+
+def beside(path: Path) -> tuple[Path, ...]:
+    """The files that SQLite keeps next to a database in WAL mode."""
+    return tuple(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))
+
+
+def set_aside(path: Path) -> Path:
+    """Move a damaged ledger out of the way, over an older damaged one. Raises OSError."""
+    kept = path.with_name(f"{path.name}.damaged")
+    os.replace(path, kept)
+    for name in beside(path):
+        with contextlib.suppress(FileNotFoundError):
+            name.unlink()
+    return kept

@@ -1,0 +1,23 @@
+"""What was made of idle nodes, as plain JSON data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slurm_hooks.harvest.totals import Totals
+from slurm_hooks.snapshot.encode import to_data
+
+
+def harvest_data(totals: Totals) -> dict[str, Any]:
+    """Totals of a span. Keys end in their units; `idle` is by reason, in node-seconds."""
+    data: dict[str, Any] = to_data(totals)
+    data["idle"] = {reason.value: node_s for reason, node_s in totals.idle.items()}
+    for sample, item in zip(totals.samples, data["samples"]):
+        item["idle"] = {reason.value: nodes for reason, nodes in sample.idle.items()}
+    data["used_share"] = totals.used_share
+    data["efficiency"] = totals.efficiency
+    data["hits"] = sum(end.count for end in totals.hits)
+    data["hit_node_s"] = sum(end.node_s for end in totals.hits)
+    data["delayed_jobs"] = len(totals.caused)
+    data["delay_s"] = sum(delay.held_s for delay in totals.caused)
+    return data

@@ -1,0 +1,51 @@
+"""The report as one picture, drawn by matplotlib: for mails and slides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from slurm_hooks.errors import MissingProgram
+from slurm_hooks.harvest.totals import Totals
+from slurm_hooks.report.harvest_text import HOUR_S, SHORT_WHY, figures
+
+_LAYERS = (("malleable jobs", "#009E73"), ("other jobs", "#B8BEC6"), ("idle", "#E69F00"))
+_MOST = 10
+
+
+def picture(path: Path, totals: Totals) -> None:
+    """Write the picture. Raises MissingProgram without matplotlib."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 (optional, and slow to import)
+    except ImportError as error:
+        raise MissingProgram(
+            "--png needs matplotlib: install slurm-malleable[chart], or leave --png out"
+        ) from error
+    mpl.use("Agg")
+    from matplotlib import pyplot  # noqa: PLC0415 (after the choice of backend)
+
+    figure = pyplot.figure(figsize=(12, 7.2), layout="constrained")
+    over, left, right = figure.subplot_mosaic([["over", "over"], ["left", "right"]]).values()
+    figure.suptitle("    ".join(f"{number} {text}" for number, text in figures(totals)[:4]))
+    moments: Any = [sample.at.astimezone() for sample in totals.samples]
+    idle = [sum(sample.idle.values()) for sample in totals.samples]
+    used = ([s.ours for s in totals.samples], [s.busy for s in totals.samples], idle)
+    over.stackplot(
+        moments, *used, labels=[n for n, _ in _LAYERS], colors=[c for _, c in _LAYERS], step="post"
+    )
+    over.set(title="Nodes over time", ylabel="nodes")
+    over.margins(x=0, y=0.18)
+    over.legend(loc="upper left", ncols=3)
+    shares = totals.users[:_MOST][::-1]
+    left.barh(
+        [share.name or "(none)" for share in shares],
+        [share.node_s / HOUR_S for share in shares],
+        color="#009E73",
+    )
+    left.set(title="Harvested, by user", xlabel="node-hours")
+    ranked = sorted(totals.idle.items(), key=lambda item: item[1])
+    names = [SHORT_WHY[reason] for reason, _ in ranked]
+    right.barh(names, [node_s / HOUR_S for _, node_s in ranked], color="#E69F00")
+    right.set(title="What stayed idle, and why", xlabel="node-hours")
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)

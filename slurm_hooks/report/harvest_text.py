@@ -1,0 +1,257 @@
+"""What was made of idle nodes, as tables for a terminal; the same words serve the HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Optional
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from slurm_hooks.harvest.totals import Share, Totals
+from slurm_hooks.harvest.values import EndKind
+from slurm_hooks.model import IdleReason
+
+HOUR_S = 3600.0
+NEGLIGIBLE = 0.001
+
+WHY_IDLE = {
+    IdleReason.STARTING: "a fragment was on its way",
+    IdleReason.OFF: "malleable jobs were switched off",
+    IdleReason.CANARY: "only a canary's jobs and nodes were used",
+    IdleReason.NO_JOB: "no malleable job waited for more nodes",
+    IdleReason.HOLE_SHORT: "another job or reservation was due too soon",
+    IdleReason.UNFIT: "no waiting job could use the node",
+    IdleReason.SUSPECT: "fragments of several users had died there",
+    IdleReason.RESTING: "jobs that could use it were not to grow yet",
+    IdleReason.CEILING: "all malleable jobs together had as many nodes as the site allows",
+    IdleReason.NOT_GIVEN: "left by the allocator (minimum, unit, cost of a resize)",
+}
+SHORT_WHY = {
+    IdleReason.STARTING: "on its way",
+    IdleReason.OFF: "switched off",
+    IdleReason.CANARY: "canary only",
+    IdleReason.NO_JOB: "no job waits",
+    IdleReason.HOLE_SHORT: "hole too short",
+    IdleReason.UNFIT: "no job fits",
+    IdleReason.SUSPECT: "suspect node",
+    IdleReason.RESTING: "jobs rest",
+    IdleReason.CEILING: "ceiling",
+    IdleReason.NOT_GIVEN: "not given",
+}
+HOW_ENDED = {
+    EndKind.LEFT: "left as planned",
+    EndKind.LEASE_ENDED: "lease ended",
+    EndKind.FINISHED: "training finished",
+    EndKind.CANCELLED: "cancelled",
+    EndKind.PREEMPTED: "preempted",
+    EndKind.NODE_FAILED: "node failed",
+    EndKind.DIED: "died",
+    EndKind.UNKNOWN: "not seen",
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table as words: its title, its columns (numbers begin with `>`), its rows."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def headline(totals: Totals) -> tuple[str, ...]:
+    """The sentences that matter most."""
+    if totals.first is None or totals.last is None:
+        return (f"the ledger has no tick {_span(totals.asked.since, totals.asked.until)}",)
+    lines = [
+        f"{_hours(totals.node_s)} node-hours harvested {_span(totals.first, totals.last)}: "
+        f"{_percent(totals.used_share)} of what others left idle, {_percent(totals.efficiency)} of "
+        "what waiting malleable jobs could have used",
+        _hit_line(totals),
+        _delay_line(totals),
+    ]
+    lines += _doubts(totals)
+    return tuple(lines)
+
+
+def _hit_line(totals: Totals) -> str:
+    hits = sum(end.count for end in totals.hits)
+    if not hits:
+        return "no fragment was hit without a plan"
+    cost = _hours(sum(end.node_s for end in totals.hits))
+    return (
+        f"{hits} fragment(s) hit without a plan: at most {cost} node-hours of work lost, all since "
+        "their starts; how much of it checkpoints saved is not known"
+    )
+
+
+def _delay_line(totals: Totals) -> str:
+    caused = totals.caused
+    of = f"of {totals.starts} job(s) whose start Slurm had published"
+    if not caused:
+        return f"delays caused: 0 ({of}, none was late while one of ours was on a node of its plan)"
+    worst = max(delay.held_s for delay in caused)
+    return (
+        f"delays caused: at most {len(caused)} {of}, {sum(d.held_s for d in caused):.0f} s in all, "
+        f"{worst:.0f} s the longest: late while one of ours was on a node of its plan"
+    )
+
+
+def _doubts(totals: Totals) -> list[str]:
+    lines = []
+    if totals.unseen_s:
+        lines.append(
+            f"for {_hours(totals.unseen_s)} of {_hours(totals.span_s)} hours no tick says why "
+            "nodes were idle"
+        )
+    if totals.uncertain_node_s > NEGLIGIBLE * totals.node_s:
+        lines.append(
+            f"{_hours(totals.uncertain_node_s)} node-hours rest on ends whose moment Slurm did not "
+            "say: half of the time between two ticks is counted"
+        )
+    return lines
+
+
+def figures(totals: Totals) -> tuple[tuple[str, str], ...]:
+    """The numbers that are shown large, each with what it means."""
+    held_s = sum(delay.held_s for delay in totals.caused)
+    return (
+        (_hours(totals.node_s), "node-hours harvested"),
+        (_percent(totals.used_share), "of what others left idle"),
+        (_percent(totals.efficiency), "of what waiting jobs could use"),
+        (str(sum(end.count for end in totals.hits)), "fragments hit without a plan"),
+        (f"{held_s:.0f} s", f"delay caused at most, of {totals.starts} published starts"),
+    )
+
+
+def tables(totals: Totals) -> tuple[Rows, ...]:
+    """All tables; empty ones are left out."""
+    found = (
+        _shares("By user", "user", totals.users),
+        _shares("By account", "account", totals.accounts),
+        _idle(totals),
+        _ends(totals),
+        _delays(totals),
+        _done(totals),
+        _jobs(totals),
+        _ticks(totals),
+    )
+    return tuple(rows for rows in found if rows.rows)
+
+
+def harvest_view(totals: Totals, jobs: int = 12) -> RenderableType:
+    """Everything for a terminal, with so many lines of jobs at most."""
+    lines = [Text(line, style="bold" if n == 0 else "") for n, line in enumerate(headline(totals))]
+    parts: list[RenderableType] = [*lines]
+    for rows in tables(totals):
+        parts += ["", _table(rows, jobs)]
+    return Group(*parts)
+
+
+def _table(rows: Rows, most: int) -> Table:
+    table = Table(
+        title=rows.title, title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
+    for name in rows.columns:
+        table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left")
+    for row in rows.rows[:most]:
+        table.add_row(*(Text(word) for word in row))
+    if len(rows.rows) > most:
+        table.add_row(f"... {len(rows.rows) - most} more: --json or --html")
+    return table
+
+
+def _shares(title: str, name: str, shares: Sequence[Share]) -> Rows:
+    whole = sum(share.node_s for share in shares)
+    rows = (
+        (
+            share.name or "(none)",
+            _hours(share.node_s),
+            _percent(share.node_s / whole if whole else None),
+            str(share.jobs),
+            str(share.releases),
+            str(share.hits),
+        )
+        for share in shares
+    )
+    columns = (name, ">node-hours", ">share", ">jobs", ">releases", ">hits")
+    return Rows(title, columns, tuple(rows))
+
+
+def _idle(totals: Totals) -> Rows:
+    left = totals.idle_node_s
+    ranked = sorted(totals.idle.items(), key=lambda item: -item[1])
+    rows = (
+        (WHY_IDLE[reason], _hours(node_s), _percent(node_s / left if left else None))
+        for reason, node_s in ranked
+    )
+    return Rows("What stayed idle, and why", ("reason", ">node-hours", ">share"), tuple(rows))
+
+
+def _ends(totals: Totals) -> Rows:
+    rows = (
+        (HOW_ENDED[e.kind], "yes" if e in totals.hits else "no", str(e.count), _hours(e.node_s))
+        for e in totals.ends
+    )
+    columns = ("how", "a hit?", ">runs", ">node-hours since start")
+    return Rows("How runs of fragments ended", columns, tuple(rows))
+
+
+def _delays(totals: Totals) -> Rows:
+    rows = (
+        (d.job_id, _moment(d.planned), f"{d.late_s:.0f}", f"{d.held_s:.0f}") for d in totals.delays
+    )
+    columns = ("job", "published start", ">late, s", ">of it ours at most, s")
+    return Rows("Jobs of others that started later than first published", columns, tuple(rows))
+
+
+def _done(totals: Totals) -> Rows:
+    rows = ((done.verb, done.cause, f"{done.fragments:,}") for done in totals.done)
+    return Rows("What ticks did to fragments, and why", ("what", "why", ">fragments"), tuple(rows))
+
+
+def _jobs(totals: Totals) -> Rows:
+    rows = (
+        (
+            *(str(j.job_id), j.user, j.account, _hours(j.node_s)),
+            *(f"{j.least}-{j.most}", f"{j.min_nodes}-{j.max_nodes}", str(j.hits)),
+            j.over or "goes on",
+        )
+        for j in totals.jobs
+    )
+    columns = ("job", "user", "account", ">node-hours", ">nodes", ">asked", ">hits", "end")
+    return Rows("Jobs, over their whole lives", columns, tuple(rows))
+
+
+def _ticks(totals: Totals) -> Rows:
+    ticks = totals.ticks
+    if not ticks.count:
+        return Rows("", (), ())
+    row = (
+        *(str(ticks.count), f"{ticks.mean_s:.3f}", f"{ticks.longest_s:.3f}"),
+        *(f"{ticks.rpcs / ticks.count:.1f}", str(ticks.refused)),
+    )
+    columns = (">ticks", ">mean, s", ">longest, s", ">RPCs each", ">changes refused")
+    return Rows("The ticks themselves", columns, (row,))
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / HOUR_S
+    decimals = 0 if hours >= 1000 else 1 if hours >= 10 else 2 if hours >= 1 else 3
+    return f"{hours:,.{decimals}f}"
+
+
+def _percent(share: Optional[float]) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _moment(when: datetime) -> str:
+    return f"{when.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _span(since: datetime, until: datetime) -> str:
+    return f"from {_moment(since)} to {_moment(until)}"

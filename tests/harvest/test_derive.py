@@ -1,0 +1,220 @@
+"""What two snapshots that follow each other say of the time between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from build import NOW, after, make_fragment, make_job, make_nodes, make_snapshot, no_clock, span
+from slurm_hooks.harvest.codec import from_text, to_text
+from slurm_hooks.harvest.derive import Limits, record_of
+from slurm_hooks.harvest.values import Cost, EndKind, Record, Seen
+from slurm_hooks.model import (
+    Fragment,
+    FragmentState,
+    IdleReason,
+    MalleableJob,
+    NodeState,
+    Off,
+    OtherStart,
+    Plan,
+    PlannedStart,
+    Said,
+    Snapshot,
+)
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Mode, Settings
+
+RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
+COST = Cost(0.1, 0.0, 2, 5, 0)
+LIMITS = Limits(span(120), frozenset({"malleable"}))
+
+
+def at(seconds: float, *jobs: MalleableJob, **fields: Any) -> Snapshot:
+    fields.setdefault("nodes", make_nodes(4))
+    return replace(make_snapshot(*jobs, **fields), now=after(seconds))
+
+
+def then(last: Optional[Seen], seen: Snapshot, plan: Optional[Plan] = None) -> Record:
+    return record_of(last, seen, plan or Plan(), COST, LIMITS)
+
+
+def running(index: int = 0, node: str = "n1", start_s: float = -200, **fields: Any) -> Fragment:
+    return make_fragment(index, RUNNING, [node], start=after(start_s), **fields)
+
+
+def test_the_first_tick_only_says_where_things_stand() -> None:
+    record = then(None, at(0, make_job(running())))
+    assert (record.span_s, record.node_s, record.endings) == (0, 0, ())
+    assert record.jobs[0].nodes == 1
+
+
+def test_a_run_counts_from_its_start_by_slurms_clock() -> None:
+    first = then(None, at(0, make_job(make_fragment(0))))
+    second = then(first.seen, at(30, make_job(running(start_s=12))))
+    assert second.node_s == 18
+    assert then(second.seen, at(90, make_job(running(start_s=12)))).node_s == 60
+
+
+def test_a_start_in_the_second_of_the_last_tick_is_no_idle_time_as_well() -> None:
+    seen = at(0, make_job(make_fragment(0)), nodes=make_nodes(1))
+    first = then(None, seen, make_plan(seen, Settings(), no_clock))
+    assert first.seen.idle == ((IdleReason.STARTING, 1),)
+    second = then(first.seen, at(30, make_job(running(start_s=0)), nodes=make_nodes(1)))
+    assert (second.node_s, second.idle) == (30, ())
+
+
+def test_missed_ticks_lose_the_reasons_and_not_the_harvest() -> None:
+    plan = make_plan(at(0, make_job(running())), Settings(), no_clock)
+    first = then(None, at(0, make_job(running())), plan)
+    second = then(first.seen, at(1000, make_job(running())))
+    assert (second.node_s, second.span_s, second.unseen_s) == (1000, 1000, 880)
+    assert sum(s for _, _, s in second.idle) == 3 * 120
+
+
+def test_a_clock_that_was_set_back_counts_nothing_twice() -> None:
+    first = then(None, at(100, make_job(running())))
+    assert then(first.seen, at(50, make_job(running()))).node_s == 0
+
+
+HIT_STATES = (
+    (make_fragment(0, HELD, restarts=1, eligible=after(140)), EndKind.PREEMPTED),
+    (make_fragment(0, FragmentState.LOST, ["n1"], end=after(20)), EndKind.NODE_FAILED),
+    (make_fragment(0, FragmentState.FAILED, ["n1"], exit_code="1:0", end=after(20)), EndKind.DIED),
+    (make_fragment(0, FragmentState.CANCELLED, ["n1"], end=after(20)), EndKind.CANCELLED),
+    (
+        make_fragment(0, FragmentState.DONE, ["n1"], said=Said.FINISHED, end=after(20)),
+        EndKind.FINISHED,
+    ),
+    (make_fragment(0, HELD, restarts=1, said=Said.LEAVING, eligible=after(140)), EndKind.LEFT),
+    (make_fragment(0, HELD, restarts=1, noticed=after(5), eligible=after(140)), EndKind.LEFT),
+    (make_fragment(0, FragmentState.TIMED_OUT, ["n1"], end=after(400)), EndKind.LEASE_ENDED),
+)
+
+
+@pytest.mark.parametrize(("fragment", "kind"), HIT_STATES, ids=[k.value for _, k in HIT_STATES])
+def test_how_a_run_ended(fragment: Fragment, kind: EndKind) -> None:
+    first = then(None, at(0, make_job(running())))
+    now = 410 if kind is EndKind.LEASE_ENDED else 30
+    (ending,) = then(first.seen, at(now, make_job(fragment))).endings
+    assert ending.kind is kind
+    assert ending.is_exact
+    assert ending.node_s == (600 if kind is EndKind.LEASE_ENDED else 220)
+
+
+def test_a_requeue_that_a_tick_has_planned_is_no_hit() -> None:
+    down = replace(make_nodes(1)[0], state=NodeState.LEAVING)
+    seen = at(0, make_job(running()), nodes=(down,))
+    first = then(None, seen, make_plan(seen, Settings(), no_clock))
+    back = make_fragment(0, HELD, restarts=1, eligible=after(140))
+    (ending,) = then(first.seen, at(30, make_job(back))).endings
+    assert (ending.kind, ending.cause) == (EndKind.LEFT, "node leaves service")
+
+
+def test_an_end_that_slurm_does_not_tell_is_halfway_and_said_to_be_uncertain() -> None:
+    first = then(None, at(0, make_job(running())))
+    record = then(first.seen, at(30, make_job(make_fragment(0, HELD, restarts=1))))
+    assert (record.node_s, record.uncertain_node_s) == (15, 15)
+
+
+def test_a_run_that_no_tick_saw_is_a_hit_of_unknown_length() -> None:
+    first = then(None, at(0, make_job(make_fragment(0, HELD, released=NOW))))
+    back = make_fragment(0, HELD, restarts=1, released=NOW, eligible=after(140))
+    (ending,) = then(first.seen, at(30, make_job(back))).endings
+    assert ending.is_hit
+    assert (ending.node_s, ending.is_exact) == (0, False)
+
+
+def test_a_job_that_slurm_has_forgotten_is_no_hit() -> None:
+    first = then(None, at(0, make_job(running())))
+    (ending,) = then(first.seen, at(30)).endings
+    assert (ending.kind, ending.is_hit) == (EndKind.UNKNOWN, False)
+
+
+def test_what_is_still_ending_has_not_ended() -> None:
+    first = then(None, at(0, make_job(running())))
+    ending = make_fragment(0, FragmentState.ENDING, ["n1"], end=after(20))
+    second = then(first.seen, at(30, make_job(ending)))
+    assert second.endings == ()
+    back = make_fragment(0, HELD, restarts=1, eligible=after(140))
+    third = then(second.seen, at(60, make_job(back)))
+    assert [e.kind for e in third.endings] == [EndKind.PREEMPTED]
+
+
+def test_a_late_start_is_ours_only_while_we_were_on_its_nodes() -> None:
+    plan = (PlannedStart("9", after(20), frozenset({"n1", "n2"})),)
+    other = (PlannedStart("8", after(20), frozenset({"n3"})),)
+    first = then(None, at(0, make_job(running()), planned=plan + other))
+    began = (
+        OtherStart("8", after(29), frozenset({"n3"})),
+        OtherStart("9", after(25), frozenset({"n1", "n2"})),
+    )
+    gone = make_fragment(0, HELD, restarts=1, eligible=after(144))
+    record = then(first.seen, at(30, make_job(gone), started=began))
+    assert [(d.job_id, d.late_s, d.held_s) for d in record.delays] == [("8", 9, 0), ("9", 5, 4)]
+    assert then(record.seen, at(60, make_job(gone), started=began)).delays == ()
+
+
+def test_a_start_as_promised_is_no_delay() -> None:
+    plan = (PlannedStart("9", after(20), frozenset({"n1"})),)
+    first = then(None, at(0, make_job(running()), planned=plan))
+    began = (OtherStart("9", after(20), frozenset({"n1"})),)
+    assert then(first.seen, at(30, make_job(running()), started=began)).delays == ()
+
+
+def test_a_job_waits_over_several_ticks_while_we_sit_there() -> None:
+    plan = (PlannedStart("9", after(10), frozenset({"n1"})),)
+    last = then(None, at(0, make_job(running()), planned=plan)).seen
+    for now in (30, 60):
+        later = (PlannedStart("9", after(now + 10), frozenset({"n1"})),)
+        last = then(last, at(now, make_job(running()), planned=later)).seen
+    began = (OtherStart("9", after(70), frozenset({"n1"})),)
+    (delay,) = then(last, at(90, make_job(running()), started=began)).delays
+    assert (delay.late_s, delay.held_s) == (60, 60)
+
+
+@given(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3), st.integers(-50, 300))
+def test_no_node_second_is_counted_twice(ran: int, runs: int, wait: int, ahead: int) -> None:
+    """Harvested and idle together never exceed the nodes times the time."""
+    old = [running(i, f"n{i + 1}") for i in range(ran)]
+    seen = at(0, make_job(*old, held=4 - ran), nodes=make_nodes(4))
+    first = then(None, seen, make_plan(seen, Settings(), no_clock))
+    new = [running(i, f"n{i + 1}", -200 if i < ran else wait) for i in range(runs)]
+    later = at(ahead, make_job(*new, held=4 - runs))
+    record = then(first.seen, later, make_plan(later, Settings(), no_clock))
+    known = record.node_s - record.uncertain_node_s
+    assert 0 <= known <= 4 * max(ahead, 0)
+    assert sum(s for _, _, s in record.idle) <= 4 * max(ahead, 0)
+    assert from_text(to_text(record.seen)) == record.seen
+
+
+def test_why_nodes_are_idle() -> None:
+    def idle(*jobs: MalleableJob, **fields: Any) -> dict[IdleReason, int]:
+        plan = make_plan(at(0, *jobs, **fields), Settings(), no_clock)
+        return {item.reason: item.nodes for item in plan.idle}
+
+    assert idle() == {IdleReason.NO_JOB: 4}
+    assert idle(make_job(held=6)) == {IdleReason.STARTING: 4}
+    assert idle(make_job(running(noticed=after(-5)), held=5)) == {IdleReason.RESTING: 3}
+    soon = (PlannedStart("9", after(90), frozenset({"n1", "n2"})),)
+    assert idle(make_job(held=6), planned=soon) == {
+        IdleReason.STARTING: 2,
+        IdleReason.HOLE_SHORT: 2,
+    }
+
+
+def test_why_a_mode_or_a_ceiling_leaves_nodes_idle() -> None:
+    def idle(mode: Mode, **fields: Any) -> dict[IdleReason, int]:
+        settings = replace(Settings(), mode=mode)
+        plan = make_plan(at(0, make_job(held=6, user="ann"), **fields), settings, no_clock)
+        return {item.reason: item.nodes for item in plan.idle}
+
+    assert idle(Mode(), off=Off(NOW)) == {IdleReason.OFF: 4}
+    assert idle(Mode("canary", users=("bob",))) == {IdleReason.CANARY: 4}
+    some = idle(Mode("canary", nodes=("n1",)))
+    assert some == {IdleReason.STARTING: 1, IdleReason.CANARY: 3}
+    assert idle(Mode(max_nodes=3)) == {IdleReason.STARTING: 3, IdleReason.CEILING: 1}

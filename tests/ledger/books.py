@@ -1,0 +1,49 @@
+"""Ticks for the ledger on a Slurm that behaves; as a program it ticks until it is killed."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from fake_slurm import FakeSlurm
+from slurm_hooks.bookkeeping import keep_books
+from slurm_hooks.reconcile import tick
+from slurm_hooks.report.tick import TickReport
+from slurm_hooks.settings import Settings
+
+MARK = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
+
+
+def settings_in(directory: Path, max_mib: int = 256) -> Settings:
+    shipped = Settings()
+    where = replace(
+        shipped.tick, lock=str(directory / "tick.lock"), state_dir=str(directory / "state")
+    )
+    return replace(shipped, tick=where, ledger=replace(shipped.ledger, max_mib=max_mib))
+
+
+def busy_slurm() -> FakeSlurm:
+    """Two jobs on six nodes."""
+    slurm = FakeSlurm({f"n{i}": "" for i in range(1, 7)})
+    slurm.submit(1, 4, MARK)
+    slurm.submit(2, 4, MARK)
+    return slurm
+
+
+def one_tick(slurm: FakeSlurm, settings: Settings) -> tuple[TickReport, tuple[str, ...]]:
+    report = tick(slurm, settings)
+    return report, keep_books(report, settings, slurm)
+
+
+def main(directory: Path, ticks: int) -> None:
+    settings = settings_in(directory)
+    slurm = busy_slurm()
+    for number in range(ticks):
+        _, warnings = one_tick(slurm, settings)
+        print(number, *warnings, sep="\t", flush=True)
+        slurm.advance(10)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

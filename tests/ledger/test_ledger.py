@@ -1,0 +1,276 @@
+"""The ledger: what it keeps, and that no trouble with it ever fails a tick."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from fake_parts import START
+from ledger.books import busy_slurm, one_tick, settings_in
+from slurm_hooks.bookkeeping import keep_books
+from slurm_hooks.harvest.totals import Asked, Totals
+from slurm_hooks.ledger.connect import Damaged, reading
+from slurm_hooks.ledger.read import totals
+from slurm_hooks.model import IdleReason
+from slurm_hooks.reconcile import tick
+from slurm_hooks.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+BEGIN = datetime.fromtimestamp(START, timezone.utc)
+ALL = Asked(BEGIN - timedelta(days=1), BEGIN + timedelta(days=400))
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_in(tmp_path)
+
+
+def path_of(settings: Settings) -> Path:
+    return Path(settings.tick.state_dir) / "ledger.sqlite"
+
+
+def told(settings: Settings, asked: Asked = ALL) -> Totals:
+    with reading(path_of(settings)) as ledger:
+        return totals(ledger, asked)
+
+
+def test_what_a_busy_hour_leaves(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for step in range(60):
+        _, warnings = one_tick(slurm, settings)
+        assert warnings == ()
+        if step == 30:
+            slurm.preempt("1_0")
+        slurm.advance(10)
+    found = told(settings)
+    assert found.ticks.count == 60
+    assert found.span_s == 590
+    assert 590 * 5 < found.node_s <= 590 * 6
+    assert found.node_s + found.idle_node_s <= 590 * 6
+    assert found.efficiency is not None
+    assert found.efficiency > 0.9
+    assert [(u.name, u.jobs, u.hits) for u in found.users] == [("nobody", 2, 1)]
+    assert found.users[0].node_s == found.node_s == sum(job.node_s for job in found.jobs)
+    assert [(e.kind.value, e.count) for e in found.hits] == [("preempted", 1)]
+    assert (found.caused, found.unseen_s) == ((), 0)
+    assert len(found.samples) == 60
+
+
+def test_a_part_of_it(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(3):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    assert told(settings, replace(ALL, user="somebody")).node_s == 0
+    assert told(settings, replace(ALL, user="nobody")).node_s > 0
+    assert told(settings, replace(ALL, account="physics")).users == ()
+    assert told(settings, replace(ALL, since=BEGIN + timedelta(days=1))).first is None
+
+
+def test_of_a_tick_that_only_observed_nothing_was_done(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(2):
+        report = tick(slurm, settings, is_dry=True)
+        assert report.plan.actions
+        assert keep_books(report, settings, slurm) == ()
+        slurm.advance(10)
+    found = told(settings)
+    assert (found.ticks.count, found.done, found.node_s) == (2, (), 0)
+    assert found.idle == {IdleReason.STARTING: 60}
+
+
+def test_a_site_without_a_ledger_writes_nothing(settings: Settings) -> None:
+    off = replace(settings, ledger=replace(settings.ledger, enabled=False))
+    assert one_tick(busy_slurm(), off)[1] == ()
+    assert not path_of(settings).exists()
+
+
+@pytest.mark.parametrize("damage", ["text", "torn", "later", "memory", "foreign"])
+def test_a_damaged_ledger_is_moved_aside_and_begun_anew(settings: Settings, damage: str) -> None:
+    slurm, path = busy_slurm(), path_of(settings)
+    for _ in range(5):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    if damage == "text":
+        path.write_text("not a database, but longer than the header of one " * 100)
+    elif damage == "torn":
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        change = {
+            "later": "PRAGMA user_version=999",
+            "memory": "UPDATE last SET seen='{}'",
+            "foreign": "PRAGMA application_id=7",
+        }[damage]
+        with closing(sqlite3.connect(path)) as ledger, ledger:
+            ledger.execute(change)
+    _, (line,) = one_tick(slurm, settings)
+    assert "was damaged" in line
+    assert str(path.with_name("ledger.sqlite.damaged")) in line
+    slurm.advance(10)
+    assert one_tick(slurm, settings)[1] == ()
+    assert told(settings).ticks.count == 2
+
+
+def test_somebody_holds_it(settings: Settings) -> None:
+    slurm = busy_slurm()
+    one_tick(slurm, settings)
+    with closing(sqlite3.connect(path_of(settings), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        _, (line,) = one_tick(slurm, settings)
+        assert "not in the ledger" in line
+        assert "locked" in line
+    assert one_tick(slurm, settings)[1] == ()
+
+
+def test_a_reader_sees_one_moment_and_stops_nobody(settings: Settings) -> None:
+    slurm = busy_slurm()
+    one_tick(slurm, settings)
+    with reading(path_of(settings)) as ledger:
+        before = totals(ledger, ALL).ticks.count
+        for _ in range(3):
+            slurm.advance(10)
+            assert one_tick(slurm, settings)[1] == ()
+        assert totals(ledger, ALL).ticks.count == before == 1
+    assert told(settings).ticks.count == 4
+
+
+def test_a_directory_that_others_can_write_to_is_not_used(settings: Settings) -> None:
+    directory = Path(settings.tick.state_dir)
+    directory.mkdir()
+    directory.chmod(0o777)
+    _, (line,) = one_tick(busy_slurm(), settings)
+    assert "others can write" in line
+    directory.chmod(0o755)
+    (directory / "ledger.sqlite").symlink_to(directory / "elsewhere")
+    _, (line,) = one_tick(busy_slurm(), settings)
+    assert "symbolic link" in line
+    assert not (directory / "elsewhere").exists()
+
+
+def test_a_directory_in_its_place(settings: Settings) -> None:
+    path_of(settings).mkdir(parents=True)
+    report, (line,) = one_tick(busy_slurm(), settings)
+    assert "not in the ledger" in line
+    assert report.plan.actions
+
+
+def test_an_older_program_does_not_read_a_later_ledger(settings: Settings) -> None:
+    one_tick(busy_slurm(), settings)
+    with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
+        ledger.execute("PRAGMA user_version=2")
+    with pytest.raises(Damaged):
+        told(settings)
+
+
+def ticking(directory: Path, ticks: int, before: str = "") -> list[str]:
+    """A command that ticks on a machine of its own, after shell words that may confine it."""
+    code = f"{before} exec {sys.executable} {ROOT}/tests/ledger/books.py {directory} {ticks}"
+    return ["sh", "-c", code]
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
+
+
+def lines_of(command: list[str]) -> list[str]:
+    done = subprocess.run(
+        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> list[str]:
+    """Words that run a shell with a disk of 1 MiB at `tmp_path`/disk."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("a disk of its own needs root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    words = ["unshare", "--mount", "sh", "-c"]
+    mount = f"mount -t tmpfs -o size=1m,mode=755 tmpfs {place} || exit 77; "
+    probe = subprocess.run([*words, mount], check=False, capture_output=True)
+    if probe.returncode:
+        pytest.skip("no disk can be mounted here")
+    return [*words, mount]
+
+
+def test_a_full_disk_costs_one_line_a_tick_and_no_tick(
+    small_disk: list[str], tmp_path: Path
+) -> None:
+    *words, mount = small_disk
+    disk = tmp_path / "disk"
+    fill = f"head -c 9M /dev/zero >{disk}/ballast 2>/dev/null; "
+    parts = [ticking(disk, 5), ticking(disk, 20), ticking(disk, 5)]
+    first, second, third = (f"({part[2]}) && " for part in parts)
+    script = mount + first + f"{{ {fill} true; }} && " + second + f"rm {disk}/ballast && " + third
+    lines = lines_of([*words, script + "true"])
+    assert len(lines) == 30
+    before, full, after = lines[:5], lines[5:25], lines[25:]
+    assert [line.count("this tick is not in the ledger") for line in full] == [1] * 20, full
+    assert "ledger" not in "".join(before + after)
+
+
+def test_a_limit_of_file_size_is_as_good_as_a_full_disk(tmp_path: Path) -> None:
+    lines = lines_of(ticking(tmp_path, 150, "ulimit -f 100;"))
+    assert len(lines) == 150
+    assert any("not in the ledger" in line for line in lines)
+    assert "damaged" not in "".join(lines)
+
+
+@pytest.mark.parametrize("ticks", [1, 3, 8])
+def test_killed_at_any_moment_it_stays_whole(tmp_path: Path, ticks: int) -> None:
+    settings = settings_in(tmp_path)
+    with subprocess.Popen(
+        ticking(tmp_path, 10_000)[2].partition("exec ")[2].split(),
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for _ in range(ticks):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    found = told(settings)
+    assert found.ticks.count >= ticks
+    with closing(sqlite3.connect(path_of(settings))) as ledger:
+        assert ledger.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert one_tick(busy_slurm(), settings)[1] == ()
+
+
+def test_old_days_go_and_counters_stay(settings: Settings) -> None:
+    short = replace(settings, ledger=replace(settings.ledger, keep_days=1))
+    slurm = busy_slurm()
+    for _ in range(3):
+        one_tick(slurm, short)
+        slurm.advance(10)
+    slurm.now += 2 * 86_400
+    one_tick(slurm, short)
+    assert told(settings).ticks.count == 1
+    with closing(sqlite3.connect(path_of(settings))) as ledger:
+        assert ledger.execute("SELECT value FROM counter WHERE name='ticks'").fetchone() == (4,)
+
+
+def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
+    """Filled with made-up ticks up to its limit, it drops the oldest and goes on."""
+    settings = settings_in(tmp_path, max_mib=4)
+    slurm = busy_slurm()
+    one_tick(slurm, settings)
+    row = "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0"
+    with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
+        for i in range(60_000):
+            ledger.execute(f"INSERT INTO tick VALUES (NULL, {START - 60_000 + i}, {row})")
+    for _ in range(40):
+        slurm.advance(10)
+        assert one_tick(slurm, settings)[1] == ()
+    assert path_of(settings).stat().st_size <= 4 * 2**20
+    assert told(settings).last == BEGIN + timedelta(seconds=400)

@@ -1,0 +1,101 @@
+"""On a real Slurm: what ticks write down is what Slurm did, and a job's end is summed up."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from promises.bench import Bench, has
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    bench = Bench(sandbox)
+    yield bench
+    bench.cancel_all()
+
+
+def reconcile(bench: Bench) -> None:
+    done = bench.malleable("reconcile")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def tick_until(bench: Bench, job: int, count: int) -> None:
+    def is_so() -> bool:
+        reconcile(bench)
+        return has(count)(bench.job(job))
+
+    wait_until(is_so, 45, lambda: bench.states(job), every_s=1)
+
+
+def report(bench: Bench, *words: str) -> dict[str, Any]:
+    done = bench.malleable("report", "--since", "1h", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_what_is_reported_is_what_slurm_did(bench: Bench) -> None:
+    job = bench.submit("exec sleep 600", "1-3", options=["--account=physics"])
+    tick_until(bench, job, 3)
+    starts = {f.id: f.start for f in bench.job(job).fragments}
+    bench.box.run(
+        ["sbatch", "-p", "main", "-N3", "--exclusive", "--output=/dev/null", "--wrap", "sleep 2"]
+    )
+    bench.until(job, has(1))
+    tick_until(bench, job, 3)
+    reconcile(bench)
+    found = report(bench)
+    lasting = [f for f in bench.job(job).fragments if f.start == starts[f.id]]
+    last = found["last"]
+    assert len(lasting) == 1
+    assert found["hits"] == 2
+    assert {e["kind"] for e in found["ends"]} == {"preempted"}
+    assert found["delayed_jobs"] == 0
+    assert found["uncertain_node_s"] == 0
+    assert [(a["name"], a["jobs"]) for a in found["accounts"]] == [("physics", 1)]
+    now = bench.observe().now
+    began = min(start for start in starts.values() if start)
+    most = 3 * (now - began).total_seconds()
+    assert (found["node_s"], last) > (0, "")
+    assert found["node_s"] <= most
+    assert found["node_s"] + sum(found["idle"].values()) <= 4 * found["span_s"]
+    assert report(bench, "--user", "games")["node_s"] == 0
+
+
+def admin_comment(bench: Bench, element: str) -> str:
+    said = bench.box.run(["scontrol", "-o", "show", "job", element]).stdout
+    found = re.search(r"AdminComment=(.*?) (?=[A-Z]\w+=)", said)
+    return found.group(1).strip() if found else ""
+
+
+def test_a_finished_job_is_summed_up_beside_the_sites_text(bench: Bench) -> None:
+    flag = bench.box.work / "finish"
+    job = bench.submit(f"until [ -e {flag} ]; do sleep 0.2; done", "1-2,unit=1")
+    tick_until(bench, job, 2)
+    time.sleep(2)
+    reconcile(bench)
+    for index in (0, 1):
+        text = f"AdminComment=ticket 42 {admin_comment(bench, f'{job}_{index}')}"
+        bench.box.run(["scontrol", "update", f"jobid={job}_{index}", text])
+    bench.box.run(["scontrol", "requeuehold", f"{job}_1"])
+    bench.until(job, has(1))
+    flag.write_text("")
+    bench.until(job, has(0))
+    reconcile(bench)
+    found = [admin_comment(bench, f"{job}_{index}") for index in (0, 1)]
+    summed = [text for text in found if "node-h" in text]
+    assert len(summed) == 1, found
+    assert re.fullmatch(
+        r"ticket 42 malleable\{.*\} malleable: 0\.\d\d node-h, \d hits, \d-2 nodes", summed[0]
+    )
+    assert all(text.startswith("ticket 42 malleable{") for text in found)

@@ -1,0 +1,41 @@
+"""The Grafana dashboard as questions to Prometheus."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DASHBOARDS = Path(__file__).parents[2] / "etc" / "dashboards"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One curve or number of a panel."""
+
+    panel: str
+    kind: str
+    unit: str
+    expr: str
+    legend: str
+
+
+def board() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DASHBOARDS / "malleable.json").read_text())
+    return found
+
+
+def questions(span: str, interval: str) -> list[Question]:
+    """Every target of every panel, with Grafana's own variables filled in."""
+    filled = {"$__range": span, "$__rate_interval": interval, "$instance": ".*"}
+    found = []
+    for panel in board()["panels"]:
+        for target in panel["targets"]:
+            expr = target["expr"]
+            for name, value in filled.items():
+                expr = expr.replace(name, value)
+            unit = panel["fieldConfig"]["defaults"]["unit"]
+            legend = target["legendFormat"]
+            found.append(Question(panel["title"], panel["type"], unit, expr, legend))
+    return found

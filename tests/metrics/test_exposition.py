@@ -1,0 +1,154 @@
+"""The metrics: their text, the file, the endpoint."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ledger.books import busy_slurm, one_tick, settings_in
+from slurm_hooks import cli
+from slurm_hooks.errors import UsageError
+from slurm_hooks.metrics.exposition import write_textfile
+from slurm_hooks.settings import Settings
+from waiting import wait_until
+
+PROM = "malleable.prom"
+UNITS = ("_total", "_seconds", "_bytes", "_info", "_readable", "_jobs", "_nodes")
+
+
+def with_textfile(directory: Path, by_user: bool = False) -> Settings:
+    settings = settings_in(directory)
+    chosen = replace(settings.metrics, textfile=str(directory / PROM), by_user=by_user)
+    return replace(settings, metrics=chosen)
+
+
+def values(text: str) -> dict[str, float]:
+    """Samples by name and labels, as read by Prometheus's own parser."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+def after_ticks(directory: Path, ticks: int = 12, by_user: bool = False) -> dict[str, float]:
+    settings, slurm = with_textfile(directory, by_user), busy_slurm()
+    for _ in range(ticks):
+        assert one_tick(slurm, settings)[1] == ()
+        slurm.advance(10)
+    return values((directory / PROM).read_text())
+
+
+def test_the_file_has_what_happened(tmp_path: Path) -> None:
+    found = after_ticks(tmp_path)
+    assert found["malleable_ticks_total"] == 12
+    assert found["malleable_nodes{use=ours}"] == 6
+    assert 110 * 5 < found["malleable_harvested_node_seconds_total"] <= 110 * 6
+    assert found["malleable_last_tick_timestamp_seconds"] == 1_800_000_110
+    assert found["malleable_ends_total{how=preempted}"] == 0
+    assert stat.S_IMODE((tmp_path / PROM).stat().st_mode) == 0o644
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_names_have_units_and_no_number_of_a_job_or_name_of_a_user(tmp_path: Path) -> None:
+    found = after_ticks(tmp_path)
+    assert all(name.startswith("malleable_") for name in found)
+    names = {name.partition("{")[0] for name in found}
+    assert {name for name in names if not name.endswith(UNITS)} == set()
+    labels = {label for name in found for label in re.findall(r"[{,](\w+)=", name)}
+    assert labels == {"version", "reason", "how", "use"}
+    assert "nobody" not in str(found)
+
+
+def test_users_only_if_the_site_says_so(tmp_path: Path) -> None:
+    found = after_ticks(tmp_path, by_user=True)
+    whole = found["malleable_harvested_node_seconds_total"]
+    assert found["malleable_user_harvested_node_seconds_total{user=nobody}"] == whole > 0
+
+
+def test_a_file_that_cannot_be_written_costs_one_line(tmp_path: Path) -> None:
+    settings = with_textfile(tmp_path)
+    where = replace(settings.metrics, textfile=str(tmp_path / "none" / PROM))
+    report, (line,) = one_tick(busy_slurm(), replace(settings, metrics=where))
+    assert "metrics.textfile" in line
+    assert "No such file or directory" in line
+    assert report.plan.actions
+
+
+def test_who_reads_the_file_sees_it_whole(tmp_path: Path) -> None:
+    path = tmp_path / PROM
+    path.symlink_to(tmp_path / "elsewhere")
+    for text in (b"one\n", b"two\n"):
+        write_textfile(path, text)
+        assert path.read_bytes() == text
+    assert not path.is_symlink()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    after_ticks(tmp_path, 3)
+    path = tmp_path / "malleable.toml"
+    path.write_text(f'[tick]\nstate_dir = "{tmp_path}/state"\n')
+    assert cli.main(["metrics", "--settings", str(path)]) == 0
+    assert values(capsys.readouterr().out)["malleable_ticks_total"] == 3
+    path.write_text(f'[tick]\nstate_dir = "{tmp_path}/none"\n')
+    assert cli.main(["metrics", "--settings", str(path)]) == UsageError.exit_code
+    assert "the first tick makes it" in capsys.readouterr().err
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[str]:
+    """The address of `malleable metrics --listen` on the ledger of this test."""
+    settings = tmp_path / "malleable.toml"
+    settings.write_text(f'[tick]\nstate_dir = "{tmp_path}/state"\n')
+    address = f"127.0.0.1:{free_port()}"
+    words = ["metrics", "--settings", str(settings), "--listen", address]
+    with subprocess.Popen(
+        [sys.executable, "-m", "slurm_hooks.cli", *words],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert address in process.stderr.readline()
+        yield f"http://{address}/metrics"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def scrape(url: str) -> dict[str, float]:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return values(answer.read().decode())
+
+
+def test_over_http_with_and_without_a_ledger(tmp_path: Path, endpoint: str) -> None:
+    assert scrape(endpoint) == {"malleable_ledger_readable": 0}
+    after_ticks(tmp_path, 2)
+    assert scrape(endpoint)["malleable_ticks_total"] == 2
+    (tmp_path / "state" / "ledger.sqlite").write_text("damaged " * 1000)
+    wait_until(lambda: scrape(endpoint) == {"malleable_ledger_readable": 0}, 20)
+
+
+def test_an_address_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["metrics", "--listen", "9777"])
+    assert "must be ADDRESS:PORT" in capsys.readouterr().err

@@ -1,0 +1,91 @@
+"""A job's end summed up in one line, and where that line goes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from build import make_fragment, make_job, make_mark, make_snapshot
+from slurm_hooks.harvest.lives import Life
+from slurm_hooks.model import (
+    Cancel,
+    Cause,
+    FragmentId,
+    FragmentState,
+    Plan,
+    SetMark,
+    Snapshot,
+)
+from slurm_hooks.planning.closing import ending_jobs, with_summaries
+from slurm_hooks.slurm.actions import commands
+from slurm_hooks.slurm.mark import format_mark, parse_mark, with_summary
+
+LINE = Life(44_280, 4, 2, 9).line
+RUNNING, DONE = FragmentState.RUNNING, FragmentState.DONE
+
+
+def closing(job_id: int = 7) -> Plan:
+    held = tuple(FragmentId(job_id, i) for i in (2, 3))
+    return Plan((Cancel(held, Cause.FINISHED),))
+
+
+def seen() -> Snapshot:
+    job = make_job(make_fragment(0, DONE, ["n1"]), make_fragment(1, RUNNING, ["n2"]), held=2)
+    return make_snapshot(job)
+
+
+def lines(plan: Plan) -> list[tuple[str, str]]:
+    return [(str(a.fragment), a.summary) for a in plan.actions if isinstance(a, SetMark)]
+
+
+def test_the_line_goes_to_one_fragment_that_runs() -> None:
+    assert LINE == "malleable: 12.3 node-h, 4 hits, 2-9 nodes"
+    assert lines(with_summaries(closing(), seen(), {7: LINE})) == [("7_1", LINE)]
+
+
+def test_it_shares_the_mark_that_is_written_anyway() -> None:
+    mark = SetMark(FragmentId(7, 1), make_mark(is_finished=True), Cause.FINISHED)
+    plan = Plan((mark, *closing().actions))
+    (action, _) = with_summaries(plan, seen(), {7: LINE}).actions
+    assert isinstance(action, SetMark)
+    assert (action.summary, action.mark.is_finished) == (LINE, True)
+
+
+def test_without_one_that_runs_it_goes_to_the_first_that_waits() -> None:
+    only = make_snapshot(make_job(make_fragment(0, DONE, ["n1"]), held=3))
+    assert lines(with_summaries(closing(), only, {7: LINE})) == [("7_1", LINE)]
+
+
+def test_a_job_of_which_nothing_is_open_or_known_gets_none() -> None:
+    over = make_snapshot(make_job(make_fragment(0, DONE, ["n1"])))
+    assert with_summaries(closing(), over, {7: LINE}) == closing()
+    assert with_summaries(closing(), seen(), {8: LINE}) == closing()
+    assert with_summaries(Plan(), seen(), {7: LINE}) == Plan()
+    assert ending_jobs(closing()) == {7}
+
+
+def test_one_command_more_and_before_the_cancel() -> None:
+    plan = with_summaries(closing(), seen(), {7: LINE})
+    first, second = commands(plan.actions, {FragmentId(7, 1): "ticket 42 \0 x"})
+    assert first.argv[:3] == ("scontrol", "update", "jobid=7_1")
+    assert first.argv[3].startswith("AdminComment=ticket 42 malleable{")
+    assert first.argv[3].endswith(f" x {LINE}")
+    assert second.argv[0] == "scancel"
+
+
+@given(
+    st.text(st.characters(blacklist_characters="{}|\0\n"), max_size=20),
+    st.floats(0, 1e9),
+    st.integers(0, 10**6),
+    st.integers(0, 10**5),
+)
+def test_it_is_replaced_and_the_sites_own_text_is_kept(
+    text: str, node_s: float, hits: int, most: int
+) -> None:
+    rest = f"{text}\0"
+    first = with_summary(rest, LINE)
+    line = Life(node_s, hits, 0, most).line
+    again = with_summary(first, line)
+    assert again == f"{rest} {line}"
+    found = parse_mark(format_mark(make_mark(), first, line))
+    assert found == (make_mark(), again)

@@ -1,0 +1,146 @@
+"""`malleable report`: what it says of a ledger, and what it says when there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from build import NOW, after
+from fake_parts import START, Rigid
+from ledger.books import busy_slurm, one_tick, settings_in
+from slurm_hooks import cli
+from slurm_hooks.commands.report import moment
+from slurm_hooks.errors import UsageError
+from slurm_hooks.harvest.totals import Asked, Ends, Ticks, Totals
+from slurm_hooks.harvest.values import Delay, EndKind
+from slurm_hooks.model import IdleReason
+from slurm_hooks.report.harvest_charts import REASONS
+from slurm_hooks.report.harvest_text import HOW_ENDED, SHORT_WHY, WHY_IDLE, headline
+
+BEGIN = datetime.fromtimestamp(START - 60, timezone.utc).isoformat()
+END = datetime.fromtimestamp(START + 7200, timezone.utc).isoformat()
+SPAN = ("--since", BEGIN, "--until", END)
+
+
+@pytest.fixture
+def hour(tmp_path: Path) -> Path:
+    """The settings of a site whose ledger holds an hour: a preemption and a planned start."""
+    settings, slurm = settings_in(tmp_path), busy_slurm()
+    slurm.rigid.append(
+        Rigid(99, frozenset({"n1", "n2"}), slurm.now + 300, slurm.now + 900, seconds=300)
+    )
+    for step in range(120):
+        one_tick(slurm, settings)
+        if step == 20:
+            slurm.preempt("1_1")
+        slurm.advance(30)
+    path = tmp_path / "malleable.toml"
+    path.write_text(f'[tick]\nstate_dir = "{settings.tick.state_dir}"\n')
+    return path
+
+
+def report(path: Path, *words: str) -> int:
+    return cli.main(["report", "--settings", str(path), *words])
+
+
+def test_the_numbers_of_an_hour(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(hour, *SPAN, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ticks"]["count"] == 120
+    assert found["hits"] == 1
+    assert (found["starts"], found["delayed_jobs"], found["delay_s"]) == (1, 0, 0)
+    assert 0.8 < found["used_share"] <= found["efficiency"] <= 1
+    assert found["node_s"] == pytest.approx(sum(u["node_s"] for u in found["users"]))
+    assert found["idle"]["hole_short"] > 0
+    done = {(d["verb"], d["cause"]): d["fragments"] for d in found["done"]}
+    assert done["grow", "hole open"] == sum(u["releases"] for u in found["users"])
+    assert done["notice", "hole closes"] >= 2
+
+
+def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(hour, *SPAN) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "node-hours harvested from" in text
+    assert "1 fragment(s) hit without a plan: at most" in text
+    assert "delays caused: 0 (of 1 job(s) whose start Slurm had published" in text
+    assert WHY_IDLE[IdleReason.HOLE_SHORT] in text
+
+
+def test_one_user(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(hour, *SPAN, "--json", "--user", "somebody") == 0
+    assert json.loads(capsys.readouterr().out)["node_s"] == 0
+
+
+def test_no_tick_in_the_span(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(hour, "--since", "2020-01-01", "--until", "2020-01-02") == 0
+    assert "the ledger has no tick from 2020-01-01" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--since", "yesterday"), "'yesterday' is no moment: write 7d"),
+        (("--since", "1h", "--until", "2h"), "--since 1h is not before --until 2h"),
+    ],
+)
+def test_what_cannot_be_asked(
+    hour: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str], said: str
+) -> None:
+    assert report(hour, *words) == UsageError.exit_code
+    assert said in capsys.readouterr().err
+
+
+def test_without_a_ledger_it_says_who_makes_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "malleable.toml"
+    path.write_text(f'[tick]\nstate_dir = "{tmp_path}/none"\n')
+    assert report(path) == UsageError.exit_code
+    assert "The first tick makes it" in capsys.readouterr().err
+    path.write_text(path.read_text() + "[ledger]\nenabled = false\n")
+    assert report(path) == UsageError.exit_code
+    assert "ledger.enabled is false" in capsys.readouterr().err
+
+
+def test_a_damaged_ledger_is_no_stack_trace(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (hour.parent / "state" / "ledger.sqlite").write_text("damaged " * 1000)
+    assert report(hour) == UsageError.exit_code
+    assert "The next tick moves it aside" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("7d", 7 * 86_400), ("12h", 43_200), ("30m", 1800), ("0s", 0)]
+)
+def test_moments_ago(text: str, seconds: int) -> None:
+    assert (NOW - moment(text, NOW)).total_seconds() == seconds
+
+
+def test_moments_by_date() -> None:
+    assert moment("2026-03-01T13:00:00+01:00", after(99)) == NOW
+
+
+def test_doubts_and_delays_are_said() -> None:
+    nothing = Totals(
+        Asked(NOW, after(9)), NOW, after(3600), 3600, 0, 0, 0, {}, (), (), (), (), (), (), 0,
+        Ticks(2, 0.1, 0.2, 10, 0), (),
+    )  # fmt: skip
+    assert "no fragment was hit" in headline(nothing)[1]
+    doubtful = Totals(
+        Asked(NOW, after(9)), NOW, after(3600), 3600, 1800, 3600, 360, {}, (), (), (),
+        (Ends(EndKind.DIED, 2, 7200),), (), (Delay("9", NOW, after(70), 60),), 3,
+        Ticks(2, 0.1, 0.2, 10, 0), (),
+    )  # fmt: skip
+    text = "\n".join(headline(doubtful))
+    assert "2 fragment(s) hit without a plan: at most 2.00 node-hours" in text
+    assert "delays caused: at most 1 of 3 job(s) whose start Slurm had published, 60 s" in text
+    assert "for 0.500 of 1.00 hours no tick says why" in text
+    assert "0.100 node-hours rest on ends whose moment Slurm did not say" in text
+
+
+def test_every_reason_and_end_has_words() -> None:
+    assert set(WHY_IDLE) == set(SHORT_WHY) == set(REASONS) == set(IdleReason)
+    assert set(HOW_ENDED) == set(EndKind)

@@ -1,0 +1,130 @@
+"""The HTML page: its text, and what a real browser makes of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from report.made_up import HOSTILE, totals
+from slurm_hooks.harvest.totals import Totals
+from slurm_hooks.report.harvest_html import page
+from slurm_hooks.report.harvest_png import picture
+from slurm_hooks.report.harvest_text import tables
+
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--enable-logging=stderr", "--virtual-time-budget=10000", "--hide-scrollbars"),
+)
+
+
+class Reader(HTMLParser):
+    """Counts elements, and keeps the text of captions and cells and every address."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: dict[str, int] = {}
+        self.addresses: list[str] = []
+        self.policy = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+        found = dict(attrs)
+        self.addresses += [found[key] or "" for key in ("src", "href") if key in found]
+        if found.get("http-equiv") == "Content-Security-Policy":
+            self.policy = found["content"] or ""
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    return reader
+
+
+def test_every_table_is_on_the_page_and_nothing_is_loaded() -> None:
+    found = totals()
+    reader = read(page(found))
+    assert reader.counts["caption"] == reader.counts["table"] == len(tables(found)) == 8
+    assert reader.addresses == []
+    assert "default-src 'none'" in reader.policy
+
+
+def test_names_are_text() -> None:
+    text = page(totals())
+    assert HOSTILE not in text
+    assert read(text).counts.get("img", 0) == 0
+    assert text.count("&lt;/script&gt;&lt;script&gt;") >= 2
+
+
+def test_a_span_without_ticks_is_a_page_without_charts() -> None:
+    nothing = replace(
+        totals(), first=None, last=None, users=(), samples=(), idle={}, ends=(), node_s=0.0
+    )
+    text = page(nothing)
+    assert len(text) < 20_000
+    assert "the ledger has no tick" in text
+
+
+def test_the_picture(tmp_path: Path) -> None:
+    picture(tmp_path / "r.png", totals())
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "r.png").stat().st_size > 20_000
+
+
+def browser(place: Path, *words: str) -> tuple[str, list[str]]:
+    """What the browser printed, and what the page wrote to its console."""
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
+    done = subprocess.run(
+        [program, *FLAGS, f"--user-data-dir={place}/profile", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+def written(place: Path, found: Totals) -> str:
+    path = place / "report.html"
+    path.write_text(page(found))
+    return f"file://{path}"
+
+
+@pytest.mark.browser
+def test_a_browser_draws_every_chart_and_complains_of_nothing(tmp_path: Path) -> None:
+    dom, console = browser(tmp_path, "--dump-dom", written(tmp_path, totals()))
+    body = dom.partition("</head>")[2]
+    assert console == []
+    assert len(re.findall(r'class="[^"]*js-plotly-plot', body)) == 5
+    assert len(re.findall(r'class="trace bars"', body)) == 3
+    assert len(re.findall(r'class="point"', body)) == 3 + 2 + 2
+    assert len(re.findall(r'class="fills"', body)) >= 4 + 2
+    assert "node-hours" in body
+
+
+@pytest.mark.browser
+def test_a_browser_says_so_if_the_page_is_wrong(tmp_path: Path) -> None:
+    """The check of the console can fail: a broken script, and something to load."""
+    path = tmp_path / "broken.html"
+    text = page(totals()).replace("</main>", "<script>nothing.here()</script></main>")
+    path.write_text(text.replace("</main>", "<img src='http://127.0.0.1:9/x.png'></main>"))
+    _, console = browser(tmp_path, "--dump-dom", f"file://{path}")
+    assert any("nothing is not defined" in line for line in console)
+    assert any("Content Security Policy" in line for line in console)
+
+
+@pytest.mark.browser
+def test_a_screenshot_is_no_empty_page(tmp_path: Path) -> None:
+    path = tmp_path / "page.png"
+    address = written(tmp_path, totals())
+    browser(tmp_path, "--window-size=1240,1500", f"--screenshot={path}", address)
+    assert path.stat().st_size > 60_000
