@@ -3,7 +3,8 @@
 # host's: those of other Debian releases, each in its own root below build/roots and its own
 # namespaces, with this host's Python, a copy of this tree and the plugin as it was built here: one
 # binary for all. The roots are kept for the next run, and build/matrix: what each Slurm answered
-# (tests/capture.py) and the demo's report.
+# (tests/capture.py) and the demo's report. About 20 minutes for each release on two busy cores, and
+# one more when its root has to be made.
 #
 #   packaging/matrix.sh [--if-possible] [pytest arguments]
 #
