@@ -27,6 +27,8 @@ def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[
         files["cgroup.conf"] = "CgroupPlugin=disabled\n"
     if spec.spank is not None:
         files["plugstack.conf"] = _plugstack_conf(spec, layout)
+    if layout.accounting_port is not None:
+        files["slurmdbd.conf"] = _slurmdbd_conf(layout)
     if spec.policy is not None:
         files["malleable_policy.lua"] = spec.policy
     files["malleable.toml"] = spec.settings_text or default_settings(slurm, layout)
@@ -46,6 +48,7 @@ def _slurm_conf(spec: SandboxSpec, layout: Layout) -> str:
         _daemon_lines(layout),
         _network_lines(spec, layout),
         _job_lines(spec),
+        _accounting_lines(layout),
         _hook_lines(spec, layout),
         _machine_lines(spec, layout),
         [spec.extra_conf.rstrip("\n")] if spec.extra_conf else [],
@@ -100,9 +103,44 @@ def _job_lines(spec: SandboxSpec) -> list[str]:
         "JobFileAppend=1",  # a requeued fragment must not overwrite its log
         f"MinJobAge={MIN_JOB_AGE_S}",
         f"MaxArraySize={MAX_ARRAY_SIZE}",
-        "PreemptType=preempt/partition_prio",
+        f"PreemptType=preempt/{spec.preemption.value}",
         "PreemptMode=REQUEUE",
     ]
+
+
+def _accounting_lines(layout: Layout) -> list[str]:
+    if layout.accounting_port is None:
+        return []
+    return [
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageHost=127.0.0.1",
+        f"AccountingStoragePort={layout.accounting_port}",
+        f"AccountingStoragePass={layout.munge_socket}",  # a munge of its own: its socket
+        "AccountingStorageEnforce=associations,limits,qos",
+        "JobAcctGatherType=jobacct_gather/none",
+        "PriorityType=priority/multifactor",
+        "PriorityWeightFairshare=1000",
+        "PriorityCalcPeriod=1",  # minutes, the shortest: how soon sshare shows what was used
+    ]
+
+
+def _slurmdbd_conf(layout: Layout) -> str:
+    """Only root, or the sandbox's user, is let in: by the database's socket, without a password."""
+    lines = [
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={layout.munge_socket}",
+        "DbdHost=localhost",
+        "DbdAddr=127.0.0.1",
+        f"DbdPort={layout.accounting_port}",
+        f"SlurmUser={layout.user}",
+        f"LogFile={layout.logs}/slurmdbd.log",
+        f"PidFile={layout.run}/slurmdbd.pid",
+        "StorageType=accounting_storage/mysql",
+        "StorageHost=localhost",  # libmariadb takes the socket then, see MYSQL_UNIX_PORT
+        f"StorageUser={layout.user}",
+        "StorageLoc=slurm_acct_db",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _hook_lines(spec: SandboxSpec, layout: Layout) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Optional
 
@@ -14,6 +15,13 @@ LONGEST_DIRECTORY = 60
 MAX_NODES = 1024
 
 
+class Preemption(Enum):
+    """What decides who may preempt whom, as Slurm calls it."""
+
+    PARTITION = "partition_prio"
+    QOS = "qos"
+
+
 @dataclass(frozen=True)
 class SandboxSpec:
     """What to start. Paths left at None leave that component out.
@@ -22,12 +30,16 @@ class SandboxSpec:
     have that many; the last `large_nodes` of them have twice as much of either, and the feature
     `large`. `base` is the directory in which sandboxes live, `slurm` the Slurm to run;
     both are found when None. `extra_conf` ends up last in slurm.conf, where it wins.
+    `is_accounting` adds MariaDB and slurmdbd, an account, the QOS `scavenge` and enforced limits;
+    preemption by QOS needs them.
     """
 
     nodes: int = 8
     cpus: int = 2
     memory_mib: int = 2000
     large_nodes: int = 0
+    is_accounting: bool = False
+    preemption: Preemption = Preemption.PARTITION
     name: Optional[str] = None
     base: Optional[Path] = None
     slurm: Optional[Installation] = None
@@ -57,6 +69,9 @@ class SandboxSpec:
             ""
             if 0 <= self.large_nodes < self.nodes
             else f"large_nodes={self.large_nodes} is not below nodes={self.nodes}",
+            "preemption by QOS needs is_accounting"
+            if self.preemption is Preemption.QOS and not self.is_accounting
+            else "",
             "" if _is_name(self.name) else f"name={self.name!r} is not of letters, digits and '-'",
         ]
 
@@ -76,7 +91,7 @@ class Layout:
     """Where one sandbox lives: its directory, its ports, the user its daemons run as.
 
     Node number i (from 1) listens on port `node_port + i - 1`. `is_loopback_only` says that the
-    daemons may bind to 127.0.0.1 alone.
+    daemons may bind to 127.0.0.1 alone. `accounting_port` is slurmdbd's, None without one.
     """
 
     dir: Path
@@ -84,6 +99,7 @@ class Layout:
     controller_port: int
     node_port: int
     is_loopback_only: bool
+    accounting_port: Optional[int] = None
 
     def __post_init__(self) -> None:
         if len(str(self.dir)) > LONGEST_DIRECTORY:
@@ -139,6 +155,14 @@ class Layout:
     @property
     def munge_socket(self) -> Path:
         return self.run / "munge.sock"
+
+    @property
+    def database(self) -> Path:
+        return self.dir / "database"
+
+    @property
+    def database_socket(self) -> Path:
+        return self.run / "mariadb.sock"
 
     @property
     def munge_key(self) -> Path:
