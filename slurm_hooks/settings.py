@@ -43,6 +43,7 @@ class Site:
 
     partitions: tuple[str, ...] = _names("malleable")
     operators: tuple[str, ...] = _names("root", "slurm")
+    qos: str = _word("")
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,11 @@ def _fault(spec: Field[Any], value: Any) -> str:
         return "" if is_names and value else "must be a list of at least one name"
     if "word" in meta:
         is_word = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", value)
-        return "" if is_word else "must be a name of letters, digits and any of _ . -"
+        return (
+            ""
+            if is_word or value == spec.default
+            else "must be a name of letters, digits and any of _ . -"
+        )
     if "choices" in meta:
         return "" if value in meta["choices"] else f"must be one of {', '.join(meta['choices'])}"
     may_be_empty = spec.default == ""

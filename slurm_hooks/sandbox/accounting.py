@@ -18,11 +18,10 @@ from slurm_hooks.errors import MissingProgram, RetryLater
 from slurm_hooks.sandbox.daemons import is_listening, log_tail, spawn, wait_for
 from slurm_hooks.sandbox.installation import Installation
 from slurm_hooks.sandbox.processes import Process
-from slurm_hooks.sandbox.spec import Layout
+from slurm_hooks.sandbox.spec import SCAVENGE, Layout
 
 DATABASE = "mariadbd"
 DAEMON = "slurmdbd"
-SCAVENGE = "scavenge"  # the QOS that every other may preempt and that costs no fair share
 ACCOUNT = "lab"
 USERS = ("root", "nobody")
 INSTALL = Path("/usr/bin/mariadb-install-db")

@@ -6,7 +6,7 @@ Writes nothing and starts nothing. Quirks of a Slurm version belong here and now
 from __future__ import annotations
 
 from slurm_hooks.sandbox.installation import Installation
-from slurm_hooks.sandbox.spec import Layout, SandboxSpec
+from slurm_hooks.sandbox.spec import SCAVENGE, Layout, Preemption, SandboxSpec
 
 # Defaults wait seconds for batches of work; these make a small machine answer at once.
 SCHEDULER_PARAMETERS = (
@@ -31,14 +31,15 @@ def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[
         files["slurmdbd.conf"] = _slurmdbd_conf(layout)
     if spec.policy is not None:
         files["malleable_policy.lua"] = spec.policy
-    files["malleable.toml"] = spec.settings_text or default_settings(slurm, layout)
+    files["malleable.toml"] = spec.settings_text or default_settings(spec, slurm, layout)
     return files
 
 
-def default_settings(slurm: Installation, layout: Layout) -> str:
+def default_settings(spec: SandboxSpec, slurm: Installation, layout: Layout) -> str:
     """The settings that fit a sandbox and what runs beside it; the rest is as shipped."""
+    qos = f'qos = "{SCAVENGE}"\n' if spec.preemption is Preemption.QOS else ""
     return (
-        f'[site]\npartitions = ["malleable"]\noperators = ["{layout.user}"]\n\n'
+        f'[site]\npartitions = ["malleable"]\noperators = ["{layout.user}"]\n{qos}\n'
         f'[tick]\nlock = "{layout.run}/tick.lock"\nslurm_bin = "{slurm.bin_dir}"\n'
     )
 

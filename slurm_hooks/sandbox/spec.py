@@ -13,6 +13,7 @@ from slurm_hooks.sandbox.installation import Installation
 # sockaddr_un holds 108 bytes; slurmstepd appends "/spool/n1024/n1024_4294967294.4294967294".
 LONGEST_DIRECTORY = 60
 MAX_NODES = 1024
+SCAVENGE = "scavenge"  # the QOS, in a sandbox with accounting, that every other may preempt
 
 
 class Preemption(Enum):
