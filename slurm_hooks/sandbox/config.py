@@ -32,7 +32,7 @@ def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[
     if spec.policy is not None:
         files["malleable_policy.lua"] = spec.policy
     files["malleable.toml"] = spec.settings_text or default_settings(spec, slurm, layout)
-    return files
+    return {**files, **dict(spec.extra_files)}
 
 
 def default_settings(spec: SandboxSpec, slurm: Installation, layout: Layout) -> str:

@@ -30,7 +30,8 @@ class SandboxSpec:
     `nodes` nodes named n1, n2, ... of `cpus` CPUs and `memory_mib` MiB each; the host need not
     have that many; the last `large_nodes` of them have twice as much of either, and the feature
     `large`. `base` is the directory in which sandboxes live, `slurm` the Slurm to run;
-    both are found when None. `extra_conf` ends up last in slurm.conf, where it wins.
+    both are found when None. `extra_conf` ends up last in slurm.conf, where it wins;
+    `extra_files` are names and texts of files beside it, like topology.conf.
     `is_accounting` adds MariaDB and slurmdbd, an account, the QOS `scavenge` and enforced limits;
     preemption by QOS needs them.
     """
@@ -45,6 +46,7 @@ class SandboxSpec:
     base: Optional[Path] = None
     slurm: Optional[Installation] = None
     extra_conf: str = ""
+    extra_files: tuple[tuple[str, str], ...] = ()
     kill_wait_s: int = 5
     backfill_interval_s: int = 2
     spank: Optional[Path] = None  # malleable.so

@@ -128,6 +128,11 @@ def test_the_ports_of_a_record_begin_with_slurmdbd_s():
     assert Record(WITH_ACCOUNTING, slurm(22, 5, 8), 2).ports == range(19999, 20003)
 
 
+def test_extra_files_lie_beside_slurm_conf():
+    spec = SandboxSpec(extra_files=(("topology.conf", "SwitchName=s Nodes=n1\n"),))
+    assert render_conf(spec, slurm(22, 5, 8), LAYOUT)["topology.conf"].startswith("SwitchName=s")
+
+
 def test_extra_conf_comes_last_and_whole():
     assert conf_lines(SandboxSpec(extra_conf="A=1\nB=2\n"))[-2:] == ["A=1", "B=2"]
 
