@@ -49,7 +49,7 @@ def check_installed(slurm: Installation) -> None:
         if not os.path.lexists(root / program.relative_to("/"))
     }
     if missing:
-        packages = " ".join(sorted({*missing.values(), "slurm-wlm-mysql-plugin"}))
+        packages = " ".join(sorted(set(missing.values())))
         raise MissingProgram(
             f"A sandbox with accounting needs {', '.join(missing)}, not found in {root}. "
             f"On Debian: apt-get install {packages} "

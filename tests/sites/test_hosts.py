@@ -18,7 +18,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts, in a namespace of its own")
-SHOW = 'echo "$MALLEABLE $PET_RDZV_BACKEND" >seen.$SLURMD_NODENAME; exec sleep 600'
+SHOW = 'echo "$MALLEABLE_MIN_NODES $PYTHONPATH" >seen.$SLURMD_NODENAME; exec sleep 600'
 # What a configless slurmd needs before it has a configuration: a munge at the usual place. The rest
 # of /run is its own too, for it leaves a link to what it fetched there.
 CONFIGLESS = (
