@@ -177,10 +177,6 @@ local function write_notes(job, site, policy, lost_mail)
     notes[#notes + 1] = "note: mail speaks of the whole job; ARRAY_TASKS and TIME_LIMIT mail, "
       .. "which would come for every fragment, is not sent"
   end
-  if job.licenses then
-    notes[#notes + 1] = "note: --licenses=" .. job.licenses .. " is taken by every fragment; one "
-      .. "that finds none is held again and gives its node back"
-  end
   if has_flag(job.bitflags, site.expedite) then
     notes[#notes + 1] = "note: --requeue=expedite is left out, as fragments are started again "
       .. "when nodes are left over"

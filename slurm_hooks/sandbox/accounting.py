@@ -136,10 +136,10 @@ def fill(run: Run, layout: Layout) -> None:
     commands = (
         ("add", "cluster", cluster),
         ("add", "qos", SCAVENGE, "UsageFactor=0", "Priority=0"),
-        ("modify", "qos", "normal", "set", f"Preempt={SCAVENGE}"),
+        ("modify", "qos", "normal", "set", f"Preempt+={SCAVENGE}"),
         ("add", "account", ACCOUNT, f"Cluster={cluster}"),
         ("add", "user", ",".join(users), f"Account={ACCOUNT}", f"Cluster={cluster}"),
-        ("modify", "account", ACCOUNT, "set", f"QOS=normal,{SCAVENGE}", "DefaultQOS=normal"),
+        ("modify", "account", "root", "set", f"QOS+={SCAVENGE}"),
     )
     for words in commands:
         done = run(["sacctmgr", "-i", *words], check=False, timeout_s=30)

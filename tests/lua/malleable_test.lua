@@ -122,7 +122,6 @@ local SOUND = {
   { name = "shared log, emptied by the script", set = {}, note = "%-%-output",
     job = { std_out = "/home/a/log", script = "#!/bin/sh\n#SBATCH --open-mode=truncate\nx" } },
   { name = "correlated in name only", job = { dependency = "afterok:12,afterany:13" }, set = {} },
-  { name = "licences", job = { licenses = "fs:2" }, set = {}, note = "fs:2 is taken by every" },
   { name = "shares asked for", job = { shared = 1 }, set = { shared = 0 } },
   { name = "exclusive", job = { shared = 0 }, set = { shared = 0 } },
   { name = "a comment of one line", job = { comment = "Käse; joined{1}" }, set = {} },
@@ -162,6 +161,8 @@ end
 
 -- Unsound submissions: the faults in order, each as a pattern.
 local UNSOUND = {
+  { name = "licences", job = { licenses = "fs:2" },
+    faults = { "^%-%-licenses=fs:2: .*wait for fragments; drop it" } },
   { name = "another QOS", policy = { qos = "scavenge" }, job = { qos = "normal" },
     faults = { "^%-%-qos=normal: malleable jobs have QOS scavenge here.*drop %-%-qos$" } },
   { name = "beyond the QOS's submit limit", text = "1-9", policy = { qos = "scavenge",

@@ -18,7 +18,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts, in a namespace of its own")
-SHOW = 'echo "$MALLEABLE_MIN_NODES $PYTHONPATH" >seen.$SLURMD_NODENAME; exec sleep 600'
+SHOW = 'echo "$MALLEABLE_MAX $MALLEABLE_ENGINE" >seen.$SLURMD_NODENAME; exec sleep 600'
 # What a configless slurmd needs before it has a configuration: a munge at the usual place. The rest
 # of /run is its own too, for it leaves a link to what it fetched there.
 CONFIGLESS = (
@@ -124,7 +124,7 @@ def test_a_configless_node_has_the_plugin(bench: Bench, configless: str) -> None
     assert occupied(bench.job(job)) == {configless}
     seen = bench.box.work / f"seen.{configless}"
     wait_until(lambda: seen.exists() and seen.read_text().strip(), 10)
-    assert seen.read_text().split() == ["1-1", "malleable"]
+    assert seen.read_text().split() == ["1", "torchrun"]
     time.sleep(1)
     bench.tick()
     assert has(1)(bench.job(job))

@@ -91,14 +91,17 @@ def test_every_kind_finds_its_node_left_before_it_begins(bench: Bench) -> None:
     nodes_of = dict(zip(KINDS, nodes))
     seen_active: set[str] = set()
     while time.monotonic() - began < SOON_S + 15:
-        bench.tick()
+        report = bench.tick()
         seen = bench.observe()
+        for line in report.plan.actions:
+            print(round(time.monotonic() - began), line)
         assert not overruns(seen)
         inside = active(box)
         seen_active |= set(inside)
         here = occupied(bench.job(job))
         assert not [name for name in inside if nodes_of[name] in here], (inside, here)
         time.sleep(2)
+    print(bench.malleable("explain", str(job)).stdout)
     assert seen_active == set(KINDS) - {"floating"}  # which stays as far away as it was
     assert occupied(bench.job(job)) >= {nodes_of["floating"], *nodes[-FREE_NODES:]}
 
