@@ -90,8 +90,15 @@ def preemption_fault(name: str, known: Mapping[str, Qos], mode: str) -> str:
     return ""
 
 
-def check_qos(qos: Qos) -> Iterator[str]:
-    """What in the QOS of malleable jobs would make urgent jobs wait, with what to write instead."""
+def check_qos(qos: Qos, known: Mapping[str, Qos]) -> Iterator[str]:
+    """What would make urgent jobs wait for jobs of `qos`, with what to write instead."""
+    others = sorted(known.keys() - {qos.name})
+    weak = ",".join(name for name in others if qos.name not in known[name].preempts)
+    if weak:
+        yield (
+            f"QOS {weak}: jobs there cannot preempt fragments, whose QOS is {qos.name}; write: "
+            f"sacctmgr modify qos {weak} set Preempt+={qos.name}"
+        )
     if qos.grace:
         yield (
             f"QOS {qos.name}: GraceTime={qos.grace} is enforced by a slow periodic check, so "

@@ -47,7 +47,7 @@ def render_site(settings: Settings, port: Port) -> SitePolicy:
         ),
         findings=(
             *check_site(answer, settings.site.partitions, settings.tick.every_s),
-            *(check_qos(known[name]) if decides and name in known else ()),
+            *(check_qos(known[name], known) if decides and name in known else ()),
         ),
     )
 

@@ -94,6 +94,18 @@ def test_the_site_is_found_fit_and_without_the_qos_it_is_not(bench: Bench) -> No
         assert render(bench).stderr == ""
 
 
+def test_qos_that_cannot_preempt_fragments_are_found_with_the_line_to_write(bench: Bench) -> None:
+    sacctmgr(bench.box, "add", "qos", "high,long")
+    try:
+        found = bench.malleable("render", "lua", "--check")
+        assert found.returncode == 1
+        line = found.stderr.partition("write: sacctmgr ")[2].strip()
+        sacctmgr(bench.box, *line.split())
+        assert bench.malleable("render", "lua", "--check").returncode == 0
+    finally:
+        sacctmgr(bench.box, "delete", "qos", "high,long")
+
+
 def test_another_qos_is_refused_in_a_line(bench: Bench) -> None:
     said = submit(bench.box, "--malleable=1-2", "--qos=normal")
     assert said.returncode != 0
@@ -141,6 +153,21 @@ def test_a_submit_limit_is_a_clear_line(bench: Bench) -> None:
     finally:
         sacctmgr(box, "modify", "qos", "scavenge", "set", "MaxSubmitJobsPerUser=-1")
         assert render(bench).stderr == ""
+
+
+@needs_root
+def test_a_limit_on_running_jobs_leaves_the_nodes_to_others(bench: Bench) -> None:
+    """What Slurm will not start is held again, and its node goes to a user below the limit."""
+    box = bench.box
+    sacctmgr(box, "modify", "user", "nobody", "set", "MaxJobs=1")
+    try:
+        limited = bench.submit(SLEEP, "1-3")
+        bench.tick_until(limited, has(1))
+        other = bench.submit(SLEEP, "1-2", user="root")
+        bench.tick_until(other, has(2), 90)
+        assert has(1)(bench.job(limited))
+    finally:
+        sacctmgr(box, "modify", "user", "nobody", "set", "MaxJobs=-1")
 
 
 # -- sacct

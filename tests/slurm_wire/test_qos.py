@@ -48,11 +48,17 @@ def test_the_smallest_submit_limit_counts() -> None:
 
 
 def test_what_makes_urgent_jobs_wait_is_found() -> None:
-    (slow,) = parse_qos("slow||cluster|00:00:10|00:05:00|||\n").values()
-    grace, exempt = check_qos(slow)
+    known = parse_qos("slow||cluster|00:00:10|00:05:00|||\nnormal|slow|cluster|||||\n")
+    grace, exempt = check_qos(known["slow"], known)
     assert "GraceTime=0:00:10" in grace
     assert "PreemptExemptTime=0:05:00" in exempt
-    assert not list(check_qos(parse_qos(SEEN)["scavenge"]))
+
+
+def test_who_cannot_preempt_is_named() -> None:
+    assert not list(check_qos(parse_qos(SEEN)["scavenge"], parse_qos(SEEN)))
+    known = parse_qos(SEEN + "high||cluster|00:00:00||||\nlong|high|cluster|00:00:00||||\n")
+    (weak,) = check_qos(known["scavenge"], known)
+    assert "sacctmgr modify qos high,long set Preempt+=scavenge" in weak
 
 
 @pytest.mark.parametrize("text", ["normal", "normal||cluster|soon||||", "a||cluster|||x||"])
