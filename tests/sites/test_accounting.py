@@ -20,8 +20,9 @@ from promises.bench import Bench, has
 from sites.admin import ordinary, render, set_site, submit, wait_for_state
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import FragmentState
-from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.installation import Installation
+from slurm_hooks.sandbox.processes import find_processes, is_alive
 from slurm_hooks.sandbox.spec import Preemption
 from waiting import wait_until
 
@@ -60,6 +61,15 @@ def column(box: Sandbox, job: int, name: str, *options: str) -> list[str]:
     """One column of what `sacct` says of a job's fragments."""
     argv = ["sacct", "-nPX", "-j", str(job), "-o", name, *options]
     return box.run(argv).stdout.split("\n")[:-1]
+
+
+def test_nothing_of_the_database_stays_behind(installation: Installation) -> None:
+    with Sandbox.up(SandboxSpec(nodes=1, slurm=installation, is_accounting=True)) as box:
+        assert {"mariadbd", "slurmdbd", "slurmctld"} <= set(box.running())
+        family = find_processes(box.dir, box.record.layout.conf)
+    assert len(family) >= 5
+    assert not [process for process in family if is_alive(process)]
+    assert not box.dir.exists()
 
 
 # -- preemption by QOS
