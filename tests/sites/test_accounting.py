@@ -10,12 +10,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from conftest import project_spec_or_skip
 from promises.bench import Bench, has
 from sites.admin import ordinary, render, set_site, submit, wait_for_state
 from slurm_hooks.errors import CommandRefused
@@ -27,6 +26,7 @@ from slurm_hooks.sandbox.spec import Preemption
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.database]
+NewSite = Callable[..., Sandbox]
 ROOT = Path(__file__).resolve().parents[2]
 HELD = FragmentState.HELD
 SLEEP = "exec sleep 600"
@@ -34,16 +34,12 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="jobs and ticks of oth
 
 
 @pytest.fixture(scope="module")
-def site(installation: Installation) -> Iterator[Sandbox]:
+def site(new_site: NewSite) -> Sandbox:
     """Three nodes where QOS decide who preempts whom."""
     for program in ("slurmdbd", "mariadbd"):
         if shutil.which(program, path="/usr/sbin:/usr/bin") is None:
             pytest.skip(f"{program} is not installed: make test-sites installs it")
-    spec = project_spec_or_skip(
-        nodes=3, slurm=installation, is_accounting=True, preemption=Preemption.QOS
-    )
-    with Sandbox.up(spec) as box:
-        yield box
+    return new_site(nodes=3, is_accounting=True, preemption=Preemption.QOS)
 
 
 @pytest.fixture

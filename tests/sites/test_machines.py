@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from conftest import project_spec_or_skip
 from promises.bench import Bench, has, occupied
 from sites.admin import render, set_site, submit
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.sandbox.installation import Installation
 
 pytestmark = pytest.mark.slurm
+NewSite = Callable[..., Sandbox]
 SLEEP = "exec sleep 600"
 OURS = "PriorityTier=1 PreemptMode=REQUEUE GraceTime=0 OverSubscribe=EXCLUSIVE MaxTime=INFINITE"
 CONF = f"""
@@ -31,20 +30,17 @@ FEATURES = {"n1": "fast,big", "n2": "fast", "n3": "big", "n4": "old", "n5": "old
 
 
 @pytest.fixture(scope="module")
-def site(installation: Installation) -> Iterator[Sandbox]:
+def site(new_site: NewSite) -> Sandbox:
     """Six nodes below two switches, in partitions that overlap, some of them fast or big."""
     files = (("topology.conf", TOPOLOGY),)
-    spec = project_spec_or_skip(
-        nodes=6, slurm=installation, extra_conf=CONF, extra_files=files, kill_wait_s=3
-    )
-    with Sandbox.up(spec) as box:
-        for node, features in FEATURES.items():
-            words = (f"availablefeatures={features}", f"activefeatures={features}")
-            box.run(["scontrol", "update", f"nodename={node}", *words])
-        bench = Bench(box)
-        set_site(bench, partitions='["malleable", "left", "right"]')
-        assert render(bench).stderr == ""
-        yield box
+    box = new_site(nodes=6, extra_conf=CONF, extra_files=files, kill_wait_s=3)
+    for node, features in FEATURES.items():
+        words = (f"availablefeatures={features}", f"activefeatures={features}")
+        box.run(["scontrol", "update", f"nodename={node}", *words])
+    bench = Bench(box)
+    set_site(bench, partitions='["malleable", "left", "right"]')
+    assert render(bench).stderr == ""
+    return box
 
 
 @pytest.fixture

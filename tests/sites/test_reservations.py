@@ -6,18 +6,17 @@ All kinds at once, each on a node of its own, on a real Slurm under ticks.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from conftest import project_spec_or_skip
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import FragmentState, Snapshot
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.sandbox.installation import Installation
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+NewSite = Callable[..., Sandbox]
 SLEEP = "exec sleep 900"
 SOON_S = 150
 # Kind -> what scontrol is told; each begins soon, on a node of its own.
@@ -41,13 +40,11 @@ PARTITION = f"PartitionName=lab Nodes=n{[*KINDS].index('part') + 1} PriorityTier
 
 
 @pytest.fixture(scope="module")
-def site(installation: Installation) -> Iterator[Sandbox]:
+def site(new_site: NewSite) -> Sandbox:
     """A node for each kind, and some that nobody reserves."""
     nodes = len(KINDS) + FREE_NODES
     conf = f"{PARTITION}Licenses=matlab:2\n"
-    spec = project_spec_or_skip(nodes=nodes, slurm=installation, extra_conf=conf)
-    with Sandbox.up(spec) as box:
-        yield box
+    return new_site(nodes=nodes, extra_conf=conf)
 
 
 @pytest.fixture
