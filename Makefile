@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast matrix test-matrix search lint docs install clean bench-allocator bench-bftrainer \
+.PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-rescale bench-load bench-ledger test-metrics test-browser
 
@@ -10,6 +10,7 @@ help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make search  properties and the model with examples that nobody has seen; LIVES=3000"
+	@echo "make test-sites  how sites differ: QOS, accounting on MariaDB, reservations, partitions, hosts"
 	@echo "make test-matrix  plugin, promises and demo on other Debian releases' Slurms; root only"
 	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
 	@echo "make lint    format, types, imports, Lua, shell"
@@ -29,7 +30,13 @@ demo: plugin
 	@$(PYTHON) examples/demo/run.py $(DEMO_ARGS)
 
 test: plugin lint
-	@$(PYTHON) -m pytest -m "not prometheus and not browser" $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not prometheus and not browser" --ignore=tests/sites $(PYTEST_ARGS)
+
+# On top of what the other tests need: MariaDB and slurmdbd, which only sandboxes start.
+test-sites:
+	@packaging/install-missing.sh mariadb-server slurmdbd
+	@$(MAKE) --no-print-directory plugin
+	@$(PYTHON) -m pytest tests/sites $(PYTEST_ARGS)
 
 # Examples that nobody has seen yet, where `make test` repeats its own.
 search: export HYPOTHESIS_PROFILE := search

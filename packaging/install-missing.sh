@@ -1,11 +1,12 @@
 #!/bin/sh
 # Installs what `make demo` and `make test` need and this host lacks: Debian packages, and a Python
-# environment in .venv. Announces what it installs. Exits at once if nothing is missing.
+# environment in .venv. Arguments are further Debian packages. Announces what it installs. Exits at
+# once if nothing is missing.
 set -eu
 cd "$(dirname "$0")/.."
 
 packages="slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev gcc libc6-dev make
-python3 python3-venv lua5.1 lua-check shellcheck slurmrestd ruby"
+python3 python3-venv lua5.1 lua-check shellcheck slurmrestd ruby $*"
 
 missing=
 for package in $packages; do

@@ -51,6 +51,7 @@ class Site:
 
     partitions: tuple[str, ...] = _names("malleable")
     operators: tuple[str, ...] = _names("root", "slurm")
+    qos: str = _word("")
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,8 @@ def _fault(spec: Field[Any], value: Any) -> str:
         return "" if is_names and value else "must be a list of at least one name"
     if "word" in meta:
         is_word = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", value)
-        return "" if is_word else "must be a name of letters, digits and any of _ . -"
+        is_fine = is_word or value == spec.default
+        return "" if is_fine else "must be a name of letters, digits and any of _ . -"
     if "switch" in meta:
         return "" if isinstance(value, bool) else "must be true or false"
     if "choices" in meta:

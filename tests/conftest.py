@@ -78,6 +78,14 @@ def fresh_sandbox(installation: Installation) -> Iterator[SandboxFactory]:
     factory.down()
 
 
+@pytest.fixture(scope="module")
+def new_site(installation: Installation) -> Iterator[SandboxFactory]:
+    """As fresh_sandbox, for sandboxes that the tests of one module share."""
+    factory = SandboxFactory(partial(project_spec_or_skip, slurm=installation))
+    yield factory
+    factory.down()
+
+
 @pytest.fixture
 def bare_sandbox(installation: Installation) -> Iterator[SandboxFactory]:
     """As fresh_sandbox, but Slurm alone: nothing of this project runs in it."""

@@ -82,6 +82,13 @@ local function check_partition(name, request, record, policy)
   return nil
 end
 
+--- With a QOS of the site's for malleable jobs, no other: it is what makes them yield.
+local function check_qos(name, policy)
+  if not policy.qos or not name or name == policy.qos then return nil end
+  return string.format("--qos=%s: malleable jobs have QOS %s here, which lets other jobs have "
+    .. "their nodes at once; drop --qos", name, policy.qos)
+end
+
 --- Longest lease in seconds that the site and the partition allow.
 local function limit_lease(record, policy)
   local minutes = record and record.max_time
@@ -178,10 +185,6 @@ local function write_notes(job, site, policy, lost_mail)
     notes[#notes + 1] = "note: mail speaks of the whole job; ARRAY_TASKS and TIME_LIMIT mail, "
       .. "which would come for every fragment, is not sent"
   end
-  if job.licenses then
-    notes[#notes + 1] = "note: --licenses=" .. job.licenses .. " is taken by every fragment; one "
-      .. "that finds none is held again and gives its node back"
-  end
   if has_flag(job.bitflags, site.expedite) then
     notes[#notes + 1] = "note: --requeue=expedite is left out, as fragments are started again "
       .. "when nodes are left over"
@@ -235,12 +238,14 @@ function M.submit(asked, job, site, policy)
   local partition = choose_partition(job, site, policy)
   local record = site.parts[partition]
   faults[#faults + 1] = check_partition(partition, request, record, policy)
+  faults[#faults + 1] = check_qos(job.qos, policy)
   local lease, hole, fault = choose_times(job, record, policy)
   faults[#faults + 1] = fault
   if #faults > 0 then return { faults = faults, notes = {} } end
   local mail, lost_mail = M.trim_mail(job.mail_type or 0)
   local set = write_fields(request, job, site, partition, lease, hole)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
+  set.qos = policy.qos
   local environment = { [REQUEST_VARIABLE] = write_request(request),
     [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
   return { faults = faults, notes = write_notes(job, site, policy, lost_mail), set = set,

@@ -86,6 +86,13 @@ local CHECKS = {
     end
   end,
   function(job)
+    if job.licenses then
+      -- Not even preemption frees a licence (22.05.8), and leases are renewed.
+      return "--licenses=" .. job.licenses .. ": Slurm preempts for nodes alone, so jobs that wait "
+        .. "for a licence would wait for fragments; drop it, or submit without --malleable"
+    end
+  end,
+  function(job)
     if job.reboot == 1 then
       return "--reboot: the nodes would be rebooted at every growth; drop --reboot"
     end

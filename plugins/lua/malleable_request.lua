@@ -35,6 +35,12 @@ function M.check_policy(policy)
   for _, key in ipairs({ "partitions", "preemptible", "operators", "engines" }) do
     if type(policy[key]) ~= "table" then faults[#faults + 1] = key .. " is not a table" end
   end
+  if policy.max_submitted ~= nil and type(policy.max_submitted) ~= "number" then
+    faults[#faults + 1] = "max_submitted is no number"
+  end
+  if policy.qos ~= nil and (type(policy.qos) ~= "string" or policy.qos == "") then
+    faults[#faults + 1] = "qos is no name"
+  end
   if type(policy.partitions) == "table" and type(policy.partitions[1]) ~= "string" then
     faults[#faults + 1] = "partitions names no partition"
   end
@@ -101,10 +107,14 @@ end
 
 --- Largest number of fragments of a job, and the name of the limit.
 local function limit_fragments(policy)
-  if policy.max_array_size < policy.max_fragments then
-    return policy.max_array_size, "Slurm's MaxArraySize"
+  local limit, name = policy.max_fragments, "max_fragments"
+  if policy.max_array_size < limit then
+    limit, name = policy.max_array_size, "Slurm's MaxArraySize"
   end
-  return policy.max_fragments, "max_fragments"
+  if policy.max_submitted and math.max(policy.max_submitted, 1) < limit then
+    limit, name = math.max(policy.max_submitted, 1), "the submit limit of QOS " .. policy.qos
+  end
+  return limit, name
 end
 
 --- MIN-MAX reduced to what the site allows with this unit, which is at most max_nodes.

@@ -26,7 +26,7 @@ local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
   "time_limit", "time_min", "mail_type", "priority", "std_out", "reservation", "req_switch",
-  "shared", "reboot", "comment", "licenses", "bitflags",
+  "shared", "reboot", "comment", "licenses", "bitflags", "qos",
 }
 
 local function read_path(info)

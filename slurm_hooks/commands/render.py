@@ -35,7 +35,8 @@ def add(commands: Commands) -> None:
 def _lua(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     policy = render_site(settings, live(settings))
-    told = policy.faults + (check_conf(policy.answer, settings) if arguments.check else ())
+    found = (*policy.findings, *check_conf(policy.answer, settings)) if arguments.check else ()
+    told = policy.faults + found
     print_lines(err, [f"malleable: {line}" for line in told])
     if arguments.check:
         return 1 if told else 0

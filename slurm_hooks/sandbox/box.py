@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Optional
 
 from slurm_hooks.errors import RetryLater, UsageError
-from slurm_hooks.sandbox import base, daemons, processes
+from slurm_hooks.sandbox import accounting, base, daemons, processes
 from slurm_hooks.sandbox.commands import (
     Command,
     additions,
@@ -253,6 +253,10 @@ class Sandbox:
         slurm, layout = self._record.slurm, self._record.layout
         progress("munged", 0, self._record.nodes)
         self._remember({daemons.MUNGED: daemons.start_munged(slurm, layout)})
+        if layout.accounting_port is not None:
+            progress("accounting", 0, self._record.nodes)
+            self._remember(accounting.start(slurm, layout))
+            accounting.fill(self.run, layout)
         progress("slurmctld", 0, self._record.nodes)
         self._remember({daemons.CONTROLLER: daemons.start_controller(slurm, layout)})
         for first in range(0, self._record.nodes, NODES_AT_ONCE):

@@ -6,7 +6,7 @@ Writes nothing and starts nothing. Quirks of a Slurm version belong here and now
 from __future__ import annotations
 
 from slurm_hooks.sandbox.installation import Installation
-from slurm_hooks.sandbox.spec import Layout, SandboxSpec
+from slurm_hooks.sandbox.spec import SCAVENGE, Layout, Preemption, SandboxSpec
 
 # Defaults wait seconds for batches of work; these make a small machine answer at once.
 SCHEDULER_PARAMETERS = (
@@ -27,16 +27,19 @@ def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[
         files["cgroup.conf"] = "CgroupPlugin=disabled\n"
     if spec.spank is not None:
         files["plugstack.conf"] = _plugstack_conf(spec, layout)
+    if layout.accounting_port is not None:
+        files["slurmdbd.conf"] = _slurmdbd_conf(layout)
     if spec.policy is not None:
         files["malleable_policy.lua"] = spec.policy
-    files["malleable.toml"] = spec.settings_text or default_settings(slurm, layout)
-    return files
+    files["malleable.toml"] = spec.settings_text or default_settings(spec, slurm, layout)
+    return {**files, **dict(spec.extra_files)}
 
 
-def default_settings(slurm: Installation, layout: Layout) -> str:
+def default_settings(spec: SandboxSpec, slurm: Installation, layout: Layout) -> str:
     """The settings that fit a sandbox and what runs beside it; the rest is as shipped."""
+    qos = f'qos = "{SCAVENGE}"\n' if spec.preemption is Preemption.QOS else ""
     return (
-        f'[site]\npartitions = ["malleable"]\noperators = ["{layout.user}"]\n\n'
+        f'[site]\npartitions = ["malleable"]\noperators = ["{layout.user}"]\n{qos}\n'
         f'[tick]\nlock = "{layout.run}/tick.lock"\nslurm_bin = "{slurm.bin_dir}"\n'
         f'state_dir = "{layout.run}/malleable"\n'
     )
@@ -47,6 +50,7 @@ def _slurm_conf(spec: SandboxSpec, layout: Layout) -> str:
         _daemon_lines(layout),
         _network_lines(spec, layout),
         _job_lines(spec),
+        _accounting_lines(layout),
         _hook_lines(spec, layout),
         _machine_lines(spec, layout),
         [spec.extra_conf.rstrip("\n")] if spec.extra_conf else [],
@@ -101,9 +105,44 @@ def _job_lines(spec: SandboxSpec) -> list[str]:
         "JobFileAppend=1",  # a requeued fragment must not overwrite its log
         f"MinJobAge={MIN_JOB_AGE_S}",
         f"MaxArraySize={MAX_ARRAY_SIZE}",
-        "PreemptType=preempt/partition_prio",
+        f"PreemptType=preempt/{spec.preemption.value}",
         "PreemptMode=REQUEUE",
     ]
+
+
+def _accounting_lines(layout: Layout) -> list[str]:
+    if layout.accounting_port is None:
+        return []
+    return [
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageHost=127.0.0.1",
+        f"AccountingStoragePort={layout.accounting_port}",
+        f"AccountingStoragePass={layout.munge_socket}",  # a munge of its own: its socket
+        "AccountingStorageEnforce=associations,limits,qos",
+        "JobAcctGatherType=jobacct_gather/none",
+        "PriorityType=priority/multifactor",
+        "PriorityWeightFairshare=1000",
+        "PriorityCalcPeriod=1",  # minutes, the shortest: how soon sshare shows what was used
+    ]
+
+
+def _slurmdbd_conf(layout: Layout) -> str:
+    """Only root, or the sandbox's user, is let in: by the database's socket, without a password."""
+    lines = [
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={layout.munge_socket}",
+        "DbdHost=localhost",
+        "DbdAddr=127.0.0.1",
+        f"DbdPort={layout.accounting_port}",
+        f"SlurmUser={layout.user}",
+        f"LogFile={layout.logs}/slurmdbd.log",
+        f"PidFile={layout.run}/slurmdbd.pid",
+        "StorageType=accounting_storage/mysql",
+        "StorageHost=localhost",  # libmariadb takes the socket then, see MYSQL_UNIX_PORT
+        f"StorageUser={layout.user}",
+        "StorageLoc=slurm_acct_db",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _hook_lines(spec: SandboxSpec, layout: Layout) -> list[str]:

@@ -12,7 +12,7 @@ import socket
 from pathlib import Path
 
 from slurm_hooks.errors import MalleableError, UsageError
-from slurm_hooks.sandbox import base, daemons
+from slurm_hooks.sandbox import accounting, base, daemons
 from slurm_hooks.sandbox.installation import Installation, find_installation
 from slurm_hooks.sandbox.record import Record, read_record, write_record
 from slurm_hooks.sandbox.spec import Layout, SandboxSpec
@@ -26,13 +26,22 @@ def create(spec: SandboxSpec) -> Record:
     Raises UsageError if the name is taken, MissingProgram if Slurm is not installed.
     """
     slurm = spec.slurm or find_installation()
+    if spec.is_accounting:
+        accounting.check_installed(slurm)
     with base.locked(spec.base or base.default_base()) as where:
         name = spec.name or base.free_name(where)
         if (where / name).exists():
             raise UsageError(f"There is a sandbox {name!r} in {where} already; end it first.")
         taken = [_ports(found) for found in base.sandbox_directories(where)]
-        first = base.free_ports(spec.nodes + 1, taken)
-        layout = Layout(where / name, getpass.getuser(), first, first + 1, _is_loopback_only(slurm))
+        first = base.free_ports(spec.nodes + 2, taken)
+        layout = Layout(
+            dir=where / name,
+            user=getpass.getuser(),
+            controller_port=first + 1,
+            node_port=first + 2,
+            is_loopback_only=_is_loopback_only(slurm),
+            accounting_port=first if spec.is_accounting else None,
+        )
         record = Record(layout, slurm, spec.nodes)
         draft = where / f"{base.UNFINISHED}{name}"
         draft.mkdir(mode=0o755)

@@ -12,8 +12,9 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Optional
 
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.sandbox.config import render_conf
@@ -38,7 +39,8 @@ def lay_out(spec: SandboxSpec, slurm: Installation, layout: Layout, directory: P
     """
     for path in (layout.etc, layout.spool, layout.logs, layout.run, layout.work, layout.job_path):
         _make_directory(directory / path.name, 0o755)
-    for path in (layout.state, layout.munge_key.parent):
+    private = [layout.database] if layout.accounting_port else []
+    for path in (layout.state, layout.munge_key.parent, *private):
         _make_directory(directory / path.name, 0o700)
     for node in spec.node_names:
         _make_directory(directory / layout.spool.name / node, 0o755)
@@ -48,6 +50,8 @@ def lay_out(spec: SandboxSpec, slurm: Installation, layout: Layout, directory: P
     _copy_parts(spec, layout, directory)
     for name, text in render_conf(spec, slurm, layout).items():
         _write(directory / layout.etc.name / name, text)
+    if layout.accounting_port:
+        (directory / layout.etc.name / "slurmdbd.conf").chmod(0o600)  # slurmdbd insists
 
 
 def _make_directory(path: Path, mode: int) -> None:
@@ -99,9 +103,9 @@ def start_munged(slurm: Installation, layout: Layout) -> Process:
         f"--pid-file={layout.run / 'munged.pid'}",
         f"--seed-file={private / 'seed'}",
     ]
-    process = _spawn(argv, slurm, layout, layout.logs / "munged.log")
+    process = spawn(argv, slurm, layout, layout.logs / "munged.log")
     layout_socket = str(layout.munge_socket)
-    _wait_for(lambda: _connects(socket.AF_UNIX, layout_socket), process, MUNGED, layout)
+    wait_for(lambda: is_listening(socket.AF_UNIX, layout_socket), process, MUNGED, layout)
     return process
 
 
@@ -109,17 +113,17 @@ def start_controller(slurm: Installation, layout: Layout) -> Process:
     """Ready when this returns: it listens, which is not yet that it knows its nodes."""
     # -D also keeps the process number over `scontrol reconfigure` (24.11 and later re-execute).
     argv = [slurm.daemon(CONTROLLER), "-D", "-f", str(layout.conf)]
-    process = _spawn(argv, slurm, layout, layout.logs / f"{CONTROLLER}.out")
+    process = spawn(argv, slurm, layout, layout.logs / f"{CONTROLLER}.out")
     # Clients ask a dead controller for 10 s; a refused connection says the same at once.
     address = ("127.0.0.1", layout.controller_port)
-    _wait_for(lambda: _connects(socket.AF_INET, address), process, CONTROLLER, layout)
+    wait_for(lambda: is_listening(socket.AF_INET, address), process, CONTROLLER, layout)
     return process
 
 
 def start_node(slurm: Installation, layout: Layout, node: str) -> Process:
     """Returns at once; sinfo tells when the node has registered."""
     argv = [slurm.daemon("slurmd"), "-D", "-f", str(layout.conf), "-N", node]
-    return _spawn(argv, slurm, layout, layout.logs / f"{node}.out")
+    return spawn(argv, slurm, layout, layout.logs / f"{node}.out")
 
 
 def log_tail(layout: Layout, daemon: str, lines: int = TAIL_LINES) -> str:
@@ -130,13 +134,23 @@ def log_tail(layout: Layout, daemon: str, lines: int = TAIL_LINES) -> str:
     return f"(no log of {daemon})"
 
 
-def _spawn(argv: list[str], slurm: Installation, layout: Layout, output: Path) -> Process:
+def spawn(
+    argv: list[str],
+    slurm: Installation,
+    layout: Layout,
+    output: Path,
+    added: Optional[Mapping[str, str]] = None,
+) -> Process:
+    """Starts a daemon in a session of its own; what it prints is appended to `output`.
+
+    `added` comes to its environment.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     full = [*slurm.prefix, "/usr/bin/env", "-C", str(layout.dir), *argv]
     pid = os.posix_spawnp(
         full[0],
         full,
-        {"PATH": slurm.path, "LANG": "C.UTF-8", "SLURM_CONF": str(layout.conf)},
+        {"PATH": slurm.path, "LANG": "C.UTF-8", "SLURM_CONF": str(layout.conf), **(added or {})},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o644),
@@ -150,15 +164,17 @@ def _spawn(argv: list[str], slurm: Installation, layout: Layout, output: Path) -
     return identify(pid) or Process(pid, -1)  # -1: gone already, which the caller's wait tells
 
 
-def _connects(family: socket.AddressFamily, address: object) -> bool:
+def is_listening(family: socket.AddressFamily, address: object) -> bool:
+    """Whether a connection to this address is accepted."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(address) == 0  # type: ignore[arg-type]
 
 
-def _wait_for(
+def wait_for(
     is_ready: Callable[[], bool], process: Process, name: str, layout: Layout, limit_s: float = 20.0
 ) -> None:
+    """Until it is ready. Raises RetryLater, with its log's end, if it ends or takes too long."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if not is_alive(process):

@@ -70,10 +70,10 @@ def _signal_and_wait(processes: list[Process], number: int, limit_s: float) -> l
 def find_processes(directory: Path, conf: Path) -> list[Process]:
     """Everything that belongs to the sandbox in `directory`: daemons, slurmstepd, jobs' processes.
 
-    Evidence: a munge or Slurm program that names a file of the directory or has one open; a
-    process that slurmd started with this slurm.conf; and whatever descends from those. A shell
-    that merely has SLURM_CONF set is not one, nor are this process and its ancestors, nor what
-    sees other files under these names: a sandbox in a container of this host.
+    Evidence: a munge, Slurm or MariaDB program that names a file of the directory or has one
+    open; a process that slurmd started with this slurm.conf; and whatever descends from those.
+    A shell that merely has SLURM_CONF set is not one, nor are this process and its ancestors,
+    nor what sees other files under these names: a sandbox in a container of this host.
     """
     parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
     spared = _lineage(os.getpid(), parents)
@@ -86,7 +86,7 @@ def find_processes(directory: Path, conf: Path) -> list[Process]:
 
 def _is_daemon(pid: int, directory: Path) -> bool:
     program = os.path.basename(_link(pid, "exe"))
-    if not program.startswith(("slurm", "munged")):
+    if not program.startswith(("slurm", "munged", "mariadbd")):
         return False
     if f"{directory}/".encode() in _read(pid, "cmdline"):
         return True

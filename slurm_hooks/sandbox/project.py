@@ -24,7 +24,7 @@ from slurm_hooks.model import Slurm
 from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PREEMPTIBLE
 from slurm_hooks.sandbox.daemons import INSTALLED_LUA
 from slurm_hooks.sandbox.installation import PLUGIN_DIRS, has_compiler
-from slurm_hooks.sandbox.spec import SandboxSpec
+from slurm_hooks.sandbox.spec import SCAVENGE, Preemption, SandboxSpec
 from slurm_hooks.slurm.lua_policy import render_policy
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -57,7 +57,7 @@ def project_spec(**overrides: Any) -> SandboxSpec:
     Raises MissingProgram if the plugin's source is there and cannot be built, SettingsError if
     `settings_text` is wrong.
     """
-    chosen = settings.parse(overrides.get("settings_text") or "")
+    chosen = _chosen(overrides)
     parts = _tree_parts() if (TREE / "plugins" / "spank").is_dir() else _installed_parts()
     known = SandboxSpec(
         spank=parts.spank,
@@ -67,6 +67,13 @@ def project_spec(**overrides: Any) -> SandboxSpec:
         epilog=_existing(PACKAGE / "hooks" / "epilog.sh"),
     )
     return replace(known, **overrides)
+
+
+def _chosen(overrides: Mapping[str, Any]) -> settings.Settings:
+    text = overrides.get("settings_text")
+    if not text and overrides.get("preemption") is Preemption.QOS:
+        return settings.Settings(site=settings.Site(qos=SCAVENGE))
+    return settings.parse(text or "")
 
 
 def _render_policy(chosen: settings.Settings) -> str:

@@ -29,8 +29,9 @@ class Record:
 
     @property
     def ports(self) -> range:
-        """All its ports: slurmctld's and then the nodes'."""
-        return range(self.layout.controller_port, self.layout.node_port + self.nodes)
+        """All its ports: slurmdbd's if there is one, slurmctld's and then the nodes'."""
+        first = self.layout.accounting_port or self.layout.controller_port
+        return range(first, self.layout.node_port + self.nodes)
 
     def with_daemons(self, started: dict[str, Process]) -> Record:
         return replace(self, daemons={**self.daemons, **started})
@@ -69,6 +70,7 @@ def _to_json(record: Record) -> dict[str, Any]:
         "controller_port": layout.controller_port,
         "node_port": layout.node_port,
         "is_loopback_only": layout.is_loopback_only,
+        "accounting_port": layout.accounting_port,
         "nodes": record.nodes,
         "slurm": {
             "bin_dir": str(slurm.bin_dir),
@@ -91,6 +93,7 @@ def _from_json(data: dict[str, Any], directory: Path) -> Record:
             controller_port=data["controller_port"],
             node_port=data["node_port"],
             is_loopback_only=data["is_loopback_only"],
+            accounting_port=data.get("accounting_port"),
         ),
         slurm=Installation(
             bin_dir=Path(slurm["bin_dir"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Optional
 
@@ -12,6 +13,14 @@ from slurm_hooks.sandbox.installation import Installation
 # sockaddr_un holds 108 bytes; slurmstepd appends "/spool/n1024/n1024_4294967294.4294967294".
 LONGEST_DIRECTORY = 60
 MAX_NODES = 1024
+SCAVENGE = "scavenge"  # the QOS, in a sandbox with accounting, that every other may preempt
+
+
+class Preemption(Enum):
+    """What decides who may preempt whom, as Slurm calls it."""
+
+    PARTITION = "partition_prio"
+    QOS = "qos"
 
 
 @dataclass(frozen=True)
@@ -21,17 +30,23 @@ class SandboxSpec:
     `nodes` nodes named n1, n2, ... of `cpus` CPUs and `memory_mib` MiB each; the host need not
     have that many; the last `large_nodes` of them have twice as much of either, and the feature
     `large`. `base` is the directory in which sandboxes live, `slurm` the Slurm to run;
-    both are found when None. `extra_conf` ends up last in slurm.conf, where it wins.
+    both are found when None. `extra_conf` ends up last in slurm.conf, where it wins;
+    `extra_files` are names and texts of files beside it, like topology.conf.
+    `is_accounting` adds MariaDB and slurmdbd, an account, the QOS `scavenge` and enforced limits;
+    preemption by QOS needs them.
     """
 
     nodes: int = 8
     cpus: int = 2
     memory_mib: int = 2000
     large_nodes: int = 0
+    is_accounting: bool = False
+    preemption: Preemption = Preemption.PARTITION
     name: Optional[str] = None
     base: Optional[Path] = None
     slurm: Optional[Installation] = None
     extra_conf: str = ""
+    extra_files: tuple[tuple[str, str], ...] = ()
     kill_wait_s: int = 5
     backfill_interval_s: int = 2
     spank: Optional[Path] = None  # malleable.so
@@ -57,6 +72,9 @@ class SandboxSpec:
             ""
             if 0 <= self.large_nodes < self.nodes
             else f"large_nodes={self.large_nodes} is not below nodes={self.nodes}",
+            "preemption by QOS needs is_accounting"
+            if self.preemption is Preemption.QOS and not self.is_accounting
+            else "",
             "" if _is_name(self.name) else f"name={self.name!r} is not of letters, digits and '-'",
         ]
 
@@ -76,7 +94,7 @@ class Layout:
     """Where one sandbox lives: its directory, its ports, the user its daemons run as.
 
     Node number i (from 1) listens on port `node_port + i - 1`. `is_loopback_only` says that the
-    daemons may bind to 127.0.0.1 alone.
+    daemons may bind to 127.0.0.1 alone. `accounting_port` is slurmdbd's, None without one.
     """
 
     dir: Path
@@ -84,6 +102,7 @@ class Layout:
     controller_port: int
     node_port: int
     is_loopback_only: bool
+    accounting_port: Optional[int] = None
 
     def __post_init__(self) -> None:
         if len(str(self.dir)) > LONGEST_DIRECTORY:
@@ -139,6 +158,14 @@ class Layout:
     @property
     def munge_socket(self) -> Path:
         return self.run / "munge.sock"
+
+    @property
+    def database(self) -> Path:
+        return self.dir / "database"
+
+    @property
+    def database_socket(self) -> Path:
+        return self.run / "mariadb.sock"
 
     @property
     def munge_key(self) -> Path:

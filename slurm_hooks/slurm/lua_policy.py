@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Optional, Protocol
 
 from slurm_hooks.model import Slurm
 from slurm_hooks.settings import Settings
@@ -24,15 +24,27 @@ class SlurmSays(Protocol):
     def slurm(self) -> Slurm: ...
 
 
-def render_policy(settings: Settings, cluster: SlurmSays, operators: Mapping[str, int]) -> str:
-    """The text of malleable_policy.lua; `operators` maps user names to uids."""
+def render_policy(
+    settings: Settings,
+    cluster: SlurmSays,
+    operators: Mapping[str, int],
+    most_submitted: Optional[int] = None,
+) -> str:
+    """The text of malleable_policy.lua; `operators` maps user names to uids.
+
+    `most_submitted` is the smallest submit limit of the QOS that malleable jobs get.
+    """
     request, lease = settings.request, settings.lease
+    qos = [f"qos = {_text(settings.site.qos)},"] if settings.site.qos else []
+    if most_submitted is not None:
+        qos.append(f"max_submitted = {most_submitted},")
     fit = {p: cluster.preemptible.get(p, False) for p in settings.site.partitions}
     uids = sorted(set(operators.values()))
     lines = [
         f"partitions = {{{', '.join(_text(p) for p in settings.site.partitions)}}},",
         f"preemptible = {_flags(fit)},",
         f"operators = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},",
+        *qos,
         f"engines = {_flags(dict.fromkeys(request.engines, True))},",
         f"max_fragments = {request.max_fragments},",
         f"max_nodes = {request.max_nodes},",

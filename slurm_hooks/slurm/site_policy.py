@@ -3,35 +3,67 @@
 from __future__ import annotations
 
 import pwd
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.lua_policy import render_policy
+from slurm_hooks.slurm.qos import Qos, check_qos, parse_qos, preemption_fault, qos_command
+from slurm_hooks.slurm.scontrol import Words, read_config
 
 
 @dataclass(frozen=True)
 class SitePolicy:
-    """The text of malleable_policy.lua, its faults, and the answer of Slurm that it is made of."""
+    """The text of malleable_policy.lua, its faults, what its QOS would break, and the answer of
+    Slurm that it is made of."""
 
     text: str
     faults: tuple[str, ...]
+    findings: tuple[str, ...]
     answer: str
 
 
 def render_site(settings: Settings, port: Port) -> SitePolicy:
-    """Ask Slurm once and render. Raises RetryLater, CommandRefused, UnreadableOutput."""
+    """Ask Slurm once and render; the accounting database too if QOS matter here.
+
+    Raises RetryLater, CommandRefused, UnreadableOutput.
+    """
     answer = port.ask(cluster_command())
-    cluster = parse_cluster(answer)
-    known = find_uids(settings.site.operators)
-    missing = [name for name in settings.site.operators if name not in known]
+    config, name = read_config(answer), settings.site.qos
+    decides = config.get("PreemptType") == "preempt/qos"
+    known = parse_qos(port.ask(qos_command())) if decides or name else {}
+    fault = _qos_fault(name, known, config, decides)
+    cluster = _judged(parse_cluster(answer), decides, fault)
+    most = known[name].most_submitted if name in known else None
+    uids = find_uids(settings.site.operators)
+    missing = [user for user in settings.site.operators if user not in uids]
     return SitePolicy(
-        text=render_policy(settings, cluster, known),
-        faults=(*_unfit(settings.site.partitions, cluster), *map(_stranger, missing)),
+        text=render_policy(settings, cluster, uids, most),
+        faults=(
+            *([fault] if fault else []),
+            *_unfit(settings.site.partitions, cluster),
+            *map(_stranger, missing),
+        ),
+        findings=tuple(check_qos(known[name], known)) if decides and name in known else (),
         answer=answer,
     )
+
+
+def _qos_fault(name: str, known: Mapping[str, Qos], config: Words, decides: bool) -> str:
+    if decides:
+        return preemption_fault(name, known, config.get("PreemptMode", ""))
+    if name and name not in known:
+        return f"site.qos: there is no QOS {name}; sacctmgr add qos {name}, or correct site.qos"
+    return ""
+
+
+def _judged(cluster: Cluster, decides: bool, fault: str) -> Cluster:
+    """Where QOS decide, the partitions have no say in who can be preempted."""
+    if not decides:
+        return cluster
+    return replace(cluster, preemptible=dict.fromkeys(cluster.preemptible, not fault))
 
 
 def find_uids(names: Sequence[str]) -> dict[str, int]:

@@ -24,6 +24,7 @@ from slurm_hooks.doctor.facts import (
     known,
 )
 from slurm_hooks.doctor.gather.slurm import read_slurm
+from slurm_hooks.settings import Settings, Site
 
 GOOD = """NodeName=n1 State=IDLE SlurmdStartTime=1795187104 Comment=OverTimeLimit = 5
 NodeName=n2 State=IDLE SlurmdStartTime=1795187104
@@ -207,11 +208,13 @@ def hook(key: str, value: str, file: Any = FILE, text: Any = "") -> dict[str, An
     return {"hooks": (Hook(key, value, file, text),)}
 
 
-def qos(*changes: dict[str, str], **slurm_changes: Any) -> dict[str, Any]:
+def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> dict[str, Any]:
+    """A site that preempts by QOS, of which malleable jobs get the one called `name`."""
     rows = tuple({**row, **change} for row, change in zip(QOS, changes))
     found: dict[str, Any] = {"accounting": Accounting(rows, (), {})}
     config = {"PreemptType": "preempt/qos"}
-    return {**found, "slurm": says(config=config, **slurm_changes)}
+    settings = Settings(site=Site(qos=name))
+    return {**found, "settings": settings, "slurm": says(config=config, **slurm_changes)}
 
 
 NO_ANSWER = "`scontrol` gave no answer in 10 s; is slurmctld up?"

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from sites import (
     DIRECTORY,
     FILE,
@@ -26,7 +27,6 @@ from sites import (
     submission,
     tick,
 )
-
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Unread
 from slurm_hooks.doctor.remedies import Remedies
@@ -84,7 +84,8 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("preempt-qos", qos({"Preempt": ""}, {}), "error", r"modify qos normal set Preempt\+=low"),
     ("preempt-qos", qos({}, {"PreemptMode": "cancel"}), "error", "set PreemptMode=requeue"),
     ("preempt-qos", qos({}, {"GraceTime": "00:00:30"}), "warning", "set GraceTime=0"),
-    ("preempt-qos", qos({}, {}, ours={"AllowQos": "ALL"}), "warning", "AllowQos=ALL"),
+    ("preempt-qos", qos({}, {}, name=""), "error", r"site\.qos is not set"),
+    ("preempt-qos", qos({}, {}, name="none"), "error", "sacctmgr -i add qos none"),
     ("grace-time", slurm(ours={"GraceTime": "10"}), "warning", r"GraceTime=10.*GraceTime=0"),
     ("exempt-time", slurm(config={"PreemptExemptTime": "00:05:00"}), "error", "=00:05:00.*=0"),
     ("exempt-time", slurm(config={"PreemptExemptTime": "odd"}), "error", "=odd.*=0"),

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sites import GOOD_SITE, says
 
+from sites import GOOD_SITE, says
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread
 from slurm_hooks.doctor.gather import files
@@ -20,6 +20,7 @@ from slurm_hooks.doctor.gather.shared import file_system, job_directory, try_lin
 from slurm_hooks.doctor.gather.slurm import ask_accounting
 from slurm_hooks.doctor.run import run
 from slurm_hooks.errors import UsageError
+from slurm_hooks.settings import Settings, Site
 from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.text import Command
 
@@ -192,7 +193,12 @@ class Dbd:
 def test_accounting_as_sacctmgr_prints_it() -> None:
     found = ask_accounting(Dbd())
     assert found.levels == {"games": "None", "root": "Administrator"}
-    facts = replace(GOOD_SITE, accounting=found, slurm=says(config={"PreemptType": "preempt/qos"}))
+    facts = replace(
+        GOOD_SITE,
+        accounting=found,
+        settings=Settings(site=Site(qos="low")),
+        slurm=says(config={"PreemptType": "preempt/qos"}),
+    )
     outcomes = {o.check.id: o for o in run(CHECKS, facts, is_before=False)}
     assert outcomes["preempt-qos"].word == "ok"
     assert [found.seen.split(" is below")[0] for found in outcomes["submit-limits"].findings] == [

@@ -122,7 +122,6 @@ local SOUND = {
   { name = "shared log, emptied by the script", set = {}, note = "%-%-output",
     job = { std_out = "/home/a/log", script = "#!/bin/sh\n#SBATCH --open-mode=truncate\nx" } },
   { name = "correlated in name only", job = { dependency = "afterok:12,afterany:13" }, set = {} },
-  { name = "licences", job = { licenses = "fs:2" }, set = {}, note = "fs:2 is taken by every" },
   { name = "shares asked for", job = { shared = 1 }, set = { shared = 0 } },
   { name = "exclusive", job = { shared = 0 }, set = { shared = 0 } },
   { name = "a comment of one line", job = { comment = "Käse; joined{1}" }, set = {} },
@@ -134,6 +133,14 @@ local SOUND = {
   { name = "that bit before 25.11", job = { bitflags = EXPEDITE }, set = {}, unset = "bitflags" },
   { name = "the site's notice", policy = { notice_s = 35.0 }, notice = "35", set = {} },
   { name = "exactly max_fragments", text = "1-64", set = { array_inx = "0-63" } },
+  { name = "the site's QOS", policy = { qos = "scavenge" }, set = { qos = "scavenge" } },
+  { name = "the site's QOS, asked for", policy = { qos = "scavenge" }, job = { qos = "scavenge" },
+    set = { qos = "scavenge" } },
+  { name = "no QOS of the site's", job = { qos = "normal" }, set = {}, unset = "qos" },
+  { name = "exactly the QOS's submit limit", text = "1-8", set = { array_inx = "0-7" },
+    policy = { qos = "scavenge", max_submitted = 8 } },
+  { name = "a submit limit above the others", text = "1-64", set = { array_inx = "0-63" },
+    policy = { qos = "scavenge", max_submitted = 5000 } },
 }
 
 for _, case in ipairs(SOUND) do
@@ -154,6 +161,13 @@ end
 
 -- Unsound submissions: the faults in order, each as a pattern.
 local UNSOUND = {
+  { name = "licences", job = { licenses = "fs:2" },
+    faults = { "^%-%-licenses=fs:2: .*wait for fragments; drop it" } },
+  { name = "another QOS", policy = { qos = "scavenge" }, job = { qos = "normal" },
+    faults = { "^%-%-qos=normal: malleable jobs have QOS scavenge here.*drop %-%-qos$" } },
+  { name = "beyond the QOS's submit limit", text = "1-9", policy = { qos = "scavenge",
+    max_submitted = 8 },
+    faults = { "may have 8 here .the submit limit of QOS scavenge.; .*=1%-8$" } },
   { name = "MIN above MAX", text = "8-4", faults = { "write %-%-malleable=4%-8$" } },
   { name = "zero MIN", text = "0-4", faults = { "count nodes from 1.*=1%-4$" } },
   { name = "zero MAX", text = "0-0", faults = { "count nodes from 1.*=1%-1$" } },
@@ -257,6 +271,8 @@ local POLICIES = {
   { name = "no partition", change = { partitions = {} }, faults = 1 },
   { name = "text for a number", change = { lease_s = "600" }, faults = 1 },
   { name = "no notice: a file of an older version", change = { notice_s = false }, faults = 1 },
+  { name = "a QOS", change = { qos = "scavenge", max_submitted = 9 }, faults = 0 },
+  { name = "no QOS by that name", change = { qos = "", max_submitted = "9" }, faults = 2 },
   { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },
   { name = "no tables", change = { engines = 1, operators = "root", preemptible = false },
     faults = 3 },

@@ -10,13 +10,13 @@ import pytest
 
 from slurm_hooks import settings
 from slurm_hooks.errors import MissingProgram, UnreadableOutput, UsageError
-from slurm_hooks.sandbox import SandboxSpec, cli
+from slurm_hooks.sandbox import SandboxSpec, accounting, cli
 from slurm_hooks.sandbox.commands import additions, clean_environment
 from slurm_hooks.sandbox.config import render_conf
 from slurm_hooks.sandbox.installation import Installation, find_installation, parse_version
 from slurm_hooks.sandbox.processes import Process
 from slurm_hooks.sandbox.record import Record, read_record, write_record
-from slurm_hooks.sandbox.spec import Layout
+from slurm_hooks.sandbox.spec import Layout, Preemption
 
 LAYOUT = Layout(Path("/b/sb1"), "alice", 20000, 20001, is_loopback_only=True)
 
@@ -86,6 +86,51 @@ def test_slurm_conf_leaves_out_what_was_not_asked_for(word):
 def test_daemons_bind_everywhere_where_the_host_name_does_not_resolve():
     lines = conf_lines(SandboxSpec(), replace(LAYOUT, is_loopback_only=False))
     assert not [line for line in lines if line.startswith("CommunicationParameters")]
+
+
+ACCOUNTING = SandboxSpec(is_accounting=True, preemption=Preemption.QOS)
+WITH_ACCOUNTING = replace(LAYOUT, accounting_port=19999)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("slurm.conf", "PreemptType=preempt/qos"),
+        ("slurm.conf", "AccountingStoragePort=19999"),
+        ("slurm.conf", "AccountingStoragePass=/b/sb1/run/munge.sock"),
+        ("slurmdbd.conf", "DbdPort=19999"),
+        ("slurmdbd.conf", "StorageUser=alice"),
+    ],
+)
+def test_accounting_has_the_line(name, line):
+    files = render_conf(ACCOUNTING, slurm(22, 5, 8), WITH_ACCOUNTING)
+    assert line in files[name].splitlines()
+
+
+def test_without_accounting_there_is_no_word_of_it():
+    files = render_conf(SandboxSpec(), slurm(22, 5, 8), LAYOUT)
+    assert "slurmdbd.conf" not in files
+    assert "Accounting" not in files["slurm.conf"]
+
+
+def test_preemption_by_qos_needs_accounting():
+    with pytest.raises(UsageError, match="preemption by QOS needs is_accounting"):
+        SandboxSpec(preemption=Preemption.QOS)
+
+
+def test_accounting_that_is_not_installed_names_the_packages(tmp_path):
+    bare = replace(slurm(22, 5, 8), prefix=("chroot", str(tmp_path)))
+    with pytest.raises(MissingProgram, match="mariadb-server slurmdbd"):
+        accounting.check_installed(bare)
+
+
+def test_the_ports_of_a_record_begin_with_slurmdbd_s():
+    assert Record(WITH_ACCOUNTING, slurm(22, 5, 8), 2).ports == range(19999, 20003)
+
+
+def test_extra_files_lie_beside_slurm_conf():
+    spec = SandboxSpec(extra_files=(("topology.conf", "SwitchName=s Nodes=n1\n"),))
+    assert render_conf(spec, slurm(22, 5, 8), LAYOUT)["topology.conf"].startswith("SwitchName=s")
 
 
 def test_extra_conf_comes_last_and_whole():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from slurm_hooks.errors import UnreadableOutput
@@ -50,6 +52,29 @@ def test_a_reservation_with_an_odd_host_list_is_about_every_node() -> None:
     found = cluster(NODE.format("n1"), NODE.format("n2"), UP, line)
     assert found.reservations[0].nodes == {"n1", "n2"}
     assert any("reservation odd" in text for text in found.unknown)
+
+
+@pytest.mark.parametrize(
+    ("flags", "ended_s", "next_s"),
+    [
+        ("DAILY,SPEC_NODES", 5, 86_400 - 605),
+        ("HOURLY", 5, 3_600 - 605),
+        ("HOURLY", 7_200, 3_000),  # two were missed as well
+        ("WEEKLY", 1, 7 * 86_400 - 601),
+        ("WEEKDAY", 1, 86_400 - 601),  # or later
+        ("HOURLY", 0, 3_000),
+        ("SPEC_NODES", 5, -605),
+        ("DAILY", -5, -595),  # not over yet
+    ],
+)
+def test_of_a_repeated_reservation_the_next_instance_counts(
+    flags: str, ended_s: int, next_s: int
+) -> None:
+    now, end = 1_800_000_000, 1_800_000_000 - ended_s
+    times = f"StartTime={end - 600} EndTime={end} Nodes=n1 Flags={flags}"
+    (found,) = cluster(NODE.format("n1"), UP, f"ReservationName=r {times}").reservations
+    assert found.start.timestamp() - now == next_s
+    assert found.end - found.start == timedelta(minutes=10)
 
 
 @pytest.mark.parametrize("number", ["many", "\u00b2", "1.5", "-2"])

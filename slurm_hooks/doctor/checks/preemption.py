@@ -72,6 +72,10 @@ def _both(slurm: SlurmSays) -> Iterator[Change]:
         yield Change("PreemptMode", f"{gang}REQUEUE", then=_RESTART)
 
 
+def _is_by_qos(slurm: SlurmSays) -> bool:
+    return slurm.value("PreemptType") == "preempt/qos"
+
+
 def _preempt_mode(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     everywhere = slurm.value("PreemptMode")
@@ -83,7 +87,8 @@ def _preempt_mode(facts: Facts) -> Iterator[Finding]:
         )
     for words in slurm.ours:
         mode = words.get("PreemptMode", everywhere)
-        if words["PartitionName"] not in slurm.missing and "REQUEUE" not in mode:
+        is_judged = words["PartitionName"] not in slurm.missing and not _is_by_qos(slurm)
+        if is_judged and "REQUEUE" not in mode:
             yield error(
                 f"partition {words['PartitionName']}: PreemptMode={mode}, so its jobs cannot be "
                 "preempted by requeue, and job_submit refuses malleable jobs there",
@@ -93,7 +98,7 @@ def _preempt_mode(facts: Facts) -> Iterator[Finding]:
 
 def _priority_tier(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
-    if slurm.value("PreemptType") == "preempt/qos":
+    if _is_by_qos(slurm):
         raise CannotLook("preemption is by QOS here")
     for other, ours, limit in slurm.others:
         tier = int(other.get("PriorityTier", 1))
@@ -107,7 +112,7 @@ def _priority_tier(facts: Facts) -> Iterator[Finding]:
 
 def _others_safe(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
-    if slurm.value("PreemptType") == "preempt/qos":
+    if _is_by_qos(slurm):
         raise CannotLook("preemption is by QOS here")
     highest = max((int(o.get("PriorityTier", 1)) for o, _, _ in slurm.others), default=0)
     names = set()
@@ -126,21 +131,22 @@ def _others_safe(facts: Facts) -> Iterator[Finding]:
 
 def _preempt_qos(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
-    if slurm.value("PreemptType") != "preempt/qos":
+    if not _is_by_qos(slurm):
         raise CannotLook("preemption is by partition here")
+    name = facts.settings.site.qos
+    if not name:
+        yield error(
+            "site.qos is not set: here the QOS of a job decides, and job_submit refuses malleable "
+            "jobs until it knows theirs",
+            Paste(facts.settings_path, 'qos = "NAME-OF-THE-QOS"', "in section [site]"),
+            Run("malleable render lua -o /etc/slurm/malleable_policy.lua"),
+        )
+        return
     qos = {words["Name"]: words for words in known(facts.accounting).qos}
-    for words in slurm.ours:
-        allowed = words.get("AllowQos", "ALL")
-        if allowed == "ALL":
-            yield warning(
-                f"partition {words['PartitionName']}: AllowQos=ALL, so a fragment may have a QOS "
-                "that nobody can preempt",
-                Change("AllowQos", "NAME-OF-ITS-QOS", of_partition(words)),
-                advice="give it a QOS of its own",
-            )
-            continue
-        for name in allowed.split(","):
-            yield from _one_qos(name, qos)
+    if name not in qos:
+        yield error(f"site.qos: there is no QOS {name}", Run(f"sacctmgr -i add qos {name}"))
+        return
+    yield from _one_qos(name, qos)
 
 
 def _one_qos(name: str, qos: dict[str, Words]) -> Iterator[Finding]:
@@ -247,8 +253,9 @@ TABLE = (
         "preempt-qos",
         Category.PREEMPTION,
         "with preempt/qos, other QOS may preempt that of fragments, by requeue and without grace",
-        "With preempt/qos the tiers of partitions mean nothing; only a QOS that lists ours in "
-        "Preempt takes nodes from fragments.",
+        "With preempt/qos neither a partition's tier nor its PreemptMode means anything, nor a QOS "
+        "that is only the partition's: the job's own decides, which is site.qos, and only a QOS "
+        "that lists it in Preempt takes nodes from fragments.",
         _preempt_qos,
     ),
     Check(

@@ -1,0 +1,111 @@
+"""The question about the site's QOS and its answer: who preempts whom, how many jobs they allow.
+
+With PreemptType=preempt/qos it is the job's own QOS that counts: neither the partition's
+PreemptMode nor a QOS that is only the partition's makes a job preemptible (22.05.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Optional
+
+from slurm_hooks.errors import UnreadableOutput
+from slurm_hooks.slurm.text import Command, parse_limit
+
+_LIMITS = ("MaxSubmitJobsPerUser", "MaxSubmitJobsPerAccount", "GrpSubmitJobs")
+_FIELDS = ("Name", "Preempt", "PreemptMode", "GraceTime", "PreemptExemptTime", *_LIMITS)
+
+
+@dataclass(frozen=True)
+class Qos:
+    """A QOS: which others it may preempt, how its own jobs are preempted, and when.
+
+    `most_submitted` is the smallest of its submit limits, against which every array element
+    counts; None if it has none.
+    """
+
+    name: str
+    preempts: frozenset[str]
+    mode: str
+    grace: timedelta
+    exempt: timedelta
+    most_submitted: Optional[int]
+
+
+def qos_command() -> Command:
+    """All QOS, by one sacctmgr; every user may ask."""
+    asked = ("show", "qos", f"format={','.join(_FIELDS)}")
+    return Command(("sacctmgr", "--noheader", "--parsable2", *asked))
+
+
+def parse_qos(text: str) -> dict[str, Qos]:
+    """Read the answer to qos_command. Raises UnreadableOutput."""
+    rows = (line.split("|") for line in text.splitlines() if line.strip())
+    found = (_qos(row) for row in rows)
+    return {qos.name: qos for qos in found}
+
+
+def _qos(row: Sequence[str]) -> Qos:
+    try:
+        words = dict(zip(_FIELDS, row))
+        limits = [int(words[name]) for name in _LIMITS if words[name]]
+        return Qos(
+            name=words["Name"],
+            preempts=frozenset(name for name in words["Preempt"].split(",") if name),
+            mode=words["PreemptMode"].lower(),
+            grace=parse_limit(words["GraceTime"]) or timedelta(0),
+            exempt=parse_limit(words["PreemptExemptTime"]) or timedelta(0),
+            most_submitted=min(limits, default=None),
+        )
+    except (KeyError, ValueError) as error:
+        raise UnreadableOutput(f"sacctmgr show qos: not a QOS: {'|'.join(row)[:120]!r}") from error
+
+
+def preemption_fault(name: str, known: Mapping[str, Qos], mode: str) -> str:
+    """Why jobs with this QOS cannot be preempted by requeue where QOS decide; empty if they can.
+
+    `mode` is PreemptMode of slurm.conf.
+    """
+    if not name:
+        return (
+            "PreemptType=preempt/qos: jobs yield by their QOS, and site.qos names none for "
+            "malleable jobs; write the one that the others preempt, for example qos = "
+            '"scavenge"'
+        )
+    if name not in known:
+        return f"site.qos: there is no QOS {name}; sacctmgr add qos {name}, or correct site.qos"
+    if not any(name in other.preempts for other in known.values()):
+        return (
+            f"QOS {name}: no other QOS may preempt it; for each that shall, write: "
+            f"sacctmgr modify qos NAME set Preempt+={name}"
+        )
+    own = known[name].mode
+    if "requeue" not in (mode.lower() if own == "cluster" else own):
+        return (
+            f"QOS {name}: its jobs are preempted by {own if own != 'cluster' else mode}, not by "
+            f"requeue; write: sacctmgr modify qos {name} set PreemptMode=requeue"
+        )
+    return ""
+
+
+def check_qos(qos: Qos, known: Mapping[str, Qos]) -> Iterator[str]:
+    """What would make urgent jobs wait for jobs of `qos`, with what to write instead."""
+    others = sorted(known.keys() - {qos.name})
+    weak = ",".join(name for name in others if qos.name not in known[name].preempts)
+    if weak:
+        yield (
+            f"QOS {weak}: jobs there cannot preempt fragments, whose QOS is {qos.name}; write: "
+            f"sacctmgr modify qos {weak} set Preempt+={qos.name}"
+        )
+    if qos.grace:
+        yield (
+            f"QOS {qos.name}: GraceTime={qos.grace} is enforced by a slow periodic check, so "
+            f"urgent jobs wait for its nodes; write: sacctmgr modify qos {qos.name} set GraceTime=0"
+        )
+    if qos.exempt:
+        yield (
+            f"QOS {qos.name}: PreemptExemptTime={qos.exempt}: nobody can preempt a fragment for so "
+            f"long after its start; write: sacctmgr modify qos {qos.name} set PreemptExemptTime=0"
+        )

@@ -1,0 +1,245 @@
+"""A site with slurmdbd: preemption by QOS, fair share, submit limits, sacct, whose tick it is.
+
+Needs MariaDB and slurmdbd, which `make test-sites` installs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from promises.bench import Bench, has
+from sites.admin import ordinary, render, set_site, submit, wait_for_state
+from slurm_hooks.errors import CommandRefused
+from slurm_hooks.model import FragmentState
+from slurm_hooks.sandbox import Sandbox, SandboxSpec
+from slurm_hooks.sandbox.installation import Installation
+from slurm_hooks.sandbox.processes import find_processes, is_alive
+from slurm_hooks.sandbox.spec import Preemption
+from waiting import wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.database]
+NewSite = Callable[..., Sandbox]
+ROOT = Path(__file__).resolve().parents[2]
+HELD = FragmentState.HELD
+SLEEP = "exec sleep 600"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="jobs and ticks of other users")
+
+
+@pytest.fixture(scope="module")
+def site(new_site: NewSite) -> Sandbox:
+    """Three nodes where QOS decide who preempts whom."""
+    for program in ("slurmdbd", "mariadbd"):
+        if shutil.which(program, path="/usr/sbin:/usr/bin") is None:
+            pytest.skip(f"{program} is not installed: make test-sites installs it")
+    return new_site(nodes=3, is_accounting=True, preemption=Preemption.QOS)
+
+
+@pytest.fixture
+def bench(site: Sandbox) -> Iterator[Bench]:
+    bench = Bench(site)
+    yield bench
+    bench.cancel_all()
+
+
+def sacctmgr(box: Sandbox, *words: str) -> str:
+    return box.run(["sacctmgr", "-i", "-nP", *words]).stdout
+
+
+def column(box: Sandbox, job: int, name: str, *options: str) -> list[str]:
+    """One column of what `sacct` says of a job's fragments."""
+    argv = ["sacct", "-nPX", "-j", str(job), "-o", name, *options]
+    return box.run(argv).stdout.split("\n")[:-1]
+
+
+def test_nothing_of_the_database_stays_behind(installation: Installation) -> None:
+    with Sandbox.up(SandboxSpec(nodes=1, slurm=installation, is_accounting=True)) as box:
+        assert {"mariadbd", "slurmdbd", "slurmctld"} <= set(box.running())
+        family = find_processes(box.dir, box.record.layout.conf)
+    assert len(family) >= 5
+    assert not [process for process in family if is_alive(process)]
+    assert not box.dir.exists()
+
+
+# -- preemption by QOS
+
+
+def test_a_fragment_yields_to_an_ordinary_job_at_once_and_comes_back(bench: Bench) -> None:
+    job = bench.submit(SLEEP, "1-3")
+    bench.tick_until(job, has(3))
+    bench.tick()  # holds what runs, so that it waits for a tick once it is preempted
+    began = time.monotonic()
+    other = ordinary(bench.box, "-N1")
+    wait_for_state(bench.box, other, ["RUNNING", "COMPLETED"], 10)
+    assert time.monotonic() - began < 8  # 0.6 s on an idle host
+    bench.until(job, lambda j: has(2)(j) and has(1, HELD)(j))
+    bench.tick_until(job, has(3))
+
+
+def test_the_site_is_found_fit_and_without_the_qos_it_is_not(bench: Bench) -> None:
+    checked = bench.malleable("render", "lua", "--check")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    set_site(bench, qos='""')
+    try:
+        refused = bench.malleable("render", "lua", "--check")
+        assert refused.returncode == 1
+        assert "site.qos names none for malleable jobs" in refused.stderr
+        render(bench)
+        said = submit(bench.box, "--malleable=1-2")
+        assert said.returncode != 0
+        assert "--partition=malleable: Slurm cannot preempt jobs there" in said.stderr
+    finally:
+        set_site(bench, qos='"scavenge"')
+        assert render(bench).stderr == ""
+
+
+def test_qos_that_cannot_preempt_fragments_are_found_with_the_line_to_write(bench: Bench) -> None:
+    sacctmgr(bench.box, "add", "qos", "high,long")
+    try:
+        found = bench.malleable("render", "lua", "--check")
+        assert found.returncode == 1
+        line = found.stderr.partition("write: sacctmgr ")[2].strip()
+        sacctmgr(bench.box, *line.split())
+        assert bench.malleable("render", "lua", "--check").returncode == 0
+    finally:
+        sacctmgr(bench.box, "delete", "qos", "high,long")
+
+
+def test_another_qos_is_refused_in_a_line(bench: Bench) -> None:
+    said = submit(bench.box, "--malleable=1-2", "--qos=normal")
+    assert said.returncode != 0
+    assert "--qos=normal: malleable jobs have QOS scavenge here" in said.stderr
+
+
+# -- what it costs
+
+
+@needs_root
+def test_fragments_cost_no_fair_share(bench: Bench) -> None:
+    """UsageFactor=0, where an ordinary job of the same length costs what it takes."""
+    job = bench.submit(SLEEP, "1-2")
+    bench.tick_until(job, has(2))
+    other = submit(bench.box, "-p", "malleable", "-N1", "-A", "lab", user=None).stdout.strip()
+    wait_for_state(bench.box, other, ["RUNNING"])
+
+    def usage() -> dict[str, str]:
+        rows = bench.box.run(["sshare", "-aPhn", "-A", "lab", "-o", "User,RawUsage"]).stdout
+        return dict(line.strip().split("|") for line in rows.splitlines())
+
+    wait_until(lambda: int(usage()["root"]) > 0, 100, usage, every_s=2)
+    assert usage()["nobody"] == "0"
+    bench.box.run(["scancel", other])
+
+
+# -- submit limits
+
+
+@needs_root
+def test_a_submit_limit_is_a_clear_line(bench: Bench) -> None:
+    box = bench.box
+    sacctmgr(box, "modify", "qos", "scavenge", "set", "MaxSubmitJobsPerUser=4")
+    try:
+        wait_until(lambda: "QOSMax" in submit(box, "--malleable=1-9").stderr, 15, every_s=1)
+        assert render(bench).stderr == ""
+        time.sleep(1)
+        said = submit(box, "--malleable=1-9").stderr
+        assert "a job may have 4 here (the submit limit of QOS scavenge)" in said
+        assert "write --malleable=1-4" in said
+        assert submit(box, "--malleable=1-3").returncode == 0
+        second = submit(box, "--malleable=1-3")  # three and three, where four are allowed
+        assert second.returncode != 0
+        assert "QOSMaxSubmitJobPerUserLimit" in second.stderr
+    finally:
+        sacctmgr(box, "modify", "qos", "scavenge", "set", "MaxSubmitJobsPerUser=-1")
+        assert render(bench).stderr == ""
+
+
+@needs_root
+def test_a_limit_on_running_jobs_leaves_the_nodes_to_others(bench: Bench) -> None:
+    """What Slurm will not start is held again, and its node goes to a user below the limit."""
+    box = bench.box
+    sacctmgr(box, "modify", "user", "nobody", "set", "MaxJobs=1")
+    try:
+        limited = bench.submit(SLEEP, "1-3")
+        bench.tick_until(limited, has(1))
+        other = bench.submit(SLEEP, "1-2", user="root")
+        bench.tick_until(other, has(2), 90)
+        assert has(1)(bench.job(limited))
+    finally:
+        sacctmgr(box, "modify", "user", "nobody", "set", "MaxJobs=-1")
+
+
+# -- sacct
+
+
+def test_sacct_shows_fragments_requeues_and_the_mark(bench: Bench) -> None:
+    job = bench.submit(SLEEP, "1-2")
+    bench.tick_until(job, has(2))
+    other = ordinary(bench.box, "-N3")
+    wait_for_state(bench.box, other, ["RUNNING", "COMPLETED"])
+    wait_for_state(bench.box, other, ["COMPLETED"])
+    bench.tick_until(job, has(2))
+    bench.box.run(["scancel", str(job)])
+    wait_until(
+        lambda: all(s.startswith("CANCELLED") for s in column(bench.box, job, "State")),
+        30,
+        lambda: bench.box.run(["sacct", "-j", str(job), "-D"]).stdout,
+        every_s=1,
+    )
+    assert column(bench.box, job, "JobID") == [f"{job}_0", f"{job}_1"]
+    every = column(bench.box, job, "State", "--duplicates")
+    assert len(every) == 4, every
+    assert sum(state == "PREEMPTED" for state in every) == 2, every
+    print(bench.box.run(["sacct", "-j", str(job), "-D"]).stdout)
+    assert all("malleable{min=1" in text for text in column(bench.box, job, "AdminComment"))
+
+
+# -- whose tick it is
+
+
+@needs_root
+def test_a_tick_needs_an_administrator_and_not_root(bench: Bench) -> None:
+    box = bench.box
+    own = box.dir / "daemon"
+    own.mkdir(mode=0o755)
+    shutil.chown(own, "daemon", "daemon")
+    own.chmod(0o700)
+    text = box.settings.read_text().replace(f"{box.dir}/run/tick.lock", str(own / "tick.lock"))
+    (box.dir / "etc" / "daemon.toml").write_text(text)
+    sacctmgr(box, "add", "user", "daemon", "Account=lab", "AdminLevel=Operator")
+    set_site(bench, operators='["root", "daemon"]')
+    render(bench)
+
+    def tick() -> subprocess.CompletedProcess[str]:
+        settings = str(box.dir / "etc" / "daemon.toml")
+        argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--settings", settings]
+        env = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+        return box.run(argv, user="daemon", env=env, check=False)
+
+    job = bench.submit(SLEEP, "1-2")
+    said = tick()
+    assert said.returncode == CommandRefused.exit_code == 77, said.stderr
+    assert "Operators cannot write AdminComment" in said.stderr
+    sacctmgr(box, "modify", "user", "daemon", "set", "AdminLevel=Administrator")
+    wait_until(lambda: tick().returncode == 0 and has(2)(bench.job(job)), 40, every_s=1)
+    node = min(bench.job(job).nodes)
+    box.run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=test"])
+    try:  # notice, put back, and what was put back starts elsewhere
+        wait_until(
+            lambda: (
+                tick().returncode == 0
+                and node not in bench.job(job).nodes
+                and has(2)(bench.job(job))
+            ),
+            60,
+            every_s=1,
+        )
+    finally:
+        box.run(["scontrol", "update", f"nodename={node}", "state=resume"])

@@ -1,0 +1,113 @@
+"""What sacctmgr says of QOS, and what follows for preemption."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from slurm_hooks.errors import UnreadableOutput
+from slurm_hooks.settings import parse
+from slurm_hooks.slurm.live import Asked
+from slurm_hooks.slurm.qos import check_qos, parse_qos, preemption_fault, qos_command
+from slurm_hooks.slurm.site_policy import SitePolicy, render_site
+from slurm_hooks.slurm.text import Command
+
+# sacctmgr of 22.05.8 on a sandbox with accounting
+SEEN = "normal|scavenge|cluster|00:00:00||||\nscavenge||cluster|00:00:00||||\n"
+CLUSTER = """PartitionName=malleable Nodes=n1 PriorityTier=1 PreemptMode={partition} State=UP
+Configuration data as of 1795287648
+PreemptMode             = {mode}
+PreemptType             = preempt/{kind}
+SLURM_VERSION           = 22.05.8
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "mode", "wanted"),
+    [
+        ("scavenge", SEEN, "REQUEUE", ""),
+        ("scavenge", SEEN, "GANG,REQUEUE", ""),
+        ("scavenge", SEEN.replace("||cluster", "||requeue"), "CANCEL", ""),
+        ("", SEEN, "REQUEUE", "site.qos names none"),
+        ("idle", SEEN, "REQUEUE", "there is no QOS idle"),
+        ("normal", SEEN, "REQUEUE", "no other QOS may preempt it"),
+        ("scavenge", SEEN, "CANCEL", "preempted by CANCEL, not by requeue"),
+        ("scavenge", SEEN.replace("||cluster", "||cancel"), "REQUEUE", "preempted by cancel"),
+    ],
+)
+def test_who_can_be_preempted(name: str, text: str, mode: str, wanted: str) -> None:
+    fault = preemption_fault(name, parse_qos(text), mode)
+    assert (wanted in fault) if wanted else not fault
+
+
+def test_the_smallest_submit_limit_counts() -> None:
+    rows = parse_qos("a||cluster|00:00:00||100|30|50\nb||cluster|00:00:00||||\n")
+    assert rows["a"].most_submitted == 30
+    assert rows["b"].most_submitted is None
+
+
+def test_what_makes_urgent_jobs_wait_is_found() -> None:
+    known = parse_qos("slow||cluster|00:00:10|00:05:00|||\nnormal|slow|cluster|||||\n")
+    grace, exempt = check_qos(known["slow"], known)
+    assert "GraceTime=0:00:10" in grace
+    assert "PreemptExemptTime=0:05:00" in exempt
+
+
+def test_who_cannot_preempt_is_named() -> None:
+    assert not list(check_qos(parse_qos(SEEN)["scavenge"], parse_qos(SEEN)))
+    known = parse_qos(SEEN + "high||cluster|00:00:00||||\nlong|high|cluster|00:00:00||||\n")
+    (weak,) = check_qos(known["scavenge"], known)
+    assert "sacctmgr modify qos high,long set Preempt+=scavenge" in weak
+
+
+@pytest.mark.parametrize("text", ["normal", "normal||cluster|soon||||", "a||cluster|||x||"])
+def test_what_cannot_be_read_is_no_qos(text: str) -> None:
+    with pytest.raises(UnreadableOutput, match="not a QOS"):
+        parse_qos(text)
+
+
+@dataclass
+class Canned:
+    """A Slurm that says two things."""
+
+    cluster: str
+    qos: str
+    asked: list[Asked] = field(default_factory=list)
+
+    def ask(self, command: Command) -> str:
+        return self.qos if command == qos_command() else self.cluster
+
+
+def rendered(
+    kind: str, qos: str = "scavenge", seen: str = SEEN, partition: str = "OFF"
+) -> SitePolicy:
+    says = CLUSTER.format(kind=kind, mode="REQUEUE", partition=partition)
+    settings = parse(f'[site]\nqos = "{qos}"\noperators = ["root"]\n')
+    return render_site(settings, Canned(says, seen))
+
+
+def test_where_qos_decide_the_partition_has_no_say() -> None:
+    policy = rendered("qos")
+    assert not policy.faults
+    assert 'qos = "scavenge",' in policy.text
+    assert '["malleable"] = true' in policy.text
+
+
+@pytest.mark.parametrize("qos", ["", "idle", "normal"])
+def test_without_the_right_qos_jobs_are_refused(qos: str) -> None:
+    policy = rendered("qos", qos, partition="REQUEUE")
+    assert len(policy.faults) == 2
+    assert '["malleable"] = false' in policy.text
+
+
+def test_where_partitions_decide_a_qos_may_be_named_as_well() -> None:
+    assert not rendered("partition_prio", partition="REQUEUE").faults
+    assert rendered("partition_prio", "idle", partition="REQUEUE").faults
+    assert '["malleable"] = false' in rendered("partition_prio", partition="OFF").text
+
+
+def test_the_submit_limit_reaches_job_submit() -> None:
+    limited = SEEN.replace("scavenge||cluster|00:00:00||||", "scavenge||cluster|00:00:00||40||")
+    assert "max_submitted = 40," in rendered("qos", seen=limited).text
+    assert "max_submitted" not in rendered("qos").text
