@@ -4,7 +4,7 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix search lint install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-rescale bench-load
+	bench-replay-tried bench-rescale bench-load rpm deb package-tools package-lock test-packages
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
@@ -14,6 +14,8 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
+	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
+	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
 	@echo "make clean   remove what was built; the environment in .venv stays"
 
@@ -48,6 +50,21 @@ lint: setup
 	@.venv/bin/lint-imports
 	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh
+
+package-tools:
+	@packaging/install-missing.sh packages
+
+rpm: package-tools
+	@packaging/build-rpm.sh $(or $(DIST),dist) $(RPMBUILD_ARGS)
+
+deb: package-tools
+	@packaging/build-deb.sh $(or $(DIST),dist)
+
+package-lock: package-tools
+	@packaging/lock.sh
+
+test-packages: package-tools setup
+	@$(PYTHON) -m pytest -m package $(PYTEST_ARGS) tests/packages
 
 bench-allocator: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/allocator.py --png $(BUILD)/bench-allocator.png
