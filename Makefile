@@ -29,16 +29,16 @@ demo: plugin
 	@$(PYTHON) examples/demo/run.py $(DEMO_ARGS)
 
 test: plugin lint
-	@$(PYTHON) -m pytest $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not package" $(PYTEST_ARGS)
 
 # Examples that nobody has seen yet, where `make test` repeats its own.
 search: export HYPOTHESIS_PROFILE := search
 search: export LIVES ?= 3000
 search: setup
-	@$(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch" $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch and not package" $(PYTEST_ARGS)
 
 fast: setup
-	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow" $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow and not package" $(PYTEST_ARGS)
 
 matrix: setup
 	@packaging/matrix.sh $(PYTEST_ARGS)

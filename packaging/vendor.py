@@ -148,9 +148,10 @@ def table(libraries: list[Library]) -> str:
     """For people: what is carried, and under which licence."""
     head = (
         "# Libraries carried by slurm-malleable\n\n"
-        "Unchanged, but for what a cluster does not need: CBC's binaries in PuLP, tests, notebook\n"
-        "extensions, example data. They lie in /usr/lib/slurm-malleable/vendor, each with the text\n"
-        "of its licence in NAME.dist-info. The same list for programs: sbom.cdx.json (CycloneDX).\n\n"
+        "Unchanged, but for what a cluster does not need: CBC's binaries in PuLP, tests,\n"
+        "notebook extensions, example data. They lie in /usr/lib/slurm-malleable/vendor, each\n"
+        "with the text of its licence in NAME.dist-info. The same list for programs:\n"
+        "sbom.cdx.json (CycloneDX).\n\n"
         "| library | version | licence (SPDX) | what it is |\n|---|---|---|---|\n"
     )
     rows = (f"| {o.name} | {o.version} | {o.licence} | {o.summary} |\n" for o in libraries)
