@@ -96,6 +96,8 @@ SHARE := $(DESTDIR)/usr/share/slurm-malleable
 LIBEXEC := $(DESTDIR)/usr/libexec/slurm-malleable
 CONFIG := $(DESTDIR)/etc/slurm-malleable
 UNITS := $(DESTDIR)/usr/lib/systemd/system
+SYSUSERS := $(DESTDIR)/usr/lib/sysusers.d
+TMPFILES := $(DESTDIR)/usr/lib/tmpfiles.d
 MAN := $(DESTDIR)/usr/share/man/man1
 # Where `malleable` is, for unit and cron line: neither looks at PATH.
 BINDIR ?= $(or $(patsubst %/malleable,%,$(shell command -v malleable)),/usr/local/bin)
@@ -103,7 +105,9 @@ BINDIR ?= $(or $(patsubst %/malleable,%,$(shell command -v malleable)),/usr/loca
 # Users' jobs read all of it, so modes are set, whatever the umask.
 install: plugin
 	umask 022 && $(MAKE) --no-print-directory -C plugins/spank BUILD_DIR=$(CURDIR)/$(BUILD)/spank install
-	umask 022 && install -d $(SHARE)/lua $(SHARE)/cron $(LIBEXEC) $(CONFIG) $(UNITS) $(MAN)
+	umask 022 && install -d $(SHARE)/lua $(SHARE)/cron $(LIBEXEC) $(CONFIG) $(UNITS) $(MAN) $(SYSUSERS) $(TMPFILES)
+	install -m 644 etc/sysusers/*.conf $(SYSUSERS)
+	install -m 644 etc/tmpfiles/*.conf $(TMPFILES)
 	install -m 644 plugins/lua/*.lua $(SHARE)/lua
 	umask 022 && $(PYTHON) -m slurm_hooks.cli render job-path $(SHARE)/jobpath
 	install -m 755 slurm_hooks/hooks/epilog.sh $(LIBEXEC)
@@ -114,6 +118,8 @@ install: plugin
 	sed 's|@BINDIR@|$(BINDIR)|' etc/cron/slurm-malleable | install -m 644 /dev/stdin $(SHARE)/cron/slurm-malleable
 	install -m 644 docs/man/malleable.1 $(MAN)
 	[ -e $(CONFIG)/malleable.toml ] || install -m 644 etc/malleable.toml $(CONFIG)
+	@id slurm-malleable >/dev/null 2>&1 || \
+		echo "note: the unit runs as slurm-malleable: systemd-sysusers && systemd-tmpfiles --create; docs/packages.md"
 	@[ -x $(BINDIR)/malleable ] || \
 		echo "note: unit and cron line run $(BINDIR)/malleable, which is not here: pip install it, or make install BINDIR=DIR"
 

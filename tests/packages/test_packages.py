@@ -6,7 +6,9 @@ Each kind has one root, and the tests follow each other in it: a later one needs
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from packages.conftest import NEWER, Packages
+from packages.conftest import NEWER, PARTS, Packages
 from packages.root import TREE, Root
 from slurm_hooks import __version__
 from waiting import wait_until
@@ -36,7 +38,8 @@ SYSTEM = {"/usr/share/licenses", "/usr/lib64/slurm"}
 
 def foreign(root: Root, packages: Packages) -> set[str]:
     """What has changed and neither belongs to the packages nor to packaging itself."""
-    owned = packages.contents(root) if root.run(["test", "-e", HOME], check=False) else set()
+    is_there = root.run(["test", "-e", HOME], check=False).returncode == 0
+    owned = packages.contents(root) if is_there else set()
     return {path for path in root.changed() - owned - SYSTEM if not BOOKS.match(path)}
 
 
@@ -151,6 +154,58 @@ def running(root: Root, box: dict[str, Any], job: str) -> list[str]:
     return sorted(root.run(argv, env=box["environment"]).stdout.splitlines())
 
 
+def test_the_user_of_the_unit_is_told_which_right_it_lacks(
+    packages: Packages, root: Root, box: dict[str, Any]
+) -> None:
+    """It plans with no rights at all, and Slurm lets it change nothing unless somebody says so."""
+    job = submit(root, box, "1-2")
+    text = root.run(["cat", box["environment"]["MALLEABLE_SETTINGS"]]).stdout
+    root.write("/tmp/own.toml", re.sub(r"(?m)^lock = .*$", f'lock = "{LOCK}"', text))
+    tick = ["setpriv", "--reuid=slurm-malleable", "--regid=slurm-malleable", "--clear-groups"]
+    tick += ["malleable", "reconcile", "--settings", "/tmp/own.toml"]
+    done = root.run(tick, env=box["environment"], check=False)
+    assert done.returncode == 77, done.stdout + done.stderr
+    assert "Administrator of the accounting database" in done.stderr
+    assert running(root, box, job) == []
+    root.run(["scancel", job], env=box["environment"])
+
+
+def test_the_client_may_lie_elsewhere(packages: Packages, root: Root) -> None:
+    if packages.kind != "rpm":
+        pytest.skip("dpkg does not relocate; the directory can be copied")
+    (client,) = packages.old.glob("slurm-malleable-client-*.rpm")
+    aside = ["--force-debian", "--nodeps", "--dbpath", "/tmp/aside"]
+    root.run(["rpm", *aside, "-i", "--prefix", "/srv/apps/malleable", f"/tmp/old/{client.name}"])
+    shown = root.run(["readlink", "-f", "/srv/apps/malleable/jobpath"]).stdout
+    assert shown.startswith("/srv/apps/malleable/jobpath-")
+    root.run(["rpm", *aside, "-e", "slurm-malleable-client"])
+    assert root.run(["test", "-e", "/srv/apps/malleable"], check=False).returncode == 1
+    root.run(["test", "-e", f"{SHARE}/jobpath/slurm_hooks"])
+    root.run(["rmdir", "/srv/apps"])
+
+
+def test_an_empty_root_gets_files_of_root_alone(packages: Packages, tmp_path: Path) -> None:
+    """As an image is filled from outside: no scripts, nothing but the files."""
+    if packages.kind == "rpm":
+        files = [str(path) for path in packages.old.glob("*.rpm") if ".src." not in path.name]
+        words = ["rpm", "--force-debian", f"--root={tmp_path}", "--nodeps", "--noscripts", "-i"]
+        subprocess.run([*words, *files], check=True, timeout=120)
+    else:
+        for path in packages.old.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", str(path), str(tmp_path)], check=True)
+    found = [path for path in tmp_path.rglob("*") if "rpm" not in path.parts]
+    assert {path.lstat().st_uid for path in found} == {0}
+    open_to_all = {path for path in found if path.lstat().st_mode & 0o022}
+    assert {path for path in open_to_all if not path.is_symlink()} == set()
+    launcher = tmp_path / "usr/bin/malleable"
+    text = launcher.read_text().replace(f'"{HOME}"', f'"{tmp_path}{HOME}"')
+    done = subprocess.run(
+        ["/usr/bin/python3", "-I", "-", "--version"],
+        input=text, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout == f"malleable {__version__}\n", done.stderr
+
+
 def test_a_job_grows_and_the_running_one_and_the_tick_outlive_an_upgrade(
     packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:
@@ -200,6 +255,42 @@ def slow_tick(root: Root, box: dict[str, Any]) -> Any:
     return started
 
 
+def test_a_training_grows_and_finishes_from_the_installed_example(
+    packages: Packages, root: Root, box: dict[str, Any]
+) -> None:
+    """The demo in short: torchrun finds the client, two fragments form a round, and it ends."""
+    work, env = box["work"], box["environment"]
+    for name in ("train.py", "train.sh"):
+        root.run(["cp", f"{SHARE}/examples/digits/{name}", work])
+    path = f"{Path(sys.executable).parent}:{env['PATH']}"
+    argv = ["sbatch", f"--chdir={work}", "--parsable", "--malleable=2-2", f"{work}/train.sh"]
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    job = root.run([*nobody, *argv, "--steps=30"], env={**env, "PATH": path}).stdout.strip()
+    try:
+        root.run(["malleable", "reconcile"], env=env)
+        result = ["cat", f"{work}/result.json"]
+        log = ["sh", "-c", f"tail -n 30 {work}/digits-*.log"]
+        wait_until(
+            lambda: root.run(result, check=False).returncode == 0,
+            120,
+            lambda: root.run(log, check=False).stdout,
+            every_s=1,
+        )
+        rounds = root.run(["sh", "-c", f"cat {work}/.malleable-65534/{job}/rounds.jsonl"]).stdout
+        assert json.loads(rounds.splitlines()[0])["size"] == 2
+    finally:
+        root.run(["scancel", job], env=env)
+
+
+@pytest.mark.skipif("PACKAGES_DEMO" not in os.environ, reason="four minutes: PACKAGES_DEMO=1")
+def test_the_demo_runs_from_the_installed_files(
+    packages: Packages, root: Root, box: dict[str, Any]
+) -> None:
+    argv = [sys.executable, f"{SHARE}/examples/demo/run.py", "--out=/tmp/demo"]
+    done = root.run(argv, env={"PYTHONDONTWRITEBYTECODE": "1"}, check=False, timeout_s=500)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
 def test_the_tests_of_the_plugin_pass_on_the_installed_files(
     packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:
@@ -224,10 +315,10 @@ def test_removing_says_what_to_take_out_and_leaves_nothing(
     for word in ("Epilog=", "plugstack.conf", "job_submit.lua", "malleable_policy.lua", "cron.d"):
         assert word in said
     if packages.kind == "deb":
-        root.run(["dpkg", "--purge", "slurm-malleable"])
+        root.run(["dpkg", "--purge", *(f"slurm-malleable{part}" for part in PARTS)])
         assert root.run(["id", "slurm-malleable"], check=False).returncode != 0
     else:
-        root.run(["rm", "-r", "/etc/slurm-malleable"])  # malleable.toml.rpmsave
+        root.run(["rm", "-rf", "/etc/slurm-malleable"])  # malleable.toml.rpmsave
     gone = ["find", "/usr", "/etc", "/var", "/run", "-xdev", "-iname", "*malleable*"]
     books = "/var/lib/(dpkg|rpm)/"
     left = [line for line in root.run(gone).stdout.splitlines() if not re.match(books, line)]
