@@ -17,11 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Optional
 
-EXAMPLES = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(EXAMPLES))
-if Path("/usr/share/slurm-malleable/examples") == EXAMPLES:  # from the packages, with any Python
-    sys.path.insert(1, "/usr/lib/slurm-malleable")  # that has torch, torchft, scikit-learn
-    sys.path.append("/usr/lib/slurm-malleable/vendor")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 

@@ -72,13 +72,20 @@ def find_processes(directory: Path, conf: Path) -> list[Process]:
 
     Evidence: a munge or Slurm program that names a file of the directory or has one open; a
     process that slurmd started with this slurm.conf; and whatever descends from those. A shell
-    that merely has SLURM_CONF set is not one, nor are this process and its ancestors.
+    that merely has SLURM_CONF set is not one, nor are this process and its ancestors. What runs in
+    a container of this host has a sandbox of its own, maybe with the same path.
     """
     parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
     spared = _lineage(os.getpid(), parents)
-    mine = {pid for pid in parents if _is_daemon(pid, directory) or _is_job(pid, conf)} - spared
+    near = {pid for pid in parents if _namespace(pid) in ("", _namespace(os.getpid()))} - spared
+    mine = {pid for pid in near if _is_daemon(pid, directory) or _is_job(pid, conf)}
     family = {pid for pid in parents if mine & _lineage(pid, parents)} - spared
     return sorted(found for pid in family if (found := identify(pid)) is not None)
+
+
+def _namespace(pid: int) -> str:
+    """In which process numbers are its own; empty if we may not know."""
+    return _link(pid, "ns/pid")
 
 
 def _is_daemon(pid: int, directory: Path) -> bool:

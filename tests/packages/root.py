@@ -82,9 +82,7 @@ class Root:
         return subprocess.Popen(self._enter(argv, env), stdout=pipe, stderr=pipe, text=True)
 
     def _enter(self, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-        # Whoever ends a sandbox of the host by its path must not find one of ours.
-        temporary = f"/tmp/root{self.pid}"
-        words = {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", "TMPDIR": temporary, **env}
+        words = {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", **env}
         enter = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--net", "--uts", "--ipc"]
         inside = ["chroot", f"{self.scratch}/root", "env", "-i", "-C", "/"]
         return [*enter, *inside, *(f"{name}={text}" for name, text in words.items()), *argv]
@@ -131,9 +129,7 @@ def overlay(scratch: Path) -> Iterator[Root]:
     argv += ["--kill-child=KILL", "sh", "-c", SETUP, "sh", str(scratch), str(TREE), sys.prefix]
     holder = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        made = Root(_first_child(holder, scratch), scratch)
-        made.run(["mkdir", "-m", "1777", f"/tmp/root{made.pid}"])
-        yield made
+        yield Root(_first_child(holder, scratch), scratch)
     finally:
         os.killpg(holder.pid, signal.SIGKILL)
         holder.communicate(timeout=20)

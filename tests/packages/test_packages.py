@@ -136,14 +136,29 @@ def test_a_plan_without_any_solver_of_the_host(
 @pytest.fixture(scope="session")
 def box(packages: Packages, root: Root) -> dict[str, Any]:
     """A Slurm made of the installed files alone, as `malleable sandbox up --json` tells of it."""
-    made = root.run(["malleable", "sandbox", "up", "--nodes", "4", "--json"], timeout_s=120)
+    argv = ["malleable", "sandbox", *base(root), "up", "--nodes", "4", "--json"]
+    made = root.run(argv, timeout_s=120)
     found: dict[str, Any] = json.loads(made.stdout)
     return found
 
 
+def base(root: Root) -> list[str]:
+    """Where its sandbox lives: by a path that no sandbox of the host has."""
+    return ["--base", f"/tmp/box{root.pid}"]
+
+
 def submit(root: Root, box: dict[str, Any], request: str) -> str:
     """A job of user nobody that sleeps; its id."""
-    argv = ["malleable", "sandbox", "run", "--user", "nobody", "--", "sbatch", "--parsable"]
+    argv = [
+        "malleable",
+        "sandbox",
+        *base(root),
+        "run",
+        "--user=nobody",
+        "--",
+        "sbatch",
+        "--parsable",
+    ]
     argv += [f"--malleable={request}", "--output=/dev/null", "--wrap=exec sleep 600"]
     return root.run(argv, env=box["environment"]).stdout.strip()
 
@@ -218,9 +233,11 @@ def test_a_job_grows_and_the_running_one_and_the_tick_outlive_an_upgrade(
     root.run(["sed", "-i", "1s/^/# ours\\n/", "/etc/slurm-malleable/malleable.toml"])
 
     tick = slow_tick(root, box)
-    said = packages.install(root, "new")
-    ended = tick.poll()
-    _, complaints = tick.communicate(timeout=30)
+    try:
+        said = packages.install(root, "new")
+        ended = tick.poll()
+    finally:
+        _, complaints = tick.communicate(timeout=60)
     assert (ended, complaints) == (0, ""), said
     assert "nothing is switched on" not in said  # that is for the first time
     assert root.run(["malleable", "--version"]).stdout == f"malleable {NEWER}\n"
@@ -244,7 +261,7 @@ def slow_tick(root: Root, box: dict[str, Any]) -> Any:
     text = re.sub(r"(?m)^slurm_bin = .*$", 'slurm_bin = "/tmp/slow"', text)
     root.write("/tmp/slow/malleable.toml", text)
     # As a site's root crontab would leave it: the tick's user owns the directory.
-    root.run(["chown", "root:", "/run/slurm-malleable"])
+    root.run(["chown", "-R", "root:", "/run/slurm-malleable"])
     argv = ["malleable", "reconcile", "--settings", "/tmp/slow/malleable.toml"]
     started = root.start(argv, {"PATH": "/usr/bin:/bin", **box["environment"]})
     assert wait_until(
@@ -267,15 +284,14 @@ def test_a_training_grows_and_finishes_from_the_installed_example(
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     job = root.run([*nobody, *argv, "--steps=30"], env={**env, "PATH": path}).stdout.strip()
     try:
-        root.run(["malleable", "reconcile"], env=env)
         result = ["cat", f"{work}/result.json"]
         log = ["sh", "-c", f"tail -n 30 {work}/digits-*.log"]
-        wait_until(
-            lambda: root.run(result, check=False).returncode == 0,
-            120,
-            lambda: root.run(log, check=False).stdout,
-            every_s=1,
-        )
+
+        def is_done() -> bool:
+            root.run(["malleable", "reconcile"], env=env)
+            return root.run(result, check=False).returncode == 0
+
+        wait_until(is_done, 150, lambda: root.run(log, check=False).stdout, every_s=2)
         rounds = root.run(["sh", "-c", f"cat {work}/.malleable-65534/{job}/rounds.jsonl"]).stdout
         assert json.loads(rounds.splitlines()[0])["size"] == 2
     finally:
@@ -287,7 +303,7 @@ def test_the_demo_runs_from_the_installed_files(
     packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:
     argv = [sys.executable, f"{SHARE}/examples/demo/run.py", "--out=/tmp/demo"]
-    done = root.run(argv, env={"PYTHONDONTWRITEBYTECODE": "1"}, check=False, timeout_s=500)
+    done = root.run(argv, env=INSTALLED, check=False, timeout_s=500)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
@@ -310,7 +326,7 @@ def test_the_tests_of_the_plugin_pass_on_the_installed_files(
 def test_removing_says_what_to_take_out_and_leaves_nothing(
     packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:
-    root.run(["malleable", "sandbox", "down", "--all"])
+    root.run(["malleable", "sandbox", *base(root), "down", "--all"])
     said = packages.remove(root)
     for word in ("Epilog=", "plugstack.conf", "job_submit.lua", "malleable_policy.lua", "cron.d"):
         assert word in said
