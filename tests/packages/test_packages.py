@@ -139,6 +139,9 @@ def box(packages: Packages, root: Root) -> dict[str, Any]:
     argv = ["malleable", "sandbox", *base(root), "up", "--nodes", "4", "--json"]
     made = root.run(argv, timeout_s=120)
     found: dict[str, Any] = json.loads(made.stdout)
+    # What only sleeps would soon be limited to one fragment.
+    settings = found["environment"]["MALLEABLE_SETTINGS"]
+    root.write(settings, root.run(["cat", settings]).stdout + "\n[failures]\njoin_s = 3600\n")
     return found
 
 
