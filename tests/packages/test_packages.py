@@ -28,7 +28,8 @@ INSTALLED = {"PYTHONPATH": HOME, "PYTHONDONTWRITEBYTECODE": "1"}
 LOCK = "/run/slurm-malleable/tick.lock"
 # What packaging itself writes: its databases, the system user and what is made of lists of files.
 BOOKS = re.compile(
-    r"/var/(lib/(dpkg|rpm|systemd)|cache|log)(/|$)|/root/\.rpmdb|/etc/(passwd|group|shadow|gshadow)-?$"
+    r"/var/(lib/(dpkg|rpm|systemd)|cache|log)(/|$)|/root/\.rpmdb"
+    r"|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-?$"
     r"|/etc/\.pwd\.lock$|/etc/hosts$|/usr/share/mime/|.*\.dpkg-(old|new|dist)$"
 )
 
