@@ -4,7 +4,8 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-rescale bench-load bench-ledger test-metrics test-browser
+	bench-replay-tried bench-rescale bench-load bench-ledger test-metrics test-browser rpm deb package-tools \
+	package-lock test-packages
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
@@ -17,6 +18,8 @@ help:
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
 	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
+	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
+	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
 	@echo "make clean   remove what was built; the environment in .venv stays"
 
@@ -30,7 +33,7 @@ demo: plugin
 	@$(PYTHON) examples/demo/run.py $(DEMO_ARGS)
 
 test: plugin lint
-	@$(PYTHON) -m pytest -m "not prometheus and not browser" --ignore=tests/sites $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package" --ignore=tests/sites $(PYTEST_ARGS)
 
 # On top of what the other tests need: MariaDB and slurmdbd, which only sandboxes start.
 test-sites:
@@ -42,10 +45,10 @@ test-sites:
 search: export HYPOTHESIS_PROFILE := search
 search: export LIVES ?= 3000
 search: setup
-	@$(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch" $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch and not package" $(PYTEST_ARGS)
 
 fast: setup
-	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow and not prometheus and not browser" \
+	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow and not package and not prometheus and not browser" \
 		-n auto --dist worksteal $(PYTEST_ARGS)
 
 test-matrix: plugin
@@ -73,6 +76,21 @@ lint: setup
 # The generated part of the documentation; a test keeps what is checked in alike.
 docs: setup
 	@PYTHONPATH=. $(PYTHON) packaging/reference.py
+
+package-tools:
+	@packaging/install-missing.sh packages
+
+rpm: package-tools
+	@packaging/build-rpm.sh $(or $(DIST),dist) $(RPMBUILD_ARGS)
+
+deb: package-tools
+	@packaging/build-deb.sh $(or $(DIST),dist)
+
+package-lock: package-tools
+	@packaging/lock.sh
+
+test-packages: package-tools setup
+	@$(PYTHON) -m pytest -m package $(PYTEST_ARGS) tests/packages
 
 bench-allocator: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/allocator.py --png $(BUILD)/bench-allocator.png
@@ -107,6 +125,8 @@ SHARE := $(DESTDIR)/usr/share/slurm-malleable
 LIBEXEC := $(DESTDIR)/usr/libexec/slurm-malleable
 CONFIG := $(DESTDIR)/etc/slurm-malleable
 UNITS := $(DESTDIR)/usr/lib/systemd/system
+SYSUSERS := $(DESTDIR)/usr/lib/sysusers.d
+TMPFILES := $(DESTDIR)/usr/lib/tmpfiles.d
 MAN := $(DESTDIR)/usr/share/man/man
 # Where `malleable` is, for unit and cron line: neither looks at PATH.
 BINDIR ?= $(or $(patsubst %/malleable,%,$(shell command -v malleable)),/usr/local/bin)
@@ -116,7 +136,10 @@ COMPLETIONS := $(DESTDIR)/usr/share/bash-completion/completions
 # Users' jobs read all of it, so modes are set, whatever the umask.
 install: plugin docs
 	umask 022 && $(MAKE) --no-print-directory -C plugins/spank BUILD_DIR=$(CURDIR)/$(BUILD)/spank install
-	umask 022 && install -d $(SHARE)/lua $(SHARE)/cron $(LIBEXEC) $(CONFIG) $(UNITS) $(MAN)1 $(MAN)5 $(COMPLETIONS)
+	umask 022 && install -d $(SHARE)/lua $(SHARE)/cron $(LIBEXEC) $(CONFIG) $(UNITS) $(MAN)1 $(MAN)5 $(COMPLETIONS) \
+		$(SYSUSERS) $(TMPFILES)
+	install -m 644 etc/sysusers/*.conf $(SYSUSERS)
+	install -m 644 etc/tmpfiles/*.conf $(TMPFILES)
 	install -m 644 plugins/lua/*.lua $(SHARE)/lua
 	umask 022 && $(PYTHON) -m slurm_hooks.cli render job-path $(SHARE)/jobpath
 	install -m 755 slurm_hooks/hooks/epilog.sh $(LIBEXEC)
@@ -127,7 +150,10 @@ install: plugin docs
 	sed 's|@BINDIR@|$(BINDIR)|' etc/cron/slurm-malleable | install -m 644 /dev/stdin $(SHARE)/cron/slurm-malleable
 	for page in docs/man/*; do install -m 644 $$page $(MAN)$${page##*.} || exit 1; done
 	install -m 644 $(BUILD)/bash-completion/malleable $(COMPLETIONS)
+	for tree in dashboards ondemand; do cp -R etc/$$tree $(SHARE) && chmod -R a+rX $(SHARE)/$$tree || exit 1; done
 	[ -e $(CONFIG)/malleable.toml ] || install -m 644 etc/malleable.toml $(CONFIG)
+	@id slurm-malleable >/dev/null 2>&1 || \
+		echo "note: the unit runs as slurm-malleable: systemd-sysusers && systemd-tmpfiles --create; docs/packages.md"
 	@[ -x $(BINDIR)/malleable ] || \
 		echo "note: unit and cron line run $(BINDIR)/malleable, which is not here: pip install it, or make install BINDIR=DIR"
 

@@ -1,12 +1,16 @@
 #!/bin/sh
 # Installs what `make demo` and `make test` need and this host lacks: Debian packages, and a Python
-# environment in .venv. Arguments are further Debian packages. Announces what it installs. Exits at
-# once if nothing is missing.
+# environment in .venv. Announces what it installs. Exits at once if nothing is missing.
+#
+#   packaging/install-missing.sh [PACKAGE...]  further Debian packages
+#   packaging/install-missing.sh packages      for `make rpm` and `make deb`; without that environment
 set -eu
 cd "$(dirname "$0")/.."
 
 packages="slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev gcc libc6-dev make
 python3 python3-venv lua5.1 lua-check shellcheck slurmrestd ruby $*"
+[ "${1:-}" != packages ] || packages="libslurm-dev gcc libc6-dev make python3 python3-venv binutils
+rpm rpmlint debhelper dpkg-dev fakeroot lintian"
 
 missing=
 for package in $packages; do
@@ -41,6 +45,8 @@ if [ -n "$missing" ]; then
     >.install.log 2>&1 || { tail -n 30 .install.log >&2; exit 1; }
   rm -f .install.log
 fi
+
+[ "${1:-}" != packages ] || exit 0
 
 python=/usr/bin/python3
 stamp=.venv/.installed

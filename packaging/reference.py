@@ -2,7 +2,8 @@
 malleable.toml(5), and what bash completes. Texts come from etc/malleable.toml; kinds, ranges,
 defaults, commands and options from the code.
 
-Run by `make docs`. A test keeps the files that are checked in alike; the completion is installed.
+Run by `make docs`, or with a file as its argument for the completion alone. A test keeps the files
+that are checked in alike; the completion is installed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
@@ -162,7 +164,11 @@ def written() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for path, text in {**written(), COMPLETION: completion()}.items():
+    if len(sys.argv) > 1:  # packages need the completion alone, elsewhere
+        files = {Path(sys.argv[1]): completion()}
+    else:
+        files = {**written(), COMPLETION: completion()}
+    for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        print(path.relative_to(ROOT))
+        print(path)

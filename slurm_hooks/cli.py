@@ -24,10 +24,9 @@ from slurm_hooks.commands import (
     top,
 )
 from slurm_hooks.commands.console import Parser, debug_lines, err
-from slurm_hooks.errors import MalleableError
+from slurm_hooks.errors import MalleableError, MissingProgram
 from slurm_hooks.replay import cli as replay_cli
 from slurm_hooks.report.text import print_lines
-from slurm_hooks.sandbox import cli as sandbox_cli
 
 FAMILIES = (
     inspect,
@@ -78,12 +77,23 @@ def take_verbose(argv: Sequence[str]) -> tuple[list[str], bool]:
 
 def _run(words: list[str]) -> int:
     if words[:1] == ["sandbox"]:
-        return sandbox_cli.main(words[1:])
+        return _sandbox(words[1:])
     if words[:1] == ["replay"]:
         return replay_cli.main(words[1:])
     arguments = make_parser().parse_args(words)
     command: Callable[[argparse.Namespace], int] = arguments.command
     return command(arguments)
+
+
+def _sandbox(words: list[str]) -> int:
+    """Raises MissingProgram where it is not installed: it is a package of its own."""
+    try:
+        from slurm_hooks.sandbox import cli as sandbox_cli  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise MissingProgram(
+            "the sandbox is not installed here: install the package slurm-malleable-sandbox"
+        ) from error
+    return sandbox_cli.main(words)
 
 
 def make_parser() -> argparse.ArgumentParser:

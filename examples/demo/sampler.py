@@ -21,6 +21,10 @@ from slurm_hooks.sandbox import Sandbox
 EVERY_S = 1.0
 STOP_S = 15.0
 ROOT = Path(__file__).resolve().parents[2]
+INSTALLED = Path("/usr/share/slurm-malleable")
+PROGRAM = (
+    ("/usr/bin/malleable",) if ROOT == INSTALLED else (sys.executable, "-m", "slurm_hooks.cli")
+)
 
 
 def look(box: Sandbox) -> Sample:
@@ -76,7 +80,7 @@ class Reconciler:
 
     def __enter__(self) -> Reconciler:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "slurm_hooks.cli", *self._argv],
+            [*PROGRAM, *self._argv],
             cwd=ROOT,
             env=_environment(self._box),
             stdin=subprocess.DEVNULL,

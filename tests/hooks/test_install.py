@@ -39,7 +39,7 @@ def test_cron_mails_failures_and_nothing_else(
     program.chmod(0o755)
     (line,) = (text for text in CRON.read_text().splitlines() if text.startswith("*"))
     assert "%" not in line  # cron reads it as the end of the line
-    command = line.split(" root ", 1)[1].replace("@BINDIR@", str(tmp_path))
+    command = line.split(" slurm-malleable ", 1)[1].replace("@BINDIR@", str(tmp_path))
     done = subprocess.run(
         ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=20, check=False
     )

@@ -55,7 +55,9 @@ def find_backend(name: str, limits: Limits) -> Backend:
             )
             if cbc.available():
                 return Backend("cbc", cbc)
-    raise LookupError(f"no solver {name} on this host (pip install highspy, or PuLP's own CBC)")
+    raise LookupError(
+        f"no solver {name} on this host (install highspy for the Python that runs this, or cbc)"
+    )
 
 
 def solve_milp(

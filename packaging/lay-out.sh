@@ -1,0 +1,107 @@
+#!/bin/sh
+# Lays out what the packages contain; the RPMs and the debs share it.
+#
+#   packaging/lay-out.sh CARRIED DESTDIR
+#
+# CARRIED is what packaging/vendor.py made. PLUGIN_DIR, PYTHON (that will run the command) and
+# STRICT (for the plugin) come from the environment. Enables nothing.
+set -eu
+cd "$(dirname "$0")/.."
+mkdir -p "$2"
+carried=$1 root=$(cd "$2" && pwd)
+umask 022
+
+code=$root/usr/lib/slurm-malleable
+share=$root/usr/share/slurm-malleable
+doc=$root/usr/share/doc/slurm-malleable
+systemd=$root/usr/lib
+
+copy_tree() { # FROM TO, without what Python leaves
+  mkdir -p "$2"
+  tar -C "$1" --exclude=__pycache__ -cf - . | tar -C "$2" --no-same-owner -xf -
+  find "$2" -type f ! -name '*.sh' -exec chmod 644 {} +
+}
+
+put() { # MODE TO FILE...: those that are there
+  mode=$1 to=$2
+  shift 2
+  for file in "$@"; do
+    [ ! -f "$file" ] || install -D -m "$mode" "$file" "$to/${file##*/}"
+  done
+}
+
+command_and_code() {
+  install -d "$root/usr/bin"
+  sed "1s|/usr/bin/python3|${PYTHON:-/usr/bin/python3}|" packaging/malleable >"$root/usr/bin/malleable"
+  chmod 755 "$root/usr/bin/malleable"
+  copy_tree slurm_hooks "$code/slurm_hooks"
+  copy_tree "$carried/vendor" "$code/vendor"
+  # What is a script only where pip would install it.
+  find "$code/vendor" -name '*.py' -exec sed -i '1s|^#!.*||' {} +
+}
+
+settings_and_units() {
+  install -d "$root/etc/slurm-malleable"
+  sed 's|^operators = .*|operators = ["root", "slurm", "slurm-malleable"]|' etc/malleable.toml \
+    >"$root/etc/slurm-malleable/malleable.toml"
+  chmod 644 "$root/etc/slurm-malleable/malleable.toml"
+  for unit in etc/systemd/*; do
+    install -d "$systemd/systemd/system"
+    sed 's|@BINDIR@|/usr/bin|' "$unit" >"$systemd/systemd/system/${unit##*/}"
+  done
+  put 644 "$systemd/systemd/system-preset" etc/presets/*
+  put 644 "$systemd/sysusers.d" etc/sysusers/*
+  put 644 "$systemd/tmpfiles.d" etc/tmpfiles/*
+  install -d "$share/cron"
+  sed 's|@BINDIR@|/usr/bin|' etc/cron/slurm-malleable >"$share/cron/slurm-malleable"
+  copy_tree etc/dashboards "$share/dashboards"
+  copy_tree etc/ondemand "$share/ondemand"
+  install -d "$root/usr/share/bash-completion/completions"
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$code:$code/vendor" "${BUILD_PYTHON:-/usr/bin/python3}" \
+    packaging/reference.py "$root/usr/share/bash-completion/completions/malleable" >/dev/null
+  chmod 644 "$root/usr/share/bash-completion/completions/malleable"
+}
+
+documents() {
+  copy_tree docs "$doc"
+  rm -rf "$doc/man"
+  put 644 "$doc" README.md CHANGELOG.md LICENSE
+  sed -i 's|](docs/|](|g' "$doc/README.md" # it lies beside them here
+  put 644 "$doc" "$carried/third-party.md" "$carried/sbom.cdx.json"
+  for page in docs/man/*.[158]; do
+    put 644 "$root/usr/share/man/man${page##*.}" "$page"
+  done
+}
+
+slurm_side() {
+  # shellcheck disable=SC2086 # a word or none
+  make -s -C plugins/spank BUILD_DIR="$PWD/build/spank-package" PLUGIN_DIR="$PLUGIN_DIR" \
+    DESTDIR="$root" ${STRICT:+STRICT=$STRICT} all install
+  put 644 "$share/lua" plugins/lua/*.lua
+  put 755 "$root/usr/libexec/slurm-malleable" slurm_hooks/hooks/epilog.sh
+}
+
+# The directory for a job's PYTHONPATH, named by its content. The packages' scripts put it beside the
+# link that Slurm's configuration names, so that older ones can stay for the jobs that use them.
+client() {
+  draft=$(mktemp -d)
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$code:$code/vendor" "${BUILD_PYTHON:-/usr/bin/python3}" -c '
+import sys, pathlib
+from slurm_hooks.jobpath import write_job_path
+write_job_path(pathlib.Path(sys.argv[1]))' "$draft/jobpath"
+  name=$(readlink "$draft/jobpath")
+  copy_tree "$draft/$name" "$share/client/$name"
+  rm -rf "$draft"
+}
+
+examples() {
+  copy_tree examples "$share/examples"
+  chmod 755 "$share/examples/digits"/*.sh
+}
+
+command_and_code
+settings_and_units
+documents
+slurm_side
+client
+examples

@@ -1,0 +1,23 @@
+epilog=/usr/libexec/slurm-malleable/epilog.sh
+
+say_lines() {
+  echo "slurm-malleable-slurm: take these out, if you put them there, and reconfigure Slurm:"
+  echo "  slurm.conf       Epilog=$epilog"
+  echo "  plugstack.conf   the line with malleable.so"
+  echo "  job_submit.lua   the line with malleable_submit.lua (does nothing by now)"
+}
+
+# Slurm drains every node whose Epilog is missing.
+keep_epilog_if_named() {
+  for place in /etc/slurm /etc/slurm-llnl /run/slurm/conf /var/spool/slurmd/conf-cache \
+    /var/spool/slurm/d/conf-cache "$(dirname "${SLURM_CONF:-/etc/slurm/slurm.conf}")"; do
+    if grep -rqsF "$epilog" "$place" --include='*.conf'; then
+      mkdir -p "$(dirname "$epilog")"
+      printf '#!/bin/sh\n# slurm-malleable is gone; take the Epilog out of %s, then remove this.\nexit 0\n' \
+        "$place" >"$epilog"
+      chmod 755 "$epilog"
+      echo "$epilog still stands in $place: one that does nothing stays there, or nodes would drain."
+      return
+    fi
+  done
+}

@@ -1,0 +1,360 @@
+"""RPMs and debs, as an administrator meets them: installed, used, upgraded, removed.
+
+Each kind has one root, and the tests follow each other in it: a later one needs the earlier ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packages.conftest import NEWER, PARTS, Packages
+from packages.root import TREE, Root
+from slurm_hooks import __version__
+from waiting import wait_until
+
+pytestmark = [pytest.mark.package, pytest.mark.slurm]
+HOME = "/usr/lib/slurm-malleable"
+SHARE = "/usr/share/slurm-malleable"
+INSTALLED = {"PYTHONPATH": HOME, "PYTHONDONTWRITEBYTECODE": "1"}
+LOCK = "/run/slurm-malleable/tick.lock"
+# What packaging itself writes: its databases, the system user and what is made of lists of files.
+BOOKS = re.compile(
+    r"/var/(lib/(dpkg|rpm|systemd)|cache|log)(/|$)|/root/\.rpmdb"
+    r"|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-?$"
+    r"|/etc/\.pwd\.lock$|/etc/hosts$|/usr/share/mime/|.*\.dpkg-(old|new|dist)$"
+)
+
+# Directories of a system made of RPMs, which this host is not.
+SYSTEM = {"/usr/share/licenses", "/usr/lib64/slurm"}
+
+
+def foreign(root: Root, packages: Packages) -> set[str]:
+    """What has changed and neither belongs to the packages nor to packaging itself."""
+    is_there = root.run(["test", "-e", HOME], check=False).returncode == 0
+    owned = packages.contents(root) if is_there else set()
+    return {path for path in root.changed() - owned - SYSTEM if not BOOKS.match(path)}
+
+
+def test_installing_switches_nothing_on_and_touches_no_file_of_others(
+    packages: Packages, root: Root
+) -> None:
+    before = root.changed()
+    said = packages.install(root)
+    assert "nothing is switched on" in said
+    assert "packages.md" in said
+    assert len(said.splitlines()) < 40
+    ours = re.compile(rf"{SHARE}/jobpath|{HOME}/.*__pycache__|/var/lib/slurm-malleable$|{SHARE}$")
+    stray = {path for path in foreign(root, packages) - before if not ours.match(path)}
+    assert stray == set()
+    assert root.run(["test", "-e", "/etc/cron.d/slurm-malleable"], check=False).returncode == 1
+    assert root.run(["find", "/etc/systemd", "-name", "*malleable*"]).stdout == ""
+
+
+def test_the_user_and_its_directories_are_there(packages: Packages, root: Root) -> None:
+    home = root.run(["getent", "passwd", "slurm-malleable"]).stdout
+    assert re.match(r"slurm-malleable:x:\d{3}:\d+:.*:/var/lib/slurm-malleable:\S*nologin", home)
+    for path, mode in (("/run/slurm-malleable", "700"), ("/var/lib/slurm-malleable", "750")):
+        seen = root.run(["stat", "-c", "%U %a", path]).stdout.split()
+        assert seen == ["slurm-malleable", mode]
+
+
+def test_the_units_hold(packages: Packages, root: Root) -> None:
+    units = [f"/usr/lib/systemd/system/slurm-malleable.{kind}" for kind in ("service", "timer")]
+    done = root.run(["systemd-analyze", "verify", "--man=no", *units], check=False)
+    assert "slurm-malleable" not in done.stdout + done.stderr
+    text = root.run(["cat", units[0]]).stdout
+    assert "User=slurm-malleable\n" in text
+    assert "ExecStart=/usr/bin/malleable reconcile\n" in text
+
+
+def test_the_command_needs_nothing_but_its_own_directory(packages: Packages, root: Root) -> None:
+    root.run(["mkdir", "-p", "/tmp/hostile/rich"])
+    root.write("/tmp/hostile/rich/__init__.py", "raise SystemExit('not this one')")
+    root.write("/tmp/hostile/sitecustomize.py", "raise SystemExit('nor this')")
+    hostile = {"PYTHONPATH": "/tmp/hostile", "PYTHONSTARTUP": "/tmp/hostile/sitecustomize.py"}
+    done = root.run(["malleable", "--version"], env=hostile)
+    assert done.stdout == f"malleable {__version__}\n"
+    where = "import sys; print({m.__file__ for n, m in sys.modules.items() if n in wanted})"
+    wanted = "wanted = 'slurm_hooks rich pulp ClusterShell filelock'.split()"
+    launcher = root.run(["cat", "/usr/bin/malleable"]).stdout.replace("sys.exit(main())", "")
+    found = root.run(["python3", "-I", "-c", f"{launcher}\n{wanted}\n{where}"]).stdout
+    assert found.count(HOME) == 5, found
+
+
+def test_every_library_has_its_licence_and_stands_in_the_bill(
+    packages: Packages, root: Root
+) -> None:
+    doc = "/usr/share/doc/slurm-malleable"
+    bill = json.loads(root.run(["cat", f"{doc}/sbom.cdx.json"]).stdout)
+    names = {part["name"] for part in bill["components"]}
+    pinned = re.findall(r"^([\w.-]+)==", (TREE / "packaging/vendor.txt").read_text(), re.M)
+    assert names == set(pinned)
+    assert all(part["hashes"] and part["licenses"] for part in bill["components"])
+    for name in names:
+        pattern = re.sub("[-_.]", "?", name)
+        asked = f"ls {HOME}/vendor/{pattern}-*.dist-info/ | grep -i 'licen\\|copying'"
+        assert root.run(["sh", "-c", asked]).stdout, name
+    binaries = root.run(["find", HOME, "-name", "*.so", "-o", "-perm", "/111", "-type", "f"]).stdout
+    assert {Path(line).name for line in binaries.split()} <= {"epilog.sh"}
+
+
+def test_a_job_imports_the_client_with_any_python(packages: Packages, root: Root) -> None:
+    root.run(["cp", "-rL", f"{SHARE}/jobpath", "/tmp/elsewhere"])  # wherever it lies
+    ask = "import slurm_hooks.elastic.engines.entry as e; print(e.__file__)"
+    as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    for where in (f"{SHARE}/jobpath", "/tmp/elsewhere"):
+        env = {"PYTHONPATH": where, "PYTHONDONTWRITEBYTECODE": "1"}
+        for python in ("/usr/bin/python3", sys.executable):
+            done = root.run([*as_user, python, "-c", ask], env=env)
+            assert done.stdout.startswith(where)
+
+
+@pytest.mark.parametrize("solver", ["auto", "highs", "cbc"])
+def test_a_plan_without_any_solver_of_the_host(
+    packages: Packages, root: Root, box: dict[str, Any], solver: str
+) -> None:
+    """Where the solver asked for is missing, the answer says so, and there is one."""
+    job = submit(root, box, "1-3")
+    settings = root.run(["cat", box["environment"]["MALLEABLE_SETTINGS"]]).stdout
+    root.write("/tmp/solver.toml", f'{settings}\n[plan]\nsolver = "{solver}"\n')
+    asked = ["malleable", "plan", "--settings", "/tmp/solver.toml", "--json"]
+    plan = json.loads(root.run(asked, env=box["environment"]).stdout)
+    assert len([act for act in plan["actions"] if "grow" in json.dumps(act).lower()]) >= 1
+    said = json.dumps(plan["solve"])
+    assert solver == "auto" or f"no solver {solver} on this host" in said, said
+    root.run(["scancel", job], env=box["environment"])
+
+
+@pytest.fixture(scope="session")
+def box(packages: Packages, root: Root) -> dict[str, Any]:
+    """A Slurm made of the installed files alone, as `malleable sandbox up --json` tells of it."""
+    argv = ["malleable", "sandbox", *base(root), "up", "--nodes", "4", "--json"]
+    made = root.run(argv, timeout_s=120)
+    found: dict[str, Any] = json.loads(made.stdout)
+    # What only sleeps would soon be limited to one fragment.
+    settings = found["environment"]["MALLEABLE_SETTINGS"]
+    root.write(settings, root.run(["cat", settings]).stdout + "\n[failures]\njoin_s = 3600\n")
+    return found
+
+
+def base(root: Root) -> list[str]:
+    """Where its sandbox lives: by a path that no sandbox of the host has."""
+    return ["--base", f"/tmp/box{root.pid}"]
+
+
+def submit(root: Root, box: dict[str, Any], request: str) -> str:
+    """A job of user nobody that sleeps; its id."""
+    argv = [
+        "malleable",
+        "sandbox",
+        *base(root),
+        "run",
+        "--user=nobody",
+        "--",
+        "sbatch",
+        "--parsable",
+    ]
+    argv += [f"--malleable={request}", "--output=/dev/null", "--wrap=exec sleep 600"]
+    return root.run(argv, env=box["environment"]).stdout.strip()
+
+
+def running(root: Root, box: dict[str, Any], job: str) -> list[str]:
+    """The nodes of its running fragments, with the seconds since their starts."""
+    argv = ["squeue", "--noheader", f"--jobs={job}", "--states=R", "--array", "-o", "%i %N %S"]
+    return sorted(root.run(argv, env=box["environment"]).stdout.splitlines())
+
+
+def test_the_user_of_the_unit_is_told_which_right_it_lacks(
+    packages: Packages, root: Root, box: dict[str, Any]
+) -> None:
+    """It plans with no rights at all, and Slurm lets it change nothing unless somebody says so."""
+    job = submit(root, box, "1-2")
+    text = root.run(["cat", box["environment"]["MALLEABLE_SETTINGS"]]).stdout
+    root.write("/tmp/own.toml", re.sub(r"(?m)^lock = .*$", f'lock = "{LOCK}"', text))
+    tick = ["setpriv", "--reuid=slurm-malleable", "--regid=slurm-malleable", "--clear-groups"]
+    tick += ["malleable", "reconcile", "--settings", "/tmp/own.toml"]
+    done = root.run(tick, env=box["environment"], check=False)
+    assert done.returncode == 77, done.stdout + done.stderr
+    assert "Administrator of the accounting database" in done.stderr
+    assert running(root, box, job) == []
+    root.run(["scancel", job], env=box["environment"])
+
+
+def test_the_client_may_lie_elsewhere(packages: Packages, root: Root) -> None:
+    if packages.kind != "rpm":
+        pytest.skip("dpkg does not relocate; the directory can be copied")
+    (client,) = packages.old.glob("slurm-malleable-client-*.rpm")
+    aside = ["--force-debian", "--nodeps", "--dbpath", "/tmp/aside"]
+    root.run(["rpm", *aside, "-i", "--prefix", "/srv/apps/malleable", f"/tmp/old/{client.name}"])
+    shown = root.run(["readlink", "-f", "/srv/apps/malleable/jobpath"]).stdout
+    assert shown.startswith("/srv/apps/malleable/jobpath-")
+    root.run(["rpm", *aside, "-e", "slurm-malleable-client"])
+    assert root.run(["test", "-e", "/srv/apps/malleable"], check=False).returncode == 1
+    root.run(["test", "-e", f"{SHARE}/jobpath/slurm_hooks"])
+    root.run(["rmdir", "/srv/apps"])
+
+
+def test_an_empty_root_gets_files_of_root_alone(packages: Packages, tmp_path: Path) -> None:
+    """As an image is filled from outside: no scripts, nothing but the files."""
+    if packages.kind == "rpm":
+        files = [str(path) for path in packages.old.glob("*.rpm") if ".src." not in path.name]
+        words = ["rpm", "--force-debian", f"--root={tmp_path}", "--nodeps", "--noscripts", "-i"]
+        subprocess.run([*words, *files], check=True, timeout=120)
+    else:
+        for path in packages.old.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", str(path), str(tmp_path)], check=True)
+    found = [path for path in tmp_path.rglob("*") if "rpm" not in path.parts]
+    assert {path.lstat().st_uid for path in found} == {0}
+    open_to_all = {path for path in found if path.lstat().st_mode & 0o022}
+    assert {path for path in open_to_all if not path.is_symlink()} == set()
+    launcher = tmp_path / "usr/bin/malleable"
+    text = launcher.read_text().replace(f'"{HOME}"', f'"{tmp_path}{HOME}"')
+    done = subprocess.run(
+        ["/usr/bin/python3", "-I", "-", "--version"],
+        input=text, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout == f"malleable {__version__}\n", done.stderr
+
+
+def test_a_job_grows_and_the_running_one_and_the_tick_outlive_an_upgrade(
+    packages: Packages, root: Root, box: dict[str, Any]
+) -> None:
+    env = box["environment"]
+    job = submit(root, box, "1-3")
+    root.run(["malleable", "reconcile"], env=env)
+    assert wait_until(lambda: len(running(root, box, job)) == 3, 30)
+    assert job in root.run(["malleable", "status"], env=env).stdout
+    before, path = running(root, box, job), root.run(["readlink", "-f", f"{SHARE}/jobpath"]).stdout
+    root.run(["sed", "-i", "1s/^/# ours\\n/", "/etc/slurm-malleable/malleable.toml"])
+
+    tick = slow_tick(root, box)
+    try:
+        said = packages.install(root, "new")
+        ended = tick.poll()
+    finally:
+        _, complaints = tick.communicate(timeout=60)
+    assert (ended, complaints) == (0, ""), said
+    assert "nothing is switched on" not in said  # that is for the first time
+    assert root.run(["malleable", "--version"]).stdout == f"malleable {NEWER}\n"
+    assert running(root, box, job) == before
+    assert root.run(["head", "-n", "1", "/etc/slurm-malleable/malleable.toml"]).stdout == "# ours\n"
+    newer = root.run(["readlink", "-f", f"{SHARE}/jobpath"]).stdout
+    assert NEWER in newer
+    root.run(["test", "-f", f"{path.strip()}/slurm_hooks/elastic/engines/entry.py"])
+    root.run(["malleable", "reconcile"], env=env)
+    assert running(root, box, job) == before
+    root.run(["scancel", job], env=env)
+
+
+def slow_tick(root: Root, box: dict[str, Any]) -> Any:
+    """A tick of the packages' own lock that takes four seconds, begun."""
+    root.run(["mkdir", "-p", "/tmp/slow"])
+    root.run(["ln", "-sf", "/usr/bin/scontrol", "/tmp/slow/scontrol"])
+    root.write("/tmp/slow/squeue", '#!/bin/sh\nsleep 4\nexec /usr/bin/squeue "$@"\n', "755")
+    text = root.run(["cat", box["environment"]["MALLEABLE_SETTINGS"]]).stdout
+    text = re.sub(r"(?m)^lock = .*$", f'lock = "{LOCK}"', text)
+    text = re.sub(r"(?m)^slurm_bin = .*$", 'slurm_bin = "/tmp/slow"', text)
+    root.write("/tmp/slow/malleable.toml", text)
+    # As a site's root crontab would leave it: the tick's user owns the directory.
+    root.run(["chown", "-R", "root:", "/run/slurm-malleable"])
+    argv = ["malleable", "reconcile", "--settings", "/tmp/slow/malleable.toml"]
+    started = root.start(argv, {"PATH": "/usr/bin:/bin", **box["environment"]})
+    assert wait_until(
+        lambda: root.run(["test", "-s", f"{LOCK}.holder"], check=False).returncode == 0, 20
+    )
+    time.sleep(0.5)
+    assert started.poll() is None
+    return started
+
+
+def test_a_training_grows_and_finishes_from_the_installed_example(
+    packages: Packages, root: Root, box: dict[str, Any]
+) -> None:
+    """The demo in short: torchrun finds the client, two fragments form a round, and it ends."""
+    work, env = box["work"], box["environment"]
+    for name in ("train.py", "train.sh"):
+        root.run(["cp", f"{SHARE}/examples/digits/{name}", work])
+    path = f"{Path(sys.executable).parent}:{env['PATH']}"
+    argv = ["sbatch", f"--chdir={work}", "--parsable", "--malleable=2-2", f"{work}/train.sh"]
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    job = root.run([*nobody, *argv, "--steps=30"], env={**env, "PATH": path}).stdout.strip()
+    try:
+        result = ["cat", f"{work}/result.json"]
+        log = ["sh", "-c", f"tail -n 30 {work}/digits-*.log"]
+
+        def is_done() -> bool:
+            root.run(["malleable", "reconcile"], env=env)
+            return root.run(result, check=False).returncode == 0
+
+        wait_until(is_done, 150, lambda: root.run(log, check=False).stdout, every_s=2)
+        rounds = root.run(["sh", "-c", f"cat {work}/.malleable-65534/{job}/rounds.jsonl"]).stdout
+        assert json.loads(rounds.splitlines()[0])["size"] == 2
+    finally:
+        root.run(["scancel", job], env=env)
+
+
+@pytest.mark.skipif("PACKAGES_DEMO" not in os.environ, reason="four minutes: PACKAGES_DEMO=1")
+def test_the_demo_runs_from_the_installed_files(
+    packages: Packages, root: Root, box: dict[str, Any]
+) -> None:
+    argv = [sys.executable, f"{SHARE}/examples/demo/run.py", "--out=/tmp/demo"]
+    done = root.run(argv, env=INSTALLED, check=False, timeout_s=500)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def test_the_tests_of_the_plugin_pass_on_the_installed_files(
+    packages: Packages, root: Root, box: dict[str, Any]
+) -> None:
+    root.put(TREE / "tests", "/tmp/installed")
+    root.put(TREE / "pyproject.toml", "/tmp/installed")
+    words = ["-q", "-p", "no:cacheprovider", "-m", "slurm", "-x", "/tmp/installed/tests/spank"]
+    done = root.run(
+        [sys.executable, "-m", "pytest", "--rootdir=/tmp/installed", *words],
+        env=INSTALLED,
+        check=False,
+        timeout_s=280,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+    assert " passed" in done.stdout
+
+
+def test_removing_says_what_to_take_out_and_leaves_nothing(
+    packages: Packages, root: Root, box: dict[str, Any]
+) -> None:
+    root.run(["malleable", "sandbox", *base(root), "down", "--all"])
+    said = packages.remove(root)
+    for word in ("Epilog=", "plugstack.conf", "job_submit.lua", "malleable_policy.lua", "cron.d"):
+        assert word in said
+    if packages.kind == "deb":
+        root.run(["dpkg", "--purge", *(f"slurm-malleable{part}" for part in PARTS)])
+        assert root.run(["id", "slurm-malleable"], check=False).returncode != 0
+    else:
+        root.run(["rm", "-rf", "/etc/slurm-malleable"])  # malleable.toml.rpmsave
+    gone = ["find", "/usr", "/etc", "/var", "/run", "-xdev", "-iname", "*malleable*"]
+    books = "/var/lib/(dpkg|rpm)/"
+    left = [line for line in root.run(gone).stdout.splitlines() if not re.match(books, line)]
+    assert left == []
+    assert foreign(root, packages) == set()
+
+
+def test_an_epilog_that_slurm_still_names_stays_as_one_that_does_nothing(
+    packages: Packages, root: Root
+) -> None:
+    """Slurm drains every node whose Epilog is missing."""
+    epilog = "/usr/libexec/slurm-malleable/epilog.sh"
+    root.run(["mkdir", "-p", "/etc/slurm"])
+    root.write("/etc/slurm/slurm.conf", f"Epilog={epilog}\n")
+    packages.install(root)
+    said = packages.remove(root)
+    assert "does nothing stays there" in said
+    root.run([epilog], env={"SPANK_MALLEABLE": "1", "SLURM_JOB_ID": "1"})
+    assert "exit 0" in root.run(["cat", epilog]).stdout
