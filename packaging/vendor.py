@@ -33,7 +33,7 @@ DROPPED = (  # what no command here needs, and what is not pure Python
     "*.pyd",
 )
 # For what says it only in words: the names of the SPDX list.
-LICENCES = {"clustershell": "LGPL-2.1-or-later"}
+LICENCES = {"clustershell": "LGPL-2.1-or-later", "shtab": "MPL-2.0"}
 WORDS = {"MIT License": "MIT"}
 
 
