@@ -66,7 +66,7 @@ test-browser: setup
 	@$(PYTHON) -m pytest -m browser $(PYTEST_ARGS)
 
 lint: setup
-	@.venv/bin/ruff check .
+	@.venv/bin/ruff check --no-cache .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sites import GOOD_SITE, says
+from known_sites import GOOD_SITE, says
 
 from captured_slurm import recorded
 from slurm_hooks.doctor.anonymous import COMMON, Anonymiser

@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
-from sites import (
+from known_sites import (
     DIRECTORY,
     FILE,
     GOOD_SITE,
@@ -27,6 +26,7 @@ from sites import (
     submission,
     tick,
 )
+
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Unread
 from slurm_hooks.doctor.remedies import Remedies

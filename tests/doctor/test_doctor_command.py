@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sites import GOOD_SITE
+from known_sites import GOOD_SITE
 
 from slurm_hooks import cli
 from slurm_hooks.doctor import catalogue, manual

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from known_sites import GOOD_SITE, says
 
-from sites import GOOD_SITE, says
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread
 from slurm_hooks.doctor.gather import files

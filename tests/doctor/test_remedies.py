@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sites import GOOD_SITE, conf, says
+from known_sites import GOOD_SITE, conf, says
 
 from slurm_hooks.doctor import manual
 from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sites import answer
+from known_sites import answer
 
 from slurm_hooks.doctor.conf_check import check_conf
 from slurm_hooks.settings import Settings
