@@ -79,7 +79,9 @@ def _explain(arguments: argparse.Namespace) -> int:
     remarks = _remarks(settings, job.job_id)
     lines = explain_lines(job, report.plan, report.at, remarks)
     if arguments.json:
-        told = {"hints": hints(job), "remarks": remarks}
+        planned = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)
+        reasons = to_data(planned.reasons) if planned else []
+        told = {"reasons": reasons, "hints": hints(job), "remarks": remarks}
         print(json.dumps({"job": to_data(job), "lines": lines, **told}))
     else:
         print_lines(out, lines)

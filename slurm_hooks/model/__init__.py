@@ -47,6 +47,7 @@ from slurm_hooks.model.job import (
     Request,
     Said,
 )
+from slurm_hooks.model.reason import Reason, Why
 
 __all__ = [
     "Action",
@@ -79,6 +80,7 @@ __all__ = [
     "Plan",
     "PlannedStart",
     "SetMark",
+    "Reason",
     "Renew",
     "Request",
     "Reservation",
@@ -89,5 +91,6 @@ __all__ = [
     "Solve",
     "SolveStatus",
     "WAITING_STATES",
+    "Why",
     "verb_of",
 ]

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Optional, Union
 
 from slurm_hooks.model.job import FragmentId, Mark
+from slurm_hooks.model.reason import Reason
 
 
 class Level(enum.Enum):
@@ -154,12 +155,13 @@ class Solve:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What the plan means for one job: sizes in nodes, and one line for each thing behind them."""
+    """What the plan means for one job: sizes in nodes, and what is behind them, the most important
+    first."""
 
     job_id: int
     nodes_now: int
     nodes_planned: int
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
 
 
 class IdleReason(enum.Enum):

@@ -1,4 +1,4 @@
-"""Why a job has the size it has: one line for each thing that limits or awaits it."""
+"""Why a job has the size it has: a reason for each thing that limits it or that it waits for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Optional
 
-from slurm_hooks.model import ON_NODES, FragmentState, Hole, HoleEnd, MalleableJob, NodeState
+from slurm_hooks.model import (
+    ON_NODES,
+    FragmentState,
+    Hole,
+    HoleEnd,
+    MalleableJob,
+    NodeState,
+    Reason,
+    Why,
+)
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.node_classes import natural
@@ -26,8 +35,8 @@ class Obstacles:
         self._ground, self._eligibility, self._given = ground, eligibility, given
         self._counts: dict[object, Counter[str]] = {}
 
-    def lines(self, job: MalleableJob) -> list[str]:
-        """The lines for one job."""
+    def reasons(self, job: MalleableJob) -> list[Reason]:
+        """Those of one job."""
         key = self._eligibility.likeness(job.job_id)
         if key not in self._counts:
             names = self._ground.nodes
@@ -41,11 +50,13 @@ class Obstacles:
                 counted[self._label(name, job, key)] -= 1
                 counted[self._label(name, job, None)] += 1
         return [
-            f"{n} other node(s): {what}" for what, n in sorted(counted.items()) if what and n > 0
+            Reason(Why.OTHER_NODES, f"{n} other node(s): {what}")
+            for what, n in sorted(counted.items())
+            if what and n > 0
         ]
 
-    def ceiling_lines(self, situation: Situation) -> list[str]:
-        """A line if the site's ceiling is what keeps a job from growing."""
+    def ceiling(self, situation: Situation) -> list[Reason]:
+        """One if the site's ceiling is what keeps a job from growing."""
         ceiling, request = self._ground.mandate.ceiling, situation.job.request
         if ceiling is None:
             return []
@@ -53,9 +64,10 @@ class Obstacles:
             f"all malleable jobs together may have {ceiling} node(s) (mode.max_nodes, max_share)"
         )
         if situation.least > ceiling:
-            return [f"{limit}, and this one needs {situation.least}: it cannot start"]
+            text = f"{limit}, and this one needs {situation.least}: it cannot start"
+            return [Reason(Why.CEILING, text)]
         is_full = self._given + request.unit > ceiling
-        return [f"{limit}, and get {self._given}"] if is_full else []
+        return [Reason(Why.CEILING, f"{limit}, and get {self._given}")] if is_full else []
 
     def _label(self, name: str, job: MalleableJob, kind: object) -> str:
         """What to say of a node to all jobs of a kind, or to this one; nothing outside of its
@@ -73,51 +85,60 @@ class Obstacles:
 
 def reasons_for(
     situation: Situation, planned: int, obstacles: Obstacles, settings: Settings
-) -> tuple[str, ...]:
-    """Lines for people, the most important first."""
+) -> tuple[Reason, ...]:
+    """What is behind a job's size, the most important first."""
     care = situation.upkeep
-    lines = list(care.reasons)
     if care.is_over:
-        return tuple(lines)
-    lines += _leaving(situation, obstacles.holes)
+        return care.reasons
+    found = [*care.reasons, *_leaving(situation, obstacles.holes)]
     if situation.barred:
-        return tuple(lines)
-    request = situation.job.request
-    if situation.is_apart:
-        lines.append(
-            f"no fragment has joined a round within {settings.failures.join_s} s: the script does "
-            "not start torchrun, or Slurm's commands are missing where it runs; several fragments "
-            "would each train on their own, so it is kept to one"
-        )
-        return tuple(lines)
-    if planned >= request.max_nodes:
-        lines.append(f"has its maximum of {request.max_nodes} nodes")
-        return tuple(lines)
+        return tuple(found)
+    final = _final(situation, planned, settings)
+    if final:
+        return (*found, final)
     if situation.snoozes:
-        lines.append(
-            f"shrank or failed less than {settings.plan.snooze_s:g} s ago and does not grow yet"
-        )
-    if situation.reachable < request.min_nodes and not (situation.snoozes or care.reasons):
-        lines.append(
-            f"can reach {situation.reachable} nodes now, needs {request.min_nodes}: "
+        text = f"shrank or failed less than {settings.plan.snooze_s:g} s ago and does not grow yet"
+        found.append(Reason(Why.RESTING, text))
+    least = situation.job.request.min_nodes
+    if situation.reachable < least and not (situation.snoozes or care.reasons):
+        text = (
+            f"can reach {situation.reachable} nodes now, needs {least}: "
             "waits for its other fragments to come back"
         )
-    return (*lines, *obstacles.ceiling_lines(situation), *obstacles.lines(situation.job))
+        found.append(Reason(Why.BELOW_MIN, text))
+    return (*found, *obstacles.ceiling(situation), *obstacles.reasons(situation.job))
 
 
-def _leaving(situation: Situation, holes: Mapping[str, Hole]) -> list[str]:
-    lines = []
+def _final(situation: Situation, planned: int, settings: Settings) -> Optional[Reason]:
+    """The reason beside which no other counts: it would not grow onto any node."""
+    most = situation.job.request.max_nodes
+    if situation.is_apart:
+        return Reason(
+            Why.ALONE,
+            f"no fragment has joined a round within {settings.failures.join_s} s: the script does "
+            "not start torchrun, or Slurm's commands are missing where it runs; several fragments "
+            "would each train on their own, so it is kept to one",
+        )
+    return Reason(Why.MAXIMUM, f"has its maximum of {most} nodes") if planned >= most else None
+
+
+def _leaving(situation: Situation, holes: Mapping[str, Hole]) -> list[Reason]:
+    found = []
     for fragment in situation.job.active:
         stay = situation.stays[fragment.id]
         for name in sorted(fragment.nodes, key=natural):
             hole = holes.get(name)
             if stay.leaves is not None:
-                lines.append(f"{name} is given back: {stay.leaves.value}{_by(hole)}")
+                text = f"{name} is given back: {stay.leaves.value}{_by(hole)}"
+                found.append(Reason(Why.GIVEN_BACK, text))
             elif hole is not None and hole.source is not HoleEnd.NOBODY:
-                lines.append(f"{name} may be used until {_time(hole)}{_by(hole)}")
-    gone = [f for f in situation.job.fragments if f.is_leaving and f.state is FragmentState.RUNNING]
-    lines += [f"fragment {f.id} was asked to leave {', '.join(sorted(f.nodes))}" for f in gone]
-    return lines
+                text = f"{name} may be used until {_time(hole)}{_by(hole)}"
+                found.append(Reason(Why.HOLE_ENDS, text))
+    for f in situation.job.fragments:
+        if f.is_leaving and f.state is FragmentState.RUNNING:
+            text = f"fragment {f.id} was asked to leave {', '.join(sorted(f.nodes))}"
+            found.append(Reason(Why.LEAVING, text))
+    return found
 
 
 def _by(hole: Optional[Hole]) -> str:

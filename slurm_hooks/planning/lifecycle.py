@@ -24,9 +24,11 @@ from slurm_hooks.model import (
     MalleableJob,
     Notice,
     PutBack,
+    Reason,
     Said,
     SetMark,
     Slurm,
+    Why,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
 from slurm_hooks.planning.failures import (
@@ -58,21 +60,23 @@ class Upkeep:
     arriving: tuple[Fragment, ...] = ()
     growable: tuple[Fragment, ...] = ()
     is_over: bool = False
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
 
 
 def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -> Upkeep:
     """What to do about a job's fragments because of the state they are in."""
     stopped = next((f.mark.stopped for f in job.fragments if f.mark.stopped), "")
     if stopped:
-        return _close(job, Cause.STOPPED, f"stopped: {stopped}")
+        return _close(job, Cause.STOPPED, Reason(Why.STOPPED, f"stopped: {stopped}"))
     if any(f.mark.is_finished or is_finish(f, job) for f in job.fragments):
         return _finish(job)
     cancel = cancel_scope(job, slurm)
     if cancel is CancelScope.WHOLE:
-        return _close(job, Cause.CANCELLED, "cancelled by its user, or past its --deadline")
+        reason = Reason(Why.CANCELLED, "cancelled by its user, or past its --deadline")
+        return _close(job, Cause.CANCELLED, reason)
     if cancel is CancelScope.UNCLEAR:
-        return Upkeep(reasons=("some of its fragments were cancelled, others are still ending",))
+        text = "some of its fragments were cancelled, others are still ending"
+        return Upkeep(reasons=(Reason(Why.CANCEL_UNCLEAR, text),))
     if is_crippled(job):
         return _stop(job, "too-few-fragments-left")
     died = tuple(f for f in job.fragments if is_death(f))
@@ -148,11 +152,11 @@ def _finish(job: MalleableJob) -> Upkeep:
     why = "training finished"
     if not job.has_agent:
         why = "its script ended with 0, and no agent ever spoke: it counts as one without torchrun"
-    closed = _close(job, Cause.FINISHED, why)
+    closed = _close(job, Cause.FINISHED, Reason(Why.FINISHED, why))
     return replace(closed, actions=(*marks, *closed.actions))
 
 
-def _close(job: MalleableJob, cause: Cause, reason: str) -> Upkeep:
+def _close(job: MalleableJob, cause: Cause, reason: Reason) -> Upkeep:
     """Cancel what waits. Running fragments of a finished job go on to the end of their scripts."""
     open_states = {*WAITING_STATES, FragmentState.PENDING}
     if cause is not Cause.FINISHED:
@@ -173,7 +177,8 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
             actions.append(PutBack(fragment.id, Cause.STOPPED, mark, is_ended=True))
     marked = tuple(a.fragment for a in actions if isinstance(a, (SetMark, PutBack)))
     closing = (Cancel(marked, Cause.STOPPED),) if marked else ()
-    return Upkeep(actions=(*actions, *closing), is_over=True, reasons=(f"stopped: {why}",))
+    reason = Reason(Why.STOPPED, f"stopped: {why}")
+    return Upkeep(actions=(*actions, *closing), is_over=True, reasons=(reason,))
 
 
 def _noted(job: MalleableJob, slurm: Slurm) -> dict[FragmentId, Fragment]:
@@ -199,35 +204,37 @@ def _noted(job: MalleableJob, slurm: Slurm) -> dict[FragmentId, Fragment]:
     return noted
 
 
-def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tuple[str, ...]:
+def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tuple[Reason, ...]:
     reasons = [
-        f"fragment {f.id} died on {', '.join(sorted(f.nodes))} with exit code {f.exit_code}"
+        Reason(
+            Why.DIED,
+            f"fragment {f.id} died on {', '.join(sorted(f.nodes))} with exit code {f.exit_code}",
+        )
         for f in died
     ]
     if any(f.depends for f in job.fragments):
-        reasons.append("waits for its dependency")
+        reasons.append(Reason(Why.DEPENDENCY, "waits for its dependency"))
     is_paused = any(f.mark.is_paused for f in job.fragments)
     paused = [str(f.id) for f in job.fragments if f.is_paused and f.state not in ENDED_STATES]
-    if is_paused:
-        reasons.append(f"an operator holds it: `malleable release {job.job_id}` ends that")
-    elif paused:
-        reasons.append(
-            f"an operator holds {', '.join(paused)}: `malleable release {job.job_id}` ends that"
-        )
+    if is_paused or paused:
+        what = "it" if is_paused else ", ".join(paused)
+        text = f"an operator holds {what}: `malleable release {job.job_id}` ends that"
+        reasons.append(Reason(Why.HELD, text))
     vain = next((f.mark for f in job.fragments if is_vain(f, now)), None)
     if vain:
-        reasons.append(
+        text = (
             f"was released {vain.vain} time(s) and did not start ({vain.obstacle}): "
             "another try comes later"
         )
-    for state, text in _LEFT_ALONE.items():
+        reasons.append(Reason(Why.NOT_STARTED, text))
+    for state, (why, text) in _LEFT_ALONE.items():
         found = [str(f.id) for f in job.fragments if f.state is state]
         if found:
-            reasons.append(f"{text}, left alone: {', '.join(found)}")
+            reasons.append(Reason(why, f"{text}, left alone: {', '.join(found)}"))
     return tuple(reasons)
 
 
 _LEFT_ALONE = {
-    FragmentState.SUSPENDED: "suspended by an operator",
-    FragmentState.UNKNOWN: "state unknown",
+    FragmentState.SUSPENDED: (Why.SUSPENDED, "suspended by an operator"),
+    FragmentState.UNKNOWN: (Why.UNKNOWN_STATE, "state unknown"),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from slurm_hooks.model import Cause, Fragment, Level, MalleableJob, Off, Snapshot
+from slurm_hooks.model import Cause, Fragment, Level, MalleableJob, Off, Reason, Snapshot, Why
 from slurm_hooks.settings import Mode, Settings
 
 NOT_A_CANARY_NODE = "not one of the canary's nodes (mode.nodes)"
@@ -47,17 +47,19 @@ class Mandate:
         is_outside = any(map(self.bars_node, fragment.nodes))
         return self.bars_job(job) or (Cause.NOT_CANARY if is_outside else None)
 
-    def why_barred(self, cause: Cause) -> str:
-        """A line for the people whose job is barred."""
+    def why_barred(self, cause: Cause) -> Reason:
+        """For the people whose job is barred."""
         if cause is Cause.OFF and self.off is not None:
-            return (
+            text = (
                 f"{off_line(self.off)}: nothing starts until `malleable on`; jobs can be submitted "
                 "meanwhile, and wait"
             )
+            return Reason(Why.OFF, text)
         users = f"users {', '.join(self.mode.users)}" if self.mode.users else ""
         accounts = f"accounts {', '.join(self.mode.accounts)}" if self.mode.accounts else ""
         whom = " and of ".join(text for text in (users, accounts) if text)
-        return f"waits: the site lets only jobs of {whom} run for now (mode.level = canary)"
+        text = f"waits: the site lets only jobs of {whom} run for now (mode.level = canary)"
+        return Reason(Why.CANARY, text)
 
     def lines(self, snapshot: Snapshot) -> tuple[str, ...]:
         """What everybody should know who reads a plan; nothing in the ordinary state."""

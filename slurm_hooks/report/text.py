@@ -149,7 +149,7 @@ def explain_lines(
     if planned is not None:
         if planned.nodes_planned != planned.nodes_now:
             lines.append(f"the next tick takes it to {planned.nodes_planned} node(s)")
-        lines += planned.reasons
+        lines += map(str, planned.reasons)
     lines += [f"hint: {line}" for line in hints(job)]
     lines += [f'the job says of itself: "{_inside_quotes(text)}"' for text in remarks]
     mine = {f.id for f in job.fragments}

@@ -90,7 +90,7 @@ def _job_row(job: MalleableJob, report: TickReport) -> Row:
         f"{request.min_nodes}-{request.max_nodes}",
         str(plan.nodes_planned) if plan else "",
         f"in {minutes(min(ends) - report.snapshot.now)}" if ends else "",
-        plan.reasons[0] if plan and plan.reasons else "",
+        str(plan.reasons[0]) if plan and plan.reasons else "",
     )
 
 

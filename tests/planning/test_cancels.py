@@ -40,7 +40,7 @@ def test_a_paused_job_grows_nowhere() -> None:
     job = make_job(make_fragment(0, RUNNING, ["n1"], is_paused=True), held=3)
     care = care_for(job)
     assert care.growable == ()
-    assert any("malleable release 7" in reason for reason in care.reasons)
+    assert any("malleable release 7" in reason.text for reason in care.reasons)
 
 
 def test_what_was_cancelled_long_ago_does_not_end_the_job() -> None:
@@ -98,4 +98,4 @@ def test_too_few_left_to_reach_the_minimum() -> None:
         make_fragment(1, CANCELLED, request=request),
         make_fragment(2, CANCELLED, request=request),
     )
-    assert "stopped: too-few-fragments-left" in care_for(job).reasons
+    assert "stopped: too-few-fragments-left" in map(str, care_for(job).reasons)

@@ -75,7 +75,7 @@ def test_a_job_is_offered_what_fits_it(needs: Needs, wanted: set[str]) -> None:
     plan = plan_for(make_job(held=3, needs=needs), nodes=nodes)
     assert grown(plan) == wanted
     if len(wanted) < 3:
-        assert any("free, but" in reason for reason in plan.jobs[0].reasons)
+        assert any("free, but" in reason.text for reason in plan.jobs[0].reasons)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_job_that_nobody_joins_is_kept_to_one_fragment() -> None:
     plan = plan_for(apart(60, 59, 59), nodes=[*nodes, make_node("free")])
     assert len(notices(plan)) == 2
     assert grown(plan) == set()
-    assert any("no fragment has joined a round" in line for line in plan.jobs[0].reasons)
+    assert any("no fragment has joined a round" in line.text for line in plan.jobs[0].reasons)
 
 
 def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -> None:

@@ -50,7 +50,7 @@ def test_a_stopped_job_stays_stopped() -> None:
     care = care_for(job)
     assert care.is_over
     assert [type(a) for a in care.actions] == [Cancel]
-    assert "stopped: why" in care.reasons
+    assert "stopped: why" in map(str, care.reasons)
 
 
 def test_where_others_train_on_the_node_is_blamed() -> None:

@@ -84,9 +84,9 @@ def test_off_sends_all_away_and_starts_nothing() -> None:
     assert grown(plan) == set()
     assert plan.level is Level.OFF
     (job,) = plan.jobs
-    assert "switched off since 2026-03-01 11:59:50Z (fire)" in job.reasons[0]
-    assert "jobs can be submitted" in job.reasons[0]
-    assert not any("free and usable" in reason for reason in job.reasons)
+    assert "switched off since 2026-03-01 11:59:50Z (fire)" in job.reasons[0].text
+    assert "jobs can be submitted" in job.reasons[0].text
+    assert not any("free and usable" in reason.text for reason in job.reasons)
 
 
 def test_off_holds_what_is_about_to_start() -> None:
@@ -138,7 +138,7 @@ def test_a_canary_s_job_gets_the_canary_s_nodes(user: str, account: str) -> None
     job = replace(make_job(held=4, user=user), account=account)
     plan = plan_for(make_snapshot(job, nodes=make_nodes(4)), replace(ON, mode=CANARY))
     assert grown(plan) == {"n1", "n2"}
-    assert any("not one of the canary's nodes" in reason for reason in plan.jobs[0].reasons)
+    assert any("not one of the canary's nodes" in reason.text for reason in plan.jobs[0].reasons)
 
 
 def test_other_jobs_wait_and_those_that_run_leave() -> None:
@@ -147,7 +147,7 @@ def test_other_jobs_wait_and_those_that_run_leave() -> None:
     plan = plan_for(make_snapshot(job, nodes=nodes), replace(ON, mode=CANARY))
     assert noticed(plan) == {0: Cause.NOT_CANARY, 1: Cause.NOT_CANARY}
     assert grown(plan) == set()
-    assert "only jobs of users ann and of accounts ml" in plan.jobs[0].reasons[0]
+    assert "only jobs of users ann and of accounts ml" in plan.jobs[0].reasons[0].text
 
 
 def test_fragments_on_other_nodes_leave() -> None:
@@ -200,7 +200,7 @@ def test_a_ceiling_bounds_growth(fields: dict[str, Any], size: int) -> None:
     seen = make_snapshot(make_job(held=6), nodes=make_nodes(8))
     plan = plan_for(seen, with_mode(**fields))
     assert len(grown(plan)) == size
-    assert any(f"may have {size} node(s)" in reason for reason in plan.jobs[0].reasons)
+    assert any(f"may have {size} node(s)" in reason.text for reason in plan.jobs[0].reasons)
 
 
 def test_a_lowered_ceiling_takes_back() -> None:
@@ -229,7 +229,9 @@ def test_a_job_larger_than_the_ceiling_is_told_so() -> None:
     job = make_job(held=4, request=make_request(4, 4))
     plan = plan_for(make_snapshot(job, nodes=make_nodes(8)), with_mode(max_nodes=3))
     assert grown(plan) == set()
-    assert any("this one needs 4: it cannot start" in reason for reason in plan.jobs[0].reasons)
+    assert any(
+        "this one needs 4: it cannot start" in reason.text for reason in plan.jobs[0].reasons
+    )
 
 
 def test_a_partition_that_is_down_takes_no_node_back() -> None:

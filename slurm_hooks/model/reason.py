@@ -1,0 +1,43 @@
+"""Why a job has the size it has: a closed set of kinds for programs, a line each for people."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Why(enum.Enum):
+    """What limits a job, or what it waits for. The values are what `--json` prints, and stay."""
+
+    FINISHED = "finished"  # the training is over
+    STOPPED = "stopped"  # for good, after failures
+    CANCELLED = "cancelled"  # by its user, or past its deadline
+    CANCEL_UNCLEAR = "cancel_unclear"  # of some fragments, while others are still ending
+    DIED = "died"  # a fragment did
+    DEPENDENCY = "dependency"  # other jobs must end first
+    HELD = "held"  # by an operator
+    NOT_STARTED = "not_started"  # Slurm did not start what was released
+    SUSPENDED = "suspended"  # by an operator
+    UNKNOWN_STATE = "unknown_state"  # left alone
+    OFF = "off"  # malleable jobs are switched off
+    CANARY = "canary"  # it is not one of those that may run
+    GIVEN_BACK = "given_back"  # a node is
+    HOLE_ENDS = "hole_ends"  # a node may be used until then
+    LEAVING = "leaving"  # a fragment was asked to
+    ALONE = "alone"  # its fragments do not meet, so it is kept to one
+    MAXIMUM = "maximum"  # it has that
+    RESTING = "resting"  # it shrank or failed just now
+    BELOW_MIN = "below_min"  # its other fragments are not back yet
+    CEILING = "ceiling"  # all malleable jobs together have what the site allows
+    OTHER_NODES = "other_nodes"  # what stands in the way on nodes that it does not have
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One thing behind a job's size, in words for people."""
+
+    why: Why
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
