@@ -1,0 +1,102 @@
+"""What the documents tell people to type: every command exists, and those that can run here do.
+
+Not run here: what needs a terminal (`top`), what has real-Slurm tests of its own (`test`,
+`sandbox`), and what needs files that only a site has (`replay`).
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from promises.bench import Bench
+from slurm_hooks.sandbox import Sandbox
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+ELSEWHERE = ("top", "test", "sandbox", "replay")
+CODES = (0, 1, 2)  # doctor and render --check say by 1 and 2 what they found
+
+
+def blocks(page: Path) -> list[str]:
+    """The lines of code in a page, continued ones joined."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    return [line.strip() for line in text.splitlines() if line.startswith("    ")]
+
+
+def commands(program: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Every call of a program in a line of code, with the page it is on; comments are left out."""
+    found = []
+    for page in PAGES:
+        for line in blocks(page):
+            for part in re.split(r"&&|\|\||[;|()`]", line):
+                if re.match(rf"\$?{program} ", part.strip()):
+                    words = shlex.split(part.strip().lstrip("$"), comments=True)[1:]
+                    found.append((page.name, tuple(word.rstrip(",") for word in words)))
+    return found
+
+
+def is_prose(words: tuple[str, ...]) -> bool:
+    """In a drawing or a tree, not to be typed: `malleable replay` alone is no whole command."""
+    return words in [("replay",), ("sandbox",)] or not words or not words[0].isalpha()
+
+
+MALLEABLE = sorted({words for _, words in commands("malleable") if not is_prose(words)})
+
+
+def filled(words: tuple[str, ...], job: str = "7", python: str = "/usr/bin/python3") -> list[str]:
+    """Words with values in place of what stands for one."""
+    values = {"JOBID": job, "ID": job, "PATH": python, "DIR": "/tmp/somewhere"}
+    return [values.get(word, word) for word in words]
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "packaging" / "reference.py"))
+
+
+@pytest.mark.parametrize("words", MALLEABLE, ids=" ".join)
+def test_the_command_line_is_one(reference: dict[str, Any], words: tuple[str, ...]) -> None:
+    reference["whole_parser"]().parse_args(filled(words))
+
+
+def test_the_pages_show_the_commands() -> None:
+    shown = {words[0] for words in MALLEABLE}
+    assert {"doctor", "test", "off", "on", "report", "plan", "top", "render"} <= shown
+
+
+@pytest.mark.parametrize("target", sorted({words[0] for _, words in commands("make") if words}))
+def test_the_make_target_is_one(target: str) -> None:
+    if re.match(r"[A-Z_]+=", target) or target == "install":
+        return
+    assert re.search(rf"^([\w-]+ )*{target}( [\w-]+)*:", (ROOT / "Makefile").read_text(), re.M)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+    files = [link for link in links if not link.startswith("http")]
+    assert [link for link in files if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.slurm
+def test_what_is_shown_runs(sandbox: Sandbox, tmp_path: Path, monkeypatch: Any) -> None:
+    """In one sandbox, in the order of their names; whatever they write goes elsewhere."""
+    bench = Bench(sandbox)
+    job = str(bench.submit("sleep 60", "1-1"))
+    monkeypatch.chdir(tmp_path)
+    assert bench.malleable("plan", "--save", "seen.json").returncode == 0
+    (tmp_path / "other.toml").write_text(sandbox.settings.read_text())
+    for words in (words for words in MALLEABLE if words[0] not in ELSEWHERE):
+        if "--listen" in words or "--loop" in words:
+            continue
+        typed = [re.sub(r"^/etc/slurm/", f"{tmp_path}/", w) for w in filled(words, job)]
+        done = bench.malleable(*typed)
+        assert done.returncode in CODES, (words, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr, (words, done.stderr)
