@@ -102,6 +102,7 @@ class Tick:
     every_s: float = _number(30, 1, 600)
     command_timeout_s: float = _number(10, 1, 300)
     slurm_bin: str = field(default="", metadata={"path": True})
+    port: str = _choice("commands", "commands", "pyslurm", "auto")
 
 
 @dataclass(frozen=True)

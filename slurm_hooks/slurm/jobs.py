@@ -64,6 +64,7 @@ JOB_FIELDS = (
 FEATURES_END = "|;|"
 SAID_WIDTH = 24
 _PLAIN = JOB_FIELDS[:-3]
+_OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _SAID = re.compile(r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}")
 
 
@@ -96,7 +97,12 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     unread: Counter[str] = Counter()
     cut: set[str] = set()
     lines = text.splitlines()
+    records = len(lines)
     for line in lines:
+        others = _OTHERS.fullmatch(line)
+        if others:
+            records += int(others.group(1)) - 1
+            continue
         row = _row(line)
         if row is None:
             unknown.append(f"squeue: not a job line: {line[:120]!r}")
@@ -123,7 +129,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             continue
         jobs.append(replace(found, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
-    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), len(lines))
+    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), records)
 
 
 def _row(line: str) -> Optional[dict[str, str]]:

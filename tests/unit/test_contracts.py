@@ -95,6 +95,16 @@ PLANTED = (
         "slurm_hooks.sandbox.processes",
         "slurm_hooks.sandbox.daemons",
     ),
+    (
+        "libslurm is known to a program that runs apart, and to nothing else",
+        "slurm_hooks.slurm.library",
+        "pyslurm",
+    ),
+    (
+        "The program that asks libslurm is started, never imported",
+        "slurm_hooks.slurm.library",
+        "slurm_hooks.slurm.library_jobs",
+    ),
     ("Locks are held in named places", "slurm_hooks.reconcile", "filelock"),
 )
 ALLOWED = (
@@ -104,6 +114,7 @@ ALLOWED = (
     ("slurm_hooks.slurm.text", "ClusterShell.NodeSet"),
     ("slurm_hooks.report.text", "rich.table"),
     ("slurm_hooks.ticklock", "filelock"),
+    ("slurm_hooks.slurm.library_jobs", "pyslurm"),
 )
 
 
