@@ -2,18 +2,19 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast matrix test-matrix search lint install clean bench-allocator bench-bftrainer \
+.PHONY: help setup plugin demo test fast matrix test-matrix test-pyslurm search lint install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-rescale bench-load
+	bench-replay-tried bench-rescale bench-load bench-library
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make search  properties and the model with examples that nobody has seen; LIVES=3000"
 	@echo "make test-matrix  plugin, promises and demo on other Debian releases' Slurms; root only"
+	@echo "make test-pyslurm SLURM_SOURCE=FILE  the same, and the adapter, on a Slurm built from source for pyslurm"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, tick, load,"
-	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
+	@echo "             rescale, library, replay-reference, replay-better, replay-speed, replay-tried"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
 	@echo "make clean   remove what was built; the environment in .venv stays"
 
@@ -43,6 +44,9 @@ test-matrix: plugin
 
 matrix: test-matrix
 
+test-pyslurm: plugin
+	@packaging/pyslurm.sh "$(SLURM_SOURCE)" $(PYTEST_ARGS)
+
 lint: setup
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
@@ -71,6 +75,11 @@ bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried
 
 bench-load: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/load.py $(BENCH_ARGS)
+
+# On a Slurm for which there is a pyslurm: make test-pyslurm builds one.
+bench-library: setup
+	@cd $(BUILD)/slurm-25.11 && PATH=$$PWD/root/bin:$$PWD/root/sbin:$$PATH PYTHONPATH=$(CURDIR) \
+		venv/bin/python $(CURDIR)/benchmarks/library.py $(BENCH_ARGS)
 
 bench-rescale: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)
