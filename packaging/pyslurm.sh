@@ -75,6 +75,9 @@ build_pyslurm() {
   site=$("$base/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   below=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   echo "import site; site.addsitedir('$below')" >"$site/below.pth"
+  for program in .venv/bin/*; do # torchrun above all, which tests look for beside their Python
+    [ -e "$base/venv/bin/${program##*/}" ] || ln -s "$PWD/$program" "$base/venv/bin"
+  done
   SLURM_INCLUDE_DIR=$base/root/include SLURM_LIB_DIR=$base/root/lib PYSLURM_BUILD_JOBS=$(nproc) \
     nice "$base/venv/bin/pip" install "${PYSLURM:-pyslurm==$release.*}" >"$base/pyslurm.log" 2>&1 || {
     tail -n 20 "$base/pyslurm.log" >&2
