@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "packaging" / "pyslurm.sh"
 UNAVAILABLE = 69
 
 
-def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(SCRIPT), *arguments], capture_output=True, text=True, timeout=30, check=False
     )
