@@ -4,7 +4,7 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-rescale bench-load bench-ledger test-metrics test-browser rpm deb package-tools \
+	bench-replay-tried bench-rescale bench-load bench-ledger bench-library test-pyslurm test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -13,11 +13,12 @@ help:
 	@echo "make search  properties and the model with examples that nobody has seen; LIVES=3000"
 	@echo "make test-sites  how sites differ: QOS, accounting on MariaDB, reservations, partitions, hosts"
 	@echo "make test-matrix  plugin, promises and demo on other Debian releases' Slurms; root only"
+	@echo "make test-pyslurm SLURM_SOURCE=FILE  the same, and the adapter, on a Slurm built from source for pyslurm"
 	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, replay-reference, replay-better, replay-speed, replay-tried"
+	@echo "             rescale, library, replay-reference, replay-better, replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
@@ -56,6 +57,7 @@ test-matrix: plugin
 
 matrix: test-matrix
 
+test-pyslurm: plugin
 # In a real Prometheus and a real browser, which neither `make test` nor a site needs.
 test-metrics: plugin
 	@command -v promtool >/dev/null || { echo "this needs Prometheus: apt-get install prometheus" >&2; exit 1; }
@@ -115,6 +117,11 @@ bench-ledger: setup
 
 bench-load: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/load.py $(BENCH_ARGS)
+
+# On a Slurm for which there is a pyslurm: make test-pyslurm builds one.
+bench-library: setup
+	@cd $(BUILD)/slurm-25.11 && PATH=$$PWD/root/bin:$$PWD/root/sbin:$$PATH PYTHONPATH=$(CURDIR) \
+		venv/bin/python $(CURDIR)/benchmarks/library.py $(BENCH_ARGS)
 
 bench-rescale: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)

@@ -3,7 +3,7 @@
     python -m capture DIRECTORY        # as root; `make test-matrix` runs it on other releases
 
 What is captured names no host, no kernel and no user but root and nobody, so it can be kept:
-tests/captured/24.11 and 26.05 are copies of build/matrix/*/captured. (That of 22.05 is of an older
+tests/captured/24.11, 25.11 and 26.05 were made so. (That of 22.05 is of an older
 life.) What the files must say is in `tests/slurm_wire/test_captured_life.py`.
 """
 

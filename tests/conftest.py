@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import metadata
 from typing import Any
 
 import hypothesis
@@ -52,6 +53,21 @@ def sandbox(installation: Installation) -> Iterator[Sandbox]:
     """Four nodes with plugin, submit script and hooks, shared by the tests of one module."""
     with Sandbox.up(project_spec_or_skip(nodes=4, slurm=installation)) as box:
         yield box
+
+
+@pytest.fixture(scope="session")
+def pyslurm_of_this_slurm(installation: Installation) -> str:
+    """The version of the pyslurm that fits this host's Slurm; without one the test is skipped.
+
+    It is not imported: that would read a slurm.conf, and end this process where there is none.
+    """
+    try:
+        found = metadata.version("pyslurm")
+    except metadata.PackageNotFoundError:
+        pytest.skip("pyslurm is not installed: make test-pyslurm SLURM_SOURCE=...")
+    if tuple(map(int, found.split(".")[:2])) != installation.version[:2]:
+        pytest.skip(f"pyslurm {found} is not for Slurm {installation.version_text}")
+    return found
 
 
 @dataclass

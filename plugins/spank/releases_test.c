@@ -18,7 +18,7 @@ static const struct {
 	{API(41), VERSION(24, 5), false, "24.05"},
 	{API(42), VERSION(24, 11), true, "24.11"},
 	{API(43), VERSION(25, 5), false, "25.05"},
-	{API(44), VERSION(25, 11), false, "25.11"},
+	{API(44), VERSION(25, 11), true, "25.11"},
 	{API(45), VERSION(26, 5), true, "26.05"},
 	{API(46), VERSION(26, 11), false, "26.11"},
 	{API(47), VERSION(27, 5), false, "27.05"},

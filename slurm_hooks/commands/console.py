@@ -17,7 +17,8 @@ from slurm_hooks.errors import UsageError
 from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.report.text import find_job
 from slurm_hooks.settings import Settings
-from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.library import choose_port
+from slurm_hooks.slurm.live import Live, Port
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -94,9 +95,10 @@ def debug_lines(is_wanted: bool) -> Iterator[None]:
         log.removeHandler(handler)
 
 
-def live(settings: Settings) -> Live:
+def live(settings: Settings) -> Port:
     """This host's Slurm."""
-    return Live(settings.tick.command_timeout_s, settings.tick.slurm_bin)
+    commands = Live(settings.tick.command_timeout_s, settings.tick.slurm_bin)
+    return choose_port(commands, settings.tick.port)
 
 
 def job_id(text: str) -> int:

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out
@@ -131,10 +131,10 @@ def _port(user: Optional[str], settings: Settings) -> Live:
         )
     if os.geteuid() != 0 and user:
         raise UsageError("--user needs root rights: without it the jobs are yours")
-    port = live(settings)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SBATCH_", "SLURM_JOB"))}
     named = {"USER": user, "LOGNAME": user, "HOME": "/"} if user else {}
-    return Live(port.timeout_s, port.bin_dir, {**kept, **named}, user=user, is_detached=True)
+    known = (settings.tick.command_timeout_s, settings.tick.slurm_bin)
+    return Live(*known, {**kept, **named}, user=user, is_detached=True)
 
 
 class _Ticks:
@@ -148,7 +148,8 @@ class _Ticks:
             return
         self._last = time.monotonic()
         try:
-            port = replace(live(self._settings), is_detached=True)  # from the terminal's signals
+            known = self._settings.tick
+            port = Live(known.command_timeout_s, known.slurm_bin, is_detached=True)  # from signals
             report = tick(port, self._settings)
         except RetryLater as error:
             print_lines(err, [f"malleable: a tick of ours: {error}"])

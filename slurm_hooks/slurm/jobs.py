@@ -68,6 +68,7 @@ FEATURES_END = "|;|"
 SAID_WIDTH = 24
 RECENT = timedelta(minutes=15)
 _PLAIN = JOB_FIELDS[:-3]
+_OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _SAID = re.compile(r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}")
 
 
@@ -103,7 +104,12 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     cut: set[str] = set()
     begun: list[tuple[datetime, str, str]] = []
     lines = text.splitlines()
+    records = len(lines)
     for line in lines:
+        others = _OTHERS.fullmatch(line)
+        if others:
+            records += int(others.group(1)) - 1
+            continue
         row = _row(line)
         if row is None:
             unknown.append(f"squeue: not a job line: {line[:120]!r}")
@@ -132,7 +138,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             continue
         jobs.append(replace(found, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
-    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), len(lines), _recent(begun))
+    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), records, _recent(begun))
 
 
 def _begun(row: Mapping[str, str]) -> list[tuple[datetime, str, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-TESTED = ((22, 5), (24, 11), (26, 5))
+TESTED = ((22, 5), (24, 11), (25, 11), (26, 5))
 
 
 def is_tested(version: Sequence[int]) -> bool:

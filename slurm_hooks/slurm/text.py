@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Optional
 
-from ClusterShell.NodeSet import NodeSet
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def expand(names: str) -> frozenset[str]:
     """Node names of a Slurm host list; empty for none. Raises NodeSetParseError."""
     if names in ("", "(null)", "N/A", "None"):
         return frozenset()
-    return frozenset(NodeSet(names))
+    return frozenset(NodeSet(names, resolver=RESOLVER_NOGROUP))  # @ is no group of this host
 
 
 def fold(names: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import re
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.text import Command
 
 NODES = 3
+NOBODY = pwd.getpwnam("nobody").pw_uid  # scancel knows no user of that name (25.11.8)
 FIELDS = (
     *("JobArrayID", "State", "PriorityLong", "EligibleTime", "StartTime", "EndTime", "TimeLimit"),
     *("restartcnt", "exit_code", "Reason", "NodeList", "admin_comment", "comment"),

@@ -11,10 +11,16 @@ from captured_slurm import VERSIONS, recorded
 from fake_slurm import FakeSlurm
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.slurm.gateway import look_again, observe, read_cluster
+from slurm_hooks.slurm.library import WithLibrary
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.text import Command
 
-KINDS = [*VERSIONS, "fake", pytest.param("live", marks=pytest.mark.slurm)]
+KINDS = [
+    *VERSIONS,
+    "fake",
+    pytest.param("live", marks=pytest.mark.slurm),
+    pytest.param("pyslurm", marks=[pytest.mark.slurm, pytest.mark.pyslurm]),
+]
 
 
 @pytest.fixture(params=KINDS)
@@ -24,8 +30,11 @@ def port(request: pytest.FixtureRequest) -> Iterator[Port]:
     elif request.param == "fake":
         yield FakeSlurm({"n1": "", "n2": "+DRAIN"})
     else:
+        if request.param == "pyslurm":
+            request.getfixturevalue("pyslurm_of_this_slurm")
         box: Any = request.getfixturevalue("sandbox")
-        yield Live(10.0, environment=dict(box.environment))
+        live = Live(10.0, environment=dict(box.environment))
+        yield live if request.param == "live" else WithLibrary(live)
 
 
 def test_a_snapshot_in_two_commands(port: Port) -> None:

@@ -16,8 +16,9 @@ from slurm_hooks.model import FragmentState, NodeState, Snapshot
 from slurm_hooks.slurm.gateway import observe
 
 STATE = FragmentState
+RELEASES = ["24.11", "25.11", "26.05"]
 FRESH = os.environ.get("MALLEABLE_CAPTURED")
-LIVES = [CAPTURED / "24.11", CAPTURED / "26.05", *([Path(FRESH)] if FRESH else [])]
+LIVES = [*(CAPTURED / r for r in RELEASES), *([Path(FRESH)] if FRESH else [])]
 SITUATIONS = {
     "back", "cancelled", "held", "leaving", "partition_down", "planned", "preempted", "requeued",
     "running", "timed_out", "trouble",
@@ -55,7 +56,7 @@ def test_everything_is_there_and_understood(life: Path) -> None:
         assert {f.state for job in seen.jobs for f in job.fragments}.isdisjoint({STATE.UNKNOWN})
 
 
-@pytest.mark.parametrize("release", ["24.11", "26.05"])
+@pytest.mark.parametrize("release", RELEASES)
 def test_the_directory_is_of_its_release(release: str) -> None:
     year, month, _ = see(CAPTURED / release, "held").slurm.version
     assert f"{year}.{month:02d}" == release

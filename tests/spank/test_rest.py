@@ -20,7 +20,8 @@ from spank_jobs import PRINT, USER, printed, release, show, wait_for
 from slurm_hooks.sandbox.installation import Installation
 from waiting import wait_until
 
-SLURMRESTD = shutil.which("slurmrestd", path="/usr/sbin:/usr/local/sbin:/opt/slurm/sbin")
+SBIN = "/usr/sbin:/usr/local/sbin:/opt/slurm/sbin"
+SLURMRESTD = shutil.which("slurmrestd", path=f"{os.environ.get('PATH', '')}:{SBIN}")
 SINCE_SPANK = (23, 11)  # since when a description has spank_environment; 22.05 has none
 SCRIPT = PRINT + "print_env batch\nsrun bash -c 'print_env step'\necho END\n"
 

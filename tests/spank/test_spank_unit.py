@@ -74,7 +74,7 @@ def test_says_what_it_was_tested_with(tmp_path: Path) -> None:
     build = tmp_path / "build"
     make(build, "all")
     binary = (build / "malleable.so").read_bytes()
-    assert b"malleable: tested with Slurm 2205, 2411, 2605\0" in binary
+    assert b"malleable: tested with Slurm 2205, 2411, 2511, 2605\0" in binary
 
 
 @needs_header

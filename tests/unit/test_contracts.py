@@ -115,6 +115,16 @@ PLANTED = (
         "slurm_hooks.sandbox.processes",
         "slurm_hooks.sandbox.daemons",
     ),
+    (
+        "libslurm is known to a program that runs apart, and to nothing else",
+        "slurm_hooks.slurm.library",
+        "pyslurm",
+    ),
+    (
+        "The program that asks libslurm is started, never imported",
+        "slurm_hooks.slurm.library",
+        "slurm_hooks.slurm.library_jobs",
+    ),
     ("Locks are held in named places", "slurm_hooks.reconcile", "filelock"),
     ("The terminal screen is one module", "slurm_hooks.top.board", "textual.app"),
     (
@@ -155,6 +165,7 @@ ALLOWED = (
     ("slurm_hooks.ledger.connect", "sqlite3"),
     ("slurm_hooks.report.harvest_charts", "plotly.io"),
     ("slurm_hooks.metrics.families", "prometheus_client"),
+    ("slurm_hooks.slurm.library_jobs", "pyslurm"),
 )
 
 

@@ -1,0 +1,216 @@
+"""The answer made from libslurm's records, and when it is left to squeue."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
+from slurm_hooks.slurm import library
+from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
+from slurm_hooks.slurm.library import WithLibrary, choose_port
+from slurm_hooks.slurm.library_jobs import Unsure, answer, element_names
+from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.text import Command
+
+MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
+
+
+@dataclass
+class Job:
+    """A record as pyslurm gives it: None where there is nothing."""
+
+    id: int = 7
+    array_id: Any = None
+    array_task_id: Any = None
+    array_tasks_waiting: Any = None
+    state: str = "PENDING"
+    priority: int = 0
+    partition: str = "malleable"
+    user_name: str = "nobody"
+    submit_time: Any = 1_700_000_000
+    eligible_time: Any = None
+    start_time: Any = None
+    end_time: Any = None
+    time_limit: Any = 2
+    requeue_count: int = 0
+    exit_code: int = 0
+    exit_code_signal: int = 0
+    state_reason: Any = "JobHeldUser"
+    allocated_nodes: Any = None
+    required_nodes: Any = None
+    scheduled_nodes: Any = None
+    dependencies: Any = None
+    memory_per_node: Any = 1000
+    memory_per_cpu: Any = None
+    min_cpus_per_node: int = 1
+    gres_per_node: dict[str, int] = field(default_factory=dict)
+    submit_line: Any = None
+    constraints: list[str] = field(default_factory=list)
+    admin_comment: Any = None
+    comment: Any = None
+
+
+def ours(**changes: Any) -> Job:
+    return Job(**{"array_id": 7, "array_tasks_waiting": "0-1", "admin_comment": MARK, **changes})
+
+
+def read(*jobs: Job) -> Any:
+    return parse_jobs("\n".join(answer(jobs)), ["malleable"])
+
+
+def test_elements_that_are_one_record_are_several() -> None:
+    found = read(ours())
+    (job,) = found.malleable
+    assert [f.id.index for f in job.fragments] == [0, 1]
+    assert found.records == 2
+    assert not found.unknown
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"array_id": None}, ["7"]),
+        ({"array_id": 7, "array_task_id": None}, ["7_0"]),  # pyslurm's word for 0
+        ({"array_id": 7, "array_task_id": 3}, ["7_3"]),
+        ({"array_id": 7, "array_tasks_waiting": "1,4-5"}, ["7_1", "7_4", "7_5"]),
+        ({"array_id": 7, "array_tasks_waiting": "0-4:2"}, ["7_0", "7_2", "7_4"]),
+    ],
+)
+def test_names_of_elements(changes: dict[str, Any], names: list[str]) -> None:
+    assert element_names(Job(**changes)) == names
+
+
+def test_what_matters_to_no_plan_is_counted() -> None:
+    found = read(Job(), Job(array_id=9, array_tasks_waiting="0-99"), ours())
+    assert found.records == 103
+    assert not found.planned
+    assert not found.unknown
+
+
+def test_a_planned_start() -> None:
+    job = Job(id=12, start_time=1_700_000_600, scheduled_nodes="n[1-2]", partition="main")
+    (start,) = read(job).planned
+    assert (start.job_id, start.nodes) == ("12", {"n1", "n2"})
+
+
+def test_an_array_cut_by_a_cancel() -> None:
+    waiting = ours(array_tasks_waiting=None, array_task_id=1)
+    whole = ours(state="CANCELLED", array_id=None, array_tasks_waiting=None)
+    (job,) = read(waiting, whole).malleable
+    assert job.is_cut
+
+
+def test_what_an_agent_says() -> None:
+    job = ours(
+        state="RUNNING",
+        comment="joined{0} and more words than fit",
+        time_limit=None,
+        end_time=2_000,
+    )
+    (found,) = read(job).malleable
+    assert found.fragments[0].said.value == "joined"
+    assert found.fragments[0].limit is None
+
+
+def test_a_foreign_note_stays() -> None:
+    (job,) = read(ours(admin_comment=f"site | note; {MARK}")).malleable
+    assert job.fragments[0].note.startswith("site | note; ")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "FAILED", "exit_code": 9},  # or 137
+        {"state": "FAILED"},  # 128
+        {"array_tasks_waiting": "0-3,..."},
+        {"admin_comment": f"two\nlines {MARK}"},
+        {"comment": "two\nlines"},
+        {"user_name": "a|b"},
+        {"submit_line": "sbatch --tres-per-node=gres/gpu=2 x"},
+    ],
+)
+def test_what_cannot_be_told_exactly_is_not_told(changes: dict[str, Any]) -> None:
+    with pytest.raises(Unsure):
+        list(answer([ours(**changes)]))
+
+
+def test_of_other_jobs_nothing_need_be_exact() -> None:
+    assert list(answer([Job(state="FAILED", exit_code=9)])) == ["others=1"]
+
+
+def test_recent_starts_of_others_are_told() -> None:
+    def began(job_id: int, start: int, **more: Any) -> Job:
+        place = {"partition": "main", "allocated_nodes": f"n{job_id}", "state": "RUNNING"}
+        return Job(id=job_id, start_time=start, **{**place, **more})
+
+    ended = began(2, 9_950, state="FAILED", exit_code=9)
+    found = read(began(1, 10_000), ended, began(3, 9_000))
+    assert [(start.job_id, start.nodes) for start in found.started] == [
+        ("2", {"n2"}),
+        ("1", {"n1"}),
+    ]
+    assert (found.records, found.unknown) == (3, ())
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What runs in place of the library's program, and a squeue beside it."""
+    script = tmp_path / "library_jobs.py"
+    monkeypatch.setattr(library, "_PROGRAM", script)
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho from squeue\n")
+    squeue.chmod(0o755)
+    return script
+
+
+def port(program: Path, timeout_s: float = 20.0) -> WithLibrary:
+    return WithLibrary(Live(timeout_s, str(program.parent)))
+
+
+def test_the_library_answers_for_squeue(program: Path) -> None:
+    program.write_text("print('others=3')")
+    with_library = port(program)
+    assert with_library.ask(jobs_command()) == "others=3\n"
+    assert [asked.argv[0] for asked in with_library.asked] == [sys.executable]
+
+
+@pytest.mark.parametrize("text", ["raise SystemExit(3)", "import os; os.abort()", "import nothing"])
+def test_squeue_answers_where_the_library_does_not(program: Path, text: str) -> None:
+    program.write_text(text)
+    assert port(program).ask(jobs_command()) == "from squeue\n"
+
+
+def test_a_library_that_hangs_is_ended(program: Path) -> None:
+    program.write_text("import time; time.sleep(600)")
+    with pytest.raises(RetryLater, match=r"no answer in 0\.5 s"):
+        port(program, 0.5).ask(jobs_command())
+
+
+def test_other_questions_are_for_the_commands(program: Path) -> None:
+    assert port(program).ask(Command(("squeue", "--me"))) == "from squeue\n"
+    with pytest.raises(MissingProgram):
+        port(program).ask(Command(("scontrol",), "show nodes\n"))
+
+
+def test_the_port_that_a_site_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = Live()
+    monkeypatch.setattr(library, "find_spec", lambda name: None)
+    assert choose_port(live, "commands") is live
+    assert choose_port(live, "auto") is live
+    with pytest.raises(MissingProgram, match="pip install pyslurm"):
+        choose_port(live, "pyslurm")
+    monkeypatch.setattr(library, "find_spec", lambda name: object())
+    assert isinstance(choose_port(live, "auto"), WithLibrary)
+    assert choose_port(live, "commands") is live
+
+
+def test_a_refusal_of_the_commands_is_told(program: Path) -> None:
+    program.write_text("raise SystemExit(3)")
+    (program.parent / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(CommandRefused, match="squeue"):
+        port(program).ask(jobs_command())
