@@ -20,13 +20,13 @@ from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.second_look import contradicted, first_half, needs_look, second_half
 from slurm_hooks.report.text import solve_line
-from slurm_hooks.report.tick import TickReport
+from slurm_hooks.report.tick import TickReport, lacks_rights
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe, with_accounts
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.switch import with_switch
-from slurm_hooks.ticklock import locked
+from slurm_hooks.ticklock import Outcome, locked
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def tick(
     refused: list[str] = []
     objective = find_objective(settings.plan.objective)
     settings = with_host_lists(settings)
-    with contextlib.nullcontext() if is_dry else locked(settings.tick):
+    with contextlib.nullcontext(Outcome()) if is_dry else locked(settings.tick) as outcome:
         seen = observe(port, settings.site.partitions)
         seen = with_switch(seen, settings.tick.state_dir, is_dry)
         if needs_accounts(settings):
@@ -72,6 +72,7 @@ def tick(
         if not is_dry:
             plan = with_summaries(plan, seen, sum_up(seen, plan))
             plan, refused = _write(port, seen, plan, settings, pause)
+            outcome.is_completed = not lacks_rights(refused)
     asked = tuple(port.asked[before:])
     seconds = time.monotonic() - began
     return TickReport(seen.now, plan, seen, tuple(refused), asked, seconds, is_dry)

@@ -13,6 +13,7 @@ import pwd
 import stat
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -28,8 +29,15 @@ TICKS_OF_PATIENCE = 3
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+@dataclass
+class Outcome:
+    """Whether the tick in the lock has done its work, so that it counts as completed."""
+
+    is_completed: bool = True
+
+
 @contextlib.contextmanager
-def locked(chosen: Tick) -> Iterator[None]:
+def locked(chosen: Tick) -> Iterator[Outcome]:
     """Hold the tick lock; the kernel lets go of it when this process ends, however it ends.
 
     Raises SettingsError if the lock lies where others could meddle with it, RetryLater if another
@@ -44,12 +52,14 @@ def locked(chosen: Tick) -> Iterator[None]:
             holder = opened.enter_context(_open(path.with_name(f"{path.name}.holder")))
             stamp = opened.enter_context(_open(path.with_name(f"{path.name}.done")))
         try:
+            outcome = Outcome()
             with _taken(path, holder):
-                yield
+                yield outcome
         except RetryLater as error:
             _raise_if_overdue(error, os.fstat(stamp).st_mtime, patience_s(chosen))
             raise
-        os.utime(stamp)
+        if outcome.is_completed:
+            os.utime(stamp)
 
 
 @contextlib.contextmanager

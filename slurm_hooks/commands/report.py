@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -88,11 +89,22 @@ def _read(settings: Settings, asked: Asked) -> Totals:
         raise UsageError(f"cannot read the ledger {path}: {error}. {advice}") from error
 
 
+def _is_missing(path: Path) -> bool:
+    """False too where nobody may look: Path.exists raises there."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _advice(path: Path, settings: Settings, is_damaged: bool) -> str:
     if is_damaged:
         return "The next tick moves it aside and begins a new one"
     if not settings.ledger.enabled:
         return "ledger.enabled is false in the settings: ticks write none"
-    if not path.exists():
+    if _is_missing(path):
         return "The first tick makes it; or name the settings of the tick with --settings"
     return "Run this as root or as the user that runs the tick"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from slurm_hooks.model import Plan, Snapshot
 from slurm_hooks.slurm.live import Asked
+
+
+def lacks_rights(refused: Iterable[str]) -> bool:
+    """Whether Slurm refused a change because of who asked: it will refuse the next one too."""
+    return any("ermission denied" in line for line in refused)
 
 
 @dataclass(frozen=True)
@@ -23,8 +29,8 @@ class TickReport:
 
     @property
     def lacks_rights(self) -> bool:
-        """Whether Slurm refused a change because of who asked: it will refuse the next one too."""
-        return any("ermission denied" in line for line in self.refused)
+        """Whether the rights of who ran it were not enough."""
+        return lacks_rights(self.refused)
 
     @property
     def rpcs(self) -> int:

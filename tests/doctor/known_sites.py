@@ -217,4 +217,14 @@ def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> di
     return {**found, "settings": settings, "slurm": says(config=config, **slurm_changes)}
 
 
+def by_database(levels: dict[str, str]) -> dict[str, Any]:
+    """A site with slurmdbd whose tick runs as bob, and what the database knows of whom."""
+    config = {"AccountingStorageType": "accounting_storage/slurmdbd"}
+    return {
+        **tick(user="bob"),
+        "slurm": says(config=config),
+        "accounting": Accounting((), (), levels),
+    }
+
+
 NO_ANSWER = "`scontrol` gave no answer in 10 s; is slurmctld up?"

@@ -14,6 +14,7 @@ from known_sites import (
     GOOD_SITE,
     LONG_AGO,
     NO_ANSWER,
+    by_database,
     hook,
     job,
     plugin,
@@ -213,7 +214,8 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("timer", tick(cron="/etc/cron.d/x"), "warning", "and by .*rm /etc/cron.d/x"),
     ("lock-directory", tick(directory=replace(DIRECTORY, mode=0o777)), "error", "chmod go-w /run"),
     ("lock-directory", tick(directory=FILE), "error", "not a directory"),
-    ("rights", tick(user="bob"), "error", "level is None.*adminlevel=admin"),
+    ("rights", by_database({"bob": "Operator"}), "error", "level is Operator.*modify user bob"),
+    ("rights", by_database({}), "error", "does not know.*add user bob account=root"),
     (
         "rights",
         {**tick(user="bob"), "accounting": Unread("none")},
@@ -268,7 +270,7 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("pyxis", plugstack(pyxis="/p.so", pyxis_version=(0, 24, 0))),
     ("timer", tick(timer="", cron="/etc/cron.d/slurm-malleable")),
     ("rights", tick(user="slurm")),
-    ("rights", {**tick(user="bob"), "accounting": Accounting((), (), {"bob": "Administrator"})}),
+    ("rights", by_database({"bob": "Administrator"})),
     ("slurmctld-hooks", hook("Prolog", "/p")),
 )
 

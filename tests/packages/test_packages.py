@@ -62,7 +62,7 @@ def test_installing_switches_nothing_on_and_touches_no_file_of_others(
 def test_the_user_and_its_directories_are_there(packages: Packages, root: Root) -> None:
     home = root.run(["getent", "passwd", "slurm-malleable"]).stdout
     assert re.match(r"slurm-malleable:x:\d{3}:\d+:.*:/var/lib/slurm-malleable:\S*nologin", home)
-    for path, mode in (("/run/slurm-malleable", "700"), ("/var/lib/slurm-malleable", "750")):
+    for path, mode in (("/run/slurm-malleable", "700"), ("/var/lib/slurm-malleable", "755")):
         seen = root.run(["stat", "-c", "%U %a", path]).stdout.split()
         assert seen == ["slurm-malleable", mode]
 

@@ -233,3 +233,17 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
     with pytest.raises(SettingsError), locked(settings.tick):
         pass
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_tick_that_did_not_do_its_work_does_not_count(tmp_path: Path) -> None:
+    lock = tmp_path / "own" / "tick.lock"
+    with locked(Tick(lock=str(lock))) as outcome:
+        outcome.is_completed = False
+    done = lock.with_name("tick.lock.done")
+    os.utime(done, (1, 1))
+    with locked(Tick(lock=str(lock))) as outcome:
+        outcome.is_completed = False
+    assert done.stat().st_mtime == 1
+    with locked(Tick(lock=str(lock))):
+        pass
+    assert done.stat().st_mtime > 1

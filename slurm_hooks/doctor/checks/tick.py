@@ -31,7 +31,8 @@ def _last_tick(facts: Facts) -> Iterator[Finding]:
         )
     elif seen.silent_s > seen.patience_s:
         yield error(
-            f"no tick has been completed for {seen.silent_s / 60:.0f} min, leases run out",
+            f"no tick has been completed for {seen.silent_s / 60:.0f} min, leases run out (a tick "
+            "whose changes Slurm refused does not count)",
             Run("journalctl -u slurm-malleable -n 20", "root"),
             Run("malleable reconcile", "the user of the tick"),
             advice="see why in the log, or try one by hand",
@@ -81,15 +82,8 @@ def _rights(facts: Facts) -> Iterator[Finding]:
     slurm_user = slurm.value("SlurmUser").split("(")[0]
     if user in ("", "root", slurm_user):
         return
-    if isinstance(facts.accounting, Accounting):
-        level = facts.accounting.levels.get(user, "None")
-        if level.startswith("Admin"):
-            return
-        yield error(
-            f"the tick runs as {user}, whose admin level is {level}",
-            Run(f"sacctmgr -i modify user {user} set adminlevel=admin", "root"),
-            advice=f"or run it as {slurm_user}",
-        )
+    if slurm.value("AccountingStorageType") == "accounting_storage/slurmdbd":
+        yield from _admin_level(user, slurm_user, known(facts.accounting))
         return
     yield error(
         f"the tick runs as {user}, who is neither root nor SlurmUser ({slurm_user}), and there "
@@ -100,6 +94,22 @@ def _rights(facts: Facts) -> Iterator[Finding]:
             then="systemctl daemon-reload",
         ),
     )
+
+
+def _admin_level(user: str, slurm_user: str, accounting: Accounting) -> Iterator[Finding]:
+    level = accounting.levels.get(user)
+    if level is None:
+        yield error(
+            f"the tick runs as {user}, whom the accounting database does not know",
+            Run(f"sacctmgr -i add user {user} account=root adminlevel=admin", "root"),
+            advice=f"or run it as {slurm_user}",
+        )
+    elif not level.startswith("Admin"):
+        yield error(
+            f"the tick runs as {user}, whose admin level is {level}",
+            Run(f"sacctmgr -i modify user {user} set adminlevel=admin", "root"),
+            advice=f"or run it as {slurm_user}",
+        )
 
 
 def _one_host(facts: Facts) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from slurm_hooks.doctor.facts import (
     Facts,
     Host,
     JobSeen,
+    SharedDirectory,
     SlurmSays,
     Unread,
     known,
@@ -83,7 +84,7 @@ def gather(asked: Asked) -> Facts:
         else slurm,
         accounting=_accounting(port, slurm),
         tick=here(lambda _: controller.tick(settings, settings.tick.command_timeout_s)),
-        shared=attempt(lambda: try_links(named)) if asked.is_node else NOT_ASKED,
+        shared=_shared(asked, named),
         has_setpriv=shutil.which("setpriv", path=SBIN) is not None,
         python=attempt(lambda: ask_python(asked.python, job_path)) if asked.python else NOT_ASKED,
         job=_job(port, settings, asked.job),
@@ -113,6 +114,15 @@ def controllers(slurm: SlurmSays) -> tuple[str, ...]:
     """The short names of the hosts of slurmctld, in order."""
     named = [slurm.config[key] for key in slurm.config if key.startswith("SlurmctldHost[")]
     return tuple(name.split("(")[0].split(".")[0] for name in named)
+
+
+def _shared(asked: Asked, named: Path) -> Union[SharedDirectory, Unread]:
+    """Root's own directory is no place where jobs run, so root has to name one."""
+    if not asked.is_node:
+        return NOT_ASKED
+    if asked.directory is None and os.geteuid() == 0:
+        return Unread("root's directory is not where jobs run: name one with --directory")
+    return attempt(lambda: try_links(named))
 
 
 def _accounting(port: Live, slurm: SlurmSays | Unread) -> Union[Accounting, Unread]:
