@@ -59,12 +59,13 @@ matrix: test-matrix
 
 test-pyslurm: plugin
 # In a real Prometheus and a real browser, which neither `make test` nor a site needs.
-test-metrics: plugin
-	@command -v promtool >/dev/null || { echo "this needs Prometheus: apt-get install prometheus" >&2; exit 1; }
+test-metrics:
+	@packaging/install-missing.sh prometheus
+	@$(MAKE) --no-print-directory plugin
 	@$(PYTHON) -m pytest -m prometheus $(PYTEST_ARGS)
 
-test-browser: setup
-	@command -v chromium >/dev/null || { echo "this needs a browser: apt-get install chromium" >&2; exit 1; }
+test-browser:
+	@packaging/install-missing.sh chromium
 	@$(PYTHON) -m pytest -m browser $(PYTEST_ARGS)
 
 lint: setup

@@ -8,12 +8,11 @@ agent of a fragment says how its run stands.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
@@ -30,6 +29,7 @@ from slurm_hooks.model import (
     Said,
 )
 from slurm_hooks.slurm.mark import parse_mark
+from slurm_hooks.slurm.starts import begun_in, recent
 from slurm_hooks.slurm.text import (
     Command,
     expand,
@@ -66,7 +66,6 @@ JOB_FIELDS = (
 )
 FEATURES_END = "|;|"
 SAID_WIDTH = 24
-RECENT = timedelta(minutes=15)
 _PLAIN = JOB_FIELDS[:-3]
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _SAID = re.compile(r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}")
@@ -128,7 +127,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
         if start is not None:
             planned.append(start)
         if fragment is None and row["NodeList"]:
-            begun += _begun(row)
+            begun += begun_in(row)
     jobs = []
     for job_id, rows in sorted(fragments.items()):
         try:
@@ -138,27 +137,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             continue
         jobs.append(replace(found, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
-    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), records, _recent(begun))
-
-
-def _begun(row: Mapping[str, str]) -> list[tuple[datetime, str, str]]:
-    """When somebody's job began, its id, its nodes as text; nothing if it has not begun."""
-    with contextlib.suppress(ValueError):
-        start = parse_time(row["StartTime"])
-        if start is not None and row["State"] not in ("PENDING", "CANCELLED"):
-            return [(start, row["JobArrayID"], row["NodeList"])]
-    return []
-
-
-def _recent(begun: list[tuple[datetime, str, str]]) -> tuple[OtherStart, ...]:
-    """Those not long before the last: host lists of all jobs would take too long to read."""
-    last = max((start for start, _, _ in begun), default=None)
-    found = []
-    for start, job_id, names in sorted(begun):
-        if last is not None and last - start <= RECENT:
-            with contextlib.suppress(NodeSetParseError):
-                found.append(OtherStart(job_id, start, expand(names)))
-    return tuple(found)
+    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), records, recent(begun))
 
 
 def _row(line: str) -> Optional[dict[str, str]]:
