@@ -21,7 +21,7 @@ from slurm_hooks.ledger.connect import Damaged, Unusable, reading, writing
 from slurm_hooks.ledger.place import ledger_path, make_place, set_aside
 from slurm_hooks.ledger.read import last_seen, lives_of, standing, without_account
 from slurm_hooks.ledger.write import prune, write
-from slurm_hooks.model import Plan, Snapshot
+from slurm_hooks.model import IdleReason, Plan, Snapshot
 from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
@@ -87,11 +87,25 @@ def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> St
             raise Damaged(str(error)) from error
         new = without_account(ledger, (job.job_id for job in report.snapshot.jobs))
         accounts = _accounts(port, new)
-        plan = replace(report.plan, actions=()) if report.is_dry else report.plan
+        plan = _as_done(report)
         record = record_of(last, report.snapshot, plan, _cost(report), _limits(settings))
         write(ledger, record, accounts)
         prune(ledger, report.at.timestamp(), chosen.keep_days * DAY_S, chosen.max_mib)
         return standing(ledger)
+
+
+def _as_done(report: TickReport) -> Plan:
+    """The plan with what came of it: nothing where the tick only observed, or was refused for want
+    of rights. (What Slurm refuses one by one, with rights, is counted as done: it is rare.)"""
+    if report.is_dry:
+        return replace(report.plan, actions=())
+    if not report.lacks_rights:
+        return report.plan
+    idle = tuple(
+        replace(each, reason=IdleReason.NOT_GIVEN) if each.reason is IdleReason.STARTING else each
+        for each in report.plan.idle
+    )
+    return replace(report.plan, actions=(), idle=idle)
 
 
 def _tell(found: Standing, settings: Settings) -> None:

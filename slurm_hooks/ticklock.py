@@ -105,8 +105,8 @@ def _make_directory(path: Path) -> None:
         raise NotADirectoryError(f"{path} is not a directory ({stat.filemode(found.st_mode)})")
     if found.st_uid not in (0, os.geteuid()):
         raise PermissionError(
-            f"{path} belongs to {_name(found.st_uid)}: run the tick as that user, or name another "
-            "directory"
+            f"{path} belongs to {_name(found.st_uid)}: run this as that user (runuser -u NAME -- "
+            "malleable ...), or name another directory"
         )
     if found.st_mode & 0o022:
         raise PermissionError(

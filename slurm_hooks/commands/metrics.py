@@ -51,6 +51,11 @@ def _metrics(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     if arguments.listen:
         address, port = arguments.listen
+        if not address.startswith("127.") and address not in ("::1", "localhost"):
+            print_lines(
+                err,
+                [f"malleable: whoever reaches {address}:{port} can read this: no TLS, no password"],
+            )
         return _serve(address, port, settings)
     found = _look(settings)
     if found is None:

@@ -21,6 +21,7 @@ from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.switch import find_off
+from slurm_hooks.ticklock import between_ticks
 from slurm_hooks.trial.cost import Cost, Window, cost_command, parse_cost, window
 from slurm_hooks.trial.run import Done, Step, StepFailed, Trial
 from slurm_hooks.trial.script import Wish
@@ -141,7 +142,10 @@ class _Ticks:
     """Ticks with our own rights, every few seconds; one that fails is told and tried again."""
 
     def __init__(self, settings: Settings) -> None:
+        """Raises SettingsError if this user could run none, before anything is submitted."""
         self._settings, self._last = settings, 0.0
+        with between_ticks(settings.tick):
+            pass
 
     def __call__(self) -> None:
         if time.monotonic() - self._last < TICK_EVERY_S:

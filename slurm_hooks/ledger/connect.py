@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -52,6 +53,9 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
     Raises Damaged; Unusable if the file is not there or may not be read.
     """
+    with contextlib.suppress(OSError):  # which SQLite then tells
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise Unusable("it is not a plain file")
     with _as_ours(), contextlib.closing(_connect_to_read(path)) as ledger:
         _check(ledger)
         ledger.execute("BEGIN")

@@ -66,7 +66,12 @@ class Mandate:
         if self.off is not None:
             return (off_line(self.off),)
         if self.level is Level.CANARY:
-            return ("mode.level = canary: only its jobs and nodes are used",)
+            known = {node.name for node in snapshot.nodes}
+            strange = ("mode.nodes: Slurm knows none of them",)
+            return (
+                "mode.level = canary: only its jobs and nodes are used",
+                *(strange if self.nodes and not self.nodes & known else ()),
+            )
         if self.level is not Level.OBSERVE:
             return ()
         lines = ["mode.level = observe: nothing is written, this is what would be done"]

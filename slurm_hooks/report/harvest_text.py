@@ -159,10 +159,15 @@ def _table(rows: Rows, most: int) -> Table:
     for name in rows.columns:
         table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left")
     for row in rows.rows[:most]:
-        table.add_row(*(Text(word) for word in row))
+        table.add_row(*(Text(_printable(word)) for word in row))
     if len(rows.rows) > most:
         table.add_row(f"... {len(rows.rows) - most} more: --json or --html")
     return table
+
+
+def _printable(word: str) -> str:
+    """Names come from elsewhere: nothing in them may steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in word)
 
 
 def _shares(title: str, name: str, shares: Sequence[Share]) -> Rows:

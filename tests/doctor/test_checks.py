@@ -87,6 +87,12 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("preempt-qos", qos({}, {"GraceTime": "00:00:30"}), "warning", "set GraceTime=0"),
     ("preempt-qos", qos({}, {}, name=""), "error", r"site\.qos is not set"),
     ("preempt-qos", qos({}, {}, name="none"), "error", "sacctmgr -i add qos none"),
+    (
+        "preempt-qos",
+        {**qos({}, {}, name="none"), "slurm": says()},
+        "error",
+        "sacctmgr -i add qos none",
+    ),
     ("grace-time", slurm(ours={"GraceTime": "10"}), "warning", r"GraceTime=10.*GraceTime=0"),
     ("exempt-time", slurm(config={"PreemptExemptTime": "00:05:00"}), "error", "=00:05:00.*=0"),
     ("exempt-time", slurm(config={"PreemptExemptTime": "odd"}), "error", "=odd.*=0"),

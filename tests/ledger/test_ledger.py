@@ -19,9 +19,9 @@ from fake_parts import START
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.bookkeeping import keep_books
 from slurm_hooks.harvest.totals import Asked, Totals
-from slurm_hooks.ledger.connect import Damaged, reading
+from slurm_hooks.ledger.connect import Damaged, Unusable, reading
 from slurm_hooks.ledger.read import totals
-from slurm_hooks.model import IdleReason
+from slurm_hooks.model import Grow, IdleReason
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
 
@@ -274,3 +274,18 @@ def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
         assert one_tick(slurm, settings)[1] == ()
     assert path_of(settings).stat().st_size <= 4 * 2**20
     assert told(settings).last == BEGIN + timedelta(seconds=400)
+
+
+def test_what_slurm_refused_for_want_of_rights_was_not_done(settings: Settings) -> None:
+    report = replace(tick(busy_slurm(), settings), refused=("7_0: Access/permission denied",))
+    assert any(isinstance(action, Grow) for action in report.plan.actions)
+    assert keep_books(report, settings, busy_slurm()) == ()
+    one_tick(busy_slurm(), settings)
+    assert sum(user.releases for user in told(settings).users) == 6  # those of the second tick
+
+
+def test_a_pipe_in_its_place_keeps_no_reader_waiting(settings: Settings) -> None:
+    path_of(settings).parent.mkdir()
+    os.mkfifo(path_of(settings))
+    with pytest.raises(Unusable, match="not a plain file"), reading(path_of(settings)):
+        pass

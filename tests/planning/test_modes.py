@@ -364,3 +364,9 @@ def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
     stuck = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
     there = [f for f in fragments(seen).values() if f.state in ON_NODES and f.state not in stuck]
     assert sum(len(f.nodes) for f in there) <= most
+
+
+def test_a_canary_of_nodes_that_are_not_there_is_told() -> None:
+    settings = replace(Settings(), mode=Mode("canary", nodes=("m1", "m2")))
+    plan = make_plan(make_snapshot(nodes=make_nodes(2)), settings, no_clock)
+    assert "mode.nodes: Slurm knows none of them" in plan.notes

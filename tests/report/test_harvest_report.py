@@ -144,3 +144,9 @@ def test_doubts_and_delays_are_said() -> None:
 def test_every_reason_and_end_has_words() -> None:
     assert set(WHY_IDLE) == set(SHORT_WHY) == set(REASONS) == set(IdleReason)
     assert set(HOW_ENDED) == set(EndKind)
+
+
+def test_nothing_in_a_name_steers_a_terminal() -> None:
+    from slurm_hooks.report.harvest_text import _printable  # noqa: PLC0415
+
+    assert _printable("ann\x1b[31m\x07\u202e") == "ann?[31m??"

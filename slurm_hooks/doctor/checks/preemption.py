@@ -131,9 +131,9 @@ def _others_safe(facts: Facts) -> Iterator[Finding]:
 
 def _preempt_qos(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
-    if not _is_by_qos(slurm):
-        raise CannotLook("preemption is by partition here")
     name = facts.settings.site.qos
+    if not _is_by_qos(slurm) and not name:
+        raise CannotLook("preemption is by partition here")
     if not name:
         yield error(
             "site.qos is not set: here the QOS of a job decides, and job_submit refuses malleable "
@@ -145,8 +145,8 @@ def _preempt_qos(facts: Facts) -> Iterator[Finding]:
     qos = {words["Name"]: words for words in known(facts.accounting).qos}
     if name not in qos:
         yield error(f"site.qos: there is no QOS {name}", Run(f"sacctmgr -i add qos {name}"))
-        return
-    yield from _one_qos(name, qos)
+    elif _is_by_qos(slurm):
+        yield from _one_qos(name, qos)
 
 
 def _one_qos(name: str, qos: dict[str, Words]) -> Iterator[Finding]:
