@@ -159,9 +159,13 @@ def test_paste_until_green(fresh_sandbox: Any) -> None:
     job = site.box.run(
         ["sbatch", "--parsable", "--malleable=1-2", "--wrap=sleep 60"]
     ).stdout.strip()
-    assert site.run("reconcile").returncode == 0
     argv = ["squeue", "-h", "-j", job, "-t", "R", "-o", "%N"]
-    wait_until(lambda: bool(site.box.run(argv).stdout.strip()), 30)
+
+    def runs_after_a_tick() -> bool:
+        assert site.run("reconcile").returncode == 0
+        return bool(site.box.run(argv).stdout.strip())
+
+    wait_until(runs_after_a_tick, 60, lambda: site.run("explain", job).stdout, every_s=3)
 
 
 def test_a_fresh_sandbox_needs_nothing_but_a_tick(fresh_sandbox: Any) -> None:

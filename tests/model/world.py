@@ -149,7 +149,8 @@ class World:
         self.admin_held |= {e.name for e in self.slurm.of(training.job) if _is_shown_held(e)}
 
     def release(self, training: Training) -> None:
-        """The admin releases what is held, with scontrol."""
+        """The admin releases what is held, with scontrol; if it is off, ticks begin anew."""
+        self.calm_off_ticks = 0
         for element in self.slurm.of(training.job):
             if element.hold == "admin":
                 self.admin_held.discard(element.name)
