@@ -7,6 +7,7 @@ reason. Where nobody can tell, nobody may take it for absent.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -104,7 +105,8 @@ def _write(place: int, reason: str, before: Optional[Off]) -> None:
     handle = os.open(_PARTIAL, flags, 0o644, dir_fd=place)
     try:
         os.fchmod(handle, 0o644)  # users read it, whatever the umask
-        os.write(handle, f"{reason}\n".encode())
+        with contextlib.suppress(OSError):  # a full disk takes the reason; an empty file counts too
+            os.write(handle, f"{reason}\n".encode())
         if before is not None:
             os.utime(handle, (before.since.timestamp(),) * 2)
     finally:
@@ -132,9 +134,11 @@ def _one_line(text: str) -> str:
 
 
 def _fault(directory: str, what: str, error: OSError) -> SettingsError:
-    return SettingsError(
-        [
-            f"tick.state_dir = {directory!r}: {what}: {error.strerror}; run this as root or as the "
-            "user of the tick, and let everybody search the directory (chmod a+rx)"
-        ]
+    is_barred = error.errno in (errno.EACCES, errno.EPERM, errno.ENOTDIR)
+    advice = (
+        "; run this as root or as the user of the tick, and let everybody search the directory "
+        "(chmod a+rx)"
+        if is_barred
+        else ""
     )
+    return SettingsError([f"tick.state_dir = {directory!r}: {what}: {error.strerror}{advice}"])

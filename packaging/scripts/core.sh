@@ -33,14 +33,16 @@ stop_units() {
 }
 
 say_next_steps() {
-  echo "slurm-malleable is installed, and nothing is switched on. The next steps, one page:"
-  echo "  /usr/share/doc/slurm-malleable/packages.md"
+  echo "slurm-malleable is installed, and nothing is switched on. The next step: malleable doctor --pre"
+  echo "(one page: /usr/share/doc/slurm-malleable/packages.md)"
 }
 
 say_what_is_left() {
   echo "slurm-malleable: to take out, if you put them there:"
   echo "  /etc/systemd/system/slurm-malleable.service.d, /etc/cron.d/slurm-malleable"
-  echo "  malleable_policy.lua beside slurm.conf; the partition for malleable jobs in slurm.conf"
+  echo "  malleable_policy.lua beside slurm.conf; the partition for malleable jobs in slurm.conf, and"
+  echo "  PreemptType, PreemptMode if they were set for it"
+  echo "  in the accounting database: sacctmgr delete user slurm-malleable, and the QOS of site.qos"
   echo "Kept: /var/lib/slurm-malleable and the user slurm-malleable."
 }
 

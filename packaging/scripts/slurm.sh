@@ -2,7 +2,7 @@ epilog=/usr/libexec/slurm-malleable/epilog.sh
 
 say_lines() {
   echo "slurm-malleable-slurm: take these out, if you put them there, and reconfigure Slurm:"
-  echo "  slurm.conf       Epilog=$epilog"
+  echo "  slurm.conf       Epilog=$epilog; JobSubmitPlugins=lua if job_submit.lua goes as well"
   echo "  plugstack.conf   the line with malleable.so"
   echo "  job_submit.lua   the line with malleable_submit.lua (does nothing by now)"
 }

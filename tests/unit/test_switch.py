@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -236,3 +238,15 @@ def test_observing_is_said(capsys: Output, site: Path) -> None:
     assert "nothing is written" in out
     assert "nothing is written" in run(capsys, "explain", word)[1]
     assert "nothing is written" in run(capsys, "status")[2]
+
+
+def test_a_full_disk_takes_the_reason_and_not_the_switch(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
+        "from slurm_hooks.switch import switch_off; print(switch_off(sys.argv[1], 'fire').reason)"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("\n", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["off"]
+    assert find_off(str(tmp_path)) is not None
