@@ -9,5 +9,5 @@ build/tools/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0
 # PyYAML is not pure Python, and ClusterShell reads only files of node groups with it, which nobody
 # here asks for.
 build/tools/bin/uv pip compile pyproject.toml --extra package --python-version 3.9 \
-  --no-emit-package pyyaml --generate-hashes --no-header --no-annotate --no-emit-index-url \
-  --no-emit-find-links --quiet --upgrade --output-file packaging/vendor.txt
+  --no-emit-package pyyaml --generate-hashes --no-header --no-annotate \
+  --quiet --upgrade --output-file packaging/vendor.txt
