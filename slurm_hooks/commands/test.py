@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out
 from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
@@ -90,11 +90,11 @@ def _test(arguments: argparse.Namespace) -> int:
     meanwhile = _Ticks(settings) if arguments.ticks else _nothing
     partitions = settings.site.partitions
     trial = Trial(wish, port, partitions, teller, meanwhile, lambda job: _reasons(settings, job))
-    if not arguments.json:
-        print_lines(
-            out, [f"slurmctld is watched for {arguments.baseline} s before anything starts"]
-        )
-    without = _watched(port, arguments.baseline)
+    with trial.signals_noted():
+        if not arguments.json:
+            text = f"slurmctld is watched for {arguments.baseline} s before anything starts"
+            print_lines(out, [text])
+        without = _watched(port, arguments.baseline, trial.rest)
     before, began = _cost(port), time.monotonic()
     failure: Optional[StepFailed] = None
     with spare or contextlib.nullcontext():
@@ -189,9 +189,9 @@ def _cost(port: Port) -> dict[str, Cost]:
         return {}
 
 
-def _watched(port: Port, seconds: float) -> Window:
+def _watched(port: Port, seconds: float, rest: Callable[[float], None]) -> Window:
     before, began = _cost(port), time.monotonic()
-    time.sleep(seconds if before else 0)
+    rest(seconds if before else 0)
     return window(before, _cost(port), time.monotonic() - began)
 
 

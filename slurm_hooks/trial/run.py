@@ -83,7 +83,7 @@ class Trial:
     def run(self) -> None:
         """The whole life. Raises StepFailed, KeyboardInterrupt after a signal, and what commands
         raise; in every case nothing is left, or the error says what is."""
-        with self._signals_noted():
+        with self.signals_noted():
             try:
                 self._live()
             except StepFailed as error:
@@ -212,8 +212,14 @@ class Trial:
         self.done.append(done)
         self.tell(done)
 
+    def rest(self, seconds: float) -> None:
+        """Wait; with the signals noted, KeyboardInterrupt if one comes."""
+        self._stop.wait(seconds)
+        self._check()
+
     @contextmanager
-    def _signals_noted(self) -> Iterator[None]:
+    def signals_noted(self) -> Iterator[None]:
+        """Meanwhile a signal interrupts no command, and none is lost."""
         before = {number: signal.getsignal(number) for number in _SIGNALS}
         for number in _SIGNALS:
             signal.signal(number, lambda *_: self._stop.set())
