@@ -65,10 +65,9 @@ def add(commands: Commands) -> None:
 
 
 def _whole(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 86_400:
-        raise argparse.ArgumentTypeError("must be from 1 to 86400")
-    return value
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 86_400):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number from 1 to 86400")
+    return int(text)
 
 
 def _test(arguments: argparse.Namespace) -> int:

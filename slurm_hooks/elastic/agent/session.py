@@ -115,10 +115,8 @@ class Session:
 
     def _patience(self, state: State) -> Patience:
         now = time.monotonic()
-        waited_s, quiet_s = (
-            now - (self._waits_since or now),
-            self._quiet.observe(now, expected(state)),
-        )
+        waited_s = now - (self._waits_since or now)
+        quiet_s = self._quiet.observe(now, expected(state))
         return Patience(waited_s, quiet_s, self._options.wait_s, self._options.poll_s)
 
     def _get_listed(self) -> Optional[Action]:

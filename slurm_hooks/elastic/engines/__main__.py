@@ -81,9 +81,7 @@ def run(order: Order, env: Mapping[str, str]) -> int:
         if 0 < first_end < time.time():
             own_element.report_trained()
         if not runs:
-            time.sleep(
-                POLL_S
-            )  # a signal from Slurm reaches the command and this process, in any order
+            time.sleep(POLL_S)  # Slurm's signals reach the command and this process in any order
         if signals.is_terminated:
             _end(child, order)
             return TERMINATED
