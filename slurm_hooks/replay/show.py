@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from slurm_hooks.errors import MissingProgram
 from slurm_hooks.replay.simulator.simulate import Outcome
+from slurm_hooks.report.drawing import pyplot
 
 HOUR_S = 3600.0
 
@@ -62,17 +62,8 @@ def chart(path: Path, lines: Mapping[str, Mapping[str, Any]], outcome: Outcome) 
 
     Raises MissingProgram without matplotlib.
     """
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 (optional, and slow to import)
-    except ImportError as error:
-        raise MissingProgram(
-            "--png needs matplotlib: install slurm-malleable[chart], or leave --png out"
-        ) from error
-    mpl.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415 (after the choice of backend)
-
     names = list(lines)
-    figure, axes = pyplot.subplots(1, 4, figsize=(18, 4.2), width_ratios=(4, 1.5, 1.5, 1.5))
+    figure, axes = pyplot().subplots(1, 4, figsize=(18, 4.2), width_ratios=(4, 1.5, 1.5, 1.5))
     hours = [at / HOUR_S for at, _, _ in outcome.samples]
     axes[0].step(hours, [idle for _, idle, _ in outcome.samples], "0.75", label="idle nodes")
     axes[0].step(
@@ -91,4 +82,4 @@ def chart(path: Path, lines: Mapping[str, Mapping[str, Any]], outcome: Outcome) 
         axis.tick_params(axis="x", rotation=30)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    pyplot().close(figure)

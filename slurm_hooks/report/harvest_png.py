@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from slurm_hooks.errors import MissingProgram
 from slurm_hooks.harvest.totals import Totals
+from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.harvest_text import HOUR_S, SHORT_WHY, figures
 
 _LAYERS = (("malleable jobs", "#009E73"), ("other jobs", "#B8BEC6"), ("idle", "#E69F00"))
@@ -15,16 +15,7 @@ _MOST = 10
 
 def picture(path: Path, totals: Totals) -> None:
     """Write the picture. Raises MissingProgram without matplotlib."""
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 (optional, and slow to import)
-    except ImportError as error:
-        raise MissingProgram(
-            "--png needs matplotlib: install slurm-malleable[chart], or leave --png out"
-        ) from error
-    mpl.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415 (after the choice of backend)
-
-    figure = pyplot.figure(figsize=(12, 7.2), layout="constrained")
+    figure = pyplot().figure(figsize=(12, 7.2), layout="constrained")
     over, left, right = figure.subplot_mosaic([["over", "over"], ["left", "right"]]).values()
     figure.suptitle("    ".join(f"{number} {text}" for number, text in figures(totals)[:4]))
     moments: Any = [sample.at.astimezone() for sample in totals.samples]
@@ -48,4 +39,4 @@ def picture(path: Path, totals: Totals) -> None:
     right.barh(names, [node_s / HOUR_S for _, node_s in ranked], color="#E69F00")
     right.set(title="What stayed idle, and why", xlabel="node-hours")
     figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+    pyplot().close(figure)

@@ -1,0 +1,22 @@
+"""matplotlib, which is optional, set up to write files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slurm_hooks.errors import MissingProgram
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot without a screen. Raises MissingProgram where it is not installed."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 (optional, and slow to import)
+    except ImportError as error:
+        raise MissingProgram(
+            "--png needs matplotlib: install python3-matplotlib or slurm-malleable[chart], or "
+            "leave --png out"
+        ) from error
+    mpl.use("Agg")
+    from matplotlib import pyplot as found  # noqa: PLC0415 (after the choice of backend)
+
+    return found
