@@ -25,6 +25,7 @@ from slurm_hooks.report.text import (
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe, read_remarks
+from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.snapshot.encode import to_data
 from slurm_hooks.snapshot.file import read, save
 from slurm_hooks.switch import with_switch
@@ -50,7 +51,7 @@ def add(commands: Commands) -> None:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    settings = load(arguments.settings)
+    settings = with_host_lists(load(arguments.settings))
     snapshot = observe(live(settings), settings.site.partitions)
     snapshot = with_switch(snapshot, settings.tick.state_dir, is_reading=True)
     if arguments.job is None:
