@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from slurm_hooks.slurm.text import Command
 
 _WIDTH = 64
-_ROW = re.compile(r"(\d{1,10})\|([\w.@-]+) *\|", re.ASCII)
+_ROW = re.compile(r"(\d{1,10})\|([\w.@+-]+) *\|", re.ASCII)
 
 
 def accounts_command(partitions: Sequence[str]) -> Command:
