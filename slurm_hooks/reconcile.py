@@ -18,14 +18,20 @@ from slurm_hooks.planning.closing import with_summaries
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.planning.second_look import contradicted, first_half, needs_look, second_half
+from slurm_hooks.planning.second_look import (
+    contradicted,
+    first_half,
+    needs_look,
+    second_half,
+    switched_off,
+)
 from slurm_hooks.report.text import solve_line
 from slurm_hooks.report.tick import TickReport, lacks_rights
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe, with_accounts
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.site_nodes import with_host_lists
-from slurm_hooks.switch import with_switch
+from slurm_hooks.switch import find_off, with_switch
 from slurm_hooks.ticklock import Outcome, locked
 
 _log = logging.getLogger(__name__)
@@ -62,7 +68,7 @@ def tick(
     with contextlib.nullcontext(Outcome()) if is_dry else locked(settings.tick) as outcome:
         seen = observe(port, settings.site.partitions)
         seen = with_switch(seen, settings.tick.state_dir, is_dry)
-        if needs_accounts(settings):
+        if needs_accounts(seen, settings):
             seen = with_accounts(port, seen)
         plan = make_plan(seen, settings, time.monotonic, objective)
         is_dry = is_dry or plan.level is Level.OBSERVE
@@ -86,6 +92,8 @@ def _write(
     if needs_look(plan.actions):
         fresh = look_at_jobs(port, settings.site.partitions)
         plan = plan.without(contradicted(plan.actions, fresh, seen.slurm))
+        off = find_off(settings.tick.state_dir)  # it may have been thrown since the tick began
+        plan = plan.without(switched_off(plan.actions, off))
     return plan, refused + apply(port, seen, second_half(plan.actions), pause)
 
 

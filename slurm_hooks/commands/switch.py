@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
+from slurm_hooks.bookkeeping import keep_books, summaries
 from slurm_hooks.commands.console import add_command, err, live, out
 from slurm_hooks.errors import MalleableError, SettingsError
 from slurm_hooks.planning.modes import off_line
@@ -43,12 +45,14 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 def _off(arguments: argparse.Namespace) -> int:
     place = arguments.state_dir or state_dir(arguments.settings)
     off = switch_off(place, arguments.reason)
+    if not arguments.json:
+        print_lines(out, [off_line(off)])  # at once: Slurm may take its time, and it holds already
     report, lines = _tick_now(arguments, place)
     if arguments.json:
         done = tick_data(report) if report else None
         print(json.dumps({"off": to_data(off), "tick": done, "lines": lines}))
     else:
-        print_lines(out, [off_line(off), *(tick_lines(report) if report else ())])
+        print_lines(out, tick_lines(report) if report else ())
         print_lines(err, lines)
     return 0
 
@@ -57,7 +61,7 @@ def _on(arguments: argparse.Namespace) -> int:
     before = switch_on(arguments.state_dir or state_dir(arguments.settings))
     told = "malleable jobs were not switched off: nothing changed"
     if before is not None:
-        told = "malleable jobs are on again: fragments start in the next tick"
+        told = "malleable jobs are on again: fragments may start from the next tick on"
     faults = _settings(arguments)[1]
     if arguments.json:
         data: dict[str, Any] = {"was_off": to_data(before), "lines": faults}
@@ -77,14 +81,16 @@ def _tick_now(arguments: argparse.Namespace, place: str) -> tuple[Optional[TickR
     if settings.tick.state_dir != place:
         where = f"tick.state_dir = {settings.tick.state_dir!r}"
         return None, [f"ticks with these settings look elsewhere: {where}"]
+    port = live(settings)
     try:
-        report = tick(live(settings), settings)
+        report = tick(port, settings, sum_up=partial(summaries, settings))
     except MalleableError as error:
         later = f"the next tick sends the fragments away, in {settings.tick.every_s:g} s at most"
         return None, [f"no tick ran now: {error}", f"{later}, if the timer or --loop runs"]
+    lines = [f"warning: {line}" for line in keep_books(report, settings, port)]
     if report.lacks_rights:
-        return report, ["Slurm did not let this user: the next tick does it, if the timer runs"]
-    return report, []
+        lines.append("Slurm did not let this user: the next tick does it, if the timer runs")
+    return report, lines
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[Optional[Settings], list[str]]:

@@ -18,8 +18,9 @@ NOT_A_CANARY_NODE = "not one of the canary's nodes (mode.nodes)"
 class Mandate:
     """What one tick may do. `nodes` are those of the canary, empty if it has any.
 
-    `ceiling` is the most nodes that all malleable jobs may have together (None: no limit). It
-    `takes_back` what they have beyond, unless it is a share of partitions that are not all up.
+    `ceiling` is the most nodes that all malleable jobs may be given together (None: no limit).
+    What they have beyond `most_kept` is taken back: the same, unless the ceiling is a share of
+    partitions that are not all up.
     """
 
     level: Level
@@ -27,16 +28,20 @@ class Mandate:
     nodes: frozenset[str] = frozenset()
     off: Optional[Off] = None
     ceiling: Optional[int] = None
-    takes_back: bool = True
+    most_kept: Optional[int] = None
 
     def bars_job(self, job: MalleableJob) -> Optional[Cause]:
         """Why no fragment of the job may be on a node; None if some may."""
         if self.level is Level.OFF:
             return Cause.OFF
         chosen = self.mode.users or self.mode.accounts
-        is_one = job.user in self.mode.users or job.account in self.mode.accounts
+        is_one = job.user in self.mode.users or self._is_of_account(job)
         is_canary = self.level is not Level.CANARY or not chosen or is_one
         return None if is_canary else Cause.NOT_CANARY
+
+    def _is_of_account(self, job: MalleableJob) -> bool:
+        """As Slurm compares accounts, which its database keeps in small letters."""
+        return job.account.lower() in (account.lower() for account in self.mode.accounts)
 
     def bars_node(self, name: str) -> bool:
         """True if no malleable job may be on the node."""
@@ -88,13 +93,14 @@ def mandate_of(snapshot: Snapshot, settings: Settings) -> Mandate:
     """The mandate of a tick. The switch wins over the settings."""
     mode = settings.mode
     level = Level.OFF if snapshot.off is not None else Level(mode.level)
-    ceiling, takes_back = _ceiling(snapshot, settings)
-    return Mandate(level, mode, frozenset(mode.nodes), snapshot.off, ceiling, takes_back)
+    ceiling, most_kept = _ceiling(snapshot, settings)
+    return Mandate(level, mode, frozenset(mode.nodes), snapshot.off, ceiling, most_kept)
 
 
-def needs_accounts(settings: Settings) -> bool:
-    """True if somebody has to ask on which account each job is."""
-    return Level(settings.mode.level) is Level.CANARY and bool(settings.mode.accounts)
+def needs_accounts(snapshot: Snapshot, settings: Settings) -> bool:
+    """True if somebody has to ask on which account each job is: not where all are sent away."""
+    is_canary = Level(settings.mode.level) is Level.CANARY
+    return snapshot.off is None and is_canary and bool(settings.mode.accounts)
 
 
 def mode_lines(snapshot: Snapshot, settings: Settings) -> tuple[str, ...]:
@@ -108,17 +114,18 @@ def off_line(off: Off) -> str:
     return f"malleable jobs are switched off since {off.since:%Y-%m-%d %H:%M:%S}Z{why}"
 
 
-def _ceiling(snapshot: Snapshot, settings: Settings) -> tuple[Optional[int], bool]:
-    """The lower of the two ceilings, and whether it takes back.
+def _ceiling(snapshot: Snapshot, settings: Settings) -> tuple[Optional[int], Optional[int]]:
+    """The lower of the two ceilings, and what may be kept.
 
-    A partition that is down has no nodes here: its share must not make fragments leave.
+    A partition that is down has no nodes here: its share must not make fragments leave, where
+    an absolute ceiling does.
     """
     mode, partitions = settings.mode, settings.site.partitions
     absolute = mode.max_nodes or None
     if mode.max_share >= 1:
-        return absolute, True
+        return absolute, absolute
     ours = [node for node in snapshot.nodes if not node.partitions.isdisjoint(partitions)]
     share = int(mode.max_share * len(ours) + 1e-9)
-    if absolute is not None and absolute <= share:
-        return absolute, True
-    return share, all(any(p in node.partitions for node in ours) for p in partitions)
+    ceiling = share if absolute is None else min(share, absolute)
+    is_whole = all(any(p in node.partitions for node in ours) for p in partitions)
+    return ceiling, ceiling if is_whole else absolute

@@ -103,8 +103,8 @@ def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
     pool.room = max(0, mandate.ceiling - taken)
     pool.ceiling = max(0, mandate.ceiling - kept)
     size = pool.size
-    if not mandate.takes_back:
-        pool.ceiling = max(pool.ceiling, size)
+    most_kept = size if mandate.most_kept is None else mandate.most_kept - kept
+    pool.ceiling = max(pool.ceiling, min(size, most_kept))
     pool.is_over = size > pool.ceiling
 
 

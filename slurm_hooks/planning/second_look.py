@@ -2,7 +2,8 @@
 
 A fragment is signalled only if its mark was accepted, since it would leave and nobody would know
 that it had been asked to. What its user has cancelled meanwhile is not put back: Slurm would revive
-it. What an operator holds meanwhile is not released, nor is that hold replaced by ours.
+it. What an operator holds meanwhile is not released, nor is that hold replaced by ours. Nothing is
+released once malleable jobs are switched off.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from slurm_hooks.model import (
     Hold,
     MalleableJob,
     Notice,
+    Off,
     PutBack,
     SetMark,
     Slurm,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
+from slurm_hooks.planning.modes import off_line
 
 _LOOKED_AT = (Hold, Notice, PutBack, Grow)
 _LATE = (*_LOOKED_AT, Cancel)
@@ -59,6 +62,12 @@ def contradicted(
     fragments = {f.id: f for job in jobs.values() for f in job.fragments}
     looked_at = (a for a in actions if isinstance(a, _LOOKED_AT))
     return {a: why for a in looked_at if (why := _fault(a, fragments.get(a.fragment), cancels))}
+
+
+def switched_off(actions: Iterable[Action], off: Optional[Off]) -> dict[FragmentAction, str]:
+    """What a plan from before malleable jobs were switched off must not start any more."""
+    starts = (a for a in actions if isinstance(a, Grow))
+    return dict.fromkeys(starts, off_line(off)) if off is not None else {}
 
 
 def _fault(

@@ -141,6 +141,13 @@ def test_a_canary_s_job_gets_the_canary_s_nodes(user: str, account: str) -> None
     assert any("not one of the canary's nodes" in reason.text for reason in plan.jobs[0].reasons)
 
 
+def test_an_account_is_compared_as_slurm_does() -> None:
+    """slurmdbd keeps accounts in small letters, whatever an administrator writes."""
+    job = replace(make_job(held=2), account="ml")
+    chosen = with_mode(level="canary", accounts=("ML",))
+    assert len(grown(plan_for(make_snapshot(job, nodes=make_nodes(2)), chosen))) == 2
+
+
 def test_other_jobs_wait_and_those_that_run_leave() -> None:
     job = replace(two_running(), user="bob")
     nodes = (*busy("n1", "n2"), make_node("n3"))
@@ -240,6 +247,14 @@ def test_a_partition_that_is_down_takes_no_node_back() -> None:
     nodes = [make_node(f"n{i}", NodeState.BUSY, partitions=frozenset({"main"})) for i in range(8)]
     plan = plan_for(make_snapshot(make_job(*running), nodes=nodes), with_mode(max_share=0.5))
     assert noticed(plan) == {}
+
+
+def test_a_partition_that_is_down_leaves_the_absolute_ceiling_as_it_is() -> None:
+    running = (make_fragment(i, RUNNING, [f"n{i}"]) for i in range(4))
+    seen = make_snapshot(make_job(*running), nodes=busy("n0", "n1", "n2", "n3"))
+    site = replace(ON.site, partitions=("malleable", "down"))
+    chosen = replace(with_mode(max_share=0.5, max_nodes=3), site=site)
+    assert list(noticed(plan_for(seen, chosen)).values()) == [Cause.CEILING]
 
 
 # -- whatever the cluster looks like

@@ -15,9 +15,13 @@ import pytest
 from captured_slurm import recorded
 from slurm_hooks import cli
 from slurm_hooks.errors import SettingsError
+from slurm_hooks.ledger.connect import reading
+from slurm_hooks.ledger.place import ledger_path
 from slurm_hooks.model import Level
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.recorded import Recorded
+from slurm_hooks.slurm.text import Command
 from slurm_hooks.switch import find_off, switch_off, switch_on
 
 Output = pytest.CaptureFixture[str]
@@ -147,6 +151,28 @@ def test_observing_writes_nothing_and_completes_a_tick(tmp_path: Path) -> None:
     assert time.time() - os.stat(f"{settings.tick.lock}.done").st_mtime < 60
 
 
+class ThrownAtTheSecondLook:
+    """A Slurm that is asked for its jobs the second time just as somebody types `off`."""
+
+    def __init__(self, port: Recorded, place: str) -> None:
+        self.port, self.place = port, place
+        self.asked = port.asked
+
+    def ask(self, command: Command) -> str:
+        is_second = any(c.argv[0] == "squeue" for c in self.port.commands)
+        if command.argv[0] == "squeue" and is_second:
+            switch_off(self.place, "fire")
+        return self.port.ask(command)
+
+
+def test_a_tick_in_flight_starts_nothing_any_more(tmp_path: Path) -> None:
+    settings = settings_with(tmp_path, str(tmp_path / "state"))
+    port = recorded("held")
+    report = tick(ThrownAtTheSecondLook(port, settings.tick.state_dir), settings)
+    assert not any("release" in c.stdin for c in port.commands)
+    assert any("not done: grow" in note and "(fire)" in note for note in report.plan.notes)
+
+
 # -- the commands
 
 
@@ -168,6 +194,22 @@ def test_off_is_seen_by_all_who_ask(capsys: Output, site: Path) -> None:
     assert "nothing changed" in run(capsys, "on")[1]
     run(capsys, "reconcile")
     assert "release " in (site / "told").read_text()
+
+
+def test_the_tick_of_off_is_in_the_ledger(capsys: Output, site: Path) -> None:
+    run(capsys, "reconcile")
+    for count in (1, 2):
+        with reading(ledger_path(str(site / "state"))) as ledger:
+            assert ledger.execute("select count(*) from tick").fetchone()[0] == count
+        run(capsys, "off")
+
+
+def test_status_knows_the_nodes_of_a_host_list(capsys: Output, site: Path) -> None:
+    path = site / "malleable.toml"
+    path.write_text(path.read_text() + '[mode]\nlevel = "canary"\nnodes = ["n[1-2]"]\n')
+    told = run(capsys, "status")[2]
+    assert "mode.level = canary" in told
+    assert "Slurm knows none of them" not in told
 
 
 def test_json_of_the_switch(capsys: Output, site: Path) -> None:
