@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
-from slurm_hooks.bookkeeping import keep_books, summaries
 from slurm_hooks.commands.console import add_command, err, live, out
 from slurm_hooks.errors import MalleableError, SettingsError
 from slurm_hooks.planning.modes import off_line
@@ -81,16 +79,14 @@ def _tick_now(arguments: argparse.Namespace, place: str) -> tuple[Optional[TickR
     if settings.tick.state_dir != place:
         where = f"tick.state_dir = {settings.tick.state_dir!r}"
         return None, [f"ticks with these settings look elsewhere: {where}"]
-    port = live(settings)
     try:
-        report = tick(port, settings, sum_up=partial(summaries, settings))
+        report = tick(live(settings), settings)
     except MalleableError as error:
         later = f"the next tick sends the fragments away, in {settings.tick.every_s:g} s at most"
         return None, [f"no tick ran now: {error}", f"{later}, if the timer or --loop runs"]
-    lines = [f"warning: {line}" for line in keep_books(report, settings, port)]
     if report.lacks_rights:
-        lines.append("Slurm did not let this user: the next tick does it, if the timer runs")
-    return report, lines
+        return report, ["Slurm did not let this user: the next tick does it, if the timer runs"]
+    return report, []
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[Optional[Settings], list[str]]:

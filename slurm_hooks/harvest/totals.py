@@ -9,7 +9,9 @@ from typing import Optional
 from slurm_hooks.harvest.values import HITS, Delay, Done, EndKind
 from slurm_hooks.model import IdleReason
 
-USABLE = frozenset({IdleReason.STARTING, IdleReason.RESTING, IdleReason.NOT_GIVEN})
+USABLE = frozenset(
+    {IdleReason.STARTING, IdleReason.OBSERVED, IdleReason.RESTING, IdleReason.NOT_GIVEN}
+)
 """Reasons of idle nodes that some waiting malleable job could have used."""
 
 

@@ -168,6 +168,7 @@ class IdleReason(enum.Enum):
     """Why a free node of the malleable partitions is used by nobody; the values name metrics."""
 
     STARTING = "starting"  # a fragment has just been released onto it
+    OBSERVED = "observed"  # a fragment would have been, if ticks did not only observe
     OFF = "off"  # malleable jobs are switched off
     CANARY = "canary"  # only a canary's jobs and nodes are used
     NO_JOB = "no_job"  # no malleable job waits, or all have their maximum

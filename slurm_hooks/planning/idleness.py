@@ -33,7 +33,9 @@ def idle_nodes(
         for name, node in ground.nodes.items()
         if node.state is NodeState.FREE and name not in taken and node.partitions & ours
     )
-    found = Counter(IdleReason.STARTING if n in granted else judge.reason(n) for n in free)
+    is_watching = ground.mandate.level is Level.OBSERVE
+    handed_out = IdleReason.OBSERVED if is_watching else IdleReason.STARTING
+    found = Counter(handed_out if n in granted else judge.reason(n) for n in free)
     return tuple(IdleNodes(reason, found[reason]) for reason in IdleReason if found[reason])
 
 

@@ -22,6 +22,7 @@ from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, SHORT_WHY, WHY_ID
 OURS, OTHERS, IDLE, OUT = "#009E73", "#B8BEC6", "#E69F00", "#5B6470"
 REASONS = {
     IdleReason.STARTING: "#56B4E9",
+    IdleReason.OBSERVED: "#AAD7F2",
     IdleReason.OFF: "#882255",
     IdleReason.CANARY: "#DDCC77",
     IdleReason.NO_JOB: "#F0E442",

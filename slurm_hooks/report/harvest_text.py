@@ -20,6 +20,7 @@ NEGLIGIBLE = 0.001
 
 WHY_IDLE = {
     IdleReason.STARTING: "a fragment was on its way",
+    IdleReason.OBSERVED: "a fragment would have started, but ticks only observed",
     IdleReason.OFF: "malleable jobs were switched off",
     IdleReason.CANARY: "only a canary's jobs and nodes were used",
     IdleReason.NO_JOB: "no malleable job waited for more nodes",
@@ -32,6 +33,7 @@ WHY_IDLE = {
 }
 SHORT_WHY = {
     IdleReason.STARTING: "on its way",
+    IdleReason.OBSERVED: "observed",
     IdleReason.OFF: "switched off",
     IdleReason.CANARY: "canary only",
     IdleReason.NO_JOB: "no job waits",

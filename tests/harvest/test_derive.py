@@ -214,6 +214,7 @@ def test_why_a_mode_or_a_ceiling_leaves_nodes_idle() -> None:
         return {item.reason: item.nodes for item in plan.idle}
 
     assert idle(Mode(), off=Off(NOW)) == {IdleReason.OFF: 4}
+    assert idle(Mode("observe")) == {IdleReason.OBSERVED: 4}
     assert idle(Mode("canary", users=("bob",))) == {IdleReason.CANARY: 4}
     some = idle(Mode("canary", nodes=("n1",)))
     assert some == {IdleReason.STARTING: 1, IdleReason.CANARY: 3}

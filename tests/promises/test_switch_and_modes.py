@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,8 +15,11 @@ import pytest
 
 import slurm_hooks
 from promises.bench import Bench, has, occupied
-from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.model import ON_NODES, FragmentState, MalleableJob
+from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.slurm.live import Asked
+from slurm_hooks.slurm.text import Command
 
 pytestmark = pytest.mark.slurm
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
@@ -72,6 +76,58 @@ def test_off_sends_a_training_away_and_on_brings_it_back(bench: Bench) -> None:
     assert bench.job(job).failures == 0
 
 
+class ThrownAtTheSecondLook:
+    """This Slurm, where somebody types `off` just before a tick looks at its jobs again."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.looks, self.asked = bench, 0, list[Asked]()
+
+    def ask(self, command: Command) -> str:
+        self.looks += command.argv[0] == "squeue"
+        if self.looks == 2 and command.argv[0] == "squeue":
+            said = self.bench.malleable("off", "--reason", "fire")
+            assert "another tick is running" in said.stderr
+        return self.bench.live.ask(command)
+
+
+def test_a_tick_in_flight_starts_nothing_once_off_is_typed(bench: Bench) -> None:
+    job = bench.submit(SLEEP, "1-3")
+    report = tick(ThrownAtTheSecondLook(bench), bench.settings)
+    assert any("not done: grow" in note for note in report.plan.notes)
+    assert set(bench.states(job)) == {HELD}
+    bench.malleable("on")
+    bench.tick_until(job, has(3))
+
+
+def test_off_is_thrown_while_slurmctld_is_dead_and_thrown_again(bench: Bench) -> None:
+    job = bench.submit(SLEEP, "1-2")
+    bench.tick_until(job, has(2))
+    bench.tick()
+    bench.box.kill_controller()
+    try:
+        said = bench.malleable("off", "--reason", "fire")
+        assert said.returncode == 0, said.stderr
+        assert "no tick ran now" in said.stderr
+    finally:
+        bench.box.start_controller()
+    first = bench.malleable("off").stdout
+    assert "(fire)" in first
+    assert bench.malleable("off", "--reason", "flood").stdout.split("(")[0] in first
+    bench.tick_until(job, nobody_runs)
+
+
+def test_on_while_fragments_leave_brings_them_back(bench: Bench) -> None:
+    """Who was given notice goes all the same, and returns as if a hole had closed."""
+    job = bench.submit(SLEEP, "1-2")
+    bench.tick_until(job, has(2))
+    bench.tick()
+    bench.malleable("off")
+    bench.malleable("on")
+    assert all(f.is_leaving for f in bench.job(job).fragments)
+    bench.tick_until(job, lambda j: has(2)(j) and all(f.restarts == 1 for f in j.fragments), 60)
+    assert bench.job(job).failures == 0
+
+
 def test_a_file_made_by_hand_is_a_switch(bench: Bench) -> None:
     place = bench.settings.tick.state_dir
     os.makedirs(place, exist_ok=True)
@@ -103,16 +159,35 @@ def test_users_are_told_why_nothing_starts(bench: Bench) -> None:
         assert "still switched off" in refused.stderr
 
 
+def shown(bench: Bench) -> str:
+    """All that slurmctld says of jobs, nodes and partitions, but for how long jobs have run."""
+    words = (["jobs", "-d"], ["nodes"], ["partitions"])
+    text = "".join(bench.box.run(["scontrol", "show", *each]).stdout for each in words)
+    return re.sub(r"(RunTime|CPULoad|FreeMem|LastBusyTime)=\S+", "", text)
+
+
 def test_observing_touches_nothing(bench: Bench) -> None:
-    set_mode(bench, 'level = "observe"')
-    job = bench.submit(SLEEP, "1-3")
-    before = bench.job(job)
-    for _ in range(3):
-        report = bench.tick()
-        assert report.plan.actions
-    assert bench.job(job) == before
+    """Though a job waits for nodes, and what runs on one that is drained would have to leave."""
+    running = bench.submit(SLEEP, "1-2")
+    bench.tick_until(running, has(2))
+    bench.tick()
+    waiting = bench.submit(SLEEP, "1-3")
+    node = min(occupied(bench.job(running)))
+    bench.box.run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=test"])
+    try:
+        set_mode(bench, 'level = "observe"')
+        before = shown(bench)
+        for command in (["reconcile"], ["plan"], ["status"], ["explain", str(waiting)]) * 2:
+            said = bench.malleable(*command)
+            assert said.returncode == 0, said.stderr
+            if command != ["status"]:
+                assert "grow" in said.stdout
+        assert "would notice" in bench.malleable("reconcile").stdout
+        assert shown(bench) == before
+    finally:
+        bench.box.run(["scontrol", "update", f"nodename={node}", "state=resume"])
     set_mode(bench, 'level = "on"')
-    bench.tick_until(job, has(3))
+    bench.tick_until(waiting, has(3))
 
 
 def test_a_canary_is_narrowed_while_jobs_run(bench: Bench) -> None:
@@ -120,6 +195,7 @@ def test_a_canary_is_narrowed_while_jobs_run(bench: Bench) -> None:
     bench.tick_until(job, has(4))
     set_mode(bench, 'level = "canary"\nnodes = ["n[1-2]"]')
     bench.tick_until(job, lambda j: has(2)(j) and occupied(j) == {"n1", "n2"})
+    assert "knows none of them" not in bench.malleable("status").stderr
     set_mode(bench, 'level = "canary"\nusers = ["somebody-else"]')
     bench.tick_until(job, nobody_runs)
     told = json.loads(bench.malleable("explain", str(job), "--json").stdout)["lines"]
@@ -148,7 +224,9 @@ def test_a_ceiling_is_kept_and_lowered(bench: Bench) -> None:
     jobs = [bench.submit(SLEEP, "1-3"), bench.submit(SLEEP, "1-3")]
 
     def total() -> int:
-        return sum(len(occupied(job)) for job in bench.observe().jobs)
+        """With what is on its way to a node, or from it."""
+        fragments = (f for job in bench.observe().jobs for f in job.fragments)
+        return sum(len(f.nodes) for f in fragments if f.state in ON_NODES)
 
     for _ in range(8):
         bench.tick()

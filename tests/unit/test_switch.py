@@ -15,8 +15,6 @@ import pytest
 from captured_slurm import recorded
 from slurm_hooks import cli
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.ledger.connect import reading
-from slurm_hooks.ledger.place import ledger_path
 from slurm_hooks.model import Level
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
@@ -194,14 +192,6 @@ def test_off_is_seen_by_all_who_ask(capsys: Output, site: Path) -> None:
     assert "nothing changed" in run(capsys, "on")[1]
     run(capsys, "reconcile")
     assert "release " in (site / "told").read_text()
-
-
-def test_the_tick_of_off_is_in_the_ledger(capsys: Output, site: Path) -> None:
-    run(capsys, "reconcile")
-    for count in (1, 2):
-        with reading(ledger_path(str(site / "state"))) as ledger:
-            assert ledger.execute("select count(*) from tick").fetchone()[0] == count
-        run(capsys, "off")
 
 
 def test_status_knows_the_nodes_of_a_host_list(capsys: Output, site: Path) -> None:
