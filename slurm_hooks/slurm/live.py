@@ -19,6 +19,8 @@ _BUSY = re.compile(
     r"Unable to contact|Socket timed out|Connection refused|connect failure|Zero Bytes|"
     r"try again|temporarily unable|Munge|munge|Slurm controller not|DNS SRV",
 )
+# What people set to save typing, such as SQUEUE_PARTITION: others' jobs would not be seen.
+_OPTIONS = re.compile(r"(SQUEUE|SCANCEL|SCONTROL)_|SLURM_CLUSTERS$")
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,9 @@ class Live:
     def _run(self, command: Command) -> subprocess.CompletedProcess[str]:
         program, *rest = command.argv
         path = os.path.join(self.bin_dir, program) if self.bin_dir else program
-        environment = dict(os.environ if self.environment is None else self.environment)
+        known = os.environ if self.environment is None else self.environment
+        environment = {name: value for name, value in known.items() if not _OPTIONS.match(name)}
         environment["SLURM_TIME_FORMAT"] = "%s"
-        for name in ("SQUEUE_FORMAT", "SQUEUE_FORMAT2", "SQUEUE_STATES", "SLURM_CLUSTERS"):
-            environment.pop(name, None)
         return subprocess.run(
             [path, *rest],
             input=command.stdin,

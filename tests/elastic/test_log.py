@@ -69,6 +69,14 @@ def test_why_the_lease_could_not_be_read_is_found(
     assert not err or "No such file" in err or "exit code 1: no such job" in err
 
 
+def test_what_the_user_has_set_for_squeue_hides_no_fragment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SQUEUE_PARTITION", "odd")
+    assert "odd" not in answer(["env"])
+    assert "SLURM_TIME_FORMAT=%s" in answer(["env"])
+
+
 def test_what_happens_in_a_healthy_directory_leaves_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

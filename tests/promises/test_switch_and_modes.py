@@ -130,6 +130,17 @@ def test_on_while_fragments_leave_brings_them_back(bench: Bench) -> None:
     assert bench.job(job).failures == 0
 
 
+def test_off_reaches_everybody_s_job_whatever_is_set_for_squeue(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many have SQUEUE_USERS or SQUEUE_PARTITION in their shell to save typing."""
+    job = bench.submit(SLEEP, "1-2")
+    bench.tick_until(job, has(2))
+    monkeypatch.setenv("SQUEUE_USERS", "root")
+    monkeypatch.setenv("SQUEUE_PARTITION", "main")
+    assert f"notice {job}_0" in bench.malleable("off").stdout
+
+
 def test_a_file_made_by_hand_is_a_switch(bench: Bench) -> None:
     place = bench.settings.tick.state_dir
     os.makedirs(place, exist_ok=True)

@@ -29,8 +29,13 @@ def test_an_answer(tmp_path: Path) -> None:
     assert (asked.rpcs, asked.complaint) == (3, "warning")
 
 
-def test_times_are_asked_for_as_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SQUEUE_FORMAT", "SQUEUE_FORMAT2", "SQUEUE_STATES", "SLURM_CLUSTERS"):
+OPTIONS = ("SQUEUE_FORMAT2", "SQUEUE_PARTITION", "SCANCEL_STATE", "SCONTROL_ALL", "SLURM_CLUSTERS")
+
+
+def test_times_are_seconds_and_options_in_the_environment_count_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in OPTIONS:
         monkeypatch.setenv(name, "odd")
     live = program(tmp_path, "env")
     names = dict(line.split("=", 1) for line in live.ask(ASK).splitlines() if "=" in line)

@@ -12,11 +12,15 @@ TIMEOUT_S = 5.0
 
 
 def answer(command: Sequence[str]) -> str:
-    """What the command prints; empty if it fails or does not answer within seconds."""
+    """What the command prints; empty if it fails or does not answer within seconds.
+
+    Options that the user has set for squeue, such as SQUEUE_PARTITION, would hide fragments.
+    """
+    known = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
     try:
         done = subprocess.run(
             command,
-            env={**os.environ, "SLURM_TIME_FORMAT": "%s"},
+            env={**known, "SLURM_TIME_FORMAT": "%s"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
