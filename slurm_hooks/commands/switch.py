@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import TYPE_CHECKING, Any, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out
@@ -76,7 +77,7 @@ def _tick_now(arguments: argparse.Namespace, place: str) -> tuple[Optional[TickR
     settings, faults = _settings(arguments)
     if settings is None:
         return None, faults
-    if settings.tick.state_dir != place:
+    if os.path.realpath(settings.tick.state_dir) != os.path.realpath(place):
         where = f"tick.state_dir = {settings.tick.state_dir!r}"
         return None, [f"ticks with these settings look elsewhere: {where}"]
     try:

@@ -238,6 +238,12 @@ def test_off_while_slurm_is_away(capsys: Output, site: Path) -> None:
     assert "the next tick sends the fragments away, in 30 s at most" in err
 
 
+def test_off_in_the_same_place_by_another_name_ticks(capsys: Output, site: Path) -> None:
+    _, out, err = run(capsys, "off", "--state-dir", f"{site}/state/../state/")
+    assert err == ""
+    assert "tick at" in out
+
+
 def test_off_elsewhere_says_so(capsys: Output, site: Path) -> None:
     code, _, err = run(capsys, "off", "--state-dir", str(site / "other"))
     assert code == 0
