@@ -201,6 +201,25 @@ def test_sacct_shows_fragments_requeues_and_the_mark(bench: Bench) -> None:
     assert all("malleable{min=1" in text for text in column(bench.box, job, "AdminComment"))
 
 
+# -- who is a canary
+
+
+@needs_root
+def test_an_account_is_a_canary_however_it_is_written(bench: Bench) -> None:
+    before = bench.box.settings.read_text()
+    mode = '\n[mode]\nlevel = "canary"\naccounts = ["{}"]\n'
+    try:
+        bench.box.settings.write_text(before + mode.format("physics"))
+        job = bench.submit(SLEEP, "1-2", options=["--account=LAB"])
+        for _ in range(2):
+            bench.tick()
+        assert has(2, HELD)(bench.job(job))
+        bench.box.settings.write_text(before + mode.format("Lab"))
+        bench.tick_until(job, has(2))
+    finally:
+        bench.box.settings.write_text(before)
+
+
 # -- whose tick it is
 
 
