@@ -51,7 +51,8 @@ def _off(arguments: argparse.Namespace) -> int:
         done = tick_data(report) if report else None
         print(json.dumps({"off": to_data(off), "tick": done, "lines": lines}))
     else:
-        print_lines(out, tick_lines(report) if report else ())
+        lines_of_tick = tick_lines(report) if report else []
+        print_lines(out, [line for line in lines_of_tick if off_line(off) not in line])
         print_lines(err, lines)
     return 0
 
