@@ -58,6 +58,8 @@ test-matrix: plugin
 matrix: test-matrix
 
 test-pyslurm: plugin
+	@packaging/pyslurm.sh "$(SLURM_SOURCE)" $(PYTEST_ARGS)
+
 # In a real Prometheus and a real browser, which neither `make test` nor a site needs.
 test-metrics:
 	@packaging/install-missing.sh prometheus
