@@ -13,7 +13,8 @@ import pytest
 
 from packages.root import TREE, Root, overlay
 
-NEWER = "99.0"
+OLDER = "0.9.0"
+NEWER = "0.10.0"  # and yet before the older one in the alphabet
 PARTS = ("", "-slurm", "-client", "-sandbox")
 BUILD_LIMIT_S = 900
 PROGRAMS = ("rpmbuild", "rpm", "dpkg-buildpackage", "dh", "unshare", "nsenter")
@@ -65,7 +66,7 @@ def packages(request: pytest.FixtureRequest) -> Packages:
     kind = request.param
     made = TREE / "build" / "test-packages"
     found = Packages(kind, made / f"{kind}-old", made / f"{kind}-new")
-    _build(kind, found.old, {})
+    _build(kind, found.old, {"VERSION": OLDER})
     _build(kind, found.new, {"VERSION": NEWER})
     return found
 
