@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Optional
+
+import pytest
 
 from packages.root import TREE
 
 SCRIPTS = TREE / "packaging" / "scripts"
 
 
-def call(script: str, *words: str, **places: str) -> str:
-    """Call a function of a script, in which each of `places` stands for another path."""
+def call(script: str, *words: str, instead: Optional[Mapping[str, object]] = None) -> str:
+    """Call a function of a script, with other paths `instead` of its own."""
     text = (SCRIPTS / script).read_text()
-    for there, here in places.items():
-        text = text.replace(there, here)
+    for there, here in (instead or {}).items():
+        assert there in text
+        text = text.replace(there, str(here))
     argv = ["sh", "-euc", f'{text}\n"$@"', "sh", *words]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
@@ -39,3 +45,45 @@ def test_the_client_of_an_upgrade_is_the_new_one(tmp_path: Path) -> None:
         assert (tmp_path / "jobpath" / "version").read_text() == name
     kept = {path.name for path in tmp_path.iterdir()}
     assert kept == {"client", "jobpath", older, newer, mended}
+
+
+EPILOG = "/usr/libexec/slurm-malleable/epilog.sh"
+
+
+def write_link(etc: Path, epilog: Path) -> None:
+    shared = etc.parent / "shared.conf"
+    shared.write_text(f"Epilog={epilog}\n")
+    (etc / "slurm.conf").symlink_to(shared)
+
+
+def write_pipe(etc: Path, epilog: Path) -> None:
+    """And a pipe beside it, which nobody writes to."""
+    (etc / "slurm.conf").write_text("")
+    os.mkfifo(etc / "pipe.conf")
+
+
+def answer_for_slurmctld(etc: Path, epilog: Path) -> None:
+    """As where slurm.conf lies elsewhere: scontrol alone finds it."""
+    (etc / "scontrol").write_text(f"#!/bin/sh\necho 'Epilog[0]  = {epilog}'\n")
+    (etc / "scontrol").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("site", "stays"),
+    [(write_link, True), (answer_for_slurmctld, True), (write_pipe, False)],
+)
+def test_an_epilog_that_slurm_names_stays(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    site: Callable[[Path, Path], None],
+    stays: bool,
+) -> None:
+    etc, epilog = tmp_path / "etc", tmp_path / "gone" / "epilog.sh"
+    etc.mkdir()
+    site(etc, epilog)
+    monkeypatch.setenv("PATH", f"{etc}:/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    places = {"/etc/slurm/slurm.conf": etc / "slurm.conf", "/etc/slurm ": f"{etc} "}
+    said = call("slurm.sh", "keep_epilog_if_named", instead={EPILOG: epilog, **places})
+    assert ("does nothing stays there" in said) == epilog.exists() == stays
+    assert not stays or subprocess.run([epilog], check=True, timeout=10)
