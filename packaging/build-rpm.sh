@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 target=${1:-dist}
 [ $# = 0 ] || shift
 top=$PWD/build/rpm
-name=$(packaging/source.sh build/rpm/SOURCES | tail -n 1)
+name=$(packaging/source.sh build/rpm/SOURCES)
 rm -rf "$top/RPMS" "$top/SRPMS" "$top/BUILD" "$top/BUILDROOT"
 # --nodeps: on Debian the tools are not RPMs; install-missing.sh has seen to them.
 rpmbuild -ba --nodeps --quiet --define "_topdir $top" --define "dist %{nil}" \

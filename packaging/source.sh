@@ -3,6 +3,8 @@
 #
 #   packaging/source.sh TARGET    a directory; TARGET/slurm-malleable-VERSION and its .tar.gz
 #
+# Prints the name of the former and nothing else.
+#
 # VERSION in the environment replaces that of the package (for tests of upgrades).
 set -eu
 cd "$(dirname "$0")/.."
@@ -12,12 +14,12 @@ version=${VERSION:-$shipped}
 name=slurm-malleable-$version
 
 stamp=build/tools/.made
-wanted=$(cksum <packaging/vendor.txt)
+wanted="$shipped $(cat packaging/vendor.txt packaging/vendor.py packaging/bill.py | cksum)"
 if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
-  echo "Fetching the libraries of packaging/vendor.txt, with a bill of materials"
+  echo "Fetching the libraries of packaging/vendor.txt, with a bill of materials" >&2
   [ -x build/tools/bin/python ] || /usr/bin/python3 -m venv build/tools
   build/tools/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-python-lib>=8'
-  build/tools/bin/python packaging/vendor.py build/wheels build/carried --version "$shipped"
+  build/tools/bin/python packaging/vendor.py build/wheels build/carried --version "$shipped" >&2
   echo "$wanted" >$stamp
 fi
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -87,3 +89,20 @@ def test_an_epilog_that_slurm_names_stays(
     said = call("slurm.sh", "keep_epilog_if_named", instead={EPILOG: epilog, **places})
     assert ("does nothing stays there" in said) == epilog.exists() == stays
     assert not stays or subprocess.run([epilog], check=True, timeout=10)
+
+
+@pytest.mark.skipif(
+    not Path("/usr/include/slurm/slurm_version.h").exists() or shutil.which("dpkg-query") is None,
+    reason="needs Slurm's headers, and Debian",
+)
+def test_a_strict_deb_is_for_one_release() -> None:
+    argv = [TREE / "packaging" / "strict-depends.sh"]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
+    found = re.fullmatch(r"(\S+) \(>= (\d+)\.(\d+)\), \1 \(<< \2\.(\d+)~\)\n", said)
+    assert found, said
+    installed = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Version}", found[1]],
+        capture_output=True, text=True, timeout=30, check=True,
+    ).stdout  # fmt: skip
+    assert installed.startswith(f"{found[2]}.{found[3]}.")
+    assert int(found[4]) == int(found[3]) + 1
