@@ -43,9 +43,7 @@ def test_cron_mails_failures_alone_and_logs_all(
     assert "%" not in line  # cron reads it as the end of the line
     command = line.split(" slurm-malleable ", 1)[1].replace("@BINDIR@", str(tmp_path))
     argv = ["env", f"PATH={tmp_path}:/usr/bin:/bin", "/bin/sh", "-c"]
-    done = subprocess.run(
-        [*argv, command], capture_output=True, text=True, timeout=20, check=False
-    )
+    done = subprocess.run([*argv, command], capture_output=True, text=True, timeout=20, check=False)
     assert (done.stdout, done.stderr) == (mailed, "")
     log = tmp_path / "slurm-malleable.log"
     said = re.findall(r"echo ([\w ]+?)(?: >&2|;|$)", told)

@@ -13,6 +13,7 @@ from typing import Optional
 import pytest
 
 from packages.root import TREE
+from waiting import wait_until
 
 SCRIPTS = TREE / "packaging" / "scripts"
 
@@ -106,3 +107,23 @@ def test_a_strict_deb_is_for_one_release() -> None:
     ).stdout  # fmt: skip
     assert installed.startswith(f"{found[2]}.{found[3]}.")
     assert int(found[4]) == int(found[3]) + 1
+
+
+def test_an_interrupted_set_up_leaves_no_policy_behind(tmp_path: Path) -> None:
+    """With it, no service of this host would start again."""
+    policy, fakes = tmp_path / "policy-rc.d", tmp_path / "bin"
+    fakes.mkdir()
+    for name, text in (("dpkg-query", ""), ("apt-get", "sleep 2"), ("id", "echo 0")):
+        (fakes / name).write_text(f"#!/bin/sh\n{text}\n")
+        (fakes / name).chmod(0o755)
+    script = tmp_path / "packaging" / "install-missing.sh"
+    script.parent.mkdir()
+    text = (TREE / "packaging" / "install-missing.sh").read_text()
+    assert "/usr/sbin/policy-rc.d" in text
+    script.write_text(text.replace("/usr/sbin/policy-rc.d", str(policy)))
+    words = {**os.environ, "PATH": f"{fakes}:/usr/bin:/bin"}
+    setup = subprocess.Popen(["sh", script, "packages"], env=words, stdout=subprocess.DEVNULL)
+    wait_until(policy.exists, 20)
+    setup.terminate()
+    assert setup.wait(20) != 0
+    assert not policy.exists()
