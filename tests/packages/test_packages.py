@@ -20,7 +20,8 @@ from packages.conftest import NEWER, OLDER, PARTS, Packages
 from packages.root import TREE, Root
 from waiting import wait_until
 
-pytestmark = [pytest.mark.package, pytest.mark.slurm]
+# The first test of each kind waits for the packages to be built.
+pytestmark = [pytest.mark.package, pytest.mark.slurm, pytest.mark.timeout(1800)]
 HOME = "/usr/lib/slurm-malleable"
 SHARE = "/usr/share/slurm-malleable"
 INSTALLED = {"PYTHONPATH": HOME, "PYTHONDONTWRITEBYTECODE": "1"}
