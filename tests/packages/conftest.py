@@ -22,7 +22,7 @@ PROGRAMS = ("rpmbuild", "rpm", "dpkg-buildpackage", "dh", "unshare", "nsenter")
 
 @dataclass(frozen=True)
 class Packages:
-    """Packages of one kind in two versions, each a directory with four files."""
+    """Packages of one kind in two versions, each a directory with four of them."""
 
     kind: str  # rpm or deb
     old: Path
@@ -30,7 +30,7 @@ class Packages:
 
     def install(self, root: Root, version: str = "old") -> str:
         """Install or upgrade, and return what the administrator reads."""
-        files = sorted(path for path in getattr(self, version).glob("*") if "src" not in path.name)
+        files = sorted(getattr(self, version).glob(f"*.{self.kind}"))
         target = f"/tmp/{version}"
         for path in files:
             root.put(path, target)
