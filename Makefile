@@ -58,6 +58,8 @@ test-matrix: plugin
 matrix: test-matrix
 
 test-pyslurm: plugin
+	@packaging/pyslurm.sh "$(SLURM_SOURCE)" $(PYTEST_ARGS)
+
 # In a real Prometheus and a real browser, which neither `make test` nor a site needs.
 test-metrics:
 	@packaging/install-missing.sh prometheus
@@ -74,7 +76,8 @@ lint: setup
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
 	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua
-	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh
+	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh packaging/debian/*inst packaging/debian/*rm
+	@shellcheck --shell=sh packaging/scripts/*.sh
 
 # The generated part of the documentation; a test keeps what is checked in alike.
 docs: setup
@@ -133,6 +136,7 @@ SHARE := $(DESTDIR)/usr/share/slurm-malleable
 LIBEXEC := $(DESTDIR)/usr/libexec/slurm-malleable
 CONFIG := $(DESTDIR)/etc/slurm-malleable
 UNITS := $(DESTDIR)/usr/lib/systemd/system
+PRESETS := $(DESTDIR)/usr/lib/systemd/system-preset
 SYSUSERS := $(DESTDIR)/usr/lib/sysusers.d
 TMPFILES := $(DESTDIR)/usr/lib/tmpfiles.d
 MAN := $(DESTDIR)/usr/share/man/man
@@ -145,7 +149,8 @@ COMPLETIONS := $(DESTDIR)/usr/share/bash-completion/completions
 install: plugin docs
 	umask 022 && $(MAKE) --no-print-directory -C plugins/spank BUILD_DIR=$(CURDIR)/$(BUILD)/spank install
 	umask 022 && install -d $(SHARE)/lua $(SHARE)/cron $(LIBEXEC) $(CONFIG) $(UNITS) $(MAN)1 $(MAN)5 $(COMPLETIONS) \
-		$(SYSUSERS) $(TMPFILES)
+		$(SYSUSERS) $(TMPFILES) $(PRESETS)
+	install -m 644 etc/presets/*.preset $(PRESETS)
 	install -m 644 etc/sysusers/*.conf $(SYSUSERS)
 	install -m 644 etc/tmpfiles/*.conf $(TMPFILES)
 	install -m 644 plugins/lua/*.lua $(SHARE)/lua

@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/.."
 target=${1:-dist}
 mkdir -p "$target"
-name=$(packaging/source.sh build/deb | tail -n 1)
+name=$(packaging/source.sh build/deb)
 (cd "build/deb/$name" && dpkg-buildpackage --build=binary --no-sign) >build/deb/log 2>&1 ||
   { tail -n 40 build/deb/log >&2; exit 1; }
 find build/deb -maxdepth 1 -name '*.deb' ! -name '*-dbgsym_*' -exec cp {} "$target" \; -printf "$target/%f\n" | sort

@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 packages="slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev gcc libc6-dev make
-python3 python3-venv lua5.1 lua-check shellcheck slurmrestd ruby $*"
+python3 python3-venv lua5.1 lua5.3 lua5.4 lua-check shellcheck slurmrestd ruby $*"
 [ "${1:-}" != packages ] || packages="libslurm-dev gcc libc6-dev make python3 python3-venv binutils
 rpm rpmlint debhelper dpkg-dev fakeroot lintian"
 
@@ -33,12 +33,13 @@ if [ -n "$missing" ]; then
   # Keep the packages from starting their own, unconfigured munge and Slurm.
   policy=/usr/sbin/policy-rc.d
   made=
+  trap '[ -z "$made" ] || $sudo rm -f "$policy"' EXIT
+  trap 'exit 130' HUP INT TERM # dash runs the other one only then
   if [ ! -e "$policy" ]; then
+    made=yes
     printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
     $sudo chmod 755 "$policy"
-    made=yes
   fi
-  trap '[ -z "$made" ] || $sudo rm -f "$policy"' EXIT
   $sudo apt-get update -qq
   # shellcheck disable=SC2086 # a list of words
   DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing \

@@ -14,7 +14,7 @@ umask 022
 code=$root/usr/lib/slurm-malleable
 share=$root/usr/share/slurm-malleable
 doc=$root/usr/share/doc/slurm-malleable
-systemd=$root/usr/lib
+lib=$root/usr/lib
 
 copy_tree() { # FROM TO, without what Python leaves
   mkdir -p "$2"
@@ -46,12 +46,12 @@ settings_and_units() {
     >"$root/etc/slurm-malleable/malleable.toml"
   chmod 644 "$root/etc/slurm-malleable/malleable.toml"
   for unit in etc/systemd/*; do
-    install -d "$systemd/systemd/system"
-    sed 's|@BINDIR@|/usr/bin|' "$unit" >"$systemd/systemd/system/${unit##*/}"
+    install -d "$lib/systemd/system"
+    sed 's|@BINDIR@|/usr/bin|' "$unit" >"$lib/systemd/system/${unit##*/}"
   done
-  put 644 "$systemd/systemd/system-preset" etc/presets/*
-  put 644 "$systemd/sysusers.d" etc/sysusers/*
-  put 644 "$systemd/tmpfiles.d" etc/tmpfiles/*
+  put 644 "$lib/systemd/system-preset" etc/presets/*
+  put 644 "$lib/sysusers.d" etc/sysusers/*
+  put 644 "$lib/tmpfiles.d" etc/tmpfiles/*
   install -d "$share/cron"
   sed 's|@BINDIR@|/usr/bin|' etc/cron/slurm-malleable >"$share/cron/slurm-malleable"
   copy_tree etc/dashboards "$share/dashboards"
@@ -92,6 +92,7 @@ from slurm_hooks.jobpath import write_job_path
 write_job_path(pathlib.Path(sys.argv[1]))' "$draft/jobpath"
   name=$(readlink "$draft/jobpath")
   copy_tree "$draft/$name" "$share/client/$name"
+  ln -s "$name" "$share/client/current"
   rm -rf "$draft"
 }
 

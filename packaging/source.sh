@@ -3,6 +3,8 @@
 #
 #   packaging/source.sh TARGET    a directory; TARGET/slurm-malleable-VERSION and its .tar.gz
 #
+# Prints the name of the former and nothing else.
+#
 # VERSION in the environment replaces that of the package (for tests of upgrades).
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,15 +12,14 @@ target=$1
 shipped=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' slurm_hooks/__init__.py)
 version=${VERSION:-$shipped}
 name=slurm-malleable-$version
-python=${PYTHON:-/usr/bin/python3}
 
 stamp=build/tools/.made
-wanted=$(cksum <packaging/vendor.txt)
+wanted="$shipped $(cat packaging/vendor.txt packaging/vendor.py packaging/bill.py | cksum)"
 if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
-  echo "Fetching the libraries of packaging/vendor.txt, with a bill of materials"
+  echo "Fetching the libraries of packaging/vendor.txt, with a bill of materials" >&2
   [ -x build/tools/bin/python ] || /usr/bin/python3 -m venv build/tools
   build/tools/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-python-lib>=8'
-  build/tools/bin/python packaging/vendor.py build/wheels build/carried --version "$shipped"
+  build/tools/bin/python packaging/vendor.py build/wheels build/carried --version "$shipped" >&2
   echo "$wanted" >$stamp
 fi
 
@@ -37,12 +38,12 @@ cp -r build/carried "$target/$name/carried"
 sed -i "s/^__version__ = .*/__version__ = \"$version\"/" "$target/$name/slurm_hooks/__init__.py"
 
 # One copy of what the scripts of RPMs and debs share.
-expand() { # FILE: lines @NAME.sh@ become packaging/scripts/NAME.sh
+expand() { # FILE PYTHON: lines @NAME.sh@ become packaging/scripts/NAME.sh
   sed -i -e '/^@core.sh@$/{' -e "r $scripts/core.sh" -e 'd' -e '}' \
     -e '/^@bytecode.sh@$/{' -e "r $scripts/bytecode.sh" -e 'd' -e '}' \
     -e '/^@client.sh@$/{' -e "r $scripts/client.sh" -e 'd' -e '}' \
     -e '/^@slurm.sh@$/{' -e "r $scripts/slurm.sh" -e 'd' -e '}' "$1"
-  sed -i -e "s|@PYTHON@|$python|g" -e "s|@VERSION@|$version|g" "$1"
+  sed -i -e "s|@PYTHON@|$2|g" -e "s|@VERSION@|$version|g" "$1"
 }
 
 spec=$target/$name/slurm-malleable-slurm.spec
@@ -50,7 +51,7 @@ scripts=$target/scripts
 cp -r packaging/scripts "$scripts"
 sed -i 's/%/%%/g' "$scripts"/*.sh # rpm reads them as macros
 cp packaging/slurm-malleable-slurm.spec "$spec"
-expand "$spec"
+expand "$spec" '%{malleable_python}' # which rpmbuild is told
 date=$(sed -n 's/^## .* - \([0-9-]*\)$/\1/p' CHANGELOG.md | head -n 1)
 printf '* %s slurm-malleable - %s-1\n- See CHANGELOG.md.\n' \
   "$(LC_ALL=C date -d "$date" '+%a %b %d %Y')" "$version" >"$target/changes"
@@ -63,7 +64,7 @@ rm -rf "$scripts"
 scripts=packaging/scripts
 cp -r packaging/debian "$target/$name/debian"
 for file in "$target/$name"/debian/*; do
-  [ ! -f "$file" ] || expand "$file"
+  [ ! -f "$file" ] || expand "$file" "${PYTHON:-/usr/bin/python3}"
 done
 maintainer="${DEBFULLNAME:-slurm-malleable} <${DEBEMAIL:-slurm-malleable@localhost}>" # who builds
 sed -i "s|@MAINTAINER@|$maintainer|; s|@DATE@|$(LC_ALL=C date -u -d "$date" '+%a, %d %b %Y 00:00:00 +0000')|" \

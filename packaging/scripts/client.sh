@@ -1,8 +1,10 @@
 # The link that plugstack.conf names is switched to this version in one step. Older versions stay
-# beside it: jobs may be running from them.
+# beside it: jobs may be running from them. During an upgrade rpm has both packages' files in
+# client, and only the link `current` tells which directory is the new one.
 switch_client() {
   base=$1
-  for source in "$base"/client/jobpath-*; do name=${source##*/}; done
+  name=$(readlink "$base/client/current")
+  source=$base/client/$name
   draft=$base/.$name.$$
   if [ ! -d "$base/$name" ]; then
     cp -a "$source" "$draft"

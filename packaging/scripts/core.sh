@@ -1,10 +1,10 @@
 # A tick in flight ends with the files that it began with. The lock is opened with the rights of its
-# user, who owns its directory.
+# user, who owns its directory, and might have put a pipe there.
 await_tick() {
   lock=/run/slurm-malleable/tick.lock
   [ -f "$lock" ] && [ ! -L "$lock" ] || return 0
   user=$(stat -c %u "$lock") group=$(stat -c %g "$lock") || return 0
-  setpriv --reuid="$user" --regid="$group" --clear-groups --no-new-privs \
+  timeout -k 1 70 setpriv --reuid="$user" --regid="$group" --clear-groups --no-new-privs \
     flock --wait 60 "$lock" true 2>/dev/null || :
 }
 

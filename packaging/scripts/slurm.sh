@@ -7,17 +7,25 @@ say_lines() {
   echo "  job_submit.lua   the line with malleable_submit.lua (does nothing by now)"
 }
 
-# Slurm drains every node whose Epilog is missing.
-keep_epilog_if_named() {
+# Where Slurm's configuration names our Epilog; nothing if it does not. slurm.conf is often a link to
+# a shared file system; one that does not answer may well name it. scontrol knows other places.
+find_named() {
   for place in /etc/slurm /etc/slurm-llnl /run/slurm/conf /var/spool/slurmd/conf-cache \
     /var/spool/slurm/d/conf-cache "$(dirname "${SLURM_CONF:-/etc/slurm/slurm.conf}")"; do
-    if grep -rqsF "$epilog" "$place" --include='*.conf'; then
-      mkdir -p "$(dirname "$epilog")"
-      printf '#!/bin/sh\n# slurm-malleable is gone; take the Epilog out of %s, then remove this.\nexit 0\n' \
-        "$place" >"$epilog"
-      chmod 755 "$epilog"
-      echo "$epilog still stands in $place: one that does nothing stays there, or nodes would drain."
-      return
-    fi
+    code=0
+    timeout -k 1 20 grep -RqsF -D skip --include='*.conf' "$epilog" "$place" || code=$?
+    case $code in 0 | 124 | 137) echo "$place" && return ;; esac
   done
+  ! timeout -k 1 20 scontrol show config 2>/dev/null | grep -qF "$epilog" || echo "slurm.conf"
+}
+
+# Slurm drains every node whose Epilog is missing.
+keep_epilog_if_named() {
+  place=$(find_named)
+  [ -n "$place" ] || return 0
+  mkdir -p "$(dirname "$epilog")"
+  printf '#!/bin/sh\n# slurm-malleable is gone; take the Epilog out of %s, then remove this.\nexit 0\n' \
+    "$place" >"$epilog"
+  chmod 755 "$epilog"
+  echo "$epilog still stands in $place: one that does nothing stays there, or nodes would drain."
 }

@@ -77,6 +77,15 @@ def test_the_make_target_is_one(target: str) -> None:
     assert re.search(rf"^([\w-]+ )*{target}( [\w-]+)*:", (ROOT / "Makefile").read_text(), re.M)
 
 
+def test_every_make_target_does_something() -> None:
+    """But for `matrix`, another name of one that does."""
+    text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    phony = re.findall(r"^\.PHONY: (.*)$", text, re.M)[0].split()
+    with_lines = re.findall(r"^([\w -]+):(?! export)[^=\n]*\n\t", text, re.M)
+    busy = {name for names in with_lines for name in names.split()}
+    assert set(phony) - busy == {"matrix"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -27,23 +27,27 @@ CRON = TREE / "etc" / "cron" / "slurm-malleable"
     [
         ("echo all well; echo odd >&2", 0, ""),
         ("echo busy >&2", 75, ""),
-        ("echo work; echo no tick for long >&2", 69, "no tick for long\n"),
+        ("echo no tick for long >&2", 69, "no tick for long\n"),
         ("echo 5 mistakes >&2", 78, "5 mistakes\n"),
+        ("true", 0, ""),
     ],
 )
-def test_cron_mails_failures_and_nothing_else(
+def test_cron_mails_failures_alone_and_logs_all(
     tmp_path: Path, told: str, code: int, mailed: str
 ) -> None:
-    program = tmp_path / "malleable"
-    program.write_text(f"#!/bin/sh\n{told}\nexit {code}\n")
-    program.chmod(0o755)
+    programs = {"malleable": f"{told}\nexit {code}", "logger": f"cat >{tmp_path}/$2.log"}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
     (line,) = (text for text in CRON.read_text().splitlines() if text.startswith("*"))
     assert "%" not in line  # cron reads it as the end of the line
     command = line.split(" slurm-malleable ", 1)[1].replace("@BINDIR@", str(tmp_path))
-    done = subprocess.run(
-        ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=20, check=False
-    )
+    argv = ["env", f"PATH={tmp_path}:/usr/bin:/bin", "/bin/sh", "-c"]
+    done = subprocess.run([*argv, command], capture_output=True, text=True, timeout=20, check=False)
     assert (done.stdout, done.stderr) == (mailed, "")
+    log = tmp_path / "slurm-malleable.log"
+    said = re.findall(r"echo ([\w ]+?)(?: >&2|;|$)", told)
+    assert (log.read_text() if log.exists() else "").splitlines() == said
 
 
 def install(root: Path, **words: str) -> str:

@@ -13,7 +13,8 @@ import pytest
 
 from packages.root import TREE, Root, overlay
 
-NEWER = "99.0"
+OLDER = "0.9.0"
+NEWER = "0.10.0"  # and yet before the older one in the alphabet
 PARTS = ("", "-slurm", "-client", "-sandbox")
 BUILD_LIMIT_S = 900
 PROGRAMS = ("rpmbuild", "rpm", "dpkg-buildpackage", "dh", "unshare", "nsenter")
@@ -21,7 +22,7 @@ PROGRAMS = ("rpmbuild", "rpm", "dpkg-buildpackage", "dh", "unshare", "nsenter")
 
 @dataclass(frozen=True)
 class Packages:
-    """Packages of one kind in two versions, each a directory with four files."""
+    """Packages of one kind in two versions, each a directory with four of them."""
 
     kind: str  # rpm or deb
     old: Path
@@ -29,7 +30,7 @@ class Packages:
 
     def install(self, root: Root, version: str = "old") -> str:
         """Install or upgrade, and return what the administrator reads."""
-        files = sorted(path for path in getattr(self, version).glob("*") if "src" not in path.name)
+        files = sorted(getattr(self, version).glob(f"*.{self.kind}"))
         target = f"/tmp/{version}"
         for path in files:
             root.put(path, target)
@@ -65,7 +66,7 @@ def packages(request: pytest.FixtureRequest) -> Packages:
     kind = request.param
     made = TREE / "build" / "test-packages"
     found = Packages(kind, made / f"{kind}-old", made / f"{kind}-new")
-    _build(kind, found.old, {})
+    _build(kind, found.old, {"VERSION": OLDER})
     _build(kind, found.new, {"VERSION": NEWER})
     return found
 

@@ -78,6 +78,16 @@ def test_says_what_it_was_tested_with(tmp_path: Path) -> None:
 
 
 @needs_header
+def test_is_made_anew_with_other_options_alone(tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    make(build, "all", "TESTED=2605,2611")
+    assert " -c " not in make(build, "all", "TESTED=2605,2611")
+    assert " -c " in make(build, "all", "STRICT=1")
+    plugin = ctypes.CDLL(str(build / "malleable.so"))
+    assert ctypes.c_uint.in_dll(plugin, "plugin_version").value != 0
+
+
+@needs_header
 def test_install_and_clean(tmp_path: Path) -> None:
     build = tmp_path / "build"
     make(build, "install", f"DESTDIR={tmp_path}/root", "PLUGIN_DIR=/usr/lib64/slurm")

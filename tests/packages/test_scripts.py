@@ -1,0 +1,129 @@
+"""The shell functions that the scripts of RPMs and debs share, each alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from packages.root import TREE
+from waiting import wait_until
+
+SCRIPTS = TREE / "packaging" / "scripts"
+
+
+def call(script: str, *words: str, instead: Optional[Mapping[str, object]] = None) -> str:
+    """Call a function of a script, with other paths `instead` of its own."""
+    text = (SCRIPTS / script).read_text()
+    for there, here in (instead or {}).items():
+        assert there in text
+        text = text.replace(there, str(here))
+    argv = ["sh", "-euc", f'{text}\n"$@"', "sh", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def install_client(base: Path, name: str) -> None:
+    """As rpm does in an upgrade: the files of the package before are still there."""
+    (base / "client" / name).mkdir(parents=True, exist_ok=True)
+    (base / "client" / name / "version").write_text(name)
+    current = base / "client" / "current"
+    current.unlink(missing_ok=True)
+    current.symlink_to(name)
+    call("client.sh", "switch_client", str(base))
+
+
+def test_the_client_of_an_upgrade_is_the_new_one(tmp_path: Path) -> None:
+    """Whatever comes last in the alphabet."""
+    older, newer, mended = "jobpath-0.9.0-5", "jobpath-0.10.0-7", "jobpath-0.10.0-3"
+    for name in (older, newer, mended, older):
+        install_client(tmp_path, name)
+        assert (tmp_path / "jobpath" / "version").read_text() == name
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert kept == {"client", "jobpath", older, newer, mended}
+
+
+EPILOG = "/usr/libexec/slurm-malleable/epilog.sh"
+
+
+def write_link(etc: Path, epilog: Path) -> None:
+    shared = etc.parent / "shared.conf"
+    shared.write_text(f"Epilog={epilog}\n")
+    (etc / "slurm.conf").symlink_to(shared)
+
+
+def write_pipe(etc: Path, epilog: Path) -> None:
+    """And a pipe beside it, which nobody writes to."""
+    (etc / "slurm.conf").write_text("")
+    os.mkfifo(etc / "pipe.conf")
+
+
+def answer_for_slurmctld(etc: Path, epilog: Path) -> None:
+    """As where slurm.conf lies elsewhere: scontrol alone finds it."""
+    (etc / "scontrol").write_text(f"#!/bin/sh\necho 'Epilog[0]  = {epilog}'\n")
+    (etc / "scontrol").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("site", "stays"),
+    [(write_link, True), (answer_for_slurmctld, True), (write_pipe, False)],
+)
+def test_an_epilog_that_slurm_names_stays(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    site: Callable[[Path, Path], None],
+    stays: bool,
+) -> None:
+    etc, epilog = tmp_path / "etc", tmp_path / "gone" / "epilog.sh"
+    etc.mkdir()
+    site(etc, epilog)
+    monkeypatch.setenv("PATH", f"{etc}:/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    places = {"/etc/slurm/slurm.conf": etc / "slurm.conf", "/etc/slurm ": f"{etc} "}
+    said = call("slurm.sh", "keep_epilog_if_named", instead={EPILOG: epilog, **places})
+    assert ("does nothing stays there" in said) == epilog.exists() == stays
+    assert not stays or subprocess.run([epilog], check=True, timeout=10)
+
+
+@pytest.mark.skipif(
+    not Path("/usr/include/slurm/slurm_version.h").exists() or shutil.which("dpkg-query") is None,
+    reason="needs Slurm's headers, and Debian",
+)
+def test_a_strict_deb_is_for_one_release() -> None:
+    argv = [TREE / "packaging" / "strict-depends.sh"]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
+    found = re.fullmatch(r"(\S+) \(>= (\d+)\.(\d+)\), \1 \(<< \2\.(\d+)~\)\n", said)
+    assert found, said
+    installed = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Version}", found[1]],
+        capture_output=True, text=True, timeout=30, check=True,
+    ).stdout  # fmt: skip
+    assert installed.startswith(f"{found[2]}.{found[3]}.")
+    assert int(found[4]) == int(found[3]) + 1
+
+
+def test_an_interrupted_set_up_leaves_no_policy_behind(tmp_path: Path) -> None:
+    """With it, no service of this host would start again."""
+    policy, fakes = tmp_path / "policy-rc.d", tmp_path / "bin"
+    fakes.mkdir()
+    for name, text in (("dpkg-query", ""), ("apt-get", "sleep 2"), ("id", "echo 0")):
+        (fakes / name).write_text(f"#!/bin/sh\n{text}\n")
+        (fakes / name).chmod(0o755)
+    script = tmp_path / "packaging" / "install-missing.sh"
+    script.parent.mkdir()
+    text = (TREE / "packaging" / "install-missing.sh").read_text()
+    assert "/usr/sbin/policy-rc.d" in text
+    script.write_text(text.replace("/usr/sbin/policy-rc.d", str(policy)))
+    words = {**os.environ, "PATH": f"{fakes}:/usr/bin:/bin"}
+    setup = subprocess.Popen(["sh", script, "packages"], env=words, stdout=subprocess.DEVNULL)
+    wait_until(policy.exists, 20)
+    setup.terminate()
+    assert setup.wait(20) != 0
+    assert not policy.exists()
