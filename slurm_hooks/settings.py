@@ -124,6 +124,9 @@ class Tick:
 
     lock: str = field(default="/run/slurm-malleable/tick.lock", metadata={"path": True})
     every_s: float = _number(30, 1, 600)
+    shortest_s: float = _number(5, 1, 600)
+    share: float = _number(0.02, 0.001, 0.5)
+    wake: str = field(default="", metadata={"path": True})
     command_timeout_s: float = _number(10, 1, 300)
     slurm_bin: str = field(default="", metadata={"path": True})
     state_dir: str = field(default="/var/lib/slurm-malleable", metadata={"path": True})
@@ -275,6 +278,12 @@ def _contradictions(settings: Settings) -> list[str]:
             f"lease.shortest_hole_s = {lease.shortest_hole_s}: must be longer than "
             f"lease.notice_s + tick.every_s = {lead_s:g}; otherwise a fragment would be told to "
             "leave as soon as it starts"
+        )
+    tick = settings.tick
+    if tick.shortest_s > tick.every_s:
+        faults.append(
+            f"tick.shortest_s = {tick.shortest_s:g}: "
+            f"must not be longer than tick.every_s = {tick.every_s:g}"
         )
     mode = settings.mode
     if mode.level == "canary" and not (mode.users or mode.accounts or mode.nodes):

@@ -23,13 +23,13 @@ def test_a_loop_that_cannot_tick_for_long_ends(
     stamp = site / "tick.lock.done"
     stamp.touch(mode=0o600)
     os.utime(stamp, (time.time() - 600,) * 2)
-    arguments = argparse.Namespace(settings=None, loop=1.0, dry_run=False, json=False)
-    reconcile._tolerant_tick(arguments, time.monotonic())
+    arguments = argparse.Namespace(settings=None, dry_run=False, json=False)
+    reconcile._tolerant_tick(arguments, time.monotonic(), 1.0)
     told = capsys.readouterr().err
     assert told.startswith("malleable: no tick has been completed since ")
     assert "Unable to contact" in told
     with pytest.raises(NoTickForLong, match=r"\(10 min\)"):
-        reconcile._tolerant_tick(arguments, time.monotonic() - 400)
+        reconcile._tolerant_tick(arguments, time.monotonic() - 400, 1.0)
     assert NoTickForLong.exit_code == 69
 
 
