@@ -89,6 +89,16 @@ def test_of_a_tick_that_only_observed_nothing_was_done(settings: Settings) -> No
     assert found.idle == {IdleReason.STARTING: 60}
 
 
+def test_accounts_are_asked_once_and_for_all_jobs_together(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(3):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    asked = [c for c in slurm.commands if "Account" in " ".join(c.argv)]
+    assert len(asked) == 1
+    assert [(a.name, a.jobs) for a in told(settings).accounts] == [("", 2)]
+
+
 def test_a_site_without_a_ledger_writes_nothing(settings: Settings) -> None:
     off = replace(settings, ledger=replace(settings.ledger, enabled=False))
     assert one_tick(busy_slurm(), off)[1] == ()

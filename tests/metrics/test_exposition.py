@@ -6,11 +6,13 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +88,50 @@ def test_a_file_that_cannot_be_written_costs_one_line(tmp_path: Path) -> None:
     assert "metrics.textfile" in line
     assert "No such file or directory" in line
     assert report.plan.actions
+
+
+def in_the_way(settings: Settings) -> None:
+    """Something that no ledger can be written to, nor read from."""
+    (Path(settings.tick.state_dir) / "ledger.sqlite").mkdir(parents=True)
+
+
+def test_a_ledger_that_cannot_be_read_is_told_in_the_file(tmp_path: Path) -> None:
+    settings = with_textfile(tmp_path)
+    in_the_way(settings)
+    _, (line,) = one_tick(busy_slurm(), settings)
+    assert "not in the ledger" in line
+    assert values((tmp_path / PROM).read_text()) == {"malleable_ledger_readable": 0}
+
+
+def test_a_ledger_that_can_only_be_read_is_told_as_it_stands(tmp_path: Path) -> None:
+    settings, slurm = with_textfile(tmp_path), busy_slurm()
+    one_tick(slurm, settings)
+    (tmp_path / PROM).unlink()
+    with closing(sqlite3.connect(tmp_path / "state/ledger.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        slurm.advance(10)
+        _, (line,) = one_tick(slurm, settings)
+    assert "locked" in line
+    assert values((tmp_path / PROM).read_text())["malleable_ticks_total"] == 1
+
+
+def test_ledger_and_file_that_cannot_be_written_are_both_told(tmp_path: Path) -> None:
+    settings = with_textfile(tmp_path / "none")
+    settings = replace(settings, tick=settings_in(tmp_path).tick)
+    in_the_way(settings)
+    _, (of_ledger, of_file) = one_tick(busy_slurm(), settings)
+    assert "not in the ledger" in of_ledger
+    assert "metrics.textfile" in of_file
+
+
+def test_a_damaged_ledger_is_told_beside_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    settings = with_textfile(tmp_path / "none")
+    settings = replace(settings, tick=settings_in(tmp_path).tick)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "ledger.sqlite").write_text("damaged " * 1000)
+    _, (of_ledger, of_file) = one_tick(busy_slurm(), settings)
+    assert "was damaged" in of_ledger
+    assert "metrics.textfile" in of_file
 
 
 def test_who_reads_the_file_sees_it_whole(tmp_path: Path) -> None:
