@@ -9,11 +9,10 @@ import threading
 import time
 import traceback
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-from slurm_hooks.bookkeeping import keep_books, summaries
 from slurm_hooks.commands.console import add_command, err, live, out, seconds_between
+from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.report.json_data import tick_data
@@ -63,15 +62,16 @@ def _patience_s(arguments: argparse.Namespace) -> float:
 def _one_tick(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     port = live(settings)
-    sum_up = partial(summaries, settings)
-    report = tick(port, settings, arguments.dry_run, sum_up=sum_up)
+    warnings: tuple[str, ...] = ()
+    if arguments.dry_run:
+        report = tick(port, settings, is_dry=True)
+    else:
+        report, warnings = booked_tick(port, settings)
     if arguments.json:
         print(json.dumps(tick_data(report)), flush=True)
     else:
         print_lines(out, tick_lines(report))
-    if not arguments.dry_run:
-        warnings = keep_books(report, settings, port)
-        print_lines(err, [f"malleable: warning: {line}" for line in warnings])
+    print_lines(err, warnings)
     if report.lacks_rights:
         raise CommandRefused(
             "Slurm does not let this user change malleable jobs (permission denied): run the tick "
