@@ -41,6 +41,7 @@ from slurm_hooks.model import (
     Plan,
     PutBack,
     Snapshot,
+    Why,
     verb_of,
 )
 
@@ -87,6 +88,7 @@ def record_of(
         starts=starts,
         idle=_idle(before, plan, known, new_s),
         done=_done(plan),
+        whys=_whys(plan),
         seen=_seen_of(seen, plan, promises, before),
     )
 
@@ -98,6 +100,12 @@ def _done(plan: Plan) -> tuple[Done, ...]:
         count = len(action.fragments) if isinstance(action, Cancel) else 1
         found[verb_of(action), action.cause.value] += count
     return tuple(Done(verb, cause, count) for (verb, cause), count in sorted(found.items()))
+
+
+def _whys(plan: Plan) -> tuple[tuple[Why, int], ...]:
+    """How many jobs each reason stands behind; a job may have several."""
+    found = Counter(why for job in plan.jobs for why in {reason.why for reason in job.reasons})
+    return tuple((why, found[why]) for why in Why if found[why])
 
 
 def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: Seen) -> Seen:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.harvest.values import HITS, Delay, Done, EndKind
-from slurm_hooks.model import IdleReason
+from slurm_hooks.model import IdleReason, Why
 
 USABLE = frozenset({IdleReason.STARTING, IdleReason.RESTING, IdleReason.NOT_GIVEN})
 """Reasons of idle nodes that some waiting malleable job could have used."""
@@ -139,7 +139,8 @@ def _share(used: float, left: float) -> Optional[float]:
 
 @dataclass(frozen=True)
 class LastTick:
-    """The last tick: when (epoch seconds), what it took, what it found."""
+    """The last tick: when (epoch seconds), what it took, what it found; `whys` are jobs by the
+    reasons of their size."""
 
     at: float
     seconds: float
@@ -149,6 +150,7 @@ class LastTick:
     busy: int
     out: int
     idle: dict[IdleReason, int]
+    whys: dict[Why, int]
 
 
 @dataclass(frozen=True)

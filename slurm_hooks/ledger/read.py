@@ -20,7 +20,7 @@ from slurm_hooks.harvest.totals import (
     Totals,
 )
 from slurm_hooks.harvest.values import Delay, Done, EndKind, Seen
-from slurm_hooks.model import IdleReason
+from slurm_hooks.model import IdleReason, Why
 
 HOUR_S = 3600
 SAMPLES = 360  # points of a picture
@@ -224,8 +224,17 @@ def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
         return None
     rows = ledger.execute("SELECT reason, nodes FROM idle WHERE tick = ?", (tick["id"],))
     names = ("at", "seconds", "solver_s", "jobs", "ours", "busy", "out")
-    idle = {IdleReason(row["reason"]): row["nodes"] for row in rows}
-    return LastTick(idle=idle, **{name: tick[name] for name in names})
+    nodes = {row["reason"]: row["nodes"] for row in rows}
+    idle = {reason: nodes[reason.value] for reason in IdleReason if reason.value in nodes}
+    return LastTick(idle=idle, whys=_whys(ledger), **{name: tick[name] for name in names})
+
+
+def _whys(ledger: sqlite3.Connection) -> dict[Why, int]:
+    """Of the last tick; none in a ledger in which this version has not written yet."""
+    if not ledger.execute("SELECT 1 FROM sqlite_master WHERE name = 'why'").fetchone():
+        return {}
+    jobs = {row["reason"]: row["jobs"] for row in ledger.execute("SELECT * FROM why")}
+    return {why: jobs[why.value] for why in Why if why.value in jobs}
 
 
 def lives_of(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, Life]:

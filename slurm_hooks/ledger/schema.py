@@ -44,3 +44,8 @@ CREATE TABLE counter (
     PRIMARY KEY (name, label)) WITHOUT ROWID;
 CREATE TABLE last (only INTEGER PRIMARY KEY CHECK (only = 1), seen TEXT NOT NULL);
 """
+
+ADDED = """CREATE TABLE IF NOT EXISTS why (
+    reason TEXT PRIMARY KEY, jobs INTEGER NOT NULL) WITHOUT ROWID
+"""
+"""Of the last tick. Older versions wrote ledgers without it and can go on with one that has it."""

@@ -18,6 +18,7 @@ def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str
     """Add a record; `accounts` are those of jobs that the ledger does not know yet."""
     keys = {job.job_id: _put_job(ledger, record, job, accounts) for job in record.jobs}
     _put_tick(ledger, record)
+    _put_whys(ledger, record)
     _put_harvest(ledger, record, keys)
     _put_endings(ledger, record, keys)
     ledger.executemany(
@@ -83,6 +84,12 @@ def _put_tick(ledger: sqlite3.Connection, record: Record) -> None:
         "INSERT INTO done VALUES (?, ?, ?, ?)",
         [(done.lastrowid, row.verb, row.cause, row.fragments) for row in record.done],
     )
+
+
+def _put_whys(ledger: sqlite3.Connection, record: Record) -> None:
+    ledger.execute("DELETE FROM why")
+    rows = [(why.value, jobs) for why, jobs in record.whys]
+    ledger.executemany("INSERT INTO why VALUES (?, ?)", rows)
 
 
 def _put_job(

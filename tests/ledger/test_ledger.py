@@ -20,8 +20,8 @@ from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.bookkeeping import keep_books
 from slurm_hooks.harvest.totals import Asked, Totals
 from slurm_hooks.ledger.connect import Damaged, Unusable, reading
-from slurm_hooks.ledger.read import totals
-from slurm_hooks.model import Grow, IdleReason
+from slurm_hooks.ledger.read import standing, totals
+from slurm_hooks.model import Grow, IdleReason, Why
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
 
@@ -172,6 +172,23 @@ def test_a_directory_in_its_place(settings: Settings) -> None:
     report, (line,) = one_tick(busy_slurm(), settings)
     assert "not in the ledger" in line
     assert report.plan.actions
+
+
+def test_a_ledger_of_the_version_before_is_read_and_goes_on(settings: Settings) -> None:
+    slurm = busy_slurm()
+    one_tick(slurm, settings)
+    with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
+        ledger.execute("DROP TABLE why")
+    with reading(path_of(settings)) as ledger:
+        found = standing(ledger).tick
+    assert found is not None
+    assert found.whys == {}
+    slurm.advance(10)
+    assert one_tick(slurm, settings)[1] == ()
+    with reading(path_of(settings)) as ledger:
+        after = standing(ledger).tick
+    assert after is not None
+    assert (after.whys[Why.MAXIMUM], after.whys[Why.OTHER_NODES]) == (1, 1)
 
 
 def test_an_older_program_does_not_read_a_later_ledger(settings: Settings) -> None:

@@ -20,12 +20,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ledger.books import busy_slurm, one_tick, settings_in
+from metrics.dashboard import questions
 from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
 from slurm_hooks.metrics.exposition import write_textfile
+from slurm_hooks.model import Why
 from slurm_hooks.settings import Settings
 from waiting import wait_until
 
+ROOT = Path(__file__).parents[2]
 PROM = "malleable.prom"
 UNITS = ("_total", "_seconds", "_bytes", "_info", "_readable", "_jobs", "_nodes")
 
@@ -61,6 +64,9 @@ def test_the_file_has_what_happened(tmp_path: Path) -> None:
     assert 110 * 5 < found["malleable_harvested_node_seconds_total"] <= 110 * 6
     assert found["malleable_last_tick_timestamp_seconds"] == 1_800_000_110
     assert found["malleable_ends_total{how=preempted}"] == 0
+    assert found["malleable_limited_jobs{reason=maximum}"] == 1
+    assert found["malleable_limited_jobs{reason=other_nodes}"] == 1
+    assert found["malleable_limited_jobs{reason=held}"] == 0
     assert stat.S_IMODE((tmp_path / PROM).stat().st_mode) == 0o644
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
@@ -73,6 +79,16 @@ def test_names_have_units_and_no_number_of_a_job_or_name_of_a_user(tmp_path: Pat
     labels = {label for name in found for label in re.findall(r"[{,](\w+)=", name)}
     assert labels == {"version", "reason", "how", "use"}
     assert "nobody" not in str(found)
+
+
+def test_the_page_names_every_reason_and_the_dashboard_shows_them(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    assert [why.value for why in Why if f"`{why.value}`" not in text] == []
+    found = after_ticks(tmp_path, 1)
+    told = [name for name in found if name.startswith("malleable_limited_jobs{")]
+    assert told == [f"malleable_limited_jobs{{reason={why.value}}}" for why in Why]
+    shown = [q.expr for q in questions("1h", "1m")]
+    assert any("malleable_limited_jobs" in expr for expr in shown)
 
 
 def test_users_only_if_the_site_says_so(tmp_path: Path) -> None:
@@ -170,7 +186,7 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
     words = ["metrics", "--settings", str(settings), "--listen", address]
     with subprocess.Popen(
         [sys.executable, "-m", "slurm_hooks.cli", *words],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
