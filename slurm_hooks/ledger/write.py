@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from slurm_hooks.harvest.codec import to_text
 from slurm_hooks.harvest.values import JobFacts, Record
+from slurm_hooks.ledger.schema import HOUR_S, hour_of
 
-HOUR_S = 3600
 DAY_S = 86_400
 AT_ONCE = 2000  # rows that one tick drops of each table
 FULL = 0.9  # of the size allowed: from here on the oldest ticks go
@@ -128,7 +128,7 @@ def _key_of(ledger: sqlite3.Connection, job: JobFacts, at: float) -> int:
 
 
 def _put_harvest(ledger: sqlite3.Connection, record: Record, keys: Mapping[int, int]) -> None:
-    hour = int(_at(record) // HOUR_S)
+    hour = hour_of(_at(record))
     ledger.executemany(
         "INSERT INTO harvest VALUES (?, ?, ?, ?) ON CONFLICT (hour, job) DO UPDATE SET "
         "node_s = node_s + excluded.node_s, releases = releases + excluded.releases",

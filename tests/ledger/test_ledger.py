@@ -77,6 +77,56 @@ def test_a_part_of_it(settings: Settings) -> None:
     assert told(settings, replace(ALL, since=BEGIN + timedelta(days=1))).first is None
 
 
+def test_months_that_follow_each_other_add_up(settings: Settings) -> None:
+    """Also where they are asked about by user, so by whole hours, and a tick falls on midnight."""
+    slurm = busy_slurm()
+    midnight = START + 3600
+    slurm.now = midnight - 300
+    for _ in range(60):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    turn = datetime.fromtimestamp(midnight, timezone.utc)
+    for whose in ("", "nobody"):
+        before, after, both = (
+            told(settings, asked).node_s
+            for asked in (
+                replace(ALL, until=turn, user=whose),
+                replace(ALL, since=turn, user=whose),
+                replace(ALL, user=whose),
+            )
+        )
+        assert 6 * 300 >= before > 0
+        assert 6 * 300 >= after > 0
+        assert before + after == both
+
+
+def test_the_share_of_one_user_is_of_what_all_left_idle(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(30):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
+        ledger.execute("UPDATE job SET user = CASE job_id WHEN 1 THEN 'ann' ELSE 'bob' END")
+    whole = told(settings).used_share
+    ann, bob = (told(settings, replace(ALL, user=name)).used_share for name in ("ann", "bob"))
+    assert whole is not None
+    assert ann is not None
+    assert bob is not None
+    assert 0.3 < bob < ann < 0.7
+    assert ann + bob == pytest.approx(whole)
+
+
+def test_a_short_span_of_one_user_is_widened_to_whole_hours(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(30):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    half = Asked(BEGIN + timedelta(seconds=200), BEGIN + timedelta(seconds=300), "nobody")
+    found = told(settings, half)
+    assert found.first == BEGIN + timedelta(seconds=10)
+    assert found.node_s == found.all_node_s == told(settings).node_s
+
+
 def test_of_a_tick_that_only_observed_nothing_was_done(settings: Settings) -> None:
     slurm = busy_slurm()
     for _ in range(2):

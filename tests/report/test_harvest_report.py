@@ -125,12 +125,12 @@ def test_moments_by_date() -> None:
 
 def test_doubts_and_delays_are_said() -> None:
     nothing = Totals(
-        Asked(NOW, after(9)), NOW, after(3600), 3600, 0, 0, 0, {}, (), (), (), (), (), (), 0,
+        Asked(NOW, after(9)), NOW, after(3600), 3600, 0, 0, 0, 0, {}, (), (), (), (), (), (), 0,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
     assert "no fragment was hit" in headline(nothing)[1]
     doubtful = Totals(
-        Asked(NOW, after(9)), NOW, after(3600), 3600, 1800, 3600, 360, {}, (), (), (),
+        Asked(NOW, after(9)), NOW, after(3600), 3600, 1800, 3600, 3600, 360, {}, (), (), (),
         (Ends(EndKind.DIED, 2, 7200),), (), (Delay("9", NOW, after(70), 60),), 3,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
@@ -138,7 +138,7 @@ def test_doubts_and_delays_are_said() -> None:
     assert "2 fragment(s) hit without a plan: at most 2.00 node-hours" in text
     assert "delays caused: at most 1 of 3 job(s) whose start Slurm had published, 60 s" in text
     assert "for 0.500 of 1.00 hours no tick says why" in text
-    assert "0.100 node-hours rest on ends whose moment Slurm did not say" in text
+    assert "0.100 node-hours of all jobs rest on ends whose moment Slurm did not say" in text
 
 
 def test_every_reason_and_end_has_words() -> None:
