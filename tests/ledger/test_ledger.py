@@ -353,6 +353,56 @@ def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
     assert told(settings).last == BEGIN + timedelta(seconds=400)
 
 
+def test_one_tick_of_a_clock_that_was_ahead_costs_a_full_ledger_nothing(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, max_mib=4)
+    slurm = busy_slurm()
+    row = "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0"
+    one_tick(slurm, settings)
+    with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
+        ledger.execute(f"INSERT INTO tick VALUES (NULL, {START + 10**9}, {row})")
+        for i in range(60_000):
+            ledger.execute(f"INSERT INTO tick VALUES (NULL, {START - 60_000 + i}, {row})")
+    for _ in range(10):
+        slurm.advance(10)
+        assert one_tick(slurm, settings)[1] == ()
+    assert [job.first for job in told(settings).jobs] == [BEGIN, BEGIN]
+
+
+def test_a_job_that_outlived_a_long_gap_has_one_line(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(3):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    slurm.now += 3 * 86_400
+    one_tick(slurm, settings)
+    found = told(settings)
+    assert [(job.job_id, job.first) for job in found.jobs] == [(1, BEGIN), (2, BEGIN)]
+
+
+def test_a_job_that_slurm_has_forgotten_keeps_what_it_used(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(2):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    one_tick(slurm, settings)
+    before = told(settings)
+    used = {job.job_id: job.node_s for job in before.jobs}
+    for name in [name for name in slurm.elements if name.startswith("2_")]:
+        del slurm.elements[name]
+    slurm.advance(10)
+    one_tick(slurm, settings)
+    found = told(settings)
+    lines = {job.job_id: (job.node_s, job.over) for job in found.jobs}
+    assert lines[2] == (used[2] + 2 * 5, "Slurm has forgotten it")
+    assert lines[1] == (used[1] + 4 * 10, "")
+    assert found.node_s == before.node_s + 4 * 10 + 2 * 5
+    assert found.users[0].node_s == found.node_s
+    assert found.uncertain_node_s == 2 * 5
+    with reading(path_of(settings)) as ledger:
+        counters = standing(ledger).counters
+    assert counters["harvested_node_seconds", "nobody"] == found.node_s
+
+
 def test_what_slurm_refused_for_want_of_rights_was_not_done(settings: Settings) -> None:
     report = replace(tick(busy_slurm(), settings), refused=("7_0: Access/permission denied",))
     assert any(isinstance(action, Grow) for action in report.plan.actions)
