@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fake_parts import START
+from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.bookkeeping import keep_books
 from slurm_hooks.harvest.totals import Asked, Totals
@@ -337,32 +338,41 @@ def test_old_days_go_and_counters_stay(settings: Settings) -> None:
         assert ledger.execute("SELECT value FROM counter WHERE name='ticks'").fetchone() == (4,)
 
 
-def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
-    """Filled with made-up ticks up to its limit, it drops the oldest and goes on."""
-    settings = settings_in(tmp_path, max_mib=4)
-    slurm = busy_slurm()
+FULL_TICKS = 92_000  # fill more than 0.9 of 4 MiB
+
+
+def filled(directory: Path, slurm: FakeSlurm, *ahead: int) -> Settings:
+    """A site whose ledger is nearly full of made-up ticks, one a second, some of them ahead."""
+    settings = settings_in(directory, max_mib=4)
     one_tick(slurm, settings)
-    row = "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0"
+    moments = (*ahead, *range(START - FULL_TICKS, START))
     with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
-        for i in range(60_000):
-            ledger.execute(f"INSERT INTO tick VALUES (NULL, {START - 60_000 + i}, {row})")
-    for _ in range(40):
+        ledger.executemany(
+            f"INSERT INTO tick VALUES (NULL, ?{', 0' * 15})", [(at,) for at in moments]
+        )
+    assert path_of(settings).stat().st_size > 0.9 * 4 * 2**20
+    return settings
+
+
+def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
+    """It drops the oldest and goes on."""
+    slurm = busy_slurm()
+    settings = filled(tmp_path, slurm)
+    for _ in range(10):
         slurm.advance(10)
         assert one_tick(slurm, settings)[1] == ()
+    found = told(settings, replace(ALL, since=BEGIN - timedelta(days=3)))
     assert path_of(settings).stat().st_size <= 4 * 2**20
-    assert told(settings).last == BEGIN + timedelta(seconds=400)
+    assert found.last == BEGIN + timedelta(seconds=100)
+    assert found.first is not None
+    assert found.first > BEGIN - timedelta(seconds=FULL_TICKS - 2000)
+    assert found.ticks.count > FULL_TICKS / 2
 
 
 def test_one_tick_of_a_clock_that_was_ahead_costs_a_full_ledger_nothing(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path, max_mib=4)
     slurm = busy_slurm()
-    row = "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0"
-    one_tick(slurm, settings)
-    with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
-        ledger.execute(f"INSERT INTO tick VALUES (NULL, {START + 10**9}, {row})")
-        for i in range(60_000):
-            ledger.execute(f"INSERT INTO tick VALUES (NULL, {START - 60_000 + i}, {row})")
-    for _ in range(10):
+    settings = filled(tmp_path, slurm, START + 10**9)
+    for _ in range(3):
         slurm.advance(10)
         assert one_tick(slurm, settings)[1] == ()
     assert [job.first for job in told(settings).jobs] == [BEGIN, BEGIN]

@@ -85,6 +85,10 @@ def test_no_tick_in_the_span(hour: Path, capsys: pytest.CaptureFixture[str]) -> 
     [
         (("--since", "yesterday"), "'yesterday' is no moment: write 7d"),
         (("--since", "1h", "--until", "2h"), "--since 1h is not before --until 2h"),
+        (("--since", "0d"), "--since 0d is not before now: nothing lies between"),
+        (("--since", "now"), "--since now is not before now"),
+        (("--since", "1h", "--until", "9999999d"), "'9999999d' is no moment"),
+        (("--since", "999999d"), "'999999d' is no moment"),
     ],
 )
 def test_what_cannot_be_asked(
@@ -121,6 +125,8 @@ def test_moments_ago(text: str, seconds: int) -> None:
 
 def test_moments_by_date() -> None:
     assert moment("2026-03-01T13:00:00+01:00", after(99)) == NOW
+    assert moment("2026-03-01T12:00:00Z", after(99)) == NOW
+    assert moment("now", after(99)) == after(99)
 
 
 def test_doubts_and_delays_are_said() -> None:
