@@ -4,7 +4,7 @@ Run: python benchmarks/reaction.py [--runs N]. On a Slurm of four nodes a job tr
 another user's job holds three, until it is cancelled: a hole opens. Ticks come at three paces, each
 on a Slurm of its own: every 30 s, at the loop's own pace, and at that with an EpilogSlurmctld that
 calls for a tick. Parts in seconds since the cancel: a fragment is released, Slurm runs all of
-them, the round of the larger world is formed, its first step is done. Median and worst, and the last
+them, the round of the larger world is formed, its first step is done. Median and worst; the last
 line is one JSON object.
 """
 

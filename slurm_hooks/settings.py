@@ -279,12 +279,6 @@ def _contradictions(settings: Settings) -> list[str]:
             f"lease.notice_s + tick.every_s = {lead_s:g}; otherwise a fragment would be told to "
             "leave as soon as it starts"
         )
-    tick = settings.tick
-    if tick.shortest_s > tick.every_s:
-        faults.append(
-            f"tick.shortest_s = {tick.shortest_s:g}: "
-            f"must not be longer than tick.every_s = {tick.every_s:g}"
-        )
     mode = settings.mode
     if mode.level == "canary" and not (mode.users or mode.accounts or mode.nodes):
         faults.append(

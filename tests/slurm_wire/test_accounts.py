@@ -15,6 +15,7 @@ def cell(text: str) -> str:
     ("text", "found"),
     [
         (f"7|{cell('ml')}|\n8|{cell('a.b-c')}|\n", {7: "ml", 8: "a.b-c"}),
+        (f"7|{cell('ml+x')}|\n8|{cell('m l')}|\n", {7: "ml+x"}),
         (f"7|{cell('ml')}|\n7|{cell('ml')}|\n", {7: "ml"}),
         (f"7|{cell('(null)')}|\n", {}),
         (f"7|{cell('ml')}|\n7|{cell('other')}|\n", {}),  # somebody's forged row

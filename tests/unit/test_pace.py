@@ -49,6 +49,10 @@ def test_a_pause_stays_within_the_settings(
     assert pause == chosen.every_s or tick_s <= chosen.share * pause * (1 + 1e-9)
 
 
+def test_a_site_may_want_its_timer_quicker_than_that() -> None:
+    assert pause_s(0.0, 0, Tick(every_s=2)) == 2.0
+
+
 def test_slurmctld_says_how_many_requests_it_answers() -> None:
     assert parse_threads(SDIAG) == 3
     assert parse_threads("Server thread count: many") is None
