@@ -71,7 +71,7 @@ def run(seen: Snapshot, settings: Settings, ticks: int) -> tuple[list[float], in
         now = replace(seen, now=seen.now + number * STEP, jobs=later(seen.jobs, number))
         report = TickReport(now.now, plan, now, (), (), 0.1, is_dry=False)
         began = time.process_time()
-        warnings = keep_books(report, settings, Recorded({"squeue": "physics"}))
+        warnings = keep_books(report, settings, Recorded({"squeue": ""}))
         found.append((time.process_time() - began) * 1000)
         assert warnings == (), warnings
     return found, (path.stat().st_size - before) // ticks

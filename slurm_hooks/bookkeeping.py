@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Optional
 
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.harvest.derive import Limits, record_of
@@ -25,42 +26,24 @@ from slurm_hooks.model import IdleReason, Plan, Snapshot
 from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
-from slurm_hooks.slurm.gateway import read_account
+from slurm_hooks.slurm.gateway import read_accounts
 from slurm_hooks.slurm.live import Port
 
 _log = logging.getLogger(__name__)
 _SHORTEST = timedelta(seconds=120)
 _TICKS = 3  # for which the reasons of the last one hold if no other came
-_ACCOUNTS = 10  # asked of Slurm after one tick, at most
 DAY_S = 86_400
 
 
-class MetricsNotWritten(Exception):
-    """The ledger was written, the metrics were not; the text says why."""
-
-
 def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str, ...]:
-    """Write a tick into the ledger; the lines of warning, if it could not be. Of one that only
-    observed it says what was seen, and that nothing was done."""
+    """Write a tick into the ledger, then the metrics; lines of warning on what was not written.
+
+    Of a tick that only observed it says what was seen, and that nothing was done.
+    """
     if not settings.ledger.enabled:
         return ()
-    where = ledger_path(settings.tick.state_dir)
-    try:
-        path = make_place(settings.tick.state_dir)
-        try:
-            _tell(_write(path, report, settings, port), settings)
-        except Damaged as error:
-            kept = set_aside(path)
-            _tell(_write(path, report, settings, port), settings)
-            return (f"the ledger {path} was damaged ({error}): moved to {kept}, begun anew",)
-    except MetricsNotWritten as error:
-        return (str(error),)
-    except (OSError, Unusable) as error:
-        return (f"this tick is not in the ledger {where}: {error}",)
-    except Exception as error:  # a bug here must not fail a tick that has done its work
-        _log.debug("the ledger was not written", exc_info=True)
-        return (f"this tick is not in the ledger {where}: {type(error).__name__}: {error}",)
-    return ()
+    found, lines = _book(report, settings, port)
+    return (*lines, *_tell(found, settings))
 
 
 def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
@@ -78,6 +61,40 @@ def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
         return {}
 
 
+def _book(
+    report: TickReport, settings: Settings, port: Port
+) -> tuple[Optional[Standing], tuple[str, ...]]:
+    """The ledger as it stands after this tick, None if it cannot be read; what went wrong."""
+    where = ledger_path(settings.tick.state_dir)
+    lost = f"this tick is not in the ledger {where}"
+    moved: tuple[str, ...] = ()
+    try:
+        path = make_place(settings.tick.state_dir)
+        try:
+            return _write(path, report, settings, port), ()
+        except Damaged as error:
+            kept = set_aside(path)
+            moved = (f"the ledger {path} was damaged ({error}): moved to {kept}, begun anew",)
+        return _write(path, report, settings, port), moved
+    except Unusable as error:
+        return stands(settings), (*moved, f"{lost}: {error}")
+    except OSError as error:  # from a place that may not be ours nothing is read either
+        return None, (*moved, f"{lost}: {error}")
+    except Exception as error:  # a bug here must not fail a tick that has done its work
+        _log.debug("the ledger was not written", exc_info=True)
+        return None, (*moved, f"{lost}: {type(error).__name__}: {error}")
+
+
+def stands(settings: Settings) -> Optional[Standing]:
+    """The ledger as it stands; None if it cannot be read now."""
+    try:
+        with reading(ledger_path(settings.tick.state_dir)) as ledger:
+            return standing(ledger)
+    except Unusable as error:
+        _log.debug("the ledger was not read: %s", error)
+        return None
+
+
 def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> Standing:
     chosen = settings.ledger
     with writing(path, chosen.max_mib) as ledger:
@@ -86,7 +103,7 @@ def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> St
         except ValueError as error:
             raise Damaged(str(error)) from error
         new = without_account(ledger, (job.job_id for job in report.snapshot.jobs))
-        accounts = _accounts(port, new)
+        accounts = _accounts(port, report.snapshot, new)
         plan = _as_done(report)
         record = record_of(last, report.snapshot, plan, _cost(report), _limits(settings))
         write(ledger, record, accounts)
@@ -108,24 +125,22 @@ def _as_done(report: TickReport) -> Plan:
     return replace(report.plan, actions=(), idle=idle)
 
 
-def _tell(found: Standing, settings: Settings) -> None:
-    """Write the metrics to their file, if the site wants one."""
-    if not settings.metrics.textfile:
-        return
+def _tell(found: Optional[Standing], settings: Settings) -> tuple[str, ...]:
+    """Write the metrics to their file, if the site wants one; a line if that cannot be done."""
+    textfile = settings.metrics.textfile
+    if not textfile:
+        return ()
     try:
         from slurm_hooks.metrics.exposition import text_of, write_textfile  # noqa: PLC0415
-    except ImportError as error:
-        raise MetricsNotWritten(
-            "metrics.textfile needs the Python library prometheus_client: install "
-            "slurm-malleable[metrics]"
-        ) from error
-    try:
-        text = text_of(found, Chosen(settings.metrics.by_user))
-        write_textfile(Path(settings.metrics.textfile), text)
-    except OSError as error:
-        raise MetricsNotWritten(
-            f"metrics.textfile = {settings.metrics.textfile!r}: cannot be written: {error}"
-        ) from error
+
+        write_textfile(Path(textfile), text_of(found, Chosen(settings.metrics.by_user)))
+    except ImportError:
+        needed = "needs the Python library prometheus_client: install slurm-malleable[metrics]"
+        return (f"metrics.textfile {needed}",)
+    except Exception as error:  # as with the ledger
+        _log.debug("the metrics were not written", exc_info=True)
+        return (f"metrics.textfile = {textfile!r}: cannot be written: {error}",)
+    return ()
 
 
 def _limits(settings: Settings) -> Limits:
@@ -139,10 +154,13 @@ def _cost(report: TickReport) -> Cost:
     return Cost(report.seconds, solver_s, asked, report.rpcs, refused)
 
 
-def _accounts(port: Port, job_ids: Iterable[int]) -> dict[int, str]:
-    """The accounts of new jobs, of a few each time; the rest is left for later ticks."""
-    found: dict[int, str] = {}
+def _accounts(port: Port, seen: Snapshot, new: Iterable[int]) -> dict[int, str]:
+    """The accounts of new jobs, empty where Slurm names none. If it cannot say now, the next tick
+    asks again."""
+    known = {job.job_id: job.account for job in seen.jobs}
+    wanted = [job_id for job_id in new if not known[job_id]]
     with contextlib.suppress(MalleableError):
-        for job_id in list(job_ids)[:_ACCOUNTS]:
-            found[job_id] = read_account(port, job_id)
-    return found
+        told = read_accounts(port, seen.jobs) if wanted else {}
+        known.update((job_id, told.get(job_id, "")) for job_id in wanted)
+        return known
+    return {job_id: account for job_id, account in known.items() if account}

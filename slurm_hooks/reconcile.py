@@ -106,13 +106,14 @@ def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
     return TickReport(seen.now, plan, seen, (), (), time.monotonic() - began, is_dry=True)
 
 
-def loop(once: Callable[[], None], seconds: float, wait: Callable[[float], Optional[bool]]) -> None:
-    """Call `once` every `seconds` until `wait(pause)` returns True.
+def loop(once: Callable[[], float], wait: Callable[[float], Optional[bool]]) -> None:
+    """Call `once`, which returns the seconds from its start to the next call, until `wait(pause)`
+    returns True.
 
     A tick that takes longer delays the next one; none are made up for.
     """
     while True:
         began = time.monotonic()
-        once()
+        seconds = once()
         if wait(max(0.0, seconds - (time.monotonic() - began))):
             return

@@ -41,6 +41,9 @@ function M.check_policy(policy)
   if policy.qos ~= nil and (type(policy.qos) ~= "string" or policy.qos == "") then
     faults[#faults + 1] = "qos is no name"
   end
+  if policy.wake ~= nil and (type(policy.wake) ~= "string" or policy.wake:sub(1, 1) ~= "/") then
+    faults[#faults + 1] = "wake is no absolute path"
+  end
   if type(policy.partitions) == "table" and type(policy.partitions[1]) ~= "string" then
     faults[#faults + 1] = "partitions names no partition"
   end

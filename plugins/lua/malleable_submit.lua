@@ -110,6 +110,15 @@ local function say(lines)
   end
 end
 
+--- Call for a tick: touch the file of the policy. It is opened for reading and writing, which waits
+-- for nobody even where somebody made it a FIFO, and not created.
+local function wake()
+  local file = policy.wake and io.open(policy.wake, "r+")
+  if not file then return end
+  file:write("1")
+  file:close()
+end
+
 local function submit(text, job, job_desc, parts)
   if not policy then
     say({ "--malleable: malleable jobs are off here, as their policy cannot be read; submit "
@@ -133,6 +142,7 @@ local function submit(text, job, job_desc, parts)
     job_desc.environment[name] = value
   end
   say(decision.notes)
+  wake()
   return slurm.SUCCESS
 end
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import re
 import signal
 import sys
 import threading
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
+from slurm_hooks.bookkeeping import stands
 from slurm_hooks.commands.console import add_settings, err
 from slurm_hooks.errors import MissingProgram, UsageError
-from slurm_hooks.harvest.totals import Chosen, Standing
-from slurm_hooks.ledger.connect import Unusable, reading
+from slurm_hooks.harvest.totals import Chosen
 from slurm_hooks.ledger.place import ledger_path
-from slurm_hooks.ledger.read import standing
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
-
-
-_log = logging.getLogger(__name__)
 
 
 def add(commands: Commands) -> None:
@@ -57,7 +52,7 @@ def _metrics(arguments: argparse.Namespace) -> int:
                 [f"malleable: whoever reaches {address}:{port} can read this: no TLS, no password"],
             )
         return _serve(address, port, settings)
-    found = _look(settings)
+    found = stands(settings)
     if found is None:
         path = ledger_path(settings.tick.state_dir)
         raise UsageError(
@@ -82,16 +77,6 @@ def _chosen(settings: Settings) -> Chosen:
     return Chosen(settings.metrics.by_user)
 
 
-def _look(settings: Settings) -> Optional[Standing]:
-    """The ledger as it stands; None if it cannot be read now."""
-    try:
-        with reading(ledger_path(settings.tick.state_dir)) as ledger:
-            return standing(ledger)
-    except Unusable as error:
-        _log.debug("the ledger was not read: %s", error)
-        return None
-
-
 def _serve(address: str, port: int, settings: Settings) -> int:
     """Answer until a signal comes. The ledger is read at each scrape, and never waited for long."""
     exposition = _exposition()
@@ -99,7 +84,7 @@ def _serve(address: str, port: int, settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        close = exposition.serve(address, port, lambda: _look(settings), _chosen(settings))
+        close = exposition.serve(address, port, lambda: stands(settings), _chosen(settings))
     except OSError as error:
         raise UsageError(f"cannot listen at {address}:{port}: {error.strerror}") from error
     print_lines(err, [f"malleable: metrics at http://{address}:{port}/metrics"])

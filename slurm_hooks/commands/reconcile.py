@@ -9,21 +9,24 @@ import threading
 import time
 import traceback
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, Optional
 
-from slurm_hooks.bookkeeping import keep_books, summaries
 from slurm_hooks.commands.console import add_command, err, live, out, seconds_between
+from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong
+from slurm_hooks.pace import Bell, ask_threads, pause_s, soonest_s, wait
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import print_lines, tick_lines
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings import Tick
 from slurm_hooks.settings_file import load
+from slurm_hooks.slurm.live import Live
 from slurm_hooks.ticklock import patience_s
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
+
+OWN_PACE = 0.0  # of --loop without a number
 
 
 def add(commands: Commands) -> None:
@@ -32,9 +35,19 @@ def add(commands: Commands) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
     parser.add_argument(
         "--loop",
+        nargs="?",
+        const=OWN_PACE,
         type=seconds_between(1, 86_400),
         metavar="SECONDS",
-        help="a tick every SECONDS, until a signal or until none has succeeded for minutes",
+        help="a tick every SECONDS (default: as often as it costs nobody anything), until a signal "
+        "or until none has succeeded for minutes",
+    )
+    parser.add_argument(
+        "--for",
+        dest="end_after",
+        type=seconds_between(1, 86_400),
+        metavar="SECONDS",
+        help="with --loop: start no tick later than this, and fail if the last one did",
     )
 
 
@@ -44,34 +57,71 @@ def _reconcile(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    began = time.monotonic()
-    loop(lambda: _tolerant_tick(arguments, began), arguments.loop, stop.wait)
-    return 0
+    rhythm = _Rhythm(arguments)
+    loop(rhythm.tick, lambda pause: rhythm.wait(pause, stop.wait))
+    return rhythm.code if arguments.end_after and not stop.is_set() else 0
 
 
-def _settings(arguments: argparse.Namespace) -> Settings:
+class _Rhythm:
+    """When the ticks of a loop come; a tick is told how long it will be until the next.
+
+    `code` is what the last tick would have ended with by itself.
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.code = 0
+        self._arguments = arguments
+        self._began = time.monotonic()
+        self._tick_s = 0.0
+        self._told_s = arguments.loop or pause_s(0.0, 0, self._settings())
+        self._bell = Bell()
+
+    def tick(self) -> float:
+        """Run a tick; the seconds from its start to the next. Raises NoTickForLong."""
+        told_s, began = self._told_s, time.monotonic()
+        self.code = _tolerant_tick(self._arguments, self._began, told_s)
+        self._tick_s = time.monotonic() - began
+        if self._arguments.loop == OWN_PACE:
+            self._told_s = self._own_pace_s()
+        return min(told_s, self._told_s)
+
+    def _own_pace_s(self) -> float:
+        """By what the last tick took and what slurmctld does now."""
+        chosen = self._settings()
+        self._bell.listen_at(chosen.wake)
+        threads = ask_threads(Live(chosen.command_timeout_s, chosen.slurm_bin))
+        return pause_s(self._tick_s, threads, chosen)
+
+    def _settings(self) -> Tick:
+        """Those of now; what is wrong with them is the tick's to complain of."""
+        try:
+            return load(self._arguments.settings).tick
+        except MalleableError:
+            return Tick()
+
+    def wait(self, seconds: float, sleep: Callable[[float], Optional[bool]]) -> bool:
+        """Pause; True if the loop is to end."""
+        end_after = self._arguments.end_after
+        if end_after and time.monotonic() + seconds > self._began + end_after:
+            return True
+        return wait(seconds, soonest_s(self._tick_s), self._bell, sleep)
+
+
+def _one_tick(arguments: argparse.Namespace, every_s: Optional[float] = None) -> int:
     settings = load(arguments.settings)
-    if arguments.loop is None:
-        return settings
-    return replace(settings, tick=replace(settings.tick, every_s=arguments.loop))
-
-
-def _patience_s(arguments: argparse.Namespace) -> float:
-    return patience_s(_settings(arguments).tick)
-
-
-def _one_tick(arguments: argparse.Namespace) -> int:
-    settings = _settings(arguments)
+    if every_s is not None:
+        settings = replace(settings, tick=replace(settings.tick, every_s=every_s))
     port = live(settings)
-    sum_up = partial(summaries, settings)
-    report = tick(port, settings, arguments.dry_run, sum_up=sum_up)
+    warnings: tuple[str, ...] = ()
+    if arguments.dry_run:
+        report = tick(port, settings, is_dry=True)
+    else:
+        report, warnings = booked_tick(port, settings)
     if arguments.json:
         print(json.dumps(tick_data(report)), flush=True)
     else:
         print_lines(out, tick_lines(report))
-    if not arguments.dry_run:
-        warnings = keep_books(report, settings, port)
-        print_lines(err, [f"malleable: warning: {line}" for line in warnings])
+    print_lines(err, warnings)
     if report.lacks_rights:
         raise CommandRefused(
             "Slurm does not let this user change malleable jobs (permission denied): run the tick "
@@ -81,17 +131,21 @@ def _one_tick(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tolerant_tick(arguments: argparse.Namespace, began: float) -> None:
-    """A tick whose failure is reported and survived: settings are read again next time.
+def _tolerant_tick(arguments: argparse.Namespace, began: float, every_s: float) -> int:
+    """A tick whose failure is reported and survived: settings are read again next time. Returns its
+    exit code.
 
     Raises NoTickForLong once this loop, which `began` then (monotonic seconds), has had as long to
     complete one: a service that cannot do its work must not look alive.
     """
     try:
-        _one_tick(arguments)
+        return _one_tick(arguments, every_s)
     except MalleableError as error:
-        if isinstance(error, NoTickForLong) and time.monotonic() - began >= _patience_s(arguments):
+        patience = patience_s(Tick(every_s=every_s))
+        if isinstance(error, NoTickForLong) and time.monotonic() - began >= patience:
             raise
         print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
+        return error.exit_code
     except Exception:  # a bug in one tick must not end the service
         traceback.print_exc()
+        return MalleableError.exit_code

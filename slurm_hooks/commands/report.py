@@ -26,15 +26,16 @@ from slurm_hooks.settings_file import load
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
 
+_NOW = "now"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
     parser = add_command(commands, "report", _report, "what was made of idle nodes")
-    when = "7d, 12h, 30m ago, or a date such as 2026-03-01T08:00 (default: %(default)s)"
+    when = "7d, 12h, 30m ago, now, or a date such as 2026-03-01T08:00 (default: %(default)s)"
     parser.add_argument("--since", default="7d", metavar="WHEN", help=when)
-    parser.add_argument("--until", default="0s", metavar="WHEN", help=when)
+    parser.add_argument("--until", default=_NOW, metavar="WHEN", help=when)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page with charts")
     parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture")
     parser.add_argument("--user", default="", help="only jobs of this user")
@@ -60,17 +61,21 @@ def _asked(arguments: argparse.Namespace, now: datetime) -> Asked:
     """The span that was asked for. Raises UsageError if it ends before it begins."""
     since, until = (moment(text, now) for text in (arguments.since, arguments.until))
     if since >= until:
-        raise UsageError(f"--since {arguments.since} is not before --until {arguments.until}")
+        end = "now" if arguments.until == _NOW else f"--until {arguments.until}"
+        raise UsageError(f"--since {arguments.since} is not before {end}: nothing lies between")
     return Asked(since, until, arguments.user, arguments.account)
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """A moment from `7d` ago or ISO 8601, local where it names no zone. Raises UsageError."""
+    """A moment from `now`, from `7d` ago, or from ISO 8601, which is local where it names no zone.
+    Raises UsageError."""
+    if text == _NOW:
+        return now
     ago = re.fullmatch(r"(\d{1,6})([smhdw])", text, re.ASCII)
-    if ago:
-        return now - timedelta(seconds=int(ago.group(1)) * _UNITS[ago.group(2)])
     try:
-        return datetime.fromisoformat(text).astimezone()
+        if ago:
+            return now - timedelta(seconds=int(ago.group(1)) * _UNITS[ago.group(2)])
+        return datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text)).astimezone()
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError(
             f"{text!r} is no moment: write 7d, 12h or 30m (ago), or a date such as "

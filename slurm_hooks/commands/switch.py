@@ -12,9 +12,9 @@ import os
 from typing import TYPE_CHECKING, Any, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out
+from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import MalleableError, SettingsError
 from slurm_hooks.planning.modes import off_line
-from slurm_hooks.reconcile import tick
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import print_lines, tick_lines
 from slurm_hooks.report.tick import TickReport
@@ -82,13 +82,14 @@ def _tick_now(arguments: argparse.Namespace, place: str) -> tuple[Optional[TickR
         where = f"tick.state_dir = {settings.tick.state_dir!r}"
         return None, [f"ticks with these settings look elsewhere: {where}"]
     try:
-        report = tick(live(settings), settings)
+        report, warnings = booked_tick(live(settings), settings)
     except MalleableError as error:
         later = f"the next tick sends the fragments away, in {settings.tick.every_s:g} s at most"
         return None, [f"no tick ran now: {error}", f"{later}, if the timer or --loop runs"]
     if report.lacks_rights:
-        return report, ["Slurm did not let this user: the next tick does it, if the timer runs"]
-    return report, []
+        refused = "Slurm did not let this user: the next tick does it, if the timer runs"
+        return report, [refused, *warnings]
+    return report, list(warnings)
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[Optional[Settings], list[str]]:

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out
+from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
 from slurm_hooks.model import Level
 from slurm_hooks.planning.modes import off_line
@@ -138,11 +139,13 @@ def _port(user: Optional[str], settings: Settings) -> Live:
 
 
 class _Ticks:
-    """Ticks with our own rights, every few seconds; one that fails is told and tried again."""
+    """Ticks with our own rights, every few seconds; one that fails is told and tried again. What
+    could not be written down is told once."""
 
     def __init__(self, settings: Settings) -> None:
         """Raises SettingsError if this user could run none, before anything is submitted."""
         self._settings, self._last = settings, 0.0
+        self._warned: set[str] = set()
         with between_ticks(settings.tick):
             pass
 
@@ -153,10 +156,12 @@ class _Ticks:
         try:
             known = self._settings.tick
             port = Live(known.command_timeout_s, known.slurm_bin, is_detached=True)  # from signals
-            report = tick(port, self._settings)
+            report, warnings = booked_tick(port, self._settings)
         except RetryLater as error:
             print_lines(err, [f"malleable: a tick of ours: {error}"])
             return
+        print_lines(err, [line for line in warnings if line not in self._warned])
+        self._warned.update(warnings)
         if report.lacks_rights:
             raise CommandRefused(
                 "--ticks: Slurm does not let this user change malleable jobs; leave it out where a "

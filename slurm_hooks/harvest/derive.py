@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Optional
 
@@ -41,6 +41,7 @@ from slurm_hooks.model import (
     Plan,
     PutBack,
     Snapshot,
+    Why,
     verb_of,
 )
 
@@ -87,6 +88,8 @@ def record_of(
         starts=starts,
         idle=_idle(before, plan, known, new_s),
         done=_done(plan),
+        whys=_whys(plan),
+        forgotten=_forgotten(before, seen, used),
         seen=_seen_of(seen, plan, promises, before),
     )
 
@@ -98,6 +101,19 @@ def _done(plan: Plan) -> tuple[Done, ...]:
         count = len(action.fragments) if isinstance(action, Cancel) else 1
         found[verb_of(action), action.cause.value] += count
     return tuple(Done(verb, cause, count) for (verb, cause), count in sorted(found.items()))
+
+
+def _whys(plan: Plan) -> tuple[tuple[Why, int], ...]:
+    """How many jobs each reason stands behind; a job may have several."""
+    found = Counter(why for job in plan.jobs for why in {reason.why for reason in job.reasons})
+    return tuple((why, found[why]) for why in Why if found[why])
+
+
+def _forgotten(
+    before: Seen, seen: Snapshot, used: Mapping[int, float]
+) -> tuple[tuple[int, float], ...]:
+    gone = {run.fragment.job_id for run in before.runs} - {job.job_id for job in seen.jobs}
+    return tuple((job_id, used.get(job_id, 0.0)) for job_id in sorted(gone))
 
 
 def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: Seen) -> Seen:
@@ -134,7 +150,7 @@ def _endings(
         if runs_on(run, fragment):
             continue
         kind, cause = kind_of(run, fragment, down)
-        at, is_exact = moment_of(fragment, run.start, since, seen)
+        at, is_exact = moment_of(run, fragment, since, seen)
         ran = at - run.start if run.start else timedelta(0)
         ran_s = max(ran.total_seconds(), 0.0)
         yield Ending(run.fragment, at, kind, cause, len(run.nodes), ran_s, is_exact)
@@ -145,7 +161,7 @@ def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -
     kind, cause = kind_of(run, fragment, frozenset())
     if fragment.state in _OCCUPIES:
         kind, cause = EndKind.PREEMPTED, "requeued by Slurm"
-    at, _ = moment_of(fragment, since, since, seen)
+    at, _ = moment_of(replace(run, start=since), fragment, since, seen)
     return Ending(run.fragment, at, kind, cause, 0, 0.0, is_exact=False)
 
 

@@ -68,13 +68,17 @@ def _had_its_time(run: SeenRun, fragment: Fragment) -> bool:
 
 
 def moment_of(
-    fragment: Optional[Fragment], start: Optional[datetime], since: datetime, seen: Snapshot
+    run: SeenRun, fragment: Optional[Fragment], since: datetime, seen: Snapshot
 ) -> tuple[datetime, bool]:
-    """When a run ended that was on its nodes at `since`, and whether Slurm said so."""
+    """When a run ended that was on its nodes at `since`, and whether Slurm said so. Of one that
+    Slurm has forgotten it is known that it did not outlive its lease."""
     said = _said_end(fragment, seen.slurm)
-    if said is not None and (start or since) <= said <= seen.now:
+    if said is not None and (run.start or since) <= said <= seen.now:
         return said, True
-    return since + (seen.now - since) / 2, False
+    latest = seen.now
+    if fragment is None and run.end is not None:
+        latest = max(since, min(run.end, seen.now))
+    return since + (latest - since) / 2, False
 
 
 def _said_end(fragment: Optional[Fragment], slurm: Slurm) -> Optional[datetime]:

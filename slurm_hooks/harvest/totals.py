@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.harvest.values import HITS, Delay, Done, EndKind
-from slurm_hooks.model import IdleReason
+from slurm_hooks.model import IdleReason, Why
 
 USABLE = frozenset(
     {IdleReason.STARTING, IdleReason.OBSERVED, IdleReason.RESTING, IdleReason.NOT_GIVEN}
@@ -89,7 +89,8 @@ class Ticks:
 class Totals:
     """A span of the ledger. `first` and `last` are the ticks in it; `span_s` is what they cover, of
     which `unseen_s` lay too far from any tick to say why nodes were idle. `starts` are those of
-    others' jobs whose start Slurm had published, late or not."""
+    others' jobs whose start Slurm had published, late or not. `node_s` is what those used who were
+    asked about, `all_node_s` what all did."""
 
     asked: Asked
     first: Optional[datetime]
@@ -97,6 +98,7 @@ class Totals:
     span_s: float
     unseen_s: float
     node_s: float
+    all_node_s: float
     uncertain_node_s: float
     idle: dict[IdleReason, float]
     users: tuple[Share, ...]
@@ -117,12 +119,16 @@ class Totals:
     @property
     def used_share(self) -> Optional[float]:
         """Harvested, of all that others left; None if nothing was left."""
-        return _share(self.node_s, self.idle_node_s)
+        return self._share(self.idle_node_s)
 
     @property
     def efficiency(self) -> Optional[float]:
         """Harvested, of what malleable jobs that waited could have used; None if there was none."""
-        return _share(self.node_s, sum(self.idle.get(reason, 0.0) for reason in USABLE))
+        return self._share(sum(self.idle.get(reason, 0.0) for reason in USABLE))
+
+    def _share(self, left: float) -> Optional[float]:
+        whole = self.all_node_s + left
+        return self.node_s / whole if whole > 0 else None
 
     @property
     def hits(self) -> tuple[Ends, ...]:
@@ -135,13 +141,10 @@ class Totals:
         return tuple(delay for delay in self.delays if delay.held_s > 0)
 
 
-def _share(used: float, left: float) -> Optional[float]:
-    return used / (used + left) if used + left > 0 else None
-
-
 @dataclass(frozen=True)
 class LastTick:
-    """The last tick: when (epoch seconds), what it took, what it found."""
+    """The last tick: when (epoch seconds), what it took, what it found; `whys` are jobs by the
+    reasons of their size."""
 
     at: float
     seconds: float
@@ -151,6 +154,7 @@ class LastTick:
     busy: int
     out: int
     idle: dict[IdleReason, int]
+    whys: dict[Why, int]
 
 
 @dataclass(frozen=True)

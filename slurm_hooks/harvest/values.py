@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.model import FragmentId, IdleReason
+from slurm_hooks.model import FragmentId, IdleReason, Why
 
 
 class EndKind(enum.Enum):
@@ -154,7 +154,9 @@ class Record:
 
     `span_s` is the time since the last one, of which `unseen_s` was too long ago to say why nodes
     were idle. `uncertain_node_s` is the part of what was used that rests on an end whose moment
-    Slurm did not say. `idle` is reason, nodes now, node-seconds since the last tick.
+    Slurm did not say. `idle` is reason, nodes now, node-seconds since the last tick. `whys` are
+    the reasons of jobs' sizes, each with the number of jobs that have it. `forgotten` are jobs that
+    the last tick saw and Slurm lists no more, with what they used since.
     """
 
     at: datetime
@@ -169,9 +171,11 @@ class Record:
     starts: int  # of others' jobs whose start had been published, late or not
     idle: tuple[tuple[IdleReason, int, float], ...]
     done: tuple[Done, ...]
+    whys: tuple[tuple[Why, int], ...]
+    forgotten: tuple[tuple[int, float], ...]
     seen: Seen
 
     @property
     def node_s(self) -> float:
         """What all jobs used since the last tick."""
-        return sum(job.node_s for job in self.jobs)
+        return sum(job.node_s for job in self.jobs) + sum(node_s for _, node_s in self.forgotten)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from slurm_hooks.ledger.schema import APPLICATION_ID, CREATE, VERSION
+from slurm_hooks.ledger.schema import ADDED, APPLICATION_ID, CREATE, VERSION
 
 BUSY_S = 1.0  # a tick waits no longer for somebody who holds the file
 READ_BUSY_S = 5.0
@@ -91,6 +91,7 @@ def _prepare(ledger: sqlite3.Connection, max_mib: int) -> None:
         stamp = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={VERSION};"
         ledger.executescript(f"BEGIN IMMEDIATE; {CREATE} {stamp} COMMIT;")
     _check(ledger)
+    ledger.execute(ADDED)
     (page,) = ledger.execute("PRAGMA page_size").fetchone()
     ledger.execute(f"PRAGMA max_page_count={max_mib * 2**20 // page}")
 

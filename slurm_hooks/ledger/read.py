@@ -19,10 +19,10 @@ from slurm_hooks.harvest.totals import (
     Ticks,
     Totals,
 )
-from slurm_hooks.harvest.values import Delay, Done, EndKind, Seen
-from slurm_hooks.model import IdleReason
+from slurm_hooks.harvest.values import HITS, Delay, Done, EndKind, Seen
+from slurm_hooks.ledger.schema import HOUR_S, hour_of
+from slurm_hooks.model import IdleReason, Why
 
-HOUR_S = 3600
 SAMPLES = 360  # points of a picture
 JOBS = 200  # lines of jobs in a report, those that used most
 
@@ -40,8 +40,9 @@ def without_account(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> tuple
 
 
 def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
-    """What the ledger says of a span. What each job used is kept by the hour, so that hours are
-    counted as a whole where single users, accounts and jobs are asked about."""
+    """What the ledger says of a span. What each job used is kept by the hour, so hours are counted
+    as a whole in what is said of users, accounts and jobs; and the whole span is widened to them
+    where one user or account is asked about."""
     whole = _Part(ledger, asked)
     tick = whole.tick()
     shares = whole.users()
@@ -53,6 +54,7 @@ def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
         span_s=tick["span_s"],
         unseen_s=tick["unseen_s"],
         node_s=tick["node_s"] if is_all else sum(share.node_s for share in shares),
+        all_node_s=tick["node_s"],
         uncertain_node_s=tick["uncertain_node_s"],
         idle=whole.idle(),
         users=shares,
@@ -74,11 +76,14 @@ class _Part:
         ledger.row_factory = sqlite3.Row
         self._ledger = ledger
         since, until = asked.since.timestamp(), asked.until.timestamp()
+        first, last = int(since // HOUR_S), hour_of(until)
+        if asked.user or asked.account:
+            since, until = first * HOUR_S, (last + 1) * HOUR_S
         self._values: dict[str, Any] = {
             "since": since,
             "until": until,
-            "first_hour": since // HOUR_S,
-            "last_hour": until // HOUR_S,
+            "first_hour": first,
+            "last_hour": last,
             "user": asked.user,
             "account": asked.account,
         }
@@ -120,7 +125,7 @@ class _Part:
         hits = self._rows(
             f"SELECT coalesce({column}, '') AS name, count(*) AS hits FROM ending "
             f"JOIN job ON job.id = ending.job WHERE {_IN_SPAN} AND {_WHOSE} "
-            f"AND kind IN ('preempted', 'node_failed', 'died') GROUP BY 1"
+            f"AND kind IN ({_HITS}) GROUP BY 1"
         )
         hit = {row["name"]: row["hits"] for row in hits}
         return tuple(
@@ -172,12 +177,14 @@ class _Part:
             f"SELECT {bin_of} AS bin, min(at) AS at, count(*) AS count, avg(ours) AS ours, "
             f"avg(busy) AS busy, avg(out) AS out FROM tick {span} GROUP BY bin ORDER BY bin"
         )
+        known = {reason.value for reason in IdleReason}  # a later version may have had more
         idle: dict[int, dict[IdleReason, float]] = {}
         for row in self._rows(
             f"SELECT {bin_of} AS bin, reason, sum(idle.nodes) AS nodes FROM idle "
             f"JOIN tick ON tick.id = idle.tick {span} GROUP BY bin, reason"
         ):
-            idle.setdefault(row["bin"], {})[IdleReason(row["reason"])] = row["nodes"]
+            if row["reason"] in known:
+                idle.setdefault(row["bin"], {})[IdleReason(row["reason"])] = row["nodes"]
         return tuple(
             Sample(
                 *(moment(row["at"]), row["ours"], row["busy"], row["out"]),
@@ -187,6 +194,7 @@ class _Part:
         )
 
 
+_HITS = ", ".join(f"'{kind.value}'" for kind in EndKind if kind in HITS)
 _IN_SPAN = "at > :since AND at <= :until"
 _WHOSE = "(:user = '' OR user = :user) AND (:account = '' OR account = :account)"
 
@@ -224,8 +232,17 @@ def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
         return None
     rows = ledger.execute("SELECT reason, nodes FROM idle WHERE tick = ?", (tick["id"],))
     names = ("at", "seconds", "solver_s", "jobs", "ours", "busy", "out")
-    idle = {IdleReason(row["reason"]): row["nodes"] for row in rows}
-    return LastTick(idle=idle, **{name: tick[name] for name in names})
+    nodes = {row["reason"]: row["nodes"] for row in rows}
+    idle = {reason: nodes[reason.value] for reason in IdleReason if reason.value in nodes}
+    return LastTick(idle=idle, whys=_whys(ledger), **{name: tick[name] for name in names})
+
+
+def _whys(ledger: sqlite3.Connection) -> dict[Why, int]:
+    """Of the last tick; none in a ledger in which this version has not written yet."""
+    if not ledger.execute("SELECT 1 FROM sqlite_master WHERE name = 'why'").fetchone():
+        return {}
+    jobs = {row["reason"]: row["jobs"] for row in ledger.execute("SELECT * FROM why")}
+    return {why: jobs[why.value] for why in Why if why.value in jobs}
 
 
 def lives_of(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, Life]:

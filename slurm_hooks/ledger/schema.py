@@ -3,6 +3,7 @@
 Counters only grow, whatever is pruned: metrics are made of them.
 """
 
+HOUR_S = 3600
 VERSION = 1
 APPLICATION_ID = 0x6D6C6C65  # "mlle": tells our file from somebody else's
 
@@ -44,3 +45,14 @@ CREATE TABLE counter (
     PRIMARY KEY (name, label)) WITHOUT ROWID;
 CREATE TABLE last (only INTEGER PRIMARY KEY CHECK (only = 1), seen TEXT NOT NULL);
 """
+
+ADDED = """CREATE TABLE IF NOT EXISTS why (
+    reason TEXT PRIMARY KEY, jobs INTEGER NOT NULL) WITHOUT ROWID
+"""
+"""Of the last tick. Older versions wrote ledgers without it and can go on with one that has it."""
+
+
+def hour_of(at_s: float) -> int:
+    """The hour that what a tick counts belongs to: it lies before the tick, so a tick on the hour
+    ends one and does not begin the next."""
+    return -int(-at_s // HOUR_S) - 1

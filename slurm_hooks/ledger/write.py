@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Optional
 
 from slurm_hooks.harvest.codec import to_text
 from slurm_hooks.harvest.values import JobFacts, Record
+from slurm_hooks.ledger.schema import HOUR_S, hour_of
 
-HOUR_S = 3600
 DAY_S = 86_400
 AT_ONCE = 2000  # rows that one tick drops of each table
 FULL = 0.9  # of the size allowed: from here on the oldest ticks go
@@ -16,9 +19,12 @@ FULL = 0.9  # of the size allowed: from here on the oldest ticks go
 
 def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str]) -> None:
     """Add a record; `accounts` are those of jobs that the ledger does not know yet."""
-    keys = {job.job_id: _put_job(ledger, record, job, accounts) for job in record.jobs}
+    keys = _put_jobs(ledger, record, accounts)
+    forgotten = _put_forgotten(ledger, record)
     _put_tick(ledger, record)
-    _put_harvest(ledger, record, keys)
+    _put_whys(ledger, record)
+    _put_harvest(ledger, record, keys, forgotten)
+    keys.update((each.job_id, each.key) for each in forgotten)
     _put_endings(ledger, record, keys)
     ledger.executemany(
         "INSERT INTO delay (at, other, planned, started, held_s) VALUES (?, ?, ?, ?, ?)",
@@ -30,7 +36,7 @@ def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str
     ledger.executemany(
         "INSERT INTO counter VALUES (?, ?, ?) "
         "ON CONFLICT (name, label) DO UPDATE SET value = value + excluded.value",
-        list(_counts(record)),
+        list(_counts(record, forgotten)),
     )
     ledger.execute("REPLACE INTO last VALUES (1, ?)", (to_text(record.seen),))
 
@@ -45,7 +51,7 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
     (unused,) = ledger.execute("PRAGMA freelist_count").fetchone()
     (page,) = ledger.execute("PRAGMA page_size").fetchone()
     if (pages - unused) * page > FULL * max_mib * 2**20:
-        since = max(since, _early(ledger))
+        since = max(since, _early(ledger, now_s))
     old = f"SELECT id FROM tick WHERE at < ? ORDER BY at LIMIT {AT_ONCE}"
     for table in ("idle", "done"):
         ledger.execute(f"DELETE FROM {table} WHERE tick IN ({old})", (since,))
@@ -57,9 +63,11 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
     ledger.execute(f"PRAGMA incremental_vacuum({AT_ONCE})").fetchall()
 
 
-def _early(ledger: sqlite3.Connection) -> float:
-    """The moment before which the oldest tenth of all ticks lies."""
-    (first, last) = ledger.execute("SELECT min(at), max(at) FROM tick").fetchone()
+def _early(ledger: sqlite3.Connection, now_s: float) -> float:
+    """The moment before which the oldest tenth of all ticks lies, but for those of a clock that was
+    ahead."""
+    question = "SELECT min(at), max(at) FROM tick WHERE at <= ?"
+    (first, last) = ledger.execute(question, (now_s,)).fetchone()
     return 0.0 if first is None else float(first + (last - first) / 10)
 
 
@@ -85,31 +93,77 @@ def _put_tick(ledger: sqlite3.Connection, record: Record) -> None:
     )
 
 
-def _put_job(
-    ledger: sqlite3.Connection, record: Record, job: JobFacts, accounts: Mapping[int, str]
-) -> int:
-    """Add or update a job; returns its key."""
+def _put_whys(ledger: sqlite3.Connection, record: Record) -> None:
+    ledger.execute("DELETE FROM why")
+    rows = [(why.value, jobs) for why, jobs in record.whys]
+    ledger.executemany("INSERT INTO why VALUES (?, ?)", rows)
+
+
+@dataclass(frozen=True)
+class _Forgotten:
+    """A job that the ledger knows and Slurm does not any more, and what it used to its end."""
+
+    job_id: int
+    key: int
+    user: str
+    node_s: float
+
+
+def _put_forgotten(ledger: sqlite3.Connection, record: Record) -> tuple[_Forgotten, ...]:
+    found = []
+    for job_id, node_s in record.forgotten:
+        question = "SELECT id, user FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1"
+        for key, user in ledger.execute(question, (job_id,)).fetchall():
+            found.append(_Forgotten(job_id, key, user, node_s))
+    ledger.executemany(
+        "UPDATE job SET node_s = node_s + ?, "
+        "over = CASE over WHEN '' THEN 'Slurm has forgotten it' ELSE over END WHERE id = ?",
+        [(each.node_s, each.key) for each in found],
+    )
+    return tuple(found)
+
+
+def _put_jobs(
+    ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str]
+) -> dict[int, int]:
+    """Add or update all jobs; their keys."""
+    hits = Counter(e.fragment.job_id for e in record.endings if e.is_hit)
+    (last_s,) = ledger.execute("SELECT at FROM tick ORDER BY id DESC LIMIT 1").fetchone() or (0.0,)
     at = _at(record)
-    key = _key_of(ledger, job, at)
-    hits = sum(e.is_hit for e in record.endings if e.fragment.job_id == job.job_id)
+    since = min(last_s, at - DAY_S)
+    keys = {}
+    for job in record.jobs:
+        key = keys[job.job_id] = _key_of(ledger, job, at, since)
+        _put_job(ledger, key, at, job, hits[job.job_id], accounts.get(job.job_id))
+    return keys
+
+
+def _put_job(
+    ledger: sqlite3.Connection,
+    key: int,
+    at: float,
+    job: JobFacts,
+    hits: int,
+    account: Optional[str],
+) -> None:
     ledger.execute(
         "UPDATE job SET last_at = ?, over = ?, node_s = node_s + ?, releases = releases + ?, "
         "hits = hits + ?, account = coalesce(account, ?), most = max(most, ?), "
         "least = CASE WHEN least = 0 OR (? > 0 AND ? < least) THEN ? ELSE least END WHERE id = ?",
         (
-            *(at, job.over, job.node_s, job.releases, hits, accounts.get(job.job_id)),
+            *(at, job.over, job.node_s, job.releases, hits, account),
             *(job.nodes, job.nodes, job.nodes, job.nodes, key),
         ),
     )
-    return key
 
 
-def _key_of(ledger: sqlite3.Connection, job: JobFacts, at: float) -> int:
-    """The key of a job, new ones added. Slurm uses its numbers again after a long while only, and
-    a requeue changes the time of submission."""
+def _key_of(ledger: sqlite3.Connection, job: JobFacts, at: float, since: float) -> int:
+    """The key of a job, new ones added: that of the same number and user if a tick saw it at
+    `since` or later, so in the last day or in the last tick. Slurm uses its numbers again after a
+    long while only, and a requeue changes the time of submission."""
     found = ledger.execute(
-        "SELECT id FROM job WHERE job_id = ? AND user = ? AND last_at > ? ORDER BY id DESC",
-        (job.job_id, job.user, at - DAY_S),
+        "SELECT id FROM job WHERE job_id = ? AND user = ? AND last_at >= ? ORDER BY id DESC",
+        (job.job_id, job.user, since),
     ).fetchone()
     if found:
         return int(found[0])
@@ -120,16 +174,19 @@ def _key_of(ledger: sqlite3.Connection, job: JobFacts, at: float) -> int:
     return int(added.lastrowid or 0)
 
 
-def _put_harvest(ledger: sqlite3.Connection, record: Record, keys: Mapping[int, int]) -> None:
-    hour = int(_at(record) // HOUR_S)
+def _put_harvest(
+    ledger: sqlite3.Connection,
+    record: Record,
+    keys: Mapping[int, int],
+    forgotten: Iterable[_Forgotten],
+) -> None:
+    hour = hour_of(_at(record))
+    rows = [(keys[job.job_id], job.node_s, job.releases) for job in record.jobs]
+    rows += [(each.key, each.node_s, 0) for each in forgotten]
     ledger.executemany(
         "INSERT INTO harvest VALUES (?, ?, ?, ?) ON CONFLICT (hour, job) DO UPDATE SET "
         "node_s = node_s + excluded.node_s, releases = releases + excluded.releases",
-        [
-            (hour, keys[job.job_id], job.node_s, job.releases)
-            for job in record.jobs
-            if job.node_s or job.releases
-        ],
+        [(hour, *row) for row in rows if any(row[1:])],
     )
 
 
@@ -147,10 +204,12 @@ def _put_endings(ledger: sqlite3.Connection, record: Record, keys: Mapping[int, 
     )
 
 
-def _counts(record: Record) -> Iterator[tuple[str, str, float]]:
+def _counts(record: Record, forgotten: Iterable[_Forgotten]) -> Iterator[tuple[str, str, float]]:
     """By how much each counter grows; names without prefix and `_total`, one label or none."""
     cost = record.cost
-    yield from _by_label("harvested_node_seconds", ((j.user, j.node_s) for j in record.jobs))
+    used = [(job.user, job.node_s) for job in record.jobs]
+    used += [(each.user, each.node_s) for each in forgotten]
+    yield from _by_label("harvested_node_seconds", used)
     yield from (("idle_node_seconds", reason.value, s) for reason, _, s in record.idle)
     yield "releases", "", sum(job.releases for job in record.jobs)
     yield from _by_label("ends", ((e.kind.value, 1) for e in record.endings))

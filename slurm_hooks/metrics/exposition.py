@@ -45,8 +45,8 @@ def registry_of(look: Callable[[], Optional[Standing]], chosen: Chosen) -> Colle
     return registry
 
 
-def text_of(standing: Standing, chosen: Chosen) -> bytes:
-    """The metrics as text."""
+def text_of(standing: Optional[Standing], chosen: Chosen) -> bytes:
+    """The metrics as text; of None, that the ledger cannot be read."""
     return generate_latest(registry_of(lambda: standing, chosen))
 
 

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from slurm_hooks import __version__
 from slurm_hooks.harvest.totals import Chosen, Standing
 from slurm_hooks.harvest.values import HITS, EndKind
-from slurm_hooks.model import IdleReason
+from slurm_hooks.model import IdleReason, Why
 
 _PLAIN = {  # counters of the ledger without labels: name in the metrics, what it means
     "releases": ("releases", "Fragments released onto idle nodes"),
@@ -85,6 +85,14 @@ def _last_tick(standing: Standing) -> Iterator[Metric]:
     yield _gauge("last_tick_duration_seconds", "How long it took", value=tick.seconds)
     yield _gauge("last_tick_solver_seconds", "Of this, the allocator", value=tick.solver_s)
     yield _gauge("jobs", "Malleable jobs that Slurm knows", value=tick.jobs)
+    limited = GaugeMetricFamily(
+        "malleable_limited_jobs",
+        "Malleable jobs that have this reason for their size; a job may have several",
+        labels=["reason"],
+    )
+    for why in Why:
+        limited.add_metric([why.value], tick.whys.get(why, 0))
+    yield limited
     nodes = GaugeMetricFamily(
         "malleable_nodes", "Nodes of the malleable partitions in the last tick", labels=["use"]
     )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 
 class Why(enum.Enum):
-    """What limits a job, or what it waits for. The values are what `--json` prints, and stay."""
+    """What limits a job, or what it waits for. The values are what `--json` prints,
+    they name metrics, and they stay."""
 
     FINISHED = "finished"  # the training is over
     STOPPED = "stopped"  # for good, after failures

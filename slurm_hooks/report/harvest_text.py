@@ -110,10 +110,10 @@ def _doubts(totals: Totals) -> list[str]:
             f"for {_hours(totals.unseen_s)} of {_hours(totals.span_s)} hours no tick says why "
             "nodes were idle"
         )
-    if totals.uncertain_node_s > NEGLIGIBLE * totals.node_s:
+    if totals.uncertain_node_s > NEGLIGIBLE * totals.all_node_s:
         lines.append(
-            f"{_hours(totals.uncertain_node_s)} node-hours rest on ends whose moment Slurm did not "
-            "say: half of the time between two ticks is counted"
+            f"{_hours(totals.uncertain_node_s)} node-hours of all jobs rest on ends whose moment "
+            "Slurm did not say: half of the time between two ticks is counted"
         )
     return lines
 

@@ -29,16 +29,3 @@ def parse_accounts(text: str) -> dict[int, str]:
         if row and len(row.group(2)) < _WIDTH:
             found.setdefault(int(row.group(1)), set()).add(row.group(2))
     return {job: names.pop() for job, names in found.items() if len(names) == 1}
-
-
-def account_command(job_id: int) -> Command:
-    """Which account the elements of this array are charged to."""
-    return Command(("squeue", "--noheader", "--states=all", f"--job={job_id}", "-Oaccount:64"))
-
-
-def parse_account(text: str) -> str:
-    """The account in the first line, in plain characters; empty for none."""
-    first = next(iter(text.splitlines()), "").strip()
-    if first in ("(null)", "N/A"):
-        return ""
-    return re.sub(r"[^A-Za-z0-9_.@+-]", "_", first)[:64]

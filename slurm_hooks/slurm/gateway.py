@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import Action, MalleableJob, Snapshot
-from slurm_hooks.slurm.accounts import (
-    account_command,
-    accounts_command,
-    parse_account,
-    parse_accounts,
-)
+from slurm_hooks.slurm.accounts import accounts_command, parse_accounts
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
@@ -53,12 +48,16 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
 
 def with_accounts(port: Port, seen: Snapshot) -> Snapshot:
     """The snapshot with the account of each job, in one command."""
-    partitions = sorted({job.partition for job in seen.jobs})
-    if not partitions:
-        return seen
-    accounts = parse_accounts(port.ask(accounts_command(partitions)))
+    accounts = read_accounts(port, seen.jobs)
     jobs = (replace(job, account=accounts.get(job.job_id, "")) for job in seen.jobs)
     return replace(seen, jobs=tuple(jobs))
+
+
+def read_accounts(port: Port, jobs: Iterable[MalleableJob]) -> dict[int, str]:
+    """The accounts that waiting and running jobs are charged to, by job id, as their users may
+    have written them; in one command. A job of which nothing certain is said is not in it."""
+    partitions = sorted({job.partition for job in jobs})
+    return parse_accounts(port.ask(accounts_command(partitions))) if partitions else {}
 
 
 def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, ...]:
@@ -69,11 +68,6 @@ def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, .
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
     """What a job says of itself, as its user could have written it: only to be shown."""
     return parse_remarks(port.ask(remarks_command(job_id)))
-
-
-def read_account(port: Port, job_id: int) -> str:
-    """The account that a job is charged to, as its user may have written it; may be empty."""
-    return parse_account(port.ask(account_command(job_id)))
 
 
 def look_again(port: Port, seen: Snapshot) -> Snapshot:

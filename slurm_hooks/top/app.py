@@ -79,7 +79,7 @@ class Top(App[None]):
     def __init__(self, look: Look, every_s: float, user: str) -> None:
         super().__init__()
         self._look, self._every_s, self._user = look, every_s, user
-        self._is_paused = self._is_mine = False
+        self._is_paused = self._is_mine = self._is_looking = False
         self._seen: Optional[TickReport] = None
 
     def compose(self) -> ComposeResult:
@@ -107,18 +107,23 @@ class Top(App[None]):
             self.action_refresh()
 
     def action_refresh(self) -> None:
-        """Look now."""
-        self.look_once()
+        """Look now, unless a look is under way: a slurmctld that is slow to answer is not asked a
+        second time meanwhile."""
+        if not self._is_looking:
+            self._is_looking = True
+            self.look_once()
 
-    @work(thread=True, exclusive=True)
+    @work(thread=True)
     def look_once(self) -> None:
         """Ask Slurm in the background, then show what it said."""
         try:
             report = self._look()
         except MalleableError as error:
             self.call_from_thread(self._show_fault, str(error))
-            return
-        self.call_from_thread(self._show, report)
+        else:
+            self.call_from_thread(self._show, report)
+        finally:
+            self._is_looking = False
 
     def action_pause(self) -> None:
         """Keep what is shown, or go on."""

@@ -135,6 +135,13 @@ def test_a_job_that_slurm_has_forgotten_is_no_hit() -> None:
     assert (ending.kind, ending.is_hit) == (EndKind.UNKNOWN, False)
 
 
+def test_what_slurm_has_forgotten_did_not_outlive_its_lease() -> None:
+    first = then(None, at(0, make_job(running(end=after(40)))))
+    record = then(first.seen, at(1000))
+    assert record.forgotten == ((7, 20),)
+    assert (record.node_s, record.uncertain_node_s) == (20, 20)
+
+
 def test_what_is_still_ending_has_not_ended() -> None:
     first = then(None, at(0, make_job(running())))
     ending = make_fragment(0, FragmentState.ENDING, ["n1"], end=after(20))

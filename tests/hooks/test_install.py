@@ -92,7 +92,9 @@ def test_everybody_can_read_what_is_installed(root: Path) -> None:
 @needs_compiler
 def test_unit_and_cron_line_name_the_program_that_is_there(root: Path) -> None:
     unit = (root / "usr/lib/systemd/system/slurm-malleable.service").read_text()
-    assert re.findall(r"^ExecStart=(.*)$", unit, re.M) == ["/opt/malleable/bin/malleable reconcile"]
+    assert re.findall(r"^ExecStart=(.*)$", unit, re.M) == [
+        "/opt/malleable/bin/malleable reconcile --loop --for 25"
+    ]
     cron = (root / "usr/share/slurm-malleable/cron/slurm-malleable").read_text()
     assert "$(/opt/malleable/bin/malleable reconcile" in cron
     assert "@" not in unit + cron

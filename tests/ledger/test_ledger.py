@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from fake_parts import START
+from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.bookkeeping import keep_books
 from slurm_hooks.harvest.totals import Asked, Totals
 from slurm_hooks.ledger.connect import Damaged, Unusable, reading
-from slurm_hooks.ledger.read import totals
-from slurm_hooks.model import Grow, IdleReason
+from slurm_hooks.ledger.read import standing, totals
+from slurm_hooks.model import Grow, IdleReason, Why
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
 
@@ -77,6 +78,56 @@ def test_a_part_of_it(settings: Settings) -> None:
     assert told(settings, replace(ALL, since=BEGIN + timedelta(days=1))).first is None
 
 
+def test_months_that_follow_each_other_add_up(settings: Settings) -> None:
+    """Also where they are asked about by user, so by whole hours, and a tick falls on midnight."""
+    slurm = busy_slurm()
+    midnight = START + 3600
+    slurm.now = midnight - 300
+    for _ in range(60):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    turn = datetime.fromtimestamp(midnight, timezone.utc)
+    for whose in ("", "nobody"):
+        before, after, both = (
+            told(settings, asked).node_s
+            for asked in (
+                replace(ALL, until=turn, user=whose),
+                replace(ALL, since=turn, user=whose),
+                replace(ALL, user=whose),
+            )
+        )
+        assert 6 * 300 >= before > 0
+        assert 6 * 300 >= after > 0
+        assert before + after == both
+
+
+def test_the_share_of_one_user_is_of_what_all_left_idle(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(30):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
+        ledger.execute("UPDATE job SET user = CASE job_id WHEN 1 THEN 'ann' ELSE 'bob' END")
+    whole = told(settings).used_share
+    ann, bob = (told(settings, replace(ALL, user=name)).used_share for name in ("ann", "bob"))
+    assert whole is not None
+    assert ann is not None
+    assert bob is not None
+    assert 0.3 < bob < ann < 0.7
+    assert ann + bob == pytest.approx(whole)
+
+
+def test_a_short_span_of_one_user_is_widened_to_whole_hours(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(30):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    half = Asked(BEGIN + timedelta(seconds=200), BEGIN + timedelta(seconds=300), "nobody")
+    found = told(settings, half)
+    assert found.first == BEGIN + timedelta(seconds=10)
+    assert found.node_s == found.all_node_s == told(settings).node_s
+
+
 def test_of_a_tick_that_only_observed_nothing_was_done(settings: Settings) -> None:
     slurm = busy_slurm()
     for _ in range(2):
@@ -87,6 +138,16 @@ def test_of_a_tick_that_only_observed_nothing_was_done(settings: Settings) -> No
     found = told(settings)
     assert (found.ticks.count, found.done, found.node_s) == (2, (), 0)
     assert found.idle == {IdleReason.STARTING: 60}
+
+
+def test_accounts_are_asked_once_and_for_all_jobs_together(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(3):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    asked = [c for c in slurm.commands if "Account" in " ".join(c.argv)]
+    assert len(asked) == 1
+    assert [(a.name, a.jobs) for a in told(settings).accounts] == [("", 2)]
 
 
 def test_a_site_without_a_ledger_writes_nothing(settings: Settings) -> None:
@@ -162,6 +223,23 @@ def test_a_directory_in_its_place(settings: Settings) -> None:
     report, (line,) = one_tick(busy_slurm(), settings)
     assert "not in the ledger" in line
     assert report.plan.actions
+
+
+def test_a_ledger_of_the_version_before_is_read_and_goes_on(settings: Settings) -> None:
+    slurm = busy_slurm()
+    one_tick(slurm, settings)
+    with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
+        ledger.execute("DROP TABLE why")
+    with reading(path_of(settings)) as ledger:
+        found = standing(ledger).tick
+    assert found is not None
+    assert found.whys == {}
+    slurm.advance(10)
+    assert one_tick(slurm, settings)[1] == ()
+    with reading(path_of(settings)) as ledger:
+        after = standing(ledger).tick
+    assert after is not None
+    assert (after.whys[Why.MAXIMUM], after.whys[Why.OTHER_NODES]) == (1, 1)
 
 
 def test_an_older_program_does_not_read_a_later_ledger(settings: Settings) -> None:
@@ -260,20 +338,79 @@ def test_old_days_go_and_counters_stay(settings: Settings) -> None:
         assert ledger.execute("SELECT value FROM counter WHERE name='ticks'").fetchone() == (4,)
 
 
-def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
-    """Filled with made-up ticks up to its limit, it drops the oldest and goes on."""
-    settings = settings_in(tmp_path, max_mib=4)
-    slurm = busy_slurm()
+FULL_TICKS = 92_000  # fill more than 0.9 of 4 MiB
+
+
+def filled(directory: Path, slurm: FakeSlurm, *ahead: int) -> Settings:
+    """A site whose ledger is nearly full of made-up ticks, one a second, some of them ahead."""
+    settings = settings_in(directory, max_mib=4)
     one_tick(slurm, settings)
-    row = "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0"
+    moments = (*ahead, *range(START - FULL_TICKS, START))
     with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
-        for i in range(60_000):
-            ledger.execute(f"INSERT INTO tick VALUES (NULL, {START - 60_000 + i}, {row})")
-    for _ in range(40):
+        ledger.executemany(
+            f"INSERT INTO tick VALUES (NULL, ?{', 0' * 15})", [(at,) for at in moments]
+        )
+    assert path_of(settings).stat().st_size > 0.9 * 4 * 2**20
+    return settings
+
+
+def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
+    """It drops the oldest and goes on."""
+    slurm = busy_slurm()
+    settings = filled(tmp_path, slurm)
+    for _ in range(10):
         slurm.advance(10)
         assert one_tick(slurm, settings)[1] == ()
+    found = told(settings, replace(ALL, since=BEGIN - timedelta(days=3)))
     assert path_of(settings).stat().st_size <= 4 * 2**20
-    assert told(settings).last == BEGIN + timedelta(seconds=400)
+    assert found.last == BEGIN + timedelta(seconds=100)
+    assert found.first is not None
+    assert found.first > BEGIN - timedelta(seconds=FULL_TICKS - 2000)
+    assert found.ticks.count > FULL_TICKS / 2
+
+
+def test_one_tick_of_a_clock_that_was_ahead_costs_a_full_ledger_nothing(tmp_path: Path) -> None:
+    slurm = busy_slurm()
+    settings = filled(tmp_path, slurm, START + 10**9)
+    for _ in range(3):
+        slurm.advance(10)
+        assert one_tick(slurm, settings)[1] == ()
+    assert [job.first for job in told(settings).jobs] == [BEGIN, BEGIN]
+
+
+def test_a_job_that_outlived_a_long_gap_has_one_line(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(3):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    slurm.now += 3 * 86_400
+    one_tick(slurm, settings)
+    found = told(settings)
+    assert [(job.job_id, job.first) for job in found.jobs] == [(1, BEGIN), (2, BEGIN)]
+
+
+def test_a_job_that_slurm_has_forgotten_keeps_what_it_used(settings: Settings) -> None:
+    slurm = busy_slurm()
+    for _ in range(2):
+        one_tick(slurm, settings)
+        slurm.advance(10)
+    one_tick(slurm, settings)
+    before = told(settings)
+    used = {job.job_id: job.node_s for job in before.jobs}
+    for name in [name for name in slurm.elements if name.startswith("2_")]:
+        del slurm.elements[name]
+    slurm.advance(10)
+    one_tick(slurm, settings)
+    found = told(settings)
+    lines = {job.job_id: (job.node_s, job.over) for job in found.jobs}
+    assert lines[2] == (used[2] + 2 * 5, "Slurm has forgotten it")
+    assert lines[1] == (used[1] + 4 * 10, "")
+    assert found.node_s == before.node_s + 4 * 10 + 2 * 5
+    assert found.users[0].node_s == found.node_s
+    assert found.uncertain_node_s == 2 * 5
+    with reading(path_of(settings)) as ledger:
+        counters = standing(ledger).counters
+    assert counters["harvested_node_seconds", "nobody"] == found.node_s
 
 
 def test_what_slurm_refused_for_want_of_rights_was_not_done(settings: Settings) -> None:

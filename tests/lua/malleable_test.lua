@@ -272,6 +272,8 @@ local POLICIES = {
   { name = "text for a number", change = { lease_s = "600" }, faults = 1 },
   { name = "no notice: a file of an older version", change = { notice_s = false }, faults = 1 },
   { name = "a QOS", change = { qos = "scavenge", max_submitted = 9 }, faults = 0 },
+  { name = "a file that calls for a tick", change = { wake = "/run/malleable.wake" }, faults = 0 },
+  { name = "such a file somewhere", change = { wake = "malleable.wake" }, faults = 1 },
   { name = "no QOS by that name", change = { qos = "", max_submitted = "9" }, faults = 2 },
   { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },
   { name = "no tables", change = { engines = 1, operators = "root", preemptible = false },

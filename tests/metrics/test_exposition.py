@@ -6,11 +6,13 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +20,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ledger.books import busy_slurm, one_tick, settings_in
+from metrics.dashboard import questions
 from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
 from slurm_hooks.metrics.exposition import write_textfile
+from slurm_hooks.model import Why
 from slurm_hooks.settings import Settings
 from waiting import wait_until
 
+ROOT = Path(__file__).parents[2]
 PROM = "malleable.prom"
 UNITS = ("_total", "_seconds", "_bytes", "_info", "_readable", "_jobs", "_nodes")
 
@@ -59,6 +64,9 @@ def test_the_file_has_what_happened(tmp_path: Path) -> None:
     assert 110 * 5 < found["malleable_harvested_node_seconds_total"] <= 110 * 6
     assert found["malleable_last_tick_timestamp_seconds"] == 1_800_000_110
     assert found["malleable_ends_total{how=preempted}"] == 0
+    assert found["malleable_limited_jobs{reason=maximum}"] == 1
+    assert found["malleable_limited_jobs{reason=other_nodes}"] == 1
+    assert found["malleable_limited_jobs{reason=held}"] == 0
     assert stat.S_IMODE((tmp_path / PROM).stat().st_mode) == 0o644
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
@@ -71,6 +79,16 @@ def test_names_have_units_and_no_number_of_a_job_or_name_of_a_user(tmp_path: Pat
     labels = {label for name in found for label in re.findall(r"[{,](\w+)=", name)}
     assert labels == {"version", "reason", "how", "use"}
     assert "nobody" not in str(found)
+
+
+def test_the_page_names_every_reason_and_the_dashboard_shows_them(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    assert [why.value for why in Why if f"`{why.value}`" not in text] == []
+    found = after_ticks(tmp_path, 1)
+    told = [name for name in found if name.startswith("malleable_limited_jobs{")]
+    assert told == [f"malleable_limited_jobs{{reason={why.value}}}" for why in Why]
+    shown = [q.expr for q in questions("1h", "1m")]
+    assert any("malleable_limited_jobs" in expr for expr in shown)
 
 
 def test_users_only_if_the_site_says_so(tmp_path: Path) -> None:
@@ -86,6 +104,50 @@ def test_a_file_that_cannot_be_written_costs_one_line(tmp_path: Path) -> None:
     assert "metrics.textfile" in line
     assert "No such file or directory" in line
     assert report.plan.actions
+
+
+def in_the_way(settings: Settings) -> None:
+    """Something that no ledger can be written to, nor read from."""
+    (Path(settings.tick.state_dir) / "ledger.sqlite").mkdir(parents=True)
+
+
+def test_a_ledger_that_cannot_be_read_is_told_in_the_file(tmp_path: Path) -> None:
+    settings = with_textfile(tmp_path)
+    in_the_way(settings)
+    _, (line,) = one_tick(busy_slurm(), settings)
+    assert "not in the ledger" in line
+    assert values((tmp_path / PROM).read_text()) == {"malleable_ledger_readable": 0}
+
+
+def test_a_ledger_that_can_only_be_read_is_told_as_it_stands(tmp_path: Path) -> None:
+    settings, slurm = with_textfile(tmp_path), busy_slurm()
+    one_tick(slurm, settings)
+    (tmp_path / PROM).unlink()
+    with closing(sqlite3.connect(tmp_path / "state/ledger.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        slurm.advance(10)
+        _, (line,) = one_tick(slurm, settings)
+    assert "locked" in line
+    assert values((tmp_path / PROM).read_text())["malleable_ticks_total"] == 1
+
+
+def test_ledger_and_file_that_cannot_be_written_are_both_told(tmp_path: Path) -> None:
+    settings = with_textfile(tmp_path / "none")
+    settings = replace(settings, tick=settings_in(tmp_path).tick)
+    in_the_way(settings)
+    _, (of_ledger, of_file) = one_tick(busy_slurm(), settings)
+    assert "not in the ledger" in of_ledger
+    assert "metrics.textfile" in of_file
+
+
+def test_a_damaged_ledger_is_told_beside_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    settings = with_textfile(tmp_path / "none")
+    settings = replace(settings, tick=settings_in(tmp_path).tick)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "ledger.sqlite").write_text("damaged " * 1000)
+    _, (of_ledger, of_file) = one_tick(busy_slurm(), settings)
+    assert "was damaged" in of_ledger
+    assert "metrics.textfile" in of_file
 
 
 def test_who_reads_the_file_sees_it_whole(tmp_path: Path) -> None:
@@ -124,7 +186,7 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
     words = ["metrics", "--settings", str(settings), "--listen", address]
     with subprocess.Popen(
         [sys.executable, "-m", "slurm_hooks.cli", *words],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         text=True,
     ) as process:

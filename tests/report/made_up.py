@@ -37,6 +37,7 @@ def totals() -> Totals:
         span_s=168 * HOUR_S,
         unseen_s=0.0,
         node_s=1530 * HOUR_S,
+        all_node_s=1530 * HOUR_S,
         uncertain_node_s=0.0,
         idle={IdleReason.HOLE_SHORT: 200 * HOUR_S, IdleReason.RESTING: 70 * HOUR_S},
         users=users,

@@ -85,6 +85,10 @@ def test_no_tick_in_the_span(hour: Path, capsys: pytest.CaptureFixture[str]) -> 
     [
         (("--since", "yesterday"), "'yesterday' is no moment: write 7d"),
         (("--since", "1h", "--until", "2h"), "--since 1h is not before --until 2h"),
+        (("--since", "0d"), "--since 0d is not before now: nothing lies between"),
+        (("--since", "now"), "--since now is not before now"),
+        (("--since", "1h", "--until", "9999999d"), "'9999999d' is no moment"),
+        (("--since", "999999d"), "'999999d' is no moment"),
     ],
 )
 def test_what_cannot_be_asked(
@@ -121,16 +125,18 @@ def test_moments_ago(text: str, seconds: int) -> None:
 
 def test_moments_by_date() -> None:
     assert moment("2026-03-01T13:00:00+01:00", after(99)) == NOW
+    assert moment("2026-03-01T12:00:00Z", after(99)) == NOW
+    assert moment("now", after(99)) == after(99)
 
 
 def test_doubts_and_delays_are_said() -> None:
     nothing = Totals(
-        Asked(NOW, after(9)), NOW, after(3600), 3600, 0, 0, 0, {}, (), (), (), (), (), (), 0,
+        Asked(NOW, after(9)), NOW, after(3600), 3600, 0, 0, 0, 0, {}, (), (), (), (), (), (), 0,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
     assert "no fragment was hit" in headline(nothing)[1]
     doubtful = Totals(
-        Asked(NOW, after(9)), NOW, after(3600), 3600, 1800, 3600, 360, {}, (), (), (),
+        Asked(NOW, after(9)), NOW, after(3600), 3600, 1800, 3600, 3600, 360, {}, (), (), (),
         (Ends(EndKind.DIED, 2, 7200),), (), (Delay("9", NOW, after(70), 60),), 3,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
@@ -138,7 +144,7 @@ def test_doubts_and_delays_are_said() -> None:
     assert "2 fragment(s) hit without a plan: at most 2.00 node-hours" in text
     assert "delays caused: at most 1 of 3 job(s) whose start Slurm had published, 60 s" in text
     assert "for 0.500 of 1.00 hours no tick says why" in text
-    assert "0.100 node-hours rest on ends whose moment Slurm did not say" in text
+    assert "0.100 node-hours of all jobs rest on ends whose moment Slurm did not say" in text
 
 
 def test_every_reason_and_end_has_words() -> None:

@@ -142,6 +142,29 @@ def test_a_tab_that_comes_to_the_front_has_the_keys() -> None:
     drive(lambda: look(machine()), steps)
 
 
+def test_a_slow_slurm_is_not_asked_again_before_it_has_answered() -> None:
+    asked, answer = [], threading.Event()
+
+    def slow() -> TickReport:
+        asked.append(1)
+        if len(asked) > 1:
+            answer.wait(20)
+        return look(machine())
+
+    async def steps(app: Any, pilot: Any) -> None:
+        for _ in range(4):
+            app.action_refresh()
+            await pilot.pause()
+        assert len(asked) == 2  # the first look, and one that is under way
+        answer.set()
+        await settled(app, pilot)
+        app.action_refresh()
+        await settled(app, pilot)
+        assert len(asked) == 3
+
+    drive(slow, steps)
+
+
 def test_a_look_that_fails_is_told_and_the_last_tables_stay() -> None:
     outcomes = iter([look(machine())])
 

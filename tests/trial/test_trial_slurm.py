@@ -47,6 +47,12 @@ def check(bench: Bench, *words: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+def ticks_in_ledger(bench: Bench) -> int:
+    done = bench.malleable("report", "--since", "1h", "--json")
+    assert done.returncode == 0, done.stderr
+    return int(json.loads(done.stdout)["ticks"]["count"])
+
+
 def assert_nothing_is_left(bench: Bench) -> None:
     assert bench.box.run(["squeue", "-h", "-a"]).stdout == ""
     wait_until(bench._is_empty, 20)
@@ -55,6 +61,7 @@ def assert_nothing_is_left(bench: Bench) -> None:
 def test_the_whole_life_with_ticks_of_its_own(bench: Bench) -> None:
     code, out, err = check(bench, "--ticks", "--timeout", "120")
     assert code == 0, out + err
+    assert ticks_in_ledger(bench) > 0
     lines = [line for line in out.splitlines() if line.startswith("ok ")]
     assert [line[6:15].strip() for line in lines] == STEPS
     assert "all 7 steps came true" in out

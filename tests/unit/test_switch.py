@@ -209,6 +209,20 @@ def test_json_of_the_switch(capsys: Output, site: Path) -> None:
     assert json.loads(run(capsys, "on", "--json")[1])["was_off"]["since"] == told["off"]["since"]
 
 
+def test_the_tick_of_off_is_written_down(capsys: Output, site: Path) -> None:
+    assert run(capsys, "off")[2] == ""
+    assert run(capsys, "reconcile")[2] == ""
+    found = json.loads(run(capsys, "report", "--since", "2020-01-01", "--json")[1])
+    assert found["ticks"]["count"] == 2
+
+
+def test_a_tick_of_off_that_cannot_be_written_down_says_so(capsys: Output, site: Path) -> None:
+    (site / "state" / "ledger.sqlite").mkdir(parents=True)
+    code, out, err = run(capsys, "off")
+    assert (code, "switched off" in out) == (0, True)
+    assert "warning: this tick is not in the ledger" in err
+
+
 def test_off_works_with_wrong_settings(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
     path.write_text(path.read_text() + "colour = 1\n[lease]\nlength_s = 1\n")

@@ -1,0 +1,21 @@
+"""The one way in which commands run a tick: whoever runs it, it is written into the ledger."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from slurm_hooks.bookkeeping import keep_books, summaries
+from slurm_hooks.reconcile import tick
+from slurm_hooks.report.tick import TickReport
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.live import Port
+
+
+def booked_tick(port: Port, settings: Settings) -> tuple[TickReport, tuple[str, ...]]:
+    """Run one tick and keep books of it; also the warnings about what could not be written down.
+
+    Raises as `tick` does.
+    """
+    report = tick(port, settings, sum_up=partial(summaries, settings))
+    lines = keep_books(report, settings, port)
+    return report, tuple(f"malleable: warning: {line}" for line in lines)
