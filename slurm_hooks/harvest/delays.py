@@ -10,6 +10,7 @@ from slurm_hooks.harvest.values import Delay, Promise
 from slurm_hooks.model import Snapshot
 
 KEPT = timedelta(hours=1)  # a promise whose job is neither planned nor started any more
+MOST = 5000  # such promises: cancelled jobs leave theirs behind, some with a start weeks ahead
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ def settle(
     started = {s.job_id: s for s in seen.started}
     found = [Stay(stay.nodes, max(stay.start, since), stay.end) for stay in stays]
     known: dict[str, Promise] = {}
+    adrift: list[Promise] = []
     delays: list[Delay] = []
     for promise in promises:
         if promise.job_id in started:
@@ -42,7 +44,9 @@ def settle(
             held_s = _held_s(promise, planned[promise.job_id].nodes, seen.now, found)
             known[promise.job_id] = replace(promise, held_s=promise.held_s + held_s)
         elif seen.now - promise.start < KEPT:
-            known[promise.job_id] = promise
+            adrift.append(promise)
+    adrift.sort(key=lambda promise: (promise.start, promise.job_id))
+    known.update((promise.job_id, promise) for promise in adrift[:MOST])
     for job_id, plan in planned.items():
         known.setdefault(job_id, Promise(job_id, plan.start))
     count = sum(promise.job_id in started for promise in promises)

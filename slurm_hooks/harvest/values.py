@@ -55,7 +55,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Seen:
-    """All that the next tick needs of this one. `granted` counts the nodes of its releases."""
+    """All that the next tick needs of this one."""
 
     at: datetime
     runs: tuple[SeenRun, ...] = ()

@@ -148,4 +148,4 @@ def _by(hole: Optional[Hole]) -> str:
 
 
 def _time(hole: Hole) -> str:
-    return f"{hole.end:%H:%M:%S}" if hole.end else "further notice"
+    return f"{hole.end:%H:%M:%S}Z" if hole.end else "further notice"

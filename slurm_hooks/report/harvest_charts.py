@@ -17,7 +17,7 @@ from plotly.offline import get_plotlyjs
 from slurm_hooks.harvest.totals import Sample, Share, Totals
 from slurm_hooks.harvest.values import EndKind
 from slurm_hooks.model import IdleReason
-from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, SHORT_WHY, WHY_IDLE
+from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, SHORT_WHY, WHY_IDLE, moments
 
 OURS, OTHERS, IDLE, OUT = "#009E73", "#B8BEC6", "#E69F00", "#5B6470"
 REASONS = {
@@ -80,7 +80,7 @@ def _nodes(samples: Sequence[Sample]) -> Chart:
         ("out of service", OUT, [sample.out for sample in samples]),
     )
     caption = "Who used the nodes of the malleable partitions. Drag to zoom, double-click to undo."
-    return Chart("Nodes over time", caption, _stack(_moments(samples), layers), is_wide=True)
+    return Chart("Nodes over time", caption, _stack(moments(samples), layers), is_wide=True)
 
 
 def _idle_nodes(samples: Sequence[Sample]) -> Chart:
@@ -90,7 +90,7 @@ def _idle_nodes(samples: Sequence[Sample]) -> Chart:
         for reason in found
     )
     caption = "Free nodes that nobody used, by the reason that each tick gave."
-    return Chart("Idle nodes, and why", caption, _stack(_moments(samples), layers), is_wide=True)
+    return Chart("Idle nodes, and why", caption, _stack(moments(samples), layers), is_wide=True)
 
 
 def _users(shares: Sequence[Share]) -> Chart:
@@ -198,7 +198,3 @@ def _html(figure: Any, height: int, has_tools: bool = False) -> str:
     )
     config = {**_CONFIG, "displayModeBar": has_tools}
     return str(to_html(figure, config=config, full_html=False, include_plotlyjs=False))
-
-
-def _moments(samples: Sequence[Sample]) -> list[datetime]:
-    return [sample.at.astimezone().replace(tzinfo=None) for sample in samples]

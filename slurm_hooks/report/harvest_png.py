@@ -7,7 +7,7 @@ from typing import Any
 
 from slurm_hooks.harvest.totals import Totals
 from slurm_hooks.report.drawing import pyplot
-from slurm_hooks.report.harvest_text import HOUR_S, SHORT_WHY, figures
+from slurm_hooks.report.harvest_text import HOUR_S, SHORT_WHY, figures, moments
 
 _LAYERS = (("malleable jobs", "#009E73"), ("other jobs", "#B8BEC6"), ("idle", "#E69F00"))
 _MOST = 10
@@ -18,11 +18,11 @@ def picture(path: Path, totals: Totals) -> None:
     figure = pyplot().figure(figsize=(12, 7.2), layout="constrained")
     over, left, right = figure.subplot_mosaic([["over", "over"], ["left", "right"]]).values()
     figure.suptitle("    ".join(f"{number} {text}" for number, text in figures(totals)[:4]))
-    moments: Any = [sample.at.astimezone() for sample in totals.samples]
+    when: Any = moments(totals.samples)
     idle = [sum(sample.idle.values()) for sample in totals.samples]
     used = ([s.ours for s in totals.samples], [s.busy for s in totals.samples], idle)
     over.stackplot(
-        moments, *used, labels=[n for n, _ in _LAYERS], colors=[c for _, c in _LAYERS], step="post"
+        when, *used, labels=[n for n, _ in _LAYERS], colors=[c for _, c in _LAYERS], step="post"
     )
     over.set(title="Nodes over time", ylabel="nodes")
     over.margins(x=0, y=0.18)

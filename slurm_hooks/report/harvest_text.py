@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slurm_hooks.harvest.totals import Share, Totals
+from slurm_hooks.harvest.totals import Sample, Share, Totals
 from slurm_hooks.harvest.values import EndKind
 from slurm_hooks.model import IdleReason
 
@@ -254,6 +254,13 @@ def _hours(seconds: float) -> str:
 
 def _percent(share: Optional[float]) -> str:
     return "-" if share is None else f"{share:.1%}"
+
+
+def moments(samples: Sequence[Sample]) -> list[datetime]:
+    """The moments of a picture as a clock on the wall showed them at its end; where the clock was
+    changed meanwhile they still follow each other."""
+    zone = samples[-1].at.astimezone().tzinfo if samples else None
+    return [sample.at.astimezone(zone).replace(tzinfo=None) for sample in samples]
 
 
 def _moment(when: datetime) -> str:

@@ -154,7 +154,8 @@ def explain_lines(
     lines += [f'the job says of itself: "{_inside_quotes(text)}"' for text in remarks]
     mine = {f.id for f in job.fragments}
     for action in plan.actions:
-        if getattr(action, "fragment", None) in mine:
+        touched = action.fragments if isinstance(action, Cancel) else (action.fragment,)
+        if mine.intersection(touched):
             lines.append(f"next tick: {action_line(action)}")
     return lines
 

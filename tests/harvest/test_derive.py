@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from build import NOW, after, make_fragment, make_job, make_nodes, make_snapshot, no_clock, span
 from slurm_hooks.harvest.codec import from_text, to_text
+from slurm_hooks.harvest.delays import MOST
 from slurm_hooks.harvest.derive import Limits, record_of
 from slurm_hooks.harvest.values import Cost, EndKind, Record, Seen
 from slurm_hooks.model import (
@@ -164,6 +165,15 @@ def test_a_late_start_is_ours_only_while_we_were_on_its_nodes() -> None:
     record = then(first.seen, at(30, make_job(gone), started=began))
     assert [(d.job_id, d.late_s, d.held_s) for d in record.delays] == [("8", 9, 0), ("9", 5, 4)]
     assert then(record.seen, at(60, make_job(gone), started=began)).delays == ()
+
+
+def test_promises_of_jobs_that_never_come_are_bounded() -> None:
+    plan = tuple(PlannedStart(f"{i}", after(10**6 + i), frozenset()) for i in range(MOST + 5))
+    first = then(None, at(0, planned=plan))
+    assert len(first.seen.promises) == MOST + 5
+    kept = then(first.seen, at(30)).seen.promises
+    assert len(kept) == MOST
+    assert f"{MOST}" not in {promise.job_id for promise in kept}
 
 
 def test_a_start_as_promised_is_no_delay() -> None:

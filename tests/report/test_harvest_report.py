@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks import cli
 from slurm_hooks.commands.report import moment
 from slurm_hooks.errors import UsageError
-from slurm_hooks.harvest.totals import Asked, Ends, Ticks, Totals
+from slurm_hooks.harvest.totals import Asked, Ends, Sample, Ticks, Totals
 from slurm_hooks.harvest.values import Delay, EndKind
 from slurm_hooks.model import IdleReason
 from slurm_hooks.report.harvest_charts import REASONS
-from slurm_hooks.report.harvest_text import HOW_ENDED, SHORT_WHY, WHY_IDLE, headline
+from slurm_hooks.report.harvest_text import HOW_ENDED, SHORT_WHY, WHY_IDLE, headline, moments
 
 BEGIN = datetime.fromtimestamp(START - 60, timezone.utc).isoformat()
 END = datetime.fromtimestamp(START + 7200, timezone.utc).isoformat()
@@ -127,6 +128,20 @@ def test_moments_by_date() -> None:
     assert moment("2026-03-01T13:00:00+01:00", after(99)) == NOW
     assert moment("2026-03-01T12:00:00Z", after(99)) == NOW
     assert moment("now", after(99)) == after(99)
+
+
+def test_a_picture_does_not_go_back_when_summer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = datetime(2026, 10, 24, 22, tzinfo=timezone.utc)
+    samples = [Sample(began + timedelta(hours=h), 0, 0, 0, {}) for h in range(6)]
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        shown = moments(samples)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert shown[-1] == datetime(2026, 10, 25, 4)
+    assert [b - a for a, b in zip(shown, shown[1:])] == [timedelta(hours=1)] * 5
 
 
 def test_doubts_and_delays_are_said() -> None:

@@ -198,6 +198,21 @@ def test_a_job_is_explained() -> None:
     json.dumps(plan_data(plan))
 
 
+def test_until_when_a_node_may_be_used_is_said_with_its_zone() -> None:
+    job = make_job(RUNNING, held=5)
+    seen = make_snapshot(
+        job, nodes=[make_nodes(1, NodeState.BUSY)[0]], reservations=[reserve(["n1"], 3600)]
+    )
+    lines = explain_lines(job, make_plan(seen, Settings(), no_clock), NOW)
+    assert f"n1 may be used until {after(3600):%H:%M:%S}Z (reservation: maint)" in lines
+
+
+def test_a_cancel_is_part_of_what_comes_next() -> None:
+    job = make_job(make_fragment(stopped="failed-3-times"), held=2)
+    lines = explain_lines(job, make_plan(make_snapshot(job), Settings(), no_clock), NOW)
+    assert any(line.startswith("next tick: cancel 7_") for line in lines), lines
+
+
 def test_the_words_of_a_job_are_quoted() -> None:
     job = make_job(RUNNING, held=5)
     plan = make_plan(make_snapshot(job), Settings(), no_clock)
