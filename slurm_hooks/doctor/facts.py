@@ -137,7 +137,7 @@ class Submission:
     policy_path: str
     policy: Optional[str]
     policy_changed: Optional[datetime]
-    wanted: str
+    wanted: Union[str, Unread]
     strangers: tuple[str, ...]  # names in site.operators that this host does not know
     glue: str = ""  # the path of malleable_submit.lua as job_submit.lua names it
     glue_is_there: bool = False

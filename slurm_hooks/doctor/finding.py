@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Union
+from typing import Optional, Union
 
-from slurm_hooks.doctor.facts import Facts
+from slurm_hooks.doctor.facts import Facts, Line
 
 
 class Severity(enum.Enum):
@@ -52,12 +52,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Paste:
-    """A line that should be in a file; `place` says where in it, `then` what to run after."""
+    """A line that should be in a file, `instead` of another if that is given.
+
+    `place` says where in it, `then` what to run after.
+    """
 
     file: str
     line: str
     place: str = ""
     then: str = ""
+    instead: Optional[Line] = None
 
 
 @dataclass(frozen=True)

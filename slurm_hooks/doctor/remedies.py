@@ -51,6 +51,8 @@ class Remedies:
         if isinstance(fix, Run):
             return Remedy(command=fix.command, who=fix.who)
         if isinstance(fix, Paste):
+            if fix.instead is not None:
+                return self._placed(fix.line, fix.instead, fix.then, fix.place)
             return Remedy(fix.file, fix.line, place=fix.place, then=fix.then)
         return self._word(fix) if fix.owner else self._setting(fix)
 

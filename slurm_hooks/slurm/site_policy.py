@@ -30,7 +30,11 @@ def render_site(settings: Settings, port: Port) -> SitePolicy:
 
     Raises RetryLater, CommandRefused, UnreadableOutput.
     """
-    answer = port.ask(cluster_command())
+    return render_answer(settings, port.ask(cluster_command()), port)
+
+
+def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
+    """The same from an answer to cluster_command that is at hand; raises the same."""
     config, name = read_config(answer), settings.site.qos
     decides = config.get("PreemptType") == "preempt/qos"
     known = parse_qos(port.ask(qos_command())) if decides or name else {}

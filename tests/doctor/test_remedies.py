@@ -11,8 +11,8 @@ from known_sites import GOOD_SITE, conf, says
 
 from slurm_hooks.doctor import manual
 from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose
-from slurm_hooks.doctor.facts import Facts, Unread
-from slurm_hooks.doctor.finding import Category, Change, Check, Fix, error, warning
+from slurm_hooks.doctor.facts import Facts, Line, Unread
+from slurm_hooks.doctor.finding import Category, Change, Check, Fix, Paste, error, warning
 from slurm_hooks.doctor.remedies import Remedies, Remedy
 from slurm_hooks.doctor.run import Outcome, closing, exit_code, run
 from slurm_hooks.doctor.text import data, lines
@@ -52,6 +52,13 @@ def test_two_findings_of_one_line_give_the_same_new_line() -> None:
     (first,), (second,) = remedies.of(one), remedies.of(two)
     assert first == second
     assert first.line == "PartitionName=p GraceTime=0 Nodes=n1 OverTimeLimit=0"
+
+
+def test_a_line_of_a_file_of_its_own_is_replaced_there() -> None:
+    here = Line("/etc/slurm/plugstack.conf.d/x.conf", 3, "required malleable.so", 2)
+    found = remedy(Paste(here.file, "optional malleable.so", instead=here))
+    assert (found.file, found.number, found.lines) == (here.file, 3, 2)
+    assert found.instead_of == "required malleable.so"
 
 
 def test_where_slurm_conf_cannot_be_read_the_words_are_told() -> None:

@@ -61,8 +61,8 @@ def _policy(facts: Facts) -> Iterator[Finding]:
     render = Run(f"malleable render lua -o {found.policy_path} && touch {found.script}", "root")
     if found.policy is None:
         yield error(f"{found.policy_path} is not there: malleable jobs are refused", render)
-    elif found.policy != found.wanted:
-        keys = _differing(found.policy, found.wanted)
+    elif found.policy != known(found.wanted):
+        keys = _differing(found.policy, known(found.wanted))
         yield warning(
             f"{found.policy_path} is older than the settings, Slurm's limits or this version "
             f"({keys} differ)",

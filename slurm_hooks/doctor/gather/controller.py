@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.doctor.facts import Hook, SlurmSays, Submission, TickSeen
-from slurm_hooks.doctor.gather.files import read_text, see, text_or_none
+from slurm_hooks.doctor.gather.files import attempt, read_text, see, text_or_none
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.settings import Settings
-from slurm_hooks.slurm.cluster import parse_cluster
-from slurm_hooks.slurm.live import Live
-from slurm_hooks.slurm.lua_policy import render_policy
-from slurm_hooks.slurm.site_policy import find_uids
+from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.slurm.site_policy import find_uids, render_answer
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.ticklock import patience_s
 
@@ -27,8 +25,8 @@ _DOFILE = re.compile(r"""dofile\b[^"'\n]*["']([^"'\n]*malleable_submit\.lua)["']
 _POLICY = re.compile(r"""^\s*MALLEABLE_POLICY\s*=\s*["']([^"'\n]+)["']""", re.MULTILINE)
 
 
-def submission(settings: Settings, slurm: SlurmSays, answer: str) -> Submission:
-    """job_submit.lua and the policy, beside slurm.conf. Raises OSError, UnreadableOutput."""
+def submission(settings: Settings, slurm: SlurmSays, answer: str, port: Port) -> Submission:
+    """job_submit.lua and the policy, beside slurm.conf. Raises OSError."""
     script = Path(slurm.conf).parent / "job_submit.lua"
     seen = see(script)
     lines = read_text(script) if seen else None
@@ -46,7 +44,7 @@ def submission(settings: Settings, slurm: SlurmSays, answer: str) -> Submission:
         policy_path=str(policy),
         policy=read_text(policy) if policy_seen else None,
         policy_changed=policy_seen.changed if policy_seen else None,
-        wanted=render_policy(settings, parse_cluster(answer), known),
+        wanted=attempt(lambda: render_answer(settings, answer, port).text),
         strangers=tuple(name for name in settings.site.operators if name not in known),
         glue=glue.group(1) if glue else "",
         glue_is_there=glue_seen is not None and bool(glue_seen.mode & 0o444),
