@@ -66,10 +66,11 @@ class Paste:
 
 @dataclass(frozen=True)
 class Run:
-    """A command to run, as whom if that matters."""
+    """A command to run, as whom if that matters; one that `is_first` before slurmctld restarts."""
 
     command: str
     who: str = ""
+    is_first: bool = False
 
 
 Fix = Union[Change, Paste, Run]
@@ -77,12 +78,21 @@ Fix = Union[Change, Paste, Run]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was seen, and what to do about it: lines to paste, or a sentence of `advice`."""
+    """What was seen, and what to do about it: lines to paste, or a sentence of `advice`.
+
+    `is_missing` marks a note that is one only because the package is not installed yet.
+    """
 
     severity: Severity
     seen: str
     fixes: tuple[Fix, ...] = ()
     advice: str = ""
+    is_missing: bool = False
+
+    @property
+    def is_to_do(self) -> bool:
+        """Whether malleable jobs need it; what a plain note says is a matter of taste."""
+        return self.is_missing or self.severity is not Severity.NOTE
 
 
 Look = Callable[[Facts], Iterable[Finding]]

@@ -38,7 +38,8 @@ def _plugin(facts: Facts) -> Iterator[Finding]:
 def _chain(facts: Facts) -> Iterator[Finding]:
     found = known(facts.submission)
     if found.lines is None:
-        yield error(f"{found.script} is not there", Run(f"cp {OUR_SCRIPT} {found.script}", "root"))
+        copy = Run(f"cp {OUR_SCRIPT} {found.script}", "root", is_first=True)
+        yield error(f"{found.script} is not there", copy)
     elif not found.glue:
         yield error(
             f"{found.script} does not load malleable_submit.lua",
