@@ -61,7 +61,8 @@ class SlurmSays:
     """What slurmctld says of itself: words of its configuration, partitions and nodes.
 
     `ours` are the partitions of the settings as they are, `missing` names those that Slurm does
-    not know. `offset_s` is this host's clock minus slurmctld's, in seconds.
+    not know, `our_nodes` are those of ours. `offset_s` is this host's clock minus slurmctld's, in
+    seconds.
     """
 
     config: Words
@@ -69,6 +70,7 @@ class SlurmSays:
     others: tuple[tuple[Words, str, int], ...]  # (another, one of ours that it overlaps, its tier)
     missing: tuple[str, ...]
     nodes: tuple[Words, ...]
+    our_nodes: frozenset[str] = frozenset()
     offset_s: float = 0.0
     now: Optional[datetime] = None
 
@@ -265,5 +267,6 @@ class Facts:
     tick: Union[TickSeen, Unread] = NOT_ASKED
     shared: Union[SharedDirectory, Unread] = NOT_ASKED
     has_setpriv: Union[bool, Unread] = NOT_ASKED
+    strange_users: Union[tuple[str, ...], Unread] = NOT_ASKED  # in mode.users, not of this host
     python: Union[PythonSeen, Unread] = NOT_ASKED
     job: Union[JobSeen, Unread] = NOT_ASKED

@@ -24,7 +24,7 @@ from slurm_hooks.doctor.facts import (
     known,
 )
 from slurm_hooks.doctor.gather.slurm import read_slurm
-from slurm_hooks.settings import Settings, Site
+from slurm_hooks.settings import Mode, Settings, Site
 
 GOOD = """NodeName=n1 State=IDLE SlurmdStartTime=1795187104 Comment=OverTimeLimit = 5
 NodeName=n2 State=IDLE SlurmdStartTime=1795187104
@@ -157,6 +157,7 @@ GOOD_SITE = Facts(
     ),
     shared=SharedDirectory("/home/u", "nfs4", "rw,hard,acdirmax=30", "", met=2, of=2),
     has_setpriv=True,
+    strange_users=(),
     python=PythonSeen(
         "/opt/py/bin/python", (3, 11, 2), "2.8.0", True, ("malleable",), "/usr/share/x"
     ),
@@ -215,6 +216,15 @@ def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> di
     config = {"PreemptType": "preempt/qos"}
     settings = Settings(site=Site(qos=name))
     return {**found, "settings": settings, "slurm": says(config=config, **slurm_changes)}
+
+
+def canary(
+    accounts: tuple[str, ...] = (), nodes: tuple[str, ...] = (), **facts: Any
+) -> dict[str, Any]:
+    """A canary of user ann, of whom this host knows, and of more; n9 is in partition old."""
+    mode = Mode("canary", ("ann",), accounts, nodes)
+    more = "PartitionName=old Nodes=n9\nNodeName=n9"
+    return {"settings": Settings(mode=mode), **slurm(more=more), **facts}
 
 
 def by_database(levels: dict[str, str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from known_sites import (
     LONG_AGO,
     NO_ANSWER,
     by_database,
+    canary,
     hook,
     job,
     plugin,
@@ -228,6 +229,11 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "error",
         "neither root nor.*User=slurm",
     ),
+    ("canary-users", canary(strange_users=("bo",)), "warning", r"no user bo.*correct mode\.users"),
+    ("canary-accounts", canary(accounts=("a", "b")), "warning", "no account b "),
+    ("canary-nodes", canary(nodes=("n1", "x1")), "warning", "knows no node x1 "),
+    ("canary-nodes", canary(nodes=("n1", "n9")), "warning", "in no partition .*n9 "),
+    ("canary-nodes", canary(nodes=tuple(f"x{i}" for i in range(7))), "error", "x4 and 2 more"),
     ("one-host", slurm(config={"SlurmctldHost[1]": "ctl2"}), "note", "backup.*ExecCondition"),
     ("hard-links", shared(trouble="link: Operation not permitted"), "error", "not permitted"),
     ("hard-links", shared(winners=2), "error", "2 writers"),
@@ -276,6 +282,9 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("shared-directory", shared(kind="ext4", met=2, of=2)),
     ("pyxis", plugstack(pyxis="/p.so", pyxis_version=(0, 24, 0))),
     ("timer", tick(timer="", cron="/etc/cron.d/slurm-malleable")),
+    ("canary-users", canary()),
+    ("canary-accounts", canary(accounts=("a",))),
+    ("canary-nodes", canary(nodes=("n1", "n2"))),
     ("rights", tick(user="slurm")),
     ("rights", by_database({"bob": "Administrator"})),
     ("slurmctld-hooks", hook("Prolog", "/p")),
@@ -314,6 +323,11 @@ def test_a_good_site_passes(check: str) -> None:
         ("policy", submission(wanted=Unread("slurmdbd is down")), "slurmdbd is down"),
         ("nodes-meet", shared(of=1, met=1), "srun --nodes=2 malleable doctor --node"),
         ("epilog-readable", {"hooks": ()}, "not in use"),
+        (
+            "canary-accounts",
+            {**canary(accounts=("b",)), "accounting": Unread("slurmdbd is down")},
+            "slurmdbd is down",
+        ),
     ],
 )
 def test_what_does_not_apply_is_skipped(check: str, changed: dict[str, Any], reason: str) -> None:
@@ -359,7 +373,7 @@ def test_without_any_fact_a_check_is_skipped_or_has_nothing_to_say(check: str) -
     word, said = look(check, nothing)
     if check == "slurm-answers":
         assert word == "error"
-    elif check in ("settings", "enforced-limits", "lease-margin"):
+    elif check in ("settings", "enforced-limits", "lease-margin") or "canary" in check:
         assert word in ("ok", "skipped")
     else:
         assert (word, bool(said)) == ("skipped", True)

@@ -13,7 +13,7 @@ from slurm_hooks.doctor.gather.files import attempt, read_text, see, text_or_non
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.live import Live, Port
-from slurm_hooks.slurm.site_policy import find_uids, render_answer
+from slurm_hooks.slurm.site_policy import render_answer, unknown_users
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.ticklock import patience_s
 
@@ -36,7 +36,6 @@ def submission(settings: Settings, slurm: SlurmSays, answer: str, port: Port) ->
     policy_seen = see(policy)
     glue = _DOFILE.search(code)
     glue_seen = see(Path(glue.group(1))) if glue else None
-    known = find_uids(settings.site.operators)
     return Submission(
         script=str(script),
         lines=lines,
@@ -45,7 +44,7 @@ def submission(settings: Settings, slurm: SlurmSays, answer: str, port: Port) ->
         policy=read_text(policy) if policy_seen else None,
         policy_changed=policy_seen.changed if policy_seen else None,
         wanted=attempt(lambda: render_answer(settings, answer, port).text),
-        strangers=tuple(name for name in settings.site.operators if name not in known),
+        strangers=unknown_users(settings.site.operators),
         glue=glue.group(1) if glue else "",
         glue_is_there=glue_seen is not None and bool(glue_seen.mode & 0o444),
     )

@@ -37,6 +37,7 @@ from slurm_hooks.settings_file import DEFAULT_PATH, load
 from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.site_nodes import with_host_lists
+from slurm_hooks.slurm.site_policy import unknown_users
 
 T = TypeVar("T")
 INSTALLED_JOB_PATH = "/usr/share/slurm-malleable/jobpath"
@@ -91,6 +92,7 @@ def gather(asked: Asked) -> Facts:
         tick=here(lambda _: controller.tick(settings, limit_s)),
         shared=_shared(asked, named),
         has_setpriv=shutil.which("setpriv", path=SBIN) is not None,
+        strange_users=here(lambda _: unknown_users(settings.mode.users)),
         python=_python(asked.python, job_path),
         job=_job(port, settings, asked.job),
     )
