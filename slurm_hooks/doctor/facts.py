@@ -208,6 +208,14 @@ class TickSeen:
 
 
 @dataclass(frozen=True)
+class Textfile:
+    """The file for Prometheus's node exporter: its directory, how old it is, None for no file."""
+
+    directory: Optional[FileSeen]
+    age_s: Optional[float]
+
+
+@dataclass(frozen=True)
 class SharedDirectory:
     """What happened when files were made and linked in a directory of the job's kind."""
 
@@ -265,6 +273,7 @@ class Facts:
     hooks: Union[tuple[Hook, ...], Unread] = NOT_ASKED
     accounting: Union[Accounting, Unread] = NOT_ASKED
     tick: Union[TickSeen, Unread] = NOT_ASKED
+    textfile: Union[Textfile, Unread] = NOT_ASKED
     shared: Union[SharedDirectory, Unread] = NOT_ASKED
     has_setpriv: Union[bool, Unread] = NOT_ASKED
     strange_users: Union[tuple[str, ...], Unread] = NOT_ASKED  # in mode.users, not of this host

@@ -20,11 +20,12 @@ from slurm_hooks.doctor.facts import (
     SharedDirectory,
     SlurmSays,
     Submission,
+    Textfile,
     TickSeen,
     known,
 )
 from slurm_hooks.doctor.gather.slurm import read_slurm
-from slurm_hooks.settings import Mode, Settings, Site
+from slurm_hooks.settings import Metrics, Mode, Settings, Site
 
 GOOD = """NodeName=n1 State=IDLE SlurmdStartTime=1795187104 Comment=OverTimeLimit = 5
 NodeName=n2 State=IDLE SlurmdStartTime=1795187104
@@ -155,6 +156,7 @@ GOOD_SITE = Facts(
         enabled="enabled",
         user="",
     ),
+    textfile=Textfile(DIRECTORY, 20.0),
     shared=SharedDirectory("/home/u", "nfs4", "rw,hard,acdirmax=30", "", met=2, of=2),
     has_setpriv=True,
     strange_users=(),
@@ -191,6 +193,12 @@ def plugstack(**changes: Any) -> dict[str, Any]:
 
 def tick(**changes: Any) -> dict[str, Any]:
     return {"tick": replace(known(GOOD_SITE.tick), **changes)}
+
+
+def textfile(path: str = "/m/a.prom", **changes: Any) -> dict[str, Any]:
+    """A site that writes such a file for Prometheus."""
+    found = replace(known(GOOD_SITE.textfile), **changes)
+    return {"settings": Settings(metrics=Metrics(textfile=path)), "textfile": found}
 
 
 def shared(**changes: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from known_sites import (
     shared,
     slurm,
     submission,
+    textfile,
     tick,
 )
 
@@ -40,6 +41,8 @@ LIMITED = Accounting(
     ({"Name": "low", "MaxSubmitPU": "10"},), ({"User": "u", "GrpSubmit": "9"},), {}
 )
 DAY = timedelta(days=1)
+# Nothing to look at with the shipped settings.
+OURS = ("canary-users", "canary-accounts", "canary-nodes", "metrics-file")
 
 # check, what is changed of the good site, severity, and a pattern of what is seen and to be written
 BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
@@ -229,6 +232,10 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "error",
         "neither root nor.*User=slurm",
     ),
+    ("metrics-file", textfile("/m/a.txt"), "warning", r'textfile = "/m/a.txt.prom"'),
+    ("metrics-file", textfile(directory=None), "error", "directory is not there"),
+    ("metrics-file", textfile(age_s=None), "error", "not written by the last"),
+    ("metrics-file", textfile(age_s=3600.0), "error", "not written by the last"),
     ("canary-users", canary(strange_users=("bo",)), "warning", r"no user bo.*correct mode\.users"),
     ("canary-accounts", canary(accounts=("a", "b")), "warning", "no account b "),
     ("canary-nodes", canary(nodes=("n1", "x1")), "warning", "knows no node x1 "),
@@ -282,6 +289,8 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("shared-directory", shared(kind="ext4", met=2, of=2)),
     ("pyxis", plugstack(pyxis="/p.so", pyxis_version=(0, 24, 0))),
     ("timer", tick(timer="", cron="/etc/cron.d/slurm-malleable")),
+    ("metrics-file", textfile()),
+    ("metrics-file", {**textfile(age_s=3600.0), **tick(silent_s=3590.0)}),  # no tick, no file
     ("canary-users", canary()),
     ("canary-accounts", canary(accounts=("a",))),
     ("canary-nodes", canary(nodes=("n1", "n2"))),
@@ -373,7 +382,7 @@ def test_without_any_fact_a_check_is_skipped_or_has_nothing_to_say(check: str) -
     word, said = look(check, nothing)
     if check == "slurm-answers":
         assert word == "error"
-    elif check in ("settings", "enforced-limits", "lease-margin") or "canary" in check:
+    elif check in ("settings", "enforced-limits", "lease-margin") or check in OURS:
         assert word in ("ok", "skipped")
     else:
         assert (word, bool(said)) == ("skipped", True)

@@ -218,7 +218,8 @@ def test_text_and_json_say_the_same() -> None:
         (Wish(has_python=True), {"torch-version"}, {"kill-wait", "hard-links"}),
         (Wish(has_job=True), {"job-reason"}, {"kill-wait", "torch-version"}),
         (Wish(is_node=True, has_python=True), {"torch-version", "setpriv"}, {"kill-wait"}),
-        (Wish(("kill-wait",), has_python=True), {"kill-wait"}, {"torch-version"}),
+        (Wish(is_node=True, has_job=True), {"job-log", "setpriv"}, {"kill-wait"}),
+        (Wish(("torch-version",), has_python=True), {"torch-version"}, {"kill-wait"}),
     ],
 )
 def test_what_is_looked_at(wish: Wish, some: set[str], none: set[str]) -> None:
@@ -230,6 +231,19 @@ def test_what_is_looked_at(wish: Wish, some: set[str], none: set[str]) -> None:
 def test_a_name_that_no_check_has() -> None:
     with pytest.raises(UsageError, match="no check kilwait"):
         choose(Wish(("kilwait",)), CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("wish", "option"),
+    [
+        (Wish(("kill-wait",), has_python=True), "--python"),
+        (Wish(("kill-wait", "torch-version"), has_job=True), "--job"),
+        (Wish(("clocks",), is_node=True, has_directory=True), "--directory"),
+    ],
+)
+def test_an_option_that_no_named_check_looks_at_is_refused(wish: Wish, option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option}: .* would not look at it"):
+        choose(wish, CHECKS)
 
 
 def test_ids_are_unique_and_words_of_a_link() -> None:

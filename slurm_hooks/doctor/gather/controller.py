@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.doctor.facts import Hook, SlurmSays, Submission, TickSeen
+from slurm_hooks.doctor.facts import Hook, SlurmSays, Submission, Textfile, TickSeen
 from slurm_hooks.doctor.gather.files import attempt, read_text, see, text_or_none
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.settings import Settings
@@ -83,6 +83,12 @@ def tick(settings: Settings, timeout_s: float) -> TickSeen:
         user=_unit(SERVICE, timeout_s).get("User", ""),
         cron=str(CRON) if CRON.exists() else "",
     )
+
+
+def textfile(settings: Settings) -> Textfile:
+    """What there is of `metrics.textfile`. Raises OSError."""
+    path = Path(settings.metrics.textfile)
+    return Textfile(see(path.parent), _silent_s(path))
 
 
 def _silent_s(stamp: Path) -> Optional[float]:

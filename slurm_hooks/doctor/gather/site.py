@@ -43,6 +43,8 @@ T = TypeVar("T")
 INSTALLED_JOB_PATH = "/usr/share/slurm-malleable/jobpath"
 SBIN = "/usr/sbin:/usr/bin:/sbin:/bin"
 COMMANDS_OF_A_JOB = 6
+NO_PYTHON = Unread("name an interpreter with --python")
+NO_JOB = Unread("name a job with --job")
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def gather(asked: Asked) -> Facts:
         else slurm,
         accounting=_accounting(port, slurm),
         tick=here(lambda _: controller.tick(settings, limit_s)),
+        textfile=here(lambda _: controller.textfile(settings)),
         shared=_shared(asked, named),
         has_setpriv=shutil.which("setpriv", path=SBIN) is not None,
         strange_users=here(lambda _: unknown_users(settings.mode.users)),
@@ -143,10 +146,10 @@ def _accounting(port: Live, slurm: SlurmSays | Unread) -> Union[Accounting, Unre
 
 
 def _python(named: str, job_path: str) -> Union[PythonSeen, Unread]:
-    return attempt(lambda: ask_python(named, job_path), LIMIT_S) if named else NOT_ASKED
+    return attempt(lambda: ask_python(named, job_path), LIMIT_S) if named else NO_PYTHON
 
 
 def _job(port: Live, settings: Settings, job: Optional[int]) -> Union[JobSeen, Unread]:
     if job is None:
-        return NOT_ASKED
+        return NO_JOB
     return attempt(lambda: ask_job(port, settings, job), COMMANDS_OF_A_JOB * port.timeout_s)
