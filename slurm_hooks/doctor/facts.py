@@ -84,6 +84,11 @@ class SlurmSays:
         text = self.config.get(key, self.config.get(f"{key}[0]", "")).strip()
         return "" if text in _NONE else text
 
+    def values(self, key: str) -> tuple[str, ...]:
+        """All values of a setting that can be given several times, which 24.11 numbers."""
+        numbered = [name for name in self.config if name.startswith(f"{key}[")]
+        return tuple(filter(None, map(self.value, numbered or [key])))
+
     def number(self, key: str, default: int = -1) -> int:
         """The whole number at the beginning of a setting."""
         found = re.match(r"\d+", self.value(key))

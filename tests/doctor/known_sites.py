@@ -31,6 +31,7 @@ GOOD = """NodeName=n1 State=IDLE SlurmdStartTime=1795187104 Comment=OverTimeLimi
 NodeName=n2 State=IDLE SlurmdStartTime=1795187104
 Configuration data as of 1795287648
 BOOT_TIME               = 1795187000
+ClusterName             = dbd
 Epilog[0]               = /usr/libexec/slurm-malleable/epilog.sh
 EpilogSlurmctld         = (null)
 JobFileAppend           = 1

@@ -31,15 +31,20 @@ from known_sites import (
 )
 
 from slurm_hooks.doctor.catalogue import CHECKS
-from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Unread
+from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Hook, Unread, known
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.settings import parse
 
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
+RARE_TICKS = {
+    "settings": parse("[tick]\nevery_s = 300\n[lease]\nlength_s = 3600\nshortest_hole_s = 600\n")
+}
 LIMITED = Accounting(
     ({"Name": "low", "MaxSubmitPU": "10"},), ({"User": "u", "GrpSubmit": "9"},), {}
 )
+OTHER_CLUSTER = {"Cluster": "another", "Account": "a", "MaxSubmit": "5"}
+SITES_OWN = Hook("Epilog", "/etc/slurm/epilog", FILE, "exit 0")
 DAY = timedelta(days=1)
 # Nothing to look at with the shipped settings.
 OURS = ("canary-users", "canary-accounts", "canary-nodes", "metrics-file")
@@ -115,7 +120,14 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("job-file-append", slurm(config={"JobFileAppend": "0"}), "warning", r"JobFileAppend=1"),
     ("min-job-age", slurm(config={"MinJobAge": "3600 sec"}), "warning", r"3600 s.*=300"),
     ("min-job-age", slurm(config={"MinJobAge": "0 sec"}), "warning", r"for ever"),
-    ("min-job-age", slurm(config={"MinJobAge": "60 sec"}), "warning", r"at least 120 s"),
+    ("min-job-age", slurm(config={"MinJobAge": "60 sec"}), "warning", r"at least 120 s.*=300"),
+    ("min-job-age", RARE_TICKS, "warning", r"at least 1200 s.*MinJobAge=1200"),
+    (
+        "min-job-age",
+        {**RARE_TICKS, **slurm(config={"MinJobAge": "1200 sec"})},
+        "warning",
+        r"kept for 1200 s.*raise MaxJobCount to 12000",
+    ),
     ("unkillable", slurm(config={"UnkillableStepTimeout": "10"}), "warning", r"10 is shorter"),
     ("max-array-size", SMALL, "warning", r"MaxArraySize=1001 allows 1000.*MaxArraySize=2001"),
     ("max-job-count", slurm(config={"MaxJobCount": "100"}), "warning", r"1 malleable.*=10000"),
@@ -280,9 +292,11 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("over-subscribe", slurm(ours={"OverSubscribe": "NO"})),  # job_submit asks for whole nodes
     ("min-job-age", slurm(config={"MinJobAge": "3600 sec", "MaxJobCount": "100000"})),
     ("kill-wait", slurm(config={"KillWait": "60 sec"})),
+    ("submit-limits", {"accounting": Accounting((), (OTHER_CLUSTER,), {})}),
     ("job-submit-plugin", slurm(config={"JobSubmitPlugins": "job_submit/lua"})),
     ("policy-loaded", {**submission(policy_changed=LONG_AGO + DAY)}),  # before slurmctld started
     ("epilog", {"hooks": (), **slurm(config={"ProctrackType": "proctrack/cgroup"})}),
+    ("epilog", {"hooks": (SITES_OWN, *known(GOOD_SITE.hooks))}),  # 24.11 runs both
     ("epilog", hook("Epilog", "/etc/e", text="/usr/libexec/slurm-malleable/epilog.sh")),
     ("plugin-release", plugin(tested=((22, 5), (24, 11)))),
     ("plugin-release", plugin(tested=((24, 11),), arguments={"untested": "use"})),

@@ -14,7 +14,7 @@ from known_sites import GOOD_SITE, answer, says
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread
 from slurm_hooks.doctor.gather import files
-from slurm_hooks.doctor.gather.controller import submission
+from slurm_hooks.doctor.gather.controller import hooks, submission
 from slurm_hooks.doctor.gather.plugstack import read_plugstack
 from slurm_hooks.doctor.gather.python import ask_python
 from slurm_hooks.doctor.gather.shared import file_system, job_directory, try_links
@@ -263,6 +263,17 @@ def test_an_interpreter_tells_without_importing_torch(tmp_path: Path) -> None:
     assert seen.has_rendezvous
     assert "malleable" in seen.handlers
     assert seen.version >= (3, 9)
+
+
+def test_each_of_several_epilogs_is_read(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("exit 0\n")
+    config = {"Epilog[0]": str(own), "Epilog[1]": "/nowhere/slurm-malleable/epilog.sh"}
+    found = hooks(says(config=config))
+    assert [(hook.value, hook.text) for hook in found] == [
+        (str(own), "exit 0\n"),
+        ("/nowhere/slurm-malleable/epilog.sh", None),
+    ]
 
 
 def test_an_interpreter_that_is_none(tmp_path: Path) -> None:

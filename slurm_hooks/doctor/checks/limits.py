@@ -55,7 +55,9 @@ def _job_count(facts: Facts) -> Iterator[Finding]:
 
 def _submit_limits(facts: Facts) -> Iterator[Finding]:
     found, wanted = known(facts.accounting), facts.settings.request.max_fragments
-    for kind, rows in (("qos", found.qos), ("association", found.associations)):
+    own = known(facts.slurm).value("ClusterName").lower()
+    here = [w for w in found.associations if w.get("Cluster", own).lower() in (own, "")]
+    for kind, rows in (("qos", found.qos), ("association", here)):
         for key in _SUBMIT_LIMITS:
             low = [w for w in rows if w.get(key, "").isdigit() and int(w[key]) < wanted]
             if low:

@@ -54,18 +54,11 @@ def hooks(slurm: SlurmSays) -> tuple[Hook, ...]:
     """The prologs and epilogs that slurm.conf names. Raises OSError."""
     found = []
     for key in HOOKS:
-        value = slurm.value(key)
-        if value:
+        for value in slurm.values(key):
             path = Path(value)
             is_one = path.is_absolute() and "*" not in value
-            found.append(
-                Hook(
-                    key,
-                    value,
-                    see(path) if is_one else None,
-                    text_or_none(path) if is_one else None,
-                )
-            )
+            seen = see(path) if is_one else None
+            found.append(Hook(key, value, seen, text_or_none(path) if is_one else None))
     return tuple(found)
 
 
