@@ -43,6 +43,7 @@ RARE_TICKS = {
 LIMITED = Accounting(
     ({"Name": "low", "MaxSubmitPU": "10"},), ({"User": "u", "GrpSubmit": "9"},), {}
 )
+OF_ANOTHER_SITE = ("plugin-on-nodes", "preempt-qos", "usage-factor")
 OTHER_CLUSTER = {"Cluster": "another", "Account": "a", "MaxSubmit": "5"}
 SITES_OWN = Hook("Epilog", "/etc/slurm/epilog", FILE, "exit 0")
 DAY = timedelta(days=1)
@@ -140,7 +141,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "error",
         "PreemptMode=REQUEUE",
     ),
-    ("usage-factor", slurm(ours={"QoS": "N/A"}), "note", r"add qos malleable set UsageFactor=0"),
+    ("usage-factor", {}, "note", r'add qos malleable set UsageFactor=0.*qos = "malleable"'),
     ("partition-time", slurm(ours={"MaxTime": "00:05:00"}), "error", r"=INFINITE"),
     ("enforced-limits", slurm(config={"AccountingStorageEnforce": "safe"}), "note", "GrpTRESMins"),
     (
@@ -286,6 +287,7 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[5-8]"})),
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[4-"})),
     ("preempt-qos", qos({}, {})),
+    ("usage-factor", qos({}, {})),
     ("over-time-limit", slurm(config={"OverTimeLimit": "5 min"}, ours={"OverTimeLimit": "0"})),
     ("over-time-limit", slurm(main={"OverTimeLimit": "3"})),
     ("exempt-time", slurm(config={"PreemptExemptTime": "NONE"})),
@@ -326,9 +328,7 @@ def look(name: str, facts: Facts) -> tuple[str, str]:
     return outcome.word, " ".join(" ".join(said).split())
 
 
-@pytest.mark.parametrize(
-    "check", [c.id for c in CHECKS if c.id not in ("plugin-on-nodes", "preempt-qos")]
-)
+@pytest.mark.parametrize("check", [c.id for c in CHECKS if c.id not in OF_ANOTHER_SITE])
 def test_a_good_site_passes(check: str) -> None:
     assert look(check, GOOD_SITE) == ("ok", "")
 
@@ -346,6 +346,7 @@ def test_a_good_site_passes(check: str) -> None:
         ("policy", submission(wanted=Unread("slurmdbd is down")), "slurmdbd is down"),
         ("nodes-meet", shared(of=1, met=1), "srun --nodes=2 malleable doctor --node"),
         ("epilog-readable", {"hooks": ()}, "not in use"),
+        ("usage-factor", qos({}, {}, name="none"), "there is no QOS none"),
         (
             "canary-accounts",
             {**canary(accounts=("b",)), "accounting": Unread("slurmdbd is down")},
