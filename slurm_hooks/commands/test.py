@@ -213,10 +213,10 @@ class _Teller:
             self._status.update(following[0].value)
 
     def late(self, step: Step, reasons: list[str]) -> None:
-        """A step takes long: what `explain` says of the job."""
+        """A step takes long: what is waited for, or what `explain` says of the job."""
         if not self._is_silent:
-            head = f"...   {step.value} takes long; malleable explain:"
-            print_lines(out, [head, *(f"  {line}" for line in reasons)])
+            head = f"...   {step.value:<9} takes long:"
+            print_lines(out, [head, *(f"      {line}" for line in reasons)])
 
 
 def _cost(port: Port) -> dict[str, Cost]:

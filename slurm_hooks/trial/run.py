@@ -145,7 +145,7 @@ class Trial:
             if time.monotonic() > deadline:
                 text = f"ordinary job {other} in {partition} did not start on {node}: {said!r}"
                 raise StepFailed(Step.YIELD, text, self.job_id)
-            self._pause(Step.YIELD, began)
+            self._pause(Step.YIELD, began, f"ordinary job {other} in {partition}: {said}")
         self._remember(Step.YIELD, began, f"{node} to job {other} in partition {partition}")
 
     def _partition_for(self, node: str) -> str:
@@ -198,12 +198,13 @@ class Trial:
         found = look_at_jobs(self.port, self.partitions)
         return next((job for job in found if job.job_id == self.job_id), None)
 
-    def _pause(self, step: Step, began: float) -> None:
+    def _pause(self, step: Step, began: float, saw: str = "") -> None:
+        """Between two looks. `saw` says what is waited for, if not for the malleable job."""
         self._check()
         self.meanwhile()
         if step not in self._late and time.monotonic() - began > self.patience_s:
             self._late.add(step)
-            self.tell_late(step, self.explain(self.job_id))
+            self.tell_late(step, [saw] if saw else self.explain(self.job_id))
         self._stop.wait(LOOK_EVERY_S)
 
     def _check(self) -> None:

@@ -154,23 +154,6 @@ def _textfile(facts: Facts) -> Iterator[Finding]:
 
 TABLE = (
     Check(
-        "last-tick",
-        Category.TICK,
-        "a tick was completed lately",
-        "Without ticks no job grows and no lease is renewed: fragments end with their leases.",
-        _last_tick,
-        is_ours=True,
-    ),
-    Check(
-        "timer",
-        Category.TICK,
-        "something starts ticks, once, and does so after a reboot",
-        "A timer that was started but not enabled is gone with the next reboot; two that start "
-        "ticks get in each other's way.",
-        _timer,
-        is_ours=True,
-    ),
-    Check(
         "lock-directory",
         Category.TICK,
         "nobody else can write to the directory of the lock",
@@ -186,6 +169,23 @@ TABLE = (
         "The mark of a fragment is in its AdminComment, which only root, SlurmUser and "
         "Administrators of the accounting database may write; an Operator may not.",
         _rights,
+        is_ours=True,
+    ),
+    Check(
+        "last-tick",
+        Category.TICK,
+        "a tick was completed lately",
+        "Without ticks no job grows and no lease is renewed: fragments end with their leases.",
+        _last_tick,
+        is_ours=True,
+    ),
+    Check(
+        "timer",
+        Category.TICK,
+        "something starts ticks, once, and does so after a reboot",
+        "A timer that was started but not enabled is gone with the next reboot; two that start "
+        "ticks get in each other's way.",
+        _timer,
         is_ours=True,
     ),
     Check(
