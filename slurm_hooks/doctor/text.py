@@ -61,12 +61,13 @@ def _outcome(
         yield Shown(f"{word:8} {check.id}: {finding.seen}", word)
         if finding.advice:
             yield from _wrapped("do", finding.advice)
-        for remedy in remedies.of(finding):
-            if remedy in told:
-                yield Shown(f"{_INDENT}as for {told[remedy]}")
-            else:
+        wanted = remedies.of(finding)
+        for name in dict.fromkeys(told[remedy] for remedy in wanted if remedy in told):
+            yield Shown(f"{_INDENT}as for {name}")
+        for remedy in wanted:
+            if remedy not in told:
                 yield from _remedy(remedy)
-            told.setdefault(remedy, check.id)
+                told[remedy] = check.id
     if outcome.findings:
         yield from _wrapped("why", check.why)
         yield Shown(f"{_INDENT}see  {manual}#{check.id}")

@@ -133,7 +133,7 @@ def test_a_line_that_mends_several_findings_is_printed_once_among_them() -> None
     text = "\n".join(line.text for line in lines(outcomes, remedies, "/doc"))
     findings = text.partition("to do, in this order")[0]
     assert findings.count("PreemptMode=REQUEUE") == 1
-    assert findings.count("as for preempt-type") == 2
+    assert findings.count("as for preempt-type") == 1
 
 
 def test_both_options_of_backfill_are_in_one_line() -> None:
