@@ -81,4 +81,5 @@ def is_left_out(mode: Mode, user: str, account: str) -> bool:
     if mode.level != Level.CANARY.value or not (mode.users or mode.accounts):
         return False
     is_unknown = bool(mode.accounts) and not account
-    return not (user in mode.users or account in mode.accounts or is_unknown)
+    is_one = account.lower() in (name.lower() for name in mode.accounts)  # as Slurm compares them
+    return not (user in mode.users or is_one or is_unknown)

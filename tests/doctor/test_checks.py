@@ -308,7 +308,7 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("metrics-file", textfile()),
     ("metrics-file", {**textfile(age_s=3600.0), **tick(silent_s=3590.0)}),  # no tick, no file
     ("canary-users", canary()),
-    ("canary-accounts", canary(accounts=("a",))),
+    ("canary-accounts", canary(accounts=("A",))),
     ("canary-nodes", canary(nodes=("n1", "n2"))),
     ("rights", tick(user="slurm")),
     ("rights", by_database({"bob": "Administrator"})),

@@ -56,7 +56,7 @@ def test_the_ceiling_counts_what_malleable_jobs_have() -> None:
         (Mode("canary", users=("bob", "ann")), "", False),
         (Mode("canary", users=("bob",)), "", True),
         (Mode("canary", users=("bob",), accounts=("ml",)), "", False),  # Slurm chooses the account
-        (Mode("canary", users=("bob",), accounts=("ml",)), "ml", False),
+        (Mode("canary", users=("bob",), accounts=("ml",)), "ML", False),
         (Mode("canary", users=("bob",), accounts=("ml",)), "bio", True),
     ],
 )

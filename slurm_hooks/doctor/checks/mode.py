@@ -29,7 +29,7 @@ def _users(facts: Facts) -> Iterator[Finding]:
 
 
 def _accounts(facts: Facts) -> Iterator[Finding]:
-    wanted = set(facts.settings.mode.accounts)
+    wanted = {name.lower() for name in facts.settings.mode.accounts}  # as Slurm keeps them
     if not wanted:
         return
     there = {words.get("Account", "") for words in known(facts.accounting).associations}
