@@ -59,7 +59,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
     job = job_id(arguments.job) if arguments.job else None
     is_node = arguments.node or arguments.directory is not None
     names = tuple(arguments.checks)
-    chosen = choose(Wish(names, is_node, bool(arguments.python), job is not None), checks)
+    has_directory = arguments.directory is not None
+    wish = Wish(names, is_node, has_directory, bool(arguments.python), job is not None)
+    chosen = choose(wish, checks)
     is_linked = any(check.category is Category.NODE for check in chosen)
     asked = Asked(arguments.settings, is_linked, arguments.directory, arguments.python, job)
     facts = gather(asked)

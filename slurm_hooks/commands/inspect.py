@@ -26,6 +26,7 @@ from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe, read_remarks
 from slurm_hooks.slurm.site_nodes import with_host_lists
+from slurm_hooks.slurm.site_policy import unknown_users
 from slurm_hooks.snapshot.encode import to_data
 from slurm_hooks.snapshot.file import read, save
 from slurm_hooks.switch import with_switch
@@ -112,5 +113,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     for job in report.plan.jobs:
         print_lines(out, [f"job {job.job_id}: {job.nodes_now} -> {job.nodes_planned} node(s)"])
         print_lines(out, [f"  {reason}" for reason in job.reasons])
-    print_lines(out, [*tick_lines(report)[:-1], solve_line(report.plan.solve)])
+    strangers = () if arguments.snapshot else unknown_users(settings.mode.users)
+    notes = [f"note: mode.users: this host knows no user {name}" for name in strangers]
+    print_lines(out, [*tick_lines(report)[:-1], *notes, solve_line(report.plan.solve)])
     return 0

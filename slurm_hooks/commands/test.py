@@ -6,9 +6,9 @@ import argparse
 import contextlib
 import json
 import os
+import pwd
 import secrets
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out
@@ -20,17 +20,23 @@ from slurm_hooks.reconcile import tick
 from slurm_hooks.report.text import explain_lines, find_job, print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
+from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.switch import find_off
 from slurm_hooks.ticklock import between_ticks
 from slurm_hooks.trial.cost import Cost, Window, cost_command, parse_cost, window
+from slurm_hooks.trial.room import find_room, is_left_out, room_lines
 from slurm_hooks.trial.run import Done, Step, StepFailed, Trial
 from slurm_hooks.trial.script import Wish
+from slurm_hooks.trial.told import end_data, end_lines
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
 
 TICK_EVERY_S = 2.0
+LIMIT_S = 180.0
+TICKS_OF_ALL = 6  # that many a whole life needs, with plan.snooze_s
 
 
 def add(commands: Commands) -> None:
@@ -54,7 +60,10 @@ def add(commands: Commands) -> None:
         "--ticks", action="store_true", help="run ticks too; needs their rights and no timer"
     )
     parser.add_argument(
-        "--timeout", type=_whole, default=600, metavar="SECONDS", help="of all; default: 600"
+        "--timeout",
+        type=_whole,
+        metavar="SECONDS",
+        help="of all; default: 180, or six ticks if that is longer",
     )
     parser.add_argument(
         "--baseline",
@@ -72,9 +81,9 @@ def _whole(text: str) -> int:
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    settings = load(arguments.settings)
+    settings = with_host_lists(load(arguments.settings))
     port = _port(arguments.user, settings)
-    _raise_if_nothing_may_start(settings)
+    _raise_if_nothing_may_start(settings, arguments.user, arguments.account)
     wish = Wish(
         name=f"malleable-test-{secrets.token_hex(4)}",
         nodes=1 if arguments.plain else arguments.nodes,
@@ -82,18 +91,25 @@ def _test(arguments: argparse.Namespace) -> int:
         ordinary_partition=arguments.ordinary_partition,
         account=arguments.account,
         constraint=arguments.constraint,
-        limit_s=arguments.timeout,
+        limit_s=arguments.timeout or max(LIMIT_S, TICKS_OF_ALL * settings.tick.every_s),
         is_plain=arguments.plain,
     )
     spare = None if arguments.json or not out.is_terminal else out.status("submit")
     teller = _Teller(spare, arguments.json)
     meanwhile = _Ticks(settings) if arguments.ticks else _nothing
-    partitions = settings.site.partitions
-    trial = Trial(wish, port, partitions, teller, meanwhile, lambda job: _reasons(settings, job))
+    trial = Trial(
+        wish,
+        port,
+        settings.site.partitions,
+        teller,
+        meanwhile,
+        explain=lambda job: _reasons(settings, job),
+        tell_late=teller.late,
+    )
     with trial.signals_noted():
         if not arguments.json:
             text = f"slurmctld is watched for {arguments.baseline} s before anything starts"
-            print_lines(out, [text])
+            print_lines(out, [*_room(settings, wish), text])
         without = _watched(port, arguments.baseline, trial.rest)
     before, began = _cost(port), time.monotonic()
     failure: Optional[StepFailed] = None
@@ -104,19 +120,36 @@ def _test(arguments: argparse.Namespace) -> int:
             failure = error
     during = window(before, _cost(port), time.monotonic() - began)
     if arguments.json:
-        print(json.dumps(_data(trial, failure, without, during)))
+        print(json.dumps(end_data(trial, failure, without, during)))
     else:
-        _print_end(trial, failure, without, during)
+        print_lines(out, end_lines(trial, failure, without, during))
     return 0 if failure is None else failure.exit_code
 
 
-def _raise_if_nothing_may_start(settings: Settings) -> None:
+def _raise_if_nothing_may_start(settings: Settings, named: Optional[str], account: str) -> None:
     """Raises UsageError at once rather than after a long wait."""
     off = find_off(settings.tick.state_dir)
     if off is not None:
         raise UsageError(f"{off_line(off)}: nothing could start; see `malleable on`")
     if settings.mode.level == Level.OBSERVE.value:
         raise UsageError("mode.level = observe: no tick would start the job; try canary")
+    user = named or pwd.getpwuid(os.geteuid()).pw_name
+    if is_left_out(settings.mode, user, account):
+        chosen = ", ".join((*settings.mode.users, *settings.mode.accounts))
+        raise UsageError(
+            f"mode.level = canary: no tick would start a job of {user}, only those of {chosen}; as "
+            "root name one of them with --user"
+        )
+
+
+def _room(settings: Settings, wish: Wish) -> list[str]:
+    """What there is to start on, as far as it can be seen."""
+    partition = wish.partition or settings.site.partitions[0]
+    try:
+        snapshot = observe(live(settings), settings.site.partitions)
+    except MalleableError as error:
+        return [f"idle nodes: not seen: {error}"]
+    return list(room_lines(find_room(snapshot, settings, partition, wish.constraint), wish.nodes))
 
 
 def _nothing() -> None:
@@ -184,6 +217,12 @@ class _Teller:
         if self._status is not None and following:
             self._status.update(following[0].value)
 
+    def late(self, step: Step, reasons: list[str]) -> None:
+        """A step takes long: what is waited for, or what `explain` says of the job."""
+        if not self._is_silent:
+            head = f"...   {step.value:<9} takes long:"
+            print_lines(out, [head, *(f"      {line}" for line in reasons)])
+
 
 def _cost(port: Port) -> dict[str, Cost]:
     """Empty where the user may not see it: the check goes on without."""
@@ -207,57 +246,3 @@ def _reasons(settings: Settings, job_id: int) -> list[str]:
         return [f"no explanation: {error}"]
     job = find_job(report.snapshot, job_id)
     return [] if job is None else explain_lines(job, report.plan, report.at)
-
-
-def _print_end(
-    trial: Trial,
-    failure: Optional[StepFailed],
-    without: Window,
-    during: Window,
-) -> None:
-    if failure is not None:
-        print_lines(out, [f"FAILED {failure.step.value}: {failure}"])
-        print_lines(out, [f"  {line}" for line in trial.reasons])
-        print_lines(out, ["  see also: malleable doctor, and the log of the timer's ticks"])
-    if during.users:
-        print_lines(
-            out,
-            [
-                f"slurmctld before: {without.rpcs_per_min:.0f} RPCs/min, {without.load:.3%} busy; "
-                f"during the check: {during.rpcs_per_min:.0f} RPCs/min, {during.load:.3%} busy"
-            ],
-        )
-        told = (f"{name} {cost.rpcs} RPCs {cost.seconds:.3f} s" for name, cost in during.users)
-        print_lines(out, [f"  of which: {'; '.join(told)} ({trial.asked} to look at it)"])
-    if failure is None:
-        total = sum(done.seconds for done in trial.done)
-        print_lines(out, [f"all {len(trial.done)} steps came true in {total:.0f} s"])
-
-
-def _data(
-    trial: Trial,
-    failure: Optional[StepFailed],
-    without: Window,
-    during: Window,
-) -> dict[str, Any]:
-    failed = None if failure is None else {"step": failure.step.value, "why": str(failure)}
-    return {
-        "ok": failure is None,
-        "job_id": trial.job_id,
-        "steps": [
-            {"step": d.step.value, "seconds": round(d.seconds, 3), "saw": d.saw} for d in trial.done
-        ],
-        "failed": failed,
-        "reasons": trial.reasons,
-        "commands": trial.asked,
-        "slurmctld": {"before": _window_data(without), "during": _window_data(during)},
-    }
-
-
-def _window_data(seen: Window) -> dict[str, Any]:
-    return {
-        "seconds": round(seen.seconds, 3),
-        "rpcs_per_min": round(seen.rpcs_per_min, 1),
-        "load": seen.load,
-        "users": {name: asdict(cost) for name, cost in seen.users},
-    }

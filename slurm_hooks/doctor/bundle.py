@@ -53,6 +53,8 @@ def parts(seen: Seen, salt: bytes) -> tuple[Part, ...]:
     """The files, without names; the last one says what the others are."""
     hide = Anonymiser(salt, names_of(seen))
     slurm, snapshot, journal = seen.facts.slurm, seen.snapshot, seen.journal
+    if isinstance(slurm, Unread):
+        journal = Unread("without Slurm's answer the names in it are not known")
     found = (
         Part(
             "versions.json",
@@ -96,7 +98,9 @@ def _people(seen: Seen) -> Iterator[tuple[str, str]]:
         for words in facts.accounting.associations:
             yield words.get("Account", ""), "account"
             yield words.get("User", ""), "user"
-    for name in (facts.host.user, *facts.settings.site.operators):
+    for name in facts.settings.mode.accounts:
+        yield name, "account"
+    for name in (facts.host.user, *facts.settings.site.operators, *facts.settings.mode.users):
         yield name, "user"
     if isinstance(facts.slurm, SlurmSays):
         for key, value in facts.slurm.config.items():
@@ -108,7 +112,8 @@ def _people(seen: Seen) -> Iterator[tuple[str, str]]:
 
 
 def _places(seen: Seen) -> Iterator[tuple[str, str]]:
-    yield seen.facts.host.name.split(".")[0], "host"
+    for name in (seen.facts.host.name, *seen.facts.settings.mode.nodes):
+        yield name.split(".")[0], "host"
     if isinstance(seen.snapshot, Snapshot):
         for reservation in seen.snapshot.reservations:
             yield reservation.name, "reservation"

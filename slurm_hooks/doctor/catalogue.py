@@ -16,6 +16,7 @@ from slurm_hooks.doctor.checks import (
     hooks,
     job,
     limits,
+    mode,
     node,
     plugin,
     preemption,
@@ -40,6 +41,7 @@ MODULES = (
     plugin,
     hooks,
     tick,
+    mode,
     node,
     python,
     job,
@@ -52,16 +54,21 @@ _ASKED_FOR = (Category.NODE, Category.PYTHON, Category.JOB)
 
 @dataclass(frozen=True)
 class Wish:
-    """What to look at: names alone, or a node, an interpreter, a job, else the whole site."""
+    """What to look at: names alone, or a node, an interpreter, a job, else the whole site.
+
+    With `has_directory` a directory of the node was named.
+    """
 
     names: tuple[str, ...] = ()
     is_node: bool = False
+    has_directory: bool = False
     has_python: bool = False
     has_job: bool = False
 
 
 def choose(wish: Wish, checks: Sequence[Check]) -> tuple[Check, ...]:
-    """The checks for a wish, in order. Raises UsageError for a name that no check has."""
+    """The checks for a wish, in order. Raises UsageError for a name that no check has, and for an
+    option that none of the named ones looks at."""
     known = {check.id for check in checks}
     strange = [name for name in wish.names if name not in known]
     if strange:
@@ -69,8 +76,24 @@ def choose(wish: Wish, checks: Sequence[Check]) -> tuple[Check, ...]:
             f"there is no check {', '.join(strange)}: `malleable doctor --list` shows them all"
         )
     if wish.names:
-        return tuple(check for check in checks if check.id in wish.names)
+        chosen = tuple(check for check in checks if check.id in wish.names)
+        _raise_if_in_vain(wish, chosen)
+        return chosen
     return tuple(check for check in checks if _is_wanted(check, wish))
+
+
+def _raise_if_in_vain(wish: Wish, chosen: Sequence[Check]) -> None:
+    there = {check.category for check in chosen}
+    for option, is_given, category in (
+        ("--directory", wish.has_directory, Category.NODE),
+        ("--python", wish.has_python, Category.PYTHON),
+        ("--job", wish.has_job, Category.JOB),
+    ):
+        if is_given and category not in there:
+            raise UsageError(
+                f"{option}: {', '.join(wish.names)} would not look at it; leave that option out, "
+                "or the names of checks"
+            )
 
 
 def _is_wanted(check: Check, wish: Wish) -> bool:

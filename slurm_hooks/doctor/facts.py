@@ -61,7 +61,8 @@ class SlurmSays:
     """What slurmctld says of itself: words of its configuration, partitions and nodes.
 
     `ours` are the partitions of the settings as they are, `missing` names those that Slurm does
-    not know. `offset_s` is this host's clock minus slurmctld's, in seconds.
+    not know, `our_nodes` are those of ours. `offset_s` is this host's clock minus slurmctld's, in
+    seconds.
     """
 
     config: Words
@@ -69,6 +70,7 @@ class SlurmSays:
     others: tuple[tuple[Words, str, int], ...]  # (another, one of ours that it overlaps, its tier)
     missing: tuple[str, ...]
     nodes: tuple[Words, ...]
+    our_nodes: frozenset[str] = frozenset()
     offset_s: float = 0.0
     now: Optional[datetime] = None
 
@@ -81,6 +83,11 @@ class SlurmSays:
         """A setting, empty for none; `Epilog` also finds `Epilog[0]` of later releases."""
         text = self.config.get(key, self.config.get(f"{key}[0]", "")).strip()
         return "" if text in _NONE else text
+
+    def values(self, key: str) -> tuple[str, ...]:
+        """All values of a setting that can be given several times, which 24.11 numbers."""
+        numbered = [name for name in self.config if name.startswith(f"{key}[")]
+        return tuple(filter(None, map(self.value, numbered or [key])))
 
     def number(self, key: str, default: int = -1) -> int:
         """The whole number at the beginning of a setting."""
@@ -137,7 +144,7 @@ class Submission:
     policy_path: str
     policy: Optional[str]
     policy_changed: Optional[datetime]
-    wanted: str
+    wanted: Union[str, Unread]
     strangers: tuple[str, ...]  # names in site.operators that this host does not know
     glue: str = ""  # the path of malleable_submit.lua as job_submit.lua names it
     glue_is_there: bool = False
@@ -206,6 +213,14 @@ class TickSeen:
 
 
 @dataclass(frozen=True)
+class Textfile:
+    """The file for Prometheus's node exporter: its directory, how old it is, None for no file."""
+
+    directory: Optional[FileSeen]
+    age_s: Optional[float]
+
+
+@dataclass(frozen=True)
 class SharedDirectory:
     """What happened when files were made and linked in a directory of the job's kind."""
 
@@ -263,7 +278,9 @@ class Facts:
     hooks: Union[tuple[Hook, ...], Unread] = NOT_ASKED
     accounting: Union[Accounting, Unread] = NOT_ASKED
     tick: Union[TickSeen, Unread] = NOT_ASKED
+    textfile: Union[Textfile, Unread] = NOT_ASKED
     shared: Union[SharedDirectory, Unread] = NOT_ASKED
     has_setpriv: Union[bool, Unread] = NOT_ASKED
+    strange_users: Union[tuple[str, ...], Unread] = NOT_ASKED  # in mode.users, not of this host
     python: Union[PythonSeen, Unread] = NOT_ASKED
     job: Union[JobSeen, Unread] = NOT_ASKED

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Union
+from typing import Optional, Union
 
-from slurm_hooks.doctor.facts import Facts
+from slurm_hooks.doctor.facts import Facts, Line
 
 
 class Severity(enum.Enum):
@@ -52,20 +52,25 @@ class Change:
 
 @dataclass(frozen=True)
 class Paste:
-    """A line that should be in a file; `place` says where in it, `then` what to run after."""
+    """A line that should be in a file, `instead` of another if that is given.
+
+    `place` says where in it, `then` what to run after.
+    """
 
     file: str
     line: str
     place: str = ""
     then: str = ""
+    instead: Optional[Line] = None
 
 
 @dataclass(frozen=True)
 class Run:
-    """A command to run, as whom if that matters."""
+    """A command to run, as whom if that matters; one that `is_first` before slurmctld restarts."""
 
     command: str
     who: str = ""
+    is_first: bool = False
 
 
 Fix = Union[Change, Paste, Run]
@@ -73,12 +78,21 @@ Fix = Union[Change, Paste, Run]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was seen, and what to do about it: lines to paste, or a sentence of `advice`."""
+    """What was seen, and what to do about it: lines to paste, or a sentence of `advice`.
+
+    `is_missing` marks a note that is one only because the package is not installed yet.
+    """
 
     severity: Severity
     seen: str
     fixes: tuple[Fix, ...] = ()
     advice: str = ""
+    is_missing: bool = False
+
+    @property
+    def is_to_do(self) -> bool:
+        """Whether malleable jobs need it; what a plain note says is a matter of taste."""
+        return self.is_missing or self.severity is not Severity.NOTE
 
 
 Look = Callable[[Facts], Iterable[Finding]]

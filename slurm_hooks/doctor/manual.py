@@ -26,7 +26,9 @@ It changes nothing. It asks slurmctld once, the accounting database and systemd 
 reads a few files, and says for each check: ok, note, warning, error, or skipped and why. A finding
 comes with what was seen, the line to write and the file it belongs in, why it matters, and the
 place on this page. Lines of `slurm.conf` are printed whole, with all that doctor would change in
-them, so that they can be pasted over the old ones.
+them, so that they can be pasted over the old ones. At the end stands all that is to be done, once
+each and in an order that works: files, what to restart, commands. What notes suggest is a matter of
+taste and not among it.
 
 Its exit code is 0 if all is well (notes do not count), 1 if there are warnings or nothing could be
 looked at, 2 if there are errors. `--json` prints the same as one JSON object. With `--pre`, what is

@@ -1,7 +1,7 @@
 """From what should change to the very lines to paste, and where. Pure.
 
 All changes of one line of slurm.conf go into the same new line, so that pasting the line of one
-finding never undoes that of another.
+finding never undoes that of another. What a plain note suggests is in the line of that note alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Optional
 
 from slurm_hooks.doctor.facts import Line, SlurmSays, Unread
 from slurm_hooks.doctor.finding import Change, Finding, Fix, Paste, Run
+
+_Changes = Mapping[str, dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Remedy:
     then: str = ""
     command: str = ""
     who: str = ""
+    is_first: bool = False
 
 
 class Remedies:
@@ -41,29 +44,32 @@ class Remedies:
     ) -> None:
         self._path = "slurm.conf" if isinstance(slurm, Unread) else slurm.conf
         self._conf = () if isinstance(conf, Unread) else tuple(conf)
-        self._changes = _by_owner(findings)
+        self._changes = _by_owner(finding for finding in findings if finding.is_to_do)
 
     def of(self, finding: Finding) -> tuple[Remedy, ...]:
         """The remedies of one finding, in its order."""
-        return tuple(self._remedy(fix) for fix in finding.fixes)
+        own = _by_owner([finding])
+        return tuple(self._remedy(fix, own) for fix in finding.fixes)
 
-    def _remedy(self, fix: Fix) -> Remedy:
+    def _remedy(self, fix: Fix, own: _Changes) -> Remedy:
         if isinstance(fix, Run):
-            return Remedy(command=fix.command, who=fix.who)
+            return Remedy(command=fix.command, who=fix.who, is_first=fix.is_first)
         if isinstance(fix, Paste):
+            if fix.instead is not None:
+                return self._placed(fix.line, fix.instead, fix.then, fix.place)
             return Remedy(fix.file, fix.line, place=fix.place, then=fix.then)
-        return self._word(fix) if fix.owner else self._setting(fix)
+        return self._word(fix, own) if fix.owner else self._setting(fix)
 
     def _setting(self, change: Change) -> Remedy:
         line = f"{change.key}={change.value}"
         pattern = re.compile(rf"\s*{re.escape(change.key)}\s*=", re.IGNORECASE)
         return self._placed(line, self._last(pattern), change.then, "")
 
-    def _word(self, change: Change) -> Remedy:
+    def _word(self, change: Change, own: _Changes) -> Remedy:
         owner_key, _, owner = change.owner.partition("=")
         pattern = re.compile(rf"\s*{owner_key}\s*=\s*{re.escape(owner)}(\s|$)", re.IGNORECASE)
         found = self._last(pattern)
-        words = self._changes[change.owner]
+        words = {**self._changes.get(change.owner, {}), **own[change.owner]}
         if found is None:
             pairs = " ".join(f"{key}={value}" for key, value in words.items())
             place = f"in the line that begins with {change.owner}"
@@ -80,7 +86,7 @@ class Remedies:
         return next((line for line in reversed(self._conf) if pattern.match(line.text)), None)
 
 
-def _by_owner(findings: Iterable[Finding]) -> Mapping[str, dict[str, str]]:
+def _by_owner(findings: Iterable[Finding]) -> _Changes:
     changes: dict[str, dict[str, str]] = {}
     for finding in findings:
         for fix in finding.fixes:

@@ -47,7 +47,9 @@ def _look(check: Check, facts: Facts, is_before: bool) -> Outcome:
         seen = f"this check failed: {type(fault).__name__}: {fault}"
         return Outcome(check, (warning(seen, advice="report it with `malleable bundle`"),))
     if is_before and check.is_ours:
-        findings = tuple(replace(found, severity=Severity.NOTE) for found in findings)
+        findings = tuple(
+            replace(found, severity=Severity.NOTE, is_missing=found.is_to_do) for found in findings
+        )
     return Outcome(check, findings)
 
 

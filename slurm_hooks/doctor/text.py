@@ -11,8 +11,10 @@ from typing import Any
 from slurm_hooks.doctor.finding import Category, Check
 from slurm_hooks.doctor.remedies import Remedies, Remedy
 from slurm_hooks.doctor.run import Outcome, closing, exit_code
+from slurm_hooks.doctor.todo import ToDo, to_do
 
 WIDTH = 96
+OLD_WIDTH = 40
 _INDENT = "         "
 _UNBROKEN: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
@@ -26,7 +28,9 @@ class Shown:
 
 
 def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Iterator[Shown]:
-    """One line for each check, by category; what was found is told in full."""
+    """One line for each check, by category; what was found is told in full, and at the end all
+    that is to be done."""
+    told: dict[Remedy, str] = {}
     for category in Category:
         group = [outcome for outcome in outcomes if outcome.check.category is category]
         if group:
@@ -36,13 +40,19 @@ def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Itera
                 yield from _skipped(reason, [outcome.check.id for outcome in alike])
             else:
                 for outcome in alike:
-                    yield from _outcome(outcome, remedies, manual)
+                    yield from _outcome(outcome, remedies, manual, told)
         if group:
             yield Shown("")
+    todo = to_do(outcomes, remedies)
+    if todo.is_worth_telling:
+        yield from _to_do(todo)
     yield Shown(closing(outcomes), ("ok", "warning", "error")[exit_code(outcomes)])
 
 
-def _outcome(outcome: Outcome, remedies: Remedies, manual: str) -> Iterator[Shown]:
+def _outcome(
+    outcome: Outcome, remedies: Remedies, manual: str, told: dict[Remedy, str]
+) -> Iterator[Shown]:
+    """`told` is what was printed already, and at which check."""
     check = outcome.check
     if not outcome.findings:
         yield Shown(f"{'ok':8} {check.id}: {check.title}", "ok")
@@ -51,8 +61,13 @@ def _outcome(outcome: Outcome, remedies: Remedies, manual: str) -> Iterator[Show
         yield Shown(f"{word:8} {check.id}: {finding.seen}", word)
         if finding.advice:
             yield from _wrapped("do", finding.advice)
-        for remedy in remedies.of(finding):
-            yield from _remedy(remedy)
+        wanted = remedies.of(finding)
+        for name in dict.fromkeys(told[remedy] for remedy in wanted if remedy in told):
+            yield Shown(f"{_INDENT}as for {name}")
+        for remedy in wanted:
+            if remedy not in told:
+                yield from _remedy(remedy)
+                told[remedy] = check.id
     if outcome.findings:
         yield from _wrapped("why", check.why)
         yield Shown(f"{_INDENT}see  {manual}#{check.id}")
@@ -81,6 +96,41 @@ def _remedy(remedy: Remedy) -> Iterator[Shown]:
         yield Shown(f"{_INDENT}then {remedy.then}")
 
 
+def _to_do(todo: ToDo) -> Iterator[Shown]:
+    yield Shown("to do, in this order", "category")
+    for one in todo.files:
+        numbered = sum(remedy.number > 0 for remedy in one.lines) > 1
+        yield Shown(f"  in {one.file}{', from its end up' if numbered else ''}:")
+        for where, alike in groupby(one.lines, _where):
+            yield Shown(f"    {where}:")
+            for remedy in alike:
+                for line in remedy.line.splitlines():
+                    yield Shown(f"      {line}", "paste")
+    yield from _commands(todo.first)
+    if todo.then:
+        yield Shown(f"  then {', '.join(todo.then)}")
+    yield from _commands(todo.commands)
+    if todo.in_words:
+        yield Shown(f"  and what is said above of {', '.join(todo.in_words)}")
+    yield Shown("")
+
+
+def _where(remedy: Remedy) -> str:
+    if not remedy.number:
+        return remedy.place or "add"
+    old = textwrap.shorten(remedy.instead_of, OLD_WIDTH, placeholder=" ...")
+    last = remedy.number + remedy.lines - 1
+    lines = f"lines {remedy.number} to {last}" if remedy.lines > 1 else f"line {remedy.number}"
+    return f"instead of {lines} ({old})"
+
+
+def _commands(commands: Sequence[Remedy]) -> Iterator[Shown]:
+    for who, alike in groupby(commands, lambda remedy: remedy.who):
+        yield Shown(f"  run as {who}:" if who else "  run:")
+        for remedy in alike:
+            yield Shown(f"      {remedy.command}", "paste")
+
+
 def _wrapped(word: str, text: str) -> Iterator[Shown]:
     rest = _INDENT + "     "
     for line in textwrap.wrap(
@@ -95,6 +145,7 @@ def data(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> dict[s
         "exit_code": exit_code(outcomes),
         "summary": closing(outcomes),
         "checks": [_check_data(outcome, remedies, manual) for outcome in outcomes],
+        "to_do": _to_do_data(to_do(outcomes, remedies)),
     }
 
 
@@ -112,13 +163,27 @@ def _check_data(outcome: Outcome, remedies: Remedies, manual: str) -> dict[str, 
                 "severity": finding.severity.value,
                 "seen": finding.seen,
                 "advice": finding.advice,
-                "remedies": [
-                    {key: value for key, value in asdict(remedy).items() if value}
-                    for remedy in remedies.of(finding)
-                ],
+                "remedies": [_remedy_data(remedy) for remedy in remedies.of(finding)],
             }
             for finding in outcome.findings
         ],
+    }
+
+
+def _remedy_data(remedy: Remedy) -> dict[str, Any]:
+    return {key: value for key, value in asdict(remedy).items() if value}
+
+
+def _to_do_data(todo: ToDo) -> dict[str, Any]:
+    return {
+        "files": [
+            {"file": one.file, "lines": [_remedy_data(remedy) for remedy in one.lines]}
+            for one in todo.files
+        ],
+        "first": [_remedy_data(remedy) for remedy in todo.first],
+        "then": list(todo.then),
+        "run": [_remedy_data(remedy) for remedy in todo.commands],
+        "in_words": list(todo.in_words),
     }
 
 

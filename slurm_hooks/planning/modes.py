@@ -12,6 +12,7 @@ from slurm_hooks.model import Cause, Fragment, Level, MalleableJob, Off, Reason,
 from slurm_hooks.settings import Mode, Settings
 
 NOT_A_CANARY_NODE = "not one of the canary's nodes (mode.nodes)"
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,9 @@ class Mandate:
         if self.off is not None:
             return (off_line(self.off),)
         if self.level is Level.CANARY:
-            known = {node.name for node in snapshot.nodes}
-            strange = ("mode.nodes: Slurm knows none of them",)
             return (
                 "mode.level = canary: only its jobs and nodes are used",
-                *(strange if self.nodes and not self.nodes & known else ()),
+                *_strange_nodes(self.nodes - {node.name for node in snapshot.nodes}),
             )
         if self.level is not Level.OBSERVE:
             return ()
@@ -87,6 +86,14 @@ class Mandate:
                 "before mode.level = observe use `malleable off`, and wait until they have left"
             )
         return tuple(lines)
+
+
+def _strange_nodes(names: frozenset[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    rest = len(names) - MOST_NAMED
+    named = ", ".join(sorted(names)[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return (f"mode.nodes: Slurm knows no node {named}",)
 
 
 def mandate_of(snapshot: Snapshot, settings: Settings) -> Mandate:

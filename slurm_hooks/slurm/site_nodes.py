@@ -14,7 +14,7 @@ from slurm_hooks.slurm.text import expand
 MOST = 1_000_000  # a list is unfolded in memory
 
 
-def _size(text: str) -> int:
+def most_names(text: str) -> int:
     """How many nodes a host list names at most, without unfolding it."""
     most = 1
     for brackets in re.findall(r"\[([^\]]*)\]", text):
@@ -27,7 +27,7 @@ def with_host_lists(settings: Settings) -> Settings:
     """The settings with each node of `mode.nodes` by its own name. Raises SettingsError."""
     found: set[str] = set()
     for text in settings.mode.nodes:
-        if _size(text) > MOST:
+        if most_names(text) > MOST:
             raise SettingsError([f"mode.nodes: {text!r} names more than {MOST:,} nodes"])
         try:
             found |= expand(text)

@@ -30,7 +30,11 @@ def render_site(settings: Settings, port: Port) -> SitePolicy:
 
     Raises RetryLater, CommandRefused, UnreadableOutput.
     """
-    answer = port.ask(cluster_command())
+    return render_answer(settings, port.ask(cluster_command()), port)
+
+
+def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
+    """The same from an answer to cluster_command that is at hand; raises the same."""
     config, name = read_config(answer), settings.site.qos
     decides = config.get("PreemptType") == "preempt/qos"
     known = parse_qos(port.ask(qos_command())) if decides or name else {}
@@ -38,13 +42,12 @@ def render_site(settings: Settings, port: Port) -> SitePolicy:
     cluster = _judged(parse_cluster(answer), decides, fault)
     most = known[name].most_submitted if name in known else None
     uids = find_uids(settings.site.operators)
-    missing = [user for user in settings.site.operators if user not in uids]
     return SitePolicy(
         text=render_policy(settings, cluster, uids, most),
         faults=(
             *([fault] if fault else []),
             *_unfit(settings.site.partitions, cluster),
-            *map(_stranger, missing),
+            *map(_stranger, unknown_users(settings.site.operators)),
         ),
         findings=tuple(check_qos(known[name], known)) if decides and name in known else (),
         answer=answer,
@@ -78,6 +81,12 @@ def find_uids(names: Sequence[str]) -> dict[str, int]:
         except (KeyError, ValueError):  # ValueError: a NUL in the name
             continue
     return found
+
+
+def unknown_users(names: Sequence[str]) -> tuple[str, ...]:
+    """Those names that this host does not know."""
+    known = find_uids(names)
+    return tuple(name for name in names if name not in known)
 
 
 def _unfit(partitions: Sequence[str], cluster: Cluster) -> Iterator[str]:

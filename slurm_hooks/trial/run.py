@@ -25,6 +25,7 @@ from slurm_hooks.trial.script import Wish
 
 LOOK_EVERY_S = 1.0
 CLEAN_LIMIT_S = 90.0
+PATIENCE_S = 30.0
 ORDINARY_S = 3
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -66,7 +67,7 @@ class Trial:
 
     `port` speaks to Slurm as the user, `meanwhile` is called between looks (it may tick), `tell`
     with each step that came true, `explain` with the job that failed, while it is there; its lines
-    become the `reasons`.
+    become the `reasons`. They go to `tell_late`, once a step, when one takes over `patience_s`.
     """
 
     wish: Wish
@@ -75,9 +76,12 @@ class Trial:
     tell: Callable[[Done], None]
     meanwhile: Callable[[], None] = lambda: None
     explain: Callable[[int], list[str]] = lambda _: []
+    tell_late: Callable[[Step, list[str]], None] = lambda *_: None
+    patience_s: float = PATIENCE_S
     job_id: int = 0
     reasons: list[str] = field(default_factory=list)
     done: list[Done] = field(default_factory=list)
+    _late: set[Step] = field(default_factory=set)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -126,7 +130,7 @@ class Trial:
     def _yield(self, deadline: float) -> None:
         """An ordinary job wants a node of ours, and has it when it runs."""
         job = self._look()
-        node = min(n for f in job.active for n in f.nodes) if job and job.active else ""
+        node = min(job.nodes, default="") if job else ""
         if not node:
             raise StepFailed(Step.YIELD, "no fragment runs any more", self.job_id)
         began = time.monotonic()
@@ -141,7 +145,7 @@ class Trial:
             if time.monotonic() > deadline:
                 text = f"ordinary job {other} in {partition} did not start on {node}: {said!r}"
                 raise StepFailed(Step.YIELD, text, self.job_id)
-            self._pause()
+            self._pause(Step.YIELD, began, f"ordinary job {other} in {partition}: {said}")
         self._remember(Step.YIELD, began, f"{node} to job {other} in partition {partition}")
 
     def _partition_for(self, node: str) -> str:
@@ -162,7 +166,7 @@ class Trial:
         while job and any(f.is_active for f in job.fragments):
             with suppress(CommandRefused):  # it ended this moment
                 self.port.ask(script.finish(self.wish, self.job_id))
-            self._pause()
+            self._pause(Step.FINISH, began)
             job = self._look()
             if time.monotonic() > deadline:
                 raise StepFailed(Step.FINISH, _seen(job), self.job_id)
@@ -185,7 +189,7 @@ class Trial:
                 raise StepFailed(step, f"the job was stopped: {_seen(job)}", self.job_id)
             if time.monotonic() > deadline:
                 raise StepFailed(step, f"not within the time limit: {_seen(job)}", self.job_id)
-            self._pause()
+            self._pause(step, began)
 
     # -- looking and waiting
 
@@ -194,9 +198,13 @@ class Trial:
         found = look_at_jobs(self.port, self.partitions)
         return next((job for job in found if job.job_id == self.job_id), None)
 
-    def _pause(self) -> None:
+    def _pause(self, step: Step, began: float, saw: str = "") -> None:
+        """Between two looks. `saw` says what is waited for, if not for the malleable job."""
         self._check()
         self.meanwhile()
+        if step not in self._late and time.monotonic() - began > self.patience_s:
+            self._late.add(step)
+            self.tell_late(step, [saw] if saw else self.explain(self.job_id))
         self._stop.wait(LOOK_EVERY_S)
 
     def _check(self) -> None:

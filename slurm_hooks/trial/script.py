@@ -43,7 +43,7 @@ class Wish:
     ordinary_partition: str = ""
     account: str = ""
     constraint: str = ""
-    limit_s: float = 600.0
+    limit_s: float = 180.0
     is_plain: bool = False
 
 

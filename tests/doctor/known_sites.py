@@ -20,16 +20,18 @@ from slurm_hooks.doctor.facts import (
     SharedDirectory,
     SlurmSays,
     Submission,
+    Textfile,
     TickSeen,
     known,
 )
 from slurm_hooks.doctor.gather.slurm import read_slurm
-from slurm_hooks.settings import Settings, Site
+from slurm_hooks.settings import Metrics, Mode, Settings, Site
 
 GOOD = """NodeName=n1 State=IDLE SlurmdStartTime=1795187104 Comment=OverTimeLimit = 5
 NodeName=n2 State=IDLE SlurmdStartTime=1795187104
 Configuration data as of 1795287648
 BOOT_TIME               = 1795187000
+ClusterName             = dbd
 Epilog[0]               = /usr/libexec/slurm-malleable/epilog.sh
 EpilogSlurmctld         = (null)
 JobFileAppend           = 1
@@ -155,8 +157,10 @@ GOOD_SITE = Facts(
         enabled="enabled",
         user="",
     ),
+    textfile=Textfile(DIRECTORY, 20.0),
     shared=SharedDirectory("/home/u", "nfs4", "rw,hard,acdirmax=30", "", met=2, of=2),
     has_setpriv=True,
+    strange_users=(),
     python=PythonSeen(
         "/opt/py/bin/python", (3, 11, 2), "2.8.0", True, ("malleable",), "/usr/share/x"
     ),
@@ -192,6 +196,12 @@ def tick(**changes: Any) -> dict[str, Any]:
     return {"tick": replace(known(GOOD_SITE.tick), **changes)}
 
 
+def textfile(path: str = "/m/a.prom", **changes: Any) -> dict[str, Any]:
+    """A site that writes such a file for Prometheus."""
+    found = replace(known(GOOD_SITE.textfile), **changes)
+    return {"settings": Settings(metrics=Metrics(textfile=path)), "textfile": found}
+
+
 def shared(**changes: Any) -> dict[str, Any]:
     return {"shared": replace(known(GOOD_SITE.shared), **changes)}
 
@@ -215,6 +225,15 @@ def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> di
     config = {"PreemptType": "preempt/qos"}
     settings = Settings(site=Site(qos=name))
     return {**found, "settings": settings, "slurm": says(config=config, **slurm_changes)}
+
+
+def canary(
+    accounts: tuple[str, ...] = (), nodes: tuple[str, ...] = (), **facts: Any
+) -> dict[str, Any]:
+    """A canary of user ann, of whom this host knows, and of more; n9 is in partition old."""
+    mode = Mode("canary", ("ann",), accounts, nodes)
+    more = "PartitionName=old Nodes=n9\nNodeName=n9"
+    return {"settings": Settings(mode=mode), **slurm(more=more), **facts}
 
 
 def by_database(levels: dict[str, str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from known_sites import GOOD_SITE, says
 from captured_slurm import recorded
 from slurm_hooks.doctor.anonymous import COMMON, Anonymiser
 from slurm_hooks.doctor.bundle import FOLDER, Part, Seen, parts, write
-from slurm_hooks.doctor.facts import Accounting, Unread
+from slurm_hooks.doctor.facts import SILENT, Accounting, Unread
 from slurm_hooks.reconcile import rehearse
 from slurm_hooks.settings import Settings, parse
 from slurm_hooks.slurm.gateway import observe
@@ -94,7 +94,10 @@ def seen(**changes: Any) -> Seen:
             config={"AccountingStoragePass": "hunter2", "SlurmctldHost[1]": "backup7(10.9.8.7)"},
             more="NodeName=secretnode9 NodeHostName=secrethost9 State=IDLE",
         ),
-        settings=parse('[site]\noperators = ["root", "carol"]\n'),
+        settings=parse(
+            '[site]\noperators = ["root", "carol"]\n'
+            '[mode]\nusers = ["erin"]\naccounts = ["chemistry"]\nnodes = ["oldnode3.example"]\n'
+        ),
         accounting=Accounting((), ({"Account": "physics", "User": "dave"},), {}),
     )
     report = {"summary": "the tick runs as carol on secretnode9 for dave of physics"}
@@ -110,9 +113,22 @@ def test_the_parts_have_no_names() -> None:
     text = text_of(parts(seen(), SALT))
     for name in ("carol", "dave", "physics", "secretnode9", "secrethost9", "backup7", "hunter2"):
         assert name not in text
+    for name in ("erin", "chemistry", "oldnode3"):  # of [mode]
+        assert name not in text
     assert "10.9.8.7" not in text
     assert not re.search(r'"n[1-8]"', text)
     assert "KillWait                = 30 sec" in text
+
+
+def test_without_slurm_s_answer_nothing_is_there_whose_names_are_not_known() -> None:
+    facts = replace(seen().facts, slurm=SILENT)
+    found = parts(seen(facts=facts, snapshot=SILENT, report={}), SALT)
+    assert "secretnode9" not in text_of(found)
+    assert "names in it are not known" in text_of(found[-1:])
+
+
+def test_a_list_of_more_hosts_than_there_are_is_not_unfolded() -> None:
+    assert hidden("gpu[1-999999999]") == "gpu[1-999999999]"
 
 
 def test_the_snapshot_can_be_planned_elsewhere(tmp_path: Path) -> None:

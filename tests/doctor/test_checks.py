@@ -15,6 +15,7 @@ from known_sites import (
     LONG_AGO,
     NO_ANSWER,
     by_database,
+    canary,
     hook,
     job,
     plugin,
@@ -25,20 +26,29 @@ from known_sites import (
     shared,
     slurm,
     submission,
+    textfile,
     tick,
 )
 
 from slurm_hooks.doctor.catalogue import CHECKS
-from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Unread
+from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Hook, Unread, known
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.settings import parse
 
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
+RARE_TICKS = {
+    "settings": parse("[tick]\nevery_s = 300\n[lease]\nlength_s = 3600\nshortest_hole_s = 600\n")
+}
 LIMITED = Accounting(
     ({"Name": "low", "MaxSubmitPU": "10"},), ({"User": "u", "GrpSubmit": "9"},), {}
 )
+OF_ANOTHER_SITE = ("plugin-on-nodes", "preempt-qos", "usage-factor")
+OTHER_CLUSTER = {"Cluster": "another", "Account": "a", "MaxSubmit": "5"}
+SITES_OWN = Hook("Epilog", "/etc/slurm/epilog", FILE, "exit 0")
 DAY = timedelta(days=1)
+# Nothing to look at with the shipped settings.
+OURS = ("canary-users", "canary-accounts", "canary-nodes", "metrics-file")
 
 # check, what is changed of the good site, severity, and a pattern of what is seen and to be written
 BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
@@ -111,7 +121,14 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("job-file-append", slurm(config={"JobFileAppend": "0"}), "warning", r"JobFileAppend=1"),
     ("min-job-age", slurm(config={"MinJobAge": "3600 sec"}), "warning", r"3600 s.*=300"),
     ("min-job-age", slurm(config={"MinJobAge": "0 sec"}), "warning", r"for ever"),
-    ("min-job-age", slurm(config={"MinJobAge": "60 sec"}), "warning", r"at least 120 s"),
+    ("min-job-age", slurm(config={"MinJobAge": "60 sec"}), "warning", r"at least 120 s.*=300"),
+    ("min-job-age", RARE_TICKS, "warning", r"at least 1200 s.*MinJobAge=1200"),
+    (
+        "min-job-age",
+        {**RARE_TICKS, **slurm(config={"MinJobAge": "1200 sec"})},
+        "warning",
+        r"kept for 1200 s.*raise MaxJobCount to 12000",
+    ),
     ("unkillable", slurm(config={"UnkillableStepTimeout": "10"}), "warning", r"10 is shorter"),
     ("max-array-size", SMALL, "warning", r"MaxArraySize=1001 allows 1000.*MaxArraySize=2001"),
     ("max-job-count", slurm(config={"MaxJobCount": "100"}), "warning", r"1 malleable.*=10000"),
@@ -124,7 +141,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "error",
         "PreemptMode=REQUEUE",
     ),
-    ("usage-factor", slurm(ours={"QoS": "N/A"}), "note", r"add qos malleable set UsageFactor=0"),
+    ("usage-factor", {}, "note", r'add qos malleable set UsageFactor=0.*qos = "malleable"'),
     ("partition-time", slurm(ours={"MaxTime": "00:05:00"}), "error", r"=INFINITE"),
     ("enforced-limits", slurm(config={"AccountingStorageEnforce": "safe"}), "note", "GrpTRESMins"),
     (
@@ -228,6 +245,15 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "error",
         "neither root nor.*User=slurm",
     ),
+    ("metrics-file", textfile("/m/a.txt"), "warning", r'textfile = "/m/a.txt.prom"'),
+    ("metrics-file", textfile(directory=None), "error", "directory is not there"),
+    ("metrics-file", textfile(age_s=None), "error", "not written by the last"),
+    ("metrics-file", textfile(age_s=3600.0), "error", "not written by the last"),
+    ("canary-users", canary(strange_users=("bo",)), "warning", r"no user bo.*correct mode\.users"),
+    ("canary-accounts", canary(accounts=("a", "b")), "warning", "no account b "),
+    ("canary-nodes", canary(nodes=("n1", "x1")), "warning", "knows no node x1 "),
+    ("canary-nodes", canary(nodes=("n1", "n9")), "warning", "in no partition .*n9 "),
+    ("canary-nodes", canary(nodes=tuple(f"x{i}" for i in range(7))), "error", "x4 and 2 more"),
     ("one-host", slurm(config={"SlurmctldHost[1]": "ctl2"}), "note", "backup.*ExecCondition"),
     ("hard-links", shared(trouble="link: Operation not permitted"), "error", "not permitted"),
     ("hard-links", shared(winners=2), "error", "2 writers"),
@@ -261,20 +287,29 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[5-8]"})),
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[4-"})),
     ("preempt-qos", qos({}, {})),
+    ("usage-factor", qos({}, {})),
     ("over-time-limit", slurm(config={"OverTimeLimit": "5 min"}, ours={"OverTimeLimit": "0"})),
     ("over-time-limit", slurm(main={"OverTimeLimit": "3"})),
     ("exempt-time", slurm(config={"PreemptExemptTime": "NONE"})),
     ("over-subscribe", slurm(ours={"OverSubscribe": "NO"})),  # job_submit asks for whole nodes
     ("min-job-age", slurm(config={"MinJobAge": "3600 sec", "MaxJobCount": "100000"})),
     ("kill-wait", slurm(config={"KillWait": "60 sec"})),
+    ("submit-limits", {"accounting": Accounting((), (OTHER_CLUSTER,), {})}),
     ("job-submit-plugin", slurm(config={"JobSubmitPlugins": "job_submit/lua"})),
     ("policy-loaded", {**submission(policy_changed=LONG_AGO + DAY)}),  # before slurmctld started
     ("epilog", {"hooks": (), **slurm(config={"ProctrackType": "proctrack/cgroup"})}),
+    ("epilog", {"hooks": (SITES_OWN, *known(GOOD_SITE.hooks))}),  # 24.11 runs both
     ("epilog", hook("Epilog", "/etc/e", text="/usr/libexec/slurm-malleable/epilog.sh")),
     ("plugin-release", plugin(tested=((22, 5), (24, 11)))),
+    ("plugin-release", plugin(tested=((24, 11),), arguments={"untested": "use"})),
     ("shared-directory", shared(kind="ext4", met=2, of=2)),
     ("pyxis", plugstack(pyxis="/p.so", pyxis_version=(0, 24, 0))),
     ("timer", tick(timer="", cron="/etc/cron.d/slurm-malleable")),
+    ("metrics-file", textfile()),
+    ("metrics-file", {**textfile(age_s=3600.0), **tick(silent_s=3590.0)}),  # no tick, no file
+    ("canary-users", canary()),
+    ("canary-accounts", canary(accounts=("A",))),
+    ("canary-nodes", canary(nodes=("n1", "n2"))),
     ("rights", tick(user="slurm")),
     ("rights", by_database({"bob": "Administrator"})),
     ("slurmctld-hooks", hook("Prolog", "/p")),
@@ -293,9 +328,7 @@ def look(name: str, facts: Facts) -> tuple[str, str]:
     return outcome.word, " ".join(" ".join(said).split())
 
 
-@pytest.mark.parametrize(
-    "check", [c.id for c in CHECKS if c.id not in ("plugin-on-nodes", "preempt-qos")]
-)
+@pytest.mark.parametrize("check", [c.id for c in CHECKS if c.id not in OF_ANOTHER_SITE])
 def test_a_good_site_passes(check: str) -> None:
     assert look(check, GOOD_SITE) == ("ok", "")
 
@@ -310,8 +343,15 @@ def test_a_good_site_passes(check: str) -> None:
         ("plugin-release", plugstack(ours=None), "has no line for it"),
         ("job-path", plugstack(ours=None), "has no line for it"),
         ("policy-loaded", submission(policy_changed=None), "no policy"),
+        ("policy", submission(wanted=Unread("slurmdbd is down")), "slurmdbd is down"),
         ("nodes-meet", shared(of=1, met=1), "srun --nodes=2 malleable doctor --node"),
         ("epilog-readable", {"hooks": ()}, "not in use"),
+        ("usage-factor", qos({}, {}, name="none"), "there is no QOS none"),
+        (
+            "canary-accounts",
+            {**canary(accounts=("b",)), "accounting": Unread("slurmdbd is down")},
+            "slurmdbd is down",
+        ),
     ],
 )
 def test_what_does_not_apply_is_skipped(check: str, changed: dict[str, Any], reason: str) -> None:
@@ -357,7 +397,7 @@ def test_without_any_fact_a_check_is_skipped_or_has_nothing_to_say(check: str) -
     word, said = look(check, nothing)
     if check == "slurm-answers":
         assert word == "error"
-    elif check in ("settings", "enforced-limits", "lease-margin"):
+    elif check in ("settings", "enforced-limits", "lease-margin") or check in OURS:
         assert word in ("ok", "skipped")
     else:
         assert (word, bool(said)) == ("skipped", True)

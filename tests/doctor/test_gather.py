@@ -9,19 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from known_sites import GOOD_SITE, says
+from known_sites import GOOD_SITE, answer, says
 
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread
 from slurm_hooks.doctor.gather import files
+from slurm_hooks.doctor.gather.controller import hooks, submission
 from slurm_hooks.doctor.gather.plugstack import read_plugstack
 from slurm_hooks.doctor.gather.python import ask_python
 from slurm_hooks.doctor.gather.shared import file_system, job_directory, try_links
-from slurm_hooks.doctor.gather.slurm import ask_accounting
+from slurm_hooks.doctor.gather.site import Asked, gather
+from slurm_hooks.doctor.gather.slurm import ask_accounting, read_slurm
 from slurm_hooks.doctor.run import run
 from slurm_hooks.errors import UsageError
 from slurm_hooks.settings import Settings, Site
-from slurm_hooks.slurm.live import Asked
+from slurm_hooks.slurm.live import Asked as Made
 from slurm_hooks.slurm.text import Command
 
 ROOT = os.geteuid() == 0
@@ -54,8 +56,12 @@ def test_what_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
     pipe = files.attempt(lambda: files.read_text(tmp_path / "pipe"))
     assert isinstance(pipe, Unread)
     assert "not a plain file" in pipe.because
+    odd = files.attempt(lambda: int("one"))
+    assert isinstance(odd, Unread)
+    assert odd.because.startswith("it cannot be read: ValueError: ")
     monkeypatch.setattr(files, "PATIENCE_S", 0.05)
     assert files.attempt(lambda: time.sleep(0.5)) == Unread("no answer within 0 s")
+    assert files.attempt(lambda: time.sleep(0.1) or "late", commands_s=5) == "late"
 
 
 def test_a_directory_that_others_cannot_enter(tmp_path: Path) -> None:
@@ -91,6 +97,7 @@ def test_plugstack_beside_slurm_conf(tmp_path: Path, monkeypatch: pytest.MonkeyP
     loaded = read_plugstack(says()).ours
     assert loaded is not None
     assert loaded.tested == ((22, 5), (24, 11))
+    assert found.ours.where.file == str(tmp_path / "d" / "x.conf")
     assert found.ours.unknown == ("odd",)
     assert found.ours.arguments == {"pythonpath": str(tmp_path), "dir": "/s/%A"}
     assert found.ours.job_path_file is not None
@@ -183,7 +190,7 @@ class Dbd:
     """A port whose sacctmgr prints what was captured."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[Made] = []
 
     def ask(self, command: Command) -> str:
         assert "--readonly" in command.argv
@@ -208,6 +215,37 @@ def test_accounting_as_sacctmgr_prints_it() -> None:
     ]
 
 
+def test_the_policy_that_is_wanted_is_the_one_that_is_rendered(tmp_path: Path) -> None:
+    """With its QOS and their limits, so that what `malleable render lua` wrote is found well."""
+    printed = "low||cluster|||10||\nnormal|low|cluster|||20||\n"
+
+    class Qos(Dbd):
+        def ask(self, command: Command) -> str:
+            return printed
+
+    said = answer({"PreemptType": "preempt/qos", "SLURM_CONF": str(tmp_path / "slurm.conf")},
+                  {"PreemptMode": "OFF"})  # fmt: skip
+    settings = Settings(site=Site(qos="low"))
+    found = submission(settings, read_slurm(said, ["malleable"]), said, Qos())
+    assert "max_submitted = 10," in str(found.wanted)
+    assert 'preemptible = {["malleable"] = true}' in str(found.wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('[mode]\nnodes = ["n[1-999999999]"]\n', "names more than 1,000,000 nodes"),
+        ('[mode]\nnodes = ["n[1-"]\n', "is no host list"),
+        ('[plan]\nobjective = "nobodys"\n', "no installed package has it"),
+    ],
+)
+def test_settings_that_no_tick_would_take(tmp_path: Path, text: str, fault: str) -> None:
+    path = tmp_path / "malleable.toml"
+    path.write_text(f'{text}[tick]\nslurm_bin = "{tmp_path}"\n')
+    (told,) = gather(Asked(path)).settings_faults
+    assert fault in told
+
+
 def test_an_interpreter_tells_without_importing_torch(tmp_path: Path) -> None:
     packages = tmp_path / "path"
     info = packages / "slurm_malleable-1.dist-info"
@@ -225,6 +263,17 @@ def test_an_interpreter_tells_without_importing_torch(tmp_path: Path) -> None:
     assert seen.has_rendezvous
     assert "malleable" in seen.handlers
     assert seen.version >= (3, 9)
+
+
+def test_each_of_several_epilogs_is_read(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("exit 0\n")
+    config = {"Epilog[0]": str(own), "Epilog[1]": "/nowhere/slurm-malleable/epilog.sh"}
+    found = hooks(says(config=config))
+    assert [(hook.value, hook.text) for hook in found] == [
+        (str(own), "exit 0\n"),
+        ("/nowhere/slurm-malleable/epilog.sh", None),
+    ]
 
 
 def test_an_interpreter_that_is_none(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from known_sites import GOOD_SITE, conf, says
 
 from slurm_hooks.doctor import manual
 from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose
-from slurm_hooks.doctor.facts import Facts, Unread
-from slurm_hooks.doctor.finding import Category, Change, Check, Fix, error, warning
+from slurm_hooks.doctor.facts import Facts, Hook, Line, Unread, known
+from slurm_hooks.doctor.finding import Category, Change, Check, Fix, Paste, error, note, warning
 from slurm_hooks.doctor.remedies import Remedies, Remedy
 from slurm_hooks.doctor.run import Outcome, closing, exit_code, run
 from slurm_hooks.doctor.text import data, lines
+from slurm_hooks.doctor.todo import ToDo, to_do
 from slurm_hooks.errors import UsageError
 
 CONF = "/etc/slurm/slurm.conf"
@@ -52,6 +53,96 @@ def test_two_findings_of_one_line_give_the_same_new_line() -> None:
     (first,), (second,) = remedies.of(one), remedies.of(two)
     assert first == second
     assert first.line == "PartitionName=p GraceTime=0 Nodes=n1 OverTimeLimit=0"
+
+
+def test_a_line_of_a_file_of_its_own_is_replaced_there() -> None:
+    here = Line("/etc/slurm/plugstack.conf.d/x.conf", 3, "required malleable.so", 2)
+    found = remedy(Paste(here.file, "optional malleable.so", instead=here))
+    assert (found.file, found.number, found.lines) == (here.file, 3, 2)
+    assert found.instead_of == "required malleable.so"
+
+
+def test_what_a_note_suggests_is_in_its_own_line_alone() -> None:
+    must = error("a", Change("PriorityTier", "2", "PartitionName=p"))
+    may = note("b", Change("PreemptMode", "OFF", "PartitionName=p"))
+    remedies = Remedies([must, may], says(), conf("PartitionName=p Nodes=n1"))
+    (first,), (second,) = remedies.of(must), remedies.of(may)
+    assert first.line == "PartitionName=p Nodes=n1 PriorityTier=2"
+    assert second.line == "PartitionName=p Nodes=n1 PriorityTier=2 PreemptMode=OFF"
+
+
+def told(facts: Facts, is_before: bool = False) -> tuple[ToDo, str]:
+    """What is to be done about a site, as a value and as it is printed at the end."""
+    chosen = choose(Wish(), CHECKS)
+    outcomes = run(chosen, facts, is_before)
+    remedies = Remedies([f for o in outcomes for f in o.findings], facts.slurm, facts.conf)
+    text = "\n".join(line.text for line in lines(outcomes, remedies, "/doc"))
+    return to_do(outcomes, remedies), text.partition("to do, in this order\n")[2]
+
+
+BARE = replace(
+    GOOD_SITE,
+    slurm=says(
+        config={"PreemptType": "preempt/none", "PreemptMode": "OFF", "JobSubmitPlugins": "(null)"},
+        main={"PriorityTier": "1", "PreemptMode": "REQUEUE"},
+        ours={"GraceTime": "10"},
+        more="PartitionName=big PriorityTier=9 PreemptMode=OFF Nodes=n1",
+    ),
+    conf=conf(
+        "KillWait=30\nPreemptMode=OFF\nPartitionName=main Nodes=ALL\n"
+        "PartitionName=malleable GraceTime=10 Nodes=n1"
+    ),
+    submission=replace(known(GOOD_SITE.submission), lines=None, policy=None),
+    plugstack=replace(known(GOOD_SITE.plugstack), ours=None),
+    hooks=(Hook("Prolog", "/usr/libexec/slurm-malleable/prolog.sh", None, None),),
+)
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+def test_all_that_is_to_be_done_once_each_and_in_order(is_before: bool) -> None:
+    todo, text = told(BARE, is_before)
+    pasted = [remedy.line for one in todo.files for remedy in one.lines]
+    assert len(set(pasted)) == len(pasted)
+    assert text.startswith(
+        "  in /etc/slurm/slurm.conf, from its end up:\n"
+        "    instead of line 4 (PartitionName=malleable GraceTime=10 ...):\n"
+        "      PartitionName=malleable GraceTime=0 Nodes=n1\n"
+        "    instead of line 3 (PartitionName=main Nodes=ALL):\n"
+        "      PartitionName=main Nodes=ALL PriorityTier=2\n"
+        "    instead of line 2 (PreemptMode=OFF):\n"
+        "      PreemptMode=REQUEUE\n"
+        "    add:\n"
+        "      PreemptType=preempt/partition_prio\n"
+    )
+    order = ["in /etc/slurm/plugstack.conf:", "cp /usr/share", "then restart slurmctld, scontrol",
+             "malleable render lua", "and what is said above of prolog"]  # fmt: skip
+    assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
+    assert "UsageFactor" not in text  # a note is a matter of taste
+
+
+def test_one_thing_alone_is_not_told_twice() -> None:
+    facts = replace(GOOD_SITE, slurm=says(config={"KillWait": "300 sec"}))
+    todo, text = told(facts)
+    assert [remedy.line for remedy in todo.files[0].lines] == ["KillWait=30"]
+    assert text == ""
+
+
+def test_a_line_that_mends_several_findings_is_printed_once_among_them() -> None:
+    outcomes = run(choose(Wish(("preempt-type", "preempt-mode")), CHECKS), BARE, is_before=False)
+    remedies = Remedies([f for o in outcomes for f in o.findings], BARE.slurm, BARE.conf)
+    text = "\n".join(line.text for line in lines(outcomes, remedies, "/doc"))
+    findings = text.partition("to do, in this order")[0]
+    assert findings.count("PreemptMode=REQUEUE") == 1
+    assert findings.count("as for preempt-type") == 1
+
+
+def test_both_options_of_backfill_are_in_one_line() -> None:
+    config = {"SchedulerParameters": "bf_interval=900,bf_continue,bf_window=10"}
+    facts = replace(GOOD_SITE, slurm=says(config=config))
+    todo, _ = told(facts)
+    assert [remedy.line for remedy in todo.files[0].lines] == [
+        "SchedulerParameters=bf_continue,bf_window=1440,bf_interval=30"
+    ]
 
 
 def test_where_slurm_conf_cannot_be_read_the_words_are_told() -> None:
@@ -127,7 +218,8 @@ def test_text_and_json_say_the_same() -> None:
         (Wish(has_python=True), {"torch-version"}, {"kill-wait", "hard-links"}),
         (Wish(has_job=True), {"job-reason"}, {"kill-wait", "torch-version"}),
         (Wish(is_node=True, has_python=True), {"torch-version", "setpriv"}, {"kill-wait"}),
-        (Wish(("kill-wait",), has_python=True), {"kill-wait"}, {"torch-version"}),
+        (Wish(is_node=True, has_job=True), {"job-log", "setpriv"}, {"kill-wait"}),
+        (Wish(("torch-version",), has_python=True), {"torch-version"}, {"kill-wait"}),
     ],
 )
 def test_what_is_looked_at(wish: Wish, some: set[str], none: set[str]) -> None:
@@ -139,6 +231,19 @@ def test_what_is_looked_at(wish: Wish, some: set[str], none: set[str]) -> None:
 def test_a_name_that_no_check_has() -> None:
     with pytest.raises(UsageError, match="no check kilwait"):
         choose(Wish(("kilwait",)), CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("wish", "option"),
+    [
+        (Wish(("kill-wait",), has_python=True), "--python"),
+        (Wish(("kill-wait", "torch-version"), has_job=True), "--job"),
+        (Wish(("clocks",), is_node=True, has_directory=True), "--directory"),
+    ],
+)
+def test_an_option_that_no_named_check_looks_at_is_refused(wish: Wish, option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option}: .* would not look at it"):
+        choose(wish, CHECKS)
 
 
 def test_ids_are_unique_and_words_of_a_link() -> None:

@@ -91,24 +91,25 @@ class Site:
         return re.sub(r"/\S*/malleable\.so", str(self.etc / "malleable.so"), line)
 
     def heal(self, report: dict[str, Any]) -> None:
-        """Paste each printed line where it is said to belong, and run each printed command."""
-        findings = [f for check in report["checks"] for f in check["findings"]]
-        remedies = [r for f in findings if f["severity"] != "note" for r in f["remedies"]]
-        pasted = [r for r in remedies if "file" in r]
-        # From below, so that the numbers of the lines above stay as they were printed.
-        for remedy in sorted(pasted, key=lambda r: -r.get("number", 0)):
-            self.paste(remedy)
-        self.box.restart_controller()
-        for remedy in remedies:
-            if "command" in remedy:
-                self.obey(self.here(remedy["command"]))
+        """Do all that is to be done, in the order in which it is said."""
+        todo = report["to_do"]
+        for file in todo["files"]:
+            for remedy in file["lines"]:
+                self.paste(remedy)
+        for remedy in todo["first"]:
+            self.obey(self.here(remedy["command"]))
+        if "restart slurmctld" in todo["then"]:
+            self.box.restart_controller()
+        if "scontrol reconfigure" in todo["then"]:
+            self.box.run(["scontrol", "reconfigure"])
+        for remedy in todo["run"]:
+            self.obey(self.here(remedy["command"]))
 
     def paste(self, remedy: dict[str, Any]) -> None:
         path, line = Path(remedy["file"]), self.here(remedy["line"])
         lines = path.read_text().splitlines() if path.exists() else []
         number = remedy.get("number", 0)
-        if line in lines:
-            return  # another finding of the same line
+        assert line not in lines, "told twice"
         if number:
             lines[number - 1 : number - 1 + remedy["lines"]] = [line]
         elif remedy.get("place", "").startswith("before its final"):
@@ -147,6 +148,7 @@ def test_paste_until_green(fresh_sandbox: Any) -> None:
         "timer",
     }  # fmt: skip
     assert site.doctor("--pre")[0] == 2  # preemption is the site's own affair
+    assert site.doctor("--pre")[1]["to_do"] == report["to_do"]
     rounds = 0
     while code:
         rounds += 1

@@ -382,6 +382,6 @@ def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
 
 
 def test_a_canary_of_nodes_that_are_not_there_is_told() -> None:
-    settings = replace(Settings(), mode=Mode("canary", nodes=("m1", "m2")))
+    settings = replace(Settings(), mode=Mode("canary", nodes=("n1", "m2", "m1")))
     plan = make_plan(make_snapshot(nodes=make_nodes(2)), settings, no_clock)
-    assert "mode.nodes: Slurm knows none of them" in plan.notes
+    assert "mode.nodes: Slurm knows no node m1, m2" in plan.notes

@@ -148,6 +148,7 @@ def test_a_submit_limit_is_a_clear_line(bench: Bench) -> None:
     try:
         wait_until(lambda: "QOSMax" in submit(box, "--malleable=1-9").stderr, 15, every_s=1)
         assert render(bench).stderr == ""
+        assert bench.malleable("doctor", "policy").returncode == 0  # it is what was rendered
         time.sleep(1)
         said = submit(box, "--malleable=1-9").stderr
         assert "a job may have 4 here (the submit limit of QOS scavenge)" in said

@@ -14,6 +14,9 @@ import pytest
 
 from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.slurm.live import Live
+from slurm_hooks.trial.run import Step, StepFailed, Trial
+from slurm_hooks.trial.script import Wish
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
@@ -101,6 +104,44 @@ def test_without_ticks_it_says_what_it_waited_for(bench: Bench) -> None:
     assert_nothing_is_left(bench)
 
 
+def test_a_long_wait_is_explained_once_while_it_lasts(bench: Bench) -> None:
+    """Nobody runs ticks."""
+    told: list[tuple[Step, list[str]]] = []
+    name = f"late-{time.monotonic_ns()}"
+    port = Live(10, environment={**os.environ, **bench.box.environment})
+    trial = Trial(
+        Wish(name, limit_s=5),
+        port,
+        ("malleable",),
+        tell=lambda done: None,
+        explain=lambda job: [f"why {job}"],
+        tell_late=lambda step, lines: told.append((step, lines)),
+        patience_s=1,
+    )
+    with pytest.raises(StepFailed, match="not within the time limit"):
+        trial.run()
+    assert told == [(Step.START, [f"why {trial.job_id}"])]
+    assert_nothing_is_left(bench)
+
+
+def test_a_canary_that_is_too_small_is_said_first(bench: Bench) -> None:
+    before = bench.box.settings.read_text()
+    canary = '\n[mode]\nlevel = "canary"\nnodes = ["n1"]\n'
+    try:
+        bench.box.settings.write_text(before + canary)
+        code, out, _ = check(bench, "--ticks", "--timeout", "8")
+        assert code == 1
+        assert "1 idle node(s) of partition malleable can be used (n1); " in out
+        assert out.index("the check wants 2: it waits") < out.index("ok    submit")
+        bench.box.settings.write_text(f'{before}{canary}users = ["nosuchuser"]\n')
+        code, _, err = check(bench, "--ticks")
+        assert code == 64
+        assert "only those of nosuchuser" in err
+    finally:
+        bench.box.settings.write_text(before)
+    assert_nothing_is_left(bench)
+
+
 def test_switched_off_is_said_at_once(bench: Bench) -> None:
     bench.malleable("off", "--reason", "broken")
     try:
@@ -169,7 +210,7 @@ def interrupt_after(bench: Bench, step: str, number: signal.Signals, times: int 
 def test_ctrl_c_before_anything_is_submitted(bench: Bench) -> None:
     process = start(bench, "--ticks", "--baseline", "30")
     assert process.stdout is not None
-    assert "watched for 30 s" in process.stdout.readline()
+    assert any("watched for 30 s" in line for line in process.stdout)
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=20)
     assert process.returncode == 130

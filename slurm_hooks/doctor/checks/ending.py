@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from slurm_hooks.doctor.checks.preemption import of_partition
@@ -19,6 +20,7 @@ from slurm_hooks.doctor.finding import (
 
 LONG_KILL_WAIT_S = 60
 SECONDS_BETWEEN_LOOKS = 30
+USUAL_JOB_AGE_S = 300
 # Ended jobs that slurmctld has room for, a second: with the defaults 10,000 / 300 s = 33.
 FEW_JOBS_A_SECOND = 10
 TICKS_TO_SEE_AN_END = 4
@@ -60,18 +62,22 @@ def _job_file_append(facts: Facts) -> Iterator[Finding]:
 def _job_age(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     age_s, most = slurm.number("MinJobAge"), slurm.number("MaxJobCount")
+    needed_s = math.ceil(TICKS_TO_SEE_AN_END * facts.settings.tick.every_s)
+    better_s = max(USUAL_JOB_AGE_S, needed_s)
     if age_s == 0 or 0 < most < FEW_JOBS_A_SECOND * age_s:
         kept = "for ever" if age_s == 0 else f"for {age_s} s"
+        shorter = () if age_s == better_s else (Change("MinJobAge", str(better_s)),)
+        room = f"raise MaxJobCount to {FEW_JOBS_A_SECOND * age_s}, or have ticks more often"
         yield warning(
             f"MinJobAge={age_s} with MaxJobCount={most}: ended jobs are kept {kept} and count",
-            Change("MinJobAge", "300"),
+            *shorter,
+            advice="" if shorter else room,
         )
-    shortest_s = TICKS_TO_SEE_AN_END * facts.settings.tick.every_s
-    if 0 < age_s < shortest_s:
+    if 0 < age_s < needed_s:
         yield warning(
             f"MinJobAge={age_s}: fragments that ended may be forgotten before a tick has seen how "
-            f"(at least {shortest_s:.0f} s are needed)",
-            Change("MinJobAge", "300"),
+            f"(at least {needed_s} s are needed)",
+            Change("MinJobAge", str(better_s)),
         )
 
 

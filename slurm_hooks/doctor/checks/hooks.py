@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Optional
 
 from slurm_hooks.doctor.facts import CannotLook, Facts, Hook, known
 from slurm_hooks.doctor.finding import Category, Change, Check, Finding, note, warning
@@ -12,8 +11,8 @@ OURS = "/usr/libexec/slurm-malleable/epilog.sh"
 MARK = "SPANK_MALLEABLE"  # our Epilog asks for it, whatever it is called
 
 
-def _hook(facts: Facts, key: str) -> Optional[Hook]:
-    return next((hook for hook in known(facts.hooks) if hook.key == key), None)
+def _hooks(facts: Facts, key: str) -> list[Hook]:
+    return [hook for hook in known(facts.hooks) if hook.key == key]
 
 
 def _is_ours(hook: Hook) -> bool:
@@ -23,28 +22,29 @@ def _is_ours(hook: Hook) -> bool:
 
 
 def _epilog(facts: Facts) -> Iterator[Finding]:
-    slurm, hook = known(facts.slurm), _hook(facts, "Epilog")
-    if slurm.value("ProctrackType") == "proctrack/cgroup":
+    slurm, hooks = known(facts.slurm), _hooks(facts, "Epilog")
+    if slurm.value("ProctrackType") == "proctrack/cgroup" or any(map(_is_ours, hooks)):
         return
-    if hook is None:
+    if not hooks:
         yield warning(
             f"ProctrackType={slurm.value('ProctrackType')} and no Epilog", Change("Epilog", OURS)
         )
-    elif hook.text is None and "*" in hook.value:
-        yield note(
-            f"Epilog={hook.value} is a pattern",
-            advice=f"one of its scripts should run {OURS}; patterns run in reverse order",
-        )
-    elif hook.text is not None and not _is_ours(hook):
-        yield warning(
-            f"the site's Epilog {hook.value} does not run ours",
-            advice=f"add the line `{OURS}` to it, which is silent and always ends with 0",
-        )
+    for hook in hooks:
+        if hook.text is None and "*" in hook.value:
+            yield note(
+                f"Epilog={hook.value} is a pattern",
+                advice=f"one of its scripts should run {OURS}; patterns run in reverse order",
+            )
+        elif hook.text is not None:
+            yield warning(
+                f"the site's Epilog {hook.value} does not run ours",
+                advice=f"add the line `{OURS}` to it, which is silent and always ends with 0",
+            )
 
 
 def _readable(facts: Facts) -> Iterator[Finding]:
-    hook = _hook(facts, "Epilog")
-    if hook is None or hook.file is None or not _is_ours(hook):
+    hook = next(filter(_is_ours, _hooks(facts, "Epilog")), None)
+    if hook is None or hook.file is None:
         raise CannotLook("our Epilog is not in use, or not on this host")
     if not hook.file.is_for_all or not hook.file.mode & 0o001:
         yield warning(
@@ -56,20 +56,19 @@ def _readable(facts: Facts) -> Iterator[Finding]:
 
 
 def _prolog(facts: Facts) -> Iterator[Finding]:
-    hook = _hook(facts, "Prolog")
-    if hook is None:
-        return
-    if "slurm-malleable/prolog.sh" in hook.value:
-        yield warning(
-            f"Prolog={hook.value} is of an older version and does nothing",
-            advice="remove that line from slurm.conf, then run scontrol reconfigure",
-        )
-    elif hook.file is None and "*" not in hook.value and facts.host.uid == 0:
-        yield warning(
-            f"Prolog={hook.value} is not on this host",
-            advice="fine if this is no compute node: a node without it is drained at its first job",
-        )
-    yield from _patterns(facts, hook)
+    for hook in _hooks(facts, "Prolog"):
+        if "slurm-malleable/prolog.sh" in hook.value:
+            yield warning(
+                f"Prolog={hook.value} is of an older version and does nothing",
+                advice="remove that line from slurm.conf, then run scontrol reconfigure",
+            )
+        elif hook.file is None and "*" not in hook.value and facts.host.uid == 0:
+            yield warning(
+                f"Prolog={hook.value} is not on this host",
+                advice="fine if this is no compute node: one without it is drained at its first "
+                "job",
+            )
+        yield from _patterns(facts, hook)
 
 
 def _patterns(facts: Facts, hook: Hook) -> Iterator[Finding]:
@@ -82,14 +81,11 @@ def _patterns(facts: Facts, hook: Hook) -> Iterator[Finding]:
 
 def _on_controller(facts: Facts) -> Iterator[Finding]:
     most = facts.settings.request.max_fragments
-    for key in ("EpilogSlurmctld", "PrologSlurmctld"):
-        hook = _hook(facts, key)
-        if hook is None:
-            continue
+    for hook in (*_hooks(facts, "EpilogSlurmctld"), *_hooks(facts, "PrologSlurmctld")):
         slow = hook.text is not None and "sleep" in hook.text
         told = warning if slow else note
         yield told(
-            f"{key}={hook.value} runs once for each fragment, up to {most} at once for one job"
+            f"{hook.key}={hook.value} runs once for each fragment, up to {most} at once for one job"
             + (", and it sleeps" if slow else ""),
             advice='make it leave at once for malleable jobs: [ -n "$SLURM_ARRAY_JOB_ID" ] and '
             "the job's partition tell them apart",

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from slurm_hooks.doctor.checks.preemption import of_partition
-from slurm_hooks.doctor.facts import Facts, Unread, known
+from slurm_hooks.doctor.facts import CannotLook, Facts, Unread, known
 from slurm_hooks.doctor.finding import (
     Category,
     Change,
     Check,
     Finding,
+    Paste,
     Run,
     error,
     note,
@@ -55,7 +56,9 @@ def _job_count(facts: Facts) -> Iterator[Finding]:
 
 def _submit_limits(facts: Facts) -> Iterator[Finding]:
     found, wanted = known(facts.accounting), facts.settings.request.max_fragments
-    for kind, rows in (("qos", found.qos), ("association", found.associations)):
+    own = known(facts.slurm).value("ClusterName").lower()
+    here = [w for w in found.associations if w.get("Cluster", own).lower() in (own, "")]
+    for kind, rows in (("qos", found.qos), ("association", here)):
         for key in _SUBMIT_LIMITS:
             low = [w for w in rows if w.get(key, "").isdigit() and int(w[key]) < wanted]
             if low:
@@ -75,24 +78,27 @@ def _named(words: Words) -> str:
 
 
 def _usage(facts: Facts) -> Iterator[Finding]:
-    slurm, found = known(facts.slurm), known(facts.accounting)
-    qos = {words["Name"]: words for words in found.qos}
-    for words in slurm.ours:
-        name = words.get("QoS", "N/A")
-        factor = qos.get(name, {}).get("UsageFactor", "1")
-        if name in ("", "N/A") or float(factor or 1) != 0:
-            new = Change("QOS", "malleable", of_partition(words))
-            free = (
-                (Run(f"sacctmgr -i modify qos {name} set UsageFactor=0"),)
-                if name in qos
-                else (Run("sacctmgr -i add qos malleable set UsageFactor=0"), new)
-            )
-            yield note(
-                f"partition {words['PartitionName']}: use of idle nodes costs fair share "
-                f"(its QOS: {name}, UsageFactor={factor})",
-                *free,
-                advice="only if leftovers should be free of charge",
-            )
+    name = facts.settings.site.qos
+    rows = {words["Name"]: words for words in known(facts.accounting).qos}
+    taste = "only if leftovers should be free of charge"
+    if not name:
+        yield note(
+            "use of idle nodes costs fair share (site.qos is not set)",
+            Run("sacctmgr -i add qos malleable set UsageFactor=0"),
+            Run("sacctmgr -i modify account root set qos+=malleable"),
+            Paste(facts.settings_path, 'qos = "malleable"', place="in the section [site]"),
+            advice=f"{taste}; then render the policy again",
+        )
+        return
+    if name not in rows:
+        raise CannotLook(f"there is no QOS {name}")
+    factor = rows[name].get("UsageFactor") or "1"
+    if float(factor) != 0:
+        yield note(
+            f"use of idle nodes costs fair share (QOS {name}: UsageFactor={factor})",
+            Run(f"sacctmgr -i modify qos {name} set UsageFactor=0"),
+            advice=taste,
+        )
 
 
 def _partition_time(facts: Facts) -> Iterator[Finding]:
@@ -151,8 +157,9 @@ TABLE = (
         "usage-factor",
         Category.LIMITS,
         "the use of leftovers is free of charge",
-        "With fair share, a user who uses idle nodes that nobody wanted gets less later. A QOS "
-        "with UsageFactor=0 on the partition avoids that, if the site wants it so.",
+        "With fair share, a user who uses idle nodes that nobody wanted gets less later. With "
+        "UsageFactor=0 of the QOS that site.qos gives to malleable jobs, they do not. That of a "
+        "QOS which is only the partition's has no effect (22.05.8).",
         _usage,
     ),
     Check(

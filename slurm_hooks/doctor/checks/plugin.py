@@ -28,20 +28,19 @@ def _plugstack(facts: Facts) -> Iterator[Finding]:
             advice="on every submit host and every compute node",
         )
         return
-    yield from _line(found.path, found.ours)
+    yield from _line(found.ours)
 
 
-def _line(path: str, ours: PluginLine) -> Iterator[Finding]:
+def _line(ours: PluginLine) -> Iterator[Finding]:
+    path = ours.where.file
     words = " ".join(f"{key}={value}" for key, value in ours.arguments.items())
+    better = Paste(path, f"optional {ours.plugin} {words}", instead=ours.where)
     if ours.is_required:
-        yield warning(
-            f"{path}: our line says `required`",
-            Paste(path, f"optional {ours.plugin} {words}", place="instead of that line"),
-        )
+        yield warning(f"{path}: our line says `required`", better)
     if ours.unknown:
         yield warning(
             f"{path}: our line has arguments that the plugin ignores: {' '.join(ours.unknown)}",
-            Paste(path, f"optional {ours.plugin} {words}", place="instead of that line"),
+            better,
         )
     if "%U" not in ours.arguments.get("dir", DIRECTORY):
         yield error(
@@ -76,7 +75,8 @@ def _plugin_file(facts: Facts) -> Iterator[Finding]:
 
 def _plugin_release(facts: Facts) -> Iterator[Finding]:
     slurm, (_found, ours) = known(facts.slurm), _ours(facts)
-    if ours.tested and slurm.version[:2] not in ours.tested:
+    is_tried = ours.arguments.get("untested") == "use"  # the site has tested it
+    if ours.tested and slurm.version[:2] not in ours.tested and not is_tried:
         names = ", ".join(f"{year}.{month:02d}" for year, month in ours.tested)
         yield error(
             f"{ours.plugin} knows Slurm {names}, not {slurm.value('SLURM_VERSION')}: it "
@@ -91,8 +91,8 @@ def _job_path(facts: Facts) -> Iterator[Finding]:
     path, seen = ours.arguments.get("pythonpath"), ours.job_path_file
     if path is None:
         yield error(
-            f"{found.path}: our line has no pythonpath=",
-            Paste(found.path, our_line(found.directory), place="instead of that line"),
+            f"{ours.where.file}: our line has no pythonpath=",
+            Paste(ours.where.file, our_line(found.directory), instead=ours.where),
         )
     elif seen is None:
         yield error(

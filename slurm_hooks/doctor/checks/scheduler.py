@@ -11,10 +11,27 @@ DEFAULT_WINDOW_MIN = 1440
 DEFAULT_INTERVAL_S = 30
 
 
-def with_option(value: str, name: str, number: int) -> str:
-    """A list of options in which `name` has this value, the others as they were."""
-    kept = [one for one in value.split(",") if one and not one.startswith(f"{name}=")]
-    return ",".join([*kept, f"{name}={number}"])
+def _change(facts: Facts) -> Change:
+    """All options that should have another value, in one new line; the others as they were."""
+    slurm = known(facts.slurm)
+    new = {"bf_window": _better_window(facts), "bf_interval": _better_interval(facts)}
+    options = [one for one in slurm.value("SchedulerParameters").split(",") if one]
+    kept = [one for one in options if not new.get(one.split("=")[0])]
+    changed = [f"{name}={number}" for name, number in new.items() if number]
+    return Change("SchedulerParameters", ",".join([*kept, *changed]))
+
+
+def _better_window(facts: Facts) -> int:
+    """Minutes; 0 if the window is long enough."""
+    minutes = known(facts.slurm).option("SchedulerParameters", "bf_window", DEFAULT_WINDOW_MIN)
+    lease_s = facts.settings.lease.length_s
+    return max(DEFAULT_WINDOW_MIN, lease_s // 30) if minutes * 60 < 2 * lease_s else 0
+
+
+def _better_interval(facts: Facts) -> int:
+    """Seconds; 0 if the interval is short enough."""
+    every_s = known(facts.slurm).option("SchedulerParameters", "bf_interval", DEFAULT_INTERVAL_S)
+    return DEFAULT_INTERVAL_S if every_s > facts.settings.lease.shortest_hole_s else 0
 
 
 def _backfill(facts: Facts) -> Iterator[Finding]:
@@ -30,13 +47,10 @@ def _window(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     minutes = slurm.option("SchedulerParameters", "bf_window", DEFAULT_WINDOW_MIN)
     lease_s = facts.settings.lease.length_s
-    if minutes * 60 < 2 * lease_s:
-        changed = with_option(
-            slurm.value("SchedulerParameters"), "bf_window", max(DEFAULT_WINDOW_MIN, lease_s // 30)
-        )
+    if _better_window(facts):
         yield warning(
             f"bf_window={minutes} minutes is less than two leases ({2 * lease_s} s)",
-            Change("SchedulerParameters", changed),
+            _change(facts),
         )
 
 
@@ -44,12 +58,11 @@ def _interval(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     every_s = slurm.option("SchedulerParameters", "bf_interval", DEFAULT_INTERVAL_S)
     hole_s = facts.settings.lease.shortest_hole_s
-    if every_s > hole_s:
-        changed = with_option(slurm.value("SchedulerParameters"), "bf_interval", DEFAULT_INTERVAL_S)
+    if _better_interval(facts):
         yield warning(
             f"bf_interval={every_s} s is longer than the shortest hole "
             f"(lease.shortest_hole_s = {hole_s})",
-            Change("SchedulerParameters", changed),
+            _change(facts),
         )
 
 

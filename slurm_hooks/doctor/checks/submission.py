@@ -38,7 +38,8 @@ def _plugin(facts: Facts) -> Iterator[Finding]:
 def _chain(facts: Facts) -> Iterator[Finding]:
     found = known(facts.submission)
     if found.lines is None:
-        yield error(f"{found.script} is not there", Run(f"cp {OUR_SCRIPT} {found.script}", "root"))
+        copy = Run(f"cp {OUR_SCRIPT} {found.script}", "root", is_first=True)
+        yield error(f"{found.script} is not there", copy)
     elif not found.glue:
         yield error(
             f"{found.script} does not load malleable_submit.lua",
@@ -61,8 +62,8 @@ def _policy(facts: Facts) -> Iterator[Finding]:
     render = Run(f"malleable render lua -o {found.policy_path} && touch {found.script}", "root")
     if found.policy is None:
         yield error(f"{found.policy_path} is not there: malleable jobs are refused", render)
-    elif found.policy != found.wanted:
-        keys = _differing(found.policy, found.wanted)
+    elif found.policy != known(found.wanted):
+        keys = _differing(found.policy, known(found.wanted))
         yield warning(
             f"{found.policy_path} is older than the settings, Slurm's limits or this version "
             f"({keys} differ)",

@@ -127,24 +127,32 @@ def _one_host(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _textfile(facts: Facts) -> Iterator[Finding]:
+    path = facts.settings.metrics.textfile
+    if not path:
+        return
+    seen, tick = known(facts.textfile), known(facts.tick)
+    if not path.endswith(".prom"):
+        yield warning(
+            f"metrics.textfile = {path}: node_exporter reads only files that end in .prom",
+            Paste(facts.settings_path, f'textfile = "{path}.prom"', "in the section [metrics]"),
+        )
+    if seen.directory is None or seen.directory.kind != "directory":
+        yield error(
+            f"metrics.textfile = {path}: its directory is not there",
+            advice="name the one that node_exporter is started with "
+            "(--collector.textfile.directory), which the user of the tick can write to",
+        )
+    elif tick.silent_s is not None and (
+        seen.age_s is None or seen.age_s > tick.silent_s + tick.patience_s
+    ):
+        yield error(
+            f"{path} was not written by the last ticks",
+            advice="a tick says why in its log: the user of the tick must be able to write there",
+        )
+
+
 TABLE = (
-    Check(
-        "last-tick",
-        Category.TICK,
-        "a tick was completed lately",
-        "Without ticks no job grows and no lease is renewed: fragments end with their leases.",
-        _last_tick,
-        is_ours=True,
-    ),
-    Check(
-        "timer",
-        Category.TICK,
-        "something starts ticks, once, and does so after a reboot",
-        "A timer that was started but not enabled is gone with the next reboot; two that start "
-        "ticks get in each other's way.",
-        _timer,
-        is_ours=True,
-    ),
     Check(
         "lock-directory",
         Category.TICK,
@@ -164,12 +172,37 @@ TABLE = (
         is_ours=True,
     ),
     Check(
+        "last-tick",
+        Category.TICK,
+        "a tick was completed lately",
+        "Without ticks no job grows and no lease is renewed: fragments end with their leases.",
+        _last_tick,
+        is_ours=True,
+    ),
+    Check(
+        "timer",
+        Category.TICK,
+        "something starts ticks, once, and does so after a reboot",
+        "A timer that was started but not enabled is gone with the next reboot; two that start "
+        "ticks get in each other's way.",
+        _timer,
+        is_ours=True,
+    ),
+    Check(
         "one-host",
         Category.TICK,
         "only one host runs the tick",
         "The lock is local to its host: timers on two controllers would overwrite each other's "
         "marks.",
         _one_host,
+        is_ours=True,
+    ),
+    Check(
+        "metrics-file",
+        Category.TICK,
+        "metrics.textfile, if it is set, is written and has a name that node_exporter reads",
+        "Without it the dashboard shows a cluster without malleable jobs.",
+        _textfile,
         is_ours=True,
     ),
 )

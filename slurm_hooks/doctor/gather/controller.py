@@ -8,14 +8,12 @@ import time
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.doctor.facts import Hook, SlurmSays, Submission, TickSeen
-from slurm_hooks.doctor.gather.files import read_text, see, text_or_none
+from slurm_hooks.doctor.facts import Hook, SlurmSays, Submission, Textfile, TickSeen
+from slurm_hooks.doctor.gather.files import attempt, read_text, see, text_or_none
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.settings import Settings
-from slurm_hooks.slurm.cluster import parse_cluster
-from slurm_hooks.slurm.live import Live
-from slurm_hooks.slurm.lua_policy import render_policy
-from slurm_hooks.slurm.site_policy import find_uids
+from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.slurm.site_policy import render_answer, unknown_users
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.ticklock import patience_s
 
@@ -27,8 +25,8 @@ _DOFILE = re.compile(r"""dofile\b[^"'\n]*["']([^"'\n]*malleable_submit\.lua)["']
 _POLICY = re.compile(r"""^\s*MALLEABLE_POLICY\s*=\s*["']([^"'\n]+)["']""", re.MULTILINE)
 
 
-def submission(settings: Settings, slurm: SlurmSays, answer: str) -> Submission:
-    """job_submit.lua and the policy, beside slurm.conf. Raises OSError, UnreadableOutput."""
+def submission(settings: Settings, slurm: SlurmSays, answer: str, port: Port) -> Submission:
+    """job_submit.lua and the policy, beside slurm.conf. Raises OSError."""
     script = Path(slurm.conf).parent / "job_submit.lua"
     seen = see(script)
     lines = read_text(script) if seen else None
@@ -38,7 +36,6 @@ def submission(settings: Settings, slurm: SlurmSays, answer: str) -> Submission:
     policy_seen = see(policy)
     glue = _DOFILE.search(code)
     glue_seen = see(Path(glue.group(1))) if glue else None
-    known = find_uids(settings.site.operators)
     return Submission(
         script=str(script),
         lines=lines,
@@ -46,8 +43,8 @@ def submission(settings: Settings, slurm: SlurmSays, answer: str) -> Submission:
         policy_path=str(policy),
         policy=read_text(policy) if policy_seen else None,
         policy_changed=policy_seen.changed if policy_seen else None,
-        wanted=render_policy(settings, parse_cluster(answer), known),
-        strangers=tuple(name for name in settings.site.operators if name not in known),
+        wanted=attempt(lambda: render_answer(settings, answer, port).text),
+        strangers=unknown_users(settings.site.operators),
         glue=glue.group(1) if glue else "",
         glue_is_there=glue_seen is not None and bool(glue_seen.mode & 0o444),
     )
@@ -57,18 +54,11 @@ def hooks(slurm: SlurmSays) -> tuple[Hook, ...]:
     """The prologs and epilogs that slurm.conf names. Raises OSError."""
     found = []
     for key in HOOKS:
-        value = slurm.value(key)
-        if value:
+        for value in slurm.values(key):
             path = Path(value)
             is_one = path.is_absolute() and "*" not in value
-            found.append(
-                Hook(
-                    key,
-                    value,
-                    see(path) if is_one else None,
-                    text_or_none(path) if is_one else None,
-                )
-            )
+            seen = see(path) if is_one else None
+            found.append(Hook(key, value, seen, text_or_none(path) if is_one else None))
     return tuple(found)
 
 
@@ -86,6 +76,12 @@ def tick(settings: Settings, timeout_s: float) -> TickSeen:
         user=_unit(SERVICE, timeout_s).get("User", ""),
         cron=str(CRON) if CRON.exists() else "",
     )
+
+
+def textfile(settings: Settings) -> Textfile:
+    """What there is of `metrics.textfile`. Raises OSError."""
+    path = Path(settings.metrics.textfile)
+    return Textfile(see(path.parent), _silent_s(path))
 
 
 def _silent_s(stamp: Path) -> Optional[float]:

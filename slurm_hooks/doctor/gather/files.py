@@ -20,8 +20,11 @@ PATIENCE_S = 15.0
 DEEPEST_INCLUDE = 3
 
 
-def attempt(read: Callable[[], T]) -> Union[T, Unread]:
-    """What `read` returns, or why it could not: within seconds, whatever a file system does."""
+def attempt(read: Callable[[], T], commands_s: float = 0.0) -> Union[T, Unread]:
+    """What `read` returns, or why it could not: within seconds, whatever a file system does.
+
+    `commands_s` is how long the commands that it runs may take, which have limits of their own.
+    """
     answer: list[Union[T, Unread]] = []
 
     def work() -> None:
@@ -30,12 +33,15 @@ def attempt(read: Callable[[], T]) -> Union[T, Unread]:
         except MalleableError as error:
             answer.append(Unread(str(error).replace("\n", " ")))
         except OSError as error:
-            answer.append(Unread(f"{error.filename or 'this host'}: {error.strerror}"))
+            answer.append(Unread(f"{error.filename or 'this host'}: {error.strerror or error}"))
+        except Exception as error:  # an answer that nobody has seen yet
+            answer.append(Unread(f"it cannot be read: {type(error).__name__}: {error}"))
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(PATIENCE_S)
-    return answer[0] if answer else Unread(f"no answer within {PATIENCE_S:.0f} s")
+    patience_s = PATIENCE_S + commands_s
+    thread.join(patience_s)
+    return answer[0] if answer else Unread(f"no answer within {patience_s:.0f} s")
 
 
 def read_text(path: Path) -> str:

@@ -24,14 +24,15 @@ def take_snapshot(facts: Facts) -> Union[Snapshot, Unread]:
     """What a tick would see now."""
     tick = facts.settings.tick
     port = Live(tick.command_timeout_s, tick.slurm_bin)
-    return attempt(lambda: observe(port, facts.settings.site.partitions))
+    return attempt(lambda: observe(port, facts.settings.site.partitions), 2 * port.timeout_s)
 
 
 def read_journal(facts: Facts) -> Union[str, Unread]:
     """The last lines of the tick's unit."""
     argv = ("journalctl", f"--unit={SERVICE}", f"--lines={LINES}", "--no-pager", "--no-hostname",
             "--output=short-iso")  # fmt: skip
-    return attempt(lambda: Live(facts.settings.tick.command_timeout_s).ask(Command(argv)))
+    limit_s = facts.settings.tick.command_timeout_s
+    return attempt(lambda: Live(limit_s).ask(Command(argv)), limit_s)
 
 
 def find_versions(facts: Facts) -> dict[str, str]:

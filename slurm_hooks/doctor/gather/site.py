@@ -17,6 +17,7 @@ from slurm_hooks.doctor.facts import (
     Facts,
     Host,
     JobSeen,
+    PythonSeen,
     SharedDirectory,
     SlurmSays,
     Unread,
@@ -26,18 +27,24 @@ from slurm_hooks.doctor.gather import controller
 from slurm_hooks.doctor.gather.files import attempt, configuration, user_name
 from slurm_hooks.doctor.gather.job import ask_job
 from slurm_hooks.doctor.gather.plugstack import read_plugstack
-from slurm_hooks.doctor.gather.python import ask_python
+from slurm_hooks.doctor.gather.python import LIMIT_S, ask_python
 from slurm_hooks.doctor.gather.shared import job_directory, try_links
 from slurm_hooks.doctor.gather.slurm import ask_accounting, ask_slurm
+from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import DEFAULT_PATH, load
 from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.site_nodes import with_host_lists
+from slurm_hooks.slurm.site_policy import unknown_users
 
 T = TypeVar("T")
 INSTALLED_JOB_PATH = "/usr/share/slurm-malleable/jobpath"
 SBIN = "/usr/sbin:/usr/bin:/sbin:/bin"
+COMMANDS_OF_A_JOB = 6
+NO_PYTHON = Unread("name an interpreter with --python")
+NO_JOB = Unread("name a job with --job")
 
 
 @dataclass(frozen=True)
@@ -56,12 +63,13 @@ def gather(asked: Asked) -> Facts:
     settings, faults = _settings(asked.settings)
     port = Live(settings.tick.command_timeout_s, settings.tick.slurm_bin)
     host = Host(socket.gethostname(), os.geteuid(), user_name(os.geteuid()))
-    heard = attempt(lambda: ask_slurm(port, cluster_command(), settings.site.partitions))
+    limit_s = settings.tick.command_timeout_s
+    heard = attempt(lambda: ask_slurm(port, cluster_command(), settings.site.partitions), limit_s)
     slurm = SILENT if isinstance(heard, Unread) else heard[1]
     answer = "" if isinstance(heard, Unread) else heard[0]
 
     def here(read: Callable[[SlurmSays], T]) -> Union[T, Unread]:
-        return _on_controller(slurm, host, read)
+        return _on_controller(slurm, host, read, 2 * limit_s)
 
     plugstack = attempt(lambda: read_plugstack(slurm))
     arguments: dict[str, str] = {}
@@ -77,29 +85,33 @@ def gather(asked: Asked) -> Facts:
         slurm=slurm,
         silence=heard.because if isinstance(heard, Unread) else "",
         conf=here(lambda found: configuration(Path(found.conf))),
-        submission=here(lambda found: controller.submission(settings, found, answer)),
+        submission=here(lambda found: controller.submission(settings, found, answer, port)),
         plugstack=plugstack,
         hooks=attempt(lambda: controller.hooks(known(slurm)))
         if not isinstance(slurm, Unread)
         else slurm,
         accounting=_accounting(port, slurm),
-        tick=here(lambda _: controller.tick(settings, settings.tick.command_timeout_s)),
+        tick=here(lambda _: controller.tick(settings, limit_s)),
+        textfile=here(lambda _: controller.textfile(settings)),
         shared=_shared(asked, named),
         has_setpriv=shutil.which("setpriv", path=SBIN) is not None,
-        python=attempt(lambda: ask_python(asked.python, job_path)) if asked.python else NOT_ASKED,
+        strange_users=here(lambda _: unknown_users(settings.mode.users)),
+        python=_python(asked.python, job_path),
         job=_job(port, settings, asked.job),
     )
 
 
 def _settings(path: Optional[Path]) -> tuple[Settings, tuple[str, ...]]:
     try:
-        return load(path), ()
+        settings = with_host_lists(load(path))
+        find_objective(settings.plan.objective)
+        return settings, ()
     except SettingsError as error:
         return Settings(), error.faults
 
 
 def _on_controller(
-    slurm: SlurmSays | Unread, host: Host, read: Callable[[SlurmSays], T]
+    slurm: SlurmSays | Unread, host: Host, read: Callable[[SlurmSays], T], commands_s: float
 ) -> Union[T, Unread]:
     """What is read on the controller only: elsewhere its files may be others of the same name."""
     if isinstance(slurm, Unread):
@@ -107,7 +119,7 @@ def _on_controller(
     hosts = controllers(slurm)
     if hosts and host.name.split(".")[0] not in hosts:
         return Unread(f"only to be seen on the controller ({', '.join(hosts)})")
-    return attempt(lambda: read(slurm))
+    return attempt(lambda: read(slurm), commands_s)
 
 
 def controllers(slurm: SlurmSays) -> tuple[str, ...]:
@@ -130,8 +142,14 @@ def _accounting(port: Live, slurm: SlurmSays | Unread) -> Union[Accounting, Unre
         return SILENT
     if slurm.value("AccountingStorageType") != "accounting_storage/slurmdbd":
         return Unread("there is no accounting database (slurmdbd)")
-    return attempt(lambda: ask_accounting(port))
+    return attempt(lambda: ask_accounting(port), 3 * port.timeout_s)
+
+
+def _python(named: str, job_path: str) -> Union[PythonSeen, Unread]:
+    return attempt(lambda: ask_python(named, job_path), LIMIT_S) if named else NO_PYTHON
 
 
 def _job(port: Live, settings: Settings, job: Optional[int]) -> Union[JobSeen, Unread]:
-    return NOT_ASKED if job is None else attempt(lambda: ask_job(port, settings, job))
+    if job is None:
+        return NO_JOB
+    return attempt(lambda: ask_job(port, settings, job), COMMANDS_OF_A_JOB * port.timeout_s)

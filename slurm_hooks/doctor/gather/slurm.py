@@ -55,6 +55,7 @@ def read_slurm(answer: str, partitions: Sequence[str], asked_at: float = 0.0) ->
         ),
         missing=missing,
         nodes=nodes,
+        our_nodes=frozenset().union(*(has[words["PartitionName"]] for words in mine)),
         offset_s=asked_at - int(now) if asked_at and now.isdigit() else 0.0,
         now=datetime.fromtimestamp(int(now), timezone.utc) if now.isdigit() else None,
     )

@@ -1,0 +1,83 @@
+"""Whether those whom [mode] names exist: a slip there leaves everybody waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from slurm_hooks.doctor.facts import Facts, known
+from slurm_hooks.doctor.finding import Category, Check, Finding, error, warning
+
+MOST_NAMED = 5
+
+
+def _some(names: Collection[str]) -> str:
+    """The first few names."""
+    rest = len(names) - MOST_NAMED
+    return ", ".join(sorted(names)[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _correct(facts: Facts, key: str) -> str:
+    return f"correct mode.{key} in {facts.settings_path or 'malleable.toml'}"
+
+
+def _users(facts: Facts) -> Iterator[Finding]:
+    if facts.settings.mode.users and known(facts.strange_users):
+        names = _some(known(facts.strange_users))
+        yield warning(
+            f"mode.users: this host knows no user {names}", advice=_correct(facts, "users")
+        )
+
+
+def _accounts(facts: Facts) -> Iterator[Finding]:
+    wanted = {name.lower() for name in facts.settings.mode.accounts}  # as Slurm keeps them
+    if not wanted:
+        return
+    there = {words.get("Account", "") for words in known(facts.accounting).associations}
+    if wanted - there:
+        yield warning(
+            f"mode.accounts: the accounting database knows no account {_some(wanted - there)}",
+            advice=_correct(facts, "accounts"),
+        )
+
+
+def _nodes(facts: Facts) -> Iterator[Finding]:
+    wanted = set(facts.settings.mode.nodes)
+    if not wanted:
+        return
+    slurm = known(facts.slurm)
+    there = {words["NodeName"] for words in slurm.nodes}
+    told = warning if wanted & slurm.our_nodes else error  # else no node is left at all
+    for names, what in (
+        (wanted - there, "Slurm knows no node"),
+        (wanted & there - slurm.our_nodes, "in no partition of site.partitions:"),
+    ):
+        if names:
+            yield told(f"mode.nodes: {what} {_some(names)}", advice=_correct(facts, "nodes"))
+
+
+TABLE = (
+    Check(
+        "canary-users",
+        Category.TICK,
+        "the users in mode.users exist",
+        "Jobs of a user whose name has a slip in it wait for ever, though everything else is fine.",
+        _users,
+        is_ours=True,
+    ),
+    Check(
+        "canary-accounts",
+        Category.TICK,
+        "the accounts in mode.accounts exist",
+        "Jobs of an account whose name has a slip in it wait for ever.",
+        _accounts,
+        is_ours=True,
+    ),
+    Check(
+        "canary-nodes",
+        Category.TICK,
+        "the nodes in mode.nodes exist, in partitions of malleable jobs",
+        "Malleable jobs use none but these nodes, and every fragment elsewhere is told to leave.",
+        _nodes,
+        is_ours=True,
+    ),
+)

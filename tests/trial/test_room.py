@@ -1,0 +1,64 @@
+"""What an active check may expect before it submits: idle nodes, and whose jobs are tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from build import make_fragment, make_job, make_node, make_nodes, make_snapshot, reserve
+from slurm_hooks.model import FragmentState, NodeState
+from slurm_hooks.settings import Mode, Settings
+from slurm_hooks.trial.room import find_room, is_left_out, room_lines
+
+CROWDED = (make_node("n1", NodeState.BUSY), *make_nodes(4)[1:])
+
+
+def said(seen: object, mode: Mode, wanted: int = 2, feature: str = "") -> str:
+    room = find_room(seen, Settings(mode=mode), "malleable", feature)  # type: ignore[arg-type]
+    return "\n".join(room_lines(room, wanted))
+
+
+def test_all_idle_nodes_of_the_partition() -> None:
+    elsewhere = make_node("x1", partitions=frozenset({"main"}))
+    assert said(make_snapshot(nodes=(*CROWDED, elsewhere)), Mode()) == (
+        "3 idle node(s) of partition malleable can be used (n[2-4])"
+    )
+
+
+def test_a_crowded_canary_is_told_before_anything_is_submitted() -> None:
+    told = said(make_snapshot(nodes=CROWDED), Mode("canary", nodes=("n1", "n2")))
+    assert "1 idle node(s) of partition malleable can be used (n2); 2 not: not one of the" in told
+    assert "the check wants 2: it waits until other jobs leave more to it" in told
+
+
+def test_nodes_that_others_have_claimed_or_that_lack_a_feature() -> None:
+    nodes = (make_node("n1", features=frozenset({"gpu"})), *make_nodes(3)[1:])
+    seen = make_snapshot(nodes=nodes, reservations=[reserve({"n1"}, 90)])
+    assert "2 idle node(s)" in said(seen, Mode())
+    assert "1 not: claimed by others too soon" in said(seen, Mode())
+    told = said(seen, Mode(), feature="gpu")
+    assert told.startswith("0 idle node(s) of partition malleable can be used; 1 not: claimed")
+    assert "2 not: without the feature gpu" in told
+    assert "without" not in said(seen, Mode(), feature="gpu&big")  # left to Slurm
+
+
+def test_the_ceiling_counts_what_malleable_jobs_have() -> None:
+    job = make_job(make_fragment(0, FragmentState.RUNNING, ["n1"]))
+    seen = make_snapshot(job, nodes=CROWDED)
+    assert "max_share leave 1 node(s), and the check wants 2" in said(seen, Mode(max_nodes=2))
+    assert "max_share" not in said(seen, Mode(max_nodes=3))
+
+
+@pytest.mark.parametrize(
+    ("mode", "account", "is_out"),
+    [
+        (Mode(), "", False),
+        (Mode("canary", nodes=("n1",)), "", False),
+        (Mode("canary", users=("bob", "ann")), "", False),
+        (Mode("canary", users=("bob",)), "", True),
+        (Mode("canary", users=("bob",), accounts=("ml",)), "", False),  # Slurm chooses the account
+        (Mode("canary", users=("bob",), accounts=("ml",)), "ML", False),
+        (Mode("canary", users=("bob",), accounts=("ml",)), "bio", True),
+    ],
+)
+def test_whom_a_canary_leaves_out(mode: Mode, account: str, is_out: bool) -> None:
+    assert is_left_out(mode, "ann", account) is is_out
