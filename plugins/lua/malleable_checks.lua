@@ -177,10 +177,6 @@ local function write_notes(job, site, policy, lost_mail)
     notes[1] = "note: all fragments write to " .. job.std_out .. ", and each start empties it "
       .. "unless --open-mode=append is given or --output contains %a"
   end
-  if job.priority == 0 then
-    notes[#notes + 1] = "note: --hold changes nothing, fragments are held until nodes are left "
-      .. "over; submit later, or use scancel"
-  end
   if lost_mail then
     notes[#notes + 1] = "note: mail speaks of the whole job; ARRAY_TASKS and TIME_LIMIT mail, "
       .. "which would come for every fragment, is not sent"

@@ -22,6 +22,7 @@ local KEY = "MALLEABLE="
 local VARIABLE = "MALLEABLE" -- the same in the job's own environment
 local WHY_MALLEABLE = "--malleable: the environment variable MALLEABLE is set; if this job is to "
   .. "be an ordinary one, unset it"
+local BY_VARIABLE = "note: malleable, as MALLEABLE=%s in the environment asks for"
 local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
@@ -142,6 +143,8 @@ local function submit(text, job, job_desc, parts)
     job_desc.environment[name] = value
   end
   say(decision.notes)
+  local value = read_variable(job_desc)
+  if value and text:sub(1, #value) == value then say({ string.format(BY_VARIABLE, value) }) end
   wake()
   return slurm.SUCCESS
 end

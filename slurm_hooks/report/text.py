@@ -93,6 +93,9 @@ def jobs_table(snapshot: Snapshot) -> Table:
     return table
 
 
+OVER = frozenset({"stopped", "cancelled", "ended"})  # of the words below
+
+
 def job_state(job: MalleableJob) -> str:
     """One word for a whole job."""
     states = {f.state for f in job.fragments}
@@ -104,6 +107,8 @@ def job_state(job: MalleableJob) -> str:
         return "starting"
     if FragmentState.HELD in states:
         return "waiting"
+    if FragmentState.ENDING in states:
+        return "ending"
     return "cancelled" if states == {FragmentState.CANCELLED} else "ended"
 
 

@@ -369,6 +369,17 @@ def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
     assert found.ticks.count > FULL_TICKS / 2
 
 
+def test_a_file_that_has_become_too_large_gets_smaller(tmp_path: Path) -> None:
+    slurm = busy_slurm()
+    settings = filled(tmp_path, slurm)
+    before = path_of(settings).stat().st_size
+    smaller = replace(settings, ledger=replace(settings.ledger, keep_days=1))
+    for _ in range(4):
+        slurm.advance(86_400)
+        assert one_tick(slurm, smaller)[1] == ()
+    assert path_of(settings).stat().st_size < before - 50 * 4096
+
+
 def test_one_tick_of_a_clock_that_was_ahead_costs_a_full_ledger_nothing(tmp_path: Path) -> None:
     slurm = busy_slurm()
     settings = filled(tmp_path, slurm, START + 10**9)
