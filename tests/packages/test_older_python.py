@@ -29,16 +29,10 @@ RELEASE, PYTHON = "bullseye", "3.9"
 NEEDED = ("python3", "adduser", "systemd")
 HOME = "/usr/lib/slurm-malleable"
 JOB_PATH = "/usr/share/slurm-malleable/jobpath"
-# What the tests of a job's side need themselves, as that Python would resolve it; nothing compiled.
-TOOLS = (
-    "pytest>=8,<9",
-    "pytest-timeout",
-    "pytest-mock",
-    "hypothesis",
-    "exceptiongroup",
-    "typing_extensions",
-)
-TOOLS += ("iniconfig<2.2",)  # newer ones need 3.10, which not every mirror tells pip
+# What the tests of a job side need, nothing compiled. The last releases for 3.9 are named, since
+# not every mirror tells pip which Python a release needs.
+TOOLS = ("pytest==8.4.2", "pytest-mock==3.15.1", "pytest-timeout==2.4.0", "iniconfig==2.1.0")
+TOOLS += ("hypothesis==6.141.1", "exceptiongroup==1.3.1", "typing_extensions")
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import slurm_hooks.elastic as job_side
