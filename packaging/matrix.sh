@@ -79,7 +79,7 @@ ends_well() {
 # shellcheck disable=SC2317 # called by a trap
 end_all() {
   for leader in $running; do
-    kill -KILL -- "-$leader" 2>/dev/null || :
+    kill -s KILL -- "-$leader" 2>/dev/null || : # dash takes no -KILL here
   done
 }
 
