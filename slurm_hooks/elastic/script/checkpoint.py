@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import os
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -108,13 +109,14 @@ class Checkpoint:
         mine = self._memory.newest()
         data = self._memory.read(mine) if mine >= 0 else None
         on_disk = self._step_on_disk() if self._rank == 0 else -1
-        held = self._exchange(mine if data is not None else -1, on_disk)
-        best_held, best_file = max(have for have, _ in held), held[0][1]
+        check = zlib.crc32(data) if data is not None else 0
+        held = self._exchange(mine if data is not None else -1, on_disk, check)
+        best_held, best_file = max(have for have, _, _ in held), held[0][1]
         if max(best_held, best_file) < 0:
             return 0, {}
         if best_held >= best_file:
-            source = next(rank for rank, (have, _) in enumerate(held) if have == best_held)
-            is_everywhere = all(have == best_held for have, _ in held)
+            source = next(rank for rank, (have, _, _) in enumerate(held) if have == best_held)
+            is_everywhere = all((have, sum_) == (best_held, held[0][2]) for have, _, sum_ in held)
             data = data if is_everywhere else self._share(data, source)
         else:
             data = self._share(self._path.read_bytes() if self._rank == 0 else None, 0)
@@ -135,13 +137,13 @@ class Checkpoint:
             return int(found["step"])
         return -1
 
-    def _exchange(self, held: int, on_disk: int) -> list[tuple[int, int]]:
+    def _exchange(self, held: int, on_disk: int, check: int) -> list[tuple[int, int, int]]:
         if self._world == 1:
-            return [(held, on_disk)]
-        mine = torch.tensor([held, on_disk], dtype=torch.int64, device=device())
+            return [(held, on_disk, check)]
+        mine = torch.tensor([held, on_disk, check], dtype=torch.int64, device=device())
         all_ = [torch.empty_like(mine) for _ in range(self._world)]
         dist.all_gather(all_, mine)
-        return [(int(pair[0]), int(pair[1])) for pair in all_]
+        return [(int(one[0]), int(one[1]), int(one[2])) for one in all_]
 
     def _share(self, data: bytes | None, source: int) -> bytes:
         if self._world == 1:
