@@ -109,8 +109,14 @@ def test_what_the_agent_says(comment: str, said: Said, has_agent: bool) -> None:
 
 @pytest.mark.parametrize(
     ("comment", "hit_s"),
-    [("trained{2,h=0};x", 0.0), ("joined{2,h=99999}", 99999.0), ("trained{1,h=5}", None)]
-    + [("trained{2}", None), ("trained{2,h=-1}", None), ("trained{2,h=1.5}", None)],
+    [
+        ("trained{2,h=0};x", 0.0),
+        ("joined{2,h=99999}", 99999.0),
+        ("trained{1,h=5}", None),  # of the run before
+        ("trained{2}", None),
+        ("trained{2,h=-1}", None),
+        ("trained{2,h=1.5}", None),
+    ],
 )
 def test_what_the_agent_says_of_hits(comment: str, hit_s: Optional[float]) -> None:
     (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
