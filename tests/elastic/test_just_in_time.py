@@ -178,3 +178,14 @@ def test_whatever_a_script_does_on_sigterm_its_state_is_kept(gang: Gang, handler
     assert resumed_after(gang, t) > 5
     assert gang.wait_exit(1) == [0]
     assert (gang.work / "handled").exists() == (handler != "ignore")
+
+
+@pytest.mark.parametrize("handler", ["ignore", "stay"])
+def test_a_worker_that_does_not_end_is_gone_after_the_farewell(gang: Gang, handler: str) -> None:
+    gang.script = SCRIPT
+    gang.extra |= {"TRAIN_HANDLER": handler, "MALLEABLE_FAREWELL_S": "1"}
+    gang.start(1, NNODES, LONG)
+    gang.wait_world(1, timeout=90)
+    workers = gang.worker_pids(1)
+    gang.cut_off(1, signal.SIGTERM)
+    wait_until(lambda: all(map(has_ended, workers)), 2.5)

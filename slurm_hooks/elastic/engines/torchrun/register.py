@@ -24,8 +24,14 @@ from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchrun.flags import is_torchrun, overrides
 from slurm_hooks.elastic.engines.torchrun.processes import Processes
+from slurm_hooks.elastic.engines.torchrun.stubborn_workers import (
+    any_worker,
+    end_stubborn,
+    ignores_sigterm,
+)
 from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, warm_contexts, warm_modules
+from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
@@ -105,8 +111,16 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
         save_what_is_left(session, signals, settings.boundary_s)
 
     end_quietly(signals, report)
+    signals.on_terminated = lambda: _end_in_time(forewarning)
     _meet_specs()
     return MalleableHandler(settings, session, signals, own_element, world.companion, _processes())
+
+
+def _end_in_time(forewarning: Forewarning) -> None:
+    """Workers that ignore SIGTERM, or have their state kept by us, are gone after the farewell. Any
+    other may be saving, for as long as Slurm lets it."""
+    is_chosen = any_worker if forewarning.file() else ignores_sigterm
+    end_stubborn(farewell_s(os.environ), is_chosen=is_chosen)
 
 
 @cache
