@@ -10,6 +10,7 @@ from typing import Optional
 from slurm_hooks.model import Hole, Node, Snapshot
 from slurm_hooks.planning.failures import suspects
 from slurm_hooks.planning.holes import holes_of, latest_end
+from slurm_hooks.planning.limits import Queue, queue_of
 from slurm_hooks.planning.modes import Mandate, mandate_of
 from slurm_hooks.settings import Settings
 
@@ -18,7 +19,7 @@ from slurm_hooks.settings import Settings
 class Ground:
     """What every job finds: `latest` is the last moment at which a lease on a node may end (None:
     nobody has claimed the node), `suspects` says why nobody should use a node for now, `mandate`
-    what this tick may do.
+    what this tick may do, `queue` who waits for a limit on running jobs.
 
     `horizon` is how far the allocator looks ahead, `until_next` the time until the next tick.
     """
@@ -32,6 +33,7 @@ class Ground:
     longest_lease: timedelta
     until_next: timedelta
     mandate: Mandate
+    queue: Queue
 
 
 def ground_of(snapshot: Snapshot, settings: Settings) -> Ground:
@@ -51,4 +53,5 @@ def ground_of(snapshot: Snapshot, settings: Settings) -> Ground:
         longest_lease=timedelta(seconds=settings.lease.length_s),
         until_next=timedelta(seconds=settings.tick.every_s),
         mandate=mandate_of(snapshot, settings),
+        queue=queue_of(snapshot, settings),
     )

@@ -105,5 +105,7 @@ def _grow(fragment: Fragment, job: MalleableJob, nodes: list[str], ground: Groun
     latest = min((end for end in ends if end is not None), default=None)
     longest = min(job.request.lease, ground.longest_lease)
     limit = lease_within(ground.now, latest, longest)
-    mark = replace(fragment.mark, released=ground.now, run=fragment.restarts, noticed=None)
+    mark = replace(
+        fragment.mark, released=ground.now, run=fragment.restarts, noticed=None, gave_way_to=""
+    )
     return Grow(fragment.id, frozenset(nodes), limit, mark)
