@@ -52,6 +52,7 @@ class Site:
     partitions: tuple[str, ...] = _names("malleable")
     operators: tuple[str, ...] = _names("root", "slurm")
     qos: str = _word("")
+    account: str = _word("")
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
   "time_limit", "time_min", "mail_type", "priority", "std_out", "reservation", "req_switch",
-  "shared", "reboot", "comment", "licenses", "bitflags", "qos",
+  "shared", "reboot", "comment", "licenses", "bitflags", "qos", "account",
 }
 
 local function read_path(info)
@@ -153,7 +153,7 @@ local function modify(job_desc, job_rec, uid)
   if modules.modify.is_operator(uid, job_rec.user_id, policy) then
     return slurm.SUCCESS
   end
-  local code, lines = modules.modify.judge(read_fields(job_desc, modules.modify.FIELDS))
+  local code, lines = modules.modify.judge(read_fields(job_desc, modules.modify.FIELDS), policy)
   if not code then return slurm.SUCCESS end
   say(lines) -- 22.05 writes this to slurmctld's log only; the user sees the error number
   return code

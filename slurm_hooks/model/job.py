@@ -71,7 +71,8 @@ class Mark:
     elements of the job were no more. `deaths` are nodes on which this fragment died, `unfit` those
     that Slurm says do not fit it. `vain` counts the releases in a row after which it did not start,
     `obstacle` is Slurm's reason for the last one. `priority` is what Slurm gave the job before it
-    was held. `is_paused` is true while an operator holds the job, `is_alone` if its fragments do
+    was held. `gave_way_to` is the job of somebody else for which it was last asked to leave.
+    `is_paused` is true while an operator holds the job, `is_alone` if its fragments do
     not meet, `is_finished` once its training has ended: Slurm may forget first who said so.
     """
 
@@ -86,6 +87,7 @@ class Mark:
     vain: int = 0
     obstacle: str = ""
     priority: int = 0
+    gave_way_to: str = ""
     is_alone: bool = False
     is_paused: bool = False
     is_finished: bool = False
@@ -205,7 +207,7 @@ class MalleableJob:
     """All fragments of one array that could be read, in order of their index.
 
     `unread` counts the others; `is_cut` is true if Slurm shows those that never ran as cancelled.
-    `account` is empty if none is known.
+    `account` and `qos` are empty if none is known.
     """
 
     job_id: int
@@ -218,6 +220,7 @@ class MalleableJob:
     unread: int = 0
     is_cut: bool = False
     account: str = ""
+    qos: str = ""
 
     @property
     def active(self) -> tuple[Fragment, ...]:

@@ -10,6 +10,7 @@ from slurm_hooks.model import Hole, Node, Snapshot
 from slurm_hooks.planning.failures import suspects
 from slurm_hooks.planning.hits import Hits, hits_of
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
+from slurm_hooks.planning.limits import Queue, queue_of
 from slurm_hooks.planning.modes import Mandate, mandate_of
 from slurm_hooks.settings import Settings
 
@@ -18,7 +19,7 @@ from slurm_hooks.settings import Settings
 class Ground:
     """What every job finds: `ends` are the last moments at which a lease on a node may end, `hits`
     says who minds planned starts, `suspects` why nobody should use a node for now, `mandate` what
-    this tick may do.
+    this tick may do, `queue` who waits for a limit on running jobs.
 
     `horizon` is how far the allocator looks ahead, `until_next` the time until the next tick.
     """
@@ -34,6 +35,7 @@ class Ground:
     shortest_hole: timedelta
     until_next: timedelta
     mandate: Mandate
+    queue: Queue
 
 
 def ground_of(snapshot: Snapshot, settings: Settings) -> Ground:
@@ -55,4 +57,5 @@ def ground_of(snapshot: Snapshot, settings: Settings) -> Ground:
         shortest_hole=timedelta(seconds=settings.lease.shortest_hole_s),
         until_next=timedelta(seconds=settings.tick.every_s),
         mandate=mandate_of(snapshot, settings),
+        queue=queue_of(snapshot, settings),
     )

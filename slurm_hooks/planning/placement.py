@@ -105,5 +105,7 @@ def _grow(fragment: Fragment, situation: Situation, nodes: list[str], ground: Gr
     latest = min((e for name in nodes if (e := last[name]) is not None), default=None)
     longest = min(situation.job.request.lease, ground.longest_lease)
     limit = lease_within(ground.now, latest, longest)
-    mark = replace(fragment.mark, released=ground.now, run=fragment.restarts, noticed=None)
+    mark = replace(
+        fragment.mark, released=ground.now, run=fragment.restarts, noticed=None, gave_way_to=""
+    )
     return Grow(fragment.id, frozenset(nodes), limit, mark)

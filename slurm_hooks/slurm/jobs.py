@@ -27,6 +27,7 @@ from slurm_hooks.model import (
     OtherStart,
     PlannedStart,
     Said,
+    Waiter,
 )
 from slurm_hooks.slurm.mark import parse_mark
 from slurm_hooks.slurm.starts import begun_in, recent
@@ -38,6 +39,7 @@ from slurm_hooks.slurm.text import (
     parse_memory,
     parse_time,
 )
+from slurm_hooks.slurm.waiting import still_waiting, waiter_in
 
 JOB_FIELDS = (
     "JobArrayID",
@@ -86,13 +88,14 @@ def jobs_command() -> Command:
 @dataclass(frozen=True)
 class Jobs:
     """What squeue said: our jobs, others' planned and recent starts, lines nobody understood, all
-    records."""
+    records, others' jobs that wait for a limit or for which a fragment has left."""
 
     malleable: tuple[MalleableJob, ...]
     planned: tuple[PlannedStart, ...]
     unknown: tuple[str, ...]
     records: int = 0
     started: tuple[OtherStart, ...] = ()
+    waiting: tuple[Waiter, ...] = ()
 
 
 def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
@@ -104,6 +107,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     unread: Counter[str] = Counter()
     cut: set[str] = set()
     begun: list[tuple[datetime, str, str]] = []
+    waiters: list[Waiter] = []
     lines = text.splitlines()
     records = len(lines)
     for line in lines:
@@ -130,6 +134,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             planned.append(start)
         if fragment is None and row["NodeList"]:
             begun += begun_in(row)
+        if fragment is None and row["State"] == "PENDING":
+            waiters += waiter_in(row, ours)
     jobs = []
     for job_id, rows in sorted(fragments.items()):
         try:
@@ -139,7 +145,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             continue
         jobs.append(replace(found, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
-    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), records, recent(begun))
+    waiting = still_waiting(waiters, jobs)
+    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), records, recent(begun), waiting)
 
 
 def _row(line: str) -> Optional[dict[str, str]]:

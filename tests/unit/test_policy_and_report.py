@@ -109,6 +109,13 @@ def test_odd_names_cannot_break_out(name: str) -> None:
     assert lua(text, "p.engines.torchrun") == "true"
 
 
+def test_an_account_and_a_qos_of_their_own() -> None:
+    settings = parse('[site]\nqos = "scavenge"\naccount = "spare"')
+    text = render_policy(settings, cluster(), {})
+    assert (lua(text, "p.qos"), lua(text, "p.account")) == ("scavenge", "spare")
+    assert lua(render_policy(Settings(), cluster(), {}), "tostring(p.account)") == "nil"
+
+
 def test_names_beyond_ascii() -> None:
     settings = parse('[site]\npartitions = ["büro"]')
     assert lua(render_policy(settings, cluster(), {}), "p.partitions[1]") == "büro"
