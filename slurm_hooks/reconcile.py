@@ -73,7 +73,7 @@ def tick(
         plan = make_plan(seen, settings, time.monotonic, objective)
         is_dry = is_dry or plan.level is Level.OBSERVE
         if needs_guard(plan):
-            plan = guard(plan, seen, look_again(port, seen), settings.lease)
+            plan = guard(plan, seen, look_again(port, seen), settings)
         _log.debug("planned: %d action(s); %s", len(plan.actions), solve_line(plan.solve))
         if not is_dry:
             plan = with_summaries(plan, seen, sum_up(seen, plan))

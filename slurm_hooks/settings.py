@@ -102,6 +102,7 @@ class Planning:
     start_s: float = _number(0, 0, 3_600)
     snooze_s: float = _number(60, 0, 3_600)
     gang_wait_s: float = _number(300, 30, 86_400)
+    hit_s: float = _number(600, 0, 86_400)
     headroom_nodes: int = _number(0, 0, 1_000_000)
     serial_fraction: float = _number(0.005, 0, 1)
     solver: str = _choice("auto", "auto", "prices", "highs", "cbc", "dynamic", "greedy")

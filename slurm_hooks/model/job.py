@@ -171,6 +171,7 @@ class Fragment:
     said: Said = Said.NOTHING
     has_agent: bool = False
     depends: bool = False
+    hit_s: Optional[float] = None  # seconds of the job's work that losing it costs, if it told
     note: str = ""  # the rest of AdminComment, which belongs to the site
 
     @property
@@ -227,6 +228,16 @@ class MalleableJob:
     def nodes(self) -> frozenset[str]:
         """The nodes of the active fragments."""
         return frozenset(n for f in self.active for n in f.nodes)
+
+    @property
+    def hit_s(self) -> Optional[float]:
+        """Seconds of work that all its nodes lose if one goes unplanned: what is done again, and
+        the pause beyond that of a planned shrink.
+
+        The most that a running fragment tells; if none does, one that ran; None if nobody told.
+        """
+        told = [f for f in self.fragments if f.hit_s is not None]
+        return max((f.hit_s or 0.0 for f in [t for t in told if t.is_active] or told), default=None)
 
     @property
     def failures(self) -> int:

@@ -34,7 +34,8 @@ class Situation:
     """One job in this tick, with the marks that its upkeep will have written.
 
     `stays` speaks of the fragments that run, `notices` are for those of them that must leave
-    whatever is allocated. A job that `snoozes` does not grow yet. `is_apart` is true for a job
+    whatever is allocated. Those `past` stay beyond planned starts; a job that `gains_past` takes
+    nodes that are soon wanted. A job that `snoozes` does not grow yet. `is_apart` is true for a job
     whose fragments do not meet: several would each train on their own, so it is kept to one.
     `barred` says why it may have no nodes at all for now.
     """
@@ -47,6 +48,8 @@ class Situation:
     snoozes: bool = False
     is_apart: bool = False
     barred: Optional[Cause] = None
+    past: frozenset[FragmentId] = frozenset()
+    gains_past: bool = False
 
     @cached_property
     def staying(self) -> tuple[Fragment, ...]:
@@ -72,6 +75,11 @@ class Situation:
         most = unit if self.is_apart else self.job.request.max_nodes
         return min(most, self.size + unit * growable)
 
+    def stays_past(self, fragment: Fragment) -> bool:
+        """True if planned starts do not make this fragment leave."""
+        is_running = fragment.state is FragmentState.RUNNING
+        return fragment.id in self.past if is_running else self.gains_past
+
     @property
     def is_placed(self) -> bool:
         """True if the allocator decides about it; otherwise it keeps what it has this time.
@@ -91,22 +99,27 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
     barred = None if care.is_over else ground.mandate.bars_job(job)
     care = care if care.is_over else _within_mandate(job, care, ground)
     running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
-    stays = {f.id: _stay(f, job, ground, settings) for f in running}
+    past, gains_past = ground.hits.staying(job, ground.holes), ground.hits.may_gain(job)
+    stays = {f.id: _stay(f, job, ground, settings, f.id in past) for f in running}
     leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
     avoided = shunned(job, ground.now, settings)
     if care.is_over:
         ends = tuple(Cancel((f.id,), cause) for f, cause in leaving.items())
-        return Situation(job, care, stays, avoided, ends)
+        return Situation(job, care, stays, avoided, ends, past=past)
     notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
     snooze = timedelta(seconds=settings.plan.snooze_s)
     snoozes = any(is_within(ground.now, f.mark.noticed, snooze) for f in job.fragments)
-    situation = Situation(job, care, stays, avoided, notices, snoozes, is_apart, barred)
+    situation = Situation(
+        job, care, stays, avoided, notices, snoozes, is_apart, barred, past, gains_past
+    )
     return _given_up(situation, ground) if _is_hopeless(situation, ground, settings) else situation
 
 
-def _stay(fragment: Fragment, job: MalleableJob, ground: Ground, settings: Settings) -> Stay:
+def _stay(
+    fragment: Fragment, job: MalleableJob, ground: Ground, settings: Settings, is_past: bool
+) -> Stay:
     """Whether it may stay, for the sake of its node and of the mandate."""
-    stay = may_stay(fragment, ground, settings.lease)
+    stay = may_stay(fragment, ground, settings.lease, is_past)
     return replace(stay, leaves=stay.leaves or ground.mandate.bars(job, fragment))
 
 

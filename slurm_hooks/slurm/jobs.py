@@ -68,7 +68,9 @@ FEATURES_END = "|;|"
 SAID_WIDTH = 24
 _PLAIN = JOB_FIELDS[:-3]
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
-_SAID = re.compile(r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}")
+_SAID = re.compile(
+    r"(started|joined|trained|leaving|finished)\{(\d{1,9})(?:,h=(\d{1,5}))?\}", re.ASCII
+)
 
 
 def jobs_command() -> Command:
@@ -205,7 +207,8 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
     state = fragment_state(row["State"], row["PriorityLong"])
     restarts = int(row["restartcnt"] or 0)
     waits = state in WAITING_STATES or (state is FragmentState.PENDING and restarts > mark.run)
-    said, has_agent = parse_said(row["comment"], restarts - waits)  # of the run before, if it waits
+    run = restarts - waits  # that before, if it waits
+    said, has_agent = parse_said(row["comment"], run)
     return Fragment(
         id=FragmentId(int(element.group(1)), int(element.group(2))),
         state=state,
@@ -222,6 +225,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         said=said,
         has_agent=has_agent,
         depends=row["Dependency"] not in ("", "(null)"),
+        hit_s=parse_hit(row["comment"], run),
         note=note,
     )
 
@@ -239,6 +243,13 @@ def parse_said(comment: str, run: int) -> tuple[Said, bool]:
         return Said.NOTHING, False
     is_this_run = int(found.group(2)) == run
     return (Said(found.group(1)) if is_this_run else Said.NOTHING), True
+
+
+def parse_hit(comment: str, run: int) -> Optional[float]:
+    """The seconds of work that a hit costs, as the agent says in this run; None if it says none."""
+    found = _SAID.match(comment)
+    is_told = found and found.group(3) and int(found.group(2)) == run
+    return float(found.group(3)) if found and is_told else None
 
 
 def exit_code(text: str) -> str:

@@ -114,7 +114,9 @@ class Simulation:
             if kind is None:
                 return
             self._number += 1
-            self.jobs.append(Running(self._number, kind, now, self._rules.checkpoint_s))
+            own_s = kind.checkpoint_s
+            checkpoint_s = self._rules.checkpoint_s if own_s is None else own_s
+            self.jobs.append(Running(self._number, kind, now, checkpoint_s))
 
     def _change(self, moment: Moment) -> None:
         ledger = self.outcome.ledger
@@ -142,7 +144,7 @@ class Simulation:
 
     def _plan(self, now: float) -> list[Move]:
         """Ask the policy, and choose the nodes."""
-        classes = self._supply.classes(now)
+        classes = self._supply.classes(now, self.jobs)
         asked = question(self.jobs, self._supply, classes, now)
         start = time.perf_counter()
         rows = self._policy.decide(asked)
