@@ -240,7 +240,7 @@ def test_the_words_of_a_job_are_quoted() -> None:
             "about 33 % of its work was done twice: its checkpoints are up to 10 minutes apart, "
             "and nodes were lost without notice 4 times; `checkpoint.watch",
         ),
-        (90.0, Hits(1, 0.0), "about 100 % of its work was done twice: its checkpoints are up to 90"),
+        (90.0, Hits(1, 0.0), "about 100 % of its work was done twice: its checkpoints are up"),
     ],
 )
 def test_checkpoints_far_apart_are_worth_a_hint(

@@ -57,8 +57,14 @@ def seen() -> Observed:
 
 
 def _see_steps(module: Any) -> None:
-    assert _observer is not None
-    module.register_optimizer_step_post_hook(_observer.see_step)
+    observer, torch = _observer, module.torch
+    assert observer is not None
+
+    def see(optimizer: Any, *_: object) -> None:
+        if not torch.compiler.is_compiling():  # else nothing of this is in what is compiled
+            observer.see_step(optimizer)
+
+    module.register_optimizer_step_post_hook(see)
 
 
 def _see_files(module: Any) -> None:
