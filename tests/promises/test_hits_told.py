@@ -1,4 +1,4 @@
-"""On a real Slurm: what a lost node costs a script that says nothing reaches the tick and its user."""
+"""On a real Slurm: what a lost node costs a plain script reaches the tick and its user."""
 
 from __future__ import annotations
 
