@@ -14,6 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script.boundary import Boundary, StateTornError
@@ -42,7 +43,9 @@ class JustInTime:
         self._has_failed = False
         self._mailbox = MailboxReader(os.environ)
         self._is_told = False
-        self._signal = LastSignal(self.keep, self._keep_if_unfinished, self._let_go)
+        self._signal = LastSignal(
+            self.keep, self._keep_if_unfinished, self._let_go, farewell_s(os.environ)
+        )
 
     def listen(self) -> None:
         """Hear signals from now on."""
