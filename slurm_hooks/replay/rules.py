@@ -48,7 +48,8 @@ class Rules:
     a node is given back when less than `lead_s` of the rest is left, and a new one is not worth
     taking for less than `shortest_s`. Ends beyond `horizon_s` make no difference. A job that was
     made smaller does not grow for `snooze_s`. An unplanned loss costs the work since the last
-    checkpoint; `checkpoint_s` zero means that no work is lost.
+    checkpoint, a planned change too if it `redoes_planned`; `checkpoint_s` zero means that no work
+    is lost.
     """
 
     rescale: Rescale
@@ -60,6 +61,7 @@ class Rules:
     horizon_s: float = 120.0
     snooze_s: float = 0.0
     checkpoint_s: float = 0.0
+    redoes_planned: bool = False
 
     def __post_init__(self) -> None:
         if self.latency_s and self.latency_s >= self.tick_s:

@@ -160,7 +160,7 @@ class Simulation:
     def _carry_out(self, orders: Sequence[Move], now: float) -> None:
         """Those who lose go first; what changed meanwhile is left alone."""
         ledger, rescale = self.outcome.ledger, self._rules.rescale
-        lost = {}
+        lost, before = {}, {move.job: move.job.size for move in orders}
         for move in orders:
             if move.gone:
                 move.job.advance(now, ledger)
@@ -174,7 +174,10 @@ class Simulation:
             if not gained and not lost.get(job):
                 continue
             self.outcome.rescales += 1
-            job.save()
+            if self._rules.redoes_planned:
+                job.forget(before[job], ledger)
+            else:
+                job.save()
             if gained:
                 job.pause(Pause.GROW, rescale.up_s)
             else:
