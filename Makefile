@@ -4,7 +4,7 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-replay-hits bench-rescale bench-load bench-ledger bench-library test-pyslurm test-metrics test-browser rpm deb package-tools \
+	bench-replay-tried bench-replay-hits bench-observe bench-rescale bench-load bench-ledger bench-library test-pyslurm test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -18,7 +18,7 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, library, replay-reference, replay-better, replay-hits, replay-speed, replay-tried"
+	@echo "             rescale, observe, library, replay-reference, replay-better, replay-hits, replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
@@ -126,6 +126,9 @@ bench-load: plugin
 bench-library: setup
 	@cd $(BUILD)/slurm-25.11 && PATH=$$PWD/root/bin:$$PWD/root/sbin:$$PATH PYTHONPATH=$(CURDIR) \
 		venv/bin/python $(CURDIR)/benchmarks/library.py $(BENCH_ARGS)
+
+bench-observe: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/observe_cost.py $(BENCH_ARGS)
 
 bench-rescale: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)

@@ -71,7 +71,7 @@ SAID_WIDTH = 24
 _PLAIN = JOB_FIELDS[:-3]
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _SAID = re.compile(
-    r"(started|joined|trained|leaving|finished)\{(\d{1,9})(?:,h=(\d{1,5}))?\}", re.ASCII
+    r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}(?:;h\{(\d{1,5})\})?", re.ASCII
 )
 
 

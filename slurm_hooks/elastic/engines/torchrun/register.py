@@ -15,6 +15,7 @@ from typing import Any
 
 from slurm_hooks.elastic.agent.companion import EngineError, Facts, WorldMaker
 from slurm_hooks.elastic.agent.forewarning import Forewarning
+from slurm_hooks.elastic.agent.hit_cost import HitCost
 from slurm_hooks.elastic.agent.last_out import save_what_is_left
 from slurm_hooks.elastic.agent.membership import open_membership
 from slurm_hooks.elastic.agent.options import OptionError, identity, kept, number, options
@@ -22,6 +23,7 @@ from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
+from slurm_hooks.elastic.engines.torchrun import cold_worker
 from slurm_hooks.elastic.engines.torchrun.flags import is_torchrun, overrides
 from slurm_hooks.elastic.engines.torchrun.processes import Processes
 from slurm_hooks.elastic.engines.torchrun.stubborn_workers import (
@@ -103,8 +105,10 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
         write_remark(str(error))
         raise SystemExit(f"malleable: {error}") from None
     settings = world.options
-    forewarning = Forewarning(_mailbox(), settings.boundary_s)
-    session = Session(settings, membership, lease, signals, forewarning, own_element)
+    mailbox = _mailbox()
+    forewarning = Forewarning(mailbox, settings.boundary_s)
+    hit_cost = HitCost(mailbox, own_element)
+    session = Session(settings, membership, lease, signals, forewarning, own_element, hit_cost)
 
     def report() -> None:
         say(f"fragment {me.fragment} was terminated by SIGTERM")
@@ -136,6 +140,7 @@ def _meet_specs() -> None:
         plain(spec)
         if isinstance(spec.rdzv_handler, MalleableHandler):
             spec.max_restarts = max(spec.max_restarts, number(os.environ.get(_BUDGET, "")))
+            cold_worker.install(_subprocess_handler())
             spec.rdzv_handler.warm_pool = warm_workers(spec)
             _processes().install(_subprocess_handler())  # sees warm ones too
 
