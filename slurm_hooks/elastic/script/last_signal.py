@@ -2,9 +2,10 @@
 
 The main thread may hang in a collective whose peer is dead, where no handler of Python's runs.
 So a thread hears the signal, through the pipe into which the interpreter's own handler, in C,
-writes its number. The first SIGTERM lets the process write and then end; the second ends it at
-once. To end is what it would have been without us: the script's own handler if it has one, else
-the default action.
+writes its number. The first SIGTERM lets the process write and then end. A second one says that
+somebody waits for this node (Slurm's comes first, then torchrun's): the end is near, written or
+not. To end is what it would have been without us: the script's own handler if it has one, else the
+default action.
 """
 
 from __future__ import annotations
@@ -29,20 +30,23 @@ Hook = Callable[[Any, Any, Any], Any]
 class LastSignal:
     """`before_end` is called between the first SIGTERM and the end, in a thread of its own, and
     when an exception ends the main thread; `before_exit` whenever the interpreter exits;
-    `let_go` before a handler of the script's runs. None of them may raise."""
+    `let_go` before a handler of the script's runs. None of them may raise. `farewell_s`: the
+    longest time between the first SIGTERM and the end, once a second has come."""
 
     def __init__(
         self,
         before_end: Callable[[], None],
         before_exit: Callable[[], None],
         let_go: Callable[[], None],
+        farewell_s: float = 0.0,
     ) -> None:
+        self._farewell_s = farewell_s
         self._before_end, self._before_exit, self._let_go = before_end, before_exit, let_go
         self._next_handler: Any = signal.SIG_DFL
         self._next_pipe = -1
         self._next_hook: Hook = sys.excepthook
         self._read, self._write = -1, -1
-        self._heard = 0
+        self._heard_at: list[float] = []
         self._is_passed_on = False
         self._owner = 0
 
@@ -97,11 +101,12 @@ class LastSignal:
                     self._hear_term()
 
     def _hear_term(self) -> None:
-        self._heard += 1
-        if self._heard == 1:
+        self._heard_at.append(time.monotonic())
+        if len(self._heard_at) == 1:
             threading.Thread(target=self._write_and_end, daemon=True).start()
-        else:
-            self._end()
+        elif len(self._heard_at) == 2:
+            left_s = self._heard_at[0] + self._farewell_s - time.monotonic()
+            threading.Timer(max(0.0, left_s), self._end).start()
 
     def _write_and_end(self) -> None:
         self._before_end()

@@ -15,6 +15,7 @@ from typing import Any
 
 from slurm_hooks.elastic.agent.companion import EngineError, Facts, WorldMaker
 from slurm_hooks.elastic.agent.forewarning import Forewarning
+from slurm_hooks.elastic.agent.last_out import save_what_is_left
 from slurm_hooks.elastic.agent.membership import open_membership
 from slurm_hooks.elastic.agent.options import OptionError, identity, kept, number, options
 from slurm_hooks.elastic.agent.session import Session
@@ -98,7 +99,12 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     settings = world.options
     forewarning = Forewarning(_mailbox(), settings.boundary_s)
     session = Session(settings, membership, lease, signals, forewarning, own_element)
-    end_quietly(signals, lambda: say(f"fragment {me.fragment} was terminated by SIGTERM"))
+
+    def report() -> None:
+        say(f"fragment {me.fragment} was terminated by SIGTERM")
+        save_what_is_left(session, signals, settings.boundary_s)
+
+    end_quietly(signals, report)
     _meet_specs()
     return MalleableHandler(settings, session, signals, own_element, world.companion, _processes())
 
