@@ -28,6 +28,7 @@ STEPS_PER_EPOCH = "(len(train_x) // GLOBAL_BATCH)"
 class Training:
     """`script` of `place`, in which lines are added behind the ones given in `told`.
 
+    `warm` names what its warm workers are to import besides what they find at its head;
     `needs` is a library without which there is no such training; `python` runs it.
     """
 
@@ -36,6 +37,7 @@ class Training:
     place: Path = OURS
     words: tuple[str, ...] = ()
     told: Mapping[str, str] = field(default_factory=dict)
+    warm: str = ""
     needs: str = "torch"
 
 
@@ -51,6 +53,7 @@ TRAININGS = {
             "        began = time.monotonic()\n": "        steplog.take(done, mine)\n",
             "        checkpoint.reached(done)  # +\n": "        steplog.done(done)\n",
         },
+        warm="sklearn.datasets,sklearn.model_selection",  # imported by train.py, which it imports
     ),
     "unchanged": Training(
         "digits, unchanged",
@@ -108,5 +111,6 @@ def _batch(training: Training, script: Path, work: Path) -> str:
     python = sys.executable if training.place == DIGITS else library_python()
     words = [python, "-m", "torch.distributed.run", str(script), *training.words, f"--work={work}"]
     lines = ["#!/bin/bash", "export OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore"]
+    lines += [f"export MALLEABLE_WARM={training.warm}"] if training.warm else []
     lines += [f"export HITS_LOG={shlex.quote(str(work))}", f"exec {shlex.join(words)}", ""]
     return "\n".join(lines)
