@@ -4,7 +4,8 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-replay-hits bench-observe bench-rescale bench-load bench-ledger bench-library test-pyslurm test-metrics test-browser rpm deb package-tools \
+	bench-replay-tried bench-replay-hits bench-observe bench-rescale bench-hits bench-reaction bench-load bench-ledger bench-library \
+	test-pyslurm test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -18,7 +19,8 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, observe, library, replay-reference, replay-better, replay-hits, replay-speed, replay-tried"
+	@echo "             rescale, hits, reaction, observe, library, replay-reference, replay-better, replay-hits, replay-speed,"
+	@echo "             replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
@@ -130,8 +132,15 @@ bench-library: setup
 bench-observe: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/observe_cost.py $(BENCH_ARGS)
 
+bench-reaction: plugin
+	@PYTHONPATH=. $(PYTHON) benchmarks/reaction.py $(BENCH_ARGS)
+
 bench-rescale: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)
+
+# HITS_PYTHON=FILE: an interpreter that has lightning, transformers and accelerate.
+bench-hits: plugin
+	@PYTHONPATH=. $(PYTHON) benchmarks/hits.py $(BENCH_ARGS)
 
 # Slurm's side of it, for a host without packages of it; enables nothing. The command itself
 # comes first, so that the unit can name it: pip install '.[highs]'

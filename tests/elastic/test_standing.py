@@ -443,3 +443,33 @@ def test_only_sigterm_ends_an_agent_without_a_trace(monkeypatch: pytest.MonkeyPa
     sys.excepthook(ValueError, ValueError(), None)
     sys.excepthook(SignalException, SignalException(), None)
     assert shown == ["SignalException", "ValueError", "one line"]
+
+
+def test_an_agent_that_sigterm_ended_skips_the_teardown_but_not_what_is_called_at_exit() -> None:
+    program = """
+import atexit, sys
+from slurm_hooks.elastic.signals import SignalListener, skip_teardown
+
+class Freed:
+    def __del__(self):
+        print("freed", flush=True)
+
+signals, kept = SignalListener(), Freed()
+skip_teardown(signals)
+atexit.register(print, "called")
+signals.has_ended = len(sys.argv) > 1
+"""
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", program, *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        for words in ([], ["ended"])
+    ]
+    assert [(run.stdout.split(), run.returncode) for run in said] == [
+        (["called", "freed"], 0),
+        (["called"], 1),
+    ]

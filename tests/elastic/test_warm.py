@@ -380,3 +380,20 @@ def test_another_torch_is_left_alone(warm_pool: WarmPool) -> None:
 
     assert not warm_pool.install(Other)
     assert not warm_pool.install(object)
+
+
+@pytest.mark.parametrize(("line", "is_there"), [("", True), ("# TORCHDYNAMO_DISABLE", False)])
+def test_what_torch_puts_off_until_the_first_optimizer_is_done_ahead(
+    package: Path, monkeypatch: pytest.MonkeyPatch, line: str, is_there: bool
+) -> None:
+    torch = package / "lib" / "torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").write_text("")
+    (torch / "_dynamo.py").write_text("")
+    script = package / "at" / "script.py"
+    script.parent.mkdir()
+    script.write_text(f"import sys, torch\n{line}\nprint('torch._dynamo' in sys.modules)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{package / 'lib'}:{os.environ['PYTHONPATH']}")
+    warm, cold = as_both([str(script)], package)
+    assert warm == [0, f"{is_there}\n", ""]
+    assert cold == [0, "False\n", ""]

@@ -37,7 +37,7 @@ from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
-from slurm_hooks.elastic.signals import SignalListener, end_quietly
+from slurm_hooks.elastic.signals import SignalListener, end_quietly, skip_teardown
 
 _BUDGET = "PET_MAX_RESTARTS"  # a lost fragment costs its peers one restart
 
@@ -71,7 +71,9 @@ def _log_takeover(instead: Instead) -> None:
 @cache
 def _signal_listener() -> SignalListener:
     """This process's only signal listener."""
-    return SignalListener()
+    signals = SignalListener()
+    skip_teardown(signals)
+    return signals
 
 
 @cache

@@ -38,6 +38,11 @@ LIBRARIES = frozenset(
 # What a program that sets such a variable, or forks, would find too late with a context there.
 _BEFORE_CUDA = re.compile(r"\b(CUDA|HIP|ROCR|PYTORCH\w*)_[A-Z]|\bfork\b")
 
+# torch puts this off until the first optimizer is made: more than a second, in every new process.
+_OF_OPTIMIZERS = "torch._dynamo"
+# What a program that sets such a variable would find too late with that there.
+_BEFORE_DYNAMO = re.compile(r"\bTORCH(DYNAMO|INDUCTOR|_COMPILE|_TRACE)")
+
 
 def leading_imports(*sources: str) -> list[str]:
     """Modules that sources run one after another (packages, then what is in them) import
@@ -118,6 +123,8 @@ def _prepare(program: Sequence[str], extra: Iterable[str], seat: str) -> None:
     place = os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0]))
     _set_path(place)  # what the current directory holds is no script's, unless it is there
     _import_ahead(chosen(leading_imports(*sources), extra), place)
+    if "torch" in sys.modules and not any(map(_BEFORE_DYNAMO.search, sources)):
+        _import_ahead([_OF_OPTIMIZERS], place)
     is_plain = len(sources) == len(files) and not any(map(_BEFORE_CUDA.search, sources))
     if seat and is_plain:
         open_device(sys.modules.get("torch"), int(seat))

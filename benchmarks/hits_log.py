@@ -1,0 +1,128 @@
+"""What a training told of its steps, and what a hit cost it. Reads files only; see steplog.py."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+SETTLED = 5  # steps in a row at one size
+
+
+@dataclass(frozen=True)
+class Line:
+    """A step done by one process, or the samples that it takes for it; `at` is seconds since
+    1970, `world` the number of processes."""
+
+    at: float
+    round: str
+    world: int
+    step: int
+    samples: tuple[int, ...] = ()
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Of the steps that count: how many samples were seen, how many of them once more in the
+    same epoch, and by how many epochs fall short of the fullest."""
+
+    seen: int
+    repeated: int
+    lost: int
+
+
+class HitLog:
+    """The lines of every fragment, read as they are written."""
+
+    def __init__(self, directory: Path, kind: str = "steps") -> None:
+        self._directory, self._kind = directory, kind
+        self._offsets: dict[Path, int] = {}
+        self.lines: dict[str, list[Line]] = defaultdict(list)  # by fragment
+
+    def read(self) -> HitLog:
+        """Take in what is new; a line that is still being written waits."""
+        for path in sorted(self._directory.glob(f"{self._kind}-*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                text = file.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self._offsets[path] = self._offsets.get(path, 0) + len(whole)
+            fragment = path.stem.partition("-")[2]
+            self.lines[fragment] += [_line(row) for row in whole.splitlines()]
+        return self
+
+    def training(self, world: int, since: float) -> list[str]:
+        """The fragments whose newest steps were all done by so many processes."""
+        return [
+            fragment
+            for fragment, lines in self.lines.items()
+            if len(lines) >= SETTLED
+            and all(line.world == world and line.at > since for line in lines[-SETTLED:])
+        ]
+
+    def pause(self, fragments: Iterable[str], since: float, until: float) -> float:
+        """The longest time that any of these went without finishing a step; seconds."""
+        return max(_longest_gap([x.at for x in self.lines[f]], since, until) for f in fragments)
+
+    def ordinary(self, fragment: str, since: float, until: float) -> float:
+        """The median time between two steps of a fragment; seconds."""
+        times = [line.at for line in self.lines[fragment] if since <= line.at <= until]
+        gaps = sorted(after - before for before, after in zip(times, times[1:]))
+        return gaps[len(gaps) // 2] if gaps else 0.0
+
+    def again(self, since: float, until: float) -> int:
+        """Steps that were done twice because of what happened in this time. Negative: steps
+        that were left out."""
+        rounds: dict[str, list[Line]] = defaultdict(list)
+        for line in (x for lines in self.lines.values() for x in lines):
+            if since - 60 < line.at <= until:
+                rounds[line.round].append(line)
+        lost = reached = 0
+        for lines in sorted(rounds.values(), key=lambda lines: min(x.at for x in lines)):
+            if reached and min(x.at for x in lines) > since:
+                lost += reached - min(x.step for x in lines) + 1
+            reached = max(x.step for x in lines)
+        return lost
+
+
+def samples(takes: HitLog, steps: HitLog) -> Samples:
+    """What the training has seen in the end: of each step, the last round that did it."""
+    of_step: dict[int, tuple[float, str]] = {}
+    for lines in steps.lines.values():
+        for line in lines:
+            of_step[line.step] = max(of_step.get(line.step, (0.0, "")), (line.at, line.round))
+    seen: Counter[tuple[int, int]] = Counter()
+    for lines in takes.lines.values():
+        for line in lines:
+            if of_step.get(line.step, (0.0, ""))[1] == line.round:
+                seen.update((line.epoch, sample) for sample in line.samples)
+    repeated, missing = _compared(seen)
+    return Samples(sum(seen.values()), repeated, missing)
+
+
+def _compared(seen: Counter[tuple[int, int]]) -> tuple[int, int]:
+    """Samples too often, and too seldom. Where epochs are told none has a sample twice, and all
+    are as full as the fullest, but for the first and the last; in one stream, whose epoch is 0,
+    each sample was seen as often as any other, or once more."""
+    if {epoch for epoch, _ in seen} == {0}:
+        least = sum(seen.values()) // len(seen)
+        often = sum(max(0, count - least - 1) for count in seen.values())
+        return often, sum(max(0, least - count) for count in seen.values())
+    sizes = Counter(epoch for epoch, _ in seen)
+    inner = [sizes[epoch] for epoch in sorted(sizes)[1:-1]]
+    missing = sum(max(inner) - size for size in inner) if inner else 0
+    return sum(count - 1 for count in seen.values()), missing
+
+
+def _line(row: bytes) -> Line:
+    words = json.loads(row)
+    words["samples"] = tuple(words.get("samples", ()))
+    return Line(**words)
+
+
+def _longest_gap(times: list[float], since: float, until: float) -> float:
+    inside = [at for at in times if since <= at <= until]
+    return max((after - before for before, after in zip(inside, inside[1:])), default=0.0)
