@@ -28,7 +28,6 @@ class SignalListener:
         self.has_notice = False
         self.is_terminated = False
         self.terminated_at = 0.0  # by the monotonic clock
-        self.on_terminated: Callable[[], None] = lambda: None  # at the first SIGTERM
         self._is_silenced = False
         self._next_handler: object = signal.SIG_DFL
         self.wake_read, self._wake_write = os.pipe()
@@ -79,8 +78,6 @@ class SignalListener:
         self.wake()
         with suppress(OSError):
             os.write(self._ended_write, b"x")
-        if is_first:
-            self.on_terminated()
         if self._is_silenced or not is_first:
             return  # Slurm may send it twice, and the first must be handled to its end
         if callable(self._next_handler):
