@@ -4,8 +4,8 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-replay-hits bench-observe bench-rescale bench-hits bench-reaction bench-load bench-ledger bench-library \
-	test-pyslurm test-metrics test-browser rpm deb package-tools \
+	bench-replay-tried bench-replay-hits bench-observe bench-rescale bench-watch bench-hits bench-reaction bench-load \
+	bench-ledger bench-library test-pyslurm test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -19,8 +19,8 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, hits, reaction, observe, library, replay-reference, replay-better, replay-hits, replay-speed,"
-	@echo "             replay-tried"
+	@echo "             rescale, watch, hits, reaction, observe, library, replay-reference, replay-better, replay-hits,"
+	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
@@ -141,6 +141,9 @@ bench-rescale: plugin
 # HITS_PYTHON=FILE: an interpreter that has lightning, transformers and accelerate.
 bench-hits: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/hits.py $(BENCH_ARGS)
+
+bench-watch: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/watch_cost.py $(BENCH_ARGS)
 
 # Slurm's side of it, for a host without packages of it; enables nothing. The command itself
 # comes first, so that the unit can name it: pip install '.[highs]'

@@ -30,7 +30,6 @@ class SignalListener:
         self.is_terminated = False
         self.has_ended = False  # SIGTERM has ended what this process did
         self.terminated_at = 0.0  # by the monotonic clock
-        self.on_terminated: Callable[[], None] = lambda: None  # at the first SIGTERM
         self._is_silenced = False
         self._next_handler: object = signal.SIG_DFL
         self.wake_read, self._wake_write = os.pipe()
@@ -81,8 +80,6 @@ class SignalListener:
         self.wake()
         with suppress(OSError):
             os.write(self._ended_write, b"x")
-        if is_first:
-            self.on_terminated()
         if self._is_silenced or not is_first:
             return  # Slurm may send it twice, and the first must be handled to its end
         if callable(self._next_handler):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -39,6 +40,7 @@ from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener, end_quietly, skip_teardown
 
+_AN_HOUR_S = 3600.0
 _BUDGET = "PET_MAX_RESTARTS"  # a lost fragment costs its peers one restart
 
 
@@ -117,14 +119,16 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
         save_what_is_left(session, signals, settings.boundary_s)
 
     end_quietly(signals, report)
-    signals.on_terminated = lambda: _end_in_time(forewarning)
+    threading.Thread(target=_end_in_time, args=(signals, forewarning), daemon=True).start()
     _meet_specs()
     return MalleableHandler(settings, session, signals, own_element, world.companion, _processes())
 
 
-def _end_in_time(forewarning: Forewarning) -> None:
-    """Workers that ignore SIGTERM, or have their state kept by us, are gone after the farewell. Any
-    other may be saving, for as long as Slurm lets it."""
+def _end_in_time(signals: SignalListener, forewarning: Forewarning) -> None:
+    """Once SIGTERM has come: workers that ignore it, or have their state kept by us, are gone after
+    the farewell. Any other may be saving, for as long as Slurm lets it."""
+    while not signals.is_terminated:
+        signals.wait_end(_AN_HOUR_S)
     is_chosen = any_worker if forewarning.file() else ignores_sigterm
     end_stubborn(farewell_s(os.environ), is_chosen=is_chosen)
 
