@@ -213,5 +213,14 @@ def test_slurm_is_told_news_once_a_minute_at_most(mailbox: Mailbox) -> None:
     assert slurm.words[-1] == 1
 
 
+def test_where_others_keep_the_state_a_hit_costs_a_step(mailbox: Mailbox) -> None:
+    slurm = Slurm()
+    hits: Any = HitCost(mailbox, slurm, True)  # type: ignore[arg-type]
+    MailboxReader(os.environ).write_observed(Observed(9, 1, 2.5, stepped_at=900.0, saved_at=100.0))
+    for now in range(1, 70):
+        hits.look(float(now))
+    assert slurm.words == [3]
+
+
 def test_without_a_mailbox_nothing_is_told(tmp_path: Path) -> None:
     HitCost(None, None).look(1.0)  # type: ignore[arg-type]

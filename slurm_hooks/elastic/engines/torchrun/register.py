@@ -111,7 +111,7 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     settings = world.options
     mailbox = _mailbox()
     forewarning = Forewarning(mailbox, settings.boundary_s)
-    hit_cost = HitCost(mailbox, own_element)
+    hit_cost = HitCost(mailbox, own_element, world.keep_state)
     session = Session(settings, membership, lease, signals, forewarning, own_element, hit_cost)
 
     def report() -> None:
