@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Optional
 
 from slurm_hooks.allocation.allocate import allocate
@@ -18,7 +19,8 @@ from slurm_hooks.allocation.objectives import (
     weigh,
 )
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
-from slurm_hooks.model import FragmentState, Snapshot, Solve
+from slurm_hooks.allocation.risk import WINDOW_S, at_risk, newcomer_s, stay_s
+from slurm_hooks.model import FragmentState, NodeState, Snapshot, Solve
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.settings import Settings
@@ -38,12 +40,14 @@ class Shares:
 
 @dataclass(frozen=True)
 class _Asking:
-    """A job that asks for nodes: how old it is, what it counts, what was wrong with that."""
+    """A job that asks for nodes: how old it is, what it counts, what was wrong with that, and what
+    a hit costs it."""
 
     job_id: int
     record: Record
     ask: JobAsk
     fault: str
+    hit_s: float  # what newcomers put at risk; nothing while it does not train
 
 
 def share_out(
@@ -72,11 +76,32 @@ def share_out(
     )
     if plan.rescale == "amortised":
         problem = amortised(problem, [each.record for each in asking])
+    problem = _at_risk(problem, [each.hit_s for each in asking], snapshot)
     allocation = allocate(problem, Limits(plan.solve_limit_s, plan.gap), plan.solver, clock)
     targets = {
         each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, allocation.counts)
     }
     return Shares(targets, allocation.solve, tuple(each.fault for each in asking if each.fault))
+
+
+def _at_risk(problem: Problem, hits_s: Iterable[float], snapshot: Snapshot) -> Problem:
+    """The problem with growth charged for what newcomers put at risk."""
+    stays_s = _stays_s(snapshot)
+    jobs = (
+        at_risk(job, newcomer_s(hit_s, problem.horizon_s, stays_s))
+        for job, hit_s in zip(problem.jobs, hits_s)
+    )
+    return replace(problem, jobs=tuple(jobs))
+
+
+def _stays_s(snapshot: Snapshot) -> float:
+    """How long nodes that are free, or ours, stay so: from the others' jobs that began lately."""
+    since = snapshot.now - timedelta(seconds=WINDOW_S)
+    names = {node.name for node in snapshot.nodes}
+    taken = sum(len(s.nodes & names) for s in snapshot.started if s.start >= since)
+    free = sum(node.state is NodeState.FREE for node in snapshot.nodes)
+    ours = (f for job in snapshot.jobs for f in job.fragments if f.state is FragmentState.RUNNING)
+    return stay_s(free + sum(len(f.nodes & names) for f in ours), taken)
 
 
 def given(situations: Iterable[Situation], shares: Shares) -> int:
@@ -109,7 +134,9 @@ def _asking(
         nodes=situation.size,
     )
     worth, fault = weigh(objective, facts)
-    return _Asking(job.job_id, record, _ask(situation, pool, worth, settings), fault)
+    hit_s = settings.plan.hit_s if job.hit_s is None else job.hit_s
+    ask = _ask(situation, pool, worth, settings)
+    return _Asking(job.job_id, record, ask, fault, hit_s if _trains(situation) else 0.0)
 
 
 def _record(situation: Situation, snapshot: Snapshot) -> Record:
@@ -122,7 +149,7 @@ def _record(situation: Situation, snapshot: Snapshot) -> Record:
 def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> JobAsk:
     """What is on its way trains no more than what is held: to give it more is a start."""
     job_id, plan = situation.job.job_id, settings.plan
-    trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
+    trains = _trains(situation)
     held = (pool.held.get(key, {}).get(job_id, []) for key in pool.keys)
     return JobAsk(
         name=str(job_id),
@@ -138,3 +165,7 @@ def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> 
         start_s=plan.start_s,
         may_grow=not situation.snoozes or 0 < situation.size < situation.least,
     )
+
+
+def _trains(situation: Situation) -> bool:
+    return any(f.state is FragmentState.RUNNING for f in situation.staying)

@@ -6,6 +6,7 @@ policy knows no more of the future than the question tells.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +20,8 @@ Row = tuple[int, ...]
 class Held:
     """A job and the nodes it has, `(class)`; its age, and how often it was paused so far.
 
-    One that `gains_past` takes nodes that are soon wanted: it stays until they are.
+    One that `gains_past` takes nodes that are soon wanted: it stays until they are. A hit costs it
+    `hit_s` seconds of its work.
     """
 
     kind: Kind
@@ -28,6 +30,7 @@ class Held:
     age_s: float = 0.0
     restarts: int = 0
     gains_past: bool = False
+    hit_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Question:
     """Jobs, and for each class the nodes there are (free or held) and the seconds they stay.
 
     Nodes of a class that is not `worth_taking` can be kept, but not be gained; `worth_past` is that
-    for jobs that stay past planned starts.
+    for jobs that stay past planned starts. Nodes have lately stayed `stays_s` on average.
     """
 
     jobs: tuple[Held, ...]
@@ -43,6 +46,7 @@ class Question:
     open_s: tuple[float, ...]
     worth_taking: tuple[bool, ...]
     worth_past: tuple[bool, ...]
+    stays_s: float = math.inf
 
     def usable(self, job: Held) -> tuple[bool, ...]:
         """Whether the job may gain nodes, `(class)`."""

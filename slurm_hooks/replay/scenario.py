@@ -195,9 +195,10 @@ def planned_delays(loaded: Loaded, outcome: Outcome, rules: Rules) -> list[float
     """Seconds by which planned starts of rigid jobs moved because of malleable jobs.
 
     Only a rescheduled workload can move: its schedule is computed again, every planned job delayed
-    by `KILL_WAIT_S` whose nodes were still in use at its start. A start is planned if the job was
-    queued for long enough that a tick saw it in time. With recorded starts there is nothing to
-    compute, the list is empty.
+    by `KILL_WAIT_S` whose nodes were still in use at its start, unless by jobs that stay to be
+    preempted: their agents end at SIGTERM, as fast as an empty node starts a job. A start is
+    planned if the job was queued for long enough that a tick saw it in time. With recorded starts
+    there is nothing to compute, the list is empty.
     """
     if loaded.workload is None or loaded.placed is None:
         return []
@@ -208,7 +209,7 @@ def planned_delays(loaded: Loaded, outcome: Outcome, rules: Rules) -> list[float
         if not job.is_running and 0 < job.start_s - job.submit_s >= ahead_s
     }
     held: dict[float, set[int]] = {}
-    for at_s, node in outcome.lost:
+    for at_s, node in set(outcome.lost) - outcome.stayed:
         held.setdefault(at_s, set()).add(node)
     nodes = loaded.placed.nodes
     late = {

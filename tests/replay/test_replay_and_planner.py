@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from build import after, make_fragment, make_job, make_node, make_snapshot, no_clock, plan_start
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.problem import Problem
-from slurm_hooks.model import Curve, FragmentState, MalleableJob, NodeState, Request, Snapshot
+from slurm_hooks.model import (
+    Curve,
+    FragmentState,
+    MalleableJob,
+    NodeState,
+    OtherStart,
+    Request,
+    Snapshot,
+)
 from slurm_hooks.planning import plan, shares
 from slurm_hooks.replay.policies.shipped import Allocator
 from slurm_hooks.replay.record import Interval, Moment, Record
@@ -52,6 +60,7 @@ class Cluster:
     trainers: tuple[Trainer, ...]
     left_s: tuple[Optional[float], ...]
     settings: Settings
+    taken: int  # nodes that others took lately
 
 
 @st.composite
@@ -87,7 +96,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         shrunk_s = draw(st.none() | st.sampled_from([10.0, 59.0, 60.0, 90.0]))
         of_kind = kind("toy", draw(st.sampled_from(CURVES)), (least, most))
         trainers.append(Trainer(of_kind, mine, shrunk_s, draw(HITS_S)))
-    return Cluster(tuple(trainers), left_s, site)
+    return Cluster(tuple(trainers), left_s, site, draw(st.integers(0, len(left_s))))
 
 
 def early_s(site: Settings) -> float:
@@ -110,6 +119,9 @@ def asked_by_replay(cluster: Cluster) -> Problem:
     holes = tuple(Interval(n, -500.0, end, -500.0) for n, end in enumerate(ends))
     supply = Supply(Record(holes, len(holes), -500.0, FOREVER_S), policy.sees_ends, rules)
     supply.join(Moment(-500.0, (), tuple(hole for hole in holes if hole.end_s > 0)))
+    went = tuple(Interval(100 + n, -500.0, -300.0) for n in range(cluster.taken))
+    supply.join(Moment(-500.0, (), went))
+    supply.leave(Moment(-300.0, tuple(i.node for i in went), ()))
     jobs = [running(supply, at, trainer, site) for at, trainer in enumerate(cluster.trainers)]
     assert isinstance(policy, Allocator)
     return policy.problem(question(jobs, supply, supply.classes(0.0, jobs), 0.0))
@@ -148,7 +160,10 @@ def snapshot_of(cluster: Cluster) -> Snapshot:
         if s is not None
     ]
     curves = {at: trainer.kind.curve for at, trainer in enumerate(cluster.trainers, start=1)}
-    return make_snapshot(*jobs, nodes=nodes, planned=claims, curves=curves)
+    elsewhere = [make_node(f"n{100 + n}", NodeState.BUSY) for n in range(cluster.taken)]
+    began = OtherStart("80", after(-300), frozenset(node.name for node in elsewhere))
+    seen = {"planned": claims, "curves": curves, "started": (began,)}
+    return make_snapshot(*jobs, nodes=[*nodes, *elsewhere], **seen)
 
 
 def malleable(job_id: int, trainer: Trainer, site: Settings) -> MalleableJob:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -86,7 +87,7 @@ def shipped(rescale: Rescale = SIX_FOUR) -> Allocator:
 
 
 def test_a_node_with_a_known_end_is_given_back_ahead():
-    rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, checkpoint_s=20.0, shortest_s=120.0)
+    rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, checkpoint_s=60.0, shortest_s=120.0)
     machine = record((0, 0.0, 300.0), (1, 0.0, 200.0), to_s=250.0, known_s=0.0)
     outcome = replay(machine, rules, shipped())
     assert outcome.hits == 0
@@ -96,9 +97,26 @@ def test_a_node_with_a_known_end_is_given_back_ahead():
 
 
 def test_a_node_that_closes_soon_is_not_taken():
-    rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, shortest_s=120.0)
+    rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, shortest_s=120.0, checkpoint_s=600.0)
     machine = record((0, 0.0, 110.0), to_s=250.0, known_s=0.0)
     assert images(replay(machine, rules, shipped())) == 0
+
+
+def test_a_job_that_hits_cost_little_stays_until_the_node_goes():
+    rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, checkpoint_s=20.0, shortest_s=120.0)
+    outcome = replay(record((0, 0.0, 110.0), to_s=250.0, known_s=0.0), rules, shipped())
+    assert outcome.hits == 1
+    assert outcome.stayed == {(110.0, 0)}
+    assert images(outcome) == pytest.approx(100 * 10)  # checkpoints of each 20 s of work
+
+
+def test_scripts_that_hear_of_no_notice_redo_work_at_planned_changes_too():
+    rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, checkpoint_s=60.0, shortest_s=120.0)
+    machine = record((0, 0.0, 300.0), (1, 0.0, 200.0), to_s=250.0, known_s=0.0)
+    outcome = replay(machine, replace(rules, redoes_planned=True), shipped())
+    assert outcome.hits == 0
+    assert images(outcome) == pytest.approx(120 * 18 + 96 * 10)  # 24 s since the second checkpoint
+    assert outcome.ledger.redone_node_s == pytest.approx(2 * 24)
 
 
 def test_an_end_that_nobody_knows_comes_as_a_hit():

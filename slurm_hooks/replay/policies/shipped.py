@@ -23,8 +23,9 @@ from slurm_hooks.allocation.objectives import (
     weigh,
 )
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.risk import at_risk, newcomer_s
 from slurm_hooks.allocation.solvers.knapsack import Menu, best_sizes, menu_of
-from slurm_hooks.allocation.value import periods, row_value
+from slurm_hooks.allocation.value import Period, periods, row_value
 from slurm_hooks.replay.question import Held, Question, Row
 from slurm_hooks.replay.rules import Rescale
 
@@ -59,7 +60,7 @@ class Allocator:
     def __init__(self, shipped: Shipped) -> None:
         self._shipped = shipped
         self.sees_ends = shipped.sees_ends
-        self._menus: dict[tuple[int, int, Closing, bool, float], Menu] = {}
+        self._menus: dict[tuple[object, ...], Menu] = {}
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The nodes of each job, `(class)`.
@@ -69,7 +70,7 @@ class Allocator:
         """
         gained = (question.usable(job)[1:] for job in question.jobs)
         if self._shipped.is_tabled and not any(map(any, gained)):
-            menus = [self._menu(job, question.open_s) for job in question.jobs]
+            menus = [self._menu(job, question) for job in question.jobs]
             sizes = best_sizes(menus, question.capacity[0])
             return [_row(job, n) for job, n in zip(question.jobs, sizes)]
         shipped = self._shipped
@@ -83,11 +84,21 @@ class Allocator:
         )
         classes = tuple(map(NodeClass, question.capacity, question.open_s))
         plain = Problem(tuple(asks), classes, horizon_s=self._shipped.horizon_s)
-        if not self._shipped.is_amortised:
-            return plain
         spans = periods(plain)
-        jobs = (amortise(a, self._factor(j), spans) for a, j in zip(plain.jobs, question.jobs))
+        jobs = (
+            at_risk(self._amortised(ask, self._factor(job), spans), self._charge_s(job, question))
+            for ask, job in zip(plain.jobs, question.jobs)
+        )
         return replace(plain, jobs=tuple(jobs))
+
+    def _amortised(self, ask: JobAsk, factor: float, spans: Sequence[Period]) -> JobAsk:
+        return amortise(ask, factor, spans) if self._shipped.is_amortised else ask
+
+    def _charge_s(self, job: Held, question: Question) -> float:
+        """What growing is charged for what newcomers put at risk."""
+        if not sum(job.row):
+            return 0.0
+        return newcomer_s(job.hit_s, self._shipped.horizon_s, question.stays_s)
 
     def _factor(self, job: Held) -> float:
         """The restart factor of a job, 1.0 where it does not count."""
@@ -115,26 +126,29 @@ class Allocator:
             may_grow=job.may_grow,
         )
 
-    def _menu(self, job: Held, open_s: tuple[float, ...]) -> Menu:
-        closing = tuple((n, s) for n, s in zip(job.row[1:], open_s[1:]) if n)
-        factor = self._factor(job)
-        key = (id(job.kind), job.row[0], closing, job.may_grow, factor)
+    def _menu(self, job: Held, question: Question) -> Menu:
+        closing = tuple((n, s) for n, s in zip(job.row[1:], question.open_s[1:]) if n)
+        prices = (self._factor(job), self._charge_s(job, question))
+        key = (id(job.kind), job.row[0], closing, job.may_grow, prices)
         menu = self._menus.get(key)
         if menu is None:
             if len(self._menus) >= MOST_MENUS:
                 self._menus.clear()
-            menu = self._menus[key] = self._tabled(job, closing, factor)
+            menu = self._menus[key] = self._tabled(job, closing, prices)
         return menu
 
-    def _tabled(self, job: Held, closing: Closing, factor: float) -> Menu:
-        """The worth of every size in the first class, by the allocator's own definition."""
+    def _tabled(self, job: Held, closing: Closing, prices: tuple[float, float]) -> Menu:
+        """The worth of every size in the first class, by the allocator's own definition.
+
+        `prices` are the restart factor and the charge for newcomers.
+        """
+        factor, charge_s = prices
         kept = tuple(n for n, _ in closing)
         held = Held(job.kind, (job.row[0], *kept), job.may_grow)
         classes = (NodeClass(0), *(NodeClass(n, s) for n, s in closing))
         ask = self._ask("job", held, (True, *(False for _ in kept)))
         spans = periods(Problem((ask,), classes, self._shipped.horizon_s))
-        if self._shipped.is_amortised:
-            ask = amortise(ask, factor, spans)
+        ask = at_risk(self._amortised(ask, factor, spans), charge_s)
         most = job.kind.max_nodes - sum(kept)
         most = most if job.may_grow else min(most, job.row[0])
         sizes = range(max(1, job.kind.min_nodes - sum(kept)), most + 1)

@@ -31,8 +31,9 @@ def question(jobs: Sequence[Running], supply: Supply, classes: Classes, now: flo
         row = _row(job, classes)
         may_grow = now >= job.no_growth_until or 0 < sum(row) < job.kind.min_nodes
         record = (now - job.entered_s, job.restarts)
-        held.append(Held(job.kind, row, may_grow, *record, supply.gains_past(job)))
-    return Question(tuple(held), tuple(capacity), open_s, worth_taking, worth_past)
+        held.append(Held(job.kind, row, may_grow, *record, supply.gains_past(job), job.hit_s))
+    worth = (worth_taking, worth_past)
+    return Question(tuple(held), tuple(capacity), open_s, *worth, supply.stays_s(now))
 
 
 def _row(job: Running, classes: Classes) -> Row:

@@ -30,12 +30,14 @@ class Outcome:
     """What happened; sums over the whole record.
 
     `hits` counts how often a job lost nodes without notice (once per moment), `lost` says which
-    (time, node); `samples` are (time, idle nodes, used nodes).
+    (time, node), `stayed` which of them went from jobs that would not flee; `samples` are (time,
+    idle nodes, used nodes).
     """
 
     ledger: Ledger = field(default_factory=Ledger)
     hits: int = 0
     lost: list[tuple[float, int]] = field(default_factory=list)
+    stayed: set[tuple[float, int]] = field(default_factory=set)
     rescales: int = 0
     solve_s: list[float] = field(default_factory=list)
     job_s: dict[str, list[float]] = field(default_factory=dict)
@@ -121,9 +123,11 @@ class Simulation:
     def _change(self, moment: Moment) -> None:
         ledger = self.outcome.ledger
         self._is_dirty = True
-        for job, nodes in self._supply.leave(moment.leaves).items():
-            self.outcome.lost += [(moment.at_s, node) for node in nodes]
-            size = job.size
+        for job, nodes in self._supply.leave(moment).items():
+            gone, size = [(moment.at_s, node) for node in nodes], job.size
+            self.outcome.lost += gone
+            if self._rules.stays(job.hit_s, size, len(nodes)):
+                self.outcome.stayed.update(gone)
             job.advance(moment.at_s, ledger)
             for node in nodes:
                 del job.nodes[node]

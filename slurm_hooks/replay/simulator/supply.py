@@ -7,10 +7,11 @@ class, the first.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from slurm_hooks.allocation.risk import WINDOW_S, stay_s
 from slurm_hooks.replay.record import Interval, Moment, Record
 from slurm_hooks.replay.rules import UNCLAIMED, Hole, Rules
 from slurm_hooks.replay.simulator.running import Running
@@ -45,16 +46,18 @@ class Supply:
         ends = sorted(record.intervals, key=lambda i: (i.end_s, i.node)) if sees_ends else []
         self._by_end = [i for i in ends if i.known_s < i.end_s < record.to_s]
         self._ends = [i.end_s for i in self._by_end]
+        self._gone: deque[tuple[float, int]] = deque()
 
     @property
     def present(self) -> int:
         """How many nodes there are, free or not."""
         return len(self._present)
 
-    def leave(self, nodes: Sequence[int]) -> dict[Running, list[int]]:
+    def leave(self, moment: Moment) -> dict[Running, list[int]]:
         """Nodes go; the jobs that had them, and which."""
         robbed: dict[Running, list[int]] = {}
-        for node in nodes:
+        self._gone.append((moment.at_s, len(moment.leaves)))
+        for node in moment.leaves:
             del self._present[node]
             owner = self._owner.pop(node, None)
             if owner is None:
@@ -62,6 +65,12 @@ class Supply:
             else:
                 robbed.setdefault(owner, []).append(node)
         return robbed
+
+    def stays_s(self, now: float) -> float:
+        """How long nodes stay, from those that went of late."""
+        while self._gone and self._gone[0][0] < now - WINDOW_S:
+            self._gone.popleft()
+        return stay_s(self.present, sum(count for _, count in self._gone))
 
     def join(self, moment: Moment) -> None:
         """Nodes come."""
