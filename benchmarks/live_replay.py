@@ -215,7 +215,7 @@ def worked(each: Sequence[Change], curve: Curve, until_s: float) -> tuple[float,
 def measured(box: Sandbox, began: float, record: Record, curve: Curve) -> dict[str, Any]:
     """What the run was worth."""
     rows = [
-        worked(each, curve, record.to_s) for each in changes(box.work, began, record.to_s).values()
+        worked(each, curve, record.to_s) for each in changes(box, began, record).values()
     ]
     return {
         "images_per_s": math.fsum(work for work, _, _ in rows) / record.window_s,
