@@ -4,7 +4,8 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-rescale bench-load bench-ledger bench-library bench-hits bench-live test-pyslurm test-metrics test-browser rpm deb package-tools \
+	bench-replay-tried bench-replay-hits bench-observe bench-rescale bench-watch bench-hits bench-live bench-reaction bench-load \
+	bench-ledger bench-library test-pyslurm test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -18,7 +19,8 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, hits, live, library, replay-reference, replay-better, replay-speed, replay-tried"
+	@echo "             rescale, watch, hits, live, reaction, observe, library, replay-reference, replay-better, replay-hits,"
+	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
@@ -113,7 +115,7 @@ bench-hooks: setup
 bench-tick: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/tick.py
 
-bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried: bench-replay-%: setup
+bench-replay-reference bench-replay-better bench-replay-hits bench-replay-speed bench-replay-tried: bench-replay-%: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/replay_$*.py
 
 bench-ledger: setup
@@ -127,6 +129,12 @@ bench-library: setup
 	@cd $(BUILD)/slurm-25.11 && PATH=$$PWD/root/bin:$$PWD/root/sbin:$$PATH PYTHONPATH=$(CURDIR) \
 		venv/bin/python $(CURDIR)/benchmarks/library.py $(BENCH_ARGS)
 
+bench-observe: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/observe_cost.py $(BENCH_ARGS)
+
+bench-reaction: plugin
+	@PYTHONPATH=. $(PYTHON) benchmarks/reaction.py $(BENCH_ARGS)
+
 bench-rescale: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)
 
@@ -137,6 +145,9 @@ bench-live: plugin
 # HITS_PYTHON=FILE: an interpreter that has lightning, transformers and accelerate.
 bench-hits: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/hits.py $(BENCH_ARGS)
+
+bench-watch: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/watch_cost.py $(BENCH_ARGS)
 
 # Slurm's side of it, for a host without packages of it; enables nothing. The command itself
 # comes first, so that the unit can name it: pip install '.[highs]'

@@ -214,9 +214,7 @@ def worked(each: Sequence[Change], curve: Curve, until_s: float) -> tuple[float,
 
 def measured(box: Sandbox, began: float, record: Record, curve: Curve) -> dict[str, Any]:
     """What the run was worth."""
-    rows = [
-        worked(each, curve, record.to_s) for each in changes(box, began, record).values()
-    ]
+    rows = [worked(each, curve, record.to_s) for each in changes(box, began, record).values()]
     return {
         "images_per_s": math.fsum(work for work, _, _ in rows) / record.window_s,
         "used_node_s": math.fsum(used for _, used, _ in rows),

@@ -30,7 +30,8 @@ RESCALES = (Rescale(18.0, 12.0), Rescale(60.0, 40.0), Rescale(1.0, 0.7))
 
 @dataclass(frozen=True)
 class Run:
-    """One line: a log, a queue, a policy. `tick_s` zero: event-driven; `t_fwd_s` zero: as ships."""
+    """One line: log, queue, policy. `tick_s` zero: event-driven, where latency and checkpoints
+    do not count; `t_fwd_s` zero: as ships."""
 
     log: str
     policy: str
@@ -42,6 +43,9 @@ class Run:
     tick_s: float = 0.0
     t_fwd_s: float = 0.0
     is_amortised: bool = False
+    latency_s: float = 2.0
+    checkpoint_s: float = 600.0
+    redoes_planned: bool = False
 
 
 def data() -> Path:
@@ -85,10 +89,11 @@ def _conditions(run: Run) -> Conditions:
         rescale=run.rescale,
         t_fwd_s=run.t_fwd_s or SETTINGS.plan.horizon_s,
         tick_s=run.tick_s,
-        latency_s=2.0 if run.tick_s else 0.0,
-        checkpoint_s=600.0 if run.tick_s else 0.0,
+        latency_s=run.latency_s if run.tick_s else 0.0,
+        checkpoint_s=run.checkpoint_s if run.tick_s else 0.0,
         objective=run.objective,
         ends=run.ends,
+        redoes_planned=run.redoes_planned,
     )
 
 

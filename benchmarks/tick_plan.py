@@ -70,7 +70,7 @@ def measure(nodes: int, jobs: int, fragments: int) -> Cost:
         began = time.process_time()
         plan = make_plan(seen, settings, time.process_time)
         planned = time.process_time()
-        guard(plan, seen, seen, settings.lease)
+        guard(plan, seen, seen, settings)
         guards.append(time.process_time() - planned)
         solvers.append(plan.solve.seconds)
         plans.append(planned - began - plan.solve.seconds)

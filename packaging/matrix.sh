@@ -3,10 +3,11 @@
 # host's: those of other Debian releases, each in its own root below build/roots and its own
 # namespaces, with this host's Python, a copy of this tree and the plugin as it was built here: one
 # binary for all. The roots are kept for the next run, and build/matrix: what each Slurm answered
-# (tests/capture.py) and the demo's report. About 20 minutes for each release on two busy cores, and
-# one more when its root has to be made.
+# (tests/capture.py), what the tests printed and the demo's report. The tests of all releases run side
+# by side, since they mostly wait; the demos one after another, since they need the processors.
 #
 #   packaging/matrix.sh [--if-possible] [pytest arguments]
+#   packaging/matrix.sh --make RELEASE PACKAGE...    no more than a root, with these packages
 #
 # --if-possible: a host that cannot run this says why, and exits with 0 instead of 69.
 # MATRIX_RELEASES and MATRIX_TESTS replace the defaults below; MATRIX_DEMO= leaves out the demo.
@@ -25,6 +26,7 @@ packages="slurmctld slurmd slurm-client slurmrestd munge libslurm-dev libmunge-d
 lua5.1 procps iproute2"
 build_limit_s=900
 test_limit_s=2400
+demo_limit_s=600
 
 # Not a test failure: this host cannot run the tests (EX_UNAVAILABLE).
 cannot() {
@@ -46,18 +48,39 @@ check_host() {
   [ -x .venv/bin/python ] || cannot "there is no environment in .venv; make setup"
 }
 
-# Runs "$self $@" as process 1 of new namespaces: whatever it starts or mounts ends with it.
+# Runs "$self $@" as process 1 of new namespaces: whatever it starts or mounts ends with it. In a
+# subshell, whose process it becomes, and the leader of a group of its own.
 in_namespaces() {
   limit_s=$1 options=$2
   shift 2
   # shellcheck disable=SC2086 # a list of options
-  timeout --foreground --signal=KILL "$limit_s" \
+  exec setsid timeout --foreground --signal=KILL "$limit_s" \
     unshare --mount --pid $options --fork --kill-child=KILL sh "$self" "$@"
 }
 
 find_mirror() {
   apt-get indextargets --format "\$(LABEL) \$(REPO_URI)" 'Created-By: Packages' |
     sed -n 's/^Debian //p' | head -n 1
+}
+
+# Waits for one that in_namespaces became.
+ends_well() {
+  running="$running $1"
+  rc=0
+  wait "$1" || rc=$?
+  left=
+  for leader in $running; do
+    [ "$leader" = "$1" ] || left="$left $leader"
+  done
+  running=$left
+  return "$rc"
+}
+
+# shellcheck disable=SC2317 # called by a trap
+end_all() {
+  for leader in $running; do
+    kill -s KILL -- "-$leader" 2>/dev/null || : # dash takes no -KILL here
+  done
 }
 
 make_root() {
@@ -67,10 +90,12 @@ make_root() {
   command -v debootstrap >/dev/null || cannot "needs debootstrap: apt-get install debootstrap"
   mirror=${MATRIX_MIRROR:-$(find_mirror)}
   [ -n "$mirror" ] || cannot "apt knows no Debian here; set MATRIX_MIRROR"
-  echo "Making $root: Debian $release with Slurm, about 800 MB, from $mirror"
+  echo "Making $root: Debian $release from $mirror"
   rm -rf "$root"
   mkdir -p "$root"
-  in_namespaces "$build_limit_s" "" --fill "$release" "$root" "$mirror" >"$root.log" 2>&1 || {
+  export MATRIX_PACKAGES="$packages"
+  in_namespaces "$build_limit_s" "" --fill "$release" "$root" "$mirror" >"$root.log" 2>&1 &
+  ends_well $! || {
     tail -n 20 "$root.log" >&2
     cannot "$root could not be made; see $root.log"
   }
@@ -95,7 +120,7 @@ fill_root() {
   export DEBIAN_FRONTEND=noninteractive
   chroot "$root" apt-get update -qq
   # shellcheck disable=SC2086 # a list of words
-  chroot "$root" apt-get install -y -qq --no-install-recommends $packages
+  chroot "$root" apt-get install -y -qq --no-install-recommends $MATRIX_PACKAGES
   chroot "$root" apt-get clean
 }
 
@@ -143,10 +168,8 @@ inside() {
     MALLEABLE_CAPTURED="$PWD/$kept/captured" .venv/bin/python "$@"
 }
 
-# This shell stays process 1, so that it reaps what daemons leave behind.
-test_root() {
+enter_root() {
   root=$1
-  shift
   mount -t proc proc "$root/proc"
   mount --rbind /sys "$root/sys"
   mount --rbind /dev "$root/dev"
@@ -158,53 +181,96 @@ test_root() {
   printf '127.0.0.1 localhost\n10.99.0.1 matrix\n' >"$root/etc/hosts"
   chroot "$root" ip link set lo up
   chroot "$root" ip address add 10.99.0.1/32 dev lo
+}
+
+# This shell stays process 1, so that it reaps what daemons leave behind.
+test_root() {
   status=0
   rm -rf "${kept:?}/captured"
   inside -m capture "$kept/captured" || status=1
   # shellcheck disable=SC2086 # a list of words
   inside -m pytest -p no:cacheprovider -q -rfEs $tests "$@" || status=1
-  [ -z "$demo" ] || inside examples/demo/run.py --out "$kept/demo" || status=1
   return "$status"
 }
 
 if_possible=
+only_make=
 case ${1:-} in
   --if-possible)
     if_possible=yes
     shift
+    ;;
+  --make)
+    only_make=$2
+    shift 2
+    packages=$*
     ;;
   --fill)
     shift
     fill_root "$@"
     exit
     ;;
-  --test)
+  --test | --demo)
+    stage=$1
     shift
     kept=$kept/${1##*/}
-    test_root "$@"
+    enter_root "$1"
+    shift
+    if [ "$stage" = --test ]; then
+      test_root "$@"
+    else
+      inside examples/demo/run.py --out "$kept/demo"
+    fi
     exit
     ;;
 esac
 
+running=
+trap end_all EXIT
+trap 'exit 130' INT TERM
 check_host
+[ -z "$only_make" ] || {
+  make_root "$only_make"
+  exit
+}
 for release in $releases; do
   make_root "$release"
 done
 [ -e "$plugin/malleable.so" ] || cannot "the plugin is not built; make plugin"
+
 outcomes=
 status=0
+began=$(date +%s)
+note() { # RELEASE WHAT RC
+  outcome=passed
+  [ "$3" = 0 ] || outcome=FAILED status=1
+  version=$(chroot "build/roots/$1" slurmctld -V)
+  line="$version (Debian $1): $2 $outcome after $((($(date +%s) - began + 59) / 60)) min"
+  echo "== $line"
+  outcomes="$outcomes
+$line"
+}
+
+started=
 for release in $releases; do
-  version=$(chroot "build/roots/$release" slurmctld -V)
-  echo "== $version (Debian $release)"
   mkdir -p "$kept/$release"
-  began=$(date +%s)
-  if in_namespaces "$test_limit_s" "--net --uts --ipc" --test "build/roots/$release" "$@"; then
-    outcome=passed
-  else
-    outcome=FAILED
-    status=1
-  fi
-  outcomes="$outcomes, $version $outcome in $((($(date +%s) - began + 59) / 60)) min"
+  echo "== tests on Debian $release: $kept/$release/tests.log"
+  in_namespaces "$test_limit_s" "--net --uts --ipc" --test "build/roots/$release" "$@" \
+    >"$kept/$release/tests.log" 2>&1 &
+  running="$running $!"
+  started="$started $release=$!"
 done
-echo "== ${outcomes#, }"
+for pair in $started; do
+  rc=0
+  ends_well "${pair#*=}" || rc=$?
+  cat "$kept/${pair%=*}/tests.log"
+  note "${pair%=*}" tests "$rc"
+done
+for release in ${demo:+$releases}; do
+  in_namespaces "$demo_limit_s" "--net --uts --ipc" --demo "build/roots/$release" &
+  rc=0
+  ends_well $! || rc=$?
+  note "$release" demo "$rc"
+done
+echo "== all of it:$outcomes"
 exit "$status"

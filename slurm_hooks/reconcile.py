@@ -16,6 +16,7 @@ from slurm_hooks.entry_points import find_objective
 from slurm_hooks.model import Level, Plan, Snapshot
 from slurm_hooks.planning.closing import with_summaries
 from slurm_hooks.planning.guard import guard, needs_guard
+from slurm_hooks.planning.limits import needs_charges
 from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.second_look import (
@@ -28,7 +29,7 @@ from slurm_hooks.planning.second_look import (
 from slurm_hooks.report.text import solve_line
 from slurm_hooks.report.tick import TickReport, lacks_rights
 from slurm_hooks.settings import Settings
-from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe, with_accounts
+from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe, with_charges
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.switch import find_off, with_switch
@@ -68,12 +69,12 @@ def tick(
     with contextlib.nullcontext(Outcome()) if is_dry else locked(settings.tick) as outcome:
         seen = observe(port, settings.site.partitions)
         seen = with_switch(seen, settings.tick.state_dir, is_dry)
-        if needs_accounts(seen, settings):
-            seen = with_accounts(port, seen)
+        if needs_accounts(seen, settings) or needs_charges(seen, settings):
+            seen = with_charges(port, seen)
         plan = make_plan(seen, settings, time.monotonic, objective)
         is_dry = is_dry or plan.level is Level.OBSERVE
         if needs_guard(plan):
-            plan = guard(plan, seen, look_again(port, seen), settings.lease)
+            plan = guard(plan, seen, look_again(port, seen), settings)
         _log.debug("planned: %d action(s); %s", len(plan.actions), solve_line(plan.solve))
         if not is_dry:
             plan = with_summaries(plan, seen, sum_up(seen, plan))

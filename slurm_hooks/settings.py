@@ -52,6 +52,7 @@ class Site:
     partitions: tuple[str, ...] = _names("malleable")
     operators: tuple[str, ...] = _names("root", "slurm")
     qos: str = _word("")
+    account: str = _word("")
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class Planning:
     start_s: float = _number(0, 0, 3_600)
     snooze_s: float = _number(60, 0, 3_600)
     gang_wait_s: float = _number(300, 30, 86_400)
+    hit_s: float = _number(600, 0, 86_400)
     headroom_nodes: int = _number(0, 0, 1_000_000)
     serial_fraction: float = _number(0.005, 0, 1)
     solver: str = _choice("auto", "auto", "prices", "highs", "cbc", "dynamic", "greedy")

@@ -105,8 +105,8 @@ def _make_directory(path: Path) -> None:
         raise NotADirectoryError(f"{path} is not a directory ({stat.filemode(found.st_mode)})")
     if found.st_uid not in (0, os.geteuid()):
         raise PermissionError(
-            f"{path} belongs to {_name(found.st_uid)}: run this as that user (runuser -u NAME -- "
-            "malleable ...), or name another directory"
+            f"{path} belongs to {_name(found.st_uid)}: run this as that user "
+            f"({_as_user(found.st_uid)}), or name another directory"
         )
     if found.st_mode & 0o022:
         raise PermissionError(
@@ -118,7 +118,13 @@ def _make_directory(path: Path) -> None:
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[int]:
     """A descriptor of a file of our own that nobody else can open. Raises OSError."""
-    handle = os.open(path, _FLAGS, 0o600)
+    try:
+        handle = os.open(path, _FLAGS, 0o600)
+    except PermissionError as error:
+        owner = _name(os.lstat(path).st_uid)
+        raise PermissionError(
+            f"{path} belongs to {owner}, who ran the ticks before: remove it"
+        ) from error
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
@@ -173,6 +179,11 @@ def _raise_if_overdue(error: RetryLater, last: float, patience: float) -> None:
         f"no tick has been completed since {since} ({silent_s / 60:.0f} min), and leases run out: "
         f"{error}"
     ) from error
+
+
+def _as_user(uid: int) -> str:
+    """How root runs a command as this user."""
+    return f"runuser -u {_name(uid).removeprefix('user ')} -- malleable ..."
 
 
 def _name(uid: int) -> str:

@@ -43,7 +43,7 @@ say_what_is_left() {
   echo "  malleable_policy.lua beside slurm.conf; the partition for malleable jobs in slurm.conf, and"
   echo "  PreemptType, PreemptMode if they were set for it"
   echo "  in the accounting database: sacctmgr delete user slurm-malleable, and the QOS of site.qos"
-  echo "Kept: /var/lib/slurm-malleable and the user slurm-malleable."
+  echo "Kept, unless you purge: /var/lib/slurm-malleable and the user slurm-malleable."
 }
 
 # The state is kept if there is any.

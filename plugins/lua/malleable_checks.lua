@@ -90,6 +90,14 @@ local function check_qos(name, policy)
     .. "their nodes at once; drop --qos", name, policy.qos)
 end
 
+--- With an account of the site's for malleable jobs, no other. slurmdbd keeps small letters.
+local function check_account(name, policy)
+  if not policy.account or not name or name == "" then return nil end
+  if name:lower() == policy.account:lower() then return nil end
+  return string.format("--account=%s: malleable jobs are charged to account %s here; drop "
+    .. "--account, and SBATCH_ACCOUNT if it is set", name, policy.account)
+end
+
 --- Longest lease in seconds that the site and the partition allow.
 local function limit_lease(record, policy)
   local minutes = record and record.max_time
@@ -178,10 +186,6 @@ local function write_notes(job, site, policy, lost_mail)
     notes[1] = "note: all fragments write to " .. job.std_out .. ", and each start empties it "
       .. "unless --open-mode=append is given or --output contains %a"
   end
-  if job.priority == 0 then
-    notes[#notes + 1] = "note: --hold changes nothing, fragments are held until nodes are left "
-      .. "over; submit later, or use scancel"
-  end
   if lost_mail then
     notes[#notes + 1] = "note: mail speaks of the whole job; ARRAY_TASKS and TIME_LIMIT mail, "
       .. "which would come for every fragment, is not sent"
@@ -240,6 +244,7 @@ function M.submit(asked, job, site, policy)
   local record = site.parts[partition]
   faults[#faults + 1] = check_partition(partition, request, record, policy)
   faults[#faults + 1] = check_qos(job.qos, policy)
+  faults[#faults + 1] = check_account(job.account, policy)
   local lease, hole, fault = choose_times(job, record, policy)
   faults[#faults + 1] = fault
   if #faults > 0 then return { faults = faults, notes = {} } end
@@ -247,6 +252,7 @@ function M.submit(asked, job, site, policy)
   local set = write_fields(request, job, site, partition, lease, hole)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
   set.qos = policy.qos
+  set.account = policy.account
   local environment = { [REQUEST_VARIABLE] = write_request(request),
     [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
   if type(policy.farewell_s) == "number" then -- not in a file of an older version

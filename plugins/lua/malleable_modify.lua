@@ -21,6 +21,8 @@ local SIZE = "it belongs to the request; scancel the job and submit again with o
 local PLACE = "nodes are chosen among those left over; submit again with --constraint or --exclude"
 local PARTITION = "malleable jobs stay in a preemptible partition; submit again elsewhere without "
   .. "--malleable"
+local ACCOUNT = "malleable jobs are charged to an account of their own; submit again without "
+  .. "--malleable"
 local GIVE_BACK = "nodes are given back by requeueing; leave it on"
 local WAITING = "when fragments start is decided by what is left over; scancel and submit again"
 
@@ -72,7 +74,7 @@ local REFUSED = {
 local COMMENT = "comments are read by lines; write it without line breaks and control characters"
 
 --- Names of the fields to read from job_desc.
-M.FIELDS = { "priority", "comment" }
+M.FIELDS = { "priority", "comment", "account" }
 for _, rule in ipairs(REFUSED) do
   M.FIELDS[#M.FIELDS + 1] = rule[1]
 end
@@ -99,10 +101,10 @@ local function describe(label, reason)
 end
 
 --- Judge one change by somebody who is not an operator.
--- change: values of FIELDS. Returns nil if it is allowed, else a Slurm error number and a
--- list of lines for the user. Holds, names, mail and single-line comments are always
--- allowed.
-function M.judge(change)
+-- change: values of FIELDS; policy: as for is_operator. Returns nil if it is allowed, else a Slurm
+-- error number and a list of lines for the user. Holds, names, mail and single-line comments are
+-- always allowed.
+function M.judge(change, policy)
   local code, lines = nil, {}
   local priority = change.priority
   if is_changed(priority, NO_VAL) and priority ~= 0 then
@@ -114,6 +116,10 @@ function M.judge(change)
       code = code or M.ACCESS_DENIED
       lines[#lines + 1] = describe(rule[3], rule[4])
     end
+  end
+  if policy and policy.account and is_changed(change.account) then
+    code = code or M.ACCESS_DENIED
+    lines[#lines + 1] = describe("Account", ACCOUNT)
   end
   if (change.comment or ""):find("%c") then
     code = code or M.ACCESS_DENIED

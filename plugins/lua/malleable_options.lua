@@ -56,6 +56,12 @@ local CHECKS = {
     end
   end,
   function(job)
+    if job.priority == 0 then
+      return "--hold: fragments are held anyway until nodes are left over, and start then; drop "
+        .. "--hold, and submit when the job may start"
+    end
+  end,
+  function(job)
     if job.req_nodes then
       return "--nodelist: nodes are chosen among those left over; drop it, and narrow the "
         .. "choice with --constraint or --exclude"

@@ -38,8 +38,11 @@ function M.check_policy(policy)
   if policy.max_submitted ~= nil and type(policy.max_submitted) ~= "number" then
     faults[#faults + 1] = "max_submitted is no number"
   end
-  if policy.qos ~= nil and (type(policy.qos) ~= "string" or policy.qos == "") then
-    faults[#faults + 1] = "qos is no name"
+  for _, key in ipairs({ "qos", "account" }) do
+    local name = policy[key]
+    if name ~= nil and (type(name) ~= "string" or name == "") then
+      faults[#faults + 1] = key .. " is no name"
+    end
   end
   if policy.wake ~= nil and (type(policy.wake) ~= "string" or policy.wake:sub(1, 1) ~= "/") then
     faults[#faults + 1] = "wake is no absolute path"

@@ -22,11 +22,12 @@ local KEY = "MALLEABLE="
 local VARIABLE = "MALLEABLE" -- the same in the job's own environment
 local WHY_MALLEABLE = "--malleable: the environment variable MALLEABLE is set; if this job is to "
   .. "be an ordinary one, unset it"
+local BY_VARIABLE = "note: malleable, as MALLEABLE=%s in the environment asks for"
 local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
   "time_limit", "time_min", "mail_type", "priority", "std_out", "reservation", "req_switch",
-  "shared", "reboot", "comment", "licenses", "bitflags", "qos",
+  "shared", "reboot", "comment", "licenses", "bitflags", "qos", "account",
 }
 
 local function read_path(info)
@@ -142,6 +143,8 @@ local function submit(text, job, job_desc, parts)
     job_desc.environment[name] = value
   end
   say(decision.notes)
+  local value = read_variable(job_desc)
+  if value and text:sub(1, #value) == value then say({ string.format(BY_VARIABLE, value) }) end
   wake()
   return slurm.SUCCESS
 end
@@ -150,7 +153,7 @@ local function modify(job_desc, job_rec, uid)
   if modules.modify.is_operator(uid, job_rec.user_id, policy) then
     return slurm.SUCCESS
   end
-  local code, lines = modules.modify.judge(read_fields(job_desc, modules.modify.FIELDS))
+  local code, lines = modules.modify.judge(read_fields(job_desc, modules.modify.FIELDS), policy)
   if not code then return slurm.SUCCESS end
   say(lines) -- 22.05 writes this to slurmctld's log only; the user sees the error number
   return code

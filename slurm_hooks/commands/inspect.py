@@ -6,14 +6,19 @@ import argparse
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
+from slurm_hooks.harvest.lives import Hits
+from slurm_hooks.ledger.connect import Unusable, reading
+from slurm_hooks.ledger.place import ledger_path
+from slurm_hooks.ledger.read import hits_of
 from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.reconcile import rehearse, tick
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data
+from slurm_hooks.report.lost_work import lost_work
 from slurm_hooks.report.text import (
     explain_lines,
     fragments_table,
@@ -79,11 +84,13 @@ def _explain(arguments: argparse.Namespace) -> int:
     report = tick(live(settings), settings, is_dry=True)
     job = known_job(report.snapshot, arguments.job)
     remarks = _remarks(settings, job.job_id)
-    lines = explain_lines(job, report.plan, report.at, remarks)
+    lost = lost_work(job, _hits(settings, job.job_id))
+    lines = explain_lines(job, report.plan, report.at, remarks, lost.advice)
     if arguments.json:
         planned = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)
         reasons = to_data(planned.reasons) if planned else []
         told = {"reasons": reasons, "hints": hints(job), "remarks": remarks}
+        told["checkpoints"] = to_data(lost)
         print(json.dumps({"job": to_data(job), "lines": lines, **told}))
     else:
         print_lines(out, lines)
@@ -97,6 +104,17 @@ def _remarks(settings: Settings, job_id: int) -> tuple[str, ...]:
     except (CommandRefused, RetryLater) as error:
         _log.debug("job %d: its remarks were not read: %s", job_id, error)
         return ()
+
+
+def _hits(settings: Settings, job_id: int) -> Optional[Hits]:
+    """None where there is no ledger, or only the tick's user may read it."""
+    path = ledger_path(settings.tick.state_dir)
+    try:
+        with reading(path) as ledger:
+            return hits_of(ledger, job_id)
+    except (Unusable, OSError) as error:
+        _log.debug("job %d: its hits were not read in %s: %s", job_id, path, error)
+        return None
 
 
 def _plan(arguments: argparse.Namespace) -> int:

@@ -1,5 +1,6 @@
-"""What an agent and the workers on its node share: the planned change one way, "I am listening"
-and "you may stop me" the other, and two slots of memory for the newest checkpoint.
+"""What an agent and the workers on its node share: the planned change one way, "I am listening",
+"you may stop me" and what is seen of the training the other, and two slots of memory for the
+newest checkpoint.
 
 It is made of memory files that the agent holds open and that workers of the same user find
 through /proc: no other user can reach them, and nothing is left when the agent is gone.
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.observed import SIZE, Observed, pack, unpack
 
 # Names that older versions use too: the agent of a running job may be of one of them.
 MAILBOX = "MALLEABLE_BOARD"
@@ -24,6 +26,9 @@ _SAMPLES = _CHANGE_BYTES + WORKERS  # what was last given to `report()`, in digi
 _SAMPLES_BYTES = 20
 _FILE = _SAMPLES + _SAMPLES_BYTES  # where the checkpoint in memory has its file
 _FILE_BYTES = 4096
+_WATCHES = _FILE + _FILE_BYTES  # one byte: the last boundary survives these workers
+_IS_WATCHED = b"w"
+_OBSERVED = 8192  # what is seen of each worker; the file ends with the last that has written
 _MOST = (1 << 53) - 1
 
 
@@ -51,7 +56,9 @@ class Mailbox:
 
     def clear(self) -> None:
         """A new round: no change is planned, nobody listens yet. Memory stays."""
+        os.ftruncate(self._change, _OBSERVED)
         os.pwrite(self._change, b"\0" * (_CHANGE_BYTES + WORKERS), 0)
+        os.pwrite(self._change, b"\0", _WATCHES)
 
     def post(self, change: PlannedChange) -> None:
         """Let the workers know."""
@@ -68,6 +75,16 @@ class Mailbox:
         have named none."""
         return os.pread(self._change, _FILE_BYTES, _FILE).strip(b"\0").decode("utf-8", "replace")
 
+    def observed(self) -> list[Observed]:
+        """What is seen of the workers of this round that step or save."""
+        data = os.pread(self._change, WORKERS * SIZE, _OBSERVED)
+        found = (unpack(data[at : at + SIZE]) for at in range(0, len(data), SIZE))
+        return [seen for seen in found if seen is not None]
+
+    def is_watched(self) -> bool:
+        """Whether the state at the last step boundary survives the workers of this round."""
+        return os.pread(self._change, 1, _WATCHES) == _IS_WATCHED
+
     def is_awaited(self) -> bool:
         """Whether a worker that listens has not reached a step boundary yet."""
         return _LISTENS in os.pread(self._change, WORKERS, _CHANGE_BYTES)
@@ -78,7 +95,8 @@ class MailboxReader:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._handle = -1
-        self._offset = _CHANGE_BYTES + min(int(env.get("LOCAL_RANK", "0") or 0), WORKERS - 1)
+        self._seat = min(int(env.get("LOCAL_RANK", "0") or 0), WORKERS - 1)
+        self._offset = _CHANGE_BYTES + self._seat
         errors = OSError, ValueError, IndexError
         with suppressed(*errors, doing="opening the mailbox of the agent"):
             self._handle = open_files(env.get(MAILBOX, ""))[0]
@@ -100,6 +118,14 @@ class MailboxReader:
         data = path.encode()
         if len(data) <= _FILE_BYTES:
             self._write(data.ljust(_FILE_BYTES, b"\0"), _FILE)
+
+    def write_observed(self, seen: Observed) -> None:
+        """Say what is seen of this worker."""
+        self._write(pack(seen), _OBSERVED + self._seat * SIZE)
+
+    def write_watched(self, is_watched: bool) -> None:
+        """Say whether the state at the last step boundary survives the workers of this node."""
+        self._write(_IS_WATCHED if is_watched else b"\0", _WATCHES)
 
     def read(self) -> PlannedChange | None:
         """The change that is planned, if any."""

@@ -1,13 +1,14 @@
-"""A malleable job's life in one line, for AdminComment."""
+"""A malleable job's life in one line, for AdminComment; and what was lost of its work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slurm_hooks.harvest.values import Record
 
 HOUR_S = 3600.0
+ONE_HIT_S = 30.0  # fragments that go within this time are one hit for the job
 
 
 @dataclass(frozen=True)
@@ -42,3 +43,27 @@ def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
                 max(life.most, job.nodes),
             )
     return done
+
+
+@dataclass(frozen=True)
+class Hits:
+    """At how many moments a job lost fragments that neither a tick nor its user wanted to end, in
+    so many seconds of training at most."""
+
+    count: int
+    ran_s: float
+
+    def share_done_twice(self, hit_s: float) -> float:
+        """Roughly, of all its work: a hit finds the newest checkpoint half as old as it gets. With
+        little work that is most of it, but never more than all but what was done last."""
+        lost_s = self.count * hit_s / 2
+        return lost_s / max(lost_s, self.ran_s) if lost_s > 0 else 0.0
+
+
+def moments_of(ends: Iterable[float]) -> int:
+    """How many moments ends, in seconds and in order, belong to."""
+    count, last = 0, float("-inf")
+    for at in ends:
+        count += at - last > ONE_HIT_S
+        last = at
+    return count

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Optional
 
 from slurm_hooks.harvest.codec import from_text, moment
-from slurm_hooks.harvest.lives import Life
+from slurm_hooks.harvest.lives import Hits, Life, moments_of
 from slurm_hooks.harvest.totals import (
     Asked,
     Ends,
@@ -214,6 +214,21 @@ def _job_line(row: sqlite3.Row) -> JobLine:
         last=moment(row["last_at"]),
         over=row["over"],
     )
+
+
+def hits_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Hits]:
+    """How often a job was hit; None if the ledger does not know it."""
+    ledger.row_factory = sqlite3.Row
+    job = ledger.execute(
+        "SELECT * FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1", (job_id,)
+    ).fetchone()
+    if job is None:
+        return None
+    rows = ledger.execute(
+        f"SELECT at FROM ending WHERE job = ? AND kind IN ({_HITS}) ORDER BY at", (job["id"],)
+    )
+    ran_s = min(job["last_at"] - job["first_at"], job["node_s"] / max(1, job["least"]))
+    return Hits(moments_of(row["at"] for row in rows), ran_s)
 
 
 def standing(ledger: sqlite3.Connection) -> Standing:

@@ -1,6 +1,7 @@
 """The shared vocabulary: frozen values that describe the cluster and what to do with it."""
 
 from slurm_hooks.model.cluster import (
+    Counted,
     Curve,
     Hole,
     HoleEnd,
@@ -12,6 +13,7 @@ from slurm_hooks.model.cluster import (
     Reservation,
     Slurm,
     Snapshot,
+    Waiter,
 )
 from slurm_hooks.model.decision import (
     Action,
@@ -52,6 +54,7 @@ from slurm_hooks.model.reason import Reason, Why
 __all__ = [
     "Action",
     "Cause",
+    "Counted",
     "Curve",
     "ENDED_STATES",
     "Cancel",
@@ -91,6 +94,7 @@ __all__ = [
     "Solve",
     "SolveStatus",
     "WAITING_STATES",
+    "Waiter",
     "Why",
     "verb_of",
 ]

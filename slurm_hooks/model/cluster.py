@@ -55,6 +55,32 @@ class OtherStart:
     nodes: frozenset[str]
 
 
+class Counted(enum.Enum):
+    """Whose running jobs a limit of the accounting database counts."""
+
+    ACCOUNT = "all of the account"
+    USER = "the user's in the account"
+    QOS = "all with the QOS"
+    QOS_USER = "the user's with the QOS"
+    QOS_ACCOUNT = "the account's with the QOS"
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """A job of somebody else that waits, because of a limit on running jobs or otherwise.
+
+    `reason` is Slurm's, `counted` whose jobs that limit counts: None if it waits for something
+    else now. `account` and `qos` are empty until somebody has asked.
+    """
+
+    job_id: str
+    user: str
+    reason: str
+    counted: Optional[Counted] = None
+    account: str = ""
+    qos: str = ""
+
+
 @dataclass(frozen=True)
 class Reservation:
     """Nodes promised to somebody from `start` to `end`."""
@@ -124,7 +150,8 @@ class Snapshot:
     `unknown` holds one line for each thing in Slurm's answer that could not be understood; what
     it is about appears in no other field. `records` counts the jobs that slurmctld remembers,
     `started` are others' jobs whose start is not long ago. `off` is None unless malleable jobs are
-    switched off.
+    switched off. `waiting` are others' jobs that wait because of a limit on running jobs, and those
+    for which a fragment has left, as long as they wait.
     """
 
     now: datetime
@@ -138,6 +165,7 @@ class Snapshot:
     records: int = 0
     started: tuple[OtherStart, ...] = ()
     off: Optional[Off] = None
+    waiting: tuple[Waiter, ...] = ()
 
     def __post_init__(self) -> None:
         if self.now.tzinfo is None:

@@ -49,6 +49,7 @@ class Cause(enum.Enum):
     OFF = "switched off"
     NOT_CANARY = "outside of the canary"
     CEILING = "more nodes than the site allows"
+    LIMIT = "a job waits for a limit that counts it"
     SUMMED_UP = "the job's life summed up"
 
 
@@ -171,6 +172,7 @@ class IdleReason(enum.Enum):
     OBSERVED = "observed"  # a fragment would have been, if ticks did not only observe
     OFF = "off"  # malleable jobs are switched off
     CANARY = "canary"  # only a canary's jobs and nodes are used
+    LIMIT = "limit"  # the jobs that could use it give way to one that waits for a limit
     NO_JOB = "no_job"  # no malleable job waits, or all have their maximum
     HOLE_SHORT = "hole_short"  # somebody else's claim comes too soon
     UNFIT = "unfit"  # no waiting job can use it: features, memory, or where its fragments died

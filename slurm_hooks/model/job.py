@@ -71,7 +71,8 @@ class Mark:
     elements of the job were no more. `deaths` are nodes on which this fragment died, `unfit` those
     that Slurm says do not fit it. `vain` counts the releases in a row after which it did not start,
     `obstacle` is Slurm's reason for the last one. `priority` is what Slurm gave the job before it
-    was held. `is_paused` is true while an operator holds the job, `is_alone` if its fragments do
+    was held. `gave_way_to` is the job of somebody else for which it was last asked to leave.
+    `is_paused` is true while an operator holds the job, `is_alone` if its fragments do
     not meet, `is_finished` once its training has ended: Slurm may forget first who said so.
     """
 
@@ -86,6 +87,7 @@ class Mark:
     vain: int = 0
     obstacle: str = ""
     priority: int = 0
+    gave_way_to: str = ""
     is_alone: bool = False
     is_paused: bool = False
     is_finished: bool = False
@@ -171,6 +173,7 @@ class Fragment:
     said: Said = Said.NOTHING
     has_agent: bool = False
     depends: bool = False
+    hit_s: Optional[float] = None  # seconds of the job's work that losing it costs, if it told
     note: str = ""  # the rest of AdminComment, which belongs to the site
 
     @property
@@ -204,7 +207,7 @@ class MalleableJob:
     """All fragments of one array that could be read, in order of their index.
 
     `unread` counts the others; `is_cut` is true if Slurm shows those that never ran as cancelled.
-    `account` is empty if none is known.
+    `account` and `qos` are empty if none is known.
     """
 
     job_id: int
@@ -217,6 +220,7 @@ class MalleableJob:
     unread: int = 0
     is_cut: bool = False
     account: str = ""
+    qos: str = ""
 
     @property
     def active(self) -> tuple[Fragment, ...]:
@@ -227,6 +231,16 @@ class MalleableJob:
     def nodes(self) -> frozenset[str]:
         """The nodes of the active fragments."""
         return frozenset(n for f in self.active for n in f.nodes)
+
+    @property
+    def hit_s(self) -> Optional[float]:
+        """Seconds of work that all its nodes lose if one goes unplanned: what is done again, and
+        the pause beyond that of a planned shrink.
+
+        The most that a running fragment tells; if none does, one that ran; None if nobody told.
+        """
+        told = [f for f in self.fragments if f.hit_s is not None]
+        return max((f.hit_s or 0.0 for f in [t for t in told if t.is_active] or told), default=None)
 
     @property
     def failures(self) -> int:

@@ -22,6 +22,7 @@ class Why(enum.Enum):
     UNKNOWN_STATE = "unknown_state"  # left alone
     OFF = "off"  # malleable jobs are switched off
     CANARY = "canary"  # it is not one of those that may run
+    LIMIT = "limit"  # somebody else's job waits for a limit that its fragments count against
     GIVEN_BACK = "given_back"  # a node is
     HOLE_ENDS = "hole_ends"  # a node may be used until then
     LEAVING = "leaving"  # a fragment was asked to

@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 from slurm_hooks.model import ON_NODES, MalleableJob, Needs, Node, NodeState
 from slurm_hooks.planning.failures import Shunned
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.holes import lease_within
+from slurm_hooks.planning.holes import MINUTE, lease_within
 from slurm_hooks.planning.modes import NOT_A_CANARY_NODE
 from slurm_hooks.planning.situation import Situation
 
@@ -32,6 +32,7 @@ class _JobKind:
     needs: Needs
     shortest_hole: timedelta
     lease: timedelta
+    gains_past: bool
 
 
 class _NodeKind(NamedTuple):
@@ -43,6 +44,7 @@ class _NodeKind(NamedTuple):
     memory_mib: int
     gres: tuple[tuple[str, int], ...]
     latest: Optional[datetime]
+    until: Optional[datetime]
 
 
 class Eligibility:
@@ -53,7 +55,7 @@ class Eligibility:
         jobs = [situation.job for situation in ranked]
         self._held = {name for job in jobs for name in _nodes_of(job)}
         self._ground = ground
-        self._jobs = {job.job_id: _job_kind(job, ground) for job in jobs}
+        self._jobs = {s.job.job_id: _job_kind(s, ground) for s in ranked}
         self._nodes = {name: _node_kind(node, ground) for name, node in ground.nodes.items()}
         self._counts = Counter(  # of nodes that no malleable job has
             self._nodes[name]
@@ -112,7 +114,7 @@ class Eligibility:
     def _judge(self, kind: _NodeKind, job: _JobKind) -> tuple[str, str]:
         """What nodes of a kind lack for jobs of a kind, and what is wrong with their holes."""
         if (kind, job) not in self._faults:
-            fault = _hole_fault(kind.latest, job, self._ground.now)
+            fault = _hole_fault(kind, job, self._ground.now)
             self._faults[kind, job] = (_lack(kind, job), fault)
         return self._faults[kind, job]
 
@@ -140,14 +142,17 @@ def _nodes_of(job: MalleableJob) -> frozenset[str]:
 
 
 def _node_kind(node: Node, ground: Ground) -> _NodeKind:
-    latest = ground.latest[node.name]
+    ends = ground.ends
     has = (node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
-    return _NodeKind(*has, latest)
+    return _NodeKind(*has, ends.latest[node.name], ends.until[node.name])
 
 
-def _job_kind(job: MalleableJob, ground: Ground) -> _JobKind:
-    lease = min(job.request.lease, ground.longest_lease)
-    return _JobKind(job.partition, job.needs, job.request.shortest_hole, lease)
+def _job_kind(situation: Situation, ground: Ground) -> _JobKind:
+    job, request = situation.job, situation.job.request
+    lease, shortest = min(request.lease, ground.longest_lease), request.shortest_hole
+    if situation.gains_past and shortest <= ground.shortest_hole:
+        shortest = MINUTE  # the site's least is for those who must leave in time
+    return _JobKind(job.partition, job.needs, shortest, lease, situation.gains_past)
 
 
 def _lack(node: _NodeKind, job: _JobKind) -> str:
@@ -164,10 +169,11 @@ def _lack(node: _NodeKind, job: _JobKind) -> str:
     return "not enough CPUs" if node.cpus < job.needs.cpus else ""
 
 
-def _hole_fault(latest: Optional[datetime], job: _JobKind, now: datetime) -> str:
-    if latest is not None and latest - now < job.shortest_hole:
+def _hole_fault(node: _NodeKind, job: _JobKind, now: datetime) -> str:
+    last = node.until if job.gains_past else node.latest
+    if last is not None and last - now < job.shortest_hole:
         return HOLE_SHORT
-    return "" if lease_within(now, latest, job.lease) else HOLE_SHORT
+    return "" if lease_within(now, last, job.lease) else HOLE_SHORT
 
 
 def has_features(features: frozenset[str], wanted: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.model import (
@@ -18,6 +19,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.moments import moment
 from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.settings import Settings
@@ -31,7 +33,7 @@ class Obstacles:
 
     def __init__(self, ground: Ground, eligibility: Eligibility, given: int) -> None:
         """`given` nodes go to all jobs together."""
-        self.holes = ground.holes
+        self.holes, self.now = ground.holes, ground.now
         self._ground, self._eligibility, self._given = ground, eligibility, given
         self._counts: dict[object, Counter[str]] = {}
 
@@ -90,7 +92,7 @@ def reasons_for(
     care = situation.upkeep
     if care.is_over:
         return care.reasons
-    found = [*care.reasons, *_leaving(situation, obstacles.holes)]
+    found = [*care.reasons, *_leaving(situation, obstacles.holes, obstacles.now)]
     if situation.barred:
         return tuple(found)
     final = _final(situation, planned, settings)
@@ -122,7 +124,7 @@ def _final(situation: Situation, planned: int, settings: Settings) -> Optional[R
     return Reason(Why.MAXIMUM, f"has its maximum of {most} nodes") if planned >= most else None
 
 
-def _leaving(situation: Situation, holes: Mapping[str, Hole]) -> list[Reason]:
+def _leaving(situation: Situation, holes: Mapping[str, Hole], now: datetime) -> list[Reason]:
     found = []
     for fragment in situation.job.active:
         stay = situation.stays[fragment.id]
@@ -132,7 +134,7 @@ def _leaving(situation: Situation, holes: Mapping[str, Hole]) -> list[Reason]:
                 text = f"{name} is given back: {stay.leaves.value}{_by(hole)}"
                 found.append(Reason(Why.GIVEN_BACK, text))
             elif hole is not None and hole.source is not HoleEnd.NOBODY:
-                text = f"{name} may be used until {_time(hole)}{_by(hole)}"
+                text = f"{name} may be used until {_time(hole, now)}{_by(hole)}"
                 found.append(Reason(Why.HOLE_ENDS, text))
     for f in situation.job.fragments:
         if f.is_leaving and f.state is FragmentState.RUNNING:
@@ -147,5 +149,5 @@ def _by(hole: Optional[Hole]) -> str:
     return f" ({hole.source.value}: {hole.by})"
 
 
-def _time(hole: Hole) -> str:
-    return f"{hole.end:%H:%M:%S}Z" if hole.end else "further notice"
+def _time(hole: Hole, now: datetime) -> str:
+    return moment(hole.end, now) if hole.end else "further notice"

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Optional
 
 from slurm_hooks.model import Hole, Node, Snapshot
 from slurm_hooks.planning.failures import suspects
-from slurm_hooks.planning.holes import holes_of, latest_end
+from slurm_hooks.planning.hits import Hits, hits_of
+from slurm_hooks.planning.holes import Ends, ends_of, holes_of
+from slurm_hooks.planning.limits import Queue, queue_of
 from slurm_hooks.planning.modes import Mandate, mandate_of
 from slurm_hooks.settings import Settings
 
 
 @dataclass(frozen=True)
 class Ground:
-    """What every job finds: `latest` is the last moment at which a lease on a node may end (None:
-    nobody has claimed the node), `suspects` says why nobody should use a node for now, `mandate`
-    what this tick may do.
+    """What every job finds: `ends` are the last moments at which a lease on a node may end, `hits`
+    says who minds planned starts, `suspects` why nobody should use a node for now, `mandate` what
+    this tick may do, `queue` who waits for a limit on running jobs.
 
     `horizon` is how far the allocator looks ahead, `until_next` the time until the next tick.
     """
@@ -26,12 +27,15 @@ class Ground:
     now: datetime
     nodes: Mapping[str, Node]
     holes: Mapping[str, Hole]
-    latest: Mapping[str, Optional[datetime]]
+    ends: Ends
+    hits: Hits
     suspects: Mapping[str, str]
     horizon: timedelta
     longest_lease: timedelta
+    shortest_hole: timedelta
     until_next: timedelta
     mandate: Mandate
+    queue: Queue
 
 
 def ground_of(snapshot: Snapshot, settings: Settings) -> Ground:
@@ -42,13 +46,16 @@ def ground_of(snapshot: Snapshot, settings: Settings) -> Ground:
         now=snapshot.now,
         nodes={node.name: node for node in snapshot.nodes},
         holes=holes,
-        latest={n: latest_end(h, snapshot.slurm, settings.lease) for n, h in holes.items()},
+        ends=ends_of(snapshot, holes, settings.lease),
+        hits=hits_of(settings, snapshot.slurm.kill_wait),
         suspects={
             node: f"fragments of jobs {', '.join(map(str, jobs))} died there"
             for node, jobs in accused.items()
         },
         horizon=timedelta(seconds=settings.plan.horizon_s),
         longest_lease=timedelta(seconds=settings.lease.length_s),
+        shortest_hole=timedelta(seconds=settings.lease.shortest_hole_s),
         until_next=timedelta(seconds=settings.tick.every_s),
         mandate=mandate_of(snapshot, settings),
+        queue=queue_of(snapshot, settings),
     )

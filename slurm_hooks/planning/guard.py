@@ -27,8 +27,9 @@ from slurm_hooks.model import (
     Renew,
     Snapshot,
 )
-from slurm_hooks.planning.holes import holes_of, latest_end
-from slurm_hooks.settings import Lease
+from slurm_hooks.planning.hits import Hits, hits_of
+from slurm_hooks.planning.holes import Ends, ends_of, holes_of
+from slurm_hooks.settings import Settings
 
 _ON_THE_WAY = (FragmentState.RUNNING, FragmentState.PENDING)
 
@@ -38,13 +39,13 @@ def needs_guard(plan: Plan) -> bool:
     return any(isinstance(action, (Grow, Renew)) for action in plan.actions)
 
 
-def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, lease: Lease) -> Plan:
+def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Plan:
     """The plan without what would now break a promise.
 
     Slurm checks the start of a fragment against reservations, but not a renewal: this does. A job
     that would start with less than its minimum does not start at all.
     """
-    facts = _facts(seen, fresh, lease)
+    facts = _facts(seen, fresh, settings)
     of_jobs: defaultdict[int, list[FragmentAction]] = defaultdict(list)
     for action in plan.actions:
         if not isinstance(action, Cancel):
@@ -62,18 +63,20 @@ class _Facts:
     now: datetime
     states: Mapping[str, NodeState]
     holes: Mapping[str, Hole]
-    latest: Mapping[str, Optional[datetime]]
+    ends: Ends
+    hits: Hits
     jobs: Mapping[int, MalleableJob]
     fragments: Mapping[FragmentId, Fragment]
 
 
-def _facts(seen: Snapshot, fresh: Snapshot, lease: Lease) -> _Facts:
+def _facts(seen: Snapshot, fresh: Snapshot, settings: Settings) -> _Facts:
     holes = holes_of(fresh)
     return _Facts(
         now=fresh.now,
         states={node.name: node.state for node in fresh.nodes},
         holes=holes,
-        latest={name: latest_end(hole, fresh.slurm, lease) for name, hole in holes.items()},
+        ends=ends_of(fresh, holes, settings.lease),
+        hits=hits_of(settings, fresh.slurm.kill_wait),
         jobs={job.job_id: job for job in seen.jobs},
         fragments={f.id: f for job in seen.jobs for f in job.fragments},
     )
@@ -103,7 +106,8 @@ def _fault(action: FragmentAction, facts: _Facts) -> str:
         lost = [n for n in sorted(action.nodes) if facts.states.get(n) is not NodeState.FREE]
         if lost:
             return f"{', '.join(lost)} is no longer free"
-        return _overrun(action.nodes, facts.now + action.limit, facts)
+        last = facts.ends.until if _gains_past(action, facts) else facts.ends.latest
+        return _overrun(action.nodes, facts.now + action.limit, last, facts)
     if isinstance(action, Renew):
         return _renewal_fault(action, facts)
     return ""
@@ -115,14 +119,24 @@ def _renewal_fault(action: Renew, facts: _Facts) -> str:
         return "the fragment is gone"
     if fragment.end is None or action.end <= fragment.end:
         return ""  # a shorter lease is always safe
-    return _overrun(fragment.nodes, action.end, facts)
+    job = facts.jobs[fragment.id.job_id]
+    is_past = fragment.id in facts.hits.staying(job, facts.holes)
+    last = facts.ends.walls if is_past else facts.ends.latest
+    return _overrun(fragment.nodes, action.end, last, facts)
 
 
-def _overrun(nodes: frozenset[str], end: datetime, facts: _Facts) -> str:
+def _gains_past(action: Grow, facts: _Facts) -> bool:
+    job = facts.jobs.get(action.fragment.job_id)
+    return job is not None and facts.hits.may_gain(job)
+
+
+def _overrun(
+    nodes: frozenset[str], end: datetime, last: Mapping[str, Optional[datetime]], facts: _Facts
+) -> str:
     for name in sorted(nodes):
         if name not in facts.holes:
             return f"{name} is gone"
-        latest = facts.latest[name]
+        latest = last[name]
         if latest is not None and end > latest:
             return f"{name} is wanted by {facts.holes[name].by} sooner"
     return ""

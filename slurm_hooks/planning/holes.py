@@ -6,6 +6,8 @@ of preemption.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Optional
 
@@ -31,6 +33,11 @@ def holes_of(snapshot: Snapshot) -> dict[str, Hole]:
     return holes
 
 
+def walls_of(snapshot: Snapshot) -> dict[str, Hole]:
+    """The holes as reservations alone end them."""
+    return holes_of(replace(snapshot, planned=()))
+
+
 def _claim(
     holes: dict[str, Hole], nodes: frozenset[str], claim: tuple[datetime, HoleEnd, str]
 ) -> None:
@@ -49,6 +56,38 @@ def latest_end(hole: Hole, slurm: Slurm, lease: Lease) -> Optional[datetime]:
     if hole.end is None:
         return None
     return hole.end - slurm.kill_wait - timedelta(seconds=lease.margin_s)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The last moments for leases, by node (None: none).
+
+    `latest` is for those who leave before every claim. Those who stay until Slurm takes the node
+    mind `walls`, before which nothing may be left of them: reservations. Their new leases end by
+    `until`, since Slurm starts nothing that would run into a planned start; they are renewed
+    beyond it.
+    """
+
+    latest: Mapping[str, Optional[datetime]]
+    walls: Mapping[str, Optional[datetime]]
+    until: Mapping[str, Optional[datetime]]
+
+
+def ends_of(snapshot: Snapshot, holes: Mapping[str, Hole], lease: Lease) -> Ends:
+    """The last moments for leases in the holes of a snapshot."""
+    slurm = snapshot.slurm
+    walls = {n: latest_end(hole, slurm, lease) for n, hole in walls_of(snapshot).items()}
+    return Ends(
+        latest={n: latest_end(hole, slurm, lease) for n, hole in holes.items()},
+        walls=walls,
+        until={n: _until(hole, walls[n]) for n, hole in holes.items()},
+    )
+
+
+def _until(hole: Hole, wall: Optional[datetime]) -> Optional[datetime]:
+    if hole.source is not HoleEnd.PLANNED or hole.end is None:
+        return wall
+    return hole.end if wall is None else min(hole.end, wall)
 
 
 def lease_within(now: datetime, latest: Optional[datetime], longest: timedelta) -> timedelta:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from slurm_hooks.model import ON_NODES, Action, Grow, IdleNodes, IdleReason, Level, NodeState
+from slurm_hooks.model import (
+    ON_NODES,
+    Action,
+    Cause,
+    Grow,
+    IdleNodes,
+    IdleReason,
+    Level,
+    NodeState,
+)
 from slurm_hooks.planning.eligibility import HOLE_SHORT, Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.situation import Situation
@@ -59,6 +68,7 @@ class _Judge:
         """`used` nodes are taken or granted already."""
         self._ground, self._eligibility = ground, eligibility
         self._is_barred = bool(wanting) and all(s.barred for s in wanting)
+        self._makes_room = {s.job.job_id for s in wanting if s.barred is Cause.LIMIT}
         least = min((s.job.request.unit for s in wanting), default=1)
         ceiling = ground.mandate.ceiling
         self._is_full = ceiling is not None and used + least > ceiling
@@ -73,13 +83,16 @@ class _Judge:
             return IdleReason.OFF
         if not self._wanting:
             return IdleReason.NO_JOB
-        if self._is_barred or mandate.bars_node(name):
+        is_barred = self._is_barred and not self._makes_room
+        if is_barred or mandate.bars_node(name):
             return IdleReason.CANARY
         if name in self._ground.suspects:
             return IdleReason.SUSPECT
         fitting = self._wanting.intersection(self._eligibility.jobs(name))
         if fitting and self._is_full:
             return IdleReason.CEILING
+        if fitting and fitting <= self._makes_room:
+            return IdleReason.LIMIT
         if fitting:
             return IdleReason.NOT_GIVEN if fitting & self._ready else IdleReason.RESTING
         faults = {self._eligibility.why_not_for_kind(name, kind) for kind in self._kinds}

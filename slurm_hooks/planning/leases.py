@@ -24,17 +24,19 @@ class Stay:
     is_known: bool = True
 
 
-def may_stay(fragment: Fragment, ground: Ground, lease: Lease) -> Stay:
+def may_stay(fragment: Fragment, ground: Ground, lease: Lease, is_past: bool = False) -> Stay:
     """A fragment goes when its node leaves service, or in time before its hole closes.
 
+    `is_past` says that it stays past planned starts, so that only reservations close its hole.
     Nodes that are down or in an unknown state are left to Slurm; leases there are not renewed.
     """
+    last = ground.ends.walls if is_past else ground.ends.latest
     known = [ground.nodes[name] for name in sorted(fragment.nodes) if name in ground.nodes]
     if any(node.state is NodeState.LEAVING for node in known):
         return Stay(None, Cause.NODE_LEAVES)
     if _is_ahead(fragment, ground):
         return Stay(None, Cause.LEASE_LONG)
-    ends = [ground.latest[node.name] for node in known]
+    ends = [last[node.name] for node in known]
     latest = min((end for end in ends if end is not None), default=None)
     is_known = bool(known) and all(node.state is not NodeState.UNKNOWN for node in known)
     if latest is None or fragment.start is None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.model import ON_NODES, Fragment, FragmentState, NodeState
@@ -60,28 +61,37 @@ class Pool:
         return len(self.free.get(key, ())) + sum(len(f.nodes) for f in held)
 
 
-def pool_of(ground: Ground, eligibility: Eligibility, situations: Iterable[Situation]) -> Pool:
+def pool_of(ground: Ground, eligibility: Eligibility, situations: Sequence[Situation]) -> Pool:
     """All free nodes, and those that jobs may keep. A node is free if Slurm says so and no fragment
-    of ours is on it, or on its way to it."""
+    of ours is on it, or on its way to it.
+
+    For fragments that stay past planned starts, and where a job may gain the node that would, only
+    reservations close it: planned starts move.
+    """
     pool, kept = Pool(), 0
-    seconds = {name: _seconds_open(ground, name) for name in ground.nodes}
+    ends, now = ground.ends, ground.now
+    fleeing = {name: _seconds_open(now, ends.latest[name]) for name in ground.nodes}
+    staying = {name: _seconds_open(now, ends.walls[name]) for name in ground.nodes}
+    gains_past = {s.job.job_id for s in situations if s.gains_past}
     taken: set[str] = set()
     for situation in sorted(situations, key=lambda situation: situation.job.job_id):
         on_nodes = (f for f in situation.job.fragments if f.state in ON_NODES)
         taken.update(name for f in on_nodes for name in f.nodes)
-        staying = situation.staying if situation.is_placed else ()
-        known = [f for f in staying if f.nodes and f.nodes <= ground.nodes.keys()]
+        stay = situation.staying if situation.is_placed else ()
+        known = [f for f in stay if f.nodes and f.nodes <= ground.nodes.keys()]
         kept += _kept(situation) - sum(len(f.nodes) for f in known)
         for fragment in known:
+            seconds = staying if situation.stays_past(fragment) else fleeing
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
             key = _key(ground, seconds[worst], eligibility.jobs(worst))
             pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
     for name, node in ground.nodes.items():
         jobs = eligibility.jobs(name) if node.state is NodeState.FREE and name not in taken else ()
         if jobs:
+            seconds = fleeing if gains_past.isdisjoint(jobs) else staying
             pool.free.setdefault(_key(ground, seconds[name], jobs), []).append(name)
     for names in pool.free.values():
-        names.sort(key=lambda name: (-seconds[name], natural(name)))
+        names.sort(key=lambda name: (-fleeing[name], natural(name)))
     _limit(pool, ground.mandate, kept, len(taken))
     return pool
 
@@ -112,12 +122,11 @@ def _key(ground: Ground, seconds: float, jobs: tuple[int, ...]) -> ClassKey:
     return ClassKey(math.inf if seconds >= ground.horizon.total_seconds() else seconds, jobs)
 
 
-def _seconds_open(ground: Ground, name: str) -> float:
-    """Whole minutes to the latest lease end, in seconds; infinite if nobody claims the node."""
-    latest = ground.latest[name]
-    if latest is None:
+def _seconds_open(now: datetime, last: Optional[datetime]) -> float:
+    """Whole minutes to the last moment, in seconds; infinite if there is none."""
+    if last is None:
         return math.inf
-    return max((latest - ground.now) // MINUTE, 0) * 60.0
+    return max((last - now) // MINUTE, 0) * 60.0
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -49,7 +49,7 @@ def change(
     starting = list(zip(sorted(situation.upkeep.growable, key=lambda f: f.id), where))
     unit, size = job.request.unit, sum(len(f.nodes) for f in _held(job, pool))
     if size + unit * len(starting) >= situation.least:
-        actions += [_grow(f, job, _take(pool, key, unit), ground) for f, key in starting]
+        actions += [_grow(f, situation, _take(pool, key, unit), ground) for f, key in starting]
     return Change(tuple(actions), frozenset(f.id for f in going))
 
 
@@ -100,10 +100,12 @@ def _take(pool: Pool, key: ClassKey, count: int) -> list[str]:
     return taken
 
 
-def _grow(fragment: Fragment, job: MalleableJob, nodes: list[str], ground: Ground) -> Grow:
-    ends = [ground.latest[name] for name in nodes]
-    latest = min((end for end in ends if end is not None), default=None)
-    longest = min(job.request.lease, ground.longest_lease)
+def _grow(fragment: Fragment, situation: Situation, nodes: list[str], ground: Ground) -> Grow:
+    last = ground.ends.until if situation.gains_past else ground.ends.latest
+    latest = min((e for name in nodes if (e := last[name]) is not None), default=None)
+    longest = min(situation.job.request.lease, ground.longest_lease)
     limit = lease_within(ground.now, latest, longest)
-    mark = replace(fragment.mark, released=ground.now, run=fragment.restarts, noticed=None)
+    mark = replace(
+        fragment.mark, released=ground.now, run=fragment.restarts, noticed=None, gave_way_to=""
+    )
     return Grow(fragment.id, frozenset(nodes), limit, mark)

@@ -20,11 +20,13 @@ from slurm_hooks.model import (
     PutBack,
     SetMark,
     Slurm,
+    Waiter,
 )
 from slurm_hooks.planning.failures import Shunned, shunned
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.leases import Stay, may_stay, notice
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
+from slurm_hooks.planning.limits import why_waiting
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.settings import Settings
 
@@ -34,7 +36,8 @@ class Situation:
     """One job in this tick, with the marks that its upkeep will have written.
 
     `stays` speaks of the fragments that run, `notices` are for those of them that must leave
-    whatever is allocated. A job that `snoozes` does not grow yet. `is_apart` is true for a job
+    whatever is allocated. Those `past` stay beyond planned starts; a job that `gains_past` takes
+    nodes that are soon wanted. A job that `snoozes` does not grow yet. `is_apart` is true for a job
     whose fragments do not meet: several would each train on their own, so it is kept to one.
     `barred` says why it may have no nodes at all for now.
     """
@@ -47,6 +50,8 @@ class Situation:
     snoozes: bool = False
     is_apart: bool = False
     barred: Optional[Cause] = None
+    past: frozenset[FragmentId] = frozenset()
+    gains_past: bool = False
 
     @cached_property
     def staying(self) -> tuple[Fragment, ...]:
@@ -72,6 +77,11 @@ class Situation:
         most = unit if self.is_apart else self.job.request.max_nodes
         return min(most, self.size + unit * growable)
 
+    def stays_past(self, fragment: Fragment) -> bool:
+        """True if planned starts do not make this fragment leave."""
+        is_running = fragment.state is FragmentState.RUNNING
+        return fragment.id in self.past if is_running else self.gains_past
+
     @property
     def is_placed(self) -> bool:
         """True if the allocator decides about it; otherwise it keeps what it has this time.
@@ -88,40 +98,81 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
     is_apart = not care.is_over and _is_apart(job, ground, settings)
     if is_apart:
         job, care = _with_alone_noted(job, care)
-    barred = None if care.is_over else ground.mandate.bars_job(job)
-    care = care if care.is_over else _within_mandate(job, care, ground)
+    waiter = ground.queue.first(job)
+    barred = None if care.is_over else _bars_job(job, waiter, ground)
+    care = care if care.is_over else _within_bars(job, care, waiter, ground)
     running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
-    stays = {f.id: _stay(f, job, ground, settings) for f in running}
+    past, gains_past = ground.hits.staying(job, ground.holes), ground.hits.may_gain(job)
+    stays = {f.id: _stay(f, job, waiter, ground, settings, f.id in past) for f in running}
+    job = _with_way_given(job, waiter) if waiter else job
     leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
     avoided = shunned(job, ground.now, settings)
     if care.is_over:
         ends = tuple(Cancel((f.id,), cause) for f, cause in leaving.items())
-        return Situation(job, care, stays, avoided, ends)
+        return Situation(job, care, stays, avoided, ends, past=past)
     notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
     snooze = timedelta(seconds=settings.plan.snooze_s)
     snoozes = any(is_within(ground.now, f.mark.noticed, snooze) for f in job.fragments)
-    situation = Situation(job, care, stays, avoided, notices, snoozes, is_apart, barred)
+    situation = Situation(
+        job, care, stays, avoided, notices, snoozes, is_apart, barred, past, gains_past
+    )
     return _given_up(situation, ground) if _is_hopeless(situation, ground, settings) else situation
 
 
-def _stay(fragment: Fragment, job: MalleableJob, ground: Ground, settings: Settings) -> Stay:
-    """Whether it may stay, for the sake of its node and of the mandate."""
-    stay = may_stay(fragment, ground, settings.lease)
-    return replace(stay, leaves=stay.leaves or ground.mandate.bars(job, fragment))
+def _stay(
+    fragment: Fragment,
+    job: MalleableJob,
+    waiter: Optional[Waiter],
+    ground: Ground,
+    settings: Settings,
+    is_past: bool,
+) -> Stay:
+    """Whether it may stay: for the sake of its node, of the mandate, of who waits for a limit."""
+    stay = may_stay(fragment, ground, settings.lease, is_past)
+    return replace(stay, leaves=stay.leaves or _bars(job, fragment, waiter, ground))
 
 
-def _within_mandate(job: MalleableJob, care: Upkeep, ground: Ground) -> Upkeep:
+def _bars_job(job: MalleableJob, waiter: Optional[Waiter], ground: Ground) -> Optional[Cause]:
+    """Why no fragment of the job may be on a node; None if some may."""
+    return ground.mandate.bars_job(job) or (Cause.LIMIT if waiter else None)
+
+
+def _bars(
+    job: MalleableJob, fragment: Fragment, waiter: Optional[Waiter], ground: Ground
+) -> Optional[Cause]:
+    """Why the fragment may not be where it is, or is on its way to."""
+    return ground.mandate.bars(job, fragment) or (Cause.LIMIT if waiter else None)
+
+
+def _within_bars(
+    job: MalleableJob, care: Upkeep, waiter: Optional[Waiter], ground: Ground
+) -> Upkeep:
     """Without starts that are not allowed; what was about to start where it may not is held."""
-    mandate = ground.mandate
-    barred = mandate.bars_job(job)
-    causes = {f.id: cause for f in care.arriving if (cause := mandate.bars(job, f))}
+    barred = _bars_job(job, waiter, ground)
+    causes = {f.id: cause for f in care.arriving if (cause := _bars(job, f, waiter, ground))}
     holds = tuple(Hold(fragment, cause) for fragment, cause in causes.items())
+    reasons = care.reasons
+    if waiter and barred is Cause.LIMIT:
+        reasons = (*reasons, why_waiting(waiter))
+    elif barred:
+        reasons = (*reasons, ground.mandate.why_barred(barred))
     return replace(
         care,
         actions=(*care.actions, *holds),
         arriving=tuple(f for f in care.arriving if f.id not in causes),
         growable=() if barred else care.growable,
-        reasons=(*care.reasons, mandate.why_barred(barred)) if barred else care.reasons,
+        reasons=reasons,
+    )
+
+
+def _with_way_given(job: MalleableJob, waiter: Waiter) -> MalleableJob:
+    """With marks as a notice will write them: for whom the fragment leaves."""
+    return replace(
+        job,
+        fragments=tuple(
+            replace(f, mark=replace(f.mark, gave_way_to=waiter.job_id)) if f.is_active else f
+            for f in job.fragments
+        ),
     )
 
 

@@ -135,6 +135,11 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
         help="between checkpoints, which a loss without notice goes back to "
         "(default 600, event-driven 0)",
     )
+    add(
+        "--redo-planned",
+        action="store_true",
+        help="planned changes go back to the checkpoint too: scripts that hear of no notice",
+    )
     add("--settings", type=Path, metavar="FILE", help="settings file to use")
 
 
@@ -172,6 +177,7 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         objective=arguments.objective,
         ends=arguments.ends,
         solver=arguments.solver or "",
+        redoes_planned=arguments.redo_planned,
     )
 
 
@@ -204,6 +210,7 @@ def _print(
         "t_fwd_s": conditions.t_fwd_s,
         "tick_s": conditions.tick_s,
         "checkpoint_s": conditions.checkpoint_s,
+        "redoes_planned": conditions.redoes_planned,
         "seed": arguments.seed,
     }
     about = {**settings, "skipped_lines": record.skipped, "notes": record.notes}

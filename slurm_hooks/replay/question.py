@@ -17,26 +17,36 @@ Row = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Held:
-    """A job and the nodes it has, `(class)`; its age, and how often it was paused so far."""
+    """A job and the nodes it has, `(class)`; its age, and how often it was paused so far.
+
+    One that `gains_past` takes nodes that are soon wanted: it stays until they are.
+    """
 
     kind: Kind
     row: Row
     may_grow: bool = True
     age_s: float = 0.0
     restarts: int = 0
+    gains_past: bool = False
 
 
 @dataclass(frozen=True)
 class Question:
     """Jobs, and for each class the nodes there are (free or held) and the seconds they stay.
 
-    Nodes of a class that is not `worth_taking` can be kept, but not be gained.
+    Nodes of a class that is not `worth_taking` can be kept, but not be gained; `worth_past` is that
+    for jobs that stay past planned starts.
     """
 
     jobs: tuple[Held, ...]
     capacity: tuple[int, ...]
     open_s: tuple[float, ...]
     worth_taking: tuple[bool, ...]
+    worth_past: tuple[bool, ...]
+
+    def usable(self, job: Held) -> tuple[bool, ...]:
+        """Whether the job may gain nodes, `(class)`."""
+        return self.worth_past if job.gains_past else self.worth_taking
 
 
 class Policy(Protocol):

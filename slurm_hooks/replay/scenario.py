@@ -74,6 +74,7 @@ class Conditions:
     objective: str = ""  # empty: each policy's own
     ends: str = "planned"
     solver: str = ""  # empty: the settings', or greedy if event-driven
+    redoes_planned: bool = False
 
 
 def load(source: Source, tell: Callable[[str], None]) -> Loaded:
@@ -114,6 +115,7 @@ def rules_of(conditions: Conditions, settings: Settings) -> Rules:
             conditions.rescale,
             horizon_s=conditions.t_fwd_s,
             checkpoint_s=conditions.checkpoint_s,
+            redoes_planned=conditions.redoes_planned,
         )
     return Rules(
         conditions.rescale,
@@ -125,6 +127,7 @@ def rules_of(conditions: Conditions, settings: Settings) -> Rules:
         horizon_s=conditions.t_fwd_s,
         snooze_s=plan.snooze_s,
         checkpoint_s=conditions.checkpoint_s,
+        redoes_planned=conditions.redoes_planned,
     )
 
 

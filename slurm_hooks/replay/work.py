@@ -10,7 +10,7 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -32,7 +32,10 @@ MOST_NODES = 65_535
 
 @dataclass(frozen=True)
 class Kind:
-    """Jobs of one model: `rates[n]` images/s on n nodes, zero below `min_nodes`."""
+    """Jobs of one model: `rates[n]` images/s on n nodes, zero below `min_nodes`.
+
+    `checkpoint_s` is the time between checkpoints, None if it is that of the replay.
+    """
 
     name: str
     curve: Curve
@@ -40,6 +43,7 @@ class Kind:
     max_nodes: int
     images: float
     rates: tuple[float, ...]
+    checkpoint_s: Optional[float] = None
 
 
 def kind(name: str, curve: Curve, sizes: tuple[int, int] = (1, 64), images: float = IMAGES) -> Kind:
@@ -133,7 +137,7 @@ def _built_in(model: str, curves: Mapping[str, Curve]) -> Kind:
     return kind(model, curves[model])
 
 
-KEYS = ("model", "images", "min", "max", "count")
+KEYS = ("model", "images", "min", "max", "count", "checkpoint")
 
 
 def _parts(entry: Any, curves: Mapping[str, Curve]) -> list[Kind]:
@@ -148,7 +152,17 @@ def _parts(entry: Any, curves: Mapping[str, Curve]) -> list[Kind]:
         raise ValueError(f"count {count} must be from 1 to 1000000")
     curve = curves[model]
     sizes = (int(entry.get("min", 1)), int(entry.get("max", curve.points[-1][0])))
-    return [kind(model, curve, sizes, float(entry.get("images", IMAGES)))] * count
+    found = kind(model, curve, sizes, float(entry.get("images", IMAGES)))
+    return [replace(found, checkpoint_s=_checkpoint(entry))] * count
+
+
+def _checkpoint(entry: Mapping[str, Any]) -> Optional[float]:
+    if "checkpoint" not in entry:
+        return None
+    seconds = float(entry["checkpoint"])
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"checkpoint {seconds:g} must be at least 0 seconds")
+    return seconds
 
 
 def _said(error: Exception) -> str:

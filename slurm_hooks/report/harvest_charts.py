@@ -25,6 +25,7 @@ REASONS = {
     IdleReason.OBSERVED: "#AAD7F2",
     IdleReason.OFF: "#882255",
     IdleReason.CANARY: "#DDCC77",
+    IdleReason.LIMIT: "#117733",
     IdleReason.NO_JOB: "#F0E442",
     IdleReason.HOLE_SHORT: "#D55E00",
     IdleReason.UNFIT: "#999999",

@@ -93,6 +93,9 @@ def jobs_table(snapshot: Snapshot) -> Table:
     return table
 
 
+OVER = frozenset({"stopped", "cancelled", "ended"})  # of the words below
+
+
 def job_state(job: MalleableJob) -> str:
     """One word for a whole job."""
     states = {f.state for f in job.fragments}
@@ -104,6 +107,8 @@ def job_state(job: MalleableJob) -> str:
         return "starting"
     if FragmentState.HELD in states:
         return "waiting"
+    if FragmentState.ENDING in states:
+        return "ending"
     return "cancelled" if states == {FragmentState.CANCELLED} else "ended"
 
 
@@ -135,9 +140,14 @@ def _lease_end(fragment: Fragment, now: datetime) -> str:
 
 
 def explain_lines(
-    job: MalleableJob, plan: Plan, now: datetime, remarks: Sequence[str] = ()
+    job: MalleableJob,
+    plan: Plan,
+    now: datetime,
+    remarks: Sequence[str] = (),
+    advice: Sequence[str] = (),
 ) -> list[str]:
-    """Why a job has the size it has; `remarks` are the job's own words, which are quoted."""
+    """Why a job has the size it has; `remarks` are the job's own words, which are quoted, `advice`
+    is for its user."""
     planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
     request = job.request
     lines = [
@@ -150,7 +160,7 @@ def explain_lines(
         if planned.nodes_planned != planned.nodes_now:
             lines.append(f"the next tick takes it to {planned.nodes_planned} node(s)")
         lines += map(str, planned.reasons)
-    lines += [f"hint: {line}" for line in hints(job)]
+    lines += [f"hint: {line}" for line in (*hints(job), *advice)]
     lines += [f'the job says of itself: "{_inside_quotes(text)}"' for text in remarks]
     mine = {f.id for f in job.fragments}
     for action in plan.actions:

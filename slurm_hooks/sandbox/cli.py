@@ -75,7 +75,11 @@ def _add_up(commands: Any) -> None:
     up.add_argument("--nodes", type=int, default=8, help="default %(default)s")
     up.add_argument("--cpus", type=int, default=2, help="per node, default %(default)s")
     up.add_argument("--name", help="default sb1, sb2, ...")
-    up.add_argument("--plain", action="store_true", help="Slurm alone, nothing of this project")
+    up.add_argument(
+        "--plain",
+        action="store_true",
+        help="Slurm as malleable jobs need it, without this project",
+    )
     up.add_argument("--accounting", action="store_true", help="with slurmdbd on MariaDB")
     up.add_argument("--slurm-root", type=Path, help="run the Slurm of this root (implies --plain)")
     up.add_argument("--json", action="store_true")

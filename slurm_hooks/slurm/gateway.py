@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused
-from slurm_hooks.model import Action, MalleableJob, Snapshot
-from slurm_hooks.slurm.accounts import accounts_command, parse_accounts
+from slurm_hooks.model import Action, MalleableJob, Snapshot, Waiter
+from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
@@ -43,21 +43,37 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         unknown=jobs.unknown + cluster.unknown,
         records=jobs.records,
         started=jobs.started,
+        waiting=jobs.waiting,
     )
 
 
-def with_accounts(port: Port, seen: Snapshot) -> Snapshot:
-    """The snapshot with the account of each job, in one command."""
-    accounts = read_accounts(port, seen.jobs)
-    jobs = (replace(job, account=accounts.get(job.job_id, "")) for job in seen.jobs)
-    return replace(seen, jobs=tuple(jobs))
+def with_charges(port: Port, seen: Snapshot) -> Snapshot:
+    """The snapshot with account and QOS of each job, in one command: of our jobs, and of all where
+    somebody waits for a limit."""
+    ours = sorted({job.partition for job in seen.jobs})
+    charges = parse_charges(port.ask(charges_command(() if seen.waiting else ours)))
+    none = Charge("")
+
+    def charged(job: MalleableJob) -> MalleableJob:
+        charge = charges.get(job.job_id, none)
+        return replace(job, account=charge.account, qos=charge.qos)
+
+    def told(waiter: Waiter) -> Waiter:
+        job_id = int(waiter.job_id.partition("_")[0].partition("+")[0])
+        charge = charges.get(job_id, none)
+        return replace(waiter, account=charge.account, qos=charge.qos)
+
+    return replace(
+        seen, jobs=tuple(map(charged, seen.jobs)), waiting=tuple(map(told, seen.waiting))
+    )
 
 
 def read_accounts(port: Port, jobs: Iterable[MalleableJob]) -> dict[int, str]:
     """The accounts that waiting and running jobs are charged to, by job id, as their users may
     have written them; in one command. A job of which nothing certain is said is not in it."""
     partitions = sorted({job.partition for job in jobs})
-    return parse_accounts(port.ask(accounts_command(partitions))) if partitions else {}
+    charges = parse_charges(port.ask(charges_command(partitions))) if partitions else {}
+    return {job_id: charge.account for job_id, charge in charges.items()}
 
 
 def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, ...]:

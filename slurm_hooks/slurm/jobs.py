@@ -27,6 +27,7 @@ from slurm_hooks.model import (
     OtherStart,
     PlannedStart,
     Said,
+    Waiter,
 )
 from slurm_hooks.slurm.mark import parse_mark
 from slurm_hooks.slurm.starts import begun_in, recent
@@ -38,6 +39,7 @@ from slurm_hooks.slurm.text import (
     parse_memory,
     parse_time,
 )
+from slurm_hooks.slurm.waiting import still_waiting, waiter_in
 
 JOB_FIELDS = (
     "JobArrayID",
@@ -68,7 +70,9 @@ FEATURES_END = "|;|"
 SAID_WIDTH = 24
 _PLAIN = JOB_FIELDS[:-3]
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
-_SAID = re.compile(r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}")
+_SAID = re.compile(
+    r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}(?:;h\{(\d{1,5})\})?", re.ASCII
+)
 
 
 def jobs_command() -> Command:
@@ -84,13 +88,14 @@ def jobs_command() -> Command:
 @dataclass(frozen=True)
 class Jobs:
     """What squeue said: our jobs, others' planned and recent starts, lines nobody understood, all
-    records."""
+    records, others' jobs that wait for a limit or for which a fragment has left."""
 
     malleable: tuple[MalleableJob, ...]
     planned: tuple[PlannedStart, ...]
     unknown: tuple[str, ...]
     records: int = 0
     started: tuple[OtherStart, ...] = ()
+    waiting: tuple[Waiter, ...] = ()
 
 
 def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
@@ -102,6 +107,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     unread: Counter[str] = Counter()
     cut: set[str] = set()
     begun: list[tuple[datetime, str, str]] = []
+    waiters: list[Waiter] = []
     lines = text.splitlines()
     records = len(lines)
     for line in lines:
@@ -128,6 +134,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             planned.append(start)
         if fragment is None and row["NodeList"]:
             begun += begun_in(row)
+        if fragment is None and row["State"] == "PENDING":
+            waiters += waiter_in(row, ours)
     jobs = []
     for job_id, rows in sorted(fragments.items()):
         try:
@@ -137,7 +145,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             continue
         jobs.append(replace(found, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
-    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), records, recent(begun))
+    waiting = still_waiting(waiters, jobs)
+    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), records, recent(begun), waiting)
 
 
 def _row(line: str) -> Optional[dict[str, str]]:
@@ -205,7 +214,8 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
     state = fragment_state(row["State"], row["PriorityLong"])
     restarts = int(row["restartcnt"] or 0)
     waits = state in WAITING_STATES or (state is FragmentState.PENDING and restarts > mark.run)
-    said, has_agent = parse_said(row["comment"], restarts - waits)  # of the run before, if it waits
+    run = restarts - waits  # that before, if it waits
+    said, has_agent = parse_said(row["comment"], run)
     return Fragment(
         id=FragmentId(int(element.group(1)), int(element.group(2))),
         state=state,
@@ -222,6 +232,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         said=said,
         has_agent=has_agent,
         depends=row["Dependency"] not in ("", "(null)"),
+        hit_s=parse_hit(row["comment"], run),
         note=note,
     )
 
@@ -239,6 +250,13 @@ def parse_said(comment: str, run: int) -> tuple[Said, bool]:
         return Said.NOTHING, False
     is_this_run = int(found.group(2)) == run
     return (Said(found.group(1)) if is_this_run else Said.NOTHING), True
+
+
+def parse_hit(comment: str, run: int) -> Optional[float]:
+    """The seconds of work that a hit costs, as the agent says in this run; None if it says none."""
+    found = _SAID.match(comment)
+    is_told = found and found.group(3) and int(found.group(2)) == run
+    return float(found.group(3)) if found and is_told else None
 
 
 def exit_code(text: str) -> str:

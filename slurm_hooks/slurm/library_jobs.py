@@ -4,14 +4,15 @@
 
 It is a process of its own because a library call cannot be given a time limit, and because what
 libslurm takes or breaks then ends with it. It imports pyslurm and nothing of ours. It writes out
-in full only those records that matter: those that carry a mark, planned and recent starts, and what
-was cancelled; the others are counted. Where pyslurm (25.11.2) loses something that squeue
-prints, it ends with UNSURE, and the caller asks squeue.
+in full only those records that matter: those that carry a mark, planned and recent starts, what was
+cancelled, and what waits for a limit or is named in a mark; the others are counted. Where pyslurm
+(25.11.2) loses something that squeue prints, it ends with UNSURE, and the caller asks squeue.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, Optional
@@ -20,6 +21,8 @@ UNSURE = 3
 SAID_WIDTH = 24  # as in jobs.py
 RECENT_S = 900  # as in jobs.py
 MARK = "malleable{"
+_NAMED = re.compile(r"malleable\{(?:[^{}]*,)?for=([0-9_+]+)")
+_LIMIT = re.compile(r"Assoc|QOS|Max.*Per")
 
 
 class Unsure(Exception):
@@ -34,9 +37,10 @@ def answer(jobs: Iterable[Any]) -> Iterator[str]:
     others = 0
     found = list(jobs)
     last = max((job.start_time for job in found if _has_begun(job)), default=0)
+    named = {name for job in found for name in _NAMED.findall(_words(job.admin_comment))}
     for job in found:
         names = element_names(job)
-        if not _matters(job, last):
+        if not (_matters(job, last) or _waits(job, names, named)):
             others += len(names)
             continue
         rest = _rest(job)
@@ -56,6 +60,13 @@ def _matters(job: Any, last: int) -> bool:
     if state == "PENDING" and job.start_time and job.scheduled_nodes:
         return True
     return state == "CANCELLED" or MARK in _words(job.admin_comment)
+
+
+def _waits(job: Any, names: Iterable[str], named: set[str]) -> bool:
+    """Whether a job waits for a limit, or its elements, `names`, are `named` in a mark."""
+    if job.state != "PENDING":
+        return False
+    return bool(_LIMIT.match(job.state_reason or "")) or not named.isdisjoint(names)
 
 
 def element_names(job: Any) -> list[str]:

@@ -35,16 +35,18 @@ def render_policy(
     `most_submitted` is the smallest submit limit of the QOS that malleable jobs get.
     """
     request, lease = settings.request, settings.lease
-    qos = [f"qos = {_text(settings.site.qos)},"] if settings.site.qos else []
+    site = settings.site
+    names = {"qos": site.qos, "account": site.account}
+    given = [f"{key} = {_text(name)}," for key, name in names.items() if name]
     if most_submitted is not None:
-        qos.append(f"max_submitted = {most_submitted},")
-    fit = {p: cluster.preemptible.get(p, False) for p in settings.site.partitions}
+        given.append(f"max_submitted = {most_submitted},")
+    fit = {p: cluster.preemptible.get(p, False) for p in site.partitions}
     uids = sorted(set(operators.values()))
     lines = [
-        f"partitions = {{{', '.join(_text(p) for p in settings.site.partitions)}}},",
+        f"partitions = {{{', '.join(_text(p) for p in site.partitions)}}},",
         f"preemptible = {_flags(fit)},",
         f"operators = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},",
-        *qos,
+        *given,
         f"engines = {_flags(dict.fromkeys(request.engines, True))},",
         f"max_fragments = {request.max_fragments},",
         f"max_nodes = {request.max_nodes},",

@@ -16,7 +16,8 @@ from slurm_hooks.model import (
     Snapshot,
 )
 from slurm_hooks.planning.holes import holes_of
-from slurm_hooks.report.text import action_line, explain_lines, job_state, minutes, solve_line
+from slurm_hooks.planning.moments import moment
+from slurm_hooks.report.text import OVER, action_line, explain_lines, job_state, minutes, solve_line
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.slurm.text import fold
 
@@ -46,6 +47,7 @@ def board_of(report: TickReport, user: str = "") -> Board:
     """The board of a tick that changed nothing; with `user`, only the jobs of that one."""
     seen = report.snapshot
     jobs = [job for job in seen.jobs if not user or job.user == user]
+    jobs.sort(key=lambda job: (job_state(job) in OVER, job.job_id))
     running = [(f, job) for job in jobs for f in job.fragments if _is_running(f)]
     running.sort(key=lambda pair: (pair[0].end is None, pair[0].end, pair[0].id))
     return Board(
@@ -73,7 +75,8 @@ def _summary(report: TickReport) -> str:
     counted = ", ".join(f"{states[kind]} {kind.value}" for kind in kinds if states[kind])
     return (
         f"{seen.now:%H:%M:%S}Z  {len(seen.nodes)} nodes: {counted}; {ours} used by "
-        f"{len(seen.jobs)} malleable job(s)  |  next tick: {len(report.plan.actions)} action(s), "
+        f"{sum(bool(job.nodes) for job in seen.jobs)} malleable job(s)  |  next tick: "
+        f"{len(report.plan.actions)} action(s), "
         f"{solve_line(report.plan.solve)}"
     )
 
@@ -107,7 +110,7 @@ def _hole_rows(seen: Snapshot) -> tuple[Row, ...]:
     return tuple(
         (
             str(len(found)),
-            f"{found[0].end:%H:%M:%S}Z" if found[0].end else "further notice",
+            moment(found[0].end, seen.now) if found[0].end else "further notice",
             _because(found[0]),
             fold(hole.node for hole in found),
         )

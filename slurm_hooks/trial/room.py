@@ -57,7 +57,7 @@ def _why_not(node: Node, ground: Ground, hole: timedelta, feature: str) -> str:
         return ground.suspects[node.name]
     if feature.isidentifier() and feature not in node.features:
         return f"without the feature {feature}"
-    latest = ground.latest.get(node.name)
+    latest = ground.ends.latest.get(node.name)
     is_short = latest is not None and latest - ground.now < hole
     return "claimed by others too soon" if is_short else ""
 

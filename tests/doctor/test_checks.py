@@ -34,7 +34,7 @@ from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Hook, Unread, known
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
-from slurm_hooks.settings import parse
+from slurm_hooks.settings import Settings, Site, parse
 
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
 RARE_TICKS = {
@@ -43,12 +43,32 @@ RARE_TICKS = {
 LIMITED = Accounting(
     ({"Name": "low", "MaxSubmitPU": "10"},), ({"User": "u", "GrpSubmit": "9"},), {}
 )
+LAB = {"Account": "lab", "ParentName": "root", "GrpTRES": "node=2"}
+SPARE = ({"Account": "root"}, {"Account": "spare", "ParentName": "root"},
+         {"Account": "spare", "User": "u"})  # fmt: skip
+
+
+def limits(
+    *associations: dict[str, str],
+    qos: tuple[dict[str, str], ...] = (),
+    enforced: str = "associations,limits,qos",
+    account: str = "",
+    site_qos: str = "",
+) -> dict[str, Any]:
+    """A site whose accounting has these rows, and enforces them."""
+    return {
+        **slurm(config={"AccountingStorageEnforce": enforced}),
+        "accounting": Accounting(qos, associations, {}),
+        "settings": Settings(site=Site(qos=site_qos, account=account)),
+    }
+
+
 OF_ANOTHER_SITE = ("plugin-on-nodes", "preempt-qos", "usage-factor")
 OTHER_CLUSTER = {"Cluster": "another", "Account": "a", "MaxSubmit": "5"}
 SITES_OWN = Hook("Epilog", "/etc/slurm/epilog", FILE, "exit 0")
 DAY = timedelta(days=1)
 # Nothing to look at with the shipped settings.
-OURS = ("canary-users", "canary-accounts", "canary-nodes", "metrics-file")
+OURS = ("site-account", "canary-users", "canary-accounts", "canary-nodes", "metrics-file")
 
 # check, what is changed of the good site, severity, and a pattern of what is seen and to be written
 BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
@@ -134,6 +154,34 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("max-job-count", slurm(config={"MaxJobCount": "100"}), "warning", r"1 malleable.*=10000"),
     ("submit-limits", {"accounting": LIMITED}, "note", r"qos low: MaxSubmitPU=10 is below"),
     ("submit-limits", {"accounting": LIMITED}, "note", r"association u: GrpSubmit=9"),
+    (
+        "running-limits",
+        limits(LAB),
+        "warning",
+        r"association lab: GrpTRES=node=2.*add account",
+    ),
+    ("running-limits", limits(LAB, enforced="safe"), "warning", r'account = "malleable"'),
+    (
+        "running-limits",
+        limits({"Account": "lab", "User": "u", "MaxJobs": "9"}),
+        "warning",
+        r"association lab/u: MaxJobs=9",
+    ),
+    (
+        "running-limits",
+        limits(qos=({"Name": "normal", "MaxTRESPU": "license/x=1,gres/gpu=4"},)),
+        "warning",
+        r"qos normal: MaxTRESPU=license/x=1,gres/gpu=4.*add qos malleable",
+    ),
+    (
+        "running-limits",
+        limits({"Account": "root", "GrpJobs": "50"}, *SPARE[1:], account="spare"),
+        "warning",
+        r"above account spare: root: GrpJobs=50.*give spare a parent",
+    ),
+    ("running-limits", limits(*([LAB] * 5)), "warning", r"node=2, lab: GrpTRES=node=2 and 2 more"),
+    ("site-account", limits(LAB, account="spare"), "error", r"no account spare.*add account spare"),
+    ("site-account", limits(*SPARE[:2], account="spare"), "error", r"no user.*account=spare"),
     ("usage-factor", qos({}, {"UsageFactor": "1"}), "note", r"modify qos low set UsageFactor=0"),
     (
         "preempt-type",
@@ -295,6 +343,12 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("min-job-age", slurm(config={"MinJobAge": "3600 sec", "MaxJobCount": "100000"})),
     ("kill-wait", slurm(config={"KillWait": "60 sec"})),
     ("submit-limits", {"accounting": Accounting((), (OTHER_CLUSTER,), {})}),
+    ("running-limits", limits(LAB, enforced="associations")),
+    ("running-limits", limits(LAB, *SPARE, account="spare")),
+    ("running-limits", limits(qos=({"Name": "normal", "GrpJobs": "5"},), site_qos="low")),
+    ("running-limits", limits({"Account": "lab", "GrpTRES": "license/x=3"})),
+    ("running-limits", limits({**LAB, "Cluster": "another"})),
+    ("site-account", limits(*SPARE, account="Spare")),
     ("job-submit-plugin", slurm(config={"JobSubmitPlugins": "job_submit/lua"})),
     ("policy-loaded", {**submission(policy_changed=LONG_AGO + DAY)}),  # before slurmctld started
     ("epilog", {"hooks": (), **slurm(config={"ProctrackType": "proctrack/cgroup"})}),

@@ -16,6 +16,7 @@ from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.batch import remark
 from slurm_hooks.elastic.batch.job_comment import merged
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, PlannedChange, open_files
+from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.rendezvous.state import Stop
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.progress import Reporter, entry
@@ -116,6 +117,9 @@ def test_a_writer_that_was_killed_leaves_the_other_copy() -> None:
 def test_comments_of_users_are_kept() -> None:
     line = entry(640, 0.5, 4, 1700000000)
     assert line == "progress{samples=640,loss=0.5,world=4,t=1700000000}"
+    seen = Observed(9, 1, step_s=0.01234, stepped_at=200.0, saved_at=100.0)
+    assert entry(1, None, 4, 2, seen) == "progress{samples=1,world=4,step=0.01234,age=100,t=2}"
+    assert entry(1, None, 4, 2, Observed()) == entry(1, None, 4, 2)
     assert merged("(null)", line) == line
     assert merged("", line) == line
     assert merged("mine; really", line) == f"mine; really;{line}"

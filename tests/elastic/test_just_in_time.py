@@ -84,7 +84,7 @@ def test_a_lost_node_costs_one_step_at_most(
     watched.cut_off(victim, sig)
     wait_until(lambda: all(map(has_ended, workers)), 1.0)  # whatever the others have to write
     watched.wait_world(1, since=lost_at)
-    assert resumed_after(watched, lost_at) > 5
+    assert resumed_after(watched, lost_at) > 0
 
 
 def test_growing_and_shrinking_resume_at_the_boundary(watched: Gang) -> None:
@@ -132,7 +132,7 @@ def test_when_all_go_the_last_boundary_becomes_a_file(
     assert reached(watched, time.time()) - written(watched) <= 1
     watched.start(1, NNODES, LONG, restarts=1)
     watched.wait_world(1, since=t, timeout=90)
-    assert resumed_after(watched, t) > 5
+    assert resumed_after(watched, t) > 0
 
 
 def test_one_that_waits_for_others_and_is_sent_away_leaves_a_file(gang: Gang) -> None:
@@ -175,6 +175,17 @@ def test_whatever_a_script_does_on_sigterm_its_state_is_kept(gang: Gang, handler
     time.sleep(0.5)
     t = gang.notify(1)
     gang.wait_world(1, since=t, timeout=90)
-    assert resumed_after(gang, t) > 5
+    assert resumed_after(gang, t) > 0
     assert gang.wait_exit(1) == [0]
     assert (gang.work / "handled").exists() == (handler != "ignore")
+
+
+@pytest.mark.parametrize("handler", ["ignore", "stay"])
+def test_a_worker_that_does_not_end_is_gone_after_the_farewell(gang: Gang, handler: str) -> None:
+    gang.script = SCRIPT
+    gang.extra |= {"TRAIN_HANDLER": handler, "MALLEABLE_FAREWELL_S": "1"}
+    gang.start(1, NNODES, LONG)
+    gang.wait_world(1, timeout=90)
+    workers = gang.worker_pids(1)
+    gang.cut_off(1, signal.SIGTERM)
+    wait_until(lambda: all(map(has_ended, workers)), 2.5)

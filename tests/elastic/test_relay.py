@@ -139,11 +139,11 @@ def test_hushed_it_passes_answers_but_no_questions(scene: Scene) -> None:
         scene.far[0].tell(b"late answer")
         assert call.recv(100) == b"late answer"
         call.settimeout(0.3)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(socket.timeout):  # TimeoutError from Python 3.10 on
             ask(call)
     with scene.call() as call:
         call.settimeout(0.3)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(socket.timeout):  # TimeoutError from Python 3.10 on
             ask(call)
 
 

@@ -314,6 +314,27 @@ def test_a_wrapper_that_holds_a_part_is_sharded() -> None:
     assert not is_sharded(torch.optim.SGD(net().parameters(), lr=1.0))
 
 
+def test_a_sharded_state_is_a_line_and_needs_checkpoints_of_its_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import torch.distributed as dist  # noqa: PLC0415
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
+
+    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model = torch.nn.Linear(3, 4)
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        checkpoint = Checkpoint(tmp_path / "c.pt")
+        checkpoint.watch(model=model)
+    finally:
+        dist.destroy_process_group()
+    assert "model is sharded: a lost node takes its part" in capfd.readouterr().err
+    checkpoint.reached(1)
+    with pytest.raises(TypeError, match="needs the content"):
+        checkpoint.save(1)
+
+
 PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path

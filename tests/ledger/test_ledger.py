@@ -19,9 +19,10 @@ from fake_parts import START
 from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.bookkeeping import keep_books
+from slurm_hooks.harvest.lives import Hits, moments_of
 from slurm_hooks.harvest.totals import Asked, Totals
 from slurm_hooks.ledger.connect import Damaged, Unusable, reading
-from slurm_hooks.ledger.read import standing, totals
+from slurm_hooks.ledger.read import hits_of, standing, totals
 from slurm_hooks.model import Grow, IdleReason, Why
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
@@ -45,6 +46,11 @@ def told(settings: Settings, asked: Asked = ALL) -> Totals:
         return totals(ledger, asked)
 
 
+def test_what_is_lost_at_once_is_one_hit() -> None:
+    assert moments_of([]) == 0
+    assert moments_of([5.0, 6.0, 30.0, 59.0, 90.0, 500.0]) == 3
+
+
 def test_what_a_busy_hour_leaves(settings: Settings) -> None:
     slurm = busy_slurm()
     for step in range(60):
@@ -53,6 +59,10 @@ def test_what_a_busy_hour_leaves(settings: Settings) -> None:
         if step == 30:
             slurm.preempt("1_0")
         slurm.advance(10)
+    with reading(path_of(settings)) as ledger:
+        assert hits_of(ledger, 1) == Hits(1, 590.0)
+        assert hits_of(ledger, 2) == Hits(0, 590.0)
+        assert hits_of(ledger, 3) is None
     found = told(settings)
     assert found.ticks.count == 60
     assert found.span_s == 590
@@ -367,6 +377,17 @@ def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
     assert found.first is not None
     assert found.first > BEGIN - timedelta(seconds=FULL_TICKS - 2000)
     assert found.ticks.count > FULL_TICKS / 2
+
+
+def test_a_file_that_has_become_too_large_gets_smaller(tmp_path: Path) -> None:
+    slurm = busy_slurm()
+    settings = filled(tmp_path, slurm)
+    before = path_of(settings).stat().st_size
+    smaller = replace(settings, ledger=replace(settings.ledger, keep_days=1))
+    for _ in range(4):
+        slurm.advance(86_400)
+        assert one_tick(slurm, smaller)[1] == ()
+    assert path_of(settings).stat().st_size < before - 50 * 4096
 
 
 def test_one_tick_of_a_clock_that_was_ahead_costs_a_full_ledger_nothing(tmp_path: Path) -> None:

@@ -68,10 +68,13 @@ check("the request for the node",
 job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "1-3,launch=srun" } })
 check("by the environment alone", slurm_job_submit(job, {}, 1000) == 0, said[1])
 check("an array too", job.array_inx == "0-2", job.array_inx)
+check("and the user is told why", heard("MALLEABLE=1%-3,launch=srun in the environment"), said[1])
 check("and the node is told", job.environment.SLURM_SPANK_MALLEABLE
   == "1-3,unit=1,engine=torchrun,launch=srun")
 job = describe_job({ environment = { MALLEABLE = "1-3" } })
+said = {}
 check("the option wins", slurm_job_submit(job, {}, 1000) == 0 and job.array_inx == "0-3")
+check("and nothing is said of the variable", not heard("in the environment"), said[1])
 job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "" } })
 check("an empty variable is none", slurm_job_submit(job, {}, 1000) == 0 and not job.array_inx)
 job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "yes" } })

@@ -110,7 +110,6 @@ local SOUND = {
   { name = "mail all", job = { mail_type = 1295 }, set = { mail_type = 1287 } },
   { name = "mail per fragment and limits", job = { mail_type = 512 + 16 + 128 + 2 },
     set = { mail_type = 2 }, note = "mail" },
-  { name = "hold", job = { priority = 0 }, set = { priority = 0 }, note = "%-%-hold" },
   { name = "requeue asked for", job = { requeue = 1 }, set = { requeue = 1 } },
   { name = "other dependency", job = { dependency = "afterok:12" }, set = { requeue = 1 } },
   { name = "shared log", job = { std_out = "/home/a/log" },
@@ -137,6 +136,10 @@ local SOUND = {
   { name = "the site's QOS", policy = { qos = "scavenge" }, set = { qos = "scavenge" } },
   { name = "the site's QOS, asked for", policy = { qos = "scavenge" }, job = { qos = "scavenge" },
     set = { qos = "scavenge" } },
+  { name = "the site's account", policy = { account = "spare" }, set = { account = "spare" } },
+  { name = "the site's account, asked for", policy = { account = "spare" },
+    job = { account = "SPARE" }, set = { account = "spare" } },
+  { name = "no account of the site's", job = { account = "lab" }, set = {}, unset = "account" },
   { name = "no QOS of the site's", job = { qos = "normal" }, set = {}, unset = "qos" },
   { name = "exactly the QOS's submit limit", text = "1-8", set = { array_inx = "0-7" },
     policy = { qos = "scavenge", max_submitted = 8 } },
@@ -168,6 +171,8 @@ local UNSOUND = {
     faults = { "^%-%-licenses=fs:2: .*wait for fragments; drop it" } },
   { name = "another QOS", policy = { qos = "scavenge" }, job = { qos = "normal" },
     faults = { "^%-%-qos=normal: malleable jobs have QOS scavenge here.*drop %-%-qos$" } },
+  { name = "another account", policy = { account = "spare" }, job = { account = "lab" },
+    faults = { "^%-%-account=lab: malleable jobs are charged to account spare here; drop" } },
   { name = "beyond the QOS's submit limit", text = "1-9", policy = { qos = "scavenge",
     max_submitted = 8 },
     faults = { "may have 8 here .the submit limit of QOS scavenge.; .*=1%-8$" } },
@@ -212,6 +217,7 @@ local UNSOUND = {
   { name = "no-requeue", job = { requeue = 0 }, faults = { "^%-%-no%-requeue:" } },
   { name = "singleton", job = { dependency = "afterok:1,Singleton" }, faults = { "=singleton:" } },
   { name = "expand", job = { dependency = "expand:12" }, faults = { "=expand:" } },
+  { name = "a hold", job = { priority = 0 }, faults = { "^%-%-hold:" } },
   { name = "begin", job = { begin_time = 1700000000 }, faults = { "^%-%-begin:" } },
   { name = "nodelist", job = { req_nodes = "n1" }, faults = { "^%-%-nodelist:" } },
   { name = "aftercorr", job = { dependency = "aftercorr:12" }, faults = { "=aftercorr:" } },
@@ -277,6 +283,8 @@ local POLICIES = {
   { name = "a QOS", change = { qos = "scavenge", max_submitted = 9 }, faults = 0 },
   { name = "a file that calls for a tick", change = { wake = "/run/malleable.wake" }, faults = 0 },
   { name = "such a file somewhere", change = { wake = "malleable.wake" }, faults = 1 },
+  { name = "an account", change = { account = "spare" }, faults = 0 },
+  { name = "no account by that name", change = { account = "" }, faults = 1 },
   { name = "no QOS by that name", change = { qos = "", max_submitted = "9" }, faults = 2 },
   { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },
   { name = "no tables", change = { engines = 1, operators = "root", preemptible = false },
@@ -316,6 +324,9 @@ local CHANGES = {
   { name = "requeue off", change = { requeue = 0 }, code = DENIED, text = "Requeue" },
   { name = "two at once", change = { partition = "main", qos = "high" }, code = DENIED,
     text = "Partition.*\n.*QOS" },
+  { name = "account", change = { account = "lab" }, code = nil },
+  { name = "account where malleable jobs have one", change = { account = "lab" }, code = DENIED,
+    policy = { account = "spare" }, text = "Account" },
   { name = "a comment of one line", change = { comment = "progress{1};mine" }, code = nil },
   { name = "a comment of two lines", change = { comment = "a\n7_0|RUNNING" }, code = DENIED,
     text = "Comment.*line breaks" },
@@ -323,7 +334,7 @@ local CHANGES = {
 }
 
 for _, case in ipairs(CHANGES) do
-  local code, lines = modify_module.judge(merge(case.base or UNSET, case.change))
+  local code, lines = modify_module.judge(merge(case.base or UNSET, case.change), case.policy)
   check("change: " .. case.name, code == case.code, code)
   local text = table.concat(lines, "\n")
   check("change: " .. case.name .. " (text)", text:find(case.text or "^$") ~= nil, text)

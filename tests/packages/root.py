@@ -1,4 +1,5 @@
-"""A copy of this host's root file system that ends with the test: an overlay in its own namespaces.
+"""A copy of this host's root file system, or of another, that ends with the test: an overlay in
+namespaces of its own.
 
 What is installed there writes to a layer of its own, so that `changed` tells every file it left.
 """
@@ -11,36 +12,37 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 TREE = Path(__file__).resolve().parents[2]
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-# Run as process 1 of the namespaces. The tree is hidden: nothing may come from it.
+# Run as process 1 of the namespaces. Of this host's, the tree is hidden: nothing may come from it.
 SETUP = r"""
 set -eu
-scratch=$1 tree=$2 venv=$3
+scratch=$1 tree=$2 venv=$3 below=$4
 mount -t tmpfs -o mode=755 tmpfs "$scratch"
 mkdir "$scratch/changed" "$scratch/work" "$scratch/root"
 root=$scratch/root
-layers=lowerdir=/,upperdir=$scratch/changed,workdir=$scratch/work
+layers=lowerdir=$below,upperdir=$scratch/changed,workdir=$scratch/work
 mount -t overlay -o "$layers" overlay "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
-case $venv in
-  "$tree"/*)
+case $below$venv in
+  /"$tree"/*)
     mkdir "$scratch/venv"
     mount --bind "$venv" "$scratch/venv" ;;
 esac
-mount -t tmpfs -o mode=755 tmpfs "$root$tree"
+[ "$below" != / ] || mount -t tmpfs -o mode=755 tmpfs "$root$tree"
 [ ! -d "$scratch/venv" ] || { mkdir -p "$root$venv" && mount --bind "$scratch/venv" "$root$venv"; }
 hostname packages
 printf '127.0.0.1 localhost\n10.99.0.1 packages\n' >"$root/run/hosts"
+[ -e "$root/etc/hosts" ] || : >"$root/etc/hosts"
 mount --bind "$root/run/hosts" "$root/etc/hosts"
 ip link set lo up
 ip address add 10.99.0.1/32 dev lo
@@ -122,16 +124,18 @@ class Root:
 
 
 @contextmanager
-def overlay(scratch: Path) -> Iterator[Root]:
-    """A root that ends, with all its processes, when this does. Raises OSError if that cannot be
-    had here."""
+def overlay(scratch: Path, below: Path = Path("/")) -> Iterator[Root]:
+    """A root like the one `below` that ends, with all its processes, when this does. Raises OSError
+    if that cannot be had here."""
     argv = ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork"]
-    argv += ["--kill-child=KILL", "sh", "-c", SETUP, "sh", str(scratch), str(TREE), sys.prefix]
+    argv += ["--kill-child=KILL", "sh", "-c", SETUP, "sh"]
+    argv += [str(scratch), str(TREE), sys.prefix, str(below)]
     holder = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         yield Root(_first_child(holder, scratch), scratch)
     finally:
-        os.killpg(holder.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it could not be set up, and has said why
+            os.killpg(holder.pid, signal.SIGKILL)
         holder.communicate(timeout=20)
 
 

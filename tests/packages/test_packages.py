@@ -306,6 +306,7 @@ OF_THE_SOURCE = ("test_ondemand.py", "test_spank_releases.py")  # of its forms; 
 
 
 @pytest.mark.skipif("PACKAGES_DEMO" not in os.environ, reason="four minutes: PACKAGES_DEMO=1")
+@pytest.mark.timeout(600)  # of all tests it is the only one that may take more than five minutes
 def test_the_demo_runs_from_the_installed_files(
     packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:

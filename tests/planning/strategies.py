@@ -68,7 +68,9 @@ def _under_way(draw: st.DrawFn, element: Element, state: str) -> str:
         return f",at={released}"
     element.state, element.nodes = "RUNNING", element.asked
     element.start = START - draw(st.integers(0, 60 * element.limit_min - 1))
-    element.comment = draw(st.sampled_from(["joined{0}", "trained{0};text", "text", ""]))
+    element.comment = draw(
+        st.sampled_from(["joined{0}", "trained{0};text", "trained{0};h{1};text", "text", ""])
+    )
     element.end = element.start + 60 * element.limit_min
     if draw(st.integers(0, 4)):
         return f",at={element.start}"

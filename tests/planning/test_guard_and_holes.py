@@ -91,7 +91,7 @@ def check(action: Action, fresh_nodes: dict[str, NodeState], reserved_s: float =
         reservations=[reserve(["n1"], reserved_s)] if reserved_s else [],
         now=after(2),
     )
-    return guard(Plan((action,)), seen, fresh, LEASE)
+    return guard(Plan((action,)), seen, fresh, SETTINGS)
 
 
 GROW = Grow(ID, frozenset({"n1"}), span(300), make_mark())
@@ -129,7 +129,7 @@ def test_a_gang_that_lost_a_node_does_not_start_short() -> None:
     for lost, left in ((1, 3), (2, 0)):
         busy = [make_node(f"n{i}", NodeState.BUSY) for i in range(1, lost + 1)]
         fresh = make_snapshot(job, nodes=[*busy, *make_nodes(4)[lost:]])
-        found = guard(plan, seen, fresh, LEASE)
+        found = guard(plan, seen, fresh, SETTINGS)
         assert len([a for a in found.actions if isinstance(a, Grow)]) == left
     assert any("cannot reach its minimum" in note for note in found.notes)
 
@@ -142,7 +142,7 @@ def test_a_gang_that_is_there_may_grow_by_less() -> None:
         tuple(replace(GROW, fragment=FragmentId(7, i), nodes=frozenset({f"n{i}"})) for i in (2, 3))
     )
     fresh = make_snapshot(job, nodes=[make_node("n2"), make_node("n3", NodeState.BUSY)])
-    assert len(guard(plan, fresh, fresh, LEASE).actions) == 1
+    assert len(guard(plan, fresh, fresh, SETTINGS).actions) == 1
 
 
 def test_who_needs_a_guard() -> None:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from promises.bench import Bench, has, occupied
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
@@ -44,6 +46,11 @@ def ticks(bench: Bench, count: int = 4) -> None:
         time.sleep(1)
 
 
+def text_of(path: Path) -> str:
+    """What a file says, or nothing while it is not there."""
+    return path.read_text() if path.exists() else ""
+
+
 # -- the user who cancels
 
 
@@ -51,7 +58,9 @@ def test_a_cancel_is_final_though_a_fragment_had_just_ended(bench: Bench) -> Non
     """scancel passes over what has ended; the next tick must not put it back."""
     script = "echo $$ >pid.$SLURM_ARRAY_JOB_ID.$SLURM_ARRAY_TASK_ID; exec sleep 600"
     job = running(2, bench, "1-2", script)
-    os.kill(int((bench.box.work / f"pid.{job}.0").read_text()), 9)
+    # Slurm calls a fragment running a moment before its script has begun.
+    pid = wait_until(lambda: text_of(bench.box.work / f"pid.{job}.0"), 20)
+    os.kill(int(pid), 9)
     bench.until(job, has(1, FAILED))
     bench.box.run(["scancel", str(job)], user=USER)
     bench.until(job, has(1, CANCELLED))

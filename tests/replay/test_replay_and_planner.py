@@ -30,17 +30,19 @@ CURVES = (
     Curve(((0, 0.0), (1, 5.0), (2, 6.0), (4, 19.0))),
 )
 SECONDS = st.sampled_from([0.0, 7.5, 30.0])
+HITS_S = st.sampled_from([0.0, 1.0, 70.0, 110.0, 600.0])  # leaving early costs 140 s or 200 s
 BOUNDARIES_S = (-30, 50, 60, 64, 65, 90, 110, 119, 120, 180, 200, 240, 300)
 FOREVER_S = 1e6
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """A job, the nodes it has, and how long ago it was made smaller."""
+    """A job, the nodes it has, how long ago it was made smaller, and what a hit costs it."""
 
     kind: Kind
     nodes: tuple[int, ...]
     shrunk_s: Optional[float]
+    hit_s: float
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         most = max(least, len(mine)) + draw(st.integers(0, 4))
         shrunk_s = draw(st.none() | st.sampled_from([10.0, 59.0, 60.0, 90.0]))
         of_kind = kind("toy", draw(st.sampled_from(CURVES)), (least, most))
-        trainers.append(Trainer(of_kind, mine, shrunk_s))
+        trainers.append(Trainer(of_kind, mine, shrunk_s, draw(HITS_S)))
     return Cluster(tuple(trainers), left_s, site)
 
 
@@ -110,11 +112,11 @@ def asked_by_replay(cluster: Cluster) -> Problem:
     supply.join(Moment(-500.0, (), tuple(hole for hole in holes if hole.end_s > 0)))
     jobs = [running(supply, at, trainer, site) for at, trainer in enumerate(cluster.trainers)]
     assert isinstance(policy, Allocator)
-    return policy.problem(question(jobs, supply, supply.classes(0.0), 0.0))
+    return policy.problem(question(jobs, supply, supply.classes(0.0, jobs), 0.0))
 
 
 def running(supply: Supply, number: int, trainer: Trainer, site: Settings) -> Running:
-    job = Running(number, trainer.kind, -400.0, 600.0)
+    job = Running(number, trainer.kind, -400.0, trainer.hit_s)
     for node in trainer.nodes:
         supply.give(node, job)
     if trainer.shrunk_s is not None:
@@ -156,11 +158,12 @@ def malleable(job_id: int, trainer: Trainer, site: Settings) -> MalleableJob:
     request = Request(*sizes, 2 * sizes[1] + 1, lease, shortest)
     runs, waits = FragmentState.RUNNING, FragmentState.HELD
     fragments = [
-        make_fragment(at, runs, [f"n{n}"], job_id, request=request)
+        make_fragment(at, runs, [f"n{n}"], job_id, request=request, hit_s=trainer.hit_s)
         for at, n in enumerate(trainer.nodes)
     ]
     noticed = None if trainer.shrunk_s is None else after(-trainer.shrunk_s)
-    left = make_fragment(len(fragments), waits, (), job_id, request=request, noticed=noticed)
+    told = {"noticed": noticed, "hit_s": trainer.hit_s}
+    left = make_fragment(len(fragments), waits, (), job_id, request=request, **told)
     spare = request.fragments - len(fragments) - 1
     job = make_job(*fragments, left, held=spare, job_id=job_id, request=request)
     return replace(job, submitted=after(-400))
@@ -173,13 +176,15 @@ def essence(problem: Problem) -> tuple[object, ...]:
     no nodes to grow or shrink are left out.
     """
     jobs = [job for job in problem.jobs if job.size or job.may_grow]
-    classes: dict[tuple[float, bool], Any] = {}
+    classes: dict[tuple[object, ...], list[int]] = {}
     for c, node_class in enumerate(problem.classes):
-        is_usable = any(job.usable[c] for job in jobs)
+        users = tuple(job.usable[c] for job in jobs)
         held = [job.held[c] for job in jobs]
-        count = node_class.capacity if is_usable else sum(held)
+        count = node_class.capacity if any(users) else sum(held)
         if count:
-            classes[node_class.open_s, is_usable] = (count, held)
+            before = classes.get((node_class.open_s, users), [0] * (1 + len(held)))
+            after_it = [a + b for a, b in zip(before, [count, *held])]
+            classes[node_class.open_s, users] = after_it
     return ([_asks(job) for job in jobs], classes, problem.horizon_s, problem.headroom_nodes)
 
 

@@ -33,7 +33,7 @@ def words(tmp_path):
 
 
 @pytest.mark.parametrize("policy", ["default", "optimum", "equal", "greedy", "oracle", "none"])
-@pytest.mark.parametrize("clock", [["--event-driven"], ["--tick", "20", "--checkpoint", "0"]])
+@pytest.mark.parametrize("clock", [["--event-driven"], ["--tick", "20", "--checkpoint", "600"]])
 def test_json(words, capsys, policy, clock):
     common, idle = words
     assert main([*common, "--idle", str(idle), "--policy", policy, *clock, "--json"]) == 0

@@ -117,7 +117,11 @@ def test_the_tabled_answer_is_worth_what_the_allocator_finds(drawn, spare, resca
         jobs.append(Held(of_kind, (first, closing) if is_enough else (0, 0), may_grow))
     capacity = tuple(sum(job.row[c] for job in jobs) for c in (0, 1))
     asked = Question(
-        tuple(jobs), (capacity[0] + spare, capacity[1]), (math.inf, 60.0), (True, False)
+        tuple(jobs),
+        (capacity[0] + spare, capacity[1]),
+        (math.inf, 60.0),
+        (True, False),
+        (True, False),
     )
     policy = Allocator(Shipped(rescale, 120.0, sees_ends=True))
     problem = policy.problem(asked)

@@ -116,7 +116,7 @@ def test_a_gang_starts_with_its_minimum_or_not_at_all(is_at_once, given):
     jobs = [Running(1, two_nodes(), 0.0, 0.0), Running(2, gang, 0.0, 0.0)]
     jobs[0].nodes.update({1: None, 0: None})
     held = (Held(jobs[0].kind, (2,)), Held(gang, (0,)))
-    asked = Question(held, (3,), (math.inf,), (True,))
+    asked = Question(held, (3,), (math.inf,), (True,), (True,))
     found = moves(jobs, asked, [(1,), (2,)], ONE_CLASS, [2], is_at_once)
     assert found[0].gone == [0]
     assert [node for move in found[1:] for node in move.new] == given
@@ -124,7 +124,7 @@ def test_a_gang_starts_with_its_minimum_or_not_at_all(is_at_once, given):
 
 def test_equal_share_fills_the_first_jobs_with_what_is_left():
     jobs = tuple(Held(two_nodes(), (0,)) for _ in range(3))
-    asked = Question(jobs, (5,), (math.inf,), (True,))
+    asked = Question(jobs, (5,), (math.inf,), (True,), (True,))
     assert list(Equal().decide(asked)) == [(2,), (2,), (1,)]
 
 

@@ -1,33 +1,47 @@
-"""Accounts of jobs: free text where there is no accounting."""
+"""Accounts and QOS of jobs: an account is free text where there is no accounting."""
 
 from __future__ import annotations
 
 import pytest
 
-from slurm_hooks.slurm.accounts import accounts_command, parse_accounts
+from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 
 
-def cell(text: str) -> str:
-    return text[:64].ljust(64)
+def row(job: int, account: str, qos: str = "normal") -> str:
+    return f"{job}|{account[:64].ljust(64)}|{qos[:64].ljust(64)}|\n"
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (f"7|{cell('ml')}|\n8|{cell('a.b-c')}|\n", {7: "ml", 8: "a.b-c"}),
-        (f"7|{cell('ml+x')}|\n8|{cell('m l')}|\n", {7: "ml+x"}),
-        (f"7|{cell('ml')}|\n7|{cell('ml')}|\n", {7: "ml"}),
-        (f"7|{cell('(null)')}|\n", {}),
-        (f"7|{cell('ml')}|\n7|{cell('other')}|\n", {}),  # somebody's forged row
-        (f"9|{cell('x')}\n7|{cell('ml')}|\n", {7: "ml"}),
-        (f"7|{'m' * 64}|\n", {}),  # cut: nobody knows how it goes on
+        (row(7, "ml") + row(8, "a.b-c"), {7: "ml", 8: "a.b-c"}),
+        (row(7, "ml+x") + row(8, "m l"), {7: "ml+x"}),
+        (row(7, "ml") + row(7, "ml"), {7: "ml"}),
+        (row(7, "(null)"), {}),
+        (row(7, "ml") + row(7, "other"), {}),  # somebody's forged row
+        (f"9|{'x'.ljust(64)}\n{row(7, 'ml')}", {7: "ml"}),
+        (row(7, "m" * 64), {}),  # cut: nobody knows how it goes on
         ("", {}),
         ("slurm_load_jobs error\n", {}),
     ],
 )
-def test_what_is_read(text: str, found: dict[int, str]) -> None:
-    assert parse_accounts(text) == found
+def test_accounts(text: str, found: dict[int, str]) -> None:
+    assert {job: charge.account for job, charge in parse_charges(text).items()} == found
 
 
-def test_the_question_is_one_command() -> None:
-    assert "--partition=a,b" in accounts_command(("a", "b")).argv
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (row(7, "ml"), Charge("ml", "normal")),
+        (row(7, "ml", "with a space"), Charge("ml", "with a space")),
+        (row(7, "ml", "(null)"), Charge("ml")),
+        (row(7, "ml", "N/A"), Charge("ml")),
+    ],
+)
+def test_qos(text: str, found: Charge) -> None:
+    assert parse_charges(text) == {7: found}
+
+
+def test_the_question_is_one_command_for_some_partitions_or_all() -> None:
+    assert "--partition=a,b" in charges_command(("a", "b")).argv
+    assert not [word for word in charges_command().argv if word.startswith("--partition")]

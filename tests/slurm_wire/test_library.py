@@ -98,6 +98,18 @@ def test_a_planned_start() -> None:
     assert (start.job_id, start.nodes) == ("12", {"n1", "n2"})
 
 
+def test_who_waits_for_a_limit_or_is_named_in_a_mark() -> None:
+    waits = {"partition": "main", "priority": 5, "user_name": "bob"}
+    found = read(
+        ours(array_tasks_waiting="0", admin_comment=f"{MARK[:-1]},for=9_2}}"),
+        Job(id=8, state_reason="AssocGrpNodeLimit", **waits),
+        Job(id=9, array_id=9, array_tasks_waiting="1-2", state_reason="Resources", **waits),
+        Job(id=10, state_reason="Resources", **waits),
+    )
+    assert [w.job_id for w in found.waiting] == ["8", "9_2"]
+    assert found.records == 5
+
+
 def test_an_array_cut_by_a_cancel() -> None:
     waiting = ours(array_tasks_waiting=None, array_task_id=1)
     whole = ours(state="CANCELLED", array_id=None, array_tasks_waiting=None)

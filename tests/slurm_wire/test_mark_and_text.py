@@ -58,6 +58,7 @@ def marks(draw: st.DrawFn) -> Mark:
         vain=draw(st.integers(0, 99)),
         obstacle=draw(st.just("") | st.from_regex(r"[A-Za-z0-9_]{1,40}", fullmatch=True)),
         priority=draw(st.integers(0, 2**32)),
+        gave_way_to=draw(st.sampled_from(["", "12", "12_3", "12+1"])),
         is_alone=draw(st.booleans()),
         is_paused=draw(st.booleans()),
         is_finished=draw(st.booleans()),

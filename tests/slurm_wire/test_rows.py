@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import pytest
 
 from fake_answers import row as squeue_row
@@ -89,6 +91,9 @@ def test_the_few_bytes_of_a_comment_come_last() -> None:
         ("finished{2}", Said.FINISHED, True),
         ("started{2};x", Said.STARTED, True),
         ("joined{1};", Said.NOTHING, True),  # of the run before
+        ("trained{2};h{12};", Said.TRAINED, True),
+        ("trained{2};h{123456};", Said.TRAINED, True),
+        ("trained{2,h=12}", Said.NOTHING, False),
         ("joined{2", Said.NOTHING, False),
         ("my own joined{2}", Said.NOTHING, False),
         ("d\u00e9j\u00e0 vu|a|b|c", Said.NOTHING, False),
@@ -100,6 +105,25 @@ def test_what_the_agent_says(comment: str, said: Said, has_agent: bool) -> None:
     (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
     assert (job.fragments[0].said, job.fragments[0].has_agent) == (said, has_agent)
     assert job.fragments[0].note == "\0"
+
+
+@pytest.mark.parametrize(
+    ("comment", "hit_s"),
+    [
+        ("trained{2};h{0};x", 0.0),
+        ("joined{2};h{99999}", 99999.0),
+        ("finished{9999};h{99999}", None),  # of another run, as is the next
+        ("trained{1};h{5}", None),
+        ("trained{2}", None),
+        ("trained{2};own;h{5}", None),
+        ("trained{2};h{-1}", None),
+        ("trained{2};h{1.5}", None),
+        ("trained{2};h{123456}", None),
+    ],
+)
+def test_what_the_agent_says_of_hits(comment: str, hit_s: Optional[float]) -> None:
+    (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
+    assert job.hit_s == job.fragments[0].hit_s == hit_s
 
 
 def test_what_waits_spoke_of_the_run_before() -> None:

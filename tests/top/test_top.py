@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any, Callable
 
 import pytest
@@ -47,6 +48,19 @@ def machine() -> Snapshot:
 
 def look(seen: Snapshot) -> TickReport:
     return rehearse(seen, Settings())
+
+
+def test_jobs_that_are_over_come_last_and_use_nothing() -> None:
+    ended = make_job(make_fragment(0, FragmentState.DONE, job_id=3), job_id=3)
+    seen = machine()
+    board = board_of(look(replace(seen, jobs=(ended, *seen.jobs))))
+    assert [row[0] for row in board.jobs] == ["7", "8", "3"]
+    assert "2 used by 2 malleable job(s)" in board.summary
+
+
+def test_a_hole_that_ends_on_another_day_has_a_date() -> None:
+    board = board_of(look(replace(machine(), planned=(plan_start(["n3"], 86_400),))))
+    assert board.holes[0][1] == f"{after(86_400):%Y-%m-%d %H:%M:%S}Z"
 
 
 def test_a_board_has_a_row_for_each_job_hole_and_lease() -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from datetime import timedelta
+from typing import Optional
 
 import pytest
 from rich.console import Console
@@ -26,6 +27,7 @@ from build import (
     reserve,
     span,
 )
+from slurm_hooks.harvest.lives import Hits
 from slurm_hooks.model import (
     Cancel,
     Cause,
@@ -44,6 +46,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data
+from slurm_hooks.report.lost_work import lost_work
 from slurm_hooks.report.text import (
     action_line,
     explain_lines,
@@ -107,6 +110,13 @@ def test_odd_names_cannot_break_out(name: str) -> None:
     text = render_policy(settings, cluster(), {})
     assert lua(text, "p.partitions[1]") == name
     assert lua(text, "p.engines.torchrun") == "true"
+
+
+def test_an_account_and_a_qos_of_their_own() -> None:
+    settings = parse('[site]\nqos = "scavenge"\naccount = "spare"')
+    text = render_policy(settings, cluster(), {})
+    assert (lua(text, "p.qos"), lua(text, "p.account")) == ("scavenge", "spare")
+    assert lua(render_policy(Settings(), cluster(), {}), "tostring(p.account)") == "nil"
 
 
 def test_names_beyond_ascii() -> None:
@@ -223,6 +233,35 @@ def test_the_words_of_a_job_are_quoted() -> None:
         'the job says of itself: "b"',
     ]
     assert explain_lines(job, plan, NOW) == lines[:-2]
+
+
+@pytest.mark.parametrize(
+    ("hit_s", "hits", "advice"),
+    [
+        (None, Hits(9, 3600.0), ""),
+        (1.0, Hits(9, 3600.0), ""),
+        (600.0, None, "its checkpoints are up to 10 minutes apart, so a lost node repeats"),
+        (600.0, Hits(0, 3600.0), "its checkpoints are up to 10 minutes apart, so a lost node"),
+        (
+            600.0,
+            Hits(4, 3600.0),
+            "about 33 % of its work was done twice: its checkpoints are up to 10 minutes apart, "
+            "and nodes were lost without notice 4 times; `checkpoint.watch",
+        ),
+        (90.0, Hits(1, 0.0), "about 100 % of its work was done twice: its checkpoints are up"),
+    ],
+)
+def test_checkpoints_far_apart_are_worth_a_hint(
+    hit_s: Optional[float], hits: Optional[Hits], advice: str
+) -> None:
+    job = make_job(replace(RUNNING, hit_s=hit_s), held=5)
+    lost = lost_work(job, hits)
+    plan = make_plan(make_snapshot(job), Settings(), no_clock)
+    lines = explain_lines(job, plan, NOW, advice=lost.advice)
+    assert [line for line in lines if f"hint: {advice}" in line and advice] == [
+        f"hint: {text}" for text in lost.advice
+    ]
+    assert bool(advice) == bool(lost.advice)
 
 
 @pytest.mark.parametrize(

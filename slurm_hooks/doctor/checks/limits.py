@@ -65,14 +65,15 @@ def _submit_limits(facts: Facts) -> Iterator[Finding]:
                 least = min(low, key=lambda words: int(words[key]))
                 others = f" (and {len(low) - 1} more)" if len(low) > 1 else ""
                 yield note(
-                    f"{kind} {_named(least)}{others}: {key}={least[key]} is below "
+                    f"{kind} {named(least)}{others}: {key}={least[key]} is below "
                     f"request.max_fragments = {wanted}",
                     advice="its users can submit malleable jobs of up to that many fragments, "
                     "less whatever else they have in the queue",
                 )
 
 
-def _named(words: Words) -> str:
+def named(words: Words) -> str:
+    """A QOS or an association, as people know it."""
     name = [words[key] for key in ("Name", "Account", "User", "Partition") if words.get(key)]
     return "/".join(name) or "root"
 

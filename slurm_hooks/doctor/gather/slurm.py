@@ -14,8 +14,15 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import Command, expand
 
-_QOS = "Name,Preempt,PreemptMode,GraceTime,UsageFactor,MaxSubmitPU,MaxSubmitPA,GrpSubmit"
-_ASSOCIATIONS = "Cluster,Account,User,Partition,MaxSubmit,GrpSubmit"
+_QOS = (
+    "Name,Preempt,PreemptMode,GraceTime,UsageFactor,MaxSubmitPU,MaxSubmitPA,GrpSubmit,"
+    "GrpTRES,GrpTRESRunMins,GrpJobs,MaxTRESPU,MaxTRESRunMinsPU,MaxJobsPU,"
+    "MaxTRESPA,MaxTRESRunMinsPA,MaxJobsPA"
+)
+_ASSOCIATIONS = (
+    "Cluster,Account,User,Partition,ParentName,MaxSubmit,GrpSubmit,"
+    "GrpTRES,GrpTRESRunMins,GrpJobs,MaxJobs"
+)
 SUPPOSED = {
     "PriorityTier": "1",
     "PreemptMode": "REQUEUE",

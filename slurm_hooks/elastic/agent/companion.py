@@ -77,11 +77,12 @@ class Alone:
 @dataclass(frozen=True)
 class World:
     """Who meets in the rounds of one agent: `wanted` are the fragments of the agents expected at
-    the start, empty if nobody knows."""
+    the start, empty if nobody knows. Others `keep_state` if they hold what this one loses."""
 
     options: Options
     wanted: tuple[int, ...]
     companion: Companion
+    keep_state: bool = False
 
 
 @dataclass(frozen=True)

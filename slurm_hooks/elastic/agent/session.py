@@ -25,6 +25,7 @@ from slurm_hooks.elastic.agent.evidence import Evidence
 from slurm_hooks.elastic.agent.failure_reports import FailureReports
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.forming import Forming
+from slurm_hooks.elastic.agent.hit_cost import HitCost
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.batch.lease import Lease
@@ -59,6 +60,7 @@ class Session:
         signals: SignalListener,
         forewarning: Forewarning | None = None,
         own_element: OwnElement | None = None,
+        hit_cost: HitCost | None = None,
     ) -> None:
         self.round: Round | None = None
         self._options = options
@@ -68,6 +70,7 @@ class Session:
         self._signals = signals
         self._forewarning = forewarning or Forewarning(None, 0.0)
         self._own_element = own_element or OwnElement({}, signals)
+        self._hit_cost = hit_cost
         self._failures = FailureReports()
         self._forming = Forming(options, membership, self._failures)
         self._evidence = Evidence(membership, self._forewarning, self._own_element, self._failures)
@@ -171,6 +174,8 @@ class Session:
         if now < self._next_look and not is_news:
             return Stop.NO
         self._next_look = now + self._options.poll_s
+        if self._hit_cost is not None and self.rank == 0:
+            self._hit_cost.look(now)
         try:
             reason = self._look(now)
         except DirectoryError as error:

@@ -1,6 +1,7 @@
 """The Comment of this job, which its user may write. It holds entries of ours and what the
 user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable explain`,
-and first of all, since the reconciler reads no further, where the fragment stands.
+and first of all, since the reconciler reads no further, where the fragment stands and what it
+costs to lose it: `trained{3};h{600}`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Optional
 EVERY_S = 60.0  # slurmctld is asked for no more than one change of a job in so many seconds
 TIMEOUT_S = 10.0
 _STANDING = re.compile(r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\}")
+_HIT = re.compile(r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\};h\{([0-9]{1,5})\}")
+READ = 24  # characters that the reconciler reads
 _TURN = threading.Lock()  # several threads of an agent write
 
 
@@ -37,6 +40,25 @@ def merged(comment: str, entry: str) -> str:
 def without(comment: str, name: str) -> str:
     """The comment without our entry of this name."""
     return _tidy(re.sub(name + r"\{[^{}]*\}", "", comment))
+
+
+def with_hit(comment: str, hit_s: int) -> str:
+    """The comment with what a hit costs behind where the fragment stands; as it is if it does not
+    say where, or the reconciler would not read that far. A reconciler of an older version reads
+    the first of the two, as ever."""
+    first = standing(comment)
+    both = f"{first};h{{{hit_s}}}"
+    if not first or len(both) > READ:
+        return comment
+    known = _HIT.match(comment)
+    rest = comment[known.end() if known else len(first) :]
+    return ";".join(part for part in (both, _tidy(rest)) if part)
+
+
+def hit_of(comment: str) -> Optional[int]:
+    """What a hit costs by this comment, in seconds."""
+    found = _HIT.match(comment)
+    return int(found.group(1)) if found else None
 
 
 def _tidy(comment: str) -> str:

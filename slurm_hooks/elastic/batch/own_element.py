@@ -40,6 +40,8 @@ class OwnElement:
         self._thread: Optional[threading.Thread] = None
         self._has_trained = False
         self._has_complained = False
+        self.told_hit_s: Optional[int] = None  # what a hit costs, as the Comment says for certain
+        self._teller: Optional[threading.Thread] = None
 
     def report_started(self) -> None:
         """This process is an agent, and its training is about to begin. It may give up at any
@@ -80,6 +82,23 @@ class OwnElement:
         self._has_trained = True
         if self._standing is not Standing.LEAVING:
             self.report(Standing.TRAINED)
+
+    def report_hit(self, hit_s: int) -> None:
+        """Losing a node without notice costs the training so many seconds of its work; written in
+        the background, behind where the fragment stands, once: `told_hit_s` says whether it is
+        there."""
+        if not self._is_reporter or (self._teller is not None and self._teller.is_alive()):
+            return
+        self._teller = threading.Thread(target=self._write_hit, args=(hit_s,), daemon=True)
+        self._teller.start()
+
+    def _write_hit(self, hit_s: int) -> None:
+        errors = OSError, subprocess.SubprocessError
+        with suppressed(*errors, doing="writing what a hit costs"):
+            job_comment.change(self._element, lambda text: job_comment.with_hit(text, hit_s))
+            time.sleep(CONFIRM_S)
+            if job_comment.hit_of(job_comment.read(self._element)) == hit_s:
+                self.told_hit_s = hit_s
 
     def report_finished(self) -> None:
         """The training has finished; returns when that is recorded, within a minute or so.

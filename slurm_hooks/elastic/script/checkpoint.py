@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
+from slurm_hooks.elastic.script import observation
 from slurm_hooks.elastic.script.just_in_time import JustInTime
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.step_boundary import device
@@ -92,10 +94,12 @@ class Checkpoint:
         in memory only. Raises OSError if the file cannot be written."""
         if not self._is_first_here:
             return
+        began = time.monotonic()
         data = _packed(step, self._live() if content is None else content)
         self._memory.write(step, data)
         if to_file and self._rank == 0:
             self._write(data)
+        observation.see_saved(began)
 
     def _live(self) -> dict[str, Any]:
         if self._watched is None or self._watched.sharded:

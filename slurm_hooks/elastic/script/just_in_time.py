@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script.boundary import Boundary, StateTornError
 from slurm_hooks.elastic.script.last_signal import LastSignal
 from slurm_hooks.elastic.script.node_memory import NodeMemory
@@ -40,6 +41,8 @@ class JustInTime:
         self._is_frozen = False
         self._kept = -1
         self._has_failed = False
+        self._mailbox = MailboxReader(os.environ)
+        self._is_told = False
         self._signal = LastSignal(
             self.keep, self._keep_if_unfinished, self._let_go, farewell_s(os.environ)
         )
@@ -62,6 +65,14 @@ class JustInTime:
             self._boundary.reach(step)
         except Exception as error:
             self._fail(f"step {step} cannot be kept: {first_line(error)}")
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        """The agent may know that a lost node costs no more than a step."""
+        if not self._is_told:
+            self._is_told = True
+            self._mailbox.write_watched(True)
 
     def keep(self) -> None:
         """Write the last boundary down, and stop the training before it would change; in
@@ -117,4 +128,5 @@ class JustInTime:
 
     def _fail(self, why: str) -> None:
         self._has_failed = True
+        self._mailbox.write_watched(False)
         say(f"{why}; the last checkpoint counts")

@@ -5,7 +5,8 @@ So a thread hears the signal, through the pipe into which the interpreter's own 
 writes its number. The first SIGTERM lets the process write and then end. A second one says that
 somebody waits for this node (Slurm's comes first, then torchrun's): the end is near, written or
 not. To end is what it would have been without us: the script's own handler if it has one, else the
-default action.
+default action. A handler that returns has STAY_S for what it began: all is written, so nobody
+waits half a minute for a process that goes on with work that will be done again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 from slurm_hooks.elastic.log import debug
 
+STAY_S = 5.0  # a handler may only note that the end has come, for the next step to see
 Hook = Callable[[Any, Any, Any], Any]
 
 
@@ -48,6 +50,7 @@ class LastSignal:
         self._read, self._write = -1, -1
         self._heard_at: list[float] = []
         self._is_passed_on = False
+        self._has_returned = threading.Event()  # the script's own handler, without ending anything
         self._owner = 0
 
     def listen(self) -> None:
@@ -119,12 +122,17 @@ class LastSignal:
             self._is_passed_on = True
             self._let_go()
             os.kill(os.getpid(), signal.SIGTERM)  # the main thread calls it
+            self._has_returned.wait()
+            time.sleep(STAY_S)
+            self._before_end()
+            end_by_default()
         else:  # ignored: an agent kills who ignores it
             end_by_default()
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         if self._is_passed_on:
             self._next_handler(signum, frame)
+            self._has_returned.set()
             return
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         if before != self._write:  # somebody else's since, so this thread hears it first

@@ -20,12 +20,19 @@ from slurm_hooks.elastic.batch.expected import own_job
 from slurm_hooks.elastic.batch.remark import WRITTEN_AT
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.mailbox import MailboxReader
+from slurm_hooks.elastic.observed import Observed
+from slurm_hooks.elastic.script import observation
 
 
-def entry(samples: int, loss: float | None, world: int, now: int) -> str:
-    """`progress{samples=64000,loss=0.5312,world=4,t=1700000000}`."""
+def entry(
+    samples: int, loss: float | None, world: int, now: int, seen: Observed | None = None
+) -> str:
+    """`progress{samples=64000,loss=0.5312,world=4,step=0.0123,age=97,t=1700000000}`: seconds a
+    step, and the age of the newest checkpoint, where they are seen."""
     known = "" if loss is None or math.isnan(loss) else f",loss={loss:.6g}"
-    return f"progress{{samples={samples}{known},world={world},t={now}}}"
+    step = f",step={seen.step_s:.4g}" if seen and seen.step_s else ""
+    age = f",age={seen.age_s:.0f}" if seen and seen.saves else ""
+    return f"progress{{samples={samples}{known},world={world}{step}{age},t={now}}}"
 
 
 class Reporter:
@@ -48,7 +55,8 @@ class Reporter:
         if self._thread is not None and self._thread.is_alive():
             return
         self._due = now + self._every_s
-        progress = entry(int(samples), loss, self._world, int(time.time()))
+        told = (int(samples), loss, self._world, int(time.time()))
+        progress = entry(*told, observation.seen())
         self._mailbox.write_samples(int(samples))
         self._thread = threading.Thread(target=self._write, args=(progress,), daemon=True)
         self._thread.start()

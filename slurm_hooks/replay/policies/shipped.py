@@ -67,7 +67,8 @@ class Allocator:
         Nodes that are about to close and are not worth taking can only be kept, which never costs
         anything; then only the counts in the first class are open, and those are tabled.
         """
-        if self._shipped.is_tabled and not any(question.worth_taking[1:]):
+        gained = (question.usable(job)[1:] for job in question.jobs)
+        if self._shipped.is_tabled and not any(map(any, gained)):
             menus = [self._menu(job, question.open_s) for job in question.jobs]
             sizes = best_sizes(menus, question.capacity[0])
             return [_row(job, n) for job, n in zip(question.jobs, sizes)]
@@ -78,8 +79,7 @@ class Allocator:
     def problem(self, question: Question) -> Problem:
         """The question in the words of the allocator."""
         asks = (
-            self._ask(f"{at:06}", job, question.worth_taking)
-            for at, job in enumerate(question.jobs)
+            self._ask(f"{at:06}", job, question.usable(job)) for at, job in enumerate(question.jobs)
         )
         classes = tuple(map(NodeClass, question.capacity, question.open_s))
         plain = Problem(tuple(asks), classes, horizon_s=self._shipped.horizon_s)
@@ -96,7 +96,7 @@ class Allocator:
         record = Record(job.age_s, job.restarts)
         return round(restart_factor(record, self._shipped.rescale.up_s), 2)
 
-    def _ask(self, name: str, job: Held, worth_taking: tuple[bool, ...]) -> JobAsk:
+    def _ask(self, name: str, job: Held, usable: tuple[bool, ...]) -> JobAsk:
         kind, rescale = job.kind, self._shipped.rescale
         sizes = (kind.min_nodes, kind.max_nodes)
         facts = JobFacts(name, kind.curve, 1, *sizes, age_s=job.age_s, nodes=sum(job.row))
@@ -107,7 +107,7 @@ class Allocator:
             max_nodes=kind.max_nodes,
             curve=worth.curve,
             held=job.row,
-            usable=worth_taking,
+            usable=usable,
             grow_s=rescale.up_s,
             shrink_s=rescale.down_s,
             start_s=self._shipped.start_s,

@@ -21,7 +21,7 @@ class Move:
 
 def question(jobs: Sequence[Running], supply: Supply, classes: Classes, now: float) -> Question:
     """What the jobs hold, and what there is, in counts; nodes that close now are left out."""
-    open_s, worth_taking = zip(*classes.holes)
+    open_s, worth_taking, worth_past = zip(*classes.holes)
     capacity = [0] * len(classes.holes)
     for c in classes.of_node.values():
         capacity[c] += 1
@@ -30,8 +30,9 @@ def question(jobs: Sequence[Running], supply: Supply, classes: Classes, now: flo
     for job in jobs:
         row = _row(job, classes)
         may_grow = now >= job.no_growth_until or 0 < sum(row) < job.kind.min_nodes
-        held.append(Held(job.kind, row, may_grow, now - job.entered_s, job.restarts))
-    return Question(tuple(held), tuple(capacity), open_s, worth_taking)
+        record = (now - job.entered_s, job.restarts)
+        held.append(Held(job.kind, row, may_grow, *record, supply.gains_past(job)))
+    return Question(tuple(held), tuple(capacity), open_s, worth_taking, worth_past)
 
 
 def _row(job: Running, classes: Classes) -> Row:

@@ -45,6 +45,7 @@ class Running:
         self.left = kind.images
         self._pause = Pause.NONE
         self._paused_until = now
+        self.hit_s = checkpoint_s  # what a hit costs it, at most
         self._checkpoint_s = checkpoint_s
         self._unsaved = 0.0  # images since the last checkpoint
         self._unsaved_s = 0.0
@@ -87,7 +88,7 @@ class Running:
         self.finish_s = self._paused_until + self.left / rate if rate > 0 else math.inf
 
     def save(self) -> None:
-        """A planned change comes at a step boundary, where the work is kept."""
+        """The work done so far is kept, as at a planned change, which comes at a step boundary."""
         self._unsaved = self._unsaved_s = 0.0
 
     def forget(self, size: int, ledger: Ledger) -> None:

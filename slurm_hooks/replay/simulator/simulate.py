@@ -114,7 +114,9 @@ class Simulation:
             if kind is None:
                 return
             self._number += 1
-            self.jobs.append(Running(self._number, kind, now, self._rules.checkpoint_s))
+            own_s = kind.checkpoint_s
+            checkpoint_s = self._rules.checkpoint_s if own_s is None else own_s
+            self.jobs.append(Running(self._number, kind, now, checkpoint_s))
 
     def _change(self, moment: Moment) -> None:
         ledger = self.outcome.ledger
@@ -142,7 +144,7 @@ class Simulation:
 
     def _plan(self, now: float) -> list[Move]:
         """Ask the policy, and choose the nodes."""
-        classes = self._supply.classes(now)
+        classes = self._supply.classes(now, self.jobs)
         asked = question(self.jobs, self._supply, classes, now)
         start = time.perf_counter()
         rows = self._policy.decide(asked)
@@ -158,7 +160,7 @@ class Simulation:
     def _carry_out(self, orders: Sequence[Move], now: float) -> None:
         """Those who lose go first; what changed meanwhile is left alone."""
         ledger, rescale = self.outcome.ledger, self._rules.rescale
-        lost = {}
+        lost, before = {}, {move.job: move.job.size for move in orders}
         for move in orders:
             if move.gone:
                 move.job.advance(now, ledger)
@@ -172,7 +174,10 @@ class Simulation:
             if not gained and not lost.get(job):
                 continue
             self.outcome.rescales += 1
-            job.save()
+            if self._rules.redoes_planned:
+                job.forget(before[job], ledger)
+            else:
+                job.save()
             if gained:
                 job.pause(Pause.GROW, rescale.up_s)
             else:

@@ -6,16 +6,14 @@ class, the first.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_hooks.replay.record import Interval, Moment, Record
-from slurm_hooks.replay.rules import Hole, Rules
+from slurm_hooks.replay.rules import UNCLAIMED, Hole, Rules
 from slurm_hooks.replay.simulator.running import Running
-
-UNCLAIMED = Hole(math.inf, True)
 
 
 @dataclass(frozen=True)
@@ -92,22 +90,46 @@ class Supply:
         """True if some end is known and near, so that time alone changes the answer."""
         return any(True for _ in self._ending(now))
 
-    def classes(self, now: float) -> Classes:
-        """Nodes by known end, as far ahead as it matters."""
+    def gains_past(self, job: Running) -> bool:
+        """True if the job takes nodes with no regard to planned starts but the nearest."""
+        return self._rules.stays(job.hit_s, max(job.size, 1), 1)
+
+    def classes(self, now: float, jobs: Iterable[Running]) -> Classes:
+        """Nodes by known end, as far ahead as it matters to who has them, or might get them."""
         rules, early_s = self._rules, self._rules.early_s
-        left = {i.node: i.end_s - early_s - now for i in self._ending(now)}
-        if not left:
+        ends = {i.node: i.end_s for i in self._ending(now)}
+        if not ends:
             return ONE_CLASS
+        gains = [self.gains_past(job) for job in jobs]
+        past = self._past(ends, any(gains))
+        left = {node: (end_s - early_s - now, node in past) for node, end_s in ends.items()}
         spans = set(left.values())
-        gone = {left_s for left_s in spans if rules.is_closing(left_s)}
-        holes = {left_s: rules.hole(left_s) for left_s in spans - gone}
+        gone = {span for span in spans if not span[1] and rules.is_closing(span[0])}
+        holes = {(s, p): (rules.hole_past if p else rules.hole)(s) for s, p in spans - gone}
+        if all(gains):
+            holes = {s: h._replace(is_worth_taking=h.is_worth_past) for s, h in holes.items()}
         place = {UNCLAIMED: 0}
         for hole in sorted(set(holes.values()) - {UNCLAIMED}):
             place[hole] = len(place)
-        at = {left_s: place[hole] for left_s, hole in holes.items() if place[hole]}
-        of_node = {node: at[left_s] for node, left_s in left.items() if left_s in at}
-        closing = frozenset(node for node, left_s in left.items() if left_s in gone)
+        at = {span: place[hole] for span, hole in holes.items() if place[hole]}
+        of_node = {node: at[span] for node, span in left.items() if span in at}
+        closing = frozenset(node for node, span in left.items() if span in gone)
         return Classes(tuple(place), of_node, closing)
+
+    def _past(self, ends: Mapping[int, float], is_free_past: bool) -> set[int]:
+        """The nodes whose ends do not make anybody leave: those of jobs that stay, and free ones if
+        some job takes such nodes. What goes at one moment is one hit."""
+        owners = {node: self._owner.get(node) for node in ends}
+        taken = Counter((owner, ends[node]) for node, owner in owners.items())
+        return {
+            node
+            for node, owner in owners.items()
+            if (
+                is_free_past
+                if owner is None
+                else self._rules.stays(owner.hit_s, owner.size, taken[owner, ends[node]])
+            )
+        }
 
     def _ending(self, now: float) -> Iterator[Interval]:
         """The intervals of present nodes whose end is known and near."""

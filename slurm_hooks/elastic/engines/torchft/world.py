@@ -39,7 +39,7 @@ def make_world(facts: Facts) -> World:
     }
     for name, value in told.items():
         env.setdefault(name, value)
-    return World(of_group(facts.options, facts.me), (), keeper)
+    return World(of_group(facts.options, facts.me), (), keeper, keep_state=True)
 
 
 def of_group(job: Options, me: Member) -> Options:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from slurm_hooks.elastic.agent.companion import EngineError, Facts, WorldMaker
 from slurm_hooks.elastic.agent.forewarning import Forewarning
+from slurm_hooks.elastic.agent.hit_cost import HitCost
 from slurm_hooks.elastic.agent.last_out import save_what_is_left
 from slurm_hooks.elastic.agent.membership import open_membership
 from slurm_hooks.elastic.agent.options import OptionError, identity, kept, number, options
@@ -22,15 +24,23 @@ from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
+from slurm_hooks.elastic.engines.torchrun import cold_worker
 from slurm_hooks.elastic.engines.torchrun.flags import is_torchrun, overrides
 from slurm_hooks.elastic.engines.torchrun.processes import Processes
+from slurm_hooks.elastic.engines.torchrun.stubborn_workers import (
+    any_worker,
+    end_stubborn,
+    ignores_sigterm,
+)
 from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, warm_contexts, warm_modules
+from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener, end_quietly, skip_teardown
 
+_AN_HOUR_S = 3600.0
 _BUDGET = "PET_MAX_RESTARTS"  # a lost fragment costs its peers one restart
 
 
@@ -99,16 +109,28 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
         write_remark(str(error))
         raise SystemExit(f"malleable: {error}") from None
     settings = world.options
-    forewarning = Forewarning(_mailbox(), settings.boundary_s)
-    session = Session(settings, membership, lease, signals, forewarning, own_element)
+    mailbox = _mailbox()
+    forewarning = Forewarning(mailbox, settings.boundary_s)
+    hit_cost = HitCost(mailbox, own_element, world.keep_state)
+    session = Session(settings, membership, lease, signals, forewarning, own_element, hit_cost)
 
     def report() -> None:
         say(f"fragment {me.fragment} was terminated by SIGTERM")
         save_what_is_left(session, signals, settings.boundary_s)
 
     end_quietly(signals, report)
+    threading.Thread(target=_end_in_time, args=(signals, forewarning), daemon=True).start()
     _meet_specs()
     return MalleableHandler(settings, session, signals, own_element, world.companion, _processes())
+
+
+def _end_in_time(signals: SignalListener, forewarning: Forewarning) -> None:
+    """Once SIGTERM has come: workers that ignore it, or have their state kept by us, are gone after
+    the farewell. Any other may be saving, for as long as Slurm lets it."""
+    while not signals.is_terminated:
+        signals.wait_end(_AN_HOUR_S)
+    is_chosen = any_worker if forewarning.file() else ignores_sigterm
+    end_stubborn(farewell_s(os.environ), is_chosen=is_chosen)
 
 
 @cache
@@ -124,6 +146,7 @@ def _meet_specs() -> None:
         plain(spec)
         if isinstance(spec.rdzv_handler, MalleableHandler):
             spec.max_restarts = max(spec.max_restarts, number(os.environ.get(_BUDGET, "")))
+            cold_worker.install(_subprocess_handler())
             spec.rdzv_handler.warm_pool = warm_workers(spec)
             _processes().install(_subprocess_handler())  # sees warm ones too
 

@@ -26,6 +26,7 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any
 
 from slurm_hooks.elastic.log import debug, suppressed
+from slurm_hooks.elastic.script import observation
 
 PROGRAM = "from slurm_hooks.elastic.engines.torchrun import warm_worker as warm; warm.stand_by()()"
 READY = b"r"
@@ -100,6 +101,7 @@ def stand_by() -> Callable[[], object]:
     the result. Ends the process if the agent ends first."""
     fd, seat, extra, *program = sys.argv[1:]
     channel = socket.socket(fileno=int(fd))
+    observation.begin(os.environ)
     _prepare(program, [word for word in extra.split(",") if word], seat)
     with suppressed(OSError, doing="reporting that this worker is warm"):
         channel.send(READY)
@@ -170,18 +172,24 @@ def _become(order: dict[str, Any]) -> Callable[[], object]:
     for name in set(os.environ) - set(order["env"]):
         del os.environ[name]
     os.environ.update(order["env"])
-    program = list(order["argv"])
-    names = sys.modules["__main__"].__dict__
-    names.pop("warm", None)
+    sys.modules["__main__"].__dict__.pop("warm", None)
+    return become(order["argv"])
+
+
+def become(program: Sequence[str]) -> Callable[[], object]:
+    """Make this process what `python -u` with these words would be: what is left is to call the
+    result."""
+    program = list(program)
     if hasattr(sys, "orig_argv"):  # Python 3.10
         sys.orig_argv = [sys.executable, "-u", *program]
     if program[0] == "-m":
         return _become_module(program[1], program[2:])
-    return _become_script(program, names)
+    return _become_script(program)
 
 
-def _become_script(program: list[str], names: dict[str, Any]) -> Callable[[], object]:
+def _become_script(program: list[str]) -> Callable[[], object]:
     sys.argv = program
+    names = sys.modules["__main__"].__dict__
     _set_path(os.path.dirname(os.path.realpath(program[0])))
     place = os.path.abspath(program[0])
     names.update(__file__=place, __cached__=None, __loader__=SourceFileLoader("__main__", place))

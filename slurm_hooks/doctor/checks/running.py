@@ -1,0 +1,159 @@
+"""Limits on running jobs that count fragments together with everybody else's jobs.
+
+Slurm preempts for nodes and never for a limit: who waits for one waits until fragments have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from slurm_hooks.doctor.checks.limits import named
+from slurm_hooks.doctor.facts import Accounting, Facts, known
+from slurm_hooks.doctor.finding import (
+    Category,
+    Check,
+    Finding,
+    Fix,
+    Paste,
+    Run,
+    error,
+    warning,
+)
+from slurm_hooks.slurm.scontrol import Words
+
+_OF_ASSOCIATION = ("GrpTRES", "GrpTRESRunMins", "GrpJobs", "MaxJobs")
+_OF_QOS = (
+    *("GrpTRES", "GrpTRESRunMins", "GrpJobs"),
+    *("MaxTRESPU", "MaxTRESRunMinsPU", "MaxJobsPU"),
+    *("MaxTRESPA", "MaxTRESRunMinsPA", "MaxJobsPA"),
+)
+_OF_A_FRAGMENT = ("cpu", "mem", "node", "billing", "gres/")  # of what a limit may count
+_MOST_NAMED = 3
+
+
+def _running_limits(facts: Facts) -> Iterator[Finding]:
+    found = known(facts.accounting)
+    enforced = known(facts.slurm).value("AccountingStorageEnforce").split(",")
+    if not {"limits", "safe"} & set(enforced):
+        return
+    site = facts.settings.site
+    shared = _shared(_here(facts, found), site.account)
+    limits = _limits(shared, _OF_ASSOCIATION)
+    if limits and site.account:
+        yield warning(
+            f"above account {site.account}: {_listed(limits)}",
+            advice=f"these count fragments with all other jobs below; one that waits for such a "
+            f"limit in an account other than {site.account} waits for fragments, as ticks see the "
+            f"accounts above neither. Take the limit away, or give {site.account} a parent "
+            "without one",
+        )
+    elif limits:
+        yield warning(
+            _listed(limits, "association "),
+            *_own(facts, "account"),
+            advice="fragments count against these like any job. While a job waits for one, the "
+            "malleable jobs of its user or account that it counts make room: it waits for a "
+            "tick and their notice. Where the limit is that of an account above, they do not. "
+            "An account of their own (site.account) makes both unnecessary",
+        )
+    limits = [] if site.qos else _limits(found.qos, _OF_QOS)
+    if limits:
+        yield warning(
+            _listed(limits, "qos "),
+            *_own(facts, "qos"),
+            advice="fragments count against these like any job. While a job waits for one, the "
+            "malleable jobs that it counts make room, also where it is the QOS of a partition "
+            "that they do not use. A QOS of their own (site.qos) makes that unnecessary",
+        )
+
+
+def _own(facts: Facts, what: str) -> tuple[Fix, ...]:
+    key = Paste(facts.settings_path, f'{what} = "malleable"', place="in the section [site]")
+    if what == "qos":
+        every = "sacctmgr -i modify account root set qos+=malleable"
+        return (Run("sacctmgr -i add qos malleable"), Run(every), key)
+    users = Run("sacctmgr -i add user NAMES account=malleable")
+    return (Run("sacctmgr -i add account malleable"), users, key)
+
+
+def _site_account(facts: Facts) -> Iterator[Finding]:
+    name = facts.settings.site.account
+    if not name:
+        return
+    rows = [w for w in _here(facts, known(facts.accounting)) if _is_named(w, name)]
+    if not rows:
+        yield error(
+            f"site.account: there is no account {name} on this cluster",
+            Run(f"sacctmgr -i add account {name}"),
+            Run(f"sacctmgr -i add user NAMES account={name}"),
+            advice="until then Slurm refuses every malleable job; or correct site.account",
+        )
+    elif not any(words.get("User") for words in rows):
+        yield error(
+            f"site.account: no user has an association with account {name}",
+            Run(f"sacctmgr -i add user NAMES account={name}"),
+            advice="Slurm refuses the malleable jobs of users who have none",
+        )
+
+
+def _is_named(words: Words, account: str) -> bool:
+    return words.get("Account", "").lower() == account.lower()
+
+
+def _here(facts: Facts, found: Accounting) -> list[Words]:
+    """The associations of this cluster."""
+    own = known(facts.slurm).value("ClusterName").lower()
+    return [w for w in found.associations if w.get("Cluster", own).lower() in (own, "")]
+
+
+def _shared(rows: list[Words], account: str) -> list[Words]:
+    """The associations whose limits count malleable jobs and others: all of them, or those of the
+    accounts above the one that malleable jobs have."""
+    if not account:
+        return rows
+    accounts = {w["Account"]: w for w in rows if w.get("Account") and not w.get("User")}
+    above: list[Words] = []
+    name = account.lower()
+    while name in accounts and len(above) < len(accounts):
+        name = accounts[name].get("ParentName", "")
+        above += [accounts[name]] if name in accounts else []
+    return above
+
+
+def _limits(rows: Iterable[Words], keys: Iterable[str]) -> list[tuple[str, str]]:
+    """Whose limits they are, and the limits: those that a fragment counts against."""
+    return [
+        (named(words), f"{key}={words[key]}")
+        for words in rows
+        for key in keys
+        if _counts(words.get(key, ""))
+    ]
+
+
+def _counts(limit: str) -> bool:
+    return limit.isdigit() or any(part.startswith(_OF_A_FRAGMENT) for part in limit.split(","))
+
+
+def _listed(limits: list[tuple[str, str]], what: str = "") -> str:
+    rest = len(limits) - _MOST_NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    return what + ", ".join(f"{who}: {limit}" for who, limit in limits[:_MOST_NAMED]) + more
+
+
+TABLE = (
+    Check(
+        "running-limits",
+        Category.LIMITS,
+        "no limit on running jobs counts fragments with other people's jobs",
+        "Slurm preempts for nodes and never for a limit: a job that waits for a limit which "
+        "fragments fill waits until ticks have asked them to leave.",
+        _running_limits,
+    ),
+    Check(
+        "site-account",
+        Category.LIMITS,
+        "the account in site.account exists, and users have an association with it",
+        "Malleable jobs are charged to it; Slurm refuses those of users without an association.",
+        _site_account,
+    ),
+)

@@ -1,0 +1,80 @@
+"""What is seen of a training from outside of its script: steps, and checkpoints, as numbers. And
+what follows: how many seconds of work a node costs that is lost without notice.
+
+Only values, and their form in the mailbox. Moments are time.monotonic(), which all processes of a
+node share.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Optional
+
+SIZE = 64  # bytes of one worker; a write of so many, aligned, is never seen by halves
+MOST_S = 99_999  # that the reconciler reads
+_FORM = struct.Struct("<QQdddd")
+_CHECK = struct.Struct("<I")
+_NEWS = 1.5  # so much more, or less, is worth telling again
+_LITTLE_S = 2.0  # less than this is no difference
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Of one worker since it began: `steps` of its optimizer, the newest at `stepped_at`, each
+    taking `step_s` seconds (0: unknown); `saves` of checkpoints, the newest begun at `saved_at`;
+    `widest_s` is the largest age that a checkpoint reached lately before the next was there."""
+
+    steps: int = 0
+    saves: int = 0
+    step_s: float = 0.0
+    stepped_at: float = 0.0
+    saved_at: float = 0.0
+    widest_s: float = 0.0
+
+    @property
+    def age_s(self) -> float:
+        """Seconds of training since the newest checkpoint was begun, 0 without one."""
+        return max(0.0, self.stepped_at - self.saved_at) if self.saves else 0.0
+
+
+def pack(seen: Observed) -> bytes:
+    """As it lies in the mailbox."""
+    moments = (seen.step_s, seen.stepped_at, seen.saved_at, seen.widest_s)
+    data = _FORM.pack(seen.steps, seen.saves, *moments)
+    return (data + _CHECK.pack(zlib.crc32(data))).ljust(SIZE, b"\0")
+
+
+def unpack(data: bytes) -> Optional[Observed]:
+    """What a worker has written; None if it has not, or it is nothing of ours."""
+    if len(data) < SIZE or not any(data):
+        return None
+    (check,) = _CHECK.unpack_from(data, _FORM.size)
+    if check != zlib.crc32(data[: _FORM.size]):
+        return None
+    seen = Observed(*_FORM.unpack_from(data))
+    moments = (seen.step_s, seen.stepped_at, seen.saved_at, seen.widest_s)
+    return seen if all(math.isfinite(moment) and moment >= 0 for moment in moments) else None
+
+
+def cost_of_hit(workers: Iterable[Observed], watches: bool) -> Optional[int]:
+    """Seconds of its work that the training does again after a hit: one step if the state is
+    written down at its last boundary, else the largest age of its checkpoints; None if no
+    checkpoint was seen, which says nothing of those that are written in other ways."""
+    seen = list(workers)
+    if watches:
+        costs = [one.step_s for one in seen] or [0.0]
+    else:
+        costs = [max(one.age_s, one.widest_s) for one in seen if one.saves]
+    return max(1, min(MOST_S, math.ceil(max(costs)))) if costs else None
+
+
+def is_news(told_s: Optional[int], found_s: int) -> bool:
+    """Whether it is worth telling again."""
+    if told_s is None:
+        return True
+    less, more = sorted((told_s + _LITTLE_S, found_s + _LITTLE_S))
+    return more > _NEWS * less

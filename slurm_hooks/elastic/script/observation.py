@@ -1,0 +1,135 @@
+"""What can be seen of a script that says nothing: that torch's optimizers step, and that a
+checkpoint is written by torch.save or torch.distributed.checkpoint. Only numbers go out.
+
+It begins before the script does, so that every name under which the script may know these
+functions is bound to those that are seen. They return and raise what they would have.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Optional
+
+from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.mailbox import MAILBOX
+from slurm_hooks.elastic.observed import Observed
+from slurm_hooks.elastic.script.after_import import AfterImport
+from slurm_hooks.elastic.script.observer import Observer
+
+SWITCH = "MALLEABLE_OBSERVE"
+_observer: Optional[Observer] = None
+
+
+def is_wanted(env: Mapping[str, str]) -> bool:
+    """Whether there is an agent to tell, and the user does not mind."""
+    return MAILBOX in env and env.get(SWITCH) != "0"
+
+
+def begin(env: Mapping[str, str]) -> None:
+    """Observe this process from now on, if that is wanted."""
+    global _observer  # noqa: PLW0603
+    if _observer is not None or not is_wanted(env):
+        return
+    _observer = Observer()
+    AfterImport(
+        {
+            "torch.serialization": _see_files,
+            "torch.distributed.checkpoint.state_dict_saver": _see_checkpoints,
+            "torch.optim.optimizer": _see_steps,
+        }
+    ).install()
+
+
+def see_saved(began: float) -> None:
+    """A checkpoint that was begun at this moment (time.monotonic()) is there, by other means than
+    torch's; nothing where nobody observes."""
+    if _observer is not None:
+        _observer.see_saved(began)
+
+
+def seen() -> Observed:
+    """What has been seen of this process."""
+    return Observed() if _observer is None else _observer.seen
+
+
+def _see_steps(module: Any) -> None:
+    observer, torch = _observer, module.torch
+    assert observer is not None
+
+    def see(optimizer: Any, *_: object) -> None:
+        if not torch.compiler.is_compiling():  # else nothing of this is in what is compiled
+            observer.see_step(optimizer)
+
+    module.register_optimizer_step_post_hook(see)
+
+
+def _see_files(module: Any) -> None:
+    plain = module.save
+
+    @functools.wraps(plain)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        began, file = time.monotonic(), _file_of(args, kwargs)
+        before = _position(file)
+        result = plain(*args, **kwargs)
+        _note(began, _written(file, before))
+        return result
+
+    module.save = save
+
+
+def _see_checkpoints(module: Any) -> None:
+    for name in ("save", "save_state_dict", "async_save"):
+        if hasattr(module, name):
+            setattr(module, name, _seen_when_done(getattr(module, name)))
+
+
+def _seen_when_done(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        began = time.monotonic()
+        result = plain(*args, **kwargs)
+        future = getattr(result, "upload_completion", result)
+        if callable(getattr(future, "add_done_callback", None)):
+            future.add_done_callback(functools.partial(_note_success, began))
+        else:
+            _note(began, None)
+        return result
+
+    return save
+
+
+def _note_success(began: float, future: Any) -> None:
+    with suppressed(Exception, doing="looking whether a checkpoint is there"):
+        if future.exception() is None:
+            _note(began, None)
+
+
+def _note(began: float, size: Optional[int]) -> None:
+    if _observer is not None:
+        _observer.see_saved(began, size)
+
+
+def _file_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return kwargs.get("f") if len(args) < 2 else args[1]
+
+
+def _position(file: Any) -> int:
+    """Where in an open file the next bytes go, -1 if that is not known."""
+    if isinstance(file, io.IOBase):
+        with suppressed(Exception, doing="looking where a checkpoint begins"):
+            return file.tell()
+    return -1
+
+
+def _written(file: Any, before: int) -> Optional[int]:
+    """How many bytes were written into it, None if that is not known."""
+    with suppressed(Exception, doing="looking how large a checkpoint is"):
+        if isinstance(file, (str, os.PathLike)):
+            return os.stat(file).st_size
+        if before >= 0:
+            return int(file.tell()) - before
+    return None

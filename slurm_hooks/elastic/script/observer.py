@@ -1,0 +1,97 @@
+"""Counts the steps and the checkpoints of one training process, and tells the agent now and then.
+
+What it is told by may be any script's: nothing here raises, waits or keeps what it was given.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from typing import Any, Optional
+
+from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.mailbox import MailboxReader
+from slurm_hooks.elastic.observed import Observed
+
+EVERY_S = 1.0  # the agent is told no more often than this
+AGES = 8  # the last checkpoints; one may consist of several files
+ANOTHER = 100  # steps of others, after which the optimizer that is counted is taken for gone
+PART = 4  # a file of less than this part of the parameters is no checkpoint
+_NEW = 0.2  # the weight of the last while in the time of a step
+
+
+class Observer:
+    """Of this process. Moments are time.monotonic()."""
+
+    def __init__(self, every_s: float = EVERY_S) -> None:
+        self._every_s = every_s
+        self._pid = os.getpid()
+        self._mailbox: Optional[MailboxReader] = None
+        self._optimizer, self._others, self._bytes = 0, 0, 0
+        self._steps, self._stepped_at, self._step_s = 0, 0.0, 0.0
+        self._told_steps, self._told_at, self._due = 0, 0.0, 0.0
+        self._first_at = 0.0
+        self._saves, self._saved_at = 0, 0.0
+        self._ages: deque[float] = deque(maxlen=AGES)
+
+    @property
+    def seen(self) -> Observed:
+        """Up to now."""
+        widest_s = max(self._ages, default=0.0)
+        saves = (self._saves, self._step_s, self._stepped_at, self._saved_at)
+        return Observed(self._steps, *saves, widest_s)
+
+    def see_step(self, optimizer: Any, *_: object) -> None:
+        """One of torch's optimizers has made a step. Of several the first is counted."""
+        if id(optimizer) != self._optimizer and not self._is_next(optimizer):
+            return
+        now = time.monotonic()
+        self._others = 0
+        self._steps += 1
+        self._stepped_at = now
+        if now >= self._due:
+            self._tell(now)
+
+    def _is_next(self, optimizer: Any) -> bool:
+        self._others += 1
+        if self._optimizer and self._others < ANOTHER:
+            return False
+        self._optimizer, self._told_at = id(optimizer), 0.0
+        with suppressed(Exception, doing="looking at the size of the parameters"):
+            self._bytes = _size_of(optimizer)
+        self._first_at = self._first_at or time.monotonic()
+        return True
+
+    def see_saved(self, began: float, size: Optional[int] = None) -> None:
+        """What was begun at that moment has been saved; `size` in bytes where it is known. A
+        small file is none to resume from, and before the first step there is none."""
+        if not self._steps or os.getpid() != self._pid:
+            return
+        if size is not None and size * PART < self._bytes:
+            return
+        self._ages.append(time.monotonic() - (self._saved_at or self._first_at))
+        self._saves += 1
+        self._saved_at = began
+        self._write()
+
+    def _tell(self, now: float) -> None:
+        if self._told_at:
+            step_s = (now - self._told_at) / (self._steps - self._told_steps)
+            is_first = not self._step_s
+            self._step_s = step_s if is_first else self._step_s + _NEW * (step_s - self._step_s)
+        self._told_at, self._told_steps, self._due = now, self._steps, now + self._every_s
+        self._write()
+
+    def _write(self) -> None:
+        with suppressed(Exception, doing="telling the agent what is seen of the training"):
+            if self._mailbox is None:
+                self._mailbox = MailboxReader(os.environ)
+            self._mailbox.write_observed(self.seen)
+
+
+def _size_of(optimizer: Any) -> int:
+    """Bytes of its parameters in this process."""
+    tensors = (tensor for group in optimizer.param_groups for tensor in group["params"])
+    own = (getattr(tensor, "_local_tensor", tensor) for tensor in tensors)  # of a DTensor
+    return sum(int(tensor.numel() * tensor.element_size()) for tensor in own)

@@ -1,0 +1,69 @@
+"""Whether it pays to leave before somebody else's planned start, or to stay until Slurm takes the
+node.
+
+A planned start is no wall: Slurm preempts a fragment at that moment, so nobody waits for it. What
+that costs is the job's own: the whole gang goes back to its last checkpoint. Leaving ahead costs
+the node for minutes, often in vain, since planned starts move.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from slurm_hooks.model import Fragment, FragmentId, Hole, HoleEnd, MalleableJob
+from slurm_hooks.settings import Settings
+
+
+def pays_to_stay(hit_s: float, size: int, taken: int, flee_s: float) -> bool:
+    """True if a hit, which costs each of `size` nodes `hit_s` seconds of work, is no dearer than
+    leaving `taken` of them `flee_s` seconds early."""
+    return hit_s * size <= taken * flee_s
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What jobs lose: `worst_s` seconds of work at a hit where nobody has told how much,
+    `flee_s` seconds of a node by leaving in time."""
+
+    worst_s: float
+    flee_s: float
+
+    def cost_s(self, job: MalleableJob) -> float:
+        """The seconds of its work that a hit costs the job, as far as is known."""
+        return self.worst_s if job.hit_s is None else job.hit_s
+
+    def may_gain(self, job: MalleableJob) -> bool:
+        """True if the job may take nodes with no regard to planned starts but the nearest."""
+        unit = job.request.unit
+        return pays_to_stay(self.cost_s(job), max(len(job.nodes), unit), unit, self.flee_s)
+
+    def staying(self, job: MalleableJob, holes: Mapping[str, Hole]) -> frozenset[FragmentId]:
+        """The fragments that stay beyond the planned starts on their nodes.
+
+        What Slurm takes at one moment is one hit.
+        """
+        size, cost_s = len(job.nodes), self.cost_s(job)
+        ends = {f: _ends(f, holes) for f in job.active}
+        taken = Counter(end for f, found in ends.items() for end in found for _ in f.nodes)
+        return frozenset(
+            f.id
+            for f, found in ends.items()
+            if all(pays_to_stay(cost_s, size, taken[end], self.flee_s) for end in found)
+        )
+
+
+def _ends(fragment: Fragment, holes: Mapping[str, Hole]) -> set[datetime]:
+    """The moments at which planned starts take the fragment; it goes as a whole."""
+    mine = (holes[name] for name in fragment.nodes if name in holes)
+    return {h.end for h in mine if h.source is HoleEnd.PLANNED and h.end is not None}
+
+
+def hits_of(settings: Settings, kill_wait: timedelta) -> Hits:
+    """What the settings say of hits, and what fleeing costs: all that is kept clear before a hole's
+    end."""
+    lease = settings.lease
+    early_s = lease.margin_s + kill_wait.total_seconds()
+    return Hits(settings.plan.hit_s, early_s + lease.notice_s + settings.tick.every_s)

@@ -1,0 +1,98 @@
+"""For whom malleable jobs make room because of a limit on running jobs.
+
+Slurm preempts for nodes and never for a limit: a job that waits for one waits until what counts
+against it has ended, and fragments renew their leases. So the malleable jobs that such a limit
+counts have no fragment while somebody waits for it, and none until that job has started. Of an
+account Slurm says its name and not the accounts above it, whose limits count it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from slurm_hooks.model import Counted, MalleableJob, Reason, Snapshot, Waiter, Why
+from slurm_hooks.settings import Settings
+
+_OF_QOS = (Counted.QOS, Counted.QOS_USER, Counted.QOS_ACCOUNT)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Others' jobs that wait: all of them by id, and of those with a limit of the same kind one."""
+
+    by_id: Mapping[str, Waiter]
+    limited: tuple[Waiter, ...] = ()
+
+    def first(self, job: MalleableJob) -> Optional[Waiter]:
+        """The job for which this one makes room, None for nobody.
+
+        One for which its fragments left before is not forgotten while it waits for something else,
+        such as nodes: else they would come back, and have to leave again.
+        """
+        known = {f.mark.gave_way_to for f in job.fragments}
+        if self.by_id and any(known):
+            again = next((self.by_id[i] for i in sorted(known) if i in self.by_id), None)
+            if again is not None:
+                return again
+        return next((waiter for waiter in self.limited if is_counted(job, waiter)), None)
+
+
+def queue_of(snapshot: Snapshot, settings: Settings) -> Queue:
+    """The queue of a snapshot."""
+    found: dict[Waiter, Waiter] = {}
+    for waiter in _that_matter(snapshot.waiting, settings):
+        found.setdefault(replace(waiter, job_id="", reason=""), waiter)
+    return Queue({w.job_id: w for w in snapshot.waiting}, tuple(found.values()))
+
+
+def is_counted(job: MalleableJob, waiter: Waiter) -> bool:
+    """True if the limit for which `waiter` waits counts the fragments of `job`.
+
+    A limit of all needs to know both accounts, or both QOS. With one of a user, what is not known
+    is taken to be the same.
+    """
+    account, qos = (job.account.lower(), waiter.account.lower()), (job.qos, waiter.qos)
+    if waiter.counted is Counted.ACCOUNT:
+        return _is_same(*account)
+    if waiter.counted is Counted.QOS:
+        return _is_same(*qos)
+    if waiter.counted is Counted.QOS_ACCOUNT:
+        return _is_same(*account) and _may_be_same(*qos)
+    others = account if waiter.counted is Counted.USER else qos
+    return job.user == waiter.user and _may_be_same(*others)
+
+
+def needs_charges(snapshot: Snapshot, settings: Settings) -> bool:
+    """True if somebody has to ask for account and QOS, to see whose fragments a limit counts."""
+    if snapshot.off is not None or not snapshot.jobs:
+        return False
+    users = {job.user for job in snapshot.jobs}
+    of_user = (Counted.USER, Counted.QOS_USER)
+    waiting = _that_matter(snapshot.waiting, settings)
+    return any(w.counted not in of_user or w.user in users for w in waiting)
+
+
+def why_waiting(waiter: Waiter) -> Reason:
+    """For the people whose job makes room."""
+    waits = "waits for a limit that counts them too" if waiter.counted else "has not started yet"
+    text = (
+        f"its fragments make room for job {waiter.job_id} of {waiter.user}, which {waits} "
+        f"({waiter.reason}), and come back once it has started"
+    )
+    return Reason(Why.LIMIT, text)
+
+
+def _that_matter(waiting: Iterable[Waiter], settings: Settings) -> list[Waiter]:
+    """Limits of a QOS do not, if malleable jobs have one of their own."""
+    ignored = _OF_QOS if settings.site.qos else ()
+    return [w for w in waiting if w.counted is not None and w.counted not in ignored]
+
+
+def _is_same(one: str, other: str) -> bool:
+    return bool(one) and one == other
+
+
+def _may_be_same(one: str, other: str) -> bool:
+    return not (one and other) or one == other

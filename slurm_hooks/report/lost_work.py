@@ -1,0 +1,54 @@
+"""What a job loses when a node is lost without notice, and what its user can do about it.
+
+Told by the job's agents, who see when checkpoints are written: a guess, worded as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from slurm_hooks.harvest.lives import Hits
+from slurm_hooks.model import MalleableJob
+
+DEAR_S = 60.0  # below this nobody need change a script
+_LINES = (
+    "`checkpoint.watch(...)` and `checkpoint.reached(step)` in the script make it one step: see "
+    "`Optional lines` in docs/users.md"
+)
+
+
+@dataclass(frozen=True)
+class LostWork:
+    """`hit_s` seconds of work are done again after a hit, at most; `hits` there were, and
+    `done_twice` is the part of its work that they have cost. None: unknown."""
+
+    hit_s: Optional[float]
+    hits: Optional[int]
+    done_twice: Optional[float]
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """A sentence if it is worth changing the script."""
+        if self.hit_s is None or self.hit_s < DEAR_S:
+            return ()
+        apart = f"its checkpoints are up to {_span(self.hit_s)} apart"
+        if not self.hits or not self.done_twice:
+            return (f"{apart}, so a lost node repeats as much work; {_LINES}",)
+        share = f"about {100 * self.done_twice:.0f} % of its work was done twice"
+        times = "once" if self.hits == 1 else f"{self.hits} times"
+        return (f"{share}: {apart}, and nodes were lost without notice {times}; {_LINES}",)
+
+
+def lost_work(job: MalleableJob, hits: Optional[Hits]) -> LostWork:
+    """From what its agents tell, and what the ledger knows."""
+    cost_s, count = job.hit_s, hits.count if hits else None
+    share = hits.share_done_twice(cost_s) if hits and cost_s is not None else None
+    return LostWork(cost_s, count, share)
+
+
+def _span(seconds: float) -> str:
+    if seconds < 2 * DEAR_S:
+        return f"{seconds:.0f} seconds"
+    minutes = seconds / 60
+    return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"

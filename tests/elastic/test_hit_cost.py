@@ -1,0 +1,79 @@
+"""What a lost node costs, from scripts that say nothing, through a real torchrun to Slurm."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.batch.job_comment import hit_of
+from waiting import wait_until
+
+from .gang import Gang
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+HERE = Path(__file__).parent
+LONG = 100_000
+
+# One Comment for each element, in a file.
+SQUEUE = """#!/bin/sh
+cat {place}/comment.${{2#--job=}} 2>/dev/null || echo '(null)'
+"""
+SCONTROL = """#!/bin/sh
+[ "$1" != update ] || printf %s "${{3#Comment=}}" > {place}/comment.${{2#JobId=}}
+"""
+
+
+@pytest.fixture
+def job(gang: Gang) -> Gang:
+    tools = gang.work / "tools"
+    tools.mkdir()
+    for name, text in (("squeue", SQUEUE), ("scontrol", SCONTROL)):
+        (tools / name).write_text(text.format(place=gang.work))
+        (tools / name).chmod(0o755)
+    gang.extra |= {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_ARRAY_JOB_ID": "77"}
+    return gang
+
+
+def start(gang: Gang, fragment: int, *more: str) -> None:
+    gang.extra["SLURM_ARRAY_TASK_ID"] = str(fragment)
+    gang.start(fragment, "1:2", LONG, *more)
+
+
+def told(gang: Gang) -> dict[int, int]:
+    """What each fragment says that a hit costs."""
+    texts = {f: gang.work / f"comment.77_{f}" for f in gang.agents}
+    found = {f: hit_of(path.read_text()) for f, path in texts.items() if path.exists()}
+    return {f: hit_s for f, hit_s in found.items() if hit_s is not None}
+
+
+@pytest.mark.parametrize("warm", ["", "0"])
+def test_the_age_of_checkpoints_is_told_by_the_fragment_of_rank_0(job: Gang, warm: str) -> None:
+    job.script = HERE / "train_plain.py"
+    job.extra["MALLEABLE_WARM"] = warm
+    for fragment in (1, 2):
+        start(job, fragment, "60")
+    wait_until(lambda: told(job), 150, job.dump)
+    (hit_s,) = told(job).values()
+    saved = [float(line) for line in (job.work / "saved").read_text().split()]
+    gaps = [after - before for before, after in zip(saved, [*saved[1:], time.monotonic()])]
+    assert 3 <= hit_s <= 1 + max(gaps)  # sixty steps of a twentieth second
+    comments = [path.read_text() for path in job.work.glob("comment.*")]
+    assert all(text.startswith(("joined{0}", "started{0}")) for text in comments)
+
+
+def test_a_watched_state_costs_a_step(job: Gang) -> None:
+    job.script = HERE / "train_watched.py"
+    start(job, 1)
+    wait_until(lambda: told(job) == {1: 1}, 150, job.dump)
+
+
+def test_a_script_that_is_not_observed_tells_nothing(job: Gang) -> None:
+    job.script = HERE / "train_plain.py"
+    job.extra["MALLEABLE_OBSERVE"] = "0"
+    start(job, 1, "20")
+    saved = job.work / "saved"
+    wait_until(lambda: saved.exists() and len(saved.read_text().split()) > 8, 150, job.dump)
+    assert told(job) == {}

@@ -1,0 +1,268 @@
+"""Scripts that say nothing are observed, and notice nothing of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.engines.torchrun.cold_worker import PROGRAM, observed
+from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
+from slurm_hooks.elastic.mailbox import MAILBOX, Mailbox
+from slurm_hooks.elastic.observed import Observed
+
+pytestmark = pytest.mark.torch
+HERE = Path(__file__).resolve().parents[2]
+ENV = {k: v for k, v in os.environ.items() if not k.startswith("MALLEABLE_")}
+
+
+class Script:
+    """A script that is run as torchrun would start it, with the mailbox of an agent."""
+
+    def __init__(self, work: Path) -> None:
+        self.work, self.mailbox = work, Mailbox()
+        self.path = work / "at" / "script.py"
+        self.path.parent.mkdir()
+        self.env = {**ENV, **self.mailbox.environment(), "PYTHONPATH": str(HERE)}
+
+    def write(self, text: str) -> None:
+        self.path.write_text(textwrap.dedent(text))
+
+    def words(self, *args: str) -> tuple[str, ...]:
+        return (sys.executable, "-u", str(self.path), *args)
+
+    def run(self, words: tuple[str, ...], **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words,
+            env={**self.env, **more},
+            cwd=self.work,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def run_observed(self, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
+        words = self.words(*args)
+        return self.run((*words[:2], "-c", PROGRAM, *words[2:]), **more)
+
+    def run_warm(self, *args: str) -> int:
+        os.environ.update(self.mailbox.environment())
+        warm_pool = WarmPool([str(self.path)], 1, delay_s=0.0)
+        warm_pool.prepare()
+        warm_pool.wait_ready(60)
+        env = {**warm_pool._workers[0].env, "LOCAL_RANK": "0"}
+        process = warm_pool.take(self.words(*args), env, [None, None])
+        warm_pool.dismiss()
+        assert process is not None
+        return process.wait(60)
+
+    def seen(self) -> Observed:
+        (seen,) = self.mailbox.observed()
+        return seen
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    for name in [*Mailbox().environment(), "MALLEABLE_OBSERVE"]:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what a test sets is undone
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    return Script(tmp_path)
+
+
+TRAIN = """
+    {imports}
+    model = torch.nn.Linear(1000, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    began = time.monotonic()
+    saved = 0.0
+    while not saved or time.monotonic() - saved < 1.5:
+        optimizer.zero_grad()
+        model(torch.ones(1000)).sum().backward()
+        time.sleep(0.02)
+        optimizer.step()
+        torch.save([1.0], sys.argv[1] + "/loss")
+        if not saved and time.monotonic() - began > 1:
+            {save}
+            saved = time.monotonic()
+"""
+PLAIN = "import os, sys, time\nimport torch"
+
+
+@pytest.mark.parametrize(
+    ("imports", "save"),
+    [
+        (PLAIN, 'torch.save(model.state_dict(), sys.argv[1] + "/checkpoint")'),
+        (
+            "import os\nos.environ['X'] = '1'\nimport pathlib, sys, time\nimport torch\n"
+            "from torch.serialization import save",
+            'save(obj=model.state_dict(), f=pathlib.Path(sys.argv[1]) / "checkpoint")',
+        ),
+        (
+            PLAIN + "\nimport torch.distributed.checkpoint as dcp",
+            'dcp.save(model.state_dict(), checkpoint_id=sys.argv[1] + "/checkpoint")',
+        ),
+        (
+            "import os, sys, time\nimport torch",
+            "import torch.distributed as dist; "
+            "dist.init_process_group('gloo', rank=0, world_size=1, "
+            "store=dist.HashStore()); "
+            "import torch.distributed.checkpoint as dcp; "
+            'path = sys.argv[1] + "/checkpoint"; '
+            "dcp.async_save(model.state_dict(), checkpoint_id=path).result()",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_steps_and_checkpoints_of_a_plain_script_are_seen(
+    script: Script, tmp_path: Path, imports: str, save: str
+) -> None:
+    text = textwrap.dedent(TRAIN).format(imports=imports, save=save)
+    script.path.write_text(text)
+    done = script.run_observed(str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    seen = script.seen()
+    assert seen.saves >= 1  # one may consist of several
+    assert 0.5 <= seen.widest_s < 30
+    assert 0.3 < seen.age_s < 30
+    assert 0.02 <= seen.step_s < 3
+
+
+def test_a_warm_worker_is_observed_too(script: Script, tmp_path: Path) -> None:
+    save = 'torch.save(model.state_dict(), sys.argv[1] + "/checkpoint")'
+    script.path.write_text(textwrap.dedent(TRAIN).format(imports=PLAIN, save=save))
+    assert script.run_warm(str(tmp_path)) == 0
+    assert script.seen().saves == 1
+
+
+HONEST = """
+    import inspect, io, json, os, pickle, sys, warnings
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    def outcome(function, *args, **kwargs):
+        try:
+            return repr(function(*args, **kwargs))
+        except BaseException as error:
+            return f"{type(error).__name__}: {error}"
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2)).sum().backward()
+    text = io.BytesIO()
+    found = {
+        "none": outcome(torch.save, {"a": torch.ones(2)}, text),
+        "bytes": len(text.getvalue()),
+        "again": repr(torch.load(io.BytesIO(text.getvalue()))),
+        "few": outcome(torch.save),
+        "many": outcome(torch.save, 1, 2, 3, 4, 5, 6, 7, 8),
+        "odd": outcome(torch.save, 1, io.BytesIO(), nonsense=1),
+        "directory": outcome(torch.save, 1, "/nowhere/at/all").partition("\\n")[0],
+        "closed": outcome(torch.save, 1, open(os.devnull)).partition("\\n")[0],
+        "no file": outcome(torch.save, 1, None),
+        "lambda": outcome(torch.save, lambda: 0, io.BytesIO()).partition(" at 0x")[0],
+        "step": outcome(optimizer.step),
+        "closure": outcome(optimizer.step, lambda: 7),
+        "bad": outcome(optimizer.step, 1, 2).replace("Adam", ""),
+        "same": torch.save is torch.serialization.save,
+        "pickled": pickle.loads(pickle.dumps(torch.save)) is torch.save,
+        "dcp": pickle.loads(pickle.dumps(dcp.save)) is dcp.save,
+        "named": [torch.save.__module__, torch.save.__qualname__, dcp.save.__name__],
+        "signature": [str(inspect.signature(f)) for f in (torch.save, dcp.save, dcp.async_save)],
+        "source": len(inspect.getsource(torch.save)),
+        "docs": torch.save.__doc__ == torch.serialization.save.__doc__ and len(torch.save.__doc__),
+        "finders": [type(f).__name__ for f in sys.meta_path if "Import" in type(f).__name__][1:],
+        "loader": [type(torch.serialization.__loader__).__name__,
+                   sorted(vars(torch.serialization.__loader__)),
+                   torch.serialization.__loader__ is torch.serialization.__spec__.loader],
+        "names": sorted(n for n in vars(sys.modules["__main__"]) if not n.startswith("__")),
+        "path": sys.path[0],
+        "argv": [sys.argv, __name__, __file__],
+        "optimizer": pickle.loads(pickle.dumps(optimizer)).state_dict()["state"][0]["step"].item(),
+    }
+    plain, calls = torch.save, []
+    torch.save = lambda *args, **kwargs: (calls.append(1), plain(*args, **kwargs))[1]
+    found["own"] = [outcome(torch.save, 1, io.BytesIO()), len(calls)]
+    torch.save = plain
+    del found["finders"]
+    print(json.dumps(found))
+    print("to stderr", file=sys.stderr)
+    sys.exit(3)
+"""
+
+
+def test_a_script_notices_nothing(script: Script) -> None:
+    script.write(HONEST)
+    plain = script.run(script.words("a", "-c", "b"))
+    seen = script.run_observed("a", "-c", "b")
+    assert plain.returncode == seen.returncode == 3, seen.stderr
+    assert json.loads(seen.stdout) == json.loads(plain.stdout)
+    assert seen.stderr == plain.stderr == "to stderr\n"
+
+
+def test_an_error_of_the_script_ends_as_it_would(script: Script) -> None:
+    script.write("import torch\ntorch.save(1, '/nowhere/at/all')\n")
+    plain, seen = script.run(script.words()), script.run_observed()
+    assert seen.returncode == plain.returncode == 1
+    assert seen.stderr.splitlines()[-1] == plain.stderr.splitlines()[-1]
+
+
+def test_modules_beside_the_current_directory_are_not_taken_for_ours(script: Script) -> None:
+    for name in ("ast", "socket", "json", "slurm_hooks"):
+        (script.work / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
+    script.write("import socket\nprint(socket.AF_INET)\n")
+    plain, seen = script.run(script.words()), script.run_observed()
+    assert (seen.returncode, seen.stdout) == (0, plain.stdout)
+
+
+def test_it_can_be_turned_off_and_needs_an_agent(script: Script) -> None:
+    words = script.words("7")
+    script.write("")
+    assert observed(words, script.env) == (*words[:2], "-c", PROGRAM, *words[2:])
+    module = (*words[:2], "-m", "json.tool")
+    assert observed(module, script.env) == (*words[:2], "-c", PROGRAM, "-m", "json.tool")
+    no_agent = {k: v for k, v in script.env.items() if k != MAILBOX}
+    for env in ({**script.env, "MALLEABLE_OBSERVE": "0"}, no_agent):
+        assert observed(words, env) == words
+    assert observed(words, {**script.env, "PYTHONPATH": "/elsewhere"}) == words
+    for other in (("numactl", *words), words[:2], (*words[:2], "/nowhere.py"), ("a", "-u", "b.py")):
+        assert observed(other, script.env) == other
+
+
+def test_turned_off_it_is_off_in_a_warm_worker(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.write("import sys\nimport torch\nsys.exit(hasattr(torch.save, '__wrapped__') and 5)\n")
+    assert script.run_warm() == 5
+    monkeypatch.setenv("MALLEABLE_OBSERVE", "0")
+    assert script.run_warm() == 0
+
+
+def test_a_compiled_step_works(script: Script) -> None:
+    script.write(
+        """
+        import torch
+
+        weight = torch.nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.SGD([weight], lr=1.0)
+
+        @torch.compile(backend="eager")
+        def step():
+            optimizer.step()
+
+        for _ in range(3):
+            weight.grad = torch.ones(1)
+            step()
+        print(weight.item())
+        """
+    )
+    plain, seen = script.run(script.words()), script.run_observed()
+    assert (seen.returncode, seen.stdout) == (plain.returncode, plain.stdout) == (0, "-2.0\n")
+    assert len(seen.stderr.splitlines()) == len(plain.stderr.splitlines())

@@ -1,0 +1,140 @@
+"""Who stays on a node until a planned start takes it: a question of what a hit costs the job."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import pytest
+
+from build import (
+    after,
+    make_fragment,
+    make_job,
+    make_nodes,
+    make_request,
+    make_slurm,
+    make_snapshot,
+    no_clock,
+    plan_start,
+    reserve,
+    span,
+)
+from slurm_hooks.model import (
+    Cause,
+    FragmentState,
+    Grow,
+    MalleableJob,
+    NodeState,
+    Notice,
+    Plan,
+    Renew,
+    Snapshot,
+)
+from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.hits import hits_of, pays_to_stay
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Settings
+
+SETTINGS = Settings()
+RUNNING = FragmentState.RUNNING
+FLEE_S = 140.0  # margin, KillWait, notice and a tick
+
+
+def trainer(size: int, hit_s: Optional[float], held: int = 0) -> MalleableJob:
+    """A job on n1 to n`size` whose leases end in 100 s."""
+    request = make_request(1, 8)
+    times = {"start": after(-500), "limit": span(600), "request": request}
+    parts = [make_fragment(i, RUNNING, [f"n{i + 1}"], hit_s=hit_s, **times) for i in range(size)]
+    return make_job(*parts, held=held, request=request)
+
+
+def seen_with(job: MalleableJob, *wanted: str, start_s: float, free: int = 0) -> Snapshot:
+    busy = make_nodes(len(job.nodes), NodeState.BUSY)
+    nodes = (*busy, *make_nodes(len(busy) + free)[len(busy) :])
+    return make_snapshot(job, nodes=nodes, planned=[plan_start(wanted, start_s)])
+
+
+def planned(seen: Snapshot) -> Plan:
+    return make_plan(seen, SETTINGS, no_clock)
+
+
+def told_to_leave(plan: Plan) -> list[str]:
+    return [str(a.fragment) for a in plan.actions if isinstance(a, Notice)]
+
+
+@pytest.mark.parametrize(
+    ("hit_s", "size", "taken", "stays"),
+    [(1, 64, 1, True), (600, 8, 8, False), (70, 2, 1, True), (70, 3, 1, False), (70, 3, 3, True)],
+)
+def test_a_hit_of_all_is_weighed_against_leaving_with_some(
+    hit_s: float, size: int, taken: int, stays: bool
+) -> None:
+    assert pays_to_stay(hit_s, size, taken, FLEE_S) is stays
+
+
+def test_leaving_costs_all_that_is_kept_clear_before_an_end() -> None:
+    assert hits_of(SETTINGS, span(30)).flee_s == FLEE_S
+    assert hits_of(SETTINGS, span(30)).worst_s == 600
+
+
+@pytest.mark.parametrize(("hit_s", "leavers"), [(1.0, []), (600.0, ["7_0"]), (None, ["7_0"])])
+def test_only_who_has_cheap_hits_stays_to_a_planned_start(
+    hit_s: Optional[float], leavers: list[str]
+) -> None:
+    plan = planned(seen_with(trainer(2, hit_s), "n1", start_s=100))
+    assert told_to_leave(plan) == leavers
+    ends = {str(a.fragment): a.end for a in plan.actions if isinstance(a, Renew)}
+    assert (ends.get("7_0", after(0)) > after(100)) is not leavers
+
+
+def test_what_one_start_takes_is_one_hit() -> None:
+    job = trainer(3, 70.0)
+    assert told_to_leave(planned(seen_with(job, "n1", start_s=100))) == ["7_0"]
+    assert told_to_leave(planned(seen_with(job, "n1", "n2", start_s=100))) == []
+
+
+def test_a_reservation_is_a_wall_for_everybody() -> None:
+    job = trainer(2, 0.0)
+    nodes = make_nodes(2, NodeState.BUSY)
+    sooner = [plan_start(["n1"], 100)]  # hides the reservation behind it
+    walls = [reserve(["n1"], 130), reserve(["n2"], 600)]
+    plan = planned(make_snapshot(job, nodes=nodes, planned=sooner, reservations=walls))
+    assert told_to_leave(plan) == ["7_0"]
+    causes = {a.fragment.index: (a.end, a.cause) for a in plan.actions if isinstance(a, Renew)}
+    assert causes[1][0] <= after(510)  # the margin and KillWait before it
+
+
+def test_a_new_lease_ends_before_the_planned_start_although_it_is_renewed_later() -> None:
+    job = trainer(1, 1.0, held=3)
+    seen = seen_with(job, "n2", start_s=130, free=2)
+    grows = {min(a.nodes): a.limit for a in planned(seen).actions if isinstance(a, Grow)}
+    assert grows == {"n2": span(120), "n3": span(600)}
+    assert not [
+        a
+        for a in planned(seen_with(job, "n2", start_s=64, free=1)).actions
+        if "n2" in (a.nodes if isinstance(a, Grow) else ())
+    ]
+    dear = planned(seen_with(trainer(1, 600.0, held=3), "n2", start_s=130, free=2))
+    assert [min(a.nodes) for a in dear.actions if isinstance(a, Grow)] == ["n3"]
+
+
+@pytest.mark.parametrize(("hit_s", "is_kept"), [(1.0, True), (600.0, False)])
+def test_the_guard_lets_those_pass_a_planned_start_that_may(hit_s: float, is_kept: bool) -> None:
+    job = trainer(1, hit_s)
+    seen = make_snapshot(job, nodes=make_nodes(1, NodeState.BUSY))
+    renew = Renew(job.fragments[0].id, after(600), Cause.BETTER_USE)
+    plan = Plan((renew,))
+    soon = make_snapshot(job, nodes=seen.nodes, planned=[plan_start(["n1"], 200)])
+    assert bool(guard(plan, seen, soon, SETTINGS).actions) is is_kept
+    reserved = make_snapshot(job, nodes=seen.nodes, reservations=[reserve(["n1"], 200)])
+    assert not guard(plan, seen, reserved, SETTINGS).actions
+
+
+def test_the_dearest_running_fragment_counts_and_else_what_was_told_before() -> None:
+    request = make_request(1, 4)
+    told = [make_fragment(i, RUNNING, [f"n{i}"], request=request, hit_s=h) for i, h in ((0, 3.0),)]
+    before = make_fragment(1, FragmentState.HELD, request=request, hit_s=9.0)
+    assert make_job(*told, before, request=request).hit_s == 3.0
+    assert make_job(before, request=request).hit_s == 9.0
+    assert make_job(held=2).hit_s is None
+    assert make_slurm().kill_wait == span(30)  # what FLEE_S counts on

@@ -1,0 +1,261 @@
+"""Somebody waits for a limit that counts fragments: they leave, and come back once he runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import clusters
+
+from build import (
+    after,
+    make_fragment,
+    make_job,
+    make_node,
+    make_nodes,
+    make_snapshot,
+    no_clock,
+)
+from fake_slurm import FakeSlurm
+from planning.test_plan_properties import fragments, many
+from slurm_hooks.model import (
+    Cancel,
+    Cause,
+    Counted,
+    FragmentState,
+    Grow,
+    Hold,
+    IdleReason,
+    MalleableJob,
+    NodeState,
+    Notice,
+    Off,
+    Plan,
+    PutBack,
+    Renew,
+    Snapshot,
+    Waiter,
+    Why,
+)
+from slurm_hooks.planning.limits import is_counted, needs_charges
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Settings, Site
+from slurm_hooks.slurm.gateway import observe
+
+RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentState.HELD
+ON = Settings()
+OWN_QOS = replace(ON, site=Site(qos="scavenge"))
+REASON = {
+    Counted.ACCOUNT: "AssocGrpNodeLimit",
+    Counted.USER: "AssocMaxJobsLimit",
+    Counted.QOS: "QOSGrpNodeLimit",
+    Counted.QOS_USER: "QOSMaxJobsPerUserLimit",
+    Counted.QOS_ACCOUNT: "MaxJobsPerAccount",
+}
+
+
+def waiter(counted: Counted = Counted.ACCOUNT, **fields: Any) -> Waiter:
+    given = {"user": "bob", "account": "lab", "qos": "normal", **fields}
+    return Waiter("99", reason=REASON[counted], counted=counted, **given)
+
+
+def ann(*parts: Any, **fields: Any) -> MalleableJob:
+    job = make_job(*parts, held=2, user="ann")
+    return replace(job, **{"account": "lab", "qos": "normal", **fields})
+
+
+def running(**mark: Any) -> MalleableJob:
+    return ann(make_fragment(0, RUNNING, ["n1"]), make_fragment(1, RUNNING, ["n2"]), **mark)
+
+
+def plan_for(seen: Snapshot, chosen: Settings = ON) -> Plan:
+    return make_plan(seen, chosen, no_clock)
+
+
+def seen_with(job: MalleableJob, *waiting: Waiter, **fields: Any) -> Snapshot:
+    taken = {n for f in job.fragments for n in f.nodes if f.state is RUNNING}
+    nodes = tuple(
+        make_node(n.name, NodeState.BUSY if n.name in taken else NodeState.FREE)
+        for n in make_nodes(4)
+    )
+    return make_snapshot(job, nodes=nodes, waiting=waiting, **fields)
+
+
+def noticed(plan: Plan) -> dict[int, Cause]:
+    return {a.fragment.index: a.cause for a in plan.actions if isinstance(a, Notice)}
+
+
+def grown(plan: Plan) -> int:
+    return sum(isinstance(a, Grow) for a in plan.actions)
+
+
+# -- who makes room
+
+
+def test_all_fragments_leave_and_none_starts() -> None:
+    plan = plan_for(seen_with(running(), waiter()))
+    assert noticed(plan) == {0: Cause.LIMIT, 1: Cause.LIMIT}
+    assert grown(plan) == 0
+    assert not [a for a in plan.actions if isinstance(a, Renew)]
+    assert {a.mark.gave_way_to for a in plan.actions if isinstance(a, Notice)} == {"99"}
+    (job,) = plan.jobs
+    assert job.nodes_planned == 0
+    assert [r.why for r in job.reasons] == [Why.LIMIT, Why.GIVEN_BACK, Why.GIVEN_BACK]
+    assert "make room for job 99 of bob" in job.reasons[0].text
+    assert "AssocGrpNodeLimit" in job.reasons[0].text
+
+
+def test_without_anybody_waiting_they_stay_and_grow() -> None:
+    plan = plan_for(seen_with(running()))
+    assert noticed(plan) == {}
+    assert grown(plan) == 2
+
+
+def test_what_is_about_to_start_is_held() -> None:
+    job = ann(make_fragment(0, PENDING, ["n1"], released=after(-5)))
+    plan = plan_for(seen_with(job, waiter()))
+    assert [a.cause for a in plan.actions if isinstance(a, Hold)] == [Cause.LIMIT]
+
+
+def test_what_a_finished_job_still_does_is_ended() -> None:
+    job = ann(make_fragment(0, RUNNING, ["n1"], is_finished=True))
+    causes = [a.cause for a in plan_for(seen_with(job, waiter())).actions if isinstance(a, Cancel)]
+    assert Cause.LIMIT in causes
+
+
+@pytest.mark.parametrize(
+    ("counted", "same", "has_to"),
+    [
+        (Counted.ACCOUNT, {"account"}, True),
+        (Counted.ACCOUNT, {"user", "qos"}, False),
+        (Counted.USER, {"user", "account"}, True),
+        (Counted.USER, {"user", "qos"}, False),
+        (Counted.USER, {"account", "qos"}, False),
+        (Counted.QOS, {"qos"}, True),
+        (Counted.QOS, {"user", "account"}, False),
+        (Counted.QOS_USER, {"user", "qos"}, True),
+        (Counted.QOS_USER, {"user", "account"}, False),
+        (Counted.QOS_USER, {"qos", "account"}, False),
+        (Counted.QOS_ACCOUNT, {"qos", "account"}, True),
+        (Counted.QOS_ACCOUNT, {"qos", "user"}, False),
+        (Counted.QOS_ACCOUNT, {"account", "user"}, False),
+    ],
+)
+def test_whose_fragments_a_limit_counts(counted: Counted, same: set[str], has_to: bool) -> None:
+    other = {"user": "ann", "account": "lab", "qos": "normal"}
+    waits = waiter(counted, **{k: v if k in same else "other" for k, v in other.items()})
+    assert is_counted(ann(), waits) is has_to
+    assert grown(plan_for(seen_with(ann(), waits))) == (0 if has_to else 2)
+
+
+def test_an_account_is_compared_as_slurm_does() -> None:
+    assert is_counted(ann(account="Lab"), waiter(account="lab"))
+
+
+@pytest.mark.parametrize("counted", list(Counted))
+def test_what_is_not_known(counted: Counted) -> None:
+    """Of the same user it is taken to be the same; of others nothing is assumed."""
+    unknown = waiter(counted, user="ann", account="", qos="")
+    is_user_s = counted in (Counted.USER, Counted.QOS_USER)
+    assert is_counted(ann(), unknown) is is_user_s
+
+
+@pytest.mark.parametrize("counted", [Counted.QOS, Counted.QOS_USER, Counted.QOS_ACCOUNT])
+def test_with_a_qos_of_their_own_limits_of_qos_do_not_matter(counted: Counted) -> None:
+    seen = seen_with(ann(), waiter(counted, user="ann"))
+    assert grown(plan_for(seen)) == 0
+    assert grown(plan_for(seen, OWN_QOS)) == 2
+    assert not needs_charges(seen, OWN_QOS)
+
+
+# -- until it has started
+
+
+def had_left(state: FragmentState = HELD, **fields: Any) -> MalleableJob:
+    return ann(make_fragment(0, state, noticed=after(-900), gave_way_to="99", **fields))
+
+
+@pytest.mark.parametrize("reason", ["Resources", "Priority", "None"])
+def test_they_do_not_come_back_while_it_waits_for_something_else(reason: str) -> None:
+    waits = Waiter("99", "bob", reason)
+    plan = plan_for(seen_with(had_left(), waits))
+    assert grown(plan) == 0
+    assert "has not started yet" in plan.jobs[0].reasons[0].text
+
+
+def test_they_come_back_when_it_has_started() -> None:
+    plan = plan_for(seen_with(had_left()))
+    grows = [a for a in plan.actions if isinstance(a, Grow)]
+    assert len(grows) == 3
+    assert {a.mark.gave_way_to for a in grows} == {""}
+
+
+def test_who_waits_for_nodes_alone_keeps_nobody_away() -> None:
+    assert grown(plan_for(seen_with(ann(), Waiter("99", "bob", "Resources")))) == 2
+
+
+# -- what is asked and told
+
+
+@pytest.mark.parametrize(
+    ("waits", "is_asked"),
+    [
+        (waiter(), True),
+        (waiter(Counted.QOS), True),
+        (waiter(Counted.USER, user="ann"), True),
+        (waiter(Counted.USER, user="bob"), False),
+        (Waiter("99", "bob", "Resources"), False),
+    ],
+)
+def test_accounts_are_asked_only_where_they_matter(waits: Waiter, is_asked: bool) -> None:
+    seen = seen_with(ann(), waits)
+    assert needs_charges(seen, ON) is is_asked
+    assert not needs_charges(replace(seen, jobs=()), ON)
+    assert not needs_charges(replace(seen, off=Off(after(-1))), ON)
+
+
+def test_why_nodes_stay_idle() -> None:
+    (idle,) = plan_for(seen_with(ann(), waiter())).idle
+    assert (idle.reason, idle.nodes) == (IdleReason.LIMIT, 4)
+
+
+# -- whatever the cluster looks like
+
+WAITING = st.lists(
+    st.builds(
+        waiter,
+        st.sampled_from(list(Counted)),
+        user=st.sampled_from(["nobody", "bob"]),
+        account=st.sampled_from(["", "lab", "ml"]),
+        qos=st.sampled_from(["", "normal", "high"]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@many
+@given(clusters(), WAITING, st.sampled_from(["", "lab", "ml"]))
+def test_who_is_counted_neither_starts_nor_stays(
+    slurm: FakeSlurm, waiting: list[Waiter], account: str
+) -> None:
+    seen = observe(slurm, ["malleable"])
+    jobs = tuple(replace(job, account=account, qos="normal") for job in seen.jobs)
+    seen = replace(seen, jobs=jobs, waiting=tuple(waiting))
+    plan = plan_for(seen)
+    counted = {j.job_id for j in jobs if any(is_counted(j, w) for w in waiting)}
+    told = (Notice, PutBack)
+    for action in plan.actions:
+        if isinstance(action, Grow):
+            assert action.fragment.job_id not in counted
+    going = {a.fragment for a in plan.actions if isinstance(a, told)}
+    going |= {f for a in plan.actions if isinstance(a, Cancel) for f in a.fragments}
+    for fragment in fragments(seen).values():
+        if fragment.id.job_id in counted and fragment.is_active:
+            assert fragment.id in going
+    others = replace(seen, jobs=tuple(j for j in jobs if j.job_id not in counted))
+    alone = plan_for(replace(others, waiting=()))
+    assert plan_for(others).actions == alone.actions

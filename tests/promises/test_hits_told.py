@@ -1,0 +1,50 @@
+"""On a real Slurm: what a lost node costs a plain script reaches the tick and its user."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from promises.bench import Bench
+from slurm_hooks.sandbox import Sandbox
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+TORCHRUN = f"export PATH={BIN}:$PATH\nexec torchrun"
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    bench = Bench(sandbox, notice_s=10)
+    digits = ROOT / "examples" / "digits"
+    for path in (ROOT / "tests" / "elastic" / "train_plain.py", *digits.glob("train*.py")):
+        shutil.copy(path, sandbox.work / path.name)
+    yield bench
+    bench.cancel_all()
+
+
+def test_old_checkpoints_are_dear_and_a_watched_state_is_not(bench: Bench) -> None:
+    user = "root" if os.geteuid() == 0 else "nobody"
+    plain = bench.submit(f"{TORCHRUN} train_plain.py . 100000 1250", "1-1", user)
+    watched = bench.submit(f"{TORCHRUN} train_more.py --steps=100000 --pace=0.05", "1-1", user)
+    bench.tick_until(watched, lambda job: job.hit_s is not None, 300)
+    assert bench.job(watched).hit_s == 1
+    bench.tick_until(plain, lambda job: job.hit_s is not None, 400)
+    assert 60 <= (bench.job(plain).hit_s or 0) < 400
+    text = bench.malleable("explain", str(plain)).stdout
+    assert "hint: its checkpoints are up to" in text
+    assert "docs/users.md" in text
+    told = json.loads(bench.malleable("explain", str(watched), "--json").stdout)
+    assert told["checkpoints"]["hit_s"] == 1
+    assert "checkpoints are" not in bench.malleable("explain", str(watched)).stdout
+    comment = bench.box.run(["squeue", "-h", f"--job={plain}", "--format=%k"]).stdout
+    assert ";h{" in comment

@@ -1,0 +1,88 @@
+"""A fragment that stays past a planned start, in a real Slurm: nobody waits for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from promises.bench import Bench, has, occupied
+from slurm_hooks.model import Notice
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+SLEEP = "exec sleep 600"  # ends at SIGTERM, as agents do
+LATE_S = 2.0  # whole seconds, and a busy host; KillWait would be five
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    bench = Bench(sandbox)
+    yield bench
+    bench.cancel_all()
+
+
+def rigid(bench: Bench, nodes: str, seconds: int, *more: str) -> int:
+    argv = ["sbatch", "--parsable", "-p", "main", f"-N{nodes}", "--time=1", *more]
+    return int(bench.box.run([*argv, "--wrap", f"sleep {seconds}"]).stdout)
+
+
+def tells_cheap_hits(bench: Bench, job: int) -> None:
+    """As its agents would: whatever is lost is a second's work."""
+    for fragment in bench.job(job).fragments:
+        name = f"jobid={fragment.id}"
+        bench.box.run(["scontrol", "update", name, f"comment=trained{{{fragment.restarts},h=1}}"])
+
+
+def epoch(bench: Bench, job: int, field: str) -> float:
+    """A moment of a job, in slurmctld's whole seconds."""
+    said = bench.box.run(["squeue", "-h", "--states=all", f"--jobs={job}", f"-O{field}"]).stdout
+    return time.mktime(time.strptime(said.strip(), "%Y-%m-%dT%H:%M:%S"))
+
+
+def start_after(bench: Bench, first: int, second: int) -> float:
+    """Seconds from the end of the first job to the start of the second."""
+
+    def has_begun() -> bool:
+        said = bench.box.run(["squeue", "-h", "--states=all", f"--jobs={second}", "-o%T"]).stdout
+        return said.strip() in ("RUNNING", "COMPLETED", "COMPLETING")
+
+    wait_until(has_begun, 90, every_s=0.2)
+    return epoch(bench, second, "StartTime") - epoch(bench, first, "EndTime")
+
+
+def empty_start(bench: Bench) -> float:
+    """The same on nodes that nobody else has."""
+    first = rigid(bench, "2", 6)
+    second = rigid(bench, "4", 1)
+    return start_after(bench, first, second)
+
+
+def test_a_job_that_was_planned_starts_as_on_empty_nodes(bench: Bench) -> None:
+    """Two of four nodes are busy; a job that needs all four is planned for their end. Ours, on the
+    other two, stay until Slurm takes them; no tick makes them leave."""
+    empty_s = empty_start(bench)
+    for runs_s in (25, 59):  # ends early, ends about when its limit says
+        first = rigid(bench, "2", runs_s)
+        job = bench.submit(SLEEP, "1-2")
+        bench.tick_until(job, has(2))
+        tells_cheap_hits(bench, job)
+        mine = occupied(bench.job(job))
+        second = rigid(bench, "4", 1)
+        wait_until(lambda: bool(bench.observe().planned), 20)
+        (planned,) = bench.observe().planned
+        assert mine <= planned.nodes
+        actions, ends = [], []
+        while bench.box.run(["squeue", "-h", f"--jobs={first}", "-t", "R"], check=False).stdout:
+            assert occupied(bench.job(job)) == mine
+            actions += bench.tick().plan.actions
+            ends += [f.end for f in bench.job(job).active if f.end]
+            time.sleep(1)
+        late_s = start_after(bench, first, second) - empty_s
+        print(f"{runs_s} s: {late_s:+g} s against empty nodes, which take {empty_s:g} s")
+        assert late_s <= LATE_S
+        assert not [a for a in actions if isinstance(a, Notice)]
+        assert max(ends) > planned.start  # it was never told to be gone by then
+        bench.cancel_all()
