@@ -6,10 +6,11 @@ such a node was taken, an ordinary job for it is submitted and Slurm preempts wh
 Ticks at their own pace give ten malleable jobs what is left.
 
 Fragments are light, since one host plays all nodes: a shell that notes when it starts and when
-SIGTERM ends it. So Slurm, ticks and preemptions are real, and training is modelled: a job's work
-is its throughput at the size it has, from these notes; each change costs the pauses given, each
-loss the work of half a second, the mean of what the replay takes. Prints both, and what separates
-them; the last line is one JSON object. Without the log it says so and succeeds.
+SIGTERM ends it, and tells what an agent would (else the tick takes them for fragments that do not
+meet, and keeps one). So Slurm, ticks and preemptions are real, and training is modelled: a job's
+work is its throughput at the size it has, from these notes; each change costs the pauses given,
+each loss the work of half a second, the mean of what the replay takes. Prints both, and what
+separates them; the last line is one JSON object. Without the log it says so and succeeds.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ log={work}/fragment-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID.log
 note() {{ echo "$EPOCHREALTIME $1 $SLURMD_NODENAME" >>$log; }}
 trap 'note end; exit 143' TERM
 note start
+job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+scontrol update jobid=$job "comment=trained{{${{SLURM_RESTART_COUNT:-0}},h=1}}"
 while :; do sleep 3600 & wait $!; done
 """
 SETTINGS = """
