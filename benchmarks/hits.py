@@ -4,7 +4,8 @@ A hit is Slurm's own preemption: an ordinary job comes and takes nodes on which 
 trains, all four of them. For each training: steps done twice and samples lost or seen twice (from
 the script's own log), the pause (the longest time that a survivor went without finishing a step),
 and how long the ordinary job waited from its submission to the first line of its script, beside
-the same job at the same moment on an empty Slurm of its own. Ticks run at their own pace and give
+the same job at the same moment on an empty Slurm of its own; the same of a node with nothing but
+a `sleep` says what of that is Slurm's. Ticks run at their own pace and give
 the node back when the ordinary job has ended.
 
 Prints progress and a table of medians (and worst); the last line is one JSON object. A training
@@ -34,6 +35,7 @@ from rich.table import Table
 
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
+from slurm_hooks.sandbox.spec import SandboxSpec
 
 NODES = 4
 PATIENCE_S = 120.0
@@ -112,6 +114,20 @@ class Course:
         self._until(NODES, settled)
         return cost
 
+    def preempt_sleep(self, nodes: int) -> float:
+        """The delay of an ordinary job for nodes that have a `sleep` each; seconds."""
+        taken = sorted(self._chance.sample(self._box.nodes, nodes))
+        for node in taken:
+            argv = ["sbatch", "-p", "malleable", f"--nodelist={node}", "--exclusive", "--time=5"]
+            self._box.run([*argv, "--no-requeue", "--output=/dev/null", "--wrap=exec sleep 99"])
+        running = ["squeue", "-h", "-p", "malleable", "-t", "R", "-o", "%N"]
+        await_(lambda: len(self._box.run(running).stdout.split()) == nodes, "the sleeps")
+        time.sleep(2 + self._chance.uniform(0, 1))
+        empty_s = self._arrive(self._twin, taken, 0)
+        delay_s = self._arrive(self._box, taken, 0) - empty_s
+        await_(lambda: not self._box.run(["squeue", "-h"]).stdout.strip(), "an empty Slurm")
+        return delay_s
+
     def _until(self, size: int, since: float) -> list[str]:
         """Wait for that many that train together; gives them."""
 
@@ -132,6 +148,17 @@ class Course:
         box.run(argv)
         await_(mark.exists, "the ordinary job's start")
         return float(mark.read_text()) - asked
+
+
+def floor(hits: int, say: Console) -> list[float]:
+    """What Slurm itself takes to preempt: the delay where the node has nothing but a `sleep`."""
+    spec, delays, chance = SandboxSpec(nodes=NODES, kill_wait_s=5), [], random.Random(1)
+    with Sandbox.up(spec) as box, Sandbox.up(spec) as twin:
+        course = Course(box, twin, chance, 0.0)
+        for number in range(hits):
+            delays.append(course.preempt_sleep(1 + number % 2))
+            say.print(f"sleep: delay {delays[-1]:.2f} s, load {os.getloadavg()[0]:.0f}")
+    return delays
 
 
 def await_(seen: Callable[[], object], what: str) -> object:
@@ -217,11 +244,13 @@ def _tail(path: Path) -> str:
     return "\n".join((f"-- {path.name}", *lines[-25:]))
 
 
+def of(values: list[float]) -> str:
+    """Median and worst."""
+    return f"{statistics.median(values):.2f} ({max(values):.2f})"
+
+
 def row(training: Training, found: Found) -> dict[str, object]:
     """One line of the table."""
-
-    def of(values: list[float]) -> str:
-        return f"{statistics.median(values):.2f} ({max(values):.2f})"
 
     hits, again = found.hits, [hit.again for hit in found.hits]
     return {
@@ -256,14 +285,24 @@ def main() -> int:
     options = parser.parse_args()
     say = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
     found: dict[str, Found] = {}
+    sleeps = floor(options.hits, say)
     for name in options.trainings.split(","):
         if lacks(TRAININGS[name]):
-            say.print(f"{TRAININGS[name].label}: left out, there is no {TRAININGS[name].needs}")
+            say.print(f"{TRAININGS[name].label}: left out, for want of {TRAININGS[name].needs}")
             continue
         found[name] = run(TRAININGS[name], options, say)
     if rows := [row(TRAININGS[name], each) for name, each in found.items() if each.hits]:
         show(rows, say)
-    print(json.dumps({"benchmark": "hits", **{name: asdict(each) for name, each in found.items()}}))
+    say.print(f"where a node has but a sleep: delay {of(sleeps)} s")
+    print(
+        json.dumps(
+            {
+                "benchmark": "hits",
+                "sleep": sleeps,
+                **{name: asdict(each) for name, each in found.items()},
+            }
+        )
+    )
     return 1 if any(each.failed for each in found.values()) else 0
 
 

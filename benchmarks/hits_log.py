@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 SETTLED = 5  # steps in a row at one size
@@ -89,18 +90,26 @@ class HitLog:
 
 
 def samples(takes: HitLog, steps: HitLog) -> Samples:
-    """What the training has seen in the end: of each step, the last round that did it."""
+    """What the training has seen in the end: of each step, the last round that did it. Where
+    samples are told when a step is done, a process that was killed meanwhile could not: its part
+    counts as seen."""
     of_step: dict[int, tuple[float, str]] = {}
     for lines in steps.lines.values():
         for line in lines:
             of_step[line.step] = max(of_step.get(line.step, (0.0, "")), (line.at, line.round))
+    told = takes if takes.lines else steps
     seen: Counter[tuple[int, int]] = Counter()
-    for lines in takes.lines.values():
-        for line in lines:
-            if of_step.get(line.step, (0.0, ""))[1] == line.round:
-                seen.update((line.epoch, sample) for sample in line.samples)
+    told_of: Counter[int] = Counter()
+    for line in (line for lines in told.lines.values() for line in lines):
+        if of_step.get(line.step, (0.0, ""))[1] == line.round:
+            seen.update((line.epoch, sample) for sample in line.samples)
+            told_of[line.step] += len(line.samples)
+    if not seen:
+        return Samples(0, 0, 0)
     repeated, missing = _compared(seen)
-    return Samples(sum(seen.values()), repeated, missing)
+    batch = max(told_of.values())
+    silent = sum(batch - count for count in told_of.values())
+    return Samples(sum(seen.values()), repeated, max(0, missing - silent))
 
 
 def _compared(seen: Counter[tuple[int, int]]) -> tuple[int, int]:
@@ -118,9 +127,14 @@ def _compared(seen: Counter[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _line(row: bytes) -> Line:
+    """steplog.py's, or that of the trainings of tests/frameworks, which tell all when a step is
+    done; a part of an epoch belongs to the one that it ends in."""
     words = json.loads(row)
-    words["samples"] = tuple(words.get("samples", ()))
-    return Line(**words)
+    found = {name: words[name] for name in ("round", "world", "step")}
+    samples = tuple(words.get("samples", ()))
+    return Line(
+        words.get("at", words.get("t")), **found, samples=samples, epoch=ceil(words.get("epoch", 0))
+    )
 
 
 def _longest_gap(times: list[float], since: float, until: float) -> float:

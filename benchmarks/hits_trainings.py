@@ -1,7 +1,7 @@
 """The trainings that `benchmarks/hits.py` disturbs: a table, one entry each.
 
 Those of digits are the examples themselves: three lines that tell of their steps are added where
-the table says. A library's script lies in hits_train/ and needs that library.
+the table says. The libraries' are those of tests/frameworks, and need the library.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 OURS = HERE / "hits_train"
+FRAMEWORKS = HERE.parent / "tests" / "frameworks"  # these tell of their steps by themselves
 DIGITS = HERE.parent / "examples" / "digits"
 STEP_S = 0.2  # of one process; N of them share it
 LAST_IMPORT = "from torch.nn.parallel import DistributedDataParallel\n"
@@ -41,7 +42,8 @@ class Training:
     needs: str = "torch"
 
 
-PACE = ("--steps=1000000", f"--pace={STEP_S}")
+STEPS = 1_000_000  # more than there will be
+PACE = (f"--steps={STEPS}", f"--pace={STEP_S}")
 TRAININGS = {
     "watched": Training(
         "digits, watched",
@@ -68,10 +70,10 @@ TRAININGS = {
             "        done = step + 1\n": "        steplog.done(done)\n",
         },
     ),
-    "lightning": Training("Lightning", "train_lightning.py", needs="lightning"),
-    "trainer": Training("HF Trainer", "train_trainer.py", needs="transformers"),
-    "accelerate": Training("accelerate", "train_accelerate.py", needs="accelerate"),
-    "fsdp2": Training("FSDP2", "train_fsdp2.py"),
+    "lightning": Training("Lightning", "train_lightning.py", FRAMEWORKS, needs="lightning"),
+    "trainer": Training("HF Trainer", "train_trainer.py", FRAMEWORKS, needs="transformers"),
+    "accelerate": Training("accelerate", "train_accelerate.py", FRAMEWORKS, needs="accelerate"),
+    "fsdp2": Training("FSDP2, DCP every 10 steps", "train_fsdp.py", FRAMEWORKS),
 }
 
 
@@ -109,7 +111,8 @@ def lay_out(training: Training, work: Path) -> Path:
 
 def _batch(training: Training, script: Path, work: Path) -> str:
     python = sys.executable if training.place == DIGITS else library_python()
-    words = [python, "-m", "torch.distributed.run", str(script), *training.words, f"--work={work}"]
+    own = [*training.words, f"--work={work}"] if training.words else [str(work), str(STEPS)]
+    words = [python, "-m", "torch.distributed.run", str(script), *own]
     lines = ["#!/bin/bash", "export OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore"]
     lines += [f"export MALLEABLE_WARM={training.warm}"] if training.warm else []
     lines += [f"export HITS_LOG={shlex.quote(str(work))}", f"exec {shlex.join(words)}", ""]

@@ -1,11 +1,13 @@
 """Does anybody wait longer? A random rigid load on two Slurms, one of them with malleable jobs.
 
-Run: python benchmarks/load.py [--minutes M] [--seed N]. Both clusters get the same jobs at the same
-moments; the malleable jobs only sleep, so they ignore every notice. Single delays go both ways:
-where fragments sit, others start on other nodes, and one different choice reorders what follows.
-So besides the means, the first job in the queue is watched: it must not wait while nodes of ours,
-with the idle ones, would do for it. Prints the delays and every broken promise; the last line is
-one JSON object. Exit code 1 if a promise broke.
+Run: python benchmarks/load.py [--nodes N] [--minutes M] [--seed N] [--jobs short]. Both clusters
+get the same jobs at the same moments; the malleable jobs only sleep, so they ignore every notice.
+Single delays go both ways: where fragments sit, others start on other nodes, and one different
+choice reorders what follows. So besides the means, the first job in the queue is watched: it must
+not wait while nodes of ours, with the idle ones, would do for it. Jobs that start at once without
+malleable jobs (urgent) and those that wait there for their turn (planned) are told apart; a job
+starts when its script says so. Prints the delays and every broken promise; the last line is one
+JSON object. Exit code 1 if a promise broke.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Optional
 
 from slurm_hooks.model import FragmentState, NodeState, Snapshot
 from slurm_hooks.sandbox import Sandbox
@@ -28,12 +31,19 @@ from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.text import Command, parse_limit
 
-NODES = 16
 TICK_S = 5
 KILL_WAIT_S = 5
 CLOCK_S = 3.0  # two clusters, whole seconds, a scheduler that looks once a second
 FIRST = "-OJobArrayID:|,NumNodes:|,TimeLimit:|"
-JOBS = ("1-8", "2-6", "1-12")
+FRAGMENT = """#!/bin/bash
+{told}exec sleep 3600
+"""
+# As agents whose training loses a second's work: they stay past planned starts.
+CHEAP = """job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+scontrol update jobid=$job "comment=trained{${SLURM_RESTART_COUNT:-0},h=1}"
+"""
+AT_ONCE_S = 2.0  # who starts within that on a Slurm without us finds free nodes
+AS_EMPTY_S = 0.5
 SETTINGS = f"""every_s = {TICK_S}
 
 [lease]
@@ -45,6 +55,30 @@ notice_s = 5
 [plan]
 snooze_s = 0
 """
+
+
+@dataclass(frozen=True)
+class Load:
+    """What ordinary jobs are like: seconds between two submissions, limits in minutes, and what
+    share of its limit a job runs."""
+
+    every_s: tuple[float, float]
+    limits: tuple[int, ...]
+    share: tuple[float, float]
+
+
+LOADS = {
+    "long": Load((6, 16), (1, 1, 2, 3), (0.3, 0.95)),
+    "short": Load((2, 6), (1, 1, 2), (0.05, 0.2)),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An ordinary job on one of the clusters: its id, and when it was submitted."""
+
+    id: str
+    at: float
 
 
 @dataclass
@@ -96,8 +130,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nodes", type=int, default=16)
+    parser.add_argument("--jobs", choices=LOADS, default="long", help="what ordinary jobs are like")
+    parser.add_argument("--hits", choices=("dear", "cheap"), default="dear", help="as agents tell")
     options = parser.parse_args()
-    spec = project_spec(nodes=NODES, kill_wait_s=KILL_WAIT_S)
+    spec = project_spec(nodes=options.nodes, kill_wait_s=KILL_WAIT_S)
     with Sandbox.up(spec) as box, Sandbox.up(spec) as twin:
         text = box.settings.read_text()
         box.settings.write_text(
@@ -105,99 +142,122 @@ def main() -> int:
         )
         with box.settings.open("a") as file:
             file.write(SETTINGS.partition("\n")[2])
-        result = play(box, twin, options.minutes * 60, random.Random(options.seed))
-    print(json.dumps({"benchmark": "load", "seed": options.seed, **result}))
+        chance = random.Random(options.seed)
+        is_cheap, load = options.hits == "cheap", LOADS[options.jobs]
+        result = play(box, twin, options.minutes * 60, load, is_cheap, chance)
+    print(json.dumps({"benchmark": "load", **vars(options), **result}))
     return 1 if result["broken"] else 0
 
 
-def play(box: Sandbox, twin: Sandbox, seconds: float, chance: random.Random) -> dict[str, object]:
+def play(
+    box: Sandbox, twin: Sandbox, seconds: float, load: Load, is_cheap: bool, chance: random.Random
+) -> dict[str, object]:
     """Run the load and report."""
     script = box.work / "job.sh"
-    script.write_text("#!/bin/bash\nexec sleep 3600\n")
-    for request in JOBS:
+    script.write_text(FRAGMENT.format(told=CHEAP if is_cheap else ""))
+    for request in requests(len(box.nodes)):
         box.run(["sbatch", f"--malleable={request}", "--output=/dev/null", str(script)])
     environment = {**os.environ, **box.environment}
     argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", str(TICK_S)]
     ticks = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL)
     watch, port = Watch(), Live(environment=environment)
-    ids: list[tuple[str, str]] = []
+    pairs: list[tuple[Asked, Asked]] = []
     try:
         began = last = time.monotonic()
         due = book = 0.0
         while (now := time.monotonic()) - began < seconds:
             if now - began >= due:
-                ids.append(submit(box, twin, chance))
-                due = now - began + chance.uniform(6, 16)
+                pairs.append(submit(box, twin, load, chance))
+                due = now - began + chance.uniform(*load.every_s)
             if now - began >= book and now - began < seconds - 150:
-                reserve(box, twin, chance, len(ids))
+                reserve(box, twin, chance, len(pairs))
                 book = now - began + 60
             watch.look(port, now - last)
             last = now
-            time.sleep(1)
+            time.sleep(min(1.0, max(0.0, due - (time.monotonic() - began))))
     finally:
         ticks.terminate()
         ticks.wait(30)
-    return report(watch, waits(box, twin, ids))
+    return report(watch, waits(box, twin, pairs))
 
 
-def submit(box: Sandbox, twin: Sandbox, chance: random.Random) -> tuple[str, str]:
-    """The same rigid job in both; a quarter of them ask for half of the machine."""
-    nodes = chance.choice((1, 1, 2, 3, 4, 8))
-    limit = chance.choice((1, 1, 2, 3))
-    runs = round(limit * 60 * chance.uniform(0.3, 0.95))
-    argv = ["sbatch", "--parsable", "-p", "main", f"--nodes={nodes}", "--exclusive"]
-    argv += [f"--time={limit}", "--output=/dev/null", f"--wrap=exec sleep {runs}"]
-    return box.run(argv).stdout.strip(), twin.run(argv).stdout.strip()
+def requests(nodes: int) -> tuple[str, str, str]:
+    """Three malleable jobs that together could take the machine more than once."""
+    return f"1-{nodes // 2}", f"2-{max(2, nodes * 3 // 8)}", f"1-{nodes * 3 // 4}"
+
+
+def submit(box: Sandbox, twin: Sandbox, load: Load, chance: random.Random) -> tuple[Asked, Asked]:
+    """The same rigid job in both; one in six asks for half of the machine."""
+    size = len(box.nodes)
+    nodes = max(1, chance.choice((1, 1, size // 8, size // 5, size // 4, size // 2)))
+    limit = chance.choice(load.limits)
+    runs = round(limit * 60 * chance.uniform(*load.share))
+    words = ["sbatch", "--parsable", "-p", "main", f"--nodes={nodes}", "--exclusive"]
+    words += [f"--time={limit}", "--output=/dev/null"]
+    asked = {}
+    for each in chance.sample((box, twin), 2):  # neither is always the first
+        argv = [*words, f"--wrap=date +%s.%N >{each.work}/start-$SLURM_JOB_ID; exec sleep {runs}"]
+        at = time.time()
+        asked[each.name] = Asked(each.run(argv).stdout.strip(), at)
+    return asked[box.name], asked[twin.name]
 
 
 def reserve(box: Sandbox, twin: Sandbox, chance: random.Random, number: int) -> None:
     """The same reservation in both, two minutes ahead, over whatever runs there."""
-    first = chance.randint(1, NODES - 2)
+    first = chance.randint(1, len(box.nodes) - 2)
     words = f"scontrol create reservation reservationname=r{number} starttime=now+130 duration=1 "
     words += f"users=root flags=ignore_jobs nodes=n[{first}-{first + 1}]"
     for each in (box, twin):
         each.run(words.split())
 
 
-def waits(box: Sandbox, twin: Sandbox, ids: list[tuple[str, str]]) -> list[tuple[float, float]]:
+def waits(
+    box: Sandbox, twin: Sandbox, pairs: list[tuple[Asked, Asked]]
+) -> list[tuple[float, float]]:
     """Seconds from submission to start with and without malleable jobs, where both started."""
-    found = [_waits(each) for each in (box, twin)]
-    return [(found[0][a], found[1][b]) for a, b in ids if a in found[0] and b in found[1]]
+    found = [(_wait(box, a), _wait(twin, b)) for a, b in pairs]
+    return [(a, b) for a, b in found if a is not None and b is not None]
 
 
-def _waits(box: Sandbox) -> dict[str, float]:
-    fields = "-OJobArrayID:|,State:|,SubmitTime:|,StartTime:|"
-    answer = box.run(
-        ["squeue", "-h", "-a", "-t", "all", "-p", "main", fields], env={"SLURM_TIME_FORMAT": "%s"}
-    )
-    rows = (line.split("|") for line in answer.stdout.splitlines())
-    return {
-        r[0].strip(): float(r[3]) - float(r[2])
-        for r in rows
-        if len(r) > 3 and r[1].strip() != "PENDING"
-    }
+def _wait(box: Sandbox, job: Asked) -> Optional[float]:
+    path = box.work / f"start-{job.id}"
+    text = path.read_text().strip() if path.exists() else ""
+    return float(text) - job.at if text else None
 
 
 def report(watch: Watch, pairs: list[tuple[float, float]]) -> dict[str, object]:
     """Delays over both clusters and broken promises."""
-    delays = sorted(a - b for a, b in pairs)
-    for delay in delays:
-        print(f"{delay:+.0f}", end=" ", file=sys.stderr)
-    print(file=sys.stderr)
+    kinds = {
+        "urgent": [(a, b) for a, b in pairs if b < AT_ONCE_S],
+        "planned": [(a, b) for a, b in pairs if b >= AT_ONCE_S],
+    }
+    for kind, found in kinds.items():
+        said = " ".join(
+            f"{a - b:+.1f}" for a, b in sorted(found, key=lambda pair: pair[0] - pair[1])
+        )
+        print(f"{kind}: {said}", file=sys.stderr)
     return {
         "rigid_jobs": len(pairs),
-        "delay_s": {
-            "median": statistics.median(delays),
-            "max": delays[-1],
-            "min": delays[0],
-            "over_kill_wait": sum(d > KILL_WAIT_S + CLOCK_S for d in delays),
-        },
-        "wait_s": {
-            "with": round(statistics.mean(a for a, _ in pairs), 2),
-            "without": round(statistics.mean(b for _, b in pairs), 2),
-        },
+        **{kind: distribution(found) for kind, found in kinds.items() if found},
         "malleable_node_s": round(watch.used_node_s),
         "broken": {what: round(over, 1) for what, over in watch.broken.items()},
+    }
+
+
+def distribution(pairs: list[tuple[float, float]]) -> dict[str, float]:
+    """Of the delays of one kind of job: seconds, and the share that is as on an empty machine."""
+    delays = sorted(a - b for a, b in pairs)
+    return {
+        "jobs": len(delays),
+        "median_s": round(statistics.median(delays), 2),
+        "p10_s": round(delays[len(delays) // 10], 2),
+        "p90_s": round(delays[len(delays) * 9 // 10], 2),
+        "max_s": round(delays[-1], 2),
+        "min_s": round(delays[0], 2),
+        "share_within_half_s": round(sum(d <= AS_EMPTY_S for d in delays) / len(delays), 3),
+        "over_kill_wait": sum(d > KILL_WAIT_S + CLOCK_S for d in delays),
+        "mean_wait_with_s": round(statistics.mean(a for a, _ in pairs), 2),
+        "mean_wait_without_s": round(statistics.mean(b for _, b in pairs), 2),
     }
 
 
