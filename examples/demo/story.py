@@ -219,4 +219,4 @@ def _preemption_events(recording: Recording) -> Iterator[Event]:
     last = recording.with_it[-1].t if recording.with_it else 0.0
     for t, fragment in preempted(recording):
         if last - (recording.zero + t) > min(HINDSIGHT_S, KILL_WAIT_S):
-            yield Event(t, "preempted", f"{fragment} preempted by Slurm for an urgent job")
+            yield Event(t, "preempted", f"{fragment} preempted by Slurm")

@@ -220,14 +220,15 @@ def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> 
     last = changes[-1]
     is_after = last.nodes == 0 and recording.zero + last.t > recording.begin
     grown = sum(1 for a, b in zip(changes, changes[1:]) if b.nodes > a.nodes)
-    cleared = _made_room(changes, found["rigid_jobs"])
+    room = _made_room(changes, taken, found["rigid_jobs"])
+    urgent = _taken_for_urgent(taken, found["rigid_jobs"])
     return [
         Check("no promise broken", not found["violations"], f"{len(found['violations'])} broken"),
         *[_delay_check(rigid) for rigid in found["rigid_jobs"]],
         Check("the job grew, shrank and grew again", grown >= 3, f"sizes {peaks}"),
         Check("leases were renewed", renewals > 0, f"{renewals} renewals"),
-        Check("it made room ahead of a planned start", bool(cleared), cleared or "never"),
-        Check("the urgent job took one fragment", len(taken) == 1, f"{len(taken)} preempted"),
+        Check("a planned start found room", bool(room), room or "never"),
+        Check("the urgent job took one fragment", len(urgent) == 1, f"{len(urgent)} preempted"),
         Check(
             "the reserved node was free before the reservation",
             freed is not None and freed > 0,
@@ -242,15 +243,29 @@ def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> 
     ]
 
 
-def _made_room(changes: Sequence[Size], rigid: Sequence[dict[str, Any]]) -> str:
-    """When a fragment left because a hole closed, between a job's submission and its start."""
+def _made_room(
+    changes: Sequence[Size], taken: Sequence[tuple[float, str]], rigid: Sequence[dict[str, Any]]
+) -> str:
+    """How a job with a planned start got a node of ours: a fragment left because the hole closed,
+    or stayed until Slurm took it, because being hit costs this training little."""
     for job in rigid:
         if job["planned_start"] is None or job["start"] is None:
             continue
         for size in changes:
             if "hole closes" in size.cause and job["submit"] < size.t <= job["start"]:
-                return f"at {size.t:.0f} s for {job['planned_start']:.0f} s"
+                return f"left at {size.t:.0f} s for {job['planned_start']:.0f} s"
+        for t, fragment in taken:
+            if abs(t - job["start"]) <= CLOCK_S:
+                return f"{fragment} stayed until {t:.0f} s, when it started"
     return ""
+
+
+def _taken_for_urgent(
+    taken: Sequence[tuple[float, str]], rigid: Sequence[dict[str, Any]]
+) -> list[str]:
+    """The fragments that Slurm took from the urgent job's submission on."""
+    since = min((job["submit"] for job in rigid if job["urgent"]), default=0.0)
+    return [fragment for t, fragment in taken if t >= since]
 
 
 def _delay_check(rigid: dict[str, Any]) -> Check:

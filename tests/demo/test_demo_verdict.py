@@ -89,6 +89,18 @@ def test_delay_is_the_wait_beside_us_less_the_wait_alone():
     assert rows["long"]["planned_start"] is None
 
 
+def test_a_planned_start_finds_room_before_or_as_it_comes():
+    planned = {"submit": 45.0, "planned_start": 121.0, "start": 101.0, "urgent": False}
+    urgent = {"submit": 106.0, "planned_start": None, "start": 106.0, "urgent": True}
+    taken = [(101.4, "3_0"), (107.0, "3_1")]
+    rigid = [planned, urgent]
+    assert verdict._made_room([], taken, rigid) == "3_0 stayed until 101 s, when it started"
+    left = story.Size(52.0, 3, "hole closes")
+    assert verdict._made_room([left], [], rigid) == "left at 52 s for 121 s"
+    assert verdict._made_room([], taken[1:], rigid) == ""
+    assert verdict._taken_for_urgent(taken, rigid) == ["3_1"]
+
+
 def test_a_job_that_never_started_fails_its_check():
     run = good()
     last = run.with_it[-1]
