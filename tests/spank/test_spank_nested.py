@@ -51,8 +51,8 @@ def nested(sandbox: Any) -> tuple[str, dict[str, str]]:
             ("all", "--hold", plain),
             ("none", "--hold --export=NONE", plain),
             ("some", "--hold --export=ALL,X=1", plain),
-            ("own", "--hold --malleable=1-2", plain),
-            ("directive", "--hold", inner),
+            ("own", "--malleable=1-2", plain),
+            ("directive", "", inner),
         )
     ]
     body = "\n".join(

@@ -103,7 +103,7 @@ def test_renamed_commands(sandbox: Any) -> None:
     """A site's wrapper may call its copy of sbatch or salloc something else."""
     find = 'cp "$(command -v {0})" ./my{0} && ./my{0} {1}'
     good = sandbox.run(
-        ["bash", "-c", find.format("sbatch", "--parsable --hold --malleable=1-2 --wrap=true")],
+        ["bash", "-c", find.format("sbatch", "--parsable --malleable=1-2 --wrap=true")],
         user=USER,
     )
     assert "ArrayTaskId" in show(sandbox, good.stdout.strip())
