@@ -53,7 +53,7 @@ note() {{ echo "$EPOCHREALTIME $1 $SLURMD_NODENAME" >>$log; }}
 trap 'note end; exit 143' TERM
 note start
 job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
-scontrol update jobid=$job "comment=trained{{${{SLURM_RESTART_COUNT:-0}},h=1}}"
+scontrol update jobid=$job "comment=trained{{${{SLURM_RESTART_COUNT:-0}}}};h{{1}}"
 while :; do sleep 3600 & wait $!; done
 """
 SETTINGS = """

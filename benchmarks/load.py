@@ -40,7 +40,7 @@ FRAGMENT = """#!/bin/bash
 """
 # As agents whose training loses a second's work: they stay past planned starts.
 CHEAP = """job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
-scontrol update jobid=$job "comment=trained{${SLURM_RESTART_COUNT:-0},h=1}"
+scontrol update jobid=$job "comment=trained{${SLURM_RESTART_COUNT:-0}};h{1}"
 """
 AT_ONCE_S = 2.0  # who starts within that on a Slurm without us finds free nodes
 AS_EMPTY_S = 0.5

@@ -33,7 +33,9 @@ def tells_cheap_hits(bench: Bench, job: int) -> None:
     """As its agents would: whatever is lost is a second's work."""
     for fragment in bench.job(job).fragments:
         name = f"jobid={fragment.id}"
-        bench.box.run(["scontrol", "update", name, f"comment=trained{{{fragment.restarts},h=1}}"])
+        bench.box.run(
+            ["scontrol", "update", name, f"comment=trained{{{fragment.restarts}}};h{{1}}"]
+        )
 
 
 def epoch(bench: Bench, job: int, field: str) -> float:
