@@ -101,12 +101,12 @@ def test_the_file_is_named_through_the_mailbox() -> None:
     mailbox = Mailbox()
     assert mailbox.file() == ""
     reader = MailboxReader(mailbox.environment())
-    reader.write_file("/work/a longer name.pt")
-    reader.write_file("/work/c.pt")
+    reader.write_file("/shared/a longer name.pt")
+    reader.write_file("/shared/c.pt")
     mailbox.clear()  # a new round
-    assert mailbox.file() == "/work/c.pt"
+    assert mailbox.file() == "/shared/c.pt"
     reader.write_file("x" * 5000)
-    assert mailbox.file() == "/work/c.pt"
+    assert mailbox.file() == "/shared/c.pt"
 
 
 @pytest.mark.parametrize(

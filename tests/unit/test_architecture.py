@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,3 +39,10 @@ def test_every_module_is_listed() -> None:
     package = ROOT / "slurm_hooks"
     modules = {str(path.relative_to(package)) for path in package.rglob("*.py")}
     assert listed() == {path for path in modules if not path.endswith("__init__.py")}
+
+
+def test_no_two_test_modules_have_one_name() -> None:
+    """Pytest imports those of folders without an __init__.py by their names alone."""
+    modules = (ROOT / "tests").rglob("test_*.py")
+    names = Counter(path.name for path in modules if not (path.parent / "__init__.py").exists())
+    assert [name for name, times in names.items() if times > 1] == []
