@@ -8,8 +8,9 @@ import time
 import pytest
 
 from elastic.gang import Gang
+from waiting import wait_until
 
-from .notes import LONG, NNODES, begin, resumed_after
+from .notes import LONG, NNODES, STEPS_OF_EPOCH, begin, resumed_after, samples_off
 
 pytest.importorskip("lightning.pytorch", reason="not installed: make test-frameworks")
 
@@ -30,7 +31,7 @@ def test_a_lost_node_costs_one_step_at_most(training: Gang, sig: signal.Signals)
     assert resumed_after(training, lost_at) > 5
 
 
-def test_growing_and_shrinking_resume_at_the_boundary(training: Gang) -> None:
+def test_no_change_loses_or_repeats_a_sample(training: Gang) -> None:
     t = time.time()
     training.start(3, NNODES, LONG)
     training.wait_world(3, since=t, timeout=120)
@@ -39,3 +40,8 @@ def test_growing_and_shrinking_resume_at_the_boundary(training: Gang) -> None:
     training.wait_world(2, since=t, timeout=120)
     assert resumed_after(training, t) > 0
     assert training.wait_exit(1) == [0]
+    t, step = time.time(), 3 * STEPS_OF_EPOCH
+    training.cut_off(2, signal.SIGKILL)
+    training.wait_world(1, since=t, timeout=120)
+    wait_until(lambda: training.steps()[-1][1] > step, 120, training.dump)
+    assert samples_off(training) == 0

@@ -53,6 +53,7 @@ class Net(pl.LightningModule):
             "world": self.trainer.world_size,
             "epoch": self.current_epoch,
             "samples": self.samples,
+            "round": os.environ["MASTER_PORT"],
             "sum": float(weights.double().sum()),
         }
         log(self.work / f"steps-{os.environ['MALLEABLE_FRAGMENT']}.jsonl", json.dumps(step))

@@ -3,56 +3,14 @@ notes its steps and the samples of each.
 
 Arguments: work directory, steps."""
 
-import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
+from train_notes import BATCH, Net, Samples, note_begin, note_step
 from transformers import Trainer, TrainerCallback, TrainingArguments
-
-SAMPLES, BATCH = 840, 12
-
-
-class Samples(Dataset):
-    """Numbers and their sum."""
-
-    def __init__(self) -> None:
-        self.x = torch.randn(SAMPLES, 8, generator=torch.Generator().manual_seed(1))
-
-    def __len__(self) -> int:
-        return SAMPLES
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"x": self.x[index], "labels": self.x[index].sum(), "index": index}
-
-
-class Net(torch.nn.Module):
-    """Small, with statistics."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.Sequential(
-            torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1)
-        )
-        self.samples: list[int] = []
-
-    def forward(self, x: Any, labels: Any, index: Any) -> dict[str, torch.Tensor]:
-        self.samples = index.tolist()
-        time.sleep(0.02)
-        return {"loss": (self.layers(x).squeeze(1) - labels).square().mean()}
-
-    def sum(self) -> float:
-        """That tells one state from another."""
-        return float(torch.cat([p.detach().flatten() for p in self.parameters()]).double().sum())
-
-
-def log(path: Path, line: str) -> None:
-    with open(path, "a") as file:
-        file.write(line + "\n")
 
 
 class Notes(TrainerCallback):
@@ -60,22 +18,12 @@ class Notes(TrainerCallback):
 
     def __init__(self, work: Path, net: Net) -> None:
         self.work, self.net = work, net
-        self.world = int(os.environ["WORLD_SIZE"])
-        self.rank = int(os.environ["RANK"])
-        self.fragment = int(os.environ["MALLEABLE_FRAGMENT"])
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        begin = {"rank": self.rank, "world": self.world, "fragment": self.fragment}
-        begin |= {"restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"])}
-        begin |= {"step": state.global_step, "sum": self.net.sum(), "t": time.time()}
-        log(self.work / "begins.jsonl", json.dumps(begin))
+        note_begin(self.work, self.net, state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        step = {"t": time.time(), "step": state.global_step, "world": self.world}
-        step |= {"epoch": state.epoch, "samples": self.net.samples, "sum": self.net.sum()}
-        log(self.work / f"steps-{self.fragment}.jsonl", json.dumps(step))
-        if self.rank == 0:
-            log(self.work / "steps.log", f"{time.time():.3f} {state.global_step} {self.world}")
+        note_step(self.work, self.net, state.global_step, state.epoch)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from slurm_hooks.elastic.frameworks.lightning_position import Position
 from slurm_hooks.elastic.frameworks.step_memory import StepMemory
 from slurm_hooks.elastic.log import say, suppressed
 
@@ -30,6 +31,7 @@ class _Callback:
 
     def __init__(self) -> None:
         self._memory: StepMemory | None = None
+        self._position = Position()
         self._step = 0
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -37,13 +39,26 @@ class _Callback:
         if stage != "fit":
             return
         self.end()
-        self._memory = StepMemory()
+        self._memory, self._position = StepMemory(), Position()
         step, content = self._memory.load()
         if content:
             _load_from_memory(trainer._checkpoint_connector, step, content)
 
+    def state_dict(self) -> dict[str, Any]:
+        """A part of each checkpoint."""
+        return self._position.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Called if a checkpoint has it, before there are samplers."""
+        self._position.load_state_dict(state_dict)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Checkpoints are loaded, but for the loops."""
+        self._position.place_sampler(trainer)
+
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """All that a checkpoint consists of is there."""
+        self._position.place_loop(trainer)
         _end_by_default(trainer)
         self._step = trainer.global_step
         optimizers = {f"optimizer{n}": each for n, each in enumerate(trainer.optimizers)}
@@ -56,6 +71,7 @@ class _Callback:
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """A step boundary, if this batch was the last of a step."""
+        self._position.advance(trainer)
         if self._memory is not None and trainer.global_step != self._step:
             self._step = trainer.global_step
             self._memory.reached(self._step)
