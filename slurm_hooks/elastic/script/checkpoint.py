@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script.just_in_time import JustInTime
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.step_boundary import device
@@ -60,6 +61,8 @@ class Checkpoint:
         elif self._is_first_here and self._memory.is_there:
             self._just_in_time = JustInTime(self._watched, self._memory, _packed)
             self._just_in_time.listen()
+            if self._path is not None:
+                MailboxReader(os.environ).write_file(os.path.abspath(self._path))
             self._hook = register_optimizer_step_pre_hook(self._on_optimizer_step)
 
     def end(self) -> None:
