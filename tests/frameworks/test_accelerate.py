@@ -24,7 +24,7 @@ def training(gang: Gang) -> Gang:
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
 def test_a_lost_node_costs_one_step_at_most(training: Gang, sig: signal.Signals) -> None:
-    time.sleep(0.5)
+    wait_until(lambda: training.steps()[-1][1] > 10, 60, training.dump)
     lost_at = time.time()
     training.cut_off(1, sig)
     training.wait_world(1, since=lost_at, timeout=120)

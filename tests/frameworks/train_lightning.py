@@ -77,6 +77,7 @@ def main() -> None:
     pl.seed_everything(5)
     inputs = torch.randn(SAMPLES, 8, generator=torch.Generator().manual_seed(1))
     world = int(os.environ["WORLD_SIZE"])
+    nodes = int(os.environ.get(os.environ.get("TRAIN_NODES", ""), "4"))  # 4: of the rigid job
     loader = DataLoader(
         TensorDataset(inputs, torch.arange(SAMPLES)), batch_size=12 // world, shuffle=True
     )
@@ -88,7 +89,7 @@ def main() -> None:
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=1,
-        num_nodes=4,  # of the rigid job
+        num_nodes=nodes,
         max_steps=steps,
         max_epochs=-1,
         callbacks=[saved],

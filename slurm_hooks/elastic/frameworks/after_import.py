@@ -12,14 +12,15 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.log import say, suppressed
 
 Then = Callable[[ModuleType], None]
 
 
 class AfterImport:
     """A finder that finds nothing itself: of the modules that are named in `then` it has the others
-    find the spec, and adds to their loader. What a function raises is passed over."""
+    find the spec, and adds to their loader. What a function raises is a line in the
+    job's log."""
 
     def __init__(self, then: Mapping[str, Then]) -> None:
         self._then = dict(then)
@@ -69,8 +70,10 @@ class AfterImport:
         return None
 
     def _call(self, module: ModuleType) -> None:
-        with suppressed(Exception, doing=f"getting {module.__name__} ready for changes of size"):
+        try:
             self._then[module.__name__](module)
+        except Exception as error:  # a version that nobody has seen yet
+            say(f"{module.__name__} is left as it is: {type(error).__name__}: {error}")
 
 
 def _at_its_end(spec: Any, call: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from slurm_hooks.elastic.frameworks.after_import import AfterImport
-from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.log import say
 
 SWITCH = "MALLEABLE_FRAMEWORKS"
 _OURS = f"{__package__}."
@@ -82,7 +82,9 @@ def pytorch_lightning_callbacks() -> list[Any]:
 
 def _callbacks(package: str) -> list[Any]:
     if is_worker(os.environ):
-        with suppressed(Exception, doing="giving Lightning a callback"):
+        try:
             made: Any = importlib.import_module(f"{_OURS}lightning").callback
             return [made(package)]
+        except Exception as error:  # a version of Lightning that nobody has seen yet
+            say(f"{package} is left as it is: {type(error).__name__}: {error}")
     return []

@@ -17,6 +17,7 @@ from slurm_hooks.elastic.frameworks.lightning_position import Position
 from slurm_hooks.elastic.frameworks.step_memory import StepMemory
 from slurm_hooks.elastic.log import say, suppressed
 
+_WHOLE = frozenset({"DDPStrategy", "SingleDeviceStrategy"})  # each process has all of the state
 _COMPOSED = "_HandlersCompose"
 
 
@@ -39,7 +40,11 @@ class _Callback:
         if stage != "fit":
             return
         self.end()
-        self._memory, self._position = StepMemory(), Position()
+        self._position = Position()
+        if _WHOLE.isdisjoint(kind.__name__ for kind in type(trainer.strategy).__mro__):
+            say(f"{type(trainer.strategy).__name__}: the last checkpoint counts")
+            return
+        self._memory = StepMemory()
         step, content = self._memory.load()
         if content:
             _load_from_memory(trainer._checkpoint_connector, step, content)
@@ -155,10 +160,10 @@ def _load_from_memory(connector: Any, step: int, content: dict[str, Any]) -> Non
     newer."""
     plain = connector.resume_start
 
-    def resume_start(path: Any = None, weights_only: bool | None = None) -> None:
+    def resume_start(path: Any = None, *words: Any, **named: Any) -> None:
         connector.resume_start = plain
         if path and _step_of(path) > step:
-            plain(path, weights_only=weights_only)
+            plain(path, *words, **named)
             return
         connector._ckpt_path = None
         connector._loaded_checkpoint = _as_lightning(content)

@@ -38,6 +38,10 @@ def get_ready(module: ModuleType) -> None:
     def train(self: Any, resume_from_checkpoint: Any = None, *words: Any, **named: Any) -> Any:
         if not is_worker(os.environ):
             return plain(self, resume_from_checkpoint, *words, **named)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            say("the state is sharded: the last checkpoint counts")
+            place = _agreed(_on_disk(self, resume_from_checkpoint))
+            return plain(self, place, *words, **named)
         memory = StepMemory()
         callback = kind(self, memory)
         self.add_callback(callback)
