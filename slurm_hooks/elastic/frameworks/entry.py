@@ -51,10 +51,7 @@ def is_worker(env: Mapping[str, str]) -> bool:
 def begin() -> None:
     """Have frameworks got ready as they are imported."""
     if is_wanted(os.environ):
-        with suppressed(Exception, doing="preparing for frameworks"):
-            AfterImport(
-                {name: partial(_get_ready, *place) for name, place in _READY.items()}
-            ).install()
+        AfterImport({name: partial(_get_ready, *place) for name, place in _READY.items()}).install()
 
 
 def tell_ranks(env: Mapping[str, str]) -> None:
