@@ -50,8 +50,12 @@ def is_worker(env: Mapping[str, str]) -> bool:
 @cache
 def begin() -> None:
     """Have frameworks got ready as they are imported."""
-    if is_wanted(os.environ):
-        AfterImport({name: partial(_get_ready, *place) for name, place in _READY.items()}).install()
+    try:
+        if is_wanted(os.environ):
+            then = {name: partial(_get_ready, *place) for name, place in _READY.items()}
+            AfterImport(then).install()
+    except Exception as error:  # torch could not be imported
+        say(f"frameworks are left as they are: {type(error).__name__}: {error}")
 
 
 def tell_ranks(env: Mapping[str, str]) -> None:
