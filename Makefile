@@ -4,7 +4,7 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-rescale bench-load bench-ledger bench-library test-pyslurm test-frameworks test-metrics test-browser rpm deb package-tools \
+	bench-replay-tried bench-rescale bench-frameworks bench-load bench-ledger bench-library test-pyslurm test-frameworks test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -19,7 +19,7 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, library, replay-reference, replay-better, replay-speed, replay-tried"
+	@echo "             rescale, frameworks, library, replay-reference, replay-better, replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
@@ -135,6 +135,9 @@ bench-library: setup
 
 bench-rescale: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py $(BENCH_ARGS)
+
+bench-frameworks:
+	@packaging/frameworks.sh --bench $(BUILD)/frameworks $(BENCH_ARGS)
 
 # Slurm's side of it, for a host without packages of it; enables nothing. The command itself
 # comes first, so that the unit can name it: pip install '.[highs]'

@@ -45,3 +45,20 @@ def test_no_change_loses_or_repeats_a_sample(training: Gang) -> None:
     training.wait_world(1, since=t, timeout=120)
     wait_until(lambda: training.steps()[-1][1] > step, 120, training.dump)
     assert samples_off(training) == 0
+
+
+def test_a_torn_directory_is_skipped_when_all_nodes_are_gone(gang: Gang) -> None:
+    gang.extra = {"TRAIN_SAVE": "5"}
+    begin(gang, "train_trainer.py")
+    wait_until(lambda: (gang.work / "out/checkpoint-10/trainer_state.json").exists(), 60, gang.dump)
+    for fragment in (1, 2):
+        gang.cut_off(fragment, signal.SIGKILL)
+    gang.wait_exit(1, 2)
+    newest = max((gang.work / "out").iterdir(), key=lambda path: int(path.name[11:]))
+    model = newest / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:-1])
+    t = time.time()
+    gang.start(1, NNODES, LONG, restarts=1)
+    gang.start(2, NNODES, LONG, restarts=1)
+    gang.wait_world(2, since=t, timeout=200)
+    assert {b["step"] for b in gang.begins() if b["t"] > t} == {int(newest.name[11:]) - 5}
