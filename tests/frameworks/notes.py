@@ -18,7 +18,7 @@ def begin(gang: Gang, script: str) -> Gang:
     gang.script = Path(__file__).with_name(script)
     for fragment in (1, 2):
         gang.start(fragment, NNODES, LONG)
-    gang.wait_world(2, timeout=200)
+    gang.wait_world(2, timeout=300)
     return gang
 
 

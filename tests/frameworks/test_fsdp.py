@@ -11,7 +11,7 @@ from elastic.gang import Gang
 
 from .notes import LONG, NNODES, begin, noted
 
-pytestmark = [pytest.mark.torch, pytest.mark.frameworks, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.torch, pytest.mark.frameworks, pytest.mark.timeout(1200)]
 
 
 def test_another_number_of_nodes_loads_the_shards_of_the_last_checkpoint(gang: Gang) -> None:
@@ -23,7 +23,7 @@ def test_another_number_of_nodes_loads_the_shards_of_the_last_checkpoint(gang: G
             gang.start(3, NNODES, LONG)
         else:
             gang.cut_off(1, signal.SIGKILL)
-        gang.wait_world(world, since=t, timeout=120)
+        gang.wait_world(world, since=t, timeout=300)
         begins = [b for b in gang.begins() if b["t"] > t]
         step, begun = int(begins[0]["step"]), min(b["t"] for b in begins)
         before = [row for row in noted(gang) if row["t"] < begun]
