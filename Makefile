@@ -4,8 +4,8 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-replay-hits bench-observe bench-rescale bench-watch bench-hits bench-live bench-reaction bench-load \
-	bench-ledger bench-library test-pyslurm test-metrics test-browser rpm deb package-tools \
+	bench-replay-tried bench-replay-hits bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-live bench-reaction bench-load \
+	bench-ledger bench-library test-pyslurm test-frameworks test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -16,10 +16,11 @@ help:
 	@echo "make test-matrix  plugin, promises and demo on other Debian releases' Slurms; root only"
 	@echo "make test-pyslurm SLURM_SOURCE=FILE  the same, and the adapter, on a Slurm built from source for pyslurm"
 	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
+	@echo "make test-frameworks  Lightning, transformers and accelerate, in an environment of their own (2 GB)"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, watch, hits, live, reaction, observe, library, replay-reference, replay-better, replay-hits,"
+	@echo "             rescale, frameworks, watch, hits, live, reaction, observe, library, replay-reference, replay-better, replay-hits,"
 	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
@@ -36,7 +37,7 @@ demo: plugin
 	@$(PYTHON) examples/demo/run.py $(DEMO_ARGS)
 
 test: plugin lint
-	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package" --ignore=tests/sites $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks" --ignore=tests/sites $(PYTEST_ARGS)
 
 # On top of what the other tests need: MariaDB and slurmdbd, which only sandboxes start.
 test-sites:
@@ -51,13 +52,18 @@ search: setup
 	@$(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch and not package" $(PYTEST_ARGS)
 
 fast: setup
-	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow and not package and not prometheus and not browser" \
+	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow and not package and not prometheus and not browser \
+		and not frameworks" \
 		-n auto --dist worksteal $(PYTEST_ARGS)
 
 test-matrix: plugin
 	@packaging/matrix.sh $(MATRIX_ARGS) $(PYTEST_ARGS)
 
 matrix: test-matrix
+
+# Into an environment of its own: two gigabytes, of which nothing else knows.
+test-frameworks:
+	@packaging/frameworks.sh $(BUILD)/frameworks $(PYTEST_ARGS)
 
 test-pyslurm: plugin
 	@packaging/pyslurm.sh "$(SLURM_SOURCE)" $(PYTEST_ARGS)
@@ -148,6 +154,9 @@ bench-hits: plugin
 
 bench-watch: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/watch_cost.py $(BENCH_ARGS)
+
+bench-frameworks:
+	@packaging/frameworks.sh --bench $(BUILD)/frameworks $(BENCH_ARGS)
 
 # Slurm's side of it, for a host without packages of it; enables nothing. The command itself
 # comes first, so that the unit can name it: pip install '.[highs]'

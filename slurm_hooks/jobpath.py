@@ -1,9 +1,9 @@
 """The directory that a job gets on its PYTHONPATH: the rendezvous and nothing else.
 
 A job must not see the reconciler's dependencies, and torchrun finds handlers through
-installed metadata; so the directory holds `slurm_hooks/elastic` and a `dist-info` that
-names its entry point. Each content has a directory of its own, beside a link to the one that is
-current. It must not know where a site wants them.
+installed metadata, as frameworks find callbacks; so the directory holds `slurm_hooks/elastic` and
+a `dist-info` that names its entry points. Each content has a directory of its own, beside a link
+to the one that is current. It must not know where a site wants them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,20 @@ NAMES = (  # as in elastic/agent/options.py, which this side must not import
     "malleable",
     "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
 )
-ENTRY_POINTS = "[torchrun.handlers]\n" + "".join(
-    f"{name} = slurm_hooks.elastic.engines.entry:handlers\n" for name in NAMES
-)
+_HANDLERS = "".join(f"{name} = slurm_hooks.elastic.engines.entry:handlers\n" for name in NAMES)
+_FRAMEWORKS = "slurm_hooks.elastic.frameworks.entry"
+ENTRY_POINTS = f"""\
+[torchrun.handlers]
+{_HANDLERS}
+[torch.backends]
+malleable = {_FRAMEWORKS}:begin
+
+[lightning.pytorch.callbacks_factory]
+malleable = {_FRAMEWORKS}:lightning_callbacks
+
+[pytorch_lightning.callbacks_factory]
+malleable = {_FRAMEWORKS}:pytorch_lightning_callbacks
+"""
 
 
 def write_job_path(dest: Path) -> Path:

@@ -4,6 +4,7 @@ may use to change size with less loss (all optional):
     notice()            a change is coming: ask at a step boundary
     Checkpoint          a file, and a copy in the memory of every node
     ElasticBatches      the same global batches whatever the number of processes
+    watch_accelerator() a Checkpoint of what Hugging Face accelerate has prepared
     report()            report to the profiling advisor how far the training is
 
 Importable alone (standard library and torch only), because a job sees just this
@@ -21,9 +22,10 @@ _OFFERED = {
     "Checkpoint": ".script.checkpoint",
     "ElasticBatches": ".script.batches",
     "report": ".script.progress",
+    "watch_accelerator": ".frameworks.accelerate",
 }
 
-__all__ = ["Checkpoint", "Coming", "ElasticBatches", "notice", "report"]
+__all__ = ["Checkpoint", "Coming", "ElasticBatches", "notice", "report", "watch_accelerator"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,12 @@ from slurm_hooks.elastic.engines.torchrun.warm_pool import (
     warm_contexts,
     warm_modules,
 )
-from slurm_hooks.elastic.engines.torchrun.warm_worker import chosen, files_of, leading_imports
+from slurm_hooks.elastic.engines.torchrun.warm_worker import (
+    _import_ahead,
+    chosen,
+    files_of,
+    leading_imports,
+)
 
 SCRIPT = '''"""Doc."""
 from __future__ import annotations
@@ -40,7 +45,9 @@ sys.exit(int(sys.argv[1]))
     ("source", "names"),
     [
         ('"""Doc."""\nimport os\nimport torch.nn as nn\nX = 1\nimport numpy', ["os", "torch.nn"]),
-        ("from torch import nn\nfrom . import x\nimport numpy", ["torch"]),
+        ("from torch import nn\nfrom . import x\nimport numpy", ["torch", "torch:nn"]),
+        ("from lazy.sub import A as a, B", ["lazy.sub", "lazy.sub:A", "lazy.sub:B"]),
+        ("from torch import *", ["torch"]),
         ("import os\nos.environ['A'] = '1'\nimport torch", ["os"]),
         ("if True:\n    import torch", []),
         ("__version__ = '1'\nimport numpy", ["numpy"]),
@@ -83,10 +90,29 @@ def test_the_files_of_a_module_are_found_and_not_run(
 
 
 def test_only_libraries_that_do_not_look_at_ranks() -> None:
-    assert chosen(["torch.nn", "deepspeed", "mine"], ["named.by.user"]) == [
-        "torch.nn",
-        "named.by.user",
-    ]
+    some = ["torch.nn", "deepspeed", "deepspeed:init", "transformers:Trainer", "mine"]
+    assert chosen(some, ["named.by.user"]) == ["torch.nn", "transformers:Trainer", "named.by.user"]
+
+
+def test_names_are_asked_for_as_the_program_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "lazy_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import importlib\n"
+        "def __getattr__(name):\n"
+        "    if name == 'Part':\n"
+        "        return importlib.import_module('lazy_package.part').Part\n"
+        "    raise AttributeError(name)\n"
+    )
+    (package / "part.py").write_text("class Part: pass\n")
+    (package / "other.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path.parent)
+    _import_ahead(["lazy_package", "lazy_package:Part", "lazy_package:other"], "/nowhere")
+    assert {"lazy_package.part", "lazy_package.other"} <= set(sys.modules)
+    _import_ahead(["lazy_package:absent"], "/nowhere")  # the program will meet the same
 
 
 def test_the_setting() -> None:

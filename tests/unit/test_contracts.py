@@ -49,6 +49,11 @@ PLANTED = (
         "slurm_hooks.elastic.agent.session",
     ),
     (
+        "Frameworks know nothing of each other, and are found by their entry points",
+        "slurm_hooks.elastic.frameworks.entry",
+        "slurm_hooks.elastic.frameworks.trainer",
+    ),
+    (
         "Engines know nothing of each other",
         "slurm_hooks.elastic.engines.torchrun.handler",
         "slurm_hooks.elastic.engines.torchft.keeper",

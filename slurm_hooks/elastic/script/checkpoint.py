@@ -33,16 +33,18 @@ from slurm_hooks.elastic.script.watched import Watched
 
 
 class Checkpoint:
-    """`path` is on a file system that all nodes share. To be used by all processes."""
+    """`path` is on a file system that all nodes share; None for one that is in memory alone. To be
+    used by all processes."""
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
+    def __init__(self, path: str | Path | None) -> None:
+        self._path = None if path is None else Path(path)
         self._memory = NodeMemory(os.environ)
         self._is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
         self._rank = dist.get_rank() if dist.is_initialized() else 0
         self._world = dist.get_world_size() if dist.is_initialized() else 1
         self._watched: Watched | None = None
         self._just_in_time: JustInTime | None = None
+        self._hook: Any = None
 
     def watch(self, content: Callable[[], dict[str, Any]] | None = None, /, **objects: Any) -> None:
         """Name what a checkpoint consists of: live objects with state_dict() and
@@ -61,8 +63,16 @@ class Checkpoint:
         elif self._is_first_here and self._memory.is_there:
             self._just_in_time = JustInTime(self._watched, self._memory, _packed)
             self._just_in_time.listen()
-            MailboxReader(os.environ).write_file(os.path.abspath(self._path))
-            register_optimizer_step_pre_hook(self._on_optimizer_step)
+            if self._path is not None:
+                MailboxReader(os.environ).write_file(os.path.abspath(self._path))
+            self._hook = register_optimizer_step_pre_hook(self._on_optimizer_step)
+
+    def end(self) -> None:
+        """Nothing is watched any more: this training has ended, the process has not."""
+        if self._just_in_time is not None:
+            self._hook.remove()
+            self._just_in_time.end()
+            self._just_in_time = None
 
     def changing(self) -> None:
         """The state changes from now on, until `reached`. Optimizers of torch say so
@@ -97,8 +107,8 @@ class Checkpoint:
         began = time.monotonic()
         data = _packed(step, self._live() if content is None else content)
         self._memory.write(step, data)
-        if to_file and self._rank == 0:
-            self._write(data)
+        if to_file and self._rank == 0 and self._path is not None:
+            self._write(data, self._path)
         observation.see_saved(began)
 
     def _live(self) -> dict[str, Any]:
@@ -106,8 +116,25 @@ class Checkpoint:
             raise TypeError("save() needs the content where no unsharded objects are watched")
         return self._watched.content(self._watched.copy({}))
 
-    def _on_optimizer_step(self, *_: object) -> None:
-        self.changing()
+    def _on_optimizer_step(
+        self, optimizer: torch.optim.Optimizer, words: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Called by torch before each step; returns the arguments if they are others now."""
+        closure = named.get("closure") or (words[1] if len(words) > 1 else None)
+        if closure is None or not type(optimizer).__module__.startswith("torch.optim."):
+            self.changing()
+            return None
+        return (optimizer,), {**named, "closure": self._before_change(closure)}
+
+    def _before_change(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """torch's optimizers compute the loss, which changes nothing, before anything else."""
+
+        def compute() -> Any:
+            loss = closure()
+            self.changing()
+            return loss
+
+        return compute
 
     def load(self) -> tuple[int, dict[str, Any]]:
         """The newest step and its content, the same in all processes; (0, {}) if there
@@ -125,19 +152,23 @@ class Checkpoint:
             is_everywhere = all((have, sum_) == (best_held, held[0][2]) for have, _, sum_ in held)
             data = data if is_everywhere else self._share(data, source)
         else:
-            data = self._share(self._path.read_bytes() if self._rank == 0 else None, 0)
+            data = self._share(
+                self._path.read_bytes() if self._rank == 0 and self._path else None, 0
+            )
         found = torch.load(io.BytesIO(data or b""), map_location="cpu", weights_only=True)
         return int(found["step"]), found["content"]
 
-    def _write(self, data: bytes) -> None:
-        draft = self._path.with_name(f"{self._path.name}.new")
+    def _write(self, data: bytes, path: Path) -> None:
+        draft = path.with_name(f"{path.name}.new")
         with open(draft, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, self._path)
+        os.replace(draft, path)
 
     def _step_on_disk(self) -> int:
+        if self._path is None:
+            return -1
         with suppress(FileNotFoundError):
             found = torch.load(self._path, map_location="cpu", weights_only=True, mmap=True)
             return int(found["step"])

@@ -85,6 +85,12 @@ class JustInTime:
             except Exception as error:
                 self._fail(f"step {self._boundary.step} cannot be kept: {first_line(error)}")
 
+    def end(self) -> None:
+        """Keep nothing from now on, and leave signals alone."""
+        self._has_failed = True
+        self._let_go()
+        self._signal.forget()
+
     def _freeze(self) -> bool:
         if self._is_frozen:
             return True

@@ -89,7 +89,7 @@ class LastSignal:
             signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
         def forget() -> None:
-            self._forget()
+            self.forget()
             restore()
 
         os.register_at_fork(before=hold, after_in_parent=restore, after_in_child=forget)
@@ -148,9 +148,9 @@ class LastSignal:
         if os.getpid() != self._owner:
             return
         self._before_exit()
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """In a child of fork(), and at the end: signals are none of our business any more."""
         with suppress(ValueError):  # not in the main thread
             if signal.getsignal(signal.SIGTERM) == self._on_term:

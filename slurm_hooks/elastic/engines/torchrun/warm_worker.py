@@ -4,8 +4,9 @@ The agent starts it with `python -u -c PROGRAM ...`, and later sends one order t
 environment, arguments, redirected outputs. From then on it is what `python -u script.py`
 or `python -u -m module` would have been, pid and exit code included. What is imported ahead is
 only what the program imports first of all, before any statement of its own could have changed
-the environment, and only libraries known not to look at ranks while they are imported. Its
-CUDA context is made ahead only where the agent says so.
+the environment, and only libraries known not to look at ranks while they are imported, or that can
+be told afterwards. Names are asked for as well: some packages import a part of theirs only then.
+Its CUDA context is made ahead only where the agent says so.
 
 It must not import torch unless the program does, and must be gone when its agent is.
 """
@@ -25,6 +26,7 @@ from functools import partial
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any
 
+from slurm_hooks.elastic.frameworks.entry import begin, tell_ranks
 from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.script import observation
 
@@ -34,6 +36,8 @@ ORDER_BYTES = 4 << 20
 LIBRARIES = frozenset(
     {"torch", "torchft", "torchvision", "torchaudio", "numpy", "scipy", "sklearn", "pandas", "PIL"}
     | {"matplotlib", "h5py", "zarr"}
+    | {"lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities", "torchmetrics"}
+    | {"transformers", "accelerate", "safetensors", "tokenizers"}
 )
 # What a program that sets such a variable, or forks, would find too late with a context there.
 _BEFORE_CUDA = re.compile(r"\b(CUDA|HIP|ROCR|PYTORCH\w*)_[A-Z]|\bfork\b")
@@ -46,7 +50,8 @@ _BEFORE_DYNAMO = re.compile(r"\bTORCH(DYNAMO|INDUCTOR|_COMPILE|_TRACE)")
 
 def leading_imports(*sources: str) -> list[str]:
     """Modules that sources run one after another (packages, then what is in them) import
-    before any does anything else; none from one that is no Python on."""
+    before any does anything else, and `module:name` for what they take from them; none from one
+    that is no Python on."""
     names: list[str] = []
     for source in sources:
         try:
@@ -58,7 +63,9 @@ def leading_imports(*sources: str) -> list[str]:
             if isinstance(statement, ast.Import):
                 names += [alias.name for alias in statement.names]
             elif isinstance(statement, ast.ImportFrom) and not statement.level:
-                names.append(statement.module or "")
+                module = statement.module or ""
+                taken = (alias.name for alias in statement.names if alias.name != "*")
+                names += [module, *(f"{module}:{name}" for name in taken)]
             elif not _is_inert(statement):
                 return names
     return names
@@ -78,7 +85,7 @@ def _is_inert(statement: ast.stmt) -> bool:
 def chosen(names: Iterable[str], extra: Iterable[str]) -> list[str]:
     """Those of `names` that may be imported ahead, and all of `extra`."""
     known = LIBRARIES | getattr(sys, "stdlib_module_names", frozenset())
-    return [*(n for n in names if n.partition(".")[0] in known), *extra]
+    return [*(n for n in names if re.split("[.:]", n)[0] in known), *extra]
 
 
 def files_of(module: str) -> Iterator[str]:
@@ -101,7 +108,9 @@ def stand_by() -> Callable[[], object]:
     the result. Ends the process if the agent ends first."""
     fd, seat, extra, *program = sys.argv[1:]
     channel = socket.socket(fileno=int(fd))
+    inherited = set(os.environ)  # what imports add stays, as it would have
     observation.begin(os.environ)
+    begin()
     _prepare(program, [word for word in extra.split(",") if word], seat)
     with suppressed(OSError, doing="reporting that this worker is warm"):
         channel.send(READY)
@@ -109,7 +118,7 @@ def stand_by() -> Callable[[], object]:
     if order is None:
         os._exit(0)
     channel.close()
-    return _become(order)
+    return _become(order, inherited)
 
 
 def _prepare(program: Sequence[str], extra: Iterable[str], seat: str) -> None:
@@ -132,11 +141,14 @@ def _prepare(program: Sequence[str], extra: Iterable[str], seat: str) -> None:
 
 def _import_ahead(names: list[str], own: str) -> None:
     for name in names:
-        top = name.partition(".")[0]
+        module, _, part = name.partition(":")
+        top = module.partition(".")[0]
         if not any(os.path.lexists(os.path.join(own, top + end)) for end in ("", ".py")):
             # the program will meet the same, and say so
             with suppressed(Exception, doing=f"importing {name} in advance"):
-                importlib.import_module(name)
+                found = importlib.import_module(module)
+                if part and not hasattr(found, part):
+                    importlib.import_module(f"{module}.{part}")
 
 
 def open_device(torch: Any, seat: int) -> None:
@@ -168,10 +180,11 @@ def _receive(channel: socket.socket) -> dict[str, Any] | None:
     return order
 
 
-def _become(order: dict[str, Any]) -> Callable[[], object]:
-    for name in set(os.environ) - set(order["env"]):
-        del os.environ[name]
+def _become(order: dict[str, Any], inherited: set[str]) -> Callable[[], object]:
+    for name in inherited - set(order["env"]):
+        os.environ.pop(name, None)
     os.environ.update(order["env"])
+    tell_ranks(os.environ)
     sys.modules["__main__"].__dict__.pop("warm", None)
     return become(order["argv"])
 

@@ -1,0 +1,35 @@
+"""Hugging Face accelerate: what it has prepared is what is kept of each step. Its users write the
+loop themselves, so only they can say where a step ends.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from slurm_hooks.elastic.script.checkpoint import Checkpoint
+
+
+def watch_accelerator(accelerator: Any, path: str | Path | None = None) -> Checkpoint:
+    """A checkpoint of all that `accelerator.prepare` and `register_for_checkpointing` were given;
+    to be called after them. `path` as for Checkpoint. Raises TypeError for what cannot be kept."""
+    checkpoint = Checkpoint(path)
+    checkpoint.watch(**_parts(accelerator))
+    return checkpoint
+
+
+def _parts(accelerator: Any) -> dict[str, Any]:
+    """Written against accelerate 1.15. A wrapped model or optimizer is watched without its wrapper,
+    so that what is kept does not depend on the number of processes."""
+    found: dict[str, Any] = {}
+    for n, model in enumerate(accelerator._models):
+        found[f"model{n}"] = accelerator.unwrap_model(model)
+    for n, optimizer in enumerate(accelerator._optimizers):
+        found[f"optimizer{n}"] = optimizer.optimizer
+    for n, scheduler in enumerate(accelerator._schedulers):
+        found[f"scheduler{n}"] = scheduler.scheduler
+    for n, thing in enumerate(accelerator._custom_objects):
+        found[f"custom{n}"] = thing
+    if accelerator.scaler is not None:
+        found["scaler"] = accelerator.scaler
+    return found

@@ -1,0 +1,95 @@
+"""How frameworks come to know us without a line in the script: entry points in the metadata that a
+job finds on its PYTHONPATH.
+
+torch calls what is in the group `torch.backends` whenever it is imported, in whatever process; from
+then on a framework is got ready once it is imported. Lightning asks for callbacks by itself. All of
+it does nothing outside of the training processes of a malleable job, and must not raise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from types import ModuleType
+from typing import Any
+
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.script.after_import import AfterImport
+
+SWITCH = "MALLEABLE_FRAMEWORKS"
+_OURS = f"{__package__}."
+# What is done to a module, and where that stands.
+_READY = {
+    "lightning.pytorch.trainer.connectors.accelerator_connector": ("lightning_world", "pytorch"),
+    "pytorch_lightning.trainer.connectors.accelerator_connector": ("lightning_world", "pytorch"),
+    "lightning.fabric.connector": ("lightning_world", "fabric"),
+    "lightning_fabric.connector": ("lightning_world", "fabric"),
+    "transformers.trainer": ("trainer", "get_ready"),
+}
+
+# Where a library has noted at its import which rank this is, and by which variable.
+_RANKED = {
+    "lightning_utilities.core.rank_zero": "RANK",
+    "torchmetrics.utilities.prints": "LOCAL_RANK",
+}
+
+
+def is_wanted(env: Mapping[str, str]) -> bool:
+    """Whether frameworks are to be changed in processes with this environment."""
+    return "MALLEABLE_JOB_ID" in env and env.get(SWITCH, "1") != "0"
+
+
+def is_worker(env: Mapping[str, str]) -> bool:
+    """Whether this is a training process of a malleable job, started by torch's launcher."""
+    return is_wanted(env) and "TORCHELASTIC_RUN_ID" in env
+
+
+@cache
+def begin() -> None:
+    """Have frameworks got ready as they are imported."""
+    try:
+        if is_wanted(os.environ):
+            then = {name: partial(_get_ready, *place) for name, place in _READY.items()}
+            AfterImport(then).install()
+    except Exception as error:  # torch could not be imported
+        say(f"frameworks are left as they are: {type(error).__name__}: {error}")
+
+
+def tell_ranks(env: Mapping[str, str]) -> None:
+    """To libraries that were imported before this process knew its rank."""
+    for name, variable in _RANKED.items():
+        noted: Any = getattr(sys.modules.get(name), "rank_zero_only", None)
+        if hasattr(noted, "rank") and env.get(variable, "").isdigit():
+            noted.rank = int(env[variable])
+
+
+def _get_ready(where: str, what: str, module: ModuleType) -> None:
+    try:
+        ours = importlib.import_module(_OURS + where)
+        function: Callable[[ModuleType], None] = getattr(ours, what)
+        function(module)
+    except Exception as error:  # a version that nobody has seen yet
+        say(f"{module.__name__} is left as it is: {type(error).__name__}: {error}")
+
+
+def lightning_callbacks() -> list[Any]:
+    """For the entry-point group `lightning.pytorch.callbacks_factory`."""
+    return _callbacks("lightning.pytorch")
+
+
+def pytorch_lightning_callbacks() -> list[Any]:
+    """The same for the package under its other name."""
+    return _callbacks("pytorch_lightning")
+
+
+def _callbacks(package: str) -> list[Any]:
+    if is_worker(os.environ):
+        try:
+            made: Any = importlib.import_module(f"{_OURS}lightning").callback
+            return [made(package)]
+        except Exception as error:  # a version of Lightning that nobody has seen yet
+            say(f"{package} is left as it is: {type(error).__name__}: {error}")
+    return []

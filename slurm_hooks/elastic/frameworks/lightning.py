@@ -1,0 +1,185 @@
+"""PyTorch Lightning: its users' scripts resume at the step at which they were stopped, and end at
+once when asked to, without a line of their own.
+
+Written against lightning 2.6.6. The script's own checkpoints go on as they are; at the start the
+newer of theirs and the copy in memory counts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+from typing import Any
+
+import torch
+
+from slurm_hooks.elastic.frameworks.lightning_position import Position
+from slurm_hooks.elastic.frameworks.step_memory import StepMemory
+from slurm_hooks.elastic.log import say, suppressed
+
+_WHOLE = frozenset({"DDPStrategy", "SingleDeviceStrategy"})  # each process has all of the state
+_COMPOSED = "_HandlersCompose"
+
+
+def callback(package: str) -> Any:
+    """A callback of the package that asks for it, `lightning.pytorch` or `pytorch_lightning`."""
+    base: Any = importlib.import_module(package).Callback
+    return type("MalleableCallback", (_Callback, base), {})()
+
+
+class _Callback:
+    """Lightning's hooks, in the order of their calls."""
+
+    def __init__(self) -> None:
+        self._memory: StepMemory | None = None
+        self._position = Position()
+        self._step = 0
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """The processes have met; nothing is loaded yet."""
+        if stage != "fit":
+            return
+        self.end()
+        self._position = Position()
+        if _WHOLE.isdisjoint(kind.__name__ for kind in type(trainer.strategy).__mro__):
+            say(f"{type(trainer.strategy).__name__}: the last checkpoint counts")
+            return
+        self._memory = StepMemory()
+        step, content = self._memory.load()
+        if content:
+            _load_from_memory(trainer._checkpoint_connector, step, content)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A part of each checkpoint."""
+        return self._position.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Called if a checkpoint has it, before there are samplers."""
+        self._position.load_state_dict(state_dict)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Checkpoints are loaded, but for the loops."""
+        self._position.place_sampler(trainer)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """All that a checkpoint consists of is there."""
+        self._position.place_loop(trainer)
+        _end_by_default(trainer)
+        self._step = trainer.global_step
+        optimizers = {f"optimizer{n}": each for n, each in enumerate(trainer.optimizers)}
+        if self._memory is not None:
+            try:
+                self._memory.watch(model=pl_module, rest=_Rest(trainer), **optimizers)
+            except TypeError as error:
+                say(f"{error}; the last checkpoint counts")
+                self.end()
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        """A step boundary, if this batch was the last of a step."""
+        self._position.advance(trainer)
+        if self._memory is not None and trainer.global_step != self._step:
+            self._step = trainer.global_step
+            self._memory.reached(self._step)
+
+    def on_fit_end(self, *_: Any) -> None:
+        """Other trainings of this process are none of our business."""
+        self.end()
+
+    def end(self) -> None:
+        """Keep nothing more."""
+        if self._memory is not None:
+            self._memory.end()
+            self._memory = None
+
+
+def _end_by_default(trainer: Any) -> None:
+    """Lightning's handler of SIGTERM broadcasts to processes that may be gone. What was set before
+    it is put back."""
+    if type(signal.getsignal(signal.SIGTERM)).__name__ == _COMPOSED:
+        before = trainer._signal_connector._original_handlers.get(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+class _Rest:
+    """What Lightning puts into a checkpoint, but for the states of model and optimizers."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        package = _package_of(trainer)
+        self._call: Any = importlib.import_module(f"{package}.trainer.call")
+        self._version = str(importlib.import_module(package).__version__)
+        self._has_hooks = _has_hooks(trainer)
+
+    def state_dict(self) -> dict[str, Any]:
+        trainer, connector = self._trainer, self._trainer._checkpoint_connector
+        if self._has_hooks:
+            found = connector.dump_checkpoint(weights_only=False)
+            return {k: v for k, v in found.items() if k not in ("state_dict", "optimizer_states")}
+        precision = trainer.precision_plugin
+        found = {
+            "pytorch-lightning_version": self._version,
+            "epoch": trainer.current_epoch,
+            "global_step": trainer.global_step,
+            "loops": {"fit_loop": trainer.fit_loop.state_dict()},
+            "callbacks": self._call._call_callbacks_state_dict(trainer),
+            "lr_schedulers": [one.scheduler.state_dict() for one in trainer.lr_scheduler_configs],
+            type(precision).__qualname__: precision.state_dict(),
+        }
+        precision.on_save_checkpoint(found)
+        return found
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Lightning does, from what `_load_from_memory` puts in place of a file."""
+
+
+def _package_of(trainer: Any) -> str:
+    return "pytorch_lightning" if _is_old_name(type(trainer)) else "lightning.pytorch"
+
+
+def _is_old_name(kind: type) -> bool:
+    return any(base.__module__.startswith("pytorch_lightning.") for base in kind.__mro__)
+
+
+def _has_hooks(trainer: Any) -> bool:
+    """Whether the script adds something of its own to checkpoints."""
+    if trainer.datamodule is not None:
+        return True
+    things = [trainer.lightning_module, *trainer.callbacks]
+    return any(
+        not _is_of_framework(getattr(type(thing), "on_save_checkpoint", None)) for thing in things
+    )
+
+
+def _is_of_framework(function: Any) -> bool:
+    module = str(getattr(function, "__module__", "lightning."))
+    return module.startswith(("lightning.", "pytorch_lightning."))
+
+
+def _load_from_memory(connector: Any, step: int, content: dict[str, Any]) -> None:
+    """Have Lightning find the copy in memory where it would read a file, unless the file is
+    newer."""
+    plain = connector.resume_start
+
+    def resume_start(path: Any = None, *words: Any, **named: Any) -> None:
+        connector.resume_start = plain
+        if path and _step_of(path) > step:
+            plain(path, *words, **named)
+            return
+        connector._ckpt_path = None
+        connector._loaded_checkpoint = _as_lightning(content)
+        say(f"resuming at step {step}, kept in memory")
+
+    connector.resume_start = resume_start
+
+
+def _step_of(path: Any) -> int:
+    """That of a checkpoint file; -1 if it is damaged or out of reach."""
+    with suppressed(Exception, doing=f"reading the step of {path}"):
+        found = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+        return int(found["global_step"])
+    return -1
+
+
+def _as_lightning(content: dict[str, Any]) -> dict[str, Any]:
+    optimizers = [content[f"optimizer{n}"] for n in range(len(content) - 2)]
+    return {**content["rest"], "state_dict": content["model"], "optimizer_states": optimizers}

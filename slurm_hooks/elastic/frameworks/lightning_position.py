@@ -1,0 +1,95 @@
+"""Where in an epoch a Lightning training is, counted in samples.
+
+Lightning resumes in the middle of an epoch with the right number of batches done, but takes its
+samples from the beginning of the epoch again. Its sampler deals the samples of an epoch out in
+turn, so after any number of steps of any number of processes, what is done is the head of one
+permutation; what is left is dealt out anew here.
+
+Only where Lightning itself has made the sampler: what a script brings is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DistributedSampler
+
+_CURRENT = ("ready", "started", "processed")
+
+
+class Rest(DistributedSampler[Any]):
+    """A DistributedSampler that in one epoch begins after its first `done` samples."""
+
+    done: int
+    of_epoch: int
+
+    def __iter__(self) -> Iterator[int]:
+        """The indices of this process."""
+        if self.epoch != self.of_epoch:
+            return super().__iter__()
+        whole: Any = DistributedSampler(
+            self.dataset, 1, 0, shuffle=self.shuffle, seed=self.seed, drop_last=self.drop_last
+        )
+        whole.set_epoch(self.epoch)
+        order = list(whole)
+        left = order[self.done :]
+        count = math.ceil(len(left) / self.num_replicas) * self.num_replicas
+        left += order[: count - len(left)]  # all processes take as many, as always
+        return iter(left[self.rank :: self.num_replicas])
+
+
+class Position:
+    """Of one training. `done` samples of the epoch, or all of them."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.is_last = False
+        self._batch = 0  # of all processes together; 0 where the samples are none of ours
+
+    def state_dict(self) -> dict[str, Any]:
+        """For Lightning's checkpoints, and the copy in memory."""
+        return {"samples": self.done, "is_last": self.is_last} if self._batch else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Called before there are samplers."""
+        self.done = int(state.get("samples", 0))
+        self.is_last = bool(state.get("is_last", False))
+
+    def place_sampler(self, trainer: Any) -> None:
+        """Have the sampler that Lightning is about to make begin where the training is."""
+        connector = trainer._data_connector
+        plain = connector._resolve_sampler
+
+        def resolve(dataloader: Any, shuffle: bool, mode: Any = None) -> Any:
+            sampler = plain(dataloader, shuffle, mode)
+            if type(sampler) is DistributedSampler and trainer.training:
+                self._batch = (dataloader.batch_size or 0) * sampler.num_replicas
+                self._begin_after(sampler, trainer)
+            return sampler
+
+        connector._resolve_sampler = resolve
+
+    def _begin_after(self, sampler: Any, trainer: Any) -> None:
+        if self.done and not self.is_last and self._batch:
+            sampler.__class__ = Rest
+            sampler.done = self.done
+            sampler.of_epoch = trainer.fit_loop.epoch_progress.current.processed
+
+    def place_loop(self, trainer: Any) -> None:
+        """Batches of another number of processes are counted as batches of this one."""
+        progress = trainer.fit_loop.epoch_loop.batch_progress.current
+        if not self._batch or not self.done:
+            return
+        batches = max(1, self.done // self._batch)
+        if self.is_last:
+            batches = int(trainer.num_training_batches)
+        for name in _CURRENT:
+            setattr(progress, name, batches)
+        progress.completed = batches - 1  # its end, which comes after the boundary, is made up for
+
+    def advance(self, trainer: Any) -> None:
+        """One more batch is done."""
+        self.done = self._batch if self.is_last else self.done + self._batch
+        self.is_last = bool(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)

@@ -1,0 +1,46 @@
+"""Lightning takes the number of nodes from the script, and stops if the world is of another size.
+In a malleable job only the round knows it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from slurm_hooks.elastic.frameworks.entry import is_worker
+
+
+def nodes_of(env: Mapping[str, str]) -> int:
+    """How many nodes, in Lightning's sense, this round has: agents, each with its local ranks."""
+    return int(env["GROUP_WORLD_SIZE"])
+
+
+def pytorch(module: ModuleType) -> None:
+    """`Trainer(num_nodes=...)`: whatever the script says."""
+    _replace_nodes(module._AcceleratorConnector)
+
+
+def fabric(module: ModuleType) -> None:
+    """`Fabric(num_nodes=...)`, likewise."""
+    _replace_nodes(module._Connector)
+
+
+def _replace_nodes(connector: Any) -> None:
+    plain = connector.__init__
+
+    def init(self: Any, *words: Any, **named: Any) -> None:
+        if is_worker(os.environ):
+            named.update(_of_this_round(named))
+        plain(self, *words, **named)
+
+    connector.__init__ = init
+
+
+def _of_this_round(named: Mapping[str, Any]) -> dict[str, Any]:
+    """A script for several nodes gets the same strategy in a round of one, so that it takes its
+    samples in the same order."""
+    is_rigid = named.get("num_nodes", 1) not in (1, "auto")
+    strategy = "ddp" if is_rigid and named.get("strategy") == "auto" else named.get("strategy")
+    return {"num_nodes": nodes_of(os.environ), "strategy": strategy or "auto"}

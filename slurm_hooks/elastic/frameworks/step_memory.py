@@ -1,0 +1,66 @@
+"""The last step of one training, kept in the memory of the nodes for a framework that has
+checkpoints of its own.
+
+A script may train several times in one process: the n-th training of a process is told from the
+others by the number of the step, so none ever resumes from another's state.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slurm_hooks.elastic.script.checkpoint import Checkpoint
+
+_RUN_BITS = 32
+_runs = itertools.count()
+_open: list[StepMemory] = []  # at most one: of the training that has not ended
+
+
+def _file(env: Mapping[str, str]) -> Path | None:
+    """In the job's directory: what the last agent to go leaves behind."""
+    for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"):
+        if env.get(name, "").startswith("/"):
+            return Path(env[name]) / "last-step.pt"
+    return None
+
+
+class StepMemory:
+    """Of the training that begins now. To be made and used by all processes, after they have
+    formed their process group."""
+
+    def __init__(self) -> None:
+        while _open:
+            _open[0].end()  # by an error, which the script has caught
+        _open.append(self)
+        self._first = next(_runs) << _RUN_BITS
+        self._checkpoint: Checkpoint | None = Checkpoint(_file(os.environ))
+
+    def load(self) -> tuple[int, dict[str, Any]]:
+        """The newest step of this training that any process of the job's nodes has kept, and its
+        content; (-1, {}) if there is none."""
+        if self._checkpoint is None:
+            return -1, {}
+        step, content = self._checkpoint.load()
+        is_own = bool(content) and step >> _RUN_BITS == self._first >> _RUN_BITS
+        return (step - self._first, content) if is_own else (-1, {})
+
+    def watch(self, **objects: Any) -> None:
+        """See Checkpoint. What cannot be kept is a line in the job's log."""
+        if self._checkpoint is not None:
+            self._checkpoint.watch(**objects)
+
+    def reached(self, step: int) -> None:
+        """See Checkpoint."""
+        if self._checkpoint is not None:
+            self._checkpoint.reached(self._first + step)
+
+    def end(self) -> None:
+        """The training has ended."""
+        if self._checkpoint is not None:
+            _open.remove(self)
+            self._checkpoint.end()
+            self._checkpoint = None

@@ -1,0 +1,223 @@
+"""The Trainer of Hugging Face transformers: it resumes at the step at which it was stopped, from
+the copy in memory or the newest whole checkpoint, without a line in the script.
+
+Written against transformers 5.23. The script's own checkpoints go on as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch.distributed as dist
+
+from slurm_hooks.elastic.frameworks.entry import is_worker
+from slurm_hooks.elastic.frameworks.step_memory import StepMemory
+from slurm_hooks.elastic.frameworks.whole import STATE, instead_of, newest_whole, step_of
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.mailbox import MailboxReader
+
+_FLAGS = ("should_log", "should_evaluate", "should_save")
+
+
+def get_ready(module: ModuleType) -> None:
+    """Called with transformers.trainer once it is imported."""
+    trainer: Any = module.Trainer
+    plain, save, base = trainer.train, trainer._save_checkpoint, module.TrainerCallback
+    kind = type("MalleableCallback", (_Callback, base), {})
+
+    def train(self: Any, resume_from_checkpoint: Any = None, *words: Any, **named: Any) -> Any:
+        if not is_worker(os.environ):
+            return plain(self, resume_from_checkpoint, *words, **named)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            say("the state is sharded: the last checkpoint counts")
+            place = _agreed(_on_disk(self, resume_from_checkpoint))
+            return plain(self, place, *words, **named)
+        memory = StepMemory()
+        callback = kind(self, memory)
+        self.add_callback(callback)
+        place = _place(self, resume_from_checkpoint, memory, callback)
+        done = plain(self, place, *words, **named)  # after an error it is kept
+        memory.end()
+        with suppress(ValueError):  # the script has removed it
+            self.remove_callback(callback)
+        return done
+
+    def save_checkpoint(self: Any, *words: Any, **named: Any) -> Any:
+        with _busy():
+            return save(self, *words, **named)
+
+    trainer.train, trainer._save_checkpoint = _as(plain, train), _as(save, save_checkpoint)
+
+
+def _as(plain: Any, instead: Any) -> Any:
+    instead.__name__, instead.__doc__, instead.__wrapped__ = plain.__name__, plain.__doc__, plain
+    return instead
+
+
+@contextmanager
+def _busy() -> Iterator[None]:
+    """A planned stop waits until this is over, within the agent's bounds."""
+    reader = MailboxReader(os.environ)
+    reader.listen()
+    try:
+        yield
+    finally:
+        reader.allow_stop()
+
+
+def _place(trainer: Any, asked: Any, memory: StepMemory, callback: _Callback) -> Any:
+    """What the Trainer is to resume from, the same in all processes."""
+    place = _agreed(_on_disk(trainer, asked))
+    step, content = memory.load()
+    if not content or (place and step_of(Path(place)) > step):
+        return place
+    say(f"resuming at step {step}, kept in memory")
+    return _as_directory(trainer, callback, content)
+
+
+def _on_disk(trainer: Any, asked: Any) -> str | None:
+    if not asked:
+        return None
+    if asked is True:
+        found = newest_whole(Path(trainer.args.output_dir))
+    else:
+        found = instead_of(Path(asked))
+    if found is None:
+        say(f"no whole checkpoint in {trainer.args.output_dir} yet: starting from the beginning")
+    elif asked is not True and str(found) != str(Path(asked)):
+        say(f"{asked} is not whole: resuming from {found}")
+    return None if found is None else str(found)
+
+
+def _agreed(place: str | None) -> str | None:
+    """As the first process has it."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return place
+    all_ = [place]
+    dist.broadcast_object_list(all_, 0)
+    return all_[0]
+
+
+def _as_directory(trainer: Any, callback: _Callback, content: dict[str, Any]) -> str:
+    """A directory that holds nothing but the Trainer's own state; the others are loaded from memory
+    when the Trainer would read their files."""
+    place = tempfile.mkdtemp(prefix="malleable-")
+    rest = content["rest"]
+    state = {**json.loads(rest["state"]), "log_history": json.loads(rest["history"])}
+    (Path(place) / STATE).write_text(json.dumps(state))
+    methods: dict[str, Callable[..., None]] = {
+        "_load_from_checkpoint": partial(_load_model, trainer, content),
+        "_load_optimizer_and_scheduler": partial(_load_optimizer, trainer, content),
+        "_load_scaler": partial(_load_scaler, trainer, content),
+    }
+    vars(trainer).update(methods)
+
+    def loaded() -> None:
+        for name in methods:
+            vars(trainer).pop(name, None)
+        shutil.rmtree(place, ignore_errors=True)
+
+    callback.resumed(loaded, rest["pending"])
+    return place
+
+
+def _load_model(trainer: Any, content: dict[str, Any], _: str, model: Any = None) -> None:
+    (trainer.model if model is None else model).load_state_dict(content["model"])
+
+
+def _load_optimizer(trainer: Any, content: dict[str, Any], _: str) -> None:
+    trainer.optimizer.load_state_dict(content["optimizer"])
+    trainer.lr_scheduler.load_state_dict(content["scheduler"])
+
+
+def _load_scaler(trainer: Any, content: dict[str, Any], _: str) -> None:
+    if "scaler" in content:
+        trainer.accelerator.scaler.load_state_dict(content["scaler"])
+
+
+class _Callback:
+    """transformers' events. What a step's end asks for (logging, evaluating, saving) comes after
+    the boundary; if it does not come to that, the next step does it."""
+
+    def __init__(self, trainer: Any, memory: StepMemory) -> None:
+        self._trainer = trainer
+        self._memory = memory
+        self._rest = _Rest()
+        self._loaded: Callable[[], None] = lambda: None
+        self._overdue: list[str] = []
+
+    def resumed(self, loaded: Callable[[], None], pending: list[str]) -> None:
+        """`loaded` is called once all is; `pending` was asked for and not done."""
+        self._loaded, self._overdue = loaded, pending
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._loaded()
+        trainer = self._trainer
+        optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+        objects = {"model": trainer.model, "optimizer": optimizer, "rest": self._rest}
+        objects["scheduler"] = trainer.lr_scheduler
+        if getattr(trainer.accelerator, "scaler", None) is not None:
+            objects["scaler"] = trainer.accelerator.scaler
+        self._rest.note(state, [])
+        try:
+            self._memory.watch(**objects)
+        except TypeError as error:
+            say(f"{error}; the last checkpoint counts")
+            self._memory.end()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._rest.pending:  # done since
+            self._reached(state, [])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        for flag in self._overdue:
+            setattr(control, flag, True)
+        self._overdue = []
+        self._reached(state, _asked(control))
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if _asked(control):
+            self._reached(state, _asked(control))
+
+    def _reached(self, state: Any, pending: list[str]) -> None:
+        self._rest.note(state, pending)
+        self._memory.reached(state.global_step)
+
+
+def _asked(control: Any) -> list[str]:
+    return [flag for flag in _FLAGS if getattr(control, flag)]
+
+
+class _Rest:
+    """The Trainer's own state, as texts: a copy of them costs nothing, however long the log."""
+
+    def __init__(self) -> None:
+        self.pending: list[str] = []
+        self._state = "{}"
+        self._history: list[str] = []
+        self._text = "[]"
+
+    def note(self, state: Any, pending: list[str]) -> None:
+        """The Trainer's state now, and what is still to be done of this step."""
+        self.pending = pending
+        fields = (field.name for field in dataclasses.fields(state) if field.name != "log_history")
+        self._state = json.dumps({name: getattr(state, name) for name in fields})
+        if len(state.log_history) != len(self._history):
+            self._history += map(json.dumps, state.log_history[len(self._history) :])
+            self._text = f"[{','.join(self._history)}]"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self._state, "history": self._text, "pending": list(self.pending)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `_as_directory`."""

@@ -1,0 +1,119 @@
+"""How frameworks are got ready, without any of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import sys
+import types
+import zipfile
+from importlib.metadata import PathDistribution
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.frameworks import entry, lightning_world
+from slurm_hooks.elastic.frameworks.whole import instead_of, is_whole, newest_whole, step_of
+
+
+def test_nothing_is_done_outside_of_malleable_jobs() -> None:
+    assert not entry.is_worker({})
+    assert not entry.is_worker({"TORCHELASTIC_RUN_ID": "1"})
+    job = {"MALLEABLE_JOB_ID": "1", "TORCHELASTIC_RUN_ID": "1"}
+    assert entry.is_worker(job)
+    assert not entry.is_worker({**job, entry.SWITCH: "0"})
+    assert entry.is_wanted({"MALLEABLE_JOB_ID": "1"})  # a warm worker
+    assert entry.lightning_callbacks() == entry.pytorch_lightning_callbacks() == []
+
+
+def test_entry_points_name_what_exists(job_path: Path) -> None:
+    (info,) = job_path.glob("*.dist-info")
+    points = PathDistribution(info).entry_points
+    assert {point.group for point in points} == {
+        "torchrun.handlers",
+        "torch.backends",
+        "lightning.pytorch.callbacks_factory",
+        "pytorch_lightning.callbacks_factory",
+    }
+    assert all(callable(point.load()) for point in points)
+
+
+def test_ranks_are_told_to_libraries_imported_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = types.ModuleType("lightning_utilities.core.rank_zero")
+    library.rank_zero_only = types.SimpleNamespace(rank=0)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    entry.tell_ranks({"RANK": "3", "LOCAL_RANK": "1"})
+    assert library.rank_zero_only.rank == 3
+    entry.tell_ranks({"RANK": "odd"})
+    assert library.rank_zero_only.rank == 3
+
+
+def test_a_version_that_nobody_has_seen_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    entry._get_ready("lightning_world", "no_such_thing", types.ModuleType("made_up_framework"))
+    assert "made_up_framework is left as it is: AttributeError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [
+        ({"num_nodes": 4, "strategy": "auto"}, {"num_nodes": 1, "strategy": "ddp"}),
+        ({"num_nodes": 1, "strategy": "auto"}, {"num_nodes": 1, "strategy": "auto"}),
+        ({"num_nodes": 4, "strategy": "fsdp"}, {"num_nodes": 1, "strategy": "fsdp"}),
+    ],
+)
+def test_the_round_knows_the_number_of_nodes(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], used: dict[str, object]
+) -> None:
+    class Connector:
+        def __init__(self, **named: object) -> None:
+            self.named = named
+
+    lightning_world._replace_nodes(Connector)
+    assert Connector(**asked).named == asked
+    monkeypatch.setattr(
+        os,
+        "environ",
+        {"MALLEABLE_JOB_ID": "1", "TORCHELASTIC_RUN_ID": "1", "GROUP_WORLD_SIZE": "1"},
+    )
+    assert Connector(**asked).named == used
+
+
+def checkpoint(directory: Path, step: int) -> Path:
+    """As transformers writes it."""
+    place = directory / f"checkpoint-{step}"
+    place.mkdir()
+    header = json.dumps({"w": {"dtype": "U8", "shape": [5], "data_offsets": [0, 5]}}).encode()
+    text = struct.pack("<Q", len(header)) + header + b"12345"
+    (place / "model.safetensors").write_bytes(text)
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("data", "1" * 100)
+    (place / "optimizer.pt").write_bytes(archive.getvalue())
+    (place / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    return place
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json"])
+@pytest.mark.parametrize("keep", [0, 1, 10, -1])
+def test_a_torn_checkpoint_is_skipped(tmp_path: Path, name: str, keep: int) -> None:
+    older, newer = checkpoint(tmp_path, 5), checkpoint(tmp_path, 10)
+    assert newest_whole(tmp_path) == instead_of(newer) == newer
+    assert step_of(newer) == 10
+    file = newer / name
+    file.write_bytes(file.read_bytes()[:keep])
+    assert not is_whole(newer)
+    assert newest_whole(tmp_path) == instead_of(newer) == older
+
+
+def test_a_checkpoint_that_was_begun_and_one_with_parts_missing(tmp_path: Path) -> None:
+    place = checkpoint(tmp_path, 5)
+    index = {"weight_map": {"w": "model.safetensors", "v": "model-2.safetensors"}}
+    (place / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert not is_whole(place)
+    (tmp_path / "checkpoint-6").mkdir()
+    (tmp_path / "checkpoint-x").mkdir()
+    assert newest_whole(tmp_path) is None
+    assert newest_whole(tmp_path / "absent") is None
+    assert instead_of(tmp_path / "named-by-user") == tmp_path / "named-by-user"

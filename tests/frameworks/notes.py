@@ -1,0 +1,56 @@
+"""Trainings of frameworks under real torchrun: what their scripts note of themselves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from elastic.gang import Gang
+
+NNODES = "1:3"
+LONG = 100_000
+SAMPLES, STEPS_OF_EPOCH = 840, 70  # of a global batch of 12
+
+
+def begin(gang: Gang, script: str) -> Gang:
+    """Two fragments that train, neither of which writes a file."""
+    gang.script = Path(__file__).with_name(script)
+    for fragment in (1, 2):
+        gang.start(fragment, NNODES, LONG)
+    gang.wait_world(2, timeout=300)
+    return gang
+
+
+def noted(gang: Gang) -> list[dict[str, float]]:
+    """Each step of each fragment."""
+    rows = []
+    for path in gang.work.glob("steps-*.jsonl"):
+        rows += [json.loads(line) for line in path.read_text().splitlines()]
+    return sorted(rows, key=lambda row: row["t"])
+
+
+def resumed_after(gang: Gang, since: float) -> int:
+    """The step at which the round after that time began; checks that all processes have the weights
+    that were noted after this step, and that it is the last or the one before."""
+    begins = [b for b in gang.begins() if b["t"] > since]
+    step, begun = int(begins[0]["step"]), min(b["t"] for b in begins)
+    before = [row for row in noted(gang) if row["t"] < begun]
+    assert {b["sum"] for b in begins} == {r["sum"] for r in before if r["step"] == step}, begins
+    assert before[-1]["step"] - step <= 1, (before[-1], begins)
+    return step
+
+
+def samples_off(gang: Gang) -> int:
+    """How often a sample of an epoch that is over was learnt too often, counting
+    of each step what the last round made of it (a process may not live to note it)."""
+    rounds: dict[int, dict[str, list[float]]] = {}
+    for row in noted(gang):
+        of = rounds.setdefault(int(row["step"]), {})
+        of.setdefault(str(row["round"]), []).extend(row["samples"])
+    steps = {step: list(of.values())[-1] for step, of in rounds.items()}
+    off = 0
+    for first in range(1, max(steps) - STEPS_OF_EPOCH + 2, STEPS_OF_EPOCH):
+        counts = Counter(i for n in range(first, first + STEPS_OF_EPOCH) for i in steps[n])
+        off += sum(count - 1 for count in counts.values())
+    return off
