@@ -3,21 +3,29 @@
 The file is written whole or not at all. The copies are for survivors: they are read without
 the file system, and since they cost no disk they can be taken often. All processes resume
 from the same step, the newest that anybody has. What is read is data, never code.
+
+A script that names its live objects (`watch`) and its step boundaries (`reached`) need not take
+copies: the last boundary is written to memory when a process is about to end.
 """
 
 from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.script.just_in_time import JustInTime
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.step_boundary import device
+from slurm_hooks.elastic.script.watched import Watched
 
 
 class Checkpoint:
@@ -29,18 +37,70 @@ class Checkpoint:
         self._is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
         self._rank = dist.get_rank() if dist.is_initialized() else 0
         self._world = dist.get_world_size() if dist.is_initialized() else 1
+        self._watched: Watched | None = None
+        self._just_in_time: JustInTime | None = None
 
-    def save(self, step: int, content: dict[str, Any], to_file: bool = True) -> None:
+    def watch(self, content: Callable[[], dict[str, Any]] | None = None, /, **objects: Any) -> None:
+        """Name what a checkpoint consists of: live objects with state_dict() and
+        load_state_dict(), or a function that returns the content. From then on the state at
+        the last `reached` survives the end of any process but this one without having
+        been copied before. Call it once, in the main thread. Raises TypeError for what
+        cannot be kept."""
+        if self._watched is not None:
+            raise TypeError("watch() was called before; name all objects in one call")
+        self._watched = Watched(content, objects)
+        if self._watched.sharded:
+            say(
+                f"{self._watched.sharded} is sharded: a lost node takes its part of the state "
+                "along, so the last checkpoint that you write counts"
+            )
+        elif self._is_first_here and self._memory.is_there:
+            self._just_in_time = JustInTime(self._watched, self._memory, _packed)
+            self._just_in_time.listen()
+            register_optimizer_step_pre_hook(self._on_optimizer_step)
+
+    def changing(self) -> None:
+        """The state changes from now on, until `reached`. Optimizers of torch say so
+        themselves; needed only where a script changes what it watches in another way."""
+        if self._just_in_time is not None:
+            self._just_in_time.begin_change()
+
+    def reached(self, step: int) -> None:
+        """`step` steps are done, and nothing changes what is watched until the optimizer's part
+        of the next one. Costs a lock and a copy of what is neither parameter nor the state of
+        an optimizer."""
+        if self._just_in_time is not None:
+            self._just_in_time.reached(step)
+
+    def resume(self) -> int:
+        """Put the watched objects into the state of the newest checkpoint and return its
+        step; 0, and nothing is changed, if there is none. Raises as `load`, and ValueError
+        if an object is missing there."""
+        if self._watched is None:
+            raise TypeError("resume() loads into watched objects: call watch() first")
+        step, content = self.load()
+        if content:
+            self._watched.load(content)
+        return step
+
+    def save(self, step: int, content: dict[str, Any] | None = None, to_file: bool = True) -> None:
         """Keep `content` (tensors, numbers, texts, lists, dictionaries; the same in all
-        processes) as reached after `step` steps; `to_file=False`: in memory only. Raises
-        OSError if the file cannot be written."""
+        processes; by default what is watched) as reached after `step` steps; `to_file=False`:
+        in memory only. Raises OSError if the file cannot be written."""
         if not self._is_first_here:
             return
-        text = io.BytesIO()
-        torch.save({"step": step, "content": content}, text)
-        self._memory.write(step, text.getvalue())
+        data = _packed(step, self._live() if content is None else content)
+        self._memory.write(step, data)
         if to_file and self._rank == 0:
-            self._write(text.getvalue())
+            self._write(data)
+
+    def _live(self) -> dict[str, Any]:
+        if self._watched is None or self._watched.sharded:
+            raise TypeError("save() needs the content where no unsharded objects are watched")
+        return self._watched.content(self._watched.copy({}))
+
+    def _on_optimizer_step(self, *_: object) -> None:
+        self.changing()
 
     def load(self) -> tuple[int, dict[str, Any]]:
         """The newest step and its content, the same in all processes; (0, {}) if there
@@ -95,3 +155,9 @@ class Checkpoint:
             block = torch.empty(int(size), dtype=torch.uint8, device=device())
         dist.broadcast(block, source)
         return block.cpu().numpy().tobytes()
+
+
+def _packed(step: int, content: dict[str, Any]) -> bytes:
+    text = io.BytesIO()
+    torch.save({"step": step, "content": content}, text)
+    return text.getvalue()

@@ -26,14 +26,20 @@ class NodeMemory:
         with suppressed(OSError, ValueError, doing="opening the memory of the agent"):
             self._slots = open_files(env.get(SLOTS, ""))
 
+    @property
+    def is_there(self) -> bool:
+        """Whether an agent lends its memory."""
+        return bool(self._slots)
+
     def newest(self) -> int:
         """The step of the newest whole copy, -1 if there is none."""
         return max((step for step, _ in self._heads()), default=-1)
 
-    def write(self, step: int, data: bytes) -> None:
-        """Replace the older copy."""
+    def write(self, step: int, data: bytes) -> bool:
+        """Replace the older copy; False if there is no room, which leaves the newer one."""
         if not self._slots:
-            return
+            return False
+        slot = -1
         with suppressed(OSError, doing=f"keeping step {step} in memory"):
             slot = min(self._slots, key=lambda handle: _head(handle)[0])
             os.ftruncate(slot, 0)  # the header is gone before anything is written
@@ -42,6 +48,10 @@ class NodeMemory:
                 done = os.pwrite(slot, view, at)
                 view, at = view[done:], at + done
             os.pwrite(slot, _HEAD.pack(_MAGIC, step, len(data), zlib.crc32(data)), 0)
+            return True
+        with suppressed(OSError, doing="giving back memory"):
+            os.ftruncate(slot, 0)
+        return False
 
     def read(self, step: int) -> bytes | None:
         """The copy of this step, if it is here and whole."""

@@ -1,0 +1,116 @@
+"""A checkpoint that is written only when it is needed: when this process is about to end, by a
+signal or by an error, the last step boundary goes from its own memory into that of the node.
+
+With data parallelism every survivor holds the whole state, so nothing is lost but the step that was
+under way (the idea: Gupta et al., Just-In-Time Checkpointing, EuroSys 2024).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.script.boundary import Boundary, StateTornError
+from slurm_hooks.elastic.script.last_signal import LastSignal
+from slurm_hooks.elastic.script.node_memory import NodeMemory
+from slurm_hooks.elastic.script.watched import Watched, check_plain, first_line
+
+TORN_S = 5.0  # how long the end of a step that is under way is waited for
+_TRIES = 3  # a device may reach the next step while the state of the last one is read
+
+
+class JustInTime:
+    """In the first process of a node. `pack` makes a step and its content into what goes into
+    the memory of the node. Methods that the training calls do not raise: what cannot be
+    kept is a line in the job's log."""
+
+    def __init__(
+        self, watched: Watched, memory: NodeMemory, pack: Callable[[int, dict[str, Any]], bytes]
+    ) -> None:
+        self._boundary = Boundary(watched)
+        self._memory = memory
+        self._pack = pack
+        self._writing = threading.RLock()
+        self._is_frozen = False
+        self._kept = -1
+        self._has_failed = False
+        self._signal = LastSignal(self.keep, self._keep_if_unfinished, self._let_go)
+
+    def listen(self) -> None:
+        """Hear signals from now on."""
+        self._signal.listen()
+
+    def begin_change(self) -> None:
+        """See Boundary."""
+        if not self._has_failed:
+            self._boundary.begin_change()
+
+    def reached(self, step: int) -> None:
+        """A step boundary."""
+        if self._has_failed:
+            return
+        self._signal.listen()
+        try:
+            self._boundary.reach(step)
+        except Exception as error:
+            self._fail(f"step {step} cannot be kept: {first_line(error)}")
+
+    def keep(self) -> None:
+        """Write the last boundary down, and stop the training before it would change; in
+        any thread, as often as one likes."""
+        with self._writing:
+            if self._has_failed or not self._freeze():
+                return
+            try:
+                self._keep()
+            except Exception as error:
+                self._fail(f"step {self._boundary.step} cannot be kept: {first_line(error)}")
+
+    def _freeze(self) -> bool:
+        if self._is_frozen:
+            return True
+        is_own = threading.current_thread() is threading.main_thread()
+        patience_s = 0.0 if self._boundary.is_changing and is_own else TORN_S
+        self._is_frozen = self._boundary.freeze(patience_s)
+        if not self._is_frozen:
+            say(
+                f"the step after {self._boundary.step} could not be brought to its end: "
+                "this process keeps nothing"
+            )
+        return self._is_frozen
+
+    def _keep(self) -> None:
+        for _ in range(_TRIES):
+            try:
+                with self._boundary.whole() as found:
+                    if found is None or found[0] == self._kept:
+                        return
+                    step, content = found
+                    check_plain(content)
+                    data = self._pack(step, content)
+            except StateTornError:
+                continue
+            if self._memory.write(step, data):
+                self._kept = step
+            else:
+                say(f"step {step} does not fit into memory: an earlier checkpoint counts")
+            return
+
+    def _keep_if_unfinished(self) -> None:
+        if dist.is_available() and dist.is_initialized():
+            self.keep()  # a script that has finished takes leave of the others first
+
+    def _let_go(self) -> None:
+        """The script ends this process itself, and may go on until then."""
+        with self._writing:
+            if self._is_frozen:
+                self._is_frozen = False
+                self._boundary.thaw()
+
+    def _fail(self, why: str) -> None:
+        self._has_failed = True
+        say(f"{why}; the last checkpoint counts")

@@ -1,0 +1,159 @@
+"""SIGTERM in a training process that has something to write down before it ends.
+
+The main thread may hang in a collective whose peer is dead, where no handler of Python's runs.
+So a thread hears the signal, through the pipe into which the interpreter's own handler, in C,
+writes its number. The first SIGTERM lets the process write and then end; the second ends it at
+once. To end is what it would have been without us: the script's own handler if it has one, else
+the default action.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from slurm_hooks.elastic.log import debug
+
+Hook = Callable[[Any, Any, Any], Any]
+
+
+class LastSignal:
+    """`before_end` is called between the first SIGTERM and the end, in a thread of its own, and
+    when an exception ends the main thread; `before_exit` whenever the interpreter exits;
+    `let_go` before a handler of the script's runs. None of them may raise."""
+
+    def __init__(
+        self,
+        before_end: Callable[[], None],
+        before_exit: Callable[[], None],
+        let_go: Callable[[], None],
+    ) -> None:
+        self._before_end, self._before_exit, self._let_go = before_end, before_exit, let_go
+        self._next_handler: Any = signal.SIG_DFL
+        self._next_pipe = -1
+        self._next_hook: Hook = sys.excepthook
+        self._read, self._write = -1, -1
+        self._heard = 0
+        self._is_passed_on = False
+        self._owner = 0
+
+    def listen(self) -> None:
+        """From now on, and again after the script has set a handler of its own; cheap where
+        nothing has changed. Only in the main thread."""
+        if signal.getsignal(signal.SIGTERM) == self._on_term or not self._is_ready():
+            return
+        self._next_handler = signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, self._on_term)
+        before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        if before != self._write:
+            self._next_pipe = before
+
+    def _is_ready(self) -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        if self._owner == 0:
+            self._owner = os.getpid()
+            self._read, self._write = os.pipe()
+            os.set_blocking(self._write, False)
+            threading.Thread(target=self._hear, name="malleable-last-signal", daemon=True).start()
+            self._next_hook, sys.excepthook = sys.excepthook, self._on_exception
+            atexit.register(self._on_exit)
+            self._spare_children()
+        return self._owner == os.getpid()
+
+    def _spare_children(self) -> None:
+        """What ends a forked child must not reach the pipe that it inherits: SIGTERM waits there
+        until this process's handler is gone."""
+        masks = threading.local()
+
+        def hold() -> None:
+            masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+        def restore() -> None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+        def forget() -> None:
+            self._forget()
+            restore()
+
+        os.register_at_fork(before=hold, after_in_parent=restore, after_in_child=forget)
+
+    def _hear(self) -> None:
+        while True:
+            for number in os.read(self._read, 64):
+                if self._next_pipe >= 0:
+                    with suppress(OSError):
+                        os.write(self._next_pipe, bytes([number]))
+                if number == signal.SIGTERM:
+                    self._hear_term()
+
+    def _hear_term(self) -> None:
+        self._heard += 1
+        if self._heard == 1:
+            threading.Thread(target=self._write_and_end, daemon=True).start()
+        else:
+            self._end()
+
+    def _write_and_end(self) -> None:
+        self._before_end()
+        self._end()
+
+    def _end(self) -> None:
+        if self._is_passed_on:
+            return
+        if callable(self._next_handler):
+            self._is_passed_on = True
+            self._let_go()
+            os.kill(os.getpid(), signal.SIGTERM)  # the main thread calls it
+        else:  # ignored: an agent kills who ignores it
+            end_by_default()
+
+    def _on_term(self, signum: int, frame: FrameType | None) -> None:
+        if self._is_passed_on:
+            self._next_handler(signum, frame)
+            return
+        before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        if before != self._write:  # somebody else's since, so this thread hears it first
+            self._next_pipe = before
+            self._hear_term()
+
+    def _on_exception(self, kind: Any, error: Any, trace: Any) -> None:
+        self._next_hook(kind, error, trace)
+        if os.getpid() == self._owner:
+            self._before_end()
+
+    def _on_exit(self) -> None:
+        if os.getpid() != self._owner:
+            return
+        self._before_exit()
+        self._forget()
+
+    def _forget(self) -> None:
+        """In a child of fork(), and at the end: signals are none of our business any more."""
+        with suppress(ValueError):  # not in the main thread
+            if signal.getsignal(signal.SIGTERM) == self._on_term:
+                signal.signal(signal.SIGTERM, self._next_handler or signal.SIG_DFL)
+                signal.set_wakeup_fd(self._next_pipe)
+
+
+def end_by_default() -> None:
+    """End this process as SIGTERM does where nobody handles it; from any thread, also while the
+    main thread hangs."""
+    try:
+        libc: Any = ctypes.CDLL(None)
+        libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        libc.signal(int(signal.SIGTERM), None)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1.0)
+    except (OSError, AttributeError) as error:
+        debug("ending this process by SIGTERM", error)
+    os._exit(128 + signal.SIGTERM)

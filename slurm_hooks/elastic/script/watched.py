@@ -1,0 +1,233 @@
+"""What a script wants kept of each step, without a copy of all of it in every step.
+
+Between the end of one step and the optimizer's part of the next, parameters and the state of
+optimizers do not change, so they stay where they are. What the rest of a step changes (buffers,
+such as the statistics of BatchNorm; learning rates; schedulers, scalers, samplers) is small and
+copied at each boundary. When it is written down, where and by whom is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import torch
+
+# Their state_dict() is a part of the whole, or one that all processes must ask for together.
+_SHARDED = frozenset(
+    {"FullyShardedDataParallel", "ZeroRedundancyOptimizer"}
+    | {"DeepSpeedZeroOptimizer", "DeepSpeedZeroOptimizer_Stage3"}
+)
+
+
+class Part(Protocol):
+    """One watched object."""
+
+    def copy(self, spare: Any) -> Any:
+        """What changes outside of optimizer.step(), copied; `spare` is an earlier copy that is
+        not needed any more, or None."""
+
+    def content(self, copied: Any) -> Any:
+        """All of it: what is live, and `copied` in place of what changes meanwhile."""
+
+    def load(self, content: Any) -> None:
+        """Put the object into this state."""
+
+
+class _Module:
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        self._buffers = [  # looked up once: walking all modules is too slow for every step
+            (prefix, inner._buffers, name)
+            for prefix, inner in module.named_modules(remove_duplicate=False)
+            for name, buffer in inner._buffers.items()
+            if buffer is not None
+        ]
+
+    def copy(self, spare: list[torch.Tensor] | None) -> list[torch.Tensor]:
+        live = [buffers[name] for _, buffers, name in self._buffers]
+        if spare is None or not _are_alike(spare, live):
+            return [buffer.detach().clone() for buffer in live]
+        if live:
+            with torch.no_grad():
+                torch._foreach_copy_(spare, live)
+        return spare
+
+    def content(self, copied: list[torch.Tensor]) -> dict[str, Any]:
+        state = dict(self._module.state_dict())
+        for (prefix, _, name), buffer in zip(self._buffers, copied):
+            key = f"{prefix}.{name}" if prefix else name
+            if key in state:  # else it is not persistent
+                state[key] = buffer
+        return state
+
+    def load(self, content: Any) -> None:
+        self._module.load_state_dict(content)
+
+
+class _Optimizer:
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+
+    def copy(self, spare: Any) -> list[dict[str, Any]]:
+        return [
+            {key: _copy(value) for key, value in group.items() if key != "params"}
+            for group in self._optimizer.param_groups
+        ]
+
+    def content(self, copied: list[dict[str, Any]]) -> dict[str, Any]:
+        state = dict(self._optimizer.state_dict())
+        groups = zip(state["param_groups"], copied)
+        state["param_groups"] = [{**group, **settings} for group, settings in groups]
+        return state
+
+    def load(self, content: Any) -> None:
+        self._optimizer.load_state_dict(content)
+
+
+class _Stateful:
+    def __init__(self, thing: Any) -> None:
+        self._thing = thing
+
+    def copy(self, spare: Any) -> Any:
+        return copy.deepcopy(self._thing.state_dict())
+
+    def content(self, copied: Any) -> Any:
+        return copied
+
+    def load(self, content: Any) -> None:
+        self._thing.load_state_dict(content)
+
+
+class _Generator(_Stateful):
+    def copy(self, spare: Any) -> Any:
+        return self._thing.get_state()
+
+    def load(self, content: Any) -> None:
+        self._thing.set_state(content)
+
+
+class Watched:
+    """The objects that a script named, or a function that gives the content of a checkpoint.
+    Raises TypeError for what cannot be kept."""
+
+    def __init__(
+        self, function: Callable[[], dict[str, Any]] | None, objects: Mapping[str, Any]
+    ) -> None:
+        if (function is None) == (not objects):
+            raise TypeError("watch() takes either a function or named objects, as in model=model")
+        self._function = function
+        self._parts = {name: _part(name, thing) for name, thing in objects.items()}
+        self.sharded = next((n for n, thing in objects.items() if is_sharded(thing)), "")
+        if not self.sharded and function is None:
+            check_plain(self.content(self.copy({})))
+
+    def copy(self, spare: Mapping[str, Any]) -> dict[str, Any]:
+        """What changes outside of optimizer.step(), copied into `spare` where that fits. Raises
+        TypeError for what cannot be copied."""
+        return {name: _copied(name, part, spare.get(name)) for name, part in self._parts.items()}
+
+    def content(self, copied: Mapping[str, Any]) -> dict[str, Any]:
+        """All that is to be kept, by name. Of a function it is what it returns."""
+        if self._function is not None:
+            return self._function()
+        return {name: part.content(copied[name]) for name, part in self._parts.items()}
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """Put all objects into this state. Raises ValueError if one is missing."""
+        if self._function is not None:
+            raise ValueError("resume() loads into watched objects; with a function, use load()")
+        missing = [name for name in self._parts if name not in content]
+        if missing:
+            has = ", ".join(content) or "nothing"
+            raise ValueError(
+                f"the checkpoint holds {has}, but not {', '.join(missing)}, which watch() names; "
+                "load() it and pass on what is there"
+            )
+        for name, part in self._parts.items():
+            part.load(content[name])
+
+
+def _copied(name: str, part: Part, spare: Any) -> Any:
+    try:
+        return part.copy(spare)
+    except Exception as error:  # whatever its own state_dict() or pickling raises
+        raise TypeError(f"the state of {name} cannot be copied: {first_line(error)}") from None
+
+
+def _part(name: str, thing: Any) -> Part:
+    if isinstance(thing, torch.nn.Module):
+        return _Module(thing)
+    if isinstance(thing, torch.optim.Optimizer):
+        return _Optimizer(thing)
+    if callable(getattr(thing, "state_dict", None)) and hasattr(thing, "load_state_dict"):
+        return _Stateful(thing)
+    if isinstance(thing, torch.Generator):
+        return _Generator(thing)
+    raise TypeError(
+        f"watch({name}=...): {type(thing).__name__} has no state_dict() and load_state_dict()"
+    )
+
+
+def is_sharded(thing: Any) -> bool:
+    """Whether this process holds only its part of the state of an optimizer or a module."""
+    if type(thing).__name__ in _SHARDED:
+        return True
+    if isinstance(thing, torch.nn.Module):
+        if any(type(inner).__name__ in _SHARDED for inner in thing.modules()):
+            return True
+        return any(_is_shard(tensor) for tensor in thing.parameters())
+    groups = getattr(thing, "param_groups", None) or ()
+    return any(_is_shard(tensor) for group in groups for tensor in group["params"])
+
+
+def _is_shard(tensor: torch.Tensor) -> bool:
+    placements: Sequence[Any] = getattr(tensor, "placements", ())  # of a DTensor
+    return any(not place.is_replicate() for place in placements)
+
+
+def check_plain(content: Mapping[str, Any]) -> None:
+    """Raises TypeError unless all of it can be read back as data, without code of its own."""
+    for name, part in content.items():
+        text = io.BytesIO()
+        try:
+            torch.save(_without_tensors(part), text)
+            text.seek(0)
+            torch.load(text, weights_only=True)
+        except Exception as error:  # whatever its own pickling raises
+            raise TypeError(
+                f"the state of {name} is not plain data (tensors, numbers, texts, lists, "
+                f"dictionaries) and cannot be kept: {first_line(error)}"
+            ) from None
+
+
+def _without_tensors(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return None
+    if type(value) in (dict, list, tuple):
+        with suppress(RecursionError):
+            if isinstance(value, dict):
+                return {key: _without_tensors(inner) for key, inner in value.items()}
+            return type(value)(_without_tensors(inner) for inner in value)
+    return value
+
+
+def _are_alike(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    return len(some) == len(others) and all(
+        a.shape == b.shape and a.dtype == b.dtype and a.device == b.device
+        for a, b in zip(some, others)
+    )
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, (int, float, str, bool, type(None))):
+        return value
+    return copy.deepcopy(value)
+
+
+def first_line(error: BaseException) -> str:
+    """What it says, in one line."""
+    return (str(error).partition("\n")[0] or type(error).__name__)[:200]

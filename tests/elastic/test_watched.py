@@ -1,0 +1,442 @@
+"""Objects that are watched: what is kept of them is the last step boundary, whoever writes it."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from slurm_hooks.elastic.mailbox import Mailbox  # noqa: E402
+from slurm_hooks.elastic.script.boundary import Boundary  # noqa: E402
+from slurm_hooks.elastic.script.checkpoint import Checkpoint, _packed  # noqa: E402
+from slurm_hooks.elastic.script.just_in_time import JustInTime  # noqa: E402
+from slurm_hooks.elastic.script.node_memory import NodeMemory  # noqa: E402
+from slurm_hooks.elastic.script.watched import Watched, is_sharded  # noqa: E402
+
+pytestmark = [pytest.mark.torch]
+
+
+def net() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+
+
+class Counter:
+    """As little as can be watched."""
+
+    def __init__(self, **state: Any) -> None:
+        self.state = state
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.state = dict(state)
+
+
+def equal(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return bool(torch.equal(a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return bool(a == b)
+
+
+@pytest.fixture
+def mailbox() -> Mailbox:
+    return Mailbox()
+
+
+@pytest.fixture
+def agent(mailbox: Mailbox) -> dict[str, str]:
+    return mailbox.environment()
+
+
+class Training:
+    """One process: live objects, and their state at the last boundary as the test knows it."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        self.net, self.counter = net(), Counter(n=0, deep={"list": [1]})
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.1)
+        self.things = {"net": self.net, "optimizer": self.optimizer, "counter": self.counter}
+        self.memory = NodeMemory(env)
+        self.jit = JustInTime(Watched(None, self.things), self.memory, _packed)
+
+    def forward(self) -> None:
+        """The part of a step that tears nothing."""
+        self.counter.state["n"] += 1
+        self.counter.state["deep"]["list"].append(2)
+        self.optimizer.zero_grad()
+        self.net(torch.randn(5, 3)).square().sum().backward()
+
+    def change(self) -> None:
+        self.jit.begin_change()
+        self.optimizer.step()
+        self.optimizer.param_groups[0]["lr"] *= 0.5
+
+    def now(self) -> dict[str, Any]:
+        return copy.deepcopy({name: thing.state_dict() for name, thing in self.things.items()})
+
+    def kept(self) -> dict[str, Any]:
+        data = self.memory.read(self.memory.newest())
+        assert data is not None
+        return dict(load(data)["content"])
+
+
+def load(data: bytes) -> Any:
+    return torch.load(io.BytesIO(data), weights_only=True)
+
+
+def test_what_is_kept_is_the_last_boundary_to_the_bit(agent: dict[str, str]) -> None:
+    training = Training(agent)
+    for step in (1, 2, 3):
+        training.forward()
+        training.change()
+        at_boundary = training.now()
+        training.jit.reached(step)
+    training.forward()  # buffers, gradients and the counter have moved on
+    training.optimizer.param_groups[0]["lr"] = 99.0  # for the next step, before it
+    assert not equal(training.now(), at_boundary)
+    training.jit.keep()
+    assert training.memory.newest() == 3
+    assert equal(training.kept(), at_boundary)
+
+
+def test_a_step_under_way_is_waited_for(agent: dict[str, str]) -> None:
+    training = Training(agent)
+    training.change()
+    training.jit.reached(1)
+    training.change()
+    keeping = threading.Thread(target=training.jit.keep)
+    keeping.start()
+    keeping.join(0.3)
+    assert keeping.is_alive()
+    assert training.memory.newest() == -1
+    training.jit.reached(2)
+    keeping.join(5)
+    assert training.memory.newest() == 2
+
+
+def test_a_torn_state_is_never_kept(
+    agent: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("slurm_hooks.elastic.script.just_in_time.TORN_S", 0.1)
+    training = Training(agent)
+    training.jit.reached(1)
+    training.change()
+    keeping = threading.Thread(target=training.jit.keep)
+    keeping.start()
+    keeping.join(5)
+    training.jit.keep()  # an error within optimizer.step(): no need to wait for oneself
+    assert training.memory.newest() == -1
+    assert "the step after 1 could not be brought to its end" in capfd.readouterr().err
+
+
+def test_once_kept_the_training_cannot_leave_the_boundary(agent: dict[str, str]) -> None:
+    training = Training(agent)
+    training.jit.reached(1)
+    training.jit.keep()
+    going_on = threading.Thread(target=training.change, daemon=True)
+    going_on.start()
+    going_on.join(0.2)
+    assert going_on.is_alive()
+    training.jit._let_go()  # a handler of the script's own
+    going_on.join(5)
+    training.jit.reached(2)
+    training.jit.keep()
+    assert training.memory.newest() == 2
+
+
+def test_optimizers_in_several_threads_do_not_wait_for_each_other(agent: dict[str, str]) -> None:
+    boundary = Boundary(Watched(None, {"net": net()}))
+    for step in range(20):
+        threads = [threading.Thread(target=boundary.begin_change) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(5)
+            assert not thread.is_alive()
+        boundary.reach(step)
+    assert boundary.freeze(0)
+
+
+class Device:
+    """A stand-in for the events of a device that works behind the script."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = self.come_to = 0
+        where = "slurm_hooks.elastic.script.boundary"
+        monkeypatch.setattr(f"{where}._event", self.event)
+        monkeypatch.setattr(f"{where}.DEVICE_S", 0.05)
+
+    def event(self) -> Any:
+        self.asked += 1
+        device, mine = self, self.asked
+
+        class Event:
+            def query(self) -> bool:
+                return mine <= device.come_to
+
+        return Event()
+
+
+def test_a_device_that_hangs_leaves_the_boundary_that_it_has_come_to(
+    agent: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(monkeypatch)
+    training = Training(agent)
+    training.jit.reached(1)  # event 1
+    for step in (2, 3):
+        training.counter.state["n"] = step
+        training.jit.begin_change()  # events 2 and 4
+        training.jit.reached(step)  # events 3 and 5
+    device.come_to = 1  # it hangs before it changes anything: the host is two steps ahead
+    training.jit.keep()
+    assert training.memory.newest() == 1
+    assert training.kept()["counter"]["n"] == 0
+
+
+def test_what_a_device_changed_meanwhile_is_not_kept(
+    agent: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(monkeypatch)
+    training = Training(agent)
+    training.jit.reached(1)
+    training.jit.begin_change()
+    training.jit.reached(2)
+    device.come_to = 2  # within the change
+    training.jit.keep()
+    assert training.memory.newest() == -1
+
+
+def test_a_spare_copy_is_used_again(agent: dict[str, str]) -> None:
+    training = Training(agent)
+    seen = set()
+    for step in range(10):
+        training.forward()
+        training.jit.reached(step)
+        mark = training.jit._boundary._marks[-1]
+        seen.add(mark.copied["net"][0].data_ptr())
+    assert len(seen) <= 2
+
+
+@pytest.mark.parametrize(
+    ("thing", "says"),
+    [
+        (object(), "object has no state_dict"),
+        (Counter(path=Path("x")), "the state of it is not plain data"),
+        (Counter(lock=threading.Lock()), "the state of it cannot be copied"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_at_once(thing: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        Watched(None, {"it": thing})
+    with pytest.raises(TypeError, match="either a function or named objects"):
+        Watched(None, {})
+
+
+def test_what_can_no_longer_be_kept_is_a_line_and_training_goes_on(
+    agent: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(agent)
+    training.jit.reached(1)
+    training.counter.state["lock"] = threading.Lock()
+    for step in (2, 3):
+        training.forward()
+        training.change()
+        training.jit.reached(step)
+    training.jit.keep()
+    assert training.memory.newest() == -1
+    assert capfd.readouterr().err.count("step 2 cannot be kept") == 1
+
+
+def test_full_memory_is_a_line_and_leaves_the_older_copy(
+    agent: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(agent)
+    training.memory.write(1, b"older")
+    training.jit.reached(2)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        training.jit.keep()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert training.memory.newest() == 1
+    assert training.memory.read(1) == b"older"
+    assert "step 2 does not fit into memory" in capfd.readouterr().err
+
+
+def test_without_an_agent_watching_costs_and_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MALLEABLE_SLOTS", raising=False)
+    before = signal.getsignal(signal.SIGTERM), threading.active_count(), sys.excepthook
+    checkpoint = Checkpoint(tmp_path / "c.pt")
+    counter = Counter(n=1)
+    checkpoint.watch(counter=counter)
+    checkpoint.changing()
+    checkpoint.reached(4)
+    assert (signal.getsignal(signal.SIGTERM), threading.active_count(), sys.excepthook) == before
+    assert checkpoint.resume() == 0
+    checkpoint.save(4)
+    counter.state = {"n": 9}
+    assert Checkpoint(tmp_path / "c.pt").load() == (4, {"counter": {"n": 1}})
+    assert checkpoint.resume() == 4
+    assert counter.state == {"n": 1}
+
+
+def test_a_checkpoint_of_other_objects_is_not_loaded_in_part(tmp_path: Path) -> None:
+    Checkpoint(tmp_path / "c.pt").save(4, {"layers": {}})
+    checkpoint = Checkpoint(tmp_path / "c.pt")
+    checkpoint.watch(net=net())
+    with pytest.raises(ValueError, match="holds layers, but not net"):
+        checkpoint.resume()
+
+
+def test_a_wrapper_that_holds_a_part_is_sharded() -> None:
+    FullyShardedDataParallel = type("FullyShardedDataParallel", (torch.nn.Linear,), {})
+    assert is_sharded(torch.nn.Sequential(FullyShardedDataParallel(1, 1)))
+    assert not is_sharded(net())
+    assert not is_sharded(torch.optim.SGD(net().parameters(), lr=1.0))
+
+
+PROGRAM = """
+import os, signal, sys, threading, time
+from pathlib import Path
+import torch
+from slurm_hooks.elastic import Checkpoint
+work = Path(sys.argv[1])
+class Big:
+    def state_dict(self):
+        time.sleep(float(os.environ.get("SLOW_S", "0")))
+        return {"n": n}
+    def load_state_dict(self, state): ...
+n = 0
+kind = sys.argv[2]
+def handler(*_):
+    (work / "handled").write_text(str(checkpoint._memory.newest()))
+    if kind == "exits": sys.exit(3)
+if kind in ("exits", "returns"): signal.signal(signal.SIGTERM, handler)
+if kind == "ignores": signal.signal(signal.SIGTERM, signal.SIG_IGN)
+checkpoint = Checkpoint(work / "c.pt")
+checkpoint.watch(big=Big())
+n = 7
+checkpoint.reached(7)
+if kind == "late": signal.signal(signal.SIGTERM, handler); checkpoint.reached(7)
+if kind == "forks":
+    child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    os.kill(child, signal.SIGTERM)
+    print(os.waitpid(child, 0)[1], flush=True)
+    time.sleep(0.3)
+if kind == "raises": raise RuntimeError("of the script")
+if kind == "torn": checkpoint.changing()
+(work / "ready").touch()
+if kind == "hangs":
+    lock = threading.Lock()
+    import ctypes
+    ctypes.CDLL(None).pause()  # in C, and any signal returns from it
+    ctypes.CDLL(None).sleep(30)
+while True: time.sleep(0.1)
+"""
+
+
+class Process:
+    """One that watches, under the agent that this test is."""
+
+    def __init__(self, work: Path, kind: str, **env: str) -> None:
+        self.mailbox = Mailbox()
+        self.work = work
+        self.memory = NodeMemory(self.mailbox.environment())
+        self.popen = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(work), kind],
+            env={**os.environ, **self.mailbox.environment(), **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ready(self) -> None:
+        deadline = time.monotonic() + 60
+        while not (self.work / "ready").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def term(self) -> None:
+        self.popen.send_signal(signal.SIGTERM)
+
+    def end(self) -> tuple[int, str]:
+        out, err = self.popen.communicate(timeout=60)
+        return self.popen.returncode, out + err
+
+
+@pytest.mark.parametrize("kind", ["plain", "ignores", "hangs"])
+def test_sigterm_keeps_and_ends_by_sigterm(tmp_path: Path, kind: str) -> None:
+    process = Process(tmp_path, kind)
+    process.ready()
+    process.term()
+    assert process.end()[0] == -signal.SIGTERM
+    assert process.memory.newest() == 7
+
+
+@pytest.mark.parametrize("kind", ["exits", "late", "returns"])
+def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path, kind: str) -> None:
+    process = Process(tmp_path, kind)
+    process.ready()
+    process.term()
+    if kind == "exits":
+        assert process.end()[0] == 3
+    else:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "handled").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert process.popen.poll() is None  # its own choice
+        process.popen.kill()
+        process.end()
+    assert (tmp_path / "handled").read_text() == "7"
+
+
+def test_a_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
+    process = Process(tmp_path, "torn")
+    process.ready()
+    began = time.monotonic()
+    process.term()
+    time.sleep(0.2)
+    process.term()
+    assert process.end()[0] == -signal.SIGTERM
+    assert time.monotonic() - began < 4
+    assert process.memory.newest() == -1
+
+
+def test_an_error_of_the_script_keeps_too(tmp_path: Path) -> None:
+    process = Process(tmp_path, "raises")
+    code, said = process.end()
+    assert code == 1
+    assert "RuntimeError: of the script" in said
+    assert process.memory.newest() == 7
+
+
+def test_the_end_of_a_child_is_not_its_parents(tmp_path: Path) -> None:
+    process = Process(tmp_path, "forks")
+    process.ready()
+    assert process.popen.poll() is None
+    assert process.memory.newest() == -1
+    process.term()
+    code, said = process.end()
+    assert (code, said.strip()) == (-signal.SIGTERM, str(int(signal.SIGTERM)))
+    assert process.memory.newest() == 7

@@ -1,0 +1,166 @@
+"""A training whose live objects are watched: BatchNorm, momentum, a scheduler, a scaler, a sampler,
+a generator, and a count of how often each sample was learnt. It copies nothing itself, but notes a
+digest of its state at each step boundary, so that a test can compare what was resumed.
+
+Arguments: work directory, steps. TRAIN_HANDLER: a SIGTERM handler of the script's own."""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from slurm_hooks.elastic import Checkpoint, ElasticBatches
+
+SAMPLES, BATCH = 97, 12
+STEP_S, ZONE_S = float(os.environ.get("TRAIN_STEP_S", "0.02")), 0.01
+
+
+class Sampler:
+    """Knows nothing but how far it is."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, Any] = {"samples": 0, "last": []}
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.seen  # live: whoever keeps it must copy it
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seen = state
+
+
+class Net(torch.nn.Module):
+    """Small, with statistics, and the count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1)
+        )
+        self.register_buffer("counts", torch.zeros(SAMPLES))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def digest(value: Any) -> str:
+    """Of all that is in it, to the bit."""
+    found = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found.update(value.detach().contiguous().view(-1).numpy().tobytes())
+        elif isinstance(value, dict):
+            for key in sorted(value, key=str):
+                found.update(str(key).encode())
+                add(value[key])
+        elif isinstance(value, (list, tuple)):
+            for inner in value:
+                add(inner)
+        else:
+            found.update(repr(value).encode())
+
+    add(value)
+    return found.hexdigest()[:16]
+
+
+def log(path: Path, line: str) -> None:
+    with open(path, "a") as file:
+        file.write(line + "\n")
+
+
+def own_handler(work: Path) -> None:
+    kind = os.environ.get("TRAIN_HANDLER", "")
+    if kind == "ignore":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    elif kind == "exit":
+        signal.signal(signal.SIGTERM, lambda *_: (log(work / "handled", "yes"), sys.exit(3)))
+    elif kind == "stay":
+        signal.signal(signal.SIGTERM, lambda *_: log(work / "handled", "yes"))
+
+
+class Training:
+    """The objects, and what a step does to them."""
+
+    def __init__(self) -> None:
+        self.net, self.sampler, self.generator = Net(), Sampler(), torch.Generator()
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.01)
+        self.second = torch.optim.SGD(self.net.layers[2].parameters(), lr=0.001, momentum=0.9)
+        self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 50)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=7)
+        self.inputs = torch.randn(SAMPLES, 8, generator=torch.Generator().manual_seed(1))
+
+    def digest(self) -> str:
+        content = {k: v.state_dict() for k, v in vars(self).items() if hasattr(v, "state_dict")}
+        return digest({**content, "generator": self.generator.get_state()})
+
+    def step(self, model: torch.nn.Module, share: list[int]) -> None:
+        self.sampler.seen["samples"] += len(share)  # in the middle of a step, as samplers do
+        self.sampler.seen["last"].append(share[0])
+        del self.sampler.seen["last"][:-3]
+        torch.rand(3, generator=self.generator)
+        learnt = torch.zeros(SAMPLES)
+        learnt[share] = 1.0
+        x = self.inputs[share].repeat(2, 1)  # BatchNorm wants more than one
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        self.optimizer.zero_grad()
+        self.scaler.scale(loss).backward()
+        dist.all_reduce(learnt)
+        self.scaler.step(self.optimizer)
+        time.sleep(ZONE_S)
+        self.second.step()
+        self.scaler.update()
+        self.scheduler.step()
+        self.net.counts += learnt
+
+
+def conclude(work: Path, steps: int, net: Net) -> None:
+    """How often samples were learnt too often or not often enough."""
+    wanted = torch.zeros(SAMPLES)
+    whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
+    for step in range(steps):
+        wanted[whole.batch_of(step)] += 1
+    off = int((net.counts - wanted).abs().sum())
+    (work / "finished").write_text(json.dumps({"off": off}))
+
+
+def main() -> None:
+    work, steps = Path(sys.argv[1]), int(sys.argv[2])
+    torch.set_num_threads(1)
+    torch.manual_seed(5)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    fragment = int(os.environ["MALLEABLE_FRAGMENT"])
+    training = Training()
+    checkpoint = Checkpoint(work / "checkpoint.pt")
+    checkpoint.watch(**{k: v for k, v in vars(training).items() if k != "inputs"})
+    own_handler(work)
+    first = checkpoint.resume()
+    begin = {"rank": rank, "world": world, "fragment": fragment, "t": time.time(), "step": first}
+    begin |= {"digest": training.digest()}
+    begin |= {"restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"])}
+    log(work / "begins.jsonl", json.dumps(begin))
+    model = DistributedDataParallel(training.net)
+    for step, share in enumerate(ElasticBatches(SAMPLES, BATCH, steps, start=first), first + 1):
+        time.sleep(STEP_S)
+        training.step(model, share)
+        log(work / f"digests-{fragment}", f"{step} {training.digest()}")
+        checkpoint.reached(step)
+        log(work / f"reached-{fragment}", f"{time.time():.3f} {step} {world}")
+        if rank == 0:
+            log(work / "steps.log", f"{time.time():.3f} {step} {world}")
+    dist.barrier()
+    if rank == 0:
+        conclude(work, steps, training.net)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
