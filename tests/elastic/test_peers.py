@@ -53,14 +53,15 @@ class Group:
 
     def start(self, body: Body) -> None:
         for rank in range(len(self.nodes)):
+            env = self.environment(rank)
             child = os.fork()
             if child == 0:
-                os._exit(self._run(rank, body))
+                os._exit(self._run(rank, env, body))
             self.children.append(child)
 
-    def _run(self, rank: int, body: Body) -> int:
+    def _run(self, rank: int, env: dict[str, str], body: Body) -> int:
         try:
-            os.environ.update(self.environment(rank))
+            os.environ.update(env)
             init = f"file://{self.work}/store"
             dist.init_process_group("gloo", init_method=init, rank=rank, world_size=len(self.nodes))
             body(rank, Checkpoint(self.work / "checkpoint.pt"))
