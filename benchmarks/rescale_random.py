@@ -1,4 +1,4 @@
-"""Two hundred changes of size in a row: `python benchmarks/rescale_random.py [--engine=torchft]`.
+"""Two hundred changes of size in a row: `rescale_random.py [--engine=torchft] [--watch]`.
 
 One training on this host, between 1 and 5 fragments (MIN 2), grows, shrinks with notice, loses
 fragments by SIGKILL and SIGTERM, several at once, goes back to MIN, below MIN and back, by a
@@ -221,6 +221,7 @@ def travel(course: Course, gang: TorchrunGang | TorchftGang, changes: int) -> No
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--engine", choices=("torchrun", "torchft"), default="torchrun")
+    parser.add_argument("--watch", action="store_true", help="nothing is saved in advance")
     parser.add_argument("--changes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -232,9 +233,11 @@ def main() -> int:
         )
         if options.engine == "torchrun":
             gang.script = ROOT / "tests" / "elastic" / "train_samples.py"
+            gang.extra["TRAIN_WATCH"] = "1" if options.watch else ""
         course = Course(gang, options.seed)
         told: dict[str, object] = {
             "engine": options.engine,
+            "watch": options.watch,
             "changes": options.changes,
             "seed": options.seed,
         }

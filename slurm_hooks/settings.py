@@ -87,6 +87,7 @@ class Lease:
     shortest_hole_s: int = _number(120, 60, 86_400)
     margin_s: int = _number(60, 0, 3_600)
     notice_s: int = _number(20, 1, 600)
+    farewell_s: float = _number(2, 0, 60)
     start_timeout_s: int = _number(60, 5, 3_600)
 
 

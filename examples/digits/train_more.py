@@ -1,6 +1,6 @@
-"""As train.py, with the four optional lines (marked `# +`) that make a change of size cheaper:
-it resumes at the exact sample from the memory of a survivor, stops where nothing is done
-twice, and says how far it is.
+"""As train.py, with a few optional lines (marked `# +`) that make a change of size cheaper: it
+resumes at the exact sample, and from the last step that a survivor has reached, also when a
+node is lost without notice; and it says how far it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from train import GLOBAL_BATCH, SEED, arguments, data
 
-from slurm_hooks.elastic import Checkpoint, ElasticBatches, notice, report
+from slurm_hooks.elastic import Checkpoint, ElasticBatches, report
 
 
 def main() -> None:
@@ -29,10 +29,8 @@ def main() -> None:
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.2, momentum=0.9)
 
     checkpoint = Checkpoint(options.work / "checkpoint_more.pt")  # +
-    first, saved = checkpoint.load()
-    if saved:
-        layers.load_state_dict(saved["layers"])
-        optimizer.load_state_dict(saved["optimizer"])
+    checkpoint.watch(layers=layers, optimizer=optimizer)  # +
+    first = checkpoint.resume()  # +
     model = DistributedDataParallel(layers)
     if rank == 0:
         print(f"step {first} of {options.steps}: {world} processes", flush=True)
@@ -46,12 +44,9 @@ def main() -> None:
         optimizer.step()
         time.sleep(max(0.0, options.pace / world - (time.monotonic() - began)))
         report(done * GLOBAL_BATCH, loss.item() / len(mine))  # +
-        coming = notice()  # +
-        if coming or done % options.every == 0 or done == options.steps:
-            content = {"layers": layers.state_dict(), "optimizer": optimizer.state_dict()}
-            checkpoint.save(done, content)
-        if coming:
-            coming.ready()
+        checkpoint.reached(done)  # +
+        if done % options.every == 0 or done == options.steps:
+            checkpoint.save(done)  # +
 
     if rank == 0:
         with torch.no_grad():

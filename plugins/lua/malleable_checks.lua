@@ -14,9 +14,10 @@ M.MARK_PATTERN = "malleable%b{}"
 
 -- Only SLURM_* names reach the script under sbatch --export=NONE and a step under srun's. From the
 -- first the plugin knows that a job is malleable, even one that came without the plugin's help;
--- from the second it sets MALLEABLE_NOTICE_S.
+-- from the second it sets MALLEABLE_NOTICE_S. So it does with the farewell.
 local REQUEST_VARIABLE = "SLURM_SPANK_MALLEABLE"
 local NOTICE_VARIABLE = "SLURM_SPANK_MALLEABLE_NOTICE_S"
+local FAREWELL_VARIABLE = "SLURM_SPANK_MALLEABLE_FAREWELL_S"
 
 local SHARED_NONE = 0 -- slurm.h, JOB_SHARED_*
 
@@ -248,6 +249,9 @@ function M.submit(asked, job, site, policy)
   set.qos = policy.qos
   local environment = { [REQUEST_VARIABLE] = write_request(request),
     [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
+  if type(policy.farewell_s) == "number" then -- not in a file of an older version
+    environment[FAREWELL_VARIABLE] = string.format("%g", policy.farewell_s)
+  end
   return { faults = faults, notes = write_notes(job, site, policy, lost_mail), set = set,
     environment = environment }
 end

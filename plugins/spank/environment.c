@@ -12,7 +12,7 @@ const char *const environment_names[] = {
 	"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "PET_LOCAL_ADDR",
 	"PET_MAX_RESTARTS", "MALLEABLE_JOB_ID", "MALLEABLE_FRAGMENT", "MALLEABLE_MIN",
 	"MALLEABLE_MAX", "MALLEABLE_UNIT", "MALLEABLE_ENGINE", "MALLEABLE_DIR",
-	"MALLEABLE_NOTICE_S", NULL,
+	"MALLEABLE_NOTICE_S", "MALLEABLE_FAREWELL_S", NULL,
 };
 
 const char *environment_value(char *const *list, const char *name)
@@ -136,7 +136,9 @@ static bool settle_fragment(struct environment *environment, char *const *list,
 	       settle_number(environment, list, "MALLEABLE_FRAGMENT", place->fragment) &&
 	       settle(environment, list, "MALLEABLE_DIR", dir) &&
 	       settle(environment, list, "MALLEABLE_NOTICE_S",
-		      environment_value(list, ENVIRONMENT_NOTICE));
+		      environment_value(list, ENVIRONMENT_NOTICE)) &&
+	       settle(environment, list, "MALLEABLE_FAREWELL_S",
+		      environment_value(list, ENVIRONMENT_FAREWELL));
 }
 
 /*

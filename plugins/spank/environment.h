@@ -19,7 +19,7 @@
 #include "request.h"
 #include "settings.h"
 
-#define ENVIRONMENT_VARIABLES 14
+#define ENVIRONMENT_VARIABLES 15
 #define ENVIRONMENT_MARKS_SIZE 512
 #define ENVIRONMENT_KEPT_SIZE 384
 
@@ -29,15 +29,16 @@
 #define ENVIRONMENT_ENTRY "MALLEABLE_PYTHONPATH"
 
 /*
- * The canonical request, the shared directory and the notice period, under
+ * The canonical request, the shared directory, the notice and the farewell, under
  * names that Slurm keeps even with --export=NONE, where 22.05 drops the
  * option's own variable and srun drops MALLEABLE_DIR. The first is Slurm's
  * spelling of the job control variable MALLEABLE, the second is set in the
- * batch step, the third by job_submit from the site's settings.
+ * batch step, the others by job_submit from the site's settings.
  */
 #define ENVIRONMENT_REQUEST "SLURM_SPANK_MALLEABLE"
 #define ENVIRONMENT_DIR "SLURM_SPANK_MALLEABLE_DIR"
 #define ENVIRONMENT_NOTICE "SLURM_SPANK_MALLEABLE_NOTICE_S"
+#define ENVIRONMENT_FAREWELL "SLURM_SPANK_MALLEABLE_FAREWELL_S"
 
 /* Where this process runs. Unknown strings are NULL, and what needs them stays unset. */
 struct place {

@@ -60,9 +60,11 @@ static void test_everything_is_set(void)
 		{"MALLEABLE_ENGINE", "torchrun"},
 		{"MALLEABLE_DIR", "/home/ada/run/.malleable-1000/42"},
 		{"MALLEABLE_NOTICE_S", "35"},
+		{"MALLEABLE_FAREWELL_S", "1.5"},
 	};
 	char *list[] = {"HOME=/home/ada", "PET_NNODESX=9",
-			"SLURM_SPANK_MALLEABLE_NOTICE_S=35", NULL};
+			"SLURM_SPANK_MALLEABLE_NOTICE_S=35",
+			"SLURM_SPANK_MALLEABLE_FAREWELL_S=1.5", NULL};
 	struct scene scene;
 
 	prepare(&scene, "4-16,unit=2");

@@ -77,11 +77,13 @@ void inherit_forget(spank_t spank)
 	unsetenv(ENVIRONMENT_REQUEST);
 	unsetenv(ENVIRONMENT_DIR);
 	unsetenv(ENVIRONMENT_NOTICE);
+	unsetenv(ENVIRONMENT_FAREWELL);
 	unsetenv(INHERITED_OPTION);
 	unsetenv(OPTION_ENTRY);
 	/* srun has copied SLURM_SPANK_* before it asks us; sbatch and salloc have not. */
 	spank_job_control_unsetenv(spank, "MALLEABLE");
 	spank_job_control_unsetenv(spank, "MALLEABLE_DIR");
 	spank_job_control_unsetenv(spank, "MALLEABLE_NOTICE_S");
+	spank_job_control_unsetenv(spank, "MALLEABLE_FAREWELL_S");
 	spank_job_control_unsetenv(spank, OPTION_ENTRY);
 }

@@ -22,6 +22,8 @@ _CHANGE_BYTES = 256
 _LISTENS, _READY = b"l", b"r"  # one byte of status for each worker
 _SAMPLES = _CHANGE_BYTES + WORKERS  # what was last given to `report()`, in digits
 _SAMPLES_BYTES = 20
+_FILE = _SAMPLES + _SAMPLES_BYTES  # where the checkpoint in memory has its file
+_FILE_BYTES = 4096
 _MOST = (1 << 53) - 1
 
 
@@ -61,6 +63,11 @@ class Mailbox:
         digits = os.pread(self._change, _SAMPLES_BYTES, _SAMPLES)
         return min(int(digits), _MOST) if digits.isdigit() else 0
 
+    def file(self) -> str:
+        """The absolute path of the file that goes with what workers keep in memory, empty if they
+        have named none."""
+        return os.pread(self._change, _FILE_BYTES, _FILE).strip(b"\0").decode("utf-8", "replace")
+
     def is_awaited(self) -> bool:
         """Whether a worker that listens has not reached a step boundary yet."""
         return _LISTENS in os.pread(self._change, WORKERS, _CHANGE_BYTES)
@@ -87,6 +94,12 @@ class MailboxReader:
     def write_samples(self, samples: int) -> None:
         """Report how far the training is."""
         self._write(b"%0*d" % (_SAMPLES_BYTES, samples), _SAMPLES)
+
+    def write_file(self, path: str) -> None:
+        """Name the file that goes with what is kept in memory."""
+        data = path.encode()
+        if len(data) <= _FILE_BYTES:
+            self._write(data.ljust(_FILE_BYTES, b"\0"), _FILE)
 
     def read(self) -> PlannedChange | None:
         """The change that is planned, if any."""

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
@@ -26,6 +27,8 @@ class SignalListener:
     def __init__(self) -> None:
         self.has_notice = False
         self.is_terminated = False
+        self.terminated_at = 0.0  # by the monotonic clock
+        self.on_terminated: Callable[[], None] = lambda: None  # at the first SIGTERM
         self._is_silenced = False
         self._next_handler: object = signal.SIG_DFL
         self.wake_read, self._wake_write = os.pipe()
@@ -72,9 +75,12 @@ class SignalListener:
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         is_first, self.is_terminated = not self.is_terminated, True
+        self.terminated_at = self.terminated_at or time.monotonic()
         self.wake()
         with suppress(OSError):
             os.write(self._ended_write, b"x")
+        if is_first:
+            self.on_terminated()
         if self._is_silenced or not is_first:
             return  # Slurm may send it twice, and the first must be handled to its end
         if callable(self._next_handler):

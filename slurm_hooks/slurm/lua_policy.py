@@ -52,6 +52,7 @@ def render_policy(
         f"lease_s = {lease.length_s},",
         f"hole_s = {lease.shortest_hole_s},",
         f"notice_s = {lease.notice_s},",
+        f"farewell_s = {lease.farewell_s:g},",
         f"appends = {'true' if cluster.slurm.appends else 'false'},",
     ]
     return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"

@@ -317,11 +317,9 @@ from pathlib import Path
 import torch
 from slurm_hooks.elastic import Checkpoint
 work = Path(sys.argv[1])
-class Big:
-    def state_dict(self):
-        time.sleep(float(os.environ.get("SLOW_S", "0")))
-        return {"n": n}
-    def load_state_dict(self, state): ...
+def content():
+    time.sleep(float(os.environ.get("SLOW_S", "0")))
+    return {"n": n}
 n = 0
 kind = sys.argv[2]
 def handler(*_):
@@ -330,7 +328,7 @@ def handler(*_):
 if kind in ("exits", "returns"): signal.signal(signal.SIGTERM, handler)
 if kind == "ignores": signal.signal(signal.SIGTERM, signal.SIG_IGN)
 checkpoint = Checkpoint(work / "c.pt")
-checkpoint.watch(big=Big())
+checkpoint.watch(content)
 n = 7
 checkpoint.reached(7)
 if kind == "late": signal.signal(signal.SIGTERM, handler); checkpoint.reached(7)
@@ -408,16 +406,26 @@ def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path,
     assert (tmp_path / "handled").read_text() == "7"
 
 
-def test_a_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
-    process = Process(tmp_path, "torn")
+def test_after_a_second_sigterm_it_is_gone_when_the_farewell_is_over(tmp_path: Path) -> None:
+    process = Process(tmp_path, "torn", MALLEABLE_FAREWELL_S="0.8")
     process.ready()
     began = time.monotonic()
     process.term()
-    time.sleep(0.2)
+    time.sleep(0.1)
     process.term()
     assert process.end()[0] == -signal.SIGTERM
-    assert time.monotonic() - began < 4
+    assert 0.7 < time.monotonic() - began < 4  # and not after the five seconds for a torn state
     assert process.memory.newest() == -1
+
+
+def test_a_second_sigterm_does_not_keep_it_from_writing(tmp_path: Path) -> None:
+    process = Process(tmp_path, "plain", SLOW_S="0.3")
+    process.ready()
+    process.term()
+    time.sleep(0.1)
+    process.term()
+    assert process.end()[0] == -signal.SIGTERM
+    assert process.memory.newest() == 7
 
 
 def test_an_error_of_the_script_keeps_too(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A training that counts, as its model, how often it has learnt each sample; it uses all of
-what `slurm_hooks.elastic` offers. Arguments: work directory, steps, steps between two files."""
+what `slurm_hooks.elastic` offers. Arguments: work directory, steps, steps between two files. With
+TRAIN_WATCH it saves nothing in between and asks for no notice, but has its state watched."""
 
 import json
 import os
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from slurm_hooks.elastic import Checkpoint, ElasticBatches, notice, report
 
 SAMPLES, BATCH, STEP_S = 997, 24, 0.03
+IS_WATCHED = bool(os.environ.get("TRAIN_WATCH"))
 
 
 def log(path: Path, line: str) -> None:
@@ -30,6 +32,8 @@ def main() -> None:
     counts = content.get("counts", torch.zeros(SAMPLES))
     target = torch.linspace(-1, 1, SAMPLES)
     weight = content.get("weight", torch.zeros(1))
+    if IS_WATCHED:
+        checkpoint.watch(lambda: {"counts": counts, "weight": weight})
     restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     fragment = int(os.environ["MALLEABLE_FRAGMENT"])
     begin = {"rank": rank, "world": world, "fragment": fragment, "agent": os.getppid()}
@@ -43,13 +47,16 @@ def main() -> None:
         gradient = ((weight - target) * learnt).sum().reshape(1) / BATCH
         dist.all_reduce(learnt)
         dist.all_reduce(gradient)
+        checkpoint.changing()
         counts += learnt
         weight -= 0.05 * gradient
-        checkpoint.save(step, {"counts": counts, "weight": weight}, to_file=step % every == 0)
+        checkpoint.reached(step)
+        if not IS_WATCHED or step % every == 0:
+            checkpoint.save(step, {"counts": counts, "weight": weight}, to_file=step % every == 0)
         if rank == 0:
             log(work / "steps.log", f"{time.time():.3f} {step} {world}")
         report(step * BATCH)
-        if coming := notice():
+        if not IS_WATCHED and (coming := notice()):
             checkpoint.save(step, {"counts": counts, "weight": weight})
             coming.ready()
     dist.barrier()

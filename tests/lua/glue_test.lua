@@ -61,6 +61,7 @@ check("array", job.array_inx == "0-3", job.array_inx)
 check("mark", job.admin_comment == MARK, job.admin_comment)
 check("held", job.priority == 0, job.priority)
 check("notice", job.environment.SLURM_SPANK_MALLEABLE_NOTICE_S == "35")
+check("farewell", job.environment.SLURM_SPANK_MALLEABLE_FAREWELL_S == "1.5")
 check("the request for the node",
   job.environment.SLURM_SPANK_MALLEABLE == "2-4,unit=1,engine=torchrun")
 

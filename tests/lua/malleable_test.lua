@@ -132,6 +132,7 @@ local SOUND = {
     set = {}, unset = "bitflags" },
   { name = "that bit before 25.11", job = { bitflags = EXPEDITE }, set = {}, unset = "bitflags" },
   { name = "the site's notice", policy = { notice_s = 35.0 }, notice = "35", set = {} },
+  { name = "the site's farewell", policy = { farewell_s = 3 }, farewell = "3", set = {} },
   { name = "exactly max_fragments", text = "1-64", set = { array_inx = "0-63" } },
   { name = "the site's QOS", policy = { qos = "scavenge" }, set = { qos = "scavenge" } },
   { name = "the site's QOS, asked for", policy = { qos = "scavenge" }, job = { qos = "scavenge" },
@@ -157,6 +158,8 @@ for _, case in ipairs(SOUND) do
   end
   local notice = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_NOTICE_S
   check(case.name .. " (notice)", notice == (case.notice or "20"), notice)
+  local farewell = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_FAREWELL_S
+  check(case.name .. " (farewell)", farewell == case.farewell, farewell) -- else an older policy
 end
 
 -- Unsound submissions: the faults in order, each as a pattern.

@@ -111,6 +111,7 @@ def test_nested_malleable_job_has_its_own_values(
     assert found["PET_NNODES"] == "1:2"
     assert found["MALLEABLE_JOB_ID"] == job
     assert found["MALLEABLE_NOTICE_S"] == "20"
+    assert found["MALLEABLE_FAREWELL_S"] == "2"
     assert found["MALLEABLE_DIR"] == shared_dir(sandbox, job, SHELL_USER)
     assert found["MALLEABLE_KEPT"] == "PET_RDZV_ID,PET_MAX_RESTARTS"
     assert found["PYTHONPATH"] == f"{found['MALLEABLE_PYTHONPATH']}:/mine"

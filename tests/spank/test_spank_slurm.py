@@ -134,6 +134,7 @@ def test_batch_script(sandbox: Any, basic: tuple[str, str]) -> None:
     assert seen["PET_LOCAL_ADDR"] == "127.0.0.1"
     assert int(seen["PET_MAX_RESTARTS"]) >= 1000
     assert seen["MALLEABLE_NOTICE_S"] == "20"
+    assert seen["MALLEABLE_FAREWELL_S"] == "2"
     assert seen["MALLEABLE_FRAGMENT"] == "0"
     assert (seen["MALLEABLE_MIN"], seen["MALLEABLE_MAX"]) == ("2", "4")
     assert (seen["MALLEABLE_UNIT"], seen["MALLEABLE_ENGINE"]) == ("1", "torchrun")

@@ -94,6 +94,7 @@ def lua(text: str, expression: str) -> str:
         ("p.lease_s", "600"),
         ("p.hole_s", "120"),
         ("p.notice_s", "20"),
+        ("p.farewell_s", "2"),
     ],
 )
 def test_the_policy_in_lua(expression: str, value: str) -> None:

@@ -32,6 +32,10 @@ class Forewarning:
         """How far the training is by the reports of the workers here, 0 without any."""
         return self._mailbox.samples() if self._mailbox is not None else 0
 
+    def file(self) -> str:
+        """The file that goes with what the workers here keep in memory, empty without one."""
+        return self._mailbox.file() if self._mailbox is not None else ""
+
     def clear(self) -> None:
         """A new round begins."""
         self._since = None

@@ -40,7 +40,7 @@ from slurm_hooks.elastic.rendezvous.rounds import (
     newcomers,
     stop_reason,
 )
-from slurm_hooks.elastic.rendezvous.state import Admission, Outcome, Round, State, Stop
+from slurm_hooks.elastic.rendezvous.state import Admission, Outcome, Round, State, Stop, find
 from slurm_hooks.elastic.signals import SignalListener
 
 FIND_DEAD_S = 0.3
@@ -240,6 +240,19 @@ class Session:
         if now < self._leave_by and self._is_awaited():
             return Wait(self._options.poll_s / 2)
         return Leave()
+
+    def unwritten(self) -> str:
+        """The file that this agent, which goes, has to write from the memory of its node: if
+        nobody before it in the order of its round is left. Empty if there is none. Does not
+        raise."""
+        file = self._forewarning.file() if self.round else ""
+        if not file or not self.round:
+            return ""
+        with suppressed(DirectoryError, doing="looking who is left"):
+            state = self._directory.once.read()
+            if any(find(state, token) for token in self.round.order[: self.rank]):
+                return ""
+        return file
 
     def leave(self) -> None:
         """As Leave says. Does not raise."""

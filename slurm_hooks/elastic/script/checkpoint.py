@@ -20,6 +20,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files
 from slurm_hooks.elastic.script.image import Image
 from slurm_hooks.elastic.script.just_in_time import JustInTime
@@ -58,6 +59,7 @@ class Checkpoint:
         elif self._is_first_here and self._memory.is_there:
             self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
+            MailboxReader(os.environ).write_file(os.path.abspath(self._path))
             register_optimizer_step_pre_hook(self._on_optimizer_step)
 
     def changing(self) -> None:

@@ -7,11 +7,13 @@ under way (the idea: Gupta et al., Just-In-Time Checkpointing, EuroSys 2024).
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 
 import torch.distributed as dist
 
+from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.script.boundary import Boundary, StateTornError
 from slurm_hooks.elastic.script.last_signal import LastSignal
@@ -33,7 +35,9 @@ class JustInTime:
         self._is_frozen = False
         self._kept = -1
         self._has_failed = False
-        self._signal = LastSignal(self.keep, self._keep_if_unfinished, self._let_go)
+        self._signal = LastSignal(
+            self.keep, self._keep_if_unfinished, self._let_go, farewell_s(os.environ)
+        )
 
     def listen(self) -> None:
         """Hear signals from now on."""

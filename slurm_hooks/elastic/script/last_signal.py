@@ -2,9 +2,11 @@
 
 The main thread may hang in a collective whose peer is dead, where no handler of Python's runs.
 So a thread hears the signal, through the pipe into which the interpreter's own handler, in C,
-writes its number. The first SIGTERM lets the process write and then end; the second ends it at
-once. To end is what it would have been without us: the script's own handler if it has one, else
-the default action.
+writes its number. The first SIGTERM lets the process write and then end. A second one says that
+somebody waits for this node (Slurm's comes first, then torchrun's): the end is near, written or
+not. To end is what it would have been without us: the script's own handler if it has one, else the
+default action. A handler that returns has STAY_S for what it began: all is written, so nobody
+waits half a minute for a process that goes on with work that will be done again.
 """
 
 from __future__ import annotations
@@ -23,27 +25,32 @@ from typing import Any
 
 from slurm_hooks.elastic.log import debug
 
+STAY_S = 5.0  # a handler may only note that the end has come, for the next step to see
 Hook = Callable[[Any, Any, Any], Any]
 
 
 class LastSignal:
     """`before_end` is called between the first SIGTERM and the end, in a thread of its own, and
     when an exception ends the main thread; `before_exit` whenever the interpreter exits;
-    `let_go` before a handler of the script's runs. None of them may raise."""
+    `let_go` before a handler of the script's runs. None of them may raise. `farewell_s`: the
+    longest time between the first SIGTERM and the end, once a second has come."""
 
     def __init__(
         self,
         before_end: Callable[[], None],
         before_exit: Callable[[], None],
         let_go: Callable[[], None],
+        farewell_s: float = 0.0,
     ) -> None:
+        self._farewell_s = farewell_s
         self._before_end, self._before_exit, self._let_go = before_end, before_exit, let_go
         self._next_handler: Any = signal.SIG_DFL
         self._next_pipe = -1
         self._next_hook: Hook = sys.excepthook
         self._read, self._write = -1, -1
-        self._heard = 0
+        self._heard_at: list[float] = []
         self._is_passed_on = False
+        self._has_returned = threading.Event()  # the script's own handler, without ending anything
         self._owner = 0
 
     def listen(self) -> None:
@@ -97,11 +104,12 @@ class LastSignal:
                     self._hear_term()
 
     def _hear_term(self) -> None:
-        self._heard += 1
-        if self._heard == 1:
+        self._heard_at.append(time.monotonic())
+        if len(self._heard_at) == 1:
             threading.Thread(target=self._write_and_end, daemon=True).start()
-        else:
-            self._end()
+        elif len(self._heard_at) == 2:
+            left_s = self._heard_at[0] + self._farewell_s - time.monotonic()
+            threading.Timer(max(0.0, left_s), self._end).start()
 
     def _write_and_end(self) -> None:
         self._before_end()
@@ -114,12 +122,17 @@ class LastSignal:
             self._is_passed_on = True
             self._let_go()
             os.kill(os.getpid(), signal.SIGTERM)  # the main thread calls it
+            self._has_returned.wait()
+            time.sleep(STAY_S)
+            self._before_end()
+            end_by_default()
         else:  # ignored: an agent kills who ignores it
             end_by_default()
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         if self._is_passed_on:
             self._next_handler(signum, frame)
+            self._has_returned.set()
             return
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         if before != self._write:  # somebody else's since, so this thread hears it first

@@ -31,6 +31,7 @@ from slurm_hooks.elastic.agent.actions import (
     Wait,
 )
 from slurm_hooks.elastic.agent.companion import Companion
+from slurm_hooks.elastic.agent.last_out import save_what_is_left
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.own_element import OwnElement
@@ -245,6 +246,7 @@ class MalleableHandler(RendezvousHandler):
         """Leave: nobody waits for this agent any more. In a job array the batch script does
         not go on, because Slurm ends it."""
         self._companion.leave()
+        save_what_is_left(self._session, self._signals, self._options.boundary_s)
         self._end(is_failure=False)
         self._own_element.put_back()
         raise SystemExit(128 + signal.SIGTERM if self._signals.is_terminated else 0)

@@ -15,6 +15,7 @@ from typing import Any
 
 from slurm_hooks.elastic.agent.companion import EngineError, Facts, WorldMaker
 from slurm_hooks.elastic.agent.forewarning import Forewarning
+from slurm_hooks.elastic.agent.last_out import save_what_is_left
 from slurm_hooks.elastic.agent.membership import open_membership
 from slurm_hooks.elastic.agent.options import OptionError, identity, kept, number, options
 from slurm_hooks.elastic.agent.session import Session
@@ -23,8 +24,14 @@ from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchrun.flags import is_torchrun, overrides
 from slurm_hooks.elastic.engines.torchrun.processes import Processes
+from slurm_hooks.elastic.engines.torchrun.stubborn_workers import (
+    any_worker,
+    end_stubborn,
+    ignores_sigterm,
+)
 from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, warm_contexts, warm_modules
+from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
@@ -98,9 +105,22 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     settings = world.options
     forewarning = Forewarning(_mailbox(), settings.boundary_s)
     session = Session(settings, membership, lease, signals, forewarning, own_element)
-    end_quietly(signals, lambda: say(f"fragment {me.fragment} was terminated by SIGTERM"))
+
+    def report() -> None:
+        say(f"fragment {me.fragment} was terminated by SIGTERM")
+        save_what_is_left(session, signals, settings.boundary_s)
+
+    end_quietly(signals, report)
+    signals.on_terminated = lambda: _end_in_time(forewarning)
     _meet_specs()
     return MalleableHandler(settings, session, signals, own_element, world.companion, _processes())
+
+
+def _end_in_time(forewarning: Forewarning) -> None:
+    """Workers that ignore SIGTERM, or have their state kept by us, are gone after the farewell. Any
+    other may be saving, for as long as Slurm lets it."""
+    is_chosen = any_worker if forewarning.file() else ignores_sigterm
+    end_stubborn(farewell_s(os.environ), is_chosen=is_chosen)
 
 
 @cache

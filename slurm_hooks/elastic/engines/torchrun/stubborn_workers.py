@@ -1,4 +1,5 @@
-"""Workers that ignore SIGTERM are not waited for.
+"""Workers that ignore SIGTERM are not waited for, and none for longer than the farewell if it has
+said what is to be kept of it.
 
 When torchrun makes room for a new round, it gives workers half a minute between SIGTERM and
 SIGKILL, whatever its --shutdown-timeout says (torch 2.6 to 2.13). A worker for which SIGTERM is
@@ -14,6 +15,7 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from slurm_hooks.elastic.log import suppressed
@@ -27,15 +29,23 @@ def ignores_sigterm(status: str) -> bool:
     return bool(found and int(found.group(1), 16) >> (signal.SIGTERM - 1) & 1)
 
 
-def end_stubborn(after_s: float = STUBBORN_S) -> None:
+def any_worker(status: str) -> bool:
+    """Also one with a handler of its own."""
+    return True
+
+
+def end_stubborn(
+    after_s: float = STUBBORN_S, *, is_chosen: Callable[[str], bool] = ignores_sigterm
+) -> None:
     """Called when workers are about to be stopped: kill those children of this process, with
-    the groups that they lead, that ignore SIGTERM now and are still alive after `after_s`.
-    Returns at once; where the kernel offers no pidfd (Linux before 5.3), nothing is done."""
+    the groups that they lead, that are chosen now, by their /proc/PID/status (those that ignore
+    SIGTERM), and are still alive after `after_s`. Returns at once; where the kernel offers no
+    pidfd (Linux before 5.3), nothing is done."""
     handles: dict[int, int] = {}
     for pid in _children():
         errors = OSError, AttributeError
-        with suppressed(*errors, doing=f"looking whether process {pid} ignores SIGTERM"):
-            if ignores_sigterm(Path(f"/proc/{pid}/status").read_text("ascii", "replace")):
+        with suppressed(*errors, doing=f"looking what process {pid} does on SIGTERM"):
+            if is_chosen(Path(f"/proc/{pid}/status").read_text("ascii", "replace")):
                 handles[pid] = os.pidfd_open(pid)
     if handles:
         threading.Thread(target=_end, args=(handles, after_s), daemon=True).start()
@@ -56,6 +66,6 @@ def _end(handles: dict[int, int], after_s: float) -> None:
         ended.register(handle, select.POLLIN)
         if not ended.poll(max(0.0, deadline - time.monotonic()) * 1000):
             # it may have ended meanwhile, or lead no group
-            with suppressed(OSError, doing=f"killing process {pid}, which ignores SIGTERM"):
+            with suppressed(OSError, doing=f"killing process {pid}, which does not end"):
                 os.killpg(pid, signal.SIGKILL)
         os.close(handle)

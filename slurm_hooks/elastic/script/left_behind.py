@@ -1,0 +1,90 @@
+"""What an agent that goes leaves behind: the newest checkpoint of its node's memory, as a file.
+
+While others of the job train on, their memory has the state. The last to go has to write it, and
+where all go together somebody has to: the state would else be that of the last file.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.script.node_memory import NodeMemory
+
+_CHUNK = 16 << 20
+
+
+def leave_behind(env: Mapping[str, str], file: str, until: float) -> None:
+    """Write the newest copy in memory to `file`, unless that holds a step as new. It is
+    written whole or not at all; what is not done at `until` (monotonic seconds) is given up.
+    Does not raise."""
+    memory, path = NodeMemory(env), Path(file)
+    step = memory.newest()
+    if not file or step < 0 or step <= step_on_disk(path):
+        return
+    image = memory.read(step)
+    if image is None:
+        return
+    try:
+        data = {"step": step, "content": image.peek()}
+        _write(path, data, _draft(path, env), until)
+    except TimeoutError:
+        say(f"no time is left to write step {step} to {path}: an earlier checkpoint counts")
+    except (OSError, ValueError, RuntimeError) as error:
+        say(f"step {step} cannot be written: {error}; an earlier checkpoint counts")
+
+
+def step_on_disk(path: Path) -> int:
+    """Which step a file holds, -1 if there is none or it is damaged."""
+    try:
+        return int(torch.load(path, map_location="cpu", weights_only=True, mmap=True)["step"])
+    except FileNotFoundError:
+        return -1
+    except Exception as error:  # whatever torch makes of junk
+        debug(f"reading which step {path} holds", error)
+        return -1
+
+
+def _draft(path: Path, env: Mapping[str, str]) -> Path:
+    """Not the name that a training process uses, nor that of another fragment."""
+    return path.with_name(f"{path.name}.{env.get('MALLEABLE_FRAGMENT', '0')}.new")
+
+
+class _Bounded:
+    """A file that takes nothing more after a time; what torch makes of that varies."""
+
+    def __init__(self, file: IO[bytes], until: float) -> None:
+        self._file, self._until = file, until
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        for at in range(0, len(view), _CHUNK):
+            if time.monotonic() > self._until:
+                raise TimeoutError
+            self._file.write(view[at : at + _CHUNK])
+        return len(view)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _write(path: Path, data: dict[str, Any], draft: Path, until: float) -> None:
+    try:
+        with open(draft, "wb") as file:
+            torch.save(data, _Bounded(file, until))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except (OSError, RuntimeError):
+        with suppress(OSError):
+            draft.unlink()
+        if time.monotonic() > until:
+            raise TimeoutError from None
+        raise

@@ -1,0 +1,128 @@
+"""What an agent that goes leaves behind."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from slurm_hooks.elastic.farewell import FAREWELL_S, farewell_s  # noqa: E402
+from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader  # noqa: E402
+from slurm_hooks.elastic.script.checkpoint import Checkpoint  # noqa: E402
+from slurm_hooks.elastic.script.left_behind import leave_behind, step_on_disk  # noqa: E402
+from slurm_hooks.elastic.script.node_memory import NodeMemory  # noqa: E402
+
+pytestmark = [pytest.mark.torch]
+
+
+@pytest.fixture
+def mailbox() -> Mailbox:
+    """An agent's, whose workers have kept step 5."""
+    mailbox = Mailbox()
+    NodeMemory(mailbox.environment()).write(5, {"n": torch.ones(3)})
+    return mailbox
+
+
+def saved(file: Path, step: int) -> None:
+    checkpoint = Checkpoint(file)
+    checkpoint.save(step, {})
+    checkpoint.wait()
+
+
+def soon() -> float:
+    return time.monotonic() + 10
+
+
+def test_the_newest_copy_becomes_the_file(mailbox: Mailbox, tmp_path: Path) -> None:
+    file = tmp_path / "c.pt"
+    leave_behind(mailbox.environment(), str(file), soon())
+    step, content = Checkpoint(file).load()
+    assert (step, content["n"].tolist()) == (5, [1.0] * 3)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(("on_disk", "wanted"), [(4, 5), (5, 5), (6, 6)])
+def test_an_older_step_never_replaces_a_newer(
+    mailbox: Mailbox, tmp_path: Path, on_disk: int, wanted: int
+) -> None:
+    file = tmp_path / "c.pt"
+    saved(file, on_disk)
+    leave_behind(mailbox.environment(), str(file), soon())
+    assert step_on_disk(file) == wanted
+
+
+def test_a_damaged_file_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
+    file = tmp_path / "c.pt"
+    file.write_bytes(b"junk")
+    leave_behind(mailbox.environment(), str(file), soon())
+    assert step_on_disk(file) == 5
+
+
+def test_no_time_left_is_a_line_and_no_file(
+    mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    leave_behind(mailbox.environment(), str(tmp_path / "c.pt"), time.monotonic() - 1)
+    assert "no time is left to write step 5" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_a_line(
+    mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    leave_behind(mailbox.environment(), str(tmp_path / "missing" / "c.pt"), soon())
+    said = capfd.readouterr().err
+    assert "step 5 cannot be written" in said
+    assert "No such file" in said
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(
+    mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "c.pt"
+    saved(file, 1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        leave_behind(mailbox.environment(), str(file), soon())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "step 5 cannot be written" in capfd.readouterr().err
+    assert step_on_disk(file) == 1
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_nothing_kept_or_no_file_named_does_nothing(tmp_path: Path, mailbox: Mailbox) -> None:
+    leave_behind(Mailbox().environment(), str(tmp_path / "c.pt"), soon())
+    leave_behind(mailbox.environment(), "", soon())
+    leave_behind({}, str(tmp_path / "c.pt"), soon())
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_file_is_named_through_the_mailbox() -> None:
+    mailbox = Mailbox()
+    assert mailbox.file() == ""
+    reader = MailboxReader(mailbox.environment())
+    reader.write_file("/work/a longer name.pt")
+    reader.write_file("/work/c.pt")
+    mailbox.clear()  # a new round
+    assert mailbox.file() == "/work/c.pt"
+    reader.write_file("x" * 5000)
+    assert mailbox.file() == "/work/c.pt"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted_s"),
+    [
+        ("0", 0.0),
+        ("3.5", 3.5),
+        *((junk, FAREWELL_S) for junk in ("", "-1", "nan", "1e9", "soon")),
+    ],
+)
+def test_the_farewell_is_seconds_or_the_default(text: str, wanted_s: float) -> None:
+    assert farewell_s({"MALLEABLE_FAREWELL_S": text}) == wanted_s
+    assert farewell_s({}) == FAREWELL_S
