@@ -4,7 +4,7 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-rescale bench-load bench-ledger bench-library test-pyslurm test-metrics test-browser rpm deb package-tools \
+	bench-replay-tried bench-rescale bench-load bench-ledger bench-library bench-state test-pyslurm test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -18,7 +18,7 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, library, replay-reference, replay-better, replay-speed, replay-tried"
+	@echo "             rescale, library, state, replay-reference, replay-better, replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
 	@echo "make install [DESTDIR=DIR]  plugin, Lua, hooks, units, settings; enables nothing"
@@ -118,6 +118,9 @@ bench-replay-reference bench-replay-better bench-replay-speed bench-replay-tried
 
 bench-ledger: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/ledger.py $(BENCH_ARGS)
+
+bench-state: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/state.py $(BENCH_ARGS)
 
 bench-load: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/load.py $(BENCH_ARGS)

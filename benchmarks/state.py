@@ -1,9 +1,9 @@
 """How long a state takes into a node's memory and out of it: `python benchmarks/state.py`.
 
-Seconds (CPU seconds of the process) for one training process to save to memory, for a survivor to have its state again, and for a
-newcomer to get it from one node and from three, over gloo, all on this host: `load()`, and the
-copy of it into live tensors. With `--before COMMIT` an older version does the same in turns with
-this one. Everything happens in memory but the one file. The last line is JSON.
+Seconds (CPU seconds of the process) for one training process to save, for a survivor to have its
+state again, and for a newcomer to get it from one node and from three, over gloo, all on this
+host: `load()`, and the copy of it into live tensors. With `--before COMMIT` an older version does
+the same in turns with this one. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ def loading(env: dict[str, str], mib: int, rank: int, world: int, work: Path) ->
     return {"seconds": seconds} if live else {}
 
 
-def group(env: dict[str, str], fresh: dict[str, str], mib: int, holders: int, work: Path) -> Seconds:
+def group(
+    env: dict[str, str], fresh: dict[str, str], mib: int, holders: int, work: Path
+) -> Seconds:
     """The seconds of the newcomer. Holders on one host share one copy, to spare its memory."""
     children = []
     for rank in range(holders):
@@ -139,7 +141,7 @@ def group(env: dict[str, str], fresh: dict[str, str], mib: int, holders: int, wo
     return found["seconds"]
 
 
-def one_run(mib: int, is_before: bool) -> dict[str, Seconds]:
+def one_run(mib: int, is_before: bool, is_alone: bool) -> dict[str, Seconds]:
     """All figures of the version that is imported; tensors are made in children only."""
     from slurm_hooks.elastic.mailbox import Mailbox  # noqa: PLC0415
 
@@ -149,15 +151,15 @@ def one_run(mib: int, is_before: bool) -> dict[str, Seconds]:
         found = alone(lambda: savings(env, mib, work))
         found["survivor"] = alone(lambda: loading(env, mib, 0, 1, work))["seconds"]
         for row, holders in HOLDERS.items():
-            if is_before and mib * 5 * (holders + 1) > MOST_COPIES_MIB:
+            if is_alone or (is_before and mib * 5 * (holders + 1) > MOST_COPIES_MIB):
                 continue
             found[row] = group(env, Mailbox().environment(), mib, holders, work)
     return found
 
 
-def run(tree: Path, mib: int, is_before: bool) -> dict[str, Seconds]:
+def run(tree: Path, mib: int, *flags: str) -> dict[str, Seconds]:
     """The same in a process that imports that tree."""
-    command = [sys.executable, __file__, "--run", str(mib), *(["--is-before"] * is_before)]
+    command = [sys.executable, __file__, "--run", str(mib), *filter(None, flags)]
     env = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, timeout=900, check=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
@@ -192,11 +194,12 @@ def main() -> int:
     parser.add_argument("--sizes", default="64,256,1024", help="MiB, with commas")
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--before", metavar="COMMIT", help="compare with this version")
+    parser.add_argument("--alone", action="store_true", help="without newcomers")
     parser.add_argument("--run", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--is-before", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
-        print(json.dumps(one_run(options.run, options.is_before)))
+        print(json.dumps(one_run(options.run, options.is_before, options.alone)))
         return 0
     told: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -205,7 +208,8 @@ def main() -> int:
             runs: dict[str, list[dict[str, Seconds]]] = {v: [] for v in (*trees, "now")}
             for _ in range(options.times):
                 for version, each in runs.items():
-                    each.append(run(trees.get(version, ROOT), mib, version == "before"))
+                    flags = "--is-before" * (version == "before"), "--alone" * options.alone
+                    each.append(run(trees.get(version, ROOT), mib, *flags))
             told[str(mib)] = table(mib, runs)
     print(json.dumps({"benchmark": "state", "seconds": told}))
     return 0

@@ -115,7 +115,7 @@ def test_what_cannot_be_written_is_told_by_the_next_call(
         await_files()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    with pytest.raises(OSError, match=r"c\.pt|too large"):
+    with pytest.raises(OSError, match=r"writing the checkpoint .*c\.pt"):
         checkpoint.save(5, {"x": full(5)}, to_file=False)
     assert "the file before it is still there" in capfd.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["c.pt"]
@@ -163,6 +163,8 @@ def test_a_process_that_ends_waits_for_the_file(tmp_path: Path) -> None:
     )
     path = tmp_path / "c.pt"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MALLEABLE_SLOTS": ""}
-    done = subprocess.run([sys.executable, "-c", code, str(path)], env=env, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], check=False, env=env, timeout=120
+    )
     assert done.returncode == 5
     assert in_file(path)["content"]["x"].shape == (8, 1 << 20)

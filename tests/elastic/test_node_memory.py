@@ -20,7 +20,7 @@ from slurm_hooks.elastic.mailbox import Mailbox, open_files  # noqa: E402
 from slurm_hooks.elastic.script import node_memory  # noqa: E402
 from slurm_hooks.elastic.script.memory_room import room  # noqa: E402
 from slurm_hooks.elastic.script.node_memory import NodeMemory, packed  # noqa: E402
-from slurm_hooks.elastic.script.packed import LARGE, Packing  # noqa: E402
+from slurm_hooks.elastic.script.packed import LARGE, PAGE, Packing  # noqa: E402
 
 pytestmark = [pytest.mark.torch]
 WORDS = LARGE // 4  # a float32 tensor of so many numbers is a large one
@@ -70,6 +70,14 @@ def test_the_newest_whole_copy_is_kept(env: dict[str, str]) -> None:
     assert torch.equal(kept(again, 9)["x"], full(9))
     assert torch.equal(kept(again, 5)["x"], full(5))
     assert again.read(3) is None
+
+
+def test_the_same_step_saved_again_counts(env: dict[str, str]) -> None:
+    memory = NodeMemory(env)
+    memory.write(1, {"n": 1})
+    memory.write(1, {"n": 2})
+    memory.write(1, {"n": 3})
+    assert kept(memory, 1) == {"n": 3}
 
 
 @pytest.mark.parametrize("where", ["", "x", "1", "0:0", "999999999:3"])
@@ -185,10 +193,10 @@ def test_damage_and_other_versions_are_an_empty_slot(env: dict[str, str]) -> Non
     assert memory.newest() == -1
     memory.write(1, {"x": full(1)})
     memory.write(2, {"x": full(2)})
-    slots = [handle for handle in (first, second) if b"mallmem2" == os.pread(handle, 8, 0)]
+    slots = [handle for handle in (first, second) if os.pread(handle, 8, 0) == b"mallmem2"]
     assert len(slots) == 2
     for handle in slots:
-        os.pwrite(handle, b"X", 4096 + 20)  # within the skeleton
+        os.pwrite(handle, b"X", PAGE + 20)  # within the skeleton
     assert NodeMemory(env).read(2) is None
     os.truncate(second, 100)
     os.truncate(first, 100)

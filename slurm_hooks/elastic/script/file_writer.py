@@ -68,7 +68,7 @@ class FileWriter:
     ) -> None:
         try:
             self._write(content())
-        except (OSError, RuntimeError, ValueError) as error:  # torch's zip writer: RuntimeError
+        except Exception as error:  # torch's zip writer raises RuntimeError
             self._failed(error)
         finally:
             holding.__exit__(None, None, None)
@@ -83,7 +83,8 @@ class FileWriter:
     def _failed(self, error: Exception) -> None:
         why = str(error).partition("\n")[0]
         text = f"writing the checkpoint {self._path}: {why}; the file before it is still there"
-        self._failure = error if isinstance(error, OSError) else OSError(text)
+        self._failure = OSError(text)
+        self._failure.__cause__ = error
         with suppress(OSError):
             self._draft.unlink()
         say(text)

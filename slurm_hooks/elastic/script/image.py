@@ -33,7 +33,7 @@ class Views:
         _ALL.add(self)
 
     def open(self, handle: int, start: int, size: int) -> mmap.mmap:
-        """A private view; `start` is a multiple of a page."""
+        """A private view; `start` is a multiple of PAGE."""
         found = _Range(handle, size, flags=mmap.MAP_PRIVATE, offset=start)
         self._ranges.append(weakref.ref(found))
         return found
@@ -63,7 +63,7 @@ def _copy_pages(range_: mmap.mmap) -> None:
     try:
         range_.madvise(POPULATE_WRITE)
     except OSError:  # an older kernel
-        torch.frombuffer(range_, dtype=torch.uint8)[::PAGE].add_(0)
+        torch.frombuffer(range_, dtype=torch.uint8)[:: mmap.PAGESIZE].add_(0)
 
 
 @dataclass(frozen=True)

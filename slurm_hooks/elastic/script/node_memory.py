@@ -57,7 +57,7 @@ class NodeMemory:
         """A copy that counts only once it is committed. One thread at a time."""
         with self._writing:
             free = [slot for slot in self._slots if not slot.is_read]
-            yield Draft(min(free, key=_Slot.step, default=None))
+            yield Draft(min(free, key=_Slot.step, default=None), self._slots)
 
     def read(self, step: int) -> Image | None:
         """The copy of this step, if it is here and whole."""
@@ -158,8 +158,9 @@ class _Slot:
 class Draft:
     """A copy that does not count yet."""
 
-    def __init__(self, slot: _Slot | None) -> None:
+    def __init__(self, slot: _Slot | None, slots: list[_Slot]) -> None:
         self._slot = slot
+        self._others = [other for other in slots if other is not slot]
         self._filled: tuple[int, Shape] | None = None
 
     def fill(self, step: int, content: dict[str, Any]) -> bool:
@@ -185,7 +186,11 @@ class Draft:
         """From now on it counts."""
         assert self._slot is not None
         assert self._filled is not None
-        return self._slot.commit(*self._filled)
+        image = self._slot.commit(*self._filled)
+        for other in self._others:  # the same step, saved before
+            if other.step() == image.step:
+                other.clear()
+        return image
 
 
 def _check(image: Image) -> int:

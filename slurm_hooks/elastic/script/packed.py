@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-PAGE = 4096
+PAGE = 1 << 16  # the largest that kernels use
 LARGE = 1 << 20  # bytes; smaller tensors belong to the common part
 _ALIGN = 64
 _MOST_GROUPS = 32
