@@ -78,7 +78,8 @@ class _Bounded:
 def _write(path: Path, data: dict[str, Any], draft: Path, until: float) -> None:
     try:
         with open(draft, "wb") as file:
-            torch.save(data, _Bounded(file, until))
+            bounded: Any = _Bounded(file, until)
+            torch.save(data, bounded)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
