@@ -5,7 +5,7 @@ BUILD := build
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-replay-hits bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-live bench-reaction bench-load \
-	bench-ledger bench-library test-pyslurm test-frameworks test-metrics test-browser rpm deb package-tools \
+	bench-ledger bench-library bench-state test-pyslurm test-frameworks test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -20,7 +20,7 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, frameworks, watch, hits, live, reaction, observe, library, replay-reference, replay-better, replay-hits,"
+	@echo "             rescale, frameworks, watch, hits, live, reaction, observe, library, state, replay-reference, replay-better, replay-hits,"
 	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
@@ -126,6 +126,9 @@ bench-replay-reference bench-replay-better bench-replay-hits bench-replay-speed 
 
 bench-ledger: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/ledger.py $(BENCH_ARGS)
+
+bench-state: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/state.py $(BENCH_ARGS)
 
 bench-load: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/load.py $(BENCH_ARGS)

@@ -1,4 +1,4 @@
-"""What scripts may use: mailbox, memory, progress; without torch."""
+"""What scripts may use: mailbox, progress; without torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from slurm_hooks.elastic.batch.job_comment import merged
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, PlannedChange, open_files
 from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.rendezvous.state import Stop
-from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.progress import Reporter, entry
 
 
@@ -75,7 +74,6 @@ def test_anything_else_is_not_a_mailbox(where: str) -> None:
     reader = MailboxReader({"MALLEABLE_BOARD": where.format(own=os.getpid())})
     reader.listen()
     assert reader.read() is None
-    assert NodeMemory({"MALLEABLE_SLOTS": where}).newest() == -1
 
 
 def test_junk_is_not_a_planned_change() -> None:
@@ -84,34 +82,6 @@ def test_junk_is_not_a_planned_change() -> None:
     for junk in (b"{", b"[1]", b'{"why": 1}', b'{"why": "x", "left_s": {}}', b"\xff\xfe"):
         os.pwrite(handle, junk.ljust(256, b"\n"), 0)
         assert MailboxReader(mailbox.environment()).read() is None
-
-
-def test_memory_keeps_the_newest_whole_copy() -> None:
-    mailbox = Mailbox()
-    env = mailbox.environment()
-    memory = NodeMemory(env)
-    assert memory.newest() == -1
-    for step in (3, 5, 9):
-        memory.write(step, b"%d" % step * 1000)
-    again = NodeMemory(env)
-    assert again.newest() == 9
-    assert again.read(9) == b"9" * 1000
-    assert again.read(5) == b"5" * 1000
-    assert again.read(3) is None
-    mailbox.clear()
-    assert again.newest() == 9
-
-
-def test_a_writer_that_was_killed_leaves_the_other_copy() -> None:
-    env = Mailbox().environment()
-    memory = NodeMemory(env)
-    memory.write(1, b"one" * 100)
-    memory.write(2, b"two" * 100)
-    first, second = open_files(env["MALLEABLE_SLOTS"])
-    os.truncate(second, 50)
-    assert memory.newest() == 1
-    os.pwrite(first, b"X", 60)  # a bit has flipped
-    assert memory.read(1) is None
 
 
 def test_comments_of_users_are_kept() -> None:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from slurm_hooks.elastic.farewell import FAREWELL_S, farewell_s  # noqa: E402
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader  # noqa: E402
-from slurm_hooks.elastic.script.checkpoint import Checkpoint, _packed  # noqa: E402
+from slurm_hooks.elastic.script.checkpoint import Checkpoint  # noqa: E402
 from slurm_hooks.elastic.script.left_behind import leave_behind, step_on_disk  # noqa: E402
 from slurm_hooks.elastic.script.node_memory import NodeMemory  # noqa: E402
 
@@ -23,8 +23,14 @@ pytestmark = [pytest.mark.torch]
 def mailbox() -> Mailbox:
     """An agent's, whose workers have kept step 5."""
     mailbox = Mailbox()
-    NodeMemory(mailbox.environment()).write(5, _packed(5, {"n": torch.ones(3)}))
+    NodeMemory(mailbox.environment()).write(5, {"n": torch.ones(3)})
     return mailbox
+
+
+def saved(file: Path, step: int) -> None:
+    checkpoint = Checkpoint(file)
+    checkpoint.save(step, {})
+    checkpoint.wait()
 
 
 def soon() -> float:
@@ -44,7 +50,7 @@ def test_an_older_step_never_replaces_a_newer(
     mailbox: Mailbox, tmp_path: Path, on_disk: int, wanted: int
 ) -> None:
     file = tmp_path / "c.pt"
-    Checkpoint(file).save(on_disk, {})
+    saved(file, on_disk)
     leave_behind(mailbox.environment(), str(file), soon())
     assert step_on_disk(file) == wanted
 
@@ -78,7 +84,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(
     mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "c.pt"
-    Checkpoint(file).save(1, {})
+    saved(file, 1)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:

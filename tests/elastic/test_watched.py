@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import os
 import resource
 import signal
@@ -20,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 from slurm_hooks.elastic.mailbox import Mailbox  # noqa: E402
 from slurm_hooks.elastic.script.boundary import Boundary  # noqa: E402
-from slurm_hooks.elastic.script.checkpoint import Checkpoint, _packed  # noqa: E402
+from slurm_hooks.elastic.script.checkpoint import Checkpoint  # noqa: E402
 from slurm_hooks.elastic.script.just_in_time import JustInTime  # noqa: E402
 from slurm_hooks.elastic.script.node_memory import NodeMemory  # noqa: E402
 from slurm_hooks.elastic.script.watched import Watched, is_sharded  # noqa: E402
@@ -73,7 +72,7 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.1)
         self.things = {"net": self.net, "optimizer": self.optimizer, "counter": self.counter}
         self.memory = NodeMemory(env)
-        self.jit = JustInTime(Watched(None, self.things), self.memory, _packed)
+        self.jit = JustInTime(Watched(None, self.things), self.memory)
 
     def forward(self) -> None:
         """The part of a step that tears nothing."""
@@ -91,13 +90,9 @@ class Training:
         return copy.deepcopy({name: thing.state_dict() for name, thing in self.things.items()})
 
     def kept(self) -> dict[str, Any]:
-        data = self.memory.read(self.memory.newest())
-        assert data is not None
-        return dict(load(data)["content"])
-
-
-def load(data: bytes) -> Any:
-    return torch.load(io.BytesIO(data), weights_only=True)
+        image = self.memory.read(self.memory.newest())
+        assert image is not None
+        return image.content()
 
 
 def test_what_is_kept_is_the_last_boundary_to_the_bit(agent: dict[str, str]) -> None:
@@ -267,7 +262,7 @@ def test_full_memory_is_a_line_and_leaves_the_older_copy(
     agent: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     training = Training(agent)
-    training.memory.write(1, b"older")
+    training.memory.write(1, {"older": 1})
     training.jit.reached(2)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
@@ -276,7 +271,9 @@ def test_full_memory_is_a_line_and_leaves_the_older_copy(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert training.memory.newest() == 1
-    assert training.memory.read(1) == b"older"
+    image = training.memory.read(1)
+    assert image is not None
+    assert image.content() == {"older": 1}
     assert "step 2 does not fit into memory" in capfd.readouterr().err
 
 

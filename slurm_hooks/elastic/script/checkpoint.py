@@ -10,25 +10,24 @@ copies: the last boundary is written to memory when a process is about to end.
 
 from __future__ import annotations
 
-import io
 import os
 import time
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script import observation
+from slurm_hooks.elastic.script.file_writer import FileWriter, await_files
+from slurm_hooks.elastic.script.image import Image
 from slurm_hooks.elastic.script.just_in_time import JustInTime
-from slurm_hooks.elastic.script.node_memory import NodeMemory
-from slurm_hooks.elastic.script.step_boundary import device
+from slurm_hooks.elastic.script.node_memory import NodeMemory, packed
+from slurm_hooks.elastic.script.peers import Peers
 from slurm_hooks.elastic.script.watched import Watched
 
 
@@ -40,8 +39,9 @@ class Checkpoint:
         self._path = None if path is None else Path(path)
         self._memory = NodeMemory(os.environ)
         self._is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
-        self._rank = dist.get_rank() if dist.is_initialized() else 0
-        self._world = dist.get_world_size() if dist.is_initialized() else 1
+        self._peers = Peers(os.environ, self._memory)
+        self._rank, self._world = self._peers.rank, self._peers.world
+        self._file = None if self._path is None else FileWriter(self._path)
         self._watched: Watched | None = None
         self._just_in_time: JustInTime | None = None
         self._hook: Any = None
@@ -61,7 +61,7 @@ class Checkpoint:
                 "along, so the last checkpoint that you write counts"
             )
         elif self._is_first_here and self._memory.is_there:
-            self._just_in_time = JustInTime(self._watched, self._memory, _packed)
+            self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
             if self._path is not None:
                 MailboxReader(os.environ).write_file(os.path.abspath(self._path))
@@ -99,17 +99,46 @@ class Checkpoint:
         return step
 
     def save(self, step: int, content: dict[str, Any] | None = None, to_file: bool = True) -> None:
-        """Keep `content` (tensors, numbers, texts, lists, dictionaries; the same in all
-        processes; by default what is watched) as reached after `step` steps; `to_file=False`:
-        in memory only. Raises OSError if the file cannot be written."""
+        """Keep `content` (tensors, numbers, texts, lists, tuples, dictionaries, booleans, None; the
+        same in all processes; by default what is watched) as reached after `step` steps;
+        `to_file=False`: in memory only. Returns when all is copied; the file is written
+        meanwhile, one at a time. Raises TypeError, which names the key, for what cannot be
+        kept, and OSError if this file, or the one before, cannot be written."""
         if not self._is_first_here:
             return
         began = time.monotonic()
-        data = _packed(step, self._live() if content is None else content)
-        self._memory.write(step, data)
-        if to_file and self._rank == 0 and self._path is not None:
-            self._write(data, self._path)
+        if self._file is not None:
+            self._file.check()
+        content = self._live() if content is None else content
+        file = self._file if to_file and self._rank == 0 else None
+        if file is not None:
+            file.wait()
+        image = self._memory.write(step, content)
+        if image is None and self._memory.is_there:
+            debug(f"step {step} does not fit into memory")
+        if file is not None:
+            self._write(file, step, content, image)
         observation.see_saved(began)
+
+    def wait(self) -> None:
+        """Until the file of the last `save` is written. Raises OSError if it could not be."""
+        if self._file is not None:
+            self._file.wait()
+
+    def _write(
+        self, file: FileWriter, step: int, content: dict[str, Any], image: Image | None
+    ) -> None:
+        with suppress(MemoryError, OSError):
+            image = image or packed(step, content)
+        if image is None:  # no room for a copy: the training waits for the file
+            file.write({"step": step, "content": content})
+            return
+        kept = image
+
+        def data() -> dict[str, Any]:
+            return {"step": step, "content": kept.peek()}
+
+        file.start(data, self._memory.reading(kept))
 
     def _live(self) -> dict[str, Any]:
         if self._watched is None or self._watched.sharded:
@@ -138,65 +167,36 @@ class Checkpoint:
 
     def load(self) -> tuple[int, dict[str, Any]]:
         """The newest step and its content, the same in all processes; (0, {}) if there
-        is none. Raises what torch.load raises on a damaged file."""
-        mine = self._memory.newest()
-        data = self._memory.read(mine) if mine >= 0 else None
+        is none. To be called by all of them. Raises what torch.load raises on a damaged file."""
+        await_files()
+        image = self._memory.read(self._memory.newest())
         on_disk = self._step_on_disk() if self._rank == 0 else -1
-        check = zlib.crc32(data) if data is not None else 0
-        held = self._exchange(mine if data is not None else -1, on_disk, check)
-        best_held, best_file = max(have for have, _, _ in held), held[0][1]
-        if max(best_held, best_file) < 0:
+        best_held, on_disk = self._peers.newest(image.step if image else -1, on_disk)
+        step = max(best_held, on_disk)
+        if step < 0:
             return 0, {}
-        if best_held >= best_file:
-            source = next(rank for rank, (have, _, _) in enumerate(held) if have == best_held)
-            is_everywhere = all((have, sum_) == (best_held, held[0][2]) for have, _, sum_ in held)
-            data = data if is_everywhere else self._share(data, source)
-        else:
-            data = self._share(
-                self._path.read_bytes() if self._rank == 0 and self._path else None, 0
-            )
-        found = torch.load(io.BytesIO(data or b""), map_location="cpu", weights_only=True)
-        return int(found["step"]), found["content"]
+        if image is not None and (image.step < step or on_disk > best_held):
+            image = None
+        if on_disk > best_held and self._rank == 0:
+            if self._world == 1:
+                return step, self._on_disk()["content"]
+            image = self._from_disk(step)
+        if self._world > 1:
+            return step, self._peers.share(step, image)
+        assert image is not None
+        return step, image.content()
 
-    def _write(self, data: bytes, path: Path) -> None:
-        draft = path.with_name(f"{path.name}.new")
-        with open(draft, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+    def _from_disk(self, step: int) -> Image:
+        content = self._on_disk()["content"]
+        return self._memory.write(step, content) or packed(step, content)
 
     def _step_on_disk(self) -> int:
         if self._path is None:
             return -1
         with suppress(FileNotFoundError):
-            found = torch.load(self._path, map_location="cpu", weights_only=True, mmap=True)
-            return int(found["step"])
+            return int(self._on_disk()["step"])
         return -1
 
-    def _exchange(self, held: int, on_disk: int, check: int) -> list[tuple[int, int, int]]:
-        if self._world == 1:
-            return [(held, on_disk, check)]
-        mine = torch.tensor([held, on_disk, check], dtype=torch.int64, device=device())
-        all_ = [torch.empty_like(mine) for _ in range(self._world)]
-        dist.all_gather(all_, mine)
-        return [(int(one[0]), int(one[1]), int(one[2])) for one in all_]
-
-    def _share(self, data: bytes | None, source: int) -> bytes:
-        if self._world == 1:
-            return data or b""
-        is_source = self._rank == source
-        size = torch.tensor([len(data or b"") if is_source else 0], device=device())
-        dist.broadcast(size, source)
-        if is_source:
-            block = torch.frombuffer(bytearray(data or b""), dtype=torch.uint8).to(device())
-        else:
-            block = torch.empty(int(size), dtype=torch.uint8, device=device())
-        dist.broadcast(block, source)
-        return block.cpu().numpy().tobytes()
-
-
-def _packed(step: int, content: dict[str, Any]) -> bytes:
-    text = io.BytesIO()
-    torch.save({"step": step, "content": content}, text)
-    return text.getvalue()
+    def _on_disk(self) -> dict[str, Any]:
+        assert self._path is not None
+        return dict(torch.load(self._path, map_location="cpu", weights_only=True, mmap=True))

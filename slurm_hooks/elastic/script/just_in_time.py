@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
 
 import torch.distributed as dist
 
@@ -27,16 +26,12 @@ _TRIES = 3  # a device may reach the next step while the state of the last one i
 
 
 class JustInTime:
-    """In the first process of a node. `pack` makes a step and its content into what goes into
-    the memory of the node. Methods that the training calls do not raise: what cannot be
-    kept is a line in the job's log."""
+    """In the first process of a node. Methods that the training calls do not raise: what cannot
+    be kept is a line in the job's log."""
 
-    def __init__(
-        self, watched: Watched, memory: NodeMemory, pack: Callable[[int, dict[str, Any]], bytes]
-    ) -> None:
+    def __init__(self, watched: Watched, memory: NodeMemory) -> None:
         self._boundary = Boundary(watched)
         self._memory = memory
-        self._pack = pack
         self._writing = threading.RLock()
         self._is_frozen = False
         self._kept = -1
@@ -105,21 +100,25 @@ class JustInTime:
         return self._is_frozen
 
     def _keep(self) -> None:
+        if self._boundary.step < 0:
+            return
         for _ in range(_TRIES):
-            try:
-                with self._boundary.whole() as found:
-                    if found is None or found[0] == self._kept:
-                        return
-                    step, content = found
-                    check_plain(content)
-                    data = self._pack(step, content)
-            except StateTornError:
-                continue
-            if self._memory.write(step, data):
+            with suppress(StateTornError):
+                return self._keep_once()
+
+    def _keep_once(self) -> None:
+        with self._memory.draft() as draft:
+            with self._boundary.whole() as found:
+                if found is None or found[0] == self._kept:
+                    return
+                step, content = found
+                check_plain(content)
+                has_room = draft.fill(step, content)
+            if has_room:
+                draft.commit()
                 self._kept = step
             else:
                 say(f"step {step} does not fit into memory: an earlier checkpoint counts")
-            return
 
     def _keep_if_unfinished(self) -> None:
         if dist.is_available() and dist.is_initialized():

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any
 
 import torch
 
@@ -28,14 +29,15 @@ def leave_behind(env: Mapping[str, str], file: str, until: float) -> None:
     step = memory.newest()
     if not file or step < 0 or step <= step_on_disk(path):
         return
-    data = memory.read(step)
-    if data is None:
+    image = memory.read(step)
+    if image is None:
         return
     try:
+        data = {"step": step, "content": image.peek()}
         _write(path, data, _draft(path, env), until)
     except TimeoutError:
         say(f"no time is left to write step {step} to {path}: an earlier checkpoint counts")
-    except OSError as error:
+    except (OSError, ValueError, RuntimeError) as error:
         say(f"step {step} cannot be written: {error}; an earlier checkpoint counts")
 
 
@@ -55,17 +57,35 @@ def _draft(path: Path, env: Mapping[str, str]) -> Path:
     return path.with_name(f"{path.name}.{env.get('MALLEABLE_FRAGMENT', '0')}.new")
 
 
-def _write(path: Path, data: bytes, draft: Path, until: float) -> None:
+class _Bounded:
+    """A file that takes nothing more after a time; what torch makes of that varies."""
+
+    def __init__(self, file: IO[bytes], until: float) -> None:
+        self._file, self._until = file, until
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        for at in range(0, len(view), _CHUNK):
+            if time.monotonic() > self._until:
+                raise TimeoutError
+            self._file.write(view[at : at + _CHUNK])
+        return len(view)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _write(path: Path, data: dict[str, Any], draft: Path, until: float) -> None:
     try:
         with open(draft, "wb") as file:
-            for at in range(0, len(data), _CHUNK):
-                if time.monotonic() > until:
-                    raise TimeoutError
-                file.write(data[at : at + _CHUNK])
+            bounded: Any = _Bounded(file, until)
+            torch.save(data, bounded)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
-    except (OSError, TimeoutError):
+    except (OSError, RuntimeError):
         with suppress(OSError):
             draft.unlink()
+        if time.monotonic() > until:
+            raise TimeoutError from None
         raise

@@ -1,30 +1,41 @@
-"""The newest checkpoint of a node, in memory: two slots, written in turn, so that whoever
-is killed while writing leaves the other whole. Bytes only.
+"""The newest checkpoint of a node, in memory: two slots, written in turn, so that whoever is
+killed while writing leaves the other whole.
+
+A slot is a memory file of the agent that every worker of the node maps. Its first page says what
+is in it and is written last; before that comes an image (packed.py), copied from the live
+tensors. A slot keeps its pages for the next image and never shrinks.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
+import threading
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.mailbox import SLOTS, open_files
+from slurm_hooks.elastic.script.image import POPULATE_WRITE, Image, Views, own
+from slurm_hooks.elastic.script.memory_room import room
+from slurm_hooks.elastic.script.packed import PAGE, Packing, Shape
 
-_HEAD = struct.Struct("<8sqqI")
-_MAGIC = b"mallmem1"
+_MAGIC = b"mallmem2"  # older versions, with another word here, see an empty slot, and so do we
+_HEAD = struct.Struct("<8sqqqqqI")  # magic, step, Shape, crc32 of the common part
 
 
 class NodeMemory:
-    """Kept by the agent, written by the first worker of the node. Methods do not raise:
-    what cannot be kept in memory is read from the file."""
+    """Kept by the agent, written by the first worker of the node. What cannot be kept in memory
+    is read from the file."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self._slots: list[int] = []
+        self._slots: list[_Slot] = []
+        self._writing = threading.RLock()
         with suppressed(OSError, ValueError, doing="opening the memory of the agent"):
-            self._slots = open_files(env.get(SLOTS, ""))
+            self._slots = [_Slot(handle) for handle in open_files(env.get(SLOTS, ""))]
 
     @property
     def is_there(self) -> bool:
@@ -33,49 +44,165 @@ class NodeMemory:
 
     def newest(self) -> int:
         """The step of the newest whole copy, -1 if there is none."""
-        return max((step for step, _ in self._heads()), default=-1)
+        return max((slot.step() for slot in self._slots), default=-1)
 
-    def write(self, step: int, data: bytes) -> bool:
-        """Replace the older copy; False if there is no room, which leaves the newer one."""
-        if not self._slots:
-            return False
-        slot = -1
-        with suppressed(OSError, doing=f"keeping step {step} in memory"):
-            slot = min(self._slots, key=lambda handle: _head(handle)[0])
-            os.ftruncate(slot, 0)  # the header is gone before anything is written
-            view, at = memoryview(data), _HEAD.size
-            while view:
-                done = os.pwrite(slot, view, at)
-                view, at = view[done:], at + done
-            os.pwrite(slot, _HEAD.pack(_MAGIC, step, len(data), zlib.crc32(data)), 0)
-            return True
-        with suppressed(OSError, doing="giving back memory"):
-            os.ftruncate(slot, 0)
-        return False
+    def write(self, step: int, content: dict[str, Any]) -> Image | None:
+        """Replace the older copy; None if there is no room, which leaves both. Raises TypeError,
+        which names the key, for what cannot be kept, and then the newer one is left."""
+        with self.draft() as draft:
+            return draft.commit() if draft.fill(step, content) else None
 
-    def read(self, step: int) -> bytes | None:
+    @contextmanager
+    def draft(self) -> Iterator[Draft]:
+        """A copy that counts only once it is committed. One thread at a time."""
+        with self._writing:
+            free = [slot for slot in self._slots if not slot.is_read]
+            yield Draft(min(free, key=_Slot.step, default=None), self._slots)
+
+    def read(self, step: int) -> Image | None:
         """The copy of this step, if it is here and whole."""
-        for found, slot in self._heads():
-            if found == step:
-                return _body(slot)
+        found = (slot.image() for slot in self._slots if slot.step() == step)
+        return next((image for image in found if image is not None), None)
+
+    def forget(self, step: int) -> None:
+        """The copy of this step is not what the others have."""
+        for slot in self._slots:
+            if slot.step() == step:
+                slot.clear()
+
+    def detach(self) -> None:
+        """Another process may write from now on: what was read here becomes this one's own."""
+        for slot in self._slots:
+            slot.views.detach()
+
+    @contextmanager
+    def reading(self, image: Image) -> Iterator[None]:
+        """The slot in which this lies is not written to meanwhile; the other one is."""
+        slot = next((slot for slot in self._slots if slot.is_at(image)), None)
+        if slot is not None:
+            slot.is_read = True
+        try:
+            yield
+        finally:
+            if slot is not None:
+                slot.is_read = False
+
+
+class _Slot:
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._whole: mmap.mmap | None = None
+        self.views = Views()
+        self.is_read = False
+
+    def step(self) -> int:
+        head = self._head()
+        return head[0] if head else -1
+
+    def image(self) -> Image | None:
+        head = self._head()
+        if head is None:
+            return None
+        step, shape, check = head
+        with suppressed(OSError, ValueError, doing="reading a checkpoint"):
+            image = Image(step, shape, self._mapped(shape.total), self._view)
+            return image if _check(image) == check else None
         return None
 
-    def _heads(self) -> list[tuple[int, int]]:
-        return [(step, slot) for slot in self._slots if (step := _head(slot)[0]) >= 0]
+    def is_at(self, image: Image) -> bool:
+        return self._whole is image.whole
+
+    def prepare(self, shape: Shape) -> mmap.mmap:
+        """Room for an image; until then the old one stays. Raises OSError if there is none."""
+        missing = shape.total - os.fstat(self._handle).st_size
+        if missing > 0:
+            if missing > room():
+                raise OSError(f"{missing >> 20} MiB more are not free")
+            os.posix_fallocate(self._handle, 0, shape.total)
+        whole = self._mapped(shape.total)
+        with suppress(OSError):  # an older kernel: the copy does it page by page
+            whole.madvise(POPULATE_WRITE)
+        self.views.detach()
+        self.clear()
+        return whole
+
+    def clear(self) -> None:
+        os.pwrite(self._handle, bytes(_HEAD.size), 0)
+
+    def commit(self, step: int, shape: Shape) -> Image:
+        image = Image(step, shape, self._mapped(shape.total), self._view)
+        sizes = shape.skeleton, shape.common, shape.total, shape.layout
+        head = _HEAD.pack(_MAGIC, step, *sizes, _check(image))
+        os.pwrite(self._handle, head[len(_MAGIC) :], len(_MAGIC))
+        os.pwrite(self._handle, _MAGIC, 0)
+        return image
+
+    def _head(self) -> tuple[int, Shape, int] | None:
+        with suppressed(OSError, doing="reading a checkpoint"), suppress(struct.error):
+            magic, step, *sizes, check = _HEAD.unpack(os.pread(self._handle, _HEAD.size, 0))
+            shape = Shape(*sizes)
+            is_whole = magic == _MAGIC and shape.is_sound()
+            if is_whole and shape.total <= os.fstat(self._handle).st_size:
+                return step, shape, check
+        return None
+
+    def _mapped(self, size: int) -> mmap.mmap:
+        if self._whole is None or len(self._whole) < size:
+            self._whole = mmap.mmap(self._handle, size)
+        return self._whole
+
+    def _view(self, start: int, size: int) -> mmap.mmap:
+        return self.views.open(self._handle, start, size)
 
 
-def _head(slot: int) -> tuple[int, int, int]:
-    with suppressed(OSError, doing="reading a checkpoint"), suppress(struct.error):
-        magic, step, size, check = _HEAD.unpack(os.pread(slot, _HEAD.size, 0))
-        if magic == _MAGIC and size == os.fstat(slot).st_size - _HEAD.size:
-            return step, size, check
-    return -1, 0, 0
+class Draft:
+    """A copy that does not count yet."""
+
+    def __init__(self, slot: _Slot | None, slots: list[_Slot]) -> None:
+        self._slot = slot
+        self._others = [other for other in slots if other is not slot]
+        self._filled: tuple[int, Shape] | None = None
+
+    def fill(self, step: int, content: dict[str, Any]) -> bool:
+        """Copy what is live; False if there is no room. Raises as NodeMemory.write."""
+        packing = Packing(content)
+        whole = self.allocate(step, packing.shape)
+        if whole is None:
+            return False
+        packing.copy_into(whole)
+        return True
+
+    def allocate(self, step: int, shape: Shape) -> mmap.mmap | None:
+        """Room for an image that somebody else fills; None if there is none."""
+        if self._slot is None:
+            return None
+        with suppressed(OSError, ValueError, doing=f"keeping step {step} in memory"):
+            whole = self._slot.prepare(shape)
+            self._filled = step, shape
+            return whole
+        return None
+
+    def commit(self) -> Image:
+        """From now on it counts."""
+        assert self._slot is not None
+        assert self._filled is not None
+        image = self._slot.commit(*self._filled)
+        for other in self._others:  # the same step, saved before
+            if other.step() == image.step:
+                other.clear()
+        return image
 
 
-def _body(slot: int) -> bytes | None:
-    _, size, check = _head(slot)
-    data = b""
-    with suppressed(OSError, doing="reading a checkpoint"), open(os.dup(slot), "rb") as file:
-        file.seek(_HEAD.size)
-        data = file.read(size)
-    return data if len(data) == size and zlib.crc32(data) == check else None
+def _check(image: Image) -> int:
+    return zlib.crc32(memoryview(image.whole)[PAGE : PAGE + image.shape.common])
+
+
+def packed(step: int, content: dict[str, Any]) -> Image:
+    """An image of this process alone. Raises OSError if there is no memory, and TypeError as
+    NodeMemory.write."""
+    packing = Packing(content)
+    if packing.shape.total > room():
+        raise OSError(f"{packing.shape.total >> 20} MiB of memory are not free")
+    image = own(step, packing.shape)
+    packing.copy_into(image.whole)
+    return image

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from slurm_hooks.elastic.mailbox import MailboxReader, PlannedChange
+from slurm_hooks.elastic.script.file_writer import await_files
 
 STALL_S = 10.0
 _CAUSES = ("", "grow", "leave")
@@ -35,9 +36,10 @@ class Coming:
     left_s: float
 
     def ready(self) -> None:
-        """Saved: be stopped here, so that no step is done twice. SIGTERM ends the process
-        here, whatever the script makes of it elsewhere. Returns only if the change does not
-        come after all."""
+        """Saved: be stopped here, once the file is written, so that no step is done twice.
+        SIGTERM ends the process here, whatever the script makes of it elsewhere. Returns only
+        if the change does not come after all."""
+        await_files(self.left_s)
         reader = _reader()
         with _default_sigterm():
             reader.allow_stop()

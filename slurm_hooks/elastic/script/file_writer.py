@@ -1,0 +1,97 @@
+"""The file of a checkpoint, written by a thread while the training goes on: complete or not
+at all, one at a time. A process that exits waits for it; one that is killed leaves the older file.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slurm_hooks.elastic.log import say
+
+_under_way: set[threading.Thread] = set()
+
+
+class FileWriter:
+    """Of one path, to be used by one process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._draft = path.with_name(f"{path.name}.new")
+        self._thread: threading.Thread | None = None
+        self._failure: OSError | None = None
+
+    def start(
+        self, content: Callable[[], dict[str, Any]], holding: AbstractContextManager[None]
+    ) -> None:
+        """Write what `content()` returns, `holding` meanwhile what it lies in. Raises OSError
+        if the file cannot even be opened, or if the one before could not be written."""
+        self.wait()
+        with open(self._draft, "wb"):
+            pass
+        holding.__enter__()
+        self._thread = threading.Thread(
+            target=self._run, args=(content, holding), name="malleable-checkpoint-file"
+        )
+        _under_way.add(self._thread)
+        self._thread.start()
+
+    def write(self, data: dict[str, Any]) -> None:
+        """The same while the caller waits. Raises OSError if it cannot be written."""
+        try:
+            self._write(data)
+        except (OSError, RuntimeError) as error:
+            self._failed(error)
+        self.check()
+
+    def wait(self) -> None:
+        """Until nothing is under way. Raises OSError if the last file could not be written."""
+        if self._thread is not None:
+            self._thread.join()
+        self.check()
+
+    def check(self) -> None:
+        """Raises OSError if the last file could not be written; once."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _run(
+        self, content: Callable[[], dict[str, Any]], holding: AbstractContextManager[None]
+    ) -> None:
+        try:
+            self._write(content())
+        except Exception as error:  # torch's zip writer raises RuntimeError
+            self._failed(error)
+        finally:
+            holding.__exit__(None, None, None)
+            _under_way.discard(threading.current_thread())
+
+    def _write(self, data: dict[str, Any]) -> None:
+        torch.save(data, self._draft)
+        with open(self._draft, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(self._draft, self._path)
+
+    def _failed(self, error: Exception) -> None:
+        why = str(error).partition("\n")[0]
+        text = f"writing the checkpoint {self._path}: {why}; the file before it is still there"
+        self._failure = OSError(text)
+        self._failure.__cause__ = error
+        with suppress(OSError):
+            self._draft.unlink()
+        say(text)
+
+
+def await_files(limit_s: float | None = None) -> None:
+    """Until this process has no file under way, or for so long."""
+    deadline = None if limit_s is None else time.monotonic() + limit_s
+    for thread in list(_under_way):
+        thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,170 @@
+"""The file of a checkpoint: written while the training goes on, complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from slurm_hooks.elastic import Checkpoint, Coming  # noqa: E402
+from slurm_hooks.elastic.mailbox import Mailbox  # noqa: E402
+from slurm_hooks.elastic.script import checkpoint as module  # noqa: E402
+from slurm_hooks.elastic.script import step_boundary  # noqa: E402
+from slurm_hooks.elastic.script.file_writer import FileWriter, await_files  # noqa: E402
+from slurm_hooks.elastic.script.packed import LARGE  # noqa: E402
+
+pytestmark = [pytest.mark.torch]
+
+
+@pytest.fixture(params=["with an agent", "without one"])
+def is_kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An agent's memory, or none."""
+    torch.set_num_threads(1)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    mailbox = Mailbox()
+    if request.param == "with an agent":
+        for name, value in mailbox.environment().items():
+            monkeypatch.setenv(name, value)
+    else:
+        monkeypatch.delenv("MALLEABLE_SLOTS", raising=False)
+    yield request.param == "with an agent"
+    del mailbox
+
+
+class SlowDisk:
+    """Files are written once `open` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = threading.Event()
+        write = FileWriter._write
+
+        def slowly(writer: FileWriter, data: dict[str, Any]) -> None:
+            self.open.wait(30)
+            write(writer, data)
+
+        monkeypatch.setattr(FileWriter, "_write", slowly)
+
+
+def full(value: float) -> Any:
+    return torch.full((LARGE // 4,), float(value))
+
+
+def in_file(path: Path) -> Any:
+    return torch.load(path, weights_only=True)
+
+
+def test_the_file_holds_what_was_saved_whatever_happens_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    disk = SlowDisk(monkeypatch)
+    path = tmp_path / "c.pt"
+    checkpoint = Checkpoint(path)
+    live = full(1)
+    checkpoint.save(1, {"x": live, "tied": live, "n": [1, (2, None)]})
+    for step in (2, 3, 4):
+        live.fill_(step)
+        checkpoint.save(step, {"x": live}, to_file=False)
+    assert not path.exists()
+    assert checkpoint._memory.newest() == (4 if is_kept else -1)
+    disk.open.set()
+    checkpoint.wait()
+    found = in_file(path)
+    assert found["step"] == 1
+    assert found["content"]["n"] == [1, (2, None)]
+    assert torch.equal(found["content"]["x"], full(1))
+    assert path.stat().st_size < 2 * LARGE  # tied weights stand there once, and nothing else
+    if is_kept:
+        step, content = Checkpoint(path).load()
+        assert (step, float(content["x"][9])) == (4, 4.0)
+
+
+def test_one_file_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool) -> None:
+    disk = SlowDisk(monkeypatch)
+    checkpoint = Checkpoint(tmp_path / "c.pt")
+    checkpoint.save(1, {"x": full(1)})
+    second = threading.Thread(target=checkpoint.save, args=(2, {"x": full(2)}))
+    second.start()
+    second.join(0.3)
+    assert second.is_alive()
+    disk.open.set()
+    second.join(30)
+    assert Checkpoint(tmp_path / "c.pt").load()[0] == 2  # waits for what is under way
+    assert in_file(tmp_path / "c.pt")["step"] == 2
+
+
+def test_what_cannot_be_written_is_told_by_the_next_call(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], is_kept: bool
+) -> None:
+    path = tmp_path / "c.pt"
+    checkpoint = Checkpoint(path)
+    for step in (1, 2, 3):
+        checkpoint.save(step, {"x": full(step)})
+    checkpoint.wait()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGE, limits[1]))  # a disk that is full
+    try:
+        checkpoint.save(4, {"x": full(4)})
+        await_files()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with pytest.raises(OSError, match=r"writing the checkpoint .*c\.pt"):
+        checkpoint.save(5, {"x": full(5)}, to_file=False)
+    assert "the file before it is still there" in capfd.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["c.pt"]
+    assert in_file(path)["step"] == 3
+    checkpoint.save(6, {"x": full(6)})
+    checkpoint.wait()
+    assert in_file(path)["step"] == 6
+
+
+def test_a_directory_that_is_not_there_is_an_error_at_once(tmp_path: Path, is_kept: bool) -> None:
+    checkpoint = Checkpoint(tmp_path / "gone" / "c.pt")
+    with pytest.raises(OSError, match="gone"):
+        checkpoint.save(1, {"x": 1})
+    with pytest.raises(OSError, match="gone"):
+        checkpoint.save(2, {"x": 1})
+
+
+def test_without_room_for_a_copy_the_file_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    monkeypatch.setattr("slurm_hooks.elastic.script.node_memory.room", lambda: 0)
+    assert module.packed.__globals__["room"]() == 0
+    checkpoint = Checkpoint(tmp_path / "c.pt")
+    checkpoint.save(1, {"x": full(1)})
+    assert torch.equal(in_file(tmp_path / "c.pt")["content"]["x"], full(1))
+    assert checkpoint._memory.newest() == -1
+
+
+def test_ready_waits_for_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    monkeypatch.setattr(step_boundary, "STALL_S", 0.0)
+    disk = SlowDisk(monkeypatch)
+    checkpoint = Checkpoint(tmp_path / "c.pt")
+    checkpoint.save(1, {"x": 1})
+    threading.Timer(0.3, disk.open.set).start()
+    Coming("leave", 20.0).ready()
+    assert in_file(tmp_path / "c.pt")["step"] == 1
+
+
+def test_a_process_that_ends_waits_for_the_file(tmp_path: Path) -> None:
+    code = (
+        "import sys, torch; from slurm_hooks.elastic import Checkpoint;"
+        "Checkpoint(sys.argv[1]).save(1, {'x': torch.ones(8, 1 << 20)}); sys.exit(5)"
+    )
+    path = tmp_path / "c.pt"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MALLEABLE_SLOTS": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], check=False, env=env, timeout=120
+    )
+    assert done.returncode == 5
+    assert in_file(path)["content"]["x"].shape == (8, 1 << 20)

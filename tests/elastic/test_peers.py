@@ -1,0 +1,210 @@
+"""Who has the newest checkpoint sends it to who has not: real process groups, real memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+
+from slurm_hooks.elastic import Checkpoint  # noqa: E402
+from slurm_hooks.elastic.mailbox import Mailbox  # noqa: E402
+from slurm_hooks.elastic.script import peers  # noqa: E402
+from slurm_hooks.elastic.script.node_memory import NodeMemory  # noqa: E402
+from slurm_hooks.elastic.script.packed import LARGE  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:This process")]
+WORDS = LARGE // 4
+LIMIT_S = 100.0
+Body = Callable[[int, Checkpoint], None]
+
+
+def state(step: int, rank: int = 0) -> dict[str, Any]:
+    """What processes have after a step: statistics of their own, weights that are the same."""
+    weights = torch.arange(5 * WORDS + 3, dtype=torch.float32) + step
+    return {"weights": weights, "statistics": torch.full((3,), float(rank)), "late": [0.1] * rank}
+
+
+class Group:
+    """Processes of one process group on nodes of `nodes[rank]`."""
+
+    def __init__(self, work: Path, nodes: list[int]) -> None:
+        torch.set_num_threads(1)  # children of a fork have no others
+        self.work, self.nodes = work, nodes
+        self.mailboxes = {node: Mailbox() for node in nodes if node >= 0}
+        self.children: list[int] = []
+
+    def memory(self, node: int) -> NodeMemory:
+        return NodeMemory(self.mailboxes[node].environment())
+
+    def environment(self, rank: int) -> dict[str, str]:
+        node = self.nodes[rank]
+        local = str(self.nodes[:rank].count(node)) if node >= 0 else "0"
+        slots = self.mailboxes[node].environment() if node >= 0 else {"MALLEABLE_SLOTS": ""}
+        return {**slots, "LOCAL_RANK": local, "GROUP_RANK": str(node)}
+
+    def start(self, body: Body) -> None:
+        for rank in range(len(self.nodes)):
+            env = self.environment(rank)
+            child = os.fork()
+            if child == 0:
+                os._exit(self._run(rank, env, body))
+            self.children.append(child)
+
+    def _run(self, rank: int, env: dict[str, str], body: Body) -> int:
+        try:
+            os.environ.update(env)
+            init = f"file://{self.work}/store"
+            dist.init_process_group("gloo", init_method=init, rank=rank, world_size=len(self.nodes))
+            body(rank, Checkpoint(self.work / "checkpoint.pt"))
+            return 0
+        except BaseException:
+            (self.work / f"error-{rank}").write_text(traceback.format_exc())
+            return 1
+
+    def end(self) -> list[int]:
+        deadline, codes = time.monotonic() + LIMIT_S, []
+        for child in self.children:
+            while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+                if time.monotonic() > deadline:
+                    os.kill(child, signal.SIGKILL)
+                time.sleep(0.02)
+            codes.append(os.waitstatus_to_exitcode(ended[1]))
+        self.children = []
+        return codes
+
+    def run(self, body: Body) -> None:
+        self.start(body)
+        codes = self.end()
+        errors = "".join(path.read_text() for path in self.work.glob("error-*"))
+        assert codes == [0] * len(self.nodes), errors
+
+
+def expect(step: int, rank: int) -> Body:
+    """All have the state of that step, statistics as that rank has them."""
+
+    def body(own: int, checkpoint: Checkpoint) -> None:
+        found_step, found = checkpoint.load()
+        assert found_step == step
+        wanted = state(step, rank)
+        assert torch.equal(found["weights"], wanted["weights"])
+        assert torch.equal(found["statistics"], wanted["statistics"]), found
+        assert found["late"] == wanted["late"]
+        dist.barrier()
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("nodes", "holders"),
+    [
+        ([0, 1, 2], [0, 1, 2]),  # all have it
+        ([0, 1], [0]),
+        ([0, 1, 2, 3], [1, 2, 3]),  # one newcomer, which is rank 0; statistics differ
+        ([0, 1, 2, 3, 4], [4]),  # four newcomers from one, in waves
+        ([0, 0, 1, 1], [1]),  # two processes on each node
+        ([-1, -1, 0], [0]),  # without an agent
+    ],
+)
+def test_all_resume_from_the_same_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: list[int], holders: list[int]
+) -> None:
+    monkeypatch.setattr(peers, "PIECE", 300_000)
+    group = Group(tmp_path, nodes)
+    for node in holders:
+        group.memory(node).write(6, state(6, nodes.index(node)))
+        group.memory(node).write(7, state(7, nodes.index(node)))
+    group.run(expect(7, min(nodes.index(node) for node in holders)))
+    for node in group.mailboxes:  # who was new has it too
+        assert group.memory(node).newest() == 7
+
+
+def test_the_newest_step_wins(tmp_path: Path) -> None:
+    group = Group(tmp_path, [0, 1, 2])
+    for node, step in ((0, 7), (1, 8), (2, 6)):
+        group.memory(node).write(step, state(step, node))
+    group.run(expect(8, 1))
+
+
+def test_a_newer_file_wins(tmp_path: Path) -> None:
+    group = Group(tmp_path, [0, 1, 2])
+    group.memory(1).write(7, state(7, 1))
+    torch.save({"step": 9, "content": state(9, 4)}, tmp_path / "checkpoint.pt")
+    group.run(expect(9, 4))
+    assert group.memory(2).newest() == 9
+
+
+def test_parts_of_different_states_are_never_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(tmp_path, [0, 1, 2, 3])
+    for node, step in ((0, 7), (1, 8), (2, 7)):  # node 1 calls step 7 what is not
+        group.memory(node).write(7, state(step, node))
+    group.run(expect(7, 0))
+    image = group.memory(1).read(7)
+    assert image is not None
+    assert torch.equal(image.content()["weights"], state(7)["weights"])
+
+
+def test_a_newcomer_without_room_resumes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(tmp_path, [0, 1, 1])
+    group.memory(0).write(7, state(7))
+
+    def body(rank: int, checkpoint: Checkpoint) -> None:
+        if rank == 1:
+            monkeypatch.setattr("slurm_hooks.elastic.script.node_memory.room", lambda: 0)
+        expect(7, 0)(rank, checkpoint)
+
+    group.run(body)
+    assert group.memory(1).newest() == -1
+
+
+def test_processes_of_a_node_keep_what_they_read(tmp_path: Path) -> None:
+    group = Group(tmp_path, [0, 0])
+    group.memory(0).write(7, state(7))
+
+    def body(rank: int, checkpoint: Checkpoint) -> None:
+        _, found = checkpoint.load()
+        for step in (8, 9, 10):
+            checkpoint.save(step, state(step), to_file=False)
+        dist.barrier()
+        assert torch.equal(found["weights"], state(7)["weights"])
+
+    group.run(body)
+    assert group.memory(0).newest() == 10
+
+
+def test_the_death_of_a_newcomer_is_an_error_and_no_torn_state(tmp_path: Path) -> None:
+    group = Group(tmp_path, [0, 1, 2])
+    for node in (0, 1):
+        group.memory(node).write(7, state(7))
+
+    def body(rank: int, checkpoint: Checkpoint) -> None:
+        if rank == 2:
+            take = checkpoint._peers._take
+
+            def die(pieces: Any) -> None:
+                take(pieces)
+                os._exit(9)
+
+            checkpoint._peers._take = die
+        checkpoint.load()
+        dist.barrier()
+
+    begun = time.monotonic()
+    group.start(body)
+    codes = group.end()
+    assert codes == [1, 1, 9]
+    assert time.monotonic() - begun < LIMIT_S / 2
+    assert group.memory(0).newest() == 7
+    assert group.memory(2).newest() == -1
