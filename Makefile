@@ -85,7 +85,7 @@ lint: setup
 	@.venv/bin/lint-imports
 	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh packaging/debian/*inst packaging/debian/*rm
-	@shellcheck --shell=sh packaging/scripts/*.sh
+	@shellcheck --shell=sh packaging/scripts/*.sh .ci/*
 
 # The generated part of the documentation; a test keeps what is checked in alike.
 docs: setup

@@ -53,6 +53,12 @@ def reached(gang: Gang, before: float) -> int:
     return max(int(step) for t, step, _ in rows if float(t) < before)
 
 
+def train_on(gang: Gang, steps: int = 10) -> None:
+    """Until so many more steps are done."""
+    wanted = reached(gang, time.time()) + steps
+    wait_until(lambda: reached(gang, time.time()) >= wanted, 40, gang.dump)
+
+
 def has_ended(pid: int) -> bool:
     status = Path(f"/proc/{pid}/status")
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -78,7 +84,7 @@ def resumed_after(gang: Gang, since: float) -> int:
 def test_a_lost_node_costs_one_step_at_most(
     watched: Gang, sig: signal.Signals, victim: int
 ) -> None:
-    time.sleep(0.5)
+    train_on(watched)
     lost_at = time.time()
     workers = watched.worker_pids(victim)
     watched.cut_off(victim, sig)
@@ -103,7 +109,7 @@ def test_no_sample_is_lost_or_learnt_twice(gang: Gang) -> None:
     for fragment in (1, 2):
         gang.start(fragment, NNODES, 250)
     gang.wait_world(2, timeout=90)
-    time.sleep(0.5)
+    train_on(gang)
     t = time.time()
     gang.cut_off(1, signal.SIGTERM)
     gang.wait_world(1, since=t)
@@ -123,7 +129,7 @@ def written(gang: Gang) -> int:
 def test_when_all_go_the_last_boundary_becomes_a_file(
     watched: Gang, sig: signal.Signals | None
 ) -> None:
-    time.sleep(0.5)
+    train_on(watched)
     assert written(watched) == -1
     t = time.time()
     for fragment in (1, 2):
@@ -140,7 +146,7 @@ def test_one_that_waits_for_others_and_is_sent_away_leaves_a_file(gang: Gang) ->
     for fragment in (1, 2):
         gang.start(fragment, "2:3", LONG)
     gang.wait_world(2, timeout=90)
-    time.sleep(0.5)
+    train_on(gang)
     gang.cut_off(1, signal.SIGKILL)
     wait_until(lambda: "lost 1" in gang.state(), 60, gang.dump)
     assert written(gang) == -1
@@ -172,7 +178,7 @@ def test_whatever_a_script_does_on_sigterm_its_state_is_kept(gang: Gang, handler
     for fragment in (1, 2):
         gang.start(fragment, NNODES, LONG)
     gang.wait_world(2, timeout=90)
-    time.sleep(0.5)
+    train_on(gang)
     t = gang.notify(1)
     gang.wait_world(1, since=t, timeout=90)
     assert resumed_after(gang, t) > 0

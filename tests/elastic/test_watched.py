@@ -23,6 +23,9 @@ from slurm_hooks.elastic.script.checkpoint import Checkpoint  # noqa: E402
 from slurm_hooks.elastic.script.just_in_time import JustInTime  # noqa: E402
 from slurm_hooks.elastic.script.node_memory import NodeMemory  # noqa: E402
 from slurm_hooks.elastic.script.watched import Watched, is_sharded  # noqa: E402
+from waiting import wait_until  # noqa: E402
+
+from .processes import launch  # noqa: E402
 
 pytestmark = [pytest.mark.torch]
 
@@ -333,7 +336,7 @@ def test_a_sharded_state_is_a_line_and_needs_checkpoints_of_its_own(
 
 
 PROGRAM = """
-import os, signal, sys, threading, time
+import os, signal, sys, time
 from pathlib import Path
 import torch
 from slurm_hooks.elastic import Checkpoint
@@ -365,7 +368,6 @@ if kind == "raises": raise RuntimeError("of the script")
 if kind == "torn": checkpoint.changing()
 (work / "ready").touch()
 if kind == "hangs":
-    lock = threading.Lock()
     import ctypes
     ctypes.CDLL(None).pause()  # in C, and any signal returns from it
     ctypes.CDLL(None).sleep(30)
@@ -380,18 +382,14 @@ class Process:
         self.mailbox = Mailbox()
         self.work = work
         self.memory = NodeMemory(self.mailbox.environment())
-        self.popen = subprocess.Popen(
+        self.popen = launch(
             [sys.executable, "-c", PROGRAM, str(work), kind],
-            env={**os.environ, **self.mailbox.environment(), **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            {**os.environ, **self.mailbox.environment(), **env},
+            subprocess.PIPE,
         )
 
     def ready(self) -> None:
-        deadline = time.monotonic() + 60
-        while not (self.work / "ready").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until((self.work / "ready").exists, 60)
 
     def term(self) -> None:
         self.popen.send_signal(signal.SIGTERM)
@@ -412,19 +410,16 @@ def test_sigterm_keeps_and_ends_by_sigterm(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["exits", "late", "returns"])
 def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path, kind: str) -> None:
+    handled = tmp_path / "handled"
     process = Process(tmp_path, kind)
     process.ready()
     process.term()
     if kind == "exits":
         assert process.end()[0] == 3
     else:
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "handled").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: handled.exists() and handled.read_text(), 30)
         assert process.popen.poll() is None  # its own choice
-        process.popen.kill()
-        process.end()
-    assert (tmp_path / "handled").read_text() == "7"
+    assert handled.read_text() == "7"
 
 
 def test_after_a_second_sigterm_it_is_gone_when_the_farewell_is_over(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from build import (
     make_snapshot,
     no_clock,
 )
+from planning.readings import noticed
 from slurm_hooks.model import (
     AvoidedNode,
     FragmentState,
@@ -24,7 +25,6 @@ from slurm_hooks.model import (
     Needs,
     Node,
     NodeState,
-    Notice,
     Plan,
     Said,
     SetMark,
@@ -181,16 +181,12 @@ def apart(*starts: float) -> MalleableJob:
     return make_job(*fragments, waiting)
 
 
-def notices(plan: Plan) -> set[int]:
-    return {a.fragment.index for a in plan.actions if isinstance(a, Notice)}
-
-
 def test_a_job_that_nobody_joins_is_kept_to_one_fragment() -> None:
     nodes = [make_node(f"n{i}", NodeState.BUSY) for i in range(3)]
     plan = plan_for(apart(59, 59, 59), nodes=[*nodes, make_node("free")])
-    assert notices(plan) == set()
+    assert noticed(plan) == {}
     plan = plan_for(apart(60, 59, 59), nodes=[*nodes, make_node("free")])
-    assert len(notices(plan)) == 2
+    assert len(noticed(plan)) == 2
     assert grown(plan) == set()
     assert any("no fragment has joined a round" in line.text for line in plan.jobs[0].reasons)
 
@@ -216,7 +212,7 @@ def test_a_gang_that_stays_incomplete_gives_its_nodes_back(quiet_s: float, gives
     gone = make_fragment(2, FragmentState.SUSPENDED, ["n2"], request=request, start=after(-900))
     nodes = [make_node(f"n{i}", NodeState.BUSY) for i in range(3)]
     plan = plan_for(make_job(*here, gone, request=request), nodes=nodes)
-    assert notices(plan) == ({0, 1} if gives_up else set())
+    assert set(noticed(plan)) == ({0, 1} if gives_up else set())
 
 
 def test_a_node_with_a_suspended_fragment_is_not_free() -> None:

@@ -14,25 +14,23 @@ from build import (
     make_request,
     make_slurm,
     make_snapshot,
-    no_clock,
     plan_start,
     reserve,
     span,
 )
+from planning.readings import grown, noticed, plan_for
 from slurm_hooks.model import (
     Cause,
     FragmentState,
     Grow,
     MalleableJob,
     NodeState,
-    Notice,
     Plan,
     Renew,
     Snapshot,
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.hits import hits_of, pays_to_stay
-from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings
 
 SETTINGS = Settings()
@@ -54,14 +52,6 @@ def seen_with(job: MalleableJob, *wanted: str, start_s: float, free: int = 0) ->
     return make_snapshot(job, nodes=nodes, planned=[plan_start(wanted, start_s)])
 
 
-def planned(seen: Snapshot) -> Plan:
-    return make_plan(seen, SETTINGS, no_clock)
-
-
-def told_to_leave(plan: Plan) -> list[str]:
-    return [str(a.fragment) for a in plan.actions if isinstance(a, Notice)]
-
-
 @pytest.mark.parametrize(
     ("hit_s", "size", "taken", "stays"),
     [(1, 64, 1, True), (600, 8, 8, False), (70, 2, 1, True), (70, 3, 1, False), (70, 3, 3, True)],
@@ -77,20 +67,20 @@ def test_leaving_costs_all_that_is_kept_clear_before_an_end() -> None:
     assert hits_of(SETTINGS, span(30)).worst_s == 600
 
 
-@pytest.mark.parametrize(("hit_s", "leavers"), [(1.0, []), (600.0, ["7_0"]), (None, ["7_0"])])
+@pytest.mark.parametrize(("hit_s", "leavers"), [(1.0, []), (600.0, [0]), (None, [0])])
 def test_only_who_has_cheap_hits_stays_to_a_planned_start(
-    hit_s: Optional[float], leavers: list[str]
+    hit_s: Optional[float], leavers: list[int]
 ) -> None:
-    plan = planned(seen_with(trainer(2, hit_s), "n1", start_s=100))
-    assert told_to_leave(plan) == leavers
+    plan = plan_for(seen_with(trainer(2, hit_s), "n1", start_s=100))
+    assert list(noticed(plan)) == leavers
     ends = {str(a.fragment): a.end for a in plan.actions if isinstance(a, Renew)}
-    assert (ends.get("7_0", after(0)) > after(100)) is not leavers
+    assert (ends.get("7_0", after(0)) > after(100)) is (leavers == [])
 
 
 def test_what_one_start_takes_is_one_hit() -> None:
     job = trainer(3, 70.0)
-    assert told_to_leave(planned(seen_with(job, "n1", start_s=100))) == ["7_0"]
-    assert told_to_leave(planned(seen_with(job, "n1", "n2", start_s=100))) == []
+    assert list(noticed(plan_for(seen_with(job, "n1", start_s=100)))) == [0]
+    assert not noticed(plan_for(seen_with(job, "n1", "n2", start_s=100)))
 
 
 def test_a_reservation_is_a_wall_for_everybody() -> None:
@@ -98,8 +88,8 @@ def test_a_reservation_is_a_wall_for_everybody() -> None:
     nodes = make_nodes(2, NodeState.BUSY)
     sooner = [plan_start(["n1"], 100)]  # hides the reservation behind it
     walls = [reserve(["n1"], 130), reserve(["n2"], 600)]
-    plan = planned(make_snapshot(job, nodes=nodes, planned=sooner, reservations=walls))
-    assert told_to_leave(plan) == ["7_0"]
+    plan = plan_for(make_snapshot(job, nodes=nodes, planned=sooner, reservations=walls))
+    assert list(noticed(plan)) == [0]
     causes = {a.fragment.index: (a.end, a.cause) for a in plan.actions if isinstance(a, Renew)}
     assert causes[1][0] <= after(510)  # the margin and KillWait before it
 
@@ -107,15 +97,11 @@ def test_a_reservation_is_a_wall_for_everybody() -> None:
 def test_a_new_lease_ends_before_the_planned_start_although_it_is_renewed_later() -> None:
     job = trainer(1, 1.0, held=3)
     seen = seen_with(job, "n2", start_s=130, free=2)
-    grows = {min(a.nodes): a.limit for a in planned(seen).actions if isinstance(a, Grow)}
+    grows = {min(a.nodes): a.limit for a in plan_for(seen).actions if isinstance(a, Grow)}
     assert grows == {"n2": span(120), "n3": span(600)}
-    assert not [
-        a
-        for a in planned(seen_with(job, "n2", start_s=64, free=1)).actions
-        if "n2" in (a.nodes if isinstance(a, Grow) else ())
-    ]
-    dear = planned(seen_with(trainer(1, 600.0, held=3), "n2", start_s=130, free=2))
-    assert [min(a.nodes) for a in dear.actions if isinstance(a, Grow)] == ["n3"]
+    assert not grown(plan_for(seen_with(job, "n2", start_s=64, free=1)))
+    dear = plan_for(seen_with(trainer(1, 600.0, held=3), "n2", start_s=130, free=2))
+    assert grown(dear) == {"n3"}
 
 
 @pytest.mark.parametrize(("hit_s", "is_kept"), [(1.0, True), (600.0, False)])

@@ -17,9 +17,9 @@ from build import (
     make_node,
     make_nodes,
     make_snapshot,
-    no_clock,
 )
 from fake_slurm import FakeSlurm
+from planning.readings import grown, noticed, plan_for, told_to_go
 from planning.test_plan_properties import fragments, many
 from slurm_hooks.model import (
     Cancel,
@@ -33,15 +33,12 @@ from slurm_hooks.model import (
     NodeState,
     Notice,
     Off,
-    Plan,
-    PutBack,
     Renew,
     Snapshot,
     Waiter,
     Why,
 )
 from slurm_hooks.planning.limits import is_counted, needs_charges
-from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings, Site
 from slurm_hooks.slurm.gateway import observe
 
@@ -71,10 +68,6 @@ def running(**mark: Any) -> MalleableJob:
     return ann(make_fragment(0, RUNNING, ["n1"]), make_fragment(1, RUNNING, ["n2"]), **mark)
 
 
-def plan_for(seen: Snapshot, chosen: Settings = ON) -> Plan:
-    return make_plan(seen, chosen, no_clock)
-
-
 def seen_with(job: MalleableJob, *waiting: Waiter, **fields: Any) -> Snapshot:
     taken = {n for f in job.fragments for n in f.nodes if f.state is RUNNING}
     nodes = tuple(
@@ -84,21 +77,13 @@ def seen_with(job: MalleableJob, *waiting: Waiter, **fields: Any) -> Snapshot:
     return make_snapshot(job, nodes=nodes, waiting=waiting, **fields)
 
 
-def noticed(plan: Plan) -> dict[int, Cause]:
-    return {a.fragment.index: a.cause for a in plan.actions if isinstance(a, Notice)}
-
-
-def grown(plan: Plan) -> int:
-    return sum(isinstance(a, Grow) for a in plan.actions)
-
-
 # -- who makes room
 
 
 def test_all_fragments_leave_and_none_starts() -> None:
     plan = plan_for(seen_with(running(), waiter()))
     assert noticed(plan) == {0: Cause.LIMIT, 1: Cause.LIMIT}
-    assert grown(plan) == 0
+    assert not grown(plan)
     assert not [a for a in plan.actions if isinstance(a, Renew)]
     assert {a.mark.gave_way_to for a in plan.actions if isinstance(a, Notice)} == {"99"}
     (job,) = plan.jobs
@@ -111,7 +96,7 @@ def test_all_fragments_leave_and_none_starts() -> None:
 def test_without_anybody_waiting_they_stay_and_grow() -> None:
     plan = plan_for(seen_with(running()))
     assert noticed(plan) == {}
-    assert grown(plan) == 2
+    assert len(grown(plan)) == 2
 
 
 def test_what_is_about_to_start_is_held() -> None:
@@ -148,7 +133,7 @@ def test_whose_fragments_a_limit_counts(counted: Counted, same: set[str], has_to
     other = {"user": "ann", "account": "lab", "qos": "normal"}
     waits = waiter(counted, **{k: v if k in same else "other" for k, v in other.items()})
     assert is_counted(ann(), waits) is has_to
-    assert grown(plan_for(seen_with(ann(), waits))) == (0 if has_to else 2)
+    assert len(grown(plan_for(seen_with(ann(), waits)))) == (0 if has_to else 2)
 
 
 def test_an_account_is_compared_as_slurm_does() -> None:
@@ -166,8 +151,8 @@ def test_what_is_not_known(counted: Counted) -> None:
 @pytest.mark.parametrize("counted", [Counted.QOS, Counted.QOS_USER, Counted.QOS_ACCOUNT])
 def test_with_a_qos_of_their_own_limits_of_qos_do_not_matter(counted: Counted) -> None:
     seen = seen_with(ann(), waiter(counted, user="ann"))
-    assert grown(plan_for(seen)) == 0
-    assert grown(plan_for(seen, OWN_QOS)) == 2
+    assert len(grown(plan_for(seen))) == 0
+    assert len(grown(plan_for(seen, OWN_QOS))) == 2
     assert not needs_charges(seen, OWN_QOS)
 
 
@@ -182,7 +167,7 @@ def had_left(state: FragmentState = HELD, **fields: Any) -> MalleableJob:
 def test_they_do_not_come_back_while_it_waits_for_something_else(reason: str) -> None:
     waits = Waiter("99", "bob", reason)
     plan = plan_for(seen_with(had_left(), waits))
-    assert grown(plan) == 0
+    assert not grown(plan)
     assert "has not started yet" in plan.jobs[0].reasons[0].text
 
 
@@ -194,7 +179,7 @@ def test_they_come_back_when_it_has_started() -> None:
 
 
 def test_who_waits_for_nodes_alone_keeps_nobody_away() -> None:
-    assert grown(plan_for(seen_with(ann(), Waiter("99", "bob", "Resources")))) == 2
+    assert len(grown(plan_for(seen_with(ann(), Waiter("99", "bob", "Resources"))))) == 2
 
 
 # -- what is asked and told
@@ -247,15 +232,10 @@ def test_who_is_counted_neither_starts_nor_stays(
     seen = replace(seen, jobs=jobs, waiting=tuple(waiting))
     plan = plan_for(seen)
     counted = {j.job_id for j in jobs if any(is_counted(j, w) for w in waiting)}
-    told = (Notice, PutBack)
-    for action in plan.actions:
-        if isinstance(action, Grow):
-            assert action.fragment.job_id not in counted
-    going = {a.fragment for a in plan.actions if isinstance(a, told)}
-    going |= {f for a in plan.actions if isinstance(a, Cancel) for f in a.fragments}
-    for fragment in fragments(seen).values():
-        if fragment.id.job_id in counted and fragment.is_active:
-            assert fragment.id in going
+    started = {a.fragment.job_id for a in plan.actions if isinstance(a, Grow)}
+    assert not started & counted
+    active = {f.id for f in fragments(seen).values() if f.is_active}
+    assert {f for f in active if f.job_id in counted} <= told_to_go(plan)
     others = replace(seen, jobs=tuple(j for j in jobs if j.job_id not in counted))
     alone = plan_for(replace(others, waiting=()))
     assert plan_for(others).actions == alone.actions

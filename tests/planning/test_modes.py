@@ -18,9 +18,9 @@ from build import (
     make_nodes,
     make_request,
     make_snapshot,
-    no_clock,
 )
 from fake_slurm import FakeSlurm
+from planning.readings import grown, noticed, plan_for, told_to_go
 from planning.test_plan_properties import fragments, many, write
 from slurm_hooks.model import (
     ON_NODES,
@@ -38,7 +38,6 @@ from slurm_hooks.model import (
     PutBack,
     Snapshot,
 )
-from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
 
@@ -50,18 +49,6 @@ CANARY = Mode("canary", users=("ann",), accounts=("ml",), nodes=("n1", "n2"))
 
 def with_mode(**fields: Any) -> Settings:
     return replace(ON, mode=Mode(**fields))
-
-
-def plan_for(seen: Snapshot, chosen: Settings = ON) -> Plan:
-    return make_plan(seen, chosen, no_clock)
-
-
-def noticed(plan: Plan) -> dict[int, Cause]:
-    return {a.fragment.index: a.cause for a in plan.actions if isinstance(a, Notice)}
-
-
-def grown(plan: Plan) -> set[str]:
-    return {n for a in plan.actions if isinstance(a, Grow) for n in a.nodes}
 
 
 def busy(*names: str) -> tuple[Any, ...]:
@@ -309,21 +296,14 @@ def test_nothing_starts_where_or_for_whom_it_may_not(
         assert not new or not mode.users or "nobody" in mode.users
 
 
-def told(plan: Plan) -> set[Any]:
-    """The fragments that are told to go, in one way or the other."""
-    goes = (Notice, PutBack)
-    ones = {a.fragment for a in plan.actions if isinstance(a, goes)}
-    return ones | {f for a in plan.actions if isinstance(a, Cancel) for f in a.fragments}
-
-
 @settings(many, max_examples=80)
 @given(clusters(), modes())
 def test_off_leaves_nobody_in_peace(slurm: FakeSlurm, mode: Mode) -> None:
     """Who began to leave by itself needs no reminder; an operator's suspension stays."""
     seen, plan = look(slurm, mode, OFF)
     active = {f.id for f in fragments(seen).values() if f.is_active}
-    assert active <= told(plan)
-    held = {a.fragment for a in plan.actions if isinstance(a, Hold)} | told(plan)
+    assert active <= told_to_go(plan)
+    held = {a.fragment for a in plan.actions if isinstance(a, Hold)} | told_to_go(plan)
     assert {f.id for f in fragments(seen).values() if f.state is PENDING} <= held
 
 
@@ -382,6 +362,6 @@ def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
 
 
 def test_a_canary_of_nodes_that_are_not_there_is_told() -> None:
-    settings = replace(Settings(), mode=Mode("canary", nodes=("n1", "m2", "m1")))
-    plan = make_plan(make_snapshot(nodes=make_nodes(2)), settings, no_clock)
+    chosen = with_mode(level="canary", nodes=("n1", "m2", "m1"))
+    plan = plan_for(make_snapshot(nodes=make_nodes(2)), chosen)
     assert "mode.nodes: Slurm knows no node m1, m2" in plan.notes

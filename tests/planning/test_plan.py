@@ -12,6 +12,7 @@ from build import (
     make_snapshot,
     no_clock,
 )
+from planning.readings import grown
 from slurm_hooks.model import (
     FragmentState,
     Grow,
@@ -35,10 +36,6 @@ def plan_for(
     *jobs: MalleableJob, nodes: tuple[Node, ...] = (), settings: Settings = SHIPPED
 ) -> Plan:
     return make_plan(make_snapshot(*jobs, nodes=nodes), settings, no_clock)
-
-
-def grown(plan: Plan) -> set[str]:
-    return {n for a in plan.actions if isinstance(a, Grow) for n in a.nodes}
 
 
 def test_nothing_at_all() -> None:

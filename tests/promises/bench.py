@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from slurm_hooks.model import FragmentState, MalleableJob, NodeState, Snapshot
 from slurm_hooks.reconcile import tick
@@ -34,6 +35,10 @@ start_timeout_s = 15
 [plan]
 snooze_s = 0
 """
+
+# For jobs that train: this Python's torchrun, as a user who can read it.
+WITH_TORCHRUN = f"export PATH={Path(sys.executable).parent}:$PATH"
+TRAINER = "root" if os.geteuid() == 0 else "nobody"
 
 
 class Killed(BaseException):

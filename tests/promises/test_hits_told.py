@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from promises.bench import Bench
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench
 from slurm_hooks.sandbox import Sandbox
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(sys.executable).parent
-TORCHRUN = f"export PATH={BIN}:$PATH\nexec torchrun"
+TORCHRUN = f"{WITH_TORCHRUN}\nexec torchrun"
 
 
 @pytest.fixture
@@ -33,9 +30,10 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 
 def test_old_checkpoints_are_dear_and_a_watched_state_is_not(bench: Bench) -> None:
-    user = "root" if os.geteuid() == 0 else "nobody"
-    plain = bench.submit(f"{TORCHRUN} train_plain.py . 100000 1250", "1-1", user)
-    watched = bench.submit(f"{TORCHRUN} train_more.py --steps=100000 --pace=0.05", "1-1", user)
+    plain, watched = (
+        bench.submit(f"{TORCHRUN} {script}", "1-1", TRAINER)
+        for script in ("train_plain.py . 100000 1250", "train_more.py --steps=100000 --pace=0.05")
+    )
     bench.tick_until(watched, lambda job: job.hit_s is not None, 300)
     assert bench.job(watched).hit_s == 1
     bench.tick_until(plain, lambda job: job.hit_s is not None, 400)

@@ -6,21 +6,19 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from promises.bench import Bench
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(240)]
 TINY = Path(__file__).resolve().parents[1] / "elastic" / "train_tiny.py"
-BIN = Path(sys.executable).parent
-HEAD = f"export PATH={BIN}:$PATH OMP_NUM_THREADS=1\n"
+HEAD = f"{WITH_TORCHRUN} OMP_NUM_THREADS=1\n"
 LONG = 100_000
 
 
@@ -33,8 +31,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 
 def submit(bench: Bench, script: str, request: str = "1-3") -> int:
-    """The caller's job, since nobody else may be able to read this Python."""
-    return bench.submit(HEAD + script, request, user="root" if os.geteuid() == 0 else "nobody")
+    return bench.submit(HEAD + script, request, TRAINER)
 
 
 def train(bench: Bench, steps: int, *more: str) -> str:

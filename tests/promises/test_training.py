@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from promises.bench import Bench, has, occupied
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench, has, occupied
 from slurm_hooks.model import FragmentState
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
-BIN = Path(sys.executable).parent
-TRAIN = f"export PATH={BIN}:$PATH\nexec torchrun train.py"
+TRAIN = f"{WITH_TORCHRUN}\nexec torchrun train.py"
 
 
 @pytest.fixture
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    """The user is root's or nobody's: whoever can read this Python."""
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     bench = Bench(sandbox, notice_s=10)
@@ -33,21 +30,22 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
     bench.cancel_all()
 
 
-def submit(bench: Bench, script: str, request: str) -> int:
-    return bench.submit(script, request, user="root" if os.geteuid() == 0 else "nobody")
-
-
-def read_lines(path: Path) -> list[dict[str, object]]:
+def rounds(bench: Bench, job: int) -> list[dict[str, object]]:
+    """The rounds of a training so far."""
+    path = bench.box.work / f".malleable-{os.geteuid()}/{job}/rounds.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def sizes(bench: Bench, job: int) -> list[object]:
+    return [line["size"] for line in rounds(bench, job)]
 
 
 def test_a_training_grows_loses_a_node_and_finishes(bench: Bench) -> None:
     box = bench.box
-    job = submit(bench, f"{TRAIN} --steps=300 --pace=0.12 --every=10", "1-3")
+    job = bench.submit(f"{TRAIN} --steps=300 --pace=0.12 --every=10", "1-3", TRAINER)
     bench.tick()
     bench.until(job, has(3))
-    rounds = box.work / f".malleable-{os.getuid()}/{job}/rounds.jsonl"
-    wait_for(lambda: any(line["size"] == 3 for line in read_lines(rounds)), bench)
+    wait_for(lambda: 3 in sizes(bench, job), bench)
     name = sorted(bench.job(job).nodes)[0]  # the node of rank 0 and of the store
     box.run(["scontrol", "update", f"nodename={name}", "state=drain", "reason=test"])
     try:
@@ -58,7 +56,7 @@ def test_a_training_grows_loses_a_node_and_finishes(bench: Bench) -> None:
     result = json.loads((box.work / "result.json").read_text())
     assert result["steps"] == 300
     assert result["accuracy"] >= 0.95
-    found = read_lines(rounds)
+    found = rounds(bench, job)
     assert len(found) >= 2
     assert all(line["restarts_used"] == 0 for line in found)
     assert not [f for f in bench.job(job).fragments if f.state is FragmentState.FAILED]
@@ -71,14 +69,13 @@ def test_a_start_and_a_growth_are_a_round_each_and_wait_for_nobody_else(bench: B
     others = ["nodename=n[2-4]", "reason=test"]
     box.run(["scontrol", "update", *others, "state=drain"])
     try:
-        job = submit(bench, f"{patient}\n{TRAIN} --steps=100000 --pace=0.05", "1-8")
+        job = bench.submit(f"{patient}\n{TRAIN} --steps=100000 --pace=0.05", "1-8", TRAINER)
         bench.tick()
-        rounds = box.work / f".malleable-{os.getuid()}/{job}/rounds.jsonl"
-        wait_for(lambda: [line["size"] for line in read_lines(rounds)] == [1], bench, 90)
+        wait_for(lambda: sizes(bench, job) == [1], bench, 90)
     finally:
         box.run(["scontrol", "update", *others[:1], "state=resume"])
-    wait_for(lambda: len(read_lines(rounds)) > 1, bench, 120)
-    assert [line["size"] for line in read_lines(rounds)] == [1, 4]
+    wait_for(lambda: len(rounds(bench, job)) > 1, bench, 120)
+    assert sizes(bench, job) == [1, 4]
 
 
 def is_over(job: object) -> bool:
@@ -99,7 +96,7 @@ def test_an_unreachable_shared_directory_is_told_in_one_line_and_stops_the_job(
     bench: Bench,
 ) -> None:
     script = f"export PET_RDZV_ENDPOINT=/proc/nowhere\n{TRAIN} --steps=10"
-    job = submit(bench, script, "1-1")
+    job = bench.submit(script, "1-1", TRAINER)
     bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments), 100)
     log = (bench.box.work / f"slurm-{job}_0.out").read_text()
     told = [line for line in log.splitlines() if "/proc/nowhere" in line]
@@ -113,10 +110,9 @@ def test_flags_of_a_rigid_script_train_one_model_and_a_narrow_range_is_told(
 ) -> None:
     flags = "--nnodes=1:2 --rdzv_id=$RANDOM --rdzv_backend=c10d --rdzv_endpoint=$(hostname):29500"
     script = f"{TRAIN} --steps=100000 --pace=0.05".replace("torchrun", f"torchrun {flags}")
-    job = submit(bench, script, "1-3")
+    job = bench.submit(script, "1-3", TRAINER)
     bench.box.run(["scontrol", "update", f"jobid={job}", "comment=my own"])
-    rounds = bench.box.work / f".malleable-{os.geteuid()}" / str(job) / "rounds.jsonl"
-    wait_for(lambda: any(line["size"] == 2 for line in read_lines(rounds)), bench, 90)
+    wait_for(lambda: 2 in sizes(bench, job), bench, 90)
     line = "your --nnodes=1:2 narrows the job's 1:3 to 1:2; submit with that range instead"
     told = f'the job says of itself: "{line}"'
     wait_for(lambda: told in bench.malleable("explain", str(job)).stdout, bench)
@@ -126,7 +122,7 @@ def test_flags_of_a_rigid_script_train_one_model_and_a_narrow_range_is_told(
 
 
 def test_five_mistakes_in_the_settings_are_all_named_and_nothing_is_done(bench: Bench) -> None:
-    job = submit(bench, TRAIN, "1-1")
+    job = bench.submit(TRAIN, "1-1", TRAINER)
     good = bench.box.settings.read_text()
     bad = good.replace("length_s = 120", "length_s = 5").replace("margin_s = 35", "margin_s = -1")
     bad = bad.replace("snooze_s = 0", 'snooze_s = "none"\nsolvr = "auto"') + "\n[plans]\n"

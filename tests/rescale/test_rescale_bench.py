@@ -10,17 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-
-from waiting import wait_until
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 from rescale_engines import ENGINES, rank_zero, script
 from rescale_fleet import Fleet, MalleableFleet, find_processes
 from rescale_steps import Begins, Steps, starts
 
 from slurm_hooks.model import FragmentState
 from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
 
 
 def write_steps(work: Path, fragment: int, steps: list[tuple[float, int]]) -> None:

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
 
 from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
+
+
+def skip_without_database() -> None:
+    for program in ("slurmdbd", "mariadbd"):
+        if shutil.which(program, path="/usr/sbin:/usr/bin") is None:
+            pytest.skip(f"{program} is not installed: make test-sites installs it")
+
+
+def sacctmgr(box: Sandbox, *words: str) -> str:
+    return box.run(["sacctmgr", "-i", "-nP", *words]).stdout
+
+
+@contextmanager
+def limited(box: Sandbox, kind: str, name: str, limit: str) -> Iterator[None]:
+    """A limit such as GrpTRES=node=2 of an account, a user or a QOS, for a while."""
+    sacctmgr(box, "modify", kind, name, "set", limit)
+    try:
+        yield
+    finally:
+        sacctmgr(box, "modify", kind, name, "set", f"{limit.rpartition('=')[0]}=-1")
 
 
 def set_site(bench: Bench, **keys: str) -> None:
@@ -38,11 +62,11 @@ def submit(
     return box.run(argv, stdin=f"#!/bin/bash\n{script}\n", user=who, check=False)
 
 
-def ordinary(box: Sandbox, *words: str, seconds: int = 3) -> str:
-    """An ordinary job of root's in partition main; its id."""
-    return submit(
-        box, "-p", "main", *words, user=None, script=f"exec sleep {seconds}"
-    ).stdout.strip()
+def ordinary(box: Sandbox, *words: str, seconds: int = 3, user: str | None = None) -> str:
+    """An ordinary job in partition main, root's if nobody else is named; its id."""
+    said = submit(box, "-p", "main", *words, user=user, script=f"exec sleep {seconds}")
+    assert said.returncode == 0, said.stderr
+    return said.stdout.strip()
 
 
 def state_of(box: Sandbox, job: str) -> str:

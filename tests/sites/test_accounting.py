@@ -16,7 +16,16 @@ from pathlib import Path
 import pytest
 
 from promises.bench import Bench, has
-from sites.admin import ordinary, render, set_site, submit, wait_for_state
+from sites.admin import (
+    limited,
+    ordinary,
+    render,
+    sacctmgr,
+    set_site,
+    skip_without_database,
+    submit,
+    wait_for_state,
+)
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import FragmentState
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
@@ -36,9 +45,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="jobs and ticks of oth
 @pytest.fixture(scope="module")
 def site(new_site: NewSite) -> Sandbox:
     """Three nodes where QOS decide who preempts whom."""
-    for program in ("slurmdbd", "mariadbd"):
-        if shutil.which(program, path="/usr/sbin:/usr/bin") is None:
-            pytest.skip(f"{program} is not installed: make test-sites installs it")
+    skip_without_database()
     return new_site(nodes=3, is_accounting=True, preemption=Preemption.QOS)
 
 
@@ -47,10 +54,6 @@ def bench(site: Sandbox) -> Iterator[Bench]:
     bench = Bench(site)
     yield bench
     bench.cancel_all()
-
-
-def sacctmgr(box: Sandbox, *words: str) -> str:
-    return box.run(["sacctmgr", "-i", "-nP", *words]).stdout
 
 
 def column(box: Sandbox, job: int, name: str, *options: str) -> list[str]:
@@ -165,16 +168,12 @@ def test_a_submit_limit_is_a_clear_line(bench: Bench) -> None:
 @needs_root
 def test_a_limit_on_running_jobs_leaves_the_nodes_to_others(bench: Bench) -> None:
     """What Slurm will not start is held again, and its node goes to a user below the limit."""
-    box = bench.box
-    sacctmgr(box, "modify", "user", "nobody", "set", "MaxJobs=1")
-    try:
-        limited = bench.submit(SLEEP, "1-3")
-        bench.tick_until(limited, has(1))
+    with limited(bench.box, "user", "nobody", "MaxJobs=1"):
+        job = bench.submit(SLEEP, "1-3")
+        bench.tick_until(job, has(1))
         other = bench.submit(SLEEP, "1-2", user="root")
         bench.tick_until(other, has(2), 90)
-        assert has(1)(bench.job(limited))
-    finally:
-        sacctmgr(box, "modify", "user", "nobody", "set", "MaxJobs=-1")
+        assert has(1)(bench.job(job))
 
 
 # -- sacct

@@ -1,0 +1,30 @@
+"""What a plan says, as the tests of it ask."""
+
+from __future__ import annotations
+
+from build import no_clock
+from slurm_hooks.model import Cancel, Cause, FragmentId, Grow, Notice, Plan, PutBack, Snapshot
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Settings
+
+SHIPPED = Settings()
+
+
+def plan_for(seen: Snapshot, chosen: Settings = SHIPPED) -> Plan:
+    return make_plan(seen, chosen, no_clock)
+
+
+def noticed(plan: Plan) -> dict[int, Cause]:
+    """Why fragments are asked to leave, by index."""
+    return {a.fragment.index: a.cause for a in plan.actions if isinstance(a, Notice)}
+
+
+def grown(plan: Plan) -> set[str]:
+    """The nodes that fragments are released onto."""
+    return {n for a in plan.actions if isinstance(a, Grow) for n in a.nodes}
+
+
+def told_to_go(plan: Plan) -> set[FragmentId]:
+    """The fragments that are told to go, in one way or the other."""
+    cancelled = {f for a in plan.actions if isinstance(a, Cancel) for f in a.fragments}
+    return cancelled | {a.fragment for a in plan.actions if isinstance(a, (Notice, PutBack))}
