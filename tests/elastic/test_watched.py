@@ -307,6 +307,15 @@ def test_a_checkpoint_of_other_objects_is_not_loaded_in_part(tmp_path: Path) -> 
         checkpoint.resume()
 
 
+def test_resume_without_objects_is_refused_before_there_is_a_checkpoint(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "c.pt")
+    with pytest.raises(TypeError, match="name them in watch"):
+        checkpoint.resume()
+    checkpoint.watch(lambda: {"n": 1})
+    with pytest.raises(TypeError, match="by load"):
+        checkpoint.resume()
+
+
 def test_a_wrapper_that_holds_a_part_is_sharded() -> None:
     FullyShardedDataParallel = type("FullyShardedDataParallel", (torch.nn.Linear,), {})
     assert is_sharded(torch.nn.Sequential(FullyShardedDataParallel(1, 1)))

@@ -79,10 +79,13 @@ class Checkpoint:
 
     def resume(self) -> int:
         """Put the watched objects into the state of the newest checkpoint and return its
-        step; 0, and nothing is changed, if there is none. Raises as `load`, and ValueError
-        if an object is missing there."""
-        if self._watched is None:
-            raise TypeError("resume() loads into watched objects: call watch() first")
+        step; 0, and nothing is changed, if there is none. Raises as `load`, ValueError if an
+        object is missing there, and TypeError at once if no objects are watched."""
+        if self._watched is None or not self._watched.has_objects:
+            raise TypeError(
+                "resume() loads into watched objects: name them in watch() first; what a "
+                "function gives comes back by load()"
+            )
         step, content = self.load()
         if content:
             self._watched.load(content)
