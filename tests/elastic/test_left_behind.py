@@ -49,6 +49,21 @@ def test_an_older_step_never_replaces_a_newer(
     assert step_on_disk(file) == wanted
 
 
+def test_nor_one_that_others_write_meanwhile(
+    mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "c.pt"
+
+    def others_are_faster(handle: int) -> None:
+        monkeypatch.undo()
+        Checkpoint(file).save(7, {})
+
+    monkeypatch.setattr("slurm_hooks.elastic.script.left_behind.os.fsync", others_are_faster)
+    leave_behind(mailbox.environment(), str(file), soon())
+    assert step_on_disk(file) == 7
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_damaged_file_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
     file = tmp_path / "c.pt"
     file.write_bytes(b"junk")
@@ -72,6 +87,21 @@ def test_a_place_that_cannot_be_written_is_a_line(
     said = capfd.readouterr().err
     assert "step 5 cannot be written" in said
     assert "No such file" in said
+
+
+def test_sigterm_while_it_is_written_leaves_no_draft(
+    mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SignalException(Exception):
+        """As torchrun's own handler raises it."""
+
+    def terminated(handle: int) -> None:
+        raise SignalException
+
+    monkeypatch.setattr("slurm_hooks.elastic.script.left_behind.os.fsync", terminated)
+    with pytest.raises(SignalException):
+        leave_behind(mailbox.environment(), str(tmp_path / "c.pt"), soon())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(

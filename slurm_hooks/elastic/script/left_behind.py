@@ -31,12 +31,17 @@ def leave_behind(env: Mapping[str, str], file: str, until: float) -> None:
     data = memory.read(step)
     if data is None:
         return
+    draft = _draft(path, env)
     try:
-        _write(path, data, _draft(path, env), until)
+        _write(draft, data, until)
+        _put(draft, path, step)
     except TimeoutError:
         say(f"no time is left to write step {step} to {path}: an earlier checkpoint counts")
     except OSError as error:
         say(f"step {step} cannot be written: {error}; an earlier checkpoint counts")
+    finally:
+        with suppress(OSError):
+            draft.unlink()
 
 
 def step_on_disk(path: Path) -> int:
@@ -55,17 +60,17 @@ def _draft(path: Path, env: Mapping[str, str]) -> Path:
     return path.with_name(f"{path.name}.{env.get('MALLEABLE_FRAGMENT', '0')}.new")
 
 
-def _write(path: Path, data: bytes, draft: Path, until: float) -> None:
-    try:
-        with open(draft, "wb") as file:
-            for at in range(0, len(data), _CHUNK):
-                if time.monotonic() > until:
-                    raise TimeoutError
-                file.write(data[at : at + _CHUNK])
-            file.flush()
-            os.fsync(file.fileno())
+def _write(draft: Path, data: bytes, until: float) -> None:
+    with open(draft, "wb") as file:
+        for at in range(0, len(data), _CHUNK):
+            if time.monotonic() > until:
+                raise TimeoutError
+            file.write(data[at : at + _CHUNK])
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _put(draft: Path, path: Path, step: int) -> None:
+    """In place of the file, unless others, who train on, have written one as new meanwhile."""
+    if step_on_disk(path) < step:
         os.replace(draft, path)
-    except (OSError, TimeoutError):
-        with suppress(OSError):
-            draft.unlink()
-        raise
