@@ -127,8 +127,9 @@ def test_without_slurm_s_answer_nothing_is_there_whose_names_are_not_known() -> 
     assert "names in it are not known" in text_of(found[-1:])
 
 
-def test_a_list_of_more_hosts_than_there_are_is_not_unfolded() -> None:
-    assert hidden("gpu[1-999999999]") == "gpu[1-999999999]"
+@pytest.mark.parametrize("slip", ["gpu[1-999999999]", "gpu[2-1]", "gpu[1,,2]", "a.b-c[-]"])
+def test_a_list_that_cannot_be_unfolded_is_hidden_as_a_whole(slip: str) -> None:
+    assert re.fullmatch(r"on hosts-[0-9a-f]{8} since", hidden(f"on {slip} since"))
 
 
 def test_the_snapshot_can_be_planned_elsewhere(tmp_path: Path) -> None:
