@@ -299,6 +299,12 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("metrics-file", textfile(age_s=3600.0), "error", "not written by the last"),
     ("canary-users", canary(strange_users=("bo",)), "warning", r"no user bo.*correct mode\.users"),
     ("canary-accounts", canary(accounts=("a", "b")), "warning", "no account b "),
+    (
+        "canary-accounts",
+        {**canary(accounts=("a",)), "accounting": Accounting((), (OTHER_CLUSTER,), {})},
+        "warning",
+        "no account a on this cluster",
+    ),
     ("canary-nodes", canary(nodes=("n1", "x1")), "warning", "knows no node x1 "),
     ("canary-nodes", canary(nodes=("n1", "n9")), "warning", "in no partition .*n9 "),
     ("canary-nodes", canary(nodes=tuple(f"x{i}" for i in range(7))), "error", "x4 and 2 more"),
