@@ -215,12 +215,17 @@ def test_accounting_as_sacctmgr_prints_it() -> None:
     ]
 
 
-def test_the_policy_that_is_wanted_is_the_one_that_is_rendered(tmp_path: Path) -> None:
-    """With its QOS and their limits, so that what `malleable render lua` wrote is found well."""
+def test_the_policy_that_is_wanted_is_the_one_that_is_rendered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its QOS and their limits, so that what `malleable render lua` wrote is found well; the
+    accounting database gets the time that a command may take."""
+    monkeypatch.setattr(files, "PATIENCE_S", 0.05)
     printed = "low||cluster|||10||\nnormal|low|cluster|||20||\n"
 
     class Qos(Dbd):
         def ask(self, command: Command) -> str:
+            time.sleep(0.2)
             return printed
 
     said = answer({"PreemptType": "preempt/qos", "SLURM_CONF": str(tmp_path / "slurm.conf")},
