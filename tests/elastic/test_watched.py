@@ -24,6 +24,7 @@ from slurm_hooks.elastic.script.checkpoint import Checkpoint, _packed  # noqa: E
 from slurm_hooks.elastic.script.just_in_time import JustInTime  # noqa: E402
 from slurm_hooks.elastic.script.node_memory import NodeMemory  # noqa: E402
 from slurm_hooks.elastic.script.watched import Watched, is_sharded  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 pytestmark = [pytest.mark.torch]
 
@@ -356,7 +357,7 @@ def content():
 n = 0
 kind = sys.argv[2]
 def handler(*_):
-    (work / "handled").write_text(str(checkpoint._memory.newest()))
+    with open(work / "handled", "a") as file: file.write(str(checkpoint._memory.newest()))
     if kind == "exits": sys.exit(3)
 if kind in ("exits", "returns"): signal.signal(signal.SIGTERM, handler)
 if kind == "ignores": signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -365,6 +366,10 @@ checkpoint.watch(content)
 n = 7
 checkpoint.reached(7)
 if kind == "late": signal.signal(signal.SIGTERM, handler); checkpoint.reached(7)
+if kind == "chains":
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *words: (handler(), before(*words)))
+    checkpoint.reached(7)
 if kind == "forks":
     child = os.fork()
     if child == 0:
@@ -422,7 +427,7 @@ def test_sigterm_keeps_and_ends_by_sigterm(tmp_path: Path, kind: str) -> None:
     assert process.memory.newest() == 7
 
 
-@pytest.mark.parametrize("kind", ["exits", "late", "returns"])
+@pytest.mark.parametrize("kind", ["exits", "late", "returns", "chains"])
 def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path, kind: str) -> None:
     process = Process(tmp_path, kind)
     process.ready()
@@ -430,9 +435,8 @@ def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path,
     if kind == "exits":
         assert process.end()[0] == 3
     else:
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "handled").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until((tmp_path / "handled").exists, 30)
+        time.sleep(0.3)  # it returns
         assert process.popen.poll() is None  # its own choice
         process.popen.kill()
         process.end()
