@@ -366,6 +366,7 @@ checkpoint.watch(content)
 n = 7
 checkpoint.reached(7)
 if kind == "late": signal.signal(signal.SIGTERM, handler); checkpoint.reached(7)
+if kind == "defers": signal.signal(signal.SIGTERM, handler)  # while it writes a file, say
 if kind == "chains":
     before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *words: (handler(), before(*words)))
@@ -441,6 +442,18 @@ def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path,
         process.popen.kill()
         process.end()
     assert (tmp_path / "handled").read_text() == "7"
+
+
+def test_one_that_was_set_within_the_step_has_the_say(tmp_path: Path) -> None:
+    process = Process(tmp_path, "defers")
+    process.ready()
+    process.term()
+    wait_until(lambda: process.memory.newest() == 7, 30)
+    wait_until((tmp_path / "handled").exists, 30)
+    time.sleep(0.5)
+    assert process.popen.poll() is None
+    process.popen.kill()
+    process.end()
 
 
 def test_after_a_second_sigterm_it_is_gone_when_the_farewell_is_over(tmp_path: Path) -> None:

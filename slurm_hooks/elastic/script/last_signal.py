@@ -120,7 +120,10 @@ class LastSignal:
     def _end(self) -> None:
         if self._is_passed_on:
             return
-        if callable(self._handlers[-1]):
+        found = signal.getsignal(signal.SIGTERM)
+        if found != self._on_term and callable(found):  # set since: the signal itself has called it
+            self._let_go()
+        elif callable(self._handlers[-1]):
             self._is_passed_on = True
             self._let_go()
             os.kill(os.getpid(), signal.SIGTERM)  # the main thread calls it
