@@ -127,6 +127,21 @@ def test_nothing_kept_or_no_file_named_does_nothing(tmp_path: Path, mailbox: Mai
     assert not list(tmp_path.iterdir())
 
 
+def test_of_two_checkpoints_each_loads_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent = Mailbox()
+    for name, value in agent.environment().items():
+        monkeypatch.setenv(name, value)
+    last, best = Checkpoint(tmp_path / "last.pt"), Checkpoint(tmp_path / "best.pt")
+    last.save(4, {"n": 4}, to_file=False)
+    best.save(5, {"n": 5})
+    agent.clear()  # a new round, in which the other one is asked for first
+    assert Checkpoint(tmp_path / "best.pt").load() == (5, {"n": 5})
+    assert Checkpoint(tmp_path / "last.pt").load() == (4, {"n": 4})
+    assert "best.pt is a file alone" in capfd.readouterr().err
+
+
 def test_the_file_is_named_through_the_mailbox() -> None:
     mailbox = Mailbox()
     assert mailbox.file() == ""

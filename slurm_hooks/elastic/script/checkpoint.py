@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,25 @@ from slurm_hooks.elastic.script.watched import Watched
 
 
 class Checkpoint:
-    """`path` is on a file system that all nodes share. To be used by all processes."""
+    """`path` is on a file system that all nodes share. To be used by all processes. Of several in
+    a script, the first that is used has the memory of the node; the others are files alone."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._memory = NodeMemory(os.environ)
         self._is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
         self._rank = dist.get_rank() if dist.is_initialized() else 0
         self._world = dist.get_world_size() if dist.is_initialized() else 1
         self._watched: Watched | None = None
         self._just_in_time: JustInTime | None = None
+
+    @cached_property
+    def _memory(self) -> NodeMemory:
+        path = os.path.abspath(str(self._path))
+        if MailboxReader(os.environ).claim_memory(path):
+            return NodeMemory(os.environ)
+        if self._is_first_here:
+            say(f"{path} is a file alone: the memory of the node has another checkpoint")
+        return NodeMemory({})
 
     def watch(self, content: Callable[[], dict[str, Any]] | None = None, /, **objects: Any) -> None:
         """Name what a checkpoint consists of: live objects with state_dict() and
