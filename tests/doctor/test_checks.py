@@ -145,6 +145,18 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("min-job-age", RARE_TICKS, "warning", r"at least 1200 s.*MinJobAge=1200"),
     (
         "min-job-age",
+        slurm(config={"MinJobAge": "200 sec", "MaxJobCount": "1500"}),
+        "warning",
+        r"kept for 200 s.*raise MaxJobCount to 2000",
+    ),
+    (
+        "min-job-age",
+        slurm(config={"MinJobAge": "60 sec", "MaxJobCount": "500"}),
+        "warning",
+        r"raise MaxJobCount to 3000.*MinJobAge=300",
+    ),
+    (
+        "min-job-age",
         {**RARE_TICKS, **slurm(config={"MinJobAge": "1200 sec"})},
         "warning",
         r"kept for 1200 s.*raise MaxJobCount to 12000",
