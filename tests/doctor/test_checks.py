@@ -37,6 +37,7 @@ from slurm_hooks.doctor.run import run
 from slurm_hooks.settings import Settings, Site, parse
 
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
+LONG_LEASES = {"settings": parse("[lease]\nlength_s = 50001\n")}
 RARE_TICKS = {
     "settings": parse("[tick]\nevery_s = 300\n[lease]\nlength_s = 3600\nshortest_hole_s = 600\n")
 }
@@ -210,6 +211,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "error",
         "=sched/backfill",
     ),
+    ("bf-window", LONG_LEASES, "warning", r"bf_window=1667"),
     (
         "bf-window",
         slurm(config={"SchedulerParameters": "bf_continue,bf_window=10"}),
