@@ -32,6 +32,7 @@ from known_sites import (
 
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Hook, Unread, known
+from slurm_hooks.doctor.finding import Change
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.settings import Settings, Site, parse
@@ -446,6 +447,31 @@ def test_a_broken_site_is_told(
     word, said = look(check, replace(GOOD_SITE, **changed))
     assert word == severity, said
     assert re.search(pattern, said), said
+
+
+def settings_asked_for(name: str, facts: Facts) -> dict[str, str]:
+    """The settings of slurm.conf that a check would change, without words of longer lines."""
+    (check,) = (check for check in CHECKS if check.id == name)
+    (outcome,) = run([check], facts, is_before=False)
+    fixes = [fix for finding in outcome.findings for fix in finding.fixes]
+    return {fix.key: fix.value for fix in fixes if isinstance(fix, Change) and not fix.owner}
+
+
+ASKED = [
+    (check, facts, asked)
+    for check, changed, _, _ in BROKEN
+    if (asked := settings_asked_for(check, facts := replace(GOOD_SITE, **changed)))
+    and check != "epilog"  # looks at the file, not at the setting
+]
+
+
+@pytest.mark.parametrize(("check", "facts", "asked"), ASKED)
+def test_a_setting_as_it_was_asked_for_is_not_changed_again(
+    check: str, facts: Facts, asked: dict[str, str]
+) -> None:
+    slurm_now = known(facts.slurm)
+    mended = replace(slurm_now, config={**slurm_now.config, **asked})
+    assert settings_asked_for(check, replace(facts, slurm=mended)) == {}
 
 
 def test_every_check_is_tried_on_a_broken_site() -> None:
