@@ -8,7 +8,8 @@ say_lines() {
 }
 
 # Where Slurm's configuration names our Epilog; nothing if it does not. slurm.conf is often a link to
-# a shared file system; one that does not answer may well name it. scontrol knows other places.
+# a shared file system; one that does not answer may well name it. scontrol knows other places, and
+# while slurmctld is down nobody can tell.
 find_named() {
   for place in /etc/slurm /etc/slurm-llnl /run/slurm/conf /var/spool/slurmd/conf-cache \
     /var/spool/slurm/d/conf-cache "$(dirname "${SLURM_CONF:-/etc/slurm/slurm.conf}")"; do
@@ -16,7 +17,12 @@ find_named() {
     timeout -k 1 20 grep -RqsF -D skip --include='*.conf' "$epilog" "$place" || code=$?
     case $code in 0 | 124 | 137) echo "$place" && return ;; esac
   done
-  ! timeout -k 1 20 scontrol show config 2>/dev/null | grep -qF "$epilog" || echo "slurm.conf"
+  said=$(timeout -k 1 20 scontrol show config 2>&1) || said="$said; it ended with $?"
+  case $said in
+    *"$epilog"*) echo "slurm.conf" ;;
+    *"ended with 124" | *"ended with 137" | *"contact slurm controller"*)
+      echo "slurm.conf, perhaps, as slurmctld does not answer" ;;
+  esac
 }
 
 # Slurm drains every node whose Epilog is missing.

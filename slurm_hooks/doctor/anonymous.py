@@ -59,12 +59,13 @@ class Anonymiser:
         return value
 
     def _written_out(self, hosts: str) -> str:
-        if most_names(hosts) > MOST:
-            return hosts  # a slip: no site has so many
+        """A list that cannot be unfolded is a slip, whose beginning may be a name all the same."""
         try:
-            names = sorted(expand(hosts))
+            names = sorted(expand(hosts)) if most_names(hosts) <= MOST else []
         except NodeSetParseError:
-            return hosts
+            names = []
+        if not names:
+            return self.word("hosts", hosts)
         known = any(name in self._kinds for name in names)
         return ",".join(names) if known else hosts
 

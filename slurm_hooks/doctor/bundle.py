@@ -98,7 +98,7 @@ def _people(seen: Seen) -> Iterator[tuple[str, str]]:
         for words in facts.accounting.associations:
             yield words.get("Account", ""), "account"
             yield words.get("User", ""), "user"
-    for name in facts.settings.mode.accounts:
+    for name in (facts.settings.site.account, *facts.settings.mode.accounts):
         yield name, "account"
     for name in (facts.host.user, *facts.settings.site.operators, *facts.settings.mode.users):
         yield name, "user"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ _FILE = _SAMPLES + _SAMPLES_BYTES  # where the checkpoint in memory has its file
 _FILE_BYTES = 4096
 _WATCHES = _FILE + _FILE_BYTES  # one byte: the last boundary survives these workers
 _IS_WATCHED = b"w"
+_OWNER = _WATCHES + 1  # which file the copies in memory go with, as a checksum of its path
+_OWNER_BYTES = 4
 _OBSERVED = 8192  # what is seen of each worker; the file ends with the last that has written
 _MOST = (1 << 53) - 1
 
@@ -118,6 +121,19 @@ class MailboxReader:
         data = path.encode()
         if len(data) <= _FILE_BYTES:
             self._write(data.ljust(_FILE_BYTES, b"\0"), _FILE)
+
+    def claim_memory(self, path: str) -> bool:
+        """Whether the copies in memory go with this file: they do with the first that asks, as
+        long as the agent lives. Any file may have them where there is no agent."""
+        if self._handle < 0:
+            return True
+        mine = zlib.crc32(path.encode("utf-8", "replace")).to_bytes(_OWNER_BYTES, "little")
+        with suppressed(OSError, doing="looking whose the memory of the agent is"):
+            found = os.pread(self._handle, _OWNER_BYTES, _OWNER)
+            if any(found):
+                return found == mine
+        self._write(mine, _OWNER)
+        return True
 
     def write_observed(self, seen: Observed) -> None:
         """Say what is seen of this worker."""

@@ -95,7 +95,7 @@ def seen(**changes: Any) -> Seen:
             more="NodeName=secretnode9 NodeHostName=secrethost9 State=IDLE",
         ),
         settings=parse(
-            '[site]\noperators = ["root", "carol"]\n'
+            '[site]\noperators = ["root", "carol"]\naccount = "biology"\n'
             '[mode]\nusers = ["erin"]\naccounts = ["chemistry"]\nnodes = ["oldnode3.example"]\n'
         ),
         accounting=Accounting((), ({"Account": "physics", "User": "dave"},), {}),
@@ -113,7 +113,7 @@ def test_the_parts_have_no_names() -> None:
     text = text_of(parts(seen(), SALT))
     for name in ("carol", "dave", "physics", "secretnode9", "secrethost9", "backup7", "hunter2"):
         assert name not in text
-    for name in ("erin", "chemistry", "oldnode3"):  # of [mode]
+    for name in ("biology", "erin", "chemistry", "oldnode3"):  # of [site] and [mode]
         assert name not in text
     assert "10.9.8.7" not in text
     assert not re.search(r'"n[1-8]"', text)
@@ -127,8 +127,9 @@ def test_without_slurm_s_answer_nothing_is_there_whose_names_are_not_known() -> 
     assert "names in it are not known" in text_of(found[-1:])
 
 
-def test_a_list_of_more_hosts_than_there_are_is_not_unfolded() -> None:
-    assert hidden("gpu[1-999999999]") == "gpu[1-999999999]"
+@pytest.mark.parametrize("slip", ["gpu[1-999999999]", "gpu[2-1]", "gpu[1,,2]", "a.b-c[-]"])
+def test_a_list_that_cannot_be_unfolded_is_hidden_as_a_whole(slip: str) -> None:
+    assert re.fullmatch(r"on hosts-[0-9a-f]{8} since", hidden(f"on {slip} since"))
 
 
 def test_the_snapshot_can_be_planned_elsewhere(tmp_path: Path) -> None:

@@ -32,11 +32,13 @@ from known_sites import (
 
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Hook, Unread, known
+from slurm_hooks.doctor.finding import Change
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.settings import Settings, Site, parse
 
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
+LONG_LEASES = {"settings": parse("[lease]\nlength_s = 50001\n")}
 RARE_TICKS = {
     "settings": parse("[tick]\nevery_s = 300\n[lease]\nlength_s = 3600\nshortest_hole_s = 600\n")
 }
@@ -145,6 +147,18 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("min-job-age", RARE_TICKS, "warning", r"at least 1200 s.*MinJobAge=1200"),
     (
         "min-job-age",
+        slurm(config={"MinJobAge": "200 sec", "MaxJobCount": "1500"}),
+        "warning",
+        r"kept for 200 s.*raise MaxJobCount to 2000",
+    ),
+    (
+        "min-job-age",
+        slurm(config={"MinJobAge": "60 sec", "MaxJobCount": "500"}),
+        "warning",
+        r"raise MaxJobCount to 3000.*MinJobAge=300",
+    ),
+    (
+        "min-job-age",
         {**RARE_TICKS, **slurm(config={"MinJobAge": "1200 sec"})},
         "warning",
         r"kept for 1200 s.*raise MaxJobCount to 12000",
@@ -198,6 +212,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "error",
         "=sched/backfill",
     ),
+    ("bf-window", LONG_LEASES, "warning", r"bf_window=1667"),
     (
         "bf-window",
         slurm(config={"SchedulerParameters": "bf_continue,bf_window=10"}),
@@ -299,6 +314,12 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("metrics-file", textfile(age_s=3600.0), "error", "not written by the last"),
     ("canary-users", canary(strange_users=("bo",)), "warning", r"no user bo.*correct mode\.users"),
     ("canary-accounts", canary(accounts=("a", "b")), "warning", "no account b "),
+    (
+        "canary-accounts",
+        {**canary(accounts=("a",)), "accounting": Accounting((), (OTHER_CLUSTER,), {})},
+        "warning",
+        "no account a on this cluster",
+    ),
     ("canary-nodes", canary(nodes=("n1", "x1")), "warning", "knows no node x1 "),
     ("canary-nodes", canary(nodes=("n1", "n9")), "warning", "in no partition .*n9 "),
     ("canary-nodes", canary(nodes=tuple(f"x{i}" for i in range(7))), "error", "x4 and 2 more"),
@@ -426,6 +447,31 @@ def test_a_broken_site_is_told(
     word, said = look(check, replace(GOOD_SITE, **changed))
     assert word == severity, said
     assert re.search(pattern, said), said
+
+
+def settings_asked_for(name: str, facts: Facts) -> dict[str, str]:
+    """The settings of slurm.conf that a check would change, without words of longer lines."""
+    (check,) = (check for check in CHECKS if check.id == name)
+    (outcome,) = run([check], facts, is_before=False)
+    fixes = [fix for finding in outcome.findings for fix in finding.fixes]
+    return {fix.key: fix.value for fix in fixes if isinstance(fix, Change) and not fix.owner}
+
+
+ASKED = [
+    (check, facts, asked)
+    for check, changed, _, _ in BROKEN
+    if (asked := settings_asked_for(check, facts := replace(GOOD_SITE, **changed)))
+    and check != "epilog"  # looks at the file, not at the setting
+]
+
+
+@pytest.mark.parametrize(("check", "facts", "asked"), ASKED)
+def test_a_setting_as_it_was_asked_for_is_not_changed_again(
+    check: str, facts: Facts, asked: dict[str, str]
+) -> None:
+    slurm_now = known(facts.slurm)
+    mended = replace(slurm_now, config={**slurm_now.config, **asked})
+    assert settings_asked_for(check, replace(facts, slurm=mended)) == {}
 
 
 def test_every_check_is_tried_on_a_broken_site() -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from known_sites import GOOD_SITE, answer, says
 
+from captured_slurm import recorded
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread
 from slurm_hooks.doctor.gather import files
 from slurm_hooks.doctor.gather.controller import hooks, submission
+from slurm_hooks.doctor.gather.job import ask_job
 from slurm_hooks.doctor.gather.plugstack import read_plugstack
 from slurm_hooks.doctor.gather.python import ask_python
 from slurm_hooks.doctor.gather.shared import file_system, job_directory, try_links
@@ -24,6 +26,7 @@ from slurm_hooks.doctor.run import run
 from slurm_hooks.errors import UsageError
 from slurm_hooks.settings import Settings, Site
 from slurm_hooks.slurm.live import Asked as Made
+from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
 
 ROOT = os.geteuid() == 0
@@ -215,12 +218,17 @@ def test_accounting_as_sacctmgr_prints_it() -> None:
     ]
 
 
-def test_the_policy_that_is_wanted_is_the_one_that_is_rendered(tmp_path: Path) -> None:
-    """With its QOS and their limits, so that what `malleable render lua` wrote is found well."""
+def test_the_policy_that_is_wanted_is_the_one_that_is_rendered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its QOS and their limits, so that what `malleable render lua` wrote is found well; the
+    accounting database gets the time that a command may take."""
+    monkeypatch.setattr(files, "PATIENCE_S", 0.05)
     printed = "low||cluster|||10||\nnormal|low|cluster|||20||\n"
 
     class Qos(Dbd):
         def ask(self, command: Command) -> str:
+            time.sleep(0.2)
             return printed
 
     said = answer({"PreemptType": "preempt/qos", "SLURM_CONF": str(tmp_path / "slurm.conf")},
@@ -229,6 +237,18 @@ def test_the_policy_that_is_wanted_is_the_one_that_is_rendered(tmp_path: Path) -
     found = submission(settings, read_slurm(said, ["malleable"]), said, Qos())
     assert "max_submitted = 10," in str(found.wanted)
     assert 'preemptible = {["malleable"] = true}' in str(found.wanted)
+
+
+def test_a_script_gets_the_time_that_a_command_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Recorded):
+        def ask(self, command: Command) -> str:
+            if "write" in command.argv:
+                time.sleep(0.2)
+                return "#!/bin/sh"
+            return "JobId=5" if "job" in command.argv else super().ask(command)
+
+    monkeypatch.setattr(files, "PATIENCE_S", 0.05)
+    assert ask_job(Slow(recorded("running").answers), Settings(), 5).script == "#!/bin/sh"
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,21 @@ def test_an_older_step_never_replaces_a_newer(
     assert step_on_disk(file) == wanted
 
 
+def test_nor_one_that_others_write_meanwhile(
+    mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "c.pt"
+
+    def others_are_faster(handle: int) -> None:
+        monkeypatch.undo()
+        Checkpoint(file).save(7, {})
+
+    monkeypatch.setattr("slurm_hooks.elastic.script.left_behind.os.fsync", others_are_faster)
+    leave_behind(mailbox.environment(), str(file), soon())
+    assert step_on_disk(file) == 7
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_damaged_file_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
     file = tmp_path / "c.pt"
     file.write_bytes(b"junk")
@@ -80,6 +95,21 @@ def test_a_place_that_cannot_be_written_is_a_line(
     assert "No such file" in said
 
 
+def test_sigterm_while_it_is_written_leaves_no_draft(
+    mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SignalException(Exception):
+        """As torchrun's own handler raises it."""
+
+    def terminated(handle: int) -> None:
+        raise SignalException
+
+    monkeypatch.setattr("slurm_hooks.elastic.script.left_behind.os.fsync", terminated)
+    with pytest.raises(SignalException):
+        leave_behind(mailbox.environment(), str(tmp_path / "c.pt"), soon())
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_full_disk_leaves_the_file_as_it_was(
     mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +131,21 @@ def test_nothing_kept_or_no_file_named_does_nothing(tmp_path: Path, mailbox: Mai
     leave_behind(mailbox.environment(), "", soon())
     leave_behind({}, str(tmp_path / "c.pt"), soon())
     assert not list(tmp_path.iterdir())
+
+
+def test_of_two_checkpoints_each_loads_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent = Mailbox()
+    for name, value in agent.environment().items():
+        monkeypatch.setenv(name, value)
+    last, best = Checkpoint(tmp_path / "last.pt"), Checkpoint(tmp_path / "best.pt")
+    last.save(4, {"n": 4}, to_file=False)
+    best.save(5, {"n": 5})
+    agent.clear()  # a new round, in which the other one is asked for first
+    assert Checkpoint(tmp_path / "best.pt").load() == (5, {"n": 5})
+    assert Checkpoint(tmp_path / "last.pt").load() == (4, {"n": 4})
+    assert "best.pt is not kept in the memory of the node" in capfd.readouterr().err
 
 
 def test_the_file_is_named_through_the_mailbox() -> None:

@@ -178,7 +178,6 @@ HONEST = """
         "signature": [str(inspect.signature(f)) for f in (torch.save, dcp.save, dcp.async_save)],
         "source": len(inspect.getsource(torch.save)),
         "docs": torch.save.__doc__ == torch.serialization.save.__doc__ and len(torch.save.__doc__),
-        "finders": [type(f).__name__ for f in sys.meta_path if "Import" in type(f).__name__][1:],
         "loader": [type(torch.serialization.__loader__).__name__,
                    sorted(vars(torch.serialization.__loader__)),
                    torch.serialization.__loader__ is torch.serialization.__spec__.loader],
@@ -191,7 +190,6 @@ HONEST = """
     torch.save = lambda *args, **kwargs: (calls.append(1), plain(*args, **kwargs))[1]
     found["own"] = [outcome(torch.save, 1, io.BytesIO()), len(calls)]
     torch.save = plain
-    del found["finders"]
     print(json.dumps(found))
     print("to stderr", file=sys.stderr)
     sys.exit(3)

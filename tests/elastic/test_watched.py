@@ -307,6 +307,15 @@ def test_a_checkpoint_of_other_objects_is_not_loaded_in_part(tmp_path: Path) -> 
         checkpoint.resume()
 
 
+def test_resume_without_objects_is_refused_before_there_is_a_checkpoint(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "c.pt")
+    with pytest.raises(TypeError, match="name them in watch"):
+        checkpoint.resume()
+    checkpoint.watch(lambda: {"n": 1})
+    with pytest.raises(TypeError, match="by load"):
+        checkpoint.resume()
+
+
 def test_a_wrapper_that_holds_a_part_is_sharded() -> None:
     FullyShardedDataParallel = type("FullyShardedDataParallel", (torch.nn.Linear,), {})
     assert is_sharded(torch.nn.Sequential(FullyShardedDataParallel(1, 1)))
@@ -347,7 +356,7 @@ def content():
 n = 0
 kind = sys.argv[2]
 def handler(*_):
-    (work / "handled").write_text(str(checkpoint._memory.newest()))
+    with open(work / "handled", "a") as file: file.write(str(checkpoint._memory.newest()))
     if kind == "exits": sys.exit(3)
 if kind in ("exits", "returns"): signal.signal(signal.SIGTERM, handler)
 if kind == "ignores": signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -356,6 +365,11 @@ checkpoint.watch(content)
 n = 7
 checkpoint.reached(7)
 if kind == "late": signal.signal(signal.SIGTERM, handler); checkpoint.reached(7)
+if kind == "defers": signal.signal(signal.SIGTERM, handler)  # while it writes a file, say
+if kind == "chains":
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *words: (handler(), before(*words)))
+    checkpoint.reached(7)
 if kind == "forks":
     child = os.fork()
     if child == 0:
@@ -408,7 +422,7 @@ def test_sigterm_keeps_and_ends_by_sigterm(tmp_path: Path, kind: str) -> None:
     assert process.memory.newest() == 7
 
 
-@pytest.mark.parametrize("kind", ["exits", "late", "returns"])
+@pytest.mark.parametrize("kind", ["exits", "late", "returns", "chains"])
 def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path, kind: str) -> None:
     handled = tmp_path / "handled"
     process = Process(tmp_path, kind)
@@ -420,6 +434,18 @@ def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path,
         wait_until(lambda: handled.exists() and handled.read_text(), 30)
         assert process.popen.poll() is None  # its own choice
     assert handled.read_text() == "7"
+
+
+def test_one_that_was_set_within_the_step_has_the_say(tmp_path: Path) -> None:
+    process = Process(tmp_path, "defers")
+    process.ready()
+    process.term()
+    wait_until(lambda: process.memory.newest() == 7, 30)
+    wait_until((tmp_path / "handled").exists, 30)
+    time.sleep(0.5)
+    assert process.popen.poll() is None
+    process.popen.kill()
+    process.end()
 
 
 def test_after_a_second_sigterm_it_is_gone_when_the_farewell_is_over(tmp_path: Path) -> None:

@@ -71,9 +71,21 @@ def answer_for_slurmctld(etc: Path, epilog: Path) -> None:
     (etc / "scontrol").chmod(0o755)
 
 
+def fail_as_without_slurmctld(etc: Path, epilog: Path) -> None:
+    (etc / "scontrol").write_text(
+        "#!/bin/sh\necho 'Unable to contact slurm controller (connect failure)' >&2\nexit 1\n"
+    )
+    (etc / "scontrol").chmod(0o755)
+
+
 @pytest.mark.parametrize(
     ("site", "stays"),
-    [(write_link, True), (answer_for_slurmctld, True), (write_pipe, False)],
+    [
+        (write_link, True),
+        (answer_for_slurmctld, True),
+        (fail_as_without_slurmctld, True),
+        (write_pipe, False),
+    ],
 )
 def test_an_epilog_that_slurm_names_stays(
     tmp_path: Path,

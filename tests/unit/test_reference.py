@@ -62,6 +62,14 @@ def test_the_man_page_names_every_command_and_option(reference: dict[str, Any]) 
         assert not missing, f"malleable {command}: {missing}"
 
 
+def test_the_man_page_names_what_users_may_set() -> None:
+    docs = ROOT / "docs"
+    asked = set(re.findall(r"MALLEABLE_[A-Z_]+", (docs / "users.md").read_text()))
+    assert asked
+    page = (docs / "man" / "malleable.1").read_text()
+    assert asked - set(re.findall(r"MALLEABLE_[A-Z_]+", page)) == set()
+
+
 @pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 @pytest.mark.parametrize(
     ("line", "expected"),

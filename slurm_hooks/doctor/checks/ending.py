@@ -66,8 +66,10 @@ def _job_age(facts: Facts) -> Iterator[Finding]:
     better_s = max(USUAL_JOB_AGE_S, needed_s)
     if age_s == 0 or 0 < most < FEW_JOBS_A_SECOND * age_s:
         kept = "for ever" if age_s == 0 else f"for {age_s} s"
-        shorter = () if age_s == better_s else (Change("MinJobAge", str(better_s)),)
-        room = f"raise MaxJobCount to {FEW_JOBS_A_SECOND * age_s}, or have ticks more often"
+        is_too_long = age_s == 0 or age_s > better_s
+        shorter = (Change("MinJobAge", str(better_s)),) if is_too_long else ()
+        enough = FEW_JOBS_A_SECOND * (age_s if age_s >= needed_s else better_s)
+        room = f"raise MaxJobCount to {enough}, or have ticks more often"
         yield warning(
             f"MinJobAge={age_s} with MaxJobCount={most}: ended jobs are kept {kept} and count",
             *shorter,

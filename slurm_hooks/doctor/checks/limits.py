@@ -55,10 +55,8 @@ def _job_count(facts: Facts) -> Iterator[Finding]:
 
 
 def _submit_limits(facts: Facts) -> Iterator[Finding]:
-    found, wanted = known(facts.accounting), facts.settings.request.max_fragments
-    own = known(facts.slurm).value("ClusterName").lower()
-    here = [w for w in found.associations if w.get("Cluster", own).lower() in (own, "")]
-    for kind, rows in (("qos", found.qos), ("association", here)):
+    qos, wanted = known(facts.accounting).qos, facts.settings.request.max_fragments
+    for kind, rows in (("qos", qos), ("association", here(facts))):
         for key in _SUBMIT_LIMITS:
             low = [w for w in rows if w.get(key, "").isdigit() and int(w[key]) < wanted]
             if low:
@@ -70,6 +68,13 @@ def _submit_limits(facts: Facts) -> Iterator[Finding]:
                     advice="its users can submit malleable jobs of up to that many fragments, "
                     "less whatever else they have in the queue",
                 )
+
+
+def here(facts: Facts) -> list[Words]:
+    """The associations of this cluster; the database may be that of several."""
+    own = known(facts.slurm).value("ClusterName").lower()
+    every = known(facts.accounting).associations
+    return [words for words in every if words.get("Cluster", own).lower() in (own, "")]
 
 
 def named(words: Words) -> str:

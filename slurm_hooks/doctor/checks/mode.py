@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from slurm_hooks.doctor.checks.limits import here
 from slurm_hooks.doctor.facts import Facts, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, warning
 
@@ -32,10 +33,10 @@ def _accounts(facts: Facts) -> Iterator[Finding]:
     wanted = {name.lower() for name in facts.settings.mode.accounts}  # as Slurm keeps them
     if not wanted:
         return
-    there = {words.get("Account", "") for words in known(facts.accounting).associations}
+    there = {words.get("Account", "") for words in here(facts)}
     if wanted - there:
         yield warning(
-            f"mode.accounts: the accounting database knows no account {_some(wanted - there)}",
+            f"mode.accounts: there is no account {_some(wanted - there)} on this cluster",
             advice=_correct(facts, "accounts"),
         )
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from slurm_hooks.doctor.checks.limits import named
-from slurm_hooks.doctor.facts import Accounting, Facts, known
+from slurm_hooks.doctor.checks.limits import here, named
+from slurm_hooks.doctor.facts import Facts, known
 from slurm_hooks.doctor.finding import (
     Category,
     Check,
@@ -32,12 +32,12 @@ _MOST_NAMED = 3
 
 
 def _running_limits(facts: Facts) -> Iterator[Finding]:
-    found = known(facts.accounting)
+    qos = known(facts.accounting).qos
     enforced = known(facts.slurm).value("AccountingStorageEnforce").split(",")
     if not {"limits", "safe"} & set(enforced):
         return
     site = facts.settings.site
-    shared = _shared(_here(facts, found), site.account)
+    shared = _shared(here(facts), site.account)
     limits = _limits(shared, _OF_ASSOCIATION)
     if limits and site.account:
         yield warning(
@@ -56,7 +56,7 @@ def _running_limits(facts: Facts) -> Iterator[Finding]:
             "tick and their notice. Where the limit is that of an account above, they do not. "
             "An account of their own (site.account) makes both unnecessary",
         )
-    limits = [] if site.qos else _limits(found.qos, _OF_QOS)
+    limits = [] if site.qos else _limits(qos, _OF_QOS)
     if limits:
         yield warning(
             _listed(limits, "qos "),
@@ -80,7 +80,7 @@ def _site_account(facts: Facts) -> Iterator[Finding]:
     name = facts.settings.site.account
     if not name:
         return
-    rows = [w for w in _here(facts, known(facts.accounting)) if _is_named(w, name)]
+    rows = [words for words in here(facts) if _is_named(words, name)]
     if not rows:
         yield error(
             f"site.account: there is no account {name} on this cluster",
@@ -98,12 +98,6 @@ def _site_account(facts: Facts) -> Iterator[Finding]:
 
 def _is_named(words: Words, account: str) -> bool:
     return words.get("Account", "").lower() == account.lower()
-
-
-def _here(facts: Facts, found: Accounting) -> list[Words]:
-    """The associations of this cluster."""
-    own = known(facts.slurm).value("ClusterName").lower()
-    return [w for w in found.associations if w.get("Cluster", own).lower() in (own, "")]
 
 
 def _shared(rows: list[Words], account: str) -> list[Words]:

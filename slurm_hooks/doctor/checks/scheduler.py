@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from slurm_hooks.doctor.facts import Facts, known
@@ -25,7 +26,8 @@ def _better_window(facts: Facts) -> int:
     """Minutes; 0 if the window is long enough."""
     minutes = known(facts.slurm).option("SchedulerParameters", "bf_window", DEFAULT_WINDOW_MIN)
     lease_s = facts.settings.lease.length_s
-    return max(DEFAULT_WINDOW_MIN, lease_s // 30) if minutes * 60 < 2 * lease_s else 0
+    better = max(DEFAULT_WINDOW_MIN, math.ceil(2 * lease_s / 60))
+    return better if minutes * 60 < 2 * lease_s else 0
 
 
 def _better_interval(facts: Facts) -> int:

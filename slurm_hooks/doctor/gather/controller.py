@@ -36,6 +36,7 @@ def submission(settings: Settings, slurm: SlurmSays, answer: str, port: Port) ->
     policy_seen = see(policy)
     glue = _DOFILE.search(code)
     glue_seen = see(Path(glue.group(1))) if glue else None
+    limit_s = settings.tick.command_timeout_s
     return Submission(
         script=str(script),
         lines=lines,
@@ -43,7 +44,7 @@ def submission(settings: Settings, slurm: SlurmSays, answer: str, port: Port) ->
         policy_path=str(policy),
         policy=read_text(policy) if policy_seen else None,
         policy_changed=policy_seen.changed if policy_seen else None,
-        wanted=attempt(lambda: render_answer(settings, answer, port).text),
+        wanted=attempt(lambda: render_answer(settings, answer, port).text, limit_s),
         strangers=unknown_users(settings.site.operators),
         glue=glue.group(1) if glue else "",
         glue_is_there=glue_seen is not None and bool(glue_seen.mode & 0o444),

@@ -33,7 +33,7 @@ def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
         words=words,
         is_malleable=job is not None,
         lines=tuple(lines),
-        script=attempt(lambda: _script(port, job_id)),
+        script=attempt(lambda: _script(port, job_id), settings.tick.command_timeout_s),
         log=attempt(lambda: _log(words)),
     )
 

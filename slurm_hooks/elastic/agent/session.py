@@ -250,8 +250,8 @@ class Session:
         """The file that this agent, which goes, has to write from the memory of its node: if
         nobody before it in the order of its round is left. Empty if there is none. Does not
         raise."""
-        file = self._forewarning.file() if self.round else ""
-        if not file or not self.round:
+        file = self._forewarning.file()
+        if self.round is None or not file:
             return ""
         with suppressed(DirectoryError, doing="looking who is left"):
             state = self._directory.once.read()

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,29 @@ from slurm_hooks.elastic.script.watched import Watched
 
 class Checkpoint:
     """`path` is on a file system that all nodes share; None for one that is in memory alone. To be
-    used by all processes."""
+    used by all processes. Of several in a script, the first that is used has the memory of the
+    node; the others are files alone."""
 
     def __init__(self, path: str | Path | None) -> None:
         self._path = None if path is None else Path(path)
-        self._memory = NodeMemory(os.environ)
         self._is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
-        self._peers = Peers(os.environ, self._memory)
-        self._rank, self._world = self._peers.rank, self._peers.world
         self._file = None if self._path is None else FileWriter(self._path)
         self._watched: Watched | None = None
         self._just_in_time: JustInTime | None = None
         self._hook: Any = None
+
+    @cached_property
+    def _memory(self) -> NodeMemory:
+        name = "a checkpoint without a file" if self._path is None else os.path.abspath(self._path)
+        if MailboxReader(os.environ).claim_memory(name):
+            return NodeMemory(os.environ)
+        if self._is_first_here:
+            say(f"{name} is not kept in the memory of the node, which has another checkpoint")
+        return NodeMemory({})
+
+    @cached_property
+    def _peers(self) -> Peers:
+        return Peers(os.environ, self._memory)
 
     def watch(self, content: Callable[[], dict[str, Any]] | None = None, /, **objects: Any) -> None:
         """Name what a checkpoint consists of: live objects with state_dict() and
@@ -89,10 +101,13 @@ class Checkpoint:
 
     def resume(self) -> int:
         """Put the watched objects into the state of the newest checkpoint and return its
-        step; 0, and nothing is changed, if there is none. Raises as `load`, and ValueError
-        if an object is missing there."""
-        if self._watched is None:
-            raise TypeError("resume() loads into watched objects: call watch() first")
+        step; 0, and nothing is changed, if there is none. Raises as `load`, ValueError if an
+        object is missing there, and TypeError at once if no objects are watched."""
+        if self._watched is None or not self._watched.has_objects:
+            raise TypeError(
+                "resume() loads into watched objects: name them in watch() first; what a "
+                "function gives comes back by load()"
+            )
         step, content = self.load()
         if content:
             self._watched.load(content)
@@ -110,7 +125,7 @@ class Checkpoint:
         if self._file is not None:
             self._file.check()
         content = self._live() if content is None else content
-        file = self._file if to_file and self._rank == 0 else None
+        file = self._file if to_file and self._peers.rank == 0 else None
         if file is not None:
             file.wait()
         image = self._memory.write(step, content)
@@ -170,18 +185,18 @@ class Checkpoint:
         is none. To be called by all of them. Raises what torch.load raises on a damaged file."""
         await_files()
         image = self._memory.read(self._memory.newest())
-        on_disk = self._step_on_disk() if self._rank == 0 else -1
+        on_disk = self._step_on_disk() if self._peers.rank == 0 else -1
         best_held, on_disk = self._peers.newest(image.step if image else -1, on_disk)
         step = max(best_held, on_disk)
         if step < 0:
             return 0, {}
         if image is not None and (image.step < step or on_disk > best_held):
             image = None
-        if on_disk > best_held and self._rank == 0:
-            if self._world == 1:
+        if on_disk > best_held and self._peers.rank == 0:
+            if self._peers.world == 1:
                 return step, self._on_disk()["content"]
             image = self._from_disk(step)
-        if self._world > 1:
+        if self._peers.world > 1:
             return step, self._peers.share(step, image)
         assert image is not None
         return step, image.content()

@@ -44,7 +44,8 @@ class LastSignal:
     ) -> None:
         self._farewell_s = farewell_s
         self._before_end, self._before_exit, self._let_go = before_end, before_exit, let_go
-        self._next_handler: Any = signal.SIG_DFL
+        self._handlers: list[Any] = [signal.SIG_DFL]  # that would be in our place, newest last
+        self._depth = 0  # how many of them run, each called by a newer one
         self._next_pipe = -1
         self._next_hook: Hook = sys.excepthook
         self._read, self._write = -1, -1
@@ -58,7 +59,8 @@ class LastSignal:
         nothing has changed. Only in the main thread."""
         if signal.getsignal(signal.SIGTERM) == self._on_term or not self._is_ready():
             return
-        self._next_handler = signal.getsignal(signal.SIGTERM)
+        found = signal.getsignal(signal.SIGTERM)
+        self._handlers = [*(one for one in self._handlers if one != found), found]
         signal.signal(signal.SIGTERM, self._on_term)
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         if before != self._write:
@@ -118,7 +120,10 @@ class LastSignal:
     def _end(self) -> None:
         if self._is_passed_on:
             return
-        if callable(self._next_handler):
+        found = signal.getsignal(signal.SIGTERM)
+        if found != self._on_term and callable(found):  # set since: the signal itself has called it
+            self._let_go()
+        elif callable(self._handlers[-1]):
             self._is_passed_on = True
             self._let_go()
             os.kill(os.getpid(), signal.SIGTERM)  # the main thread calls it
@@ -131,13 +136,24 @@ class LastSignal:
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         if self._is_passed_on:
-            self._next_handler(signum, frame)
+            self._pass_on(signum, frame)
             self._has_returned.set()
             return
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         if before != self._write:  # somebody else's since, so this thread hears it first
             self._next_pipe = before
             self._hear_term()
+
+    def _pass_on(self, signum: int, frame: FrameType | None) -> None:
+        """Call the script's own handler. One that was set after us may call us in turn, as what
+        was there before; then it is the turn of what was there before us."""
+        self._depth += 1
+        try:
+            handler = self._handlers[-self._depth] if self._depth <= len(self._handlers) else None
+            if callable(handler):
+                handler(signum, frame)
+        finally:
+            self._depth -= 1
 
     def _on_exception(self, kind: Any, error: Any, trace: Any) -> None:
         self._next_hook(kind, error, trace)
@@ -154,7 +170,7 @@ class LastSignal:
         """In a child of fork(), and at the end: signals are none of our business any more."""
         with suppress(ValueError):  # not in the main thread
             if signal.getsignal(signal.SIGTERM) == self._on_term:
-                signal.signal(signal.SIGTERM, self._next_handler or signal.SIG_DFL)
+                signal.signal(signal.SIGTERM, self._handlers[-1] or signal.SIG_DFL)
                 signal.set_wakeup_fd(self._next_pipe)
 
 

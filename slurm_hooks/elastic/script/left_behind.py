@@ -32,13 +32,17 @@ def leave_behind(env: Mapping[str, str], file: str, until: float) -> None:
     image = memory.read(step)
     if image is None:
         return
+    draft = _draft(path, env)
     try:
-        data = {"step": step, "content": image.peek()}
-        _write(path, data, _draft(path, env), until)
+        _write(draft, {"step": step, "content": image.peek()}, until)
+        _put(draft, path, step)
     except TimeoutError:
         say(f"no time is left to write step {step} to {path}: an earlier checkpoint counts")
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
         say(f"step {step} cannot be written: {error}; an earlier checkpoint counts")
+    finally:
+        with suppress(OSError):
+            draft.unlink()
 
 
 def step_on_disk(path: Path) -> int:
@@ -75,17 +79,20 @@ class _Bounded:
         self._file.flush()
 
 
-def _write(path: Path, data: dict[str, Any], draft: Path, until: float) -> None:
+def _write(draft: Path, data: dict[str, Any], until: float) -> None:
     try:
         with open(draft, "wb") as file:
             bounded: Any = _Bounded(file, until)
             torch.save(data, bounded)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, path)
     except (OSError, RuntimeError):
-        with suppress(OSError):
-            draft.unlink()
         if time.monotonic() > until:
             raise TimeoutError from None
         raise
+
+
+def _put(draft: Path, path: Path, step: int) -> None:
+    """In place of the file, unless others, who train on, have written one as new meanwhile."""
+    if step_on_disk(path) < step:
+        os.replace(draft, path)

@@ -38,11 +38,16 @@ class Observer:
     @property
     def seen(self) -> Observed:
         """Up to now."""
-        widest_s = max(self._ages, default=0.0)
-        saves = (self._saves, self._step_s, self._stepped_at, self._saved_at)
-        return Observed(self._steps, *saves, widest_s)
+        return Observed(
+            steps=self._steps,
+            saves=self._saves,
+            step_s=self._step_s,
+            stepped_at=self._stepped_at,
+            saved_at=self._saved_at,
+            widest_s=max(self._ages, default=0.0),
+        )
 
-    def see_step(self, optimizer: Any, *_: object) -> None:
+    def see_step(self, optimizer: Any) -> None:
         """One of torch's optimizers has made a step. Of several the first is counted."""
         if id(optimizer) != self._optimizer and not self._is_next(optimizer):
             return

@@ -136,10 +136,13 @@ class Watched:
             return self._function()
         return {name: part.content(copied[name]) for name, part in self._parts.items()}
 
+    @property
+    def has_objects(self) -> bool:
+        """Whether there is anything to load into; a function only gives a content."""
+        return self._function is None
+
     def load(self, content: Mapping[str, Any]) -> None:
         """Put all objects into this state. Raises ValueError if one is missing."""
-        if self._function is not None:
-            raise ValueError("resume() loads into watched objects; with a function, use load()")
         missing = [name for name in self._parts if name not in content]
         if missing:
             has = ", ".join(content) or "nothing"
