@@ -98,10 +98,10 @@ def why_come(fragment: str, t: float, recording: Recording) -> str:
 
 def why_gone(fragment: str, before: Sample, after: Sample, recording: Recording) -> str:
     """Why a fragment is no longer on its node: the first order to go, or what Slurm did."""
-    row, now = before.find(fragment), after.find(fragment)
-    if row is None:
+    now = after.find(fragment)
+    if before.find(fragment) is None:
         return UNKNOWN
-    order = _order_to_go(fragment, row, after, recording)
+    order = _order_to_go(fragment, after, recording)
     if order is not None and order.cause == "requeued by Slurm":
         return PREEMPTED
     if order is not None:
@@ -113,16 +113,18 @@ def why_gone(fragment: str, before: Sample, after: Sample, recording: Recording)
     return UNKNOWN
 
 
-def _order_to_go(fragment: str, row: Row, after: Sample, recording: Recording) -> Optional[Act]:
-    """The first act that speaks of this run's end, up to the tick after it."""
-    since = row.start or 0.0
+def _order_to_go(fragment: str, after: Sample, recording: Recording) -> Optional[Act]:
+    """The first act that speaks of this run's end, up to the tick after it. A run begins with a
+    `grow`; Slurm's own time of its start is another one as soon as it is requeued."""
+    found = None
     for act in _acts(fragment, recording):
         if act.kind == "grow" and act.t > after.t:
-            return None  # the next run begins
-        is_order = act.kind in GOING and act.cause != SECURED
-        if since <= act.t <= after.t + HINDSIGHT_S and is_order:
-            return act
-    return None
+            break  # the next run begins
+        if act.kind == "grow":
+            found = None
+        elif act.kind in GOING and act.cause != SECURED and act.t <= after.t + HINDSIGHT_S:
+            found = found or act
+    return found
 
 
 def _acts(fragment: str, recording: Recording) -> Iterator[Act]:

@@ -8,6 +8,7 @@ from made_up import (
     ABOUT,
     BOOKING,
     ZERO,
+    act,
     fragment,
     good,
     planned,
@@ -15,6 +16,7 @@ from made_up import (
     rigid,
     sample,
     story,
+    tick,
     verdict,
 )
 
@@ -46,6 +48,20 @@ def test_preemption_is_seen_before_a_tick_has_told_of_it():
         sample(2, replace(fragment(0, "", 0, 120), state="PENDING")),
     )
     assert story.preempted(seen) == [(2.0, "3_0")]
+
+
+def test_one_that_was_asked_to_go_is_not_preempted_whatever_its_start_says_by_then():
+    gone = fragment(0, "n1", 121, 241, state="COMPLETING")  # requeued: its next start, if any
+    seen = recording(
+        sample(6, fragment(0, "n1", 5, 125)),
+        sample(121, gone),
+        sample(123, replace(gone, state="PENDING", nodes=frozenset())),
+        ticks=(
+            tick(act(4, "grow", "hole open", "3_0", nodes=("n1",))),
+            tick(act(120, "notice", "hole closes", "3_0")),
+        ),
+    )
+    assert story.preempted(seen) == []
 
 
 def test_report_has_the_promised_keys_and_is_json():
