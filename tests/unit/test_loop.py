@@ -6,13 +6,17 @@ import argparse
 import os
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from slurm_hooks.cli import main
 from slurm_hooks.commands import reconcile
-from slurm_hooks.errors import NoTickForLong
+from slurm_hooks.errors import NoTickForLong, UsageError
+from slurm_hooks.reconcile import loop
 
 
 def test_a_loop_that_cannot_tick_for_long_ends(
@@ -46,6 +50,79 @@ def test_ticks_for_a_while_end_with_the_code_of_the_last(site: Path) -> None:
         assert done.returncode == code, done.stderr
         assert time.monotonic() - began >= 1.0
         assert (done.stderr.count("malleable: ") >= 2) == bool(code)
+
+
+@dataclass
+class Clock:
+    """What `time.monotonic` says; it goes on while somebody sleeps."""
+
+    now: float = 1000.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("every_s", "expected"),
+    [
+        (30.0, [(0.0, 5.0), (5.0, 5.0), (10.0, 5.0), (15.0, 5.0), (20.0, 10.0)]),
+        (60.0, [(0.0, 5.0), (5.0, 5.0), (10.0, 5.0), (15.0, 5.0), (20.0, 40.0)]),
+        (2.0, [(2.0 * n, 2.0) for n in range(12)]),  # 23 is no tick's, and so is 24 of the timer's
+    ],
+)
+def test_a_tick_is_told_when_the_next_one_comes(
+    site: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    every_s: float,
+    expected: list[tuple[float, float]],
+) -> None:
+    """Also the last one of a loop, which the timer starts again."""
+    clock, told = Clock(), []
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    settings = site / "malleable.toml"
+    settings.write_text(f"{settings.read_text()}every_s = {every_s}\n")
+
+    def tick(_: argparse.Namespace, began: float, until_next_s: float) -> int:
+        told.append((clock.now - began, until_next_s))
+        return 0
+
+    monkeypatch.setattr(reconcile, "_tolerant_tick", tick)
+    monkeypatch.setattr(reconcile, "ask_threads", lambda _: 0)
+    rhythm = reconcile._Rhythm(argparse.Namespace(settings=None, loop=0.0, end_after=23.0))
+    loop(rhythm.tick, lambda seconds: rhythm.wait(seconds, clock.sleep))
+    assert told == expected
+
+
+def test_for_without_loop_is_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reconcile", "--for", "25"]) == UsageError.exit_code
+    assert "give it together with --loop" in capsys.readouterr().err
+
+
+def test_whoever_touches_the_file_gets_a_tick_soon(site: Path) -> None:
+    """At a pace of its own, which is far slower here."""
+    wake = site / "wake"
+    wake.touch()
+    settings = site / "malleable.toml"
+    settings.write_text(f'{settings.read_text()}wake = "{wake}"\nevery_s = 90\nshortest_s = 90\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    deadline = threading.Timer(80, process.kill)
+    deadline.start()
+    try:
+        assert process.stdout is not None
+        for _ in range(2):
+            while not (line := process.stdout.readline()).startswith("tick at"):
+                assert line, "the loop ended without the tick that was called for"
+            wake.write_text("1")  # during a tick, or in the pause after it
+        process.terminate()
+        assert process.wait(timeout=10) == 0
+    finally:
+        deadline.cancel()
+        process.kill()
+        process.communicate(timeout=10)
 
 
 def test_a_loop_ends_with_a_signal_and_survives_failures(site: Path) -> None:
