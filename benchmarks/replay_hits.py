@@ -70,6 +70,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("logs", nargs="*", help=f"{', '.join(QUEUES)} (default: all)")
     logs = parser.parse_args().logs or list(QUEUES)
+    if unknown := sorted(set(logs) - set(QUEUES)):
+        parser.error(f"there is no {', '.join(unknown)}, but {', '.join(QUEUES)}")
     found = {log: measured(log, LINES) for log in logs}
     table = Table("a loss goes back", *logs)
     for line in LINES:
