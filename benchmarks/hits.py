@@ -1,12 +1,12 @@
 """What a hit costs: `make bench-hits BENCH_ARGS="--hits 10"`.
 
 A hit is Slurm's own preemption: an ordinary job comes and takes nodes on which a malleable job
-trains, all four of them. For each training: steps done twice and samples lost or seen twice (from
+trains; it has all four. For each training: steps done twice and samples lost or seen twice (from
 the script's own log), the pause (the longest time that a survivor went without finishing a step),
 and how long the ordinary job waited from its submission to the first line of its script, beside
 the same job at the same moment on an empty Slurm of its own; the same of a node with nothing but
-a `sleep` says what of that is Slurm's. Ticks run at their own pace and give
-the node back when the ordinary job has ended.
+a `sleep` says what of that is Slurm's. Ticks run at their own pace and give the node back when the
+ordinary job has ended.
 
 Prints progress and a table of medians (and worst); the last line is one JSON object. A training
 whose library is missing is left out; $HITS_PYTHON names an interpreter that has them.
@@ -20,16 +20,16 @@ import os
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from hits_log import HitLog, samples
 from hits_trainings import TRAININGS, Training, lacks, lay_out
+from live_slurm import await_, configure, ticks
 from rich.console import Console
 from rich.table import Table
 
@@ -38,19 +38,8 @@ from slurm_hooks.sandbox.project import project_spec
 from slurm_hooks.sandbox.spec import SandboxSpec
 
 NODES = 4
-PATIENCE_S = 120.0
 IDLE_S = 2.0  # a worker that imports uses a processor in any such time, also on a busy host
 STAY_S = 6  # how long the ordinary job keeps its nodes; a requeued fragment needs as long
-SETTINGS = """
-[lease]
-length_s = 600
-shortest_hole_s = 60
-margin_s = 35
-notice_s = 3
-
-[plan]
-snooze_s = 0
-"""
 
 
 @dataclass(frozen=True)
@@ -161,23 +150,13 @@ def floor(hits: int, say: Console) -> list[float]:
     return delays
 
 
-def await_(seen: Callable[[], object], what: str) -> object:
-    """What is seen once it is true. Raises TimeoutError."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := seen()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {PATIENCE_S:.0f} s for {what}")
-        time.sleep(0.1)
-    return found
-
-
 def run(training: Training, options: argparse.Namespace, say: Console) -> Found:
     """One training through all its hits, on a Slurm of its own beside an empty one."""
     found = Found()
     chance = random.Random(1)
     spec = project_spec(nodes=NODES, kill_wait_s=5)
     with Sandbox.up(spec) as box, Sandbox.up(spec) as twin:
-        box.settings.write_text(box.settings.read_text() + SETTINGS)
+        configure(box)
         batch = lay_out(training, box.work)
         out = box.work / "out.log"
         with ticks(box):
@@ -218,19 +197,6 @@ def _waiting(box: Sandbox) -> dict[int, str]:
     return found
 
 
-@contextmanager
-def ticks(box: Sandbox) -> Iterator[None]:
-    """A loop of ticks at its own pace."""
-    argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop"]
-    with (box.work / "ticks.log").open("w") as log:
-        process = subprocess.Popen(argv, env=box.environment, stdout=log, stderr=log)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
 def _words(hit: Hit) -> str:
     return (
         f"{hit.nodes} of {NODES} taken: {hit.again} steps again, pause {hit.pause_s:.2f} s "
@@ -251,7 +217,6 @@ def of(values: list[float]) -> str:
 
 def row(training: Training, found: Found) -> dict[str, object]:
     """One line of the table."""
-
     hits, again = found.hits, [hit.again for hit in found.hits]
     return {
         "training": training.label,
@@ -274,10 +239,19 @@ def show(rows: list[dict[str, object]], say: Console) -> None:
     say.print(table)
 
 
+def names(text: str) -> list[str]:
+    """Of trainings. Raises ArgumentTypeError."""
+    found = text.split(",")
+    if unknown := sorted(set(found) - set(TRAININGS)):
+        known = ", ".join(TRAININGS)
+        raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}, but {known}")
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--hits", type=int, default=10, help="of each training")
-    parser.add_argument("--trainings", default=",".join(TRAININGS))
+    parser.add_argument("--trainings", type=names, default=",".join(TRAININGS))
     parser.add_argument("--logs", type=Path, help="a directory that is to keep what jobs said")
     parser.add_argument(
         "--rest", type=float, default=1.0, help="seconds between warm workers and a hit"
@@ -286,7 +260,7 @@ def main() -> int:
     say = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
     found: dict[str, Found] = {}
     sleeps = floor(options.hits, say)
-    for name in options.trainings.split(","):
+    for name in options.trainings:
         if lacks(TRAININGS[name]):
             say.print(f"{TRAININGS[name].label}: left out, for want of {TRAININGS[name].needs}")
             continue

@@ -19,7 +19,6 @@ import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -27,14 +26,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replay_runs import data
+from live_slurm import CHEAP, await_, configure, ticks
+from replay_runs import MEASURED, data
 
 from slurm_hooks.allocation.curves import prior
 from slurm_hooks.model import Curve
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.record import Interval, Record
 from slurm_hooks.replay.result import reference, result
-from slurm_hooks.replay.rules import Rescale
 from slurm_hooks.replay.scenario import Conditions, Source
 from slurm_hooks.replay.work import Queue, kind
 from slurm_hooks.sandbox import Sandbox
@@ -42,7 +41,6 @@ from slurm_hooks.sandbox.project import project_spec
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 
-MEASURED = Rescale(0.3, 0.35)  # docs/performance.md, What a resize costs
 LOST_S = 1.0  # what a loss redoes at most: the state of every second is kept
 IMAGES = 1e12  # no job ends
 FROM_S = 200_000.0
@@ -52,21 +50,7 @@ log={work}/fragment-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID.log
 note() {{ echo "$EPOCHREALTIME $1 $SLURMD_NODENAME" >>$log; }}
 trap 'note end; exit 143' TERM
 note start
-job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
-scontrol update jobid=$job "comment=trained{{${{SLURM_RESTART_COUNT:-0}}}};h{{1}}"
-while :; do sleep 3600 & wait $!; done
-"""
-SETTINGS = """
-[lease]
-length_s = 600
-shortest_hole_s = 60
-margin_s = 35
-notice_s = 3
-
-[plan]
-snooze_s = 0
-grow_s = 0.3
-shrink_s = 0.35
+{told}while :; do sleep 3600 & wait $!; done
 """
 
 
@@ -127,31 +111,21 @@ def predicted(record: Record, jobs: int, settings: Settings, curve: Curve) -> di
 def play(box: Sandbox, record: Record, jobs: int) -> float:
     """Play the record; gives when it began."""
     script = box.work / "job.sh"
-    script.write_text(FRAGMENT.format(work=box.work))
+    script.write_text(FRAGMENT.format(work=box.work, told=CHEAP))
     coming = taken(record)
-    began = time.time()
     first = [t for t in coming if t.start_s == 0]
     for each in first:
         take(box, each, 0.0)
     most = min(64, record.nodes)
     for _ in range(jobs):
         box.run(["sbatch", f"--malleable=1-{most}", "--output=/dev/null", str(script)])
-    while _running(box) < len(first):
-        time.sleep(0.2)
+    await_(lambda: _running(box) >= len(first), "the ordinary jobs of the beginning")
     began = time.time()
-    argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop"]
-    with (box.work / "ticks.log").open("w") as log:
-        ticks = subprocess.Popen(
-            argv, env={**os.environ, **box.environment}, stdout=log, stderr=log
-        )
-    try:
+    with ticks(box):
         for each in coming[len(first) :]:
             time.sleep(max(0.0, began + each.start_s - time.time()))
             take(box, each, time.time() - began)
         time.sleep(max(0.0, began + record.to_s - time.time()))
-    finally:
-        ticks.terminate()
-        ticks.wait(60)
     return began
 
 
@@ -239,7 +213,7 @@ def main() -> int:
     options = parser.parse_args()
     record = part(options.nodes, options.minutes * 60, options.compress)
     with Sandbox.up(project_spec(nodes=options.nodes, kill_wait_s=5)) as box:
-        box.settings.write_text(box.settings.read_text() + SETTINGS)
+        configure(box, plan=f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n")
         settings = load(box.settings)
         curve = prior(settings.plan.serial_fraction, min(64, options.nodes))
         began = play(box, record, options.jobs)

@@ -17,12 +17,13 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Optional
+
+from live_slurm import CHEAP, configure, ticks
 
 from slurm_hooks.model import FragmentState, NodeState, Snapshot
 from slurm_hooks.sandbox import Sandbox
@@ -38,23 +39,8 @@ FIRST = "-OJobArrayID:|,NumNodes:|,TimeLimit:|"
 FRAGMENT = """#!/bin/bash
 {told}exec sleep 3600
 """
-# As agents whose training loses a second's work: they stay past planned starts.
-CHEAP = """job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
-scontrol update jobid=$job "comment=trained{${SLURM_RESTART_COUNT:-0}};h{1}"
-"""
 AT_ONCE_S = 2.0  # who starts within that on a Slurm without us finds free nodes
 AS_EMPTY_S = 0.5
-SETTINGS = f"""every_s = {TICK_S}
-
-[lease]
-length_s = 120
-shortest_hole_s = 60
-margin_s = 35
-notice_s = 5
-
-[plan]
-snooze_s = 0
-"""
 
 
 @dataclass(frozen=True)
@@ -136,12 +122,7 @@ def main() -> int:
     options = parser.parse_args()
     spec = project_spec(nodes=options.nodes, kill_wait_s=KILL_WAIT_S)
     with Sandbox.up(spec) as box, Sandbox.up(spec) as twin:
-        text = box.settings.read_text()
-        box.settings.write_text(
-            text.replace("[tick]\n", "[tick]\n" + SETTINGS.partition("\n")[0] + "\n")
-        )
-        with box.settings.open("a") as file:
-            file.write(SETTINGS.partition("\n")[2])
+        configure(box, lease_s=120, notice_s=5, tick=f"every_s = {TICK_S}\n")
         chance = random.Random(options.seed)
         is_cheap, load = options.hits == "cheap", LOADS[options.jobs]
         result = play(box, twin, options.minutes * 60, load, is_cheap, chance)
@@ -157,12 +138,9 @@ def play(
     script.write_text(FRAGMENT.format(told=CHEAP if is_cheap else ""))
     for request in requests(len(box.nodes)):
         box.run(["sbatch", f"--malleable={request}", "--output=/dev/null", str(script)])
-    environment = {**os.environ, **box.environment}
-    argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", str(TICK_S)]
-    ticks = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL)
-    watch, port = Watch(), Live(environment=environment)
+    watch, port = Watch(), Live(environment={**os.environ, **box.environment})
     pairs: list[tuple[Asked, Asked]] = []
-    try:
+    with ticks(box, str(TICK_S)):
         began = last = time.monotonic()
         due = book = 0.0
         while (now := time.monotonic()) - began < seconds:
@@ -175,9 +153,6 @@ def play(
             watch.look(port, now - last)
             last = now
             time.sleep(min(1.0, max(0.0, due - (time.monotonic() - began))))
-    finally:
-        ticks.terminate()
-        ticks.wait(30)
     return report(watch, waits(box, twin, pairs))
 
 

@@ -14,7 +14,6 @@ import argparse
 import json
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from live_slurm import await_, configure, ticks
 from rescale_steps import Steps
 
 from slurm_hooks.sandbox import Sandbox
@@ -31,17 +31,6 @@ NODES = 4
 TRAIN = Path(__file__).resolve().parent / "rescale_train.py"
 PACES = {"every 30 s": ("30",), "own pace": (), "called": ()}
 PARTS = ("released", "running", "formed", "step")
-LONGEST_S = 120.0
-SETTINGS = """
-[lease]
-length_s = 120
-shortest_hole_s = 60
-margin_s = 35
-notice_s = 3
-
-[plan]
-snooze_s = 0
-"""
 EPILOG = """#!/bin/sh
 [ "$SLURM_JOB_PARTITION" = malleable ] || echo 1 >{wake}
 """
@@ -77,31 +66,17 @@ def measure(
     conf = f"EpilogSlurmctld={epilog}\n" if is_called else ""
     chance = random.Random(1)
     with Sandbox.up(project_spec(nodes=NODES, kill_wait_s=5, extra_conf=conf)) as box:
-        text = box.settings.read_text()
-        box.settings.write_text(text.replace("[tick]\n", f'[tick]\nwake = "{wake}"\n') + SETTINGS)
-        with ticks(box, words), told(box):
+        configure(box, lease_s=120, tick=f'wake = "{wake}"\n')
+        with ticks(box, *words), told(box):
             holder = hold(box)
             job = submit(box)
             found = []
             for _ in range(runs):
-                await_(lambda: Steps(box.work).arrival([0], 1, time.time() - 3) is not None)
+                await_(lambda: Steps(box.work).arrival([0], 1, time.time() - 3), "one that trains")
                 time.sleep(chance.uniform(0, 10))  # whatever the ticks' phase
                 found.append(reaction(box, job, holder))
                 holder = hold(box)
     return found
-
-
-@contextmanager
-def ticks(box: Sandbox, words: Sequence[str]) -> Iterator[None]:
-    """A loop of ticks."""
-    argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", *words]
-    with (box.work / "ticks.log").open("w") as log:
-        process = subprocess.Popen(argv, env=box.environment, stdout=log, stderr=log)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 @contextmanager
@@ -121,7 +96,7 @@ def hold(box: Sandbox) -> str:
     argv = ["sbatch", "--parsable", "-p", "main", f"--nodes={NODES - 1}", "--exclusive"]
     argv += ["--exclude=n1", "--output=/dev/null", "--wrap=exec sleep 3600"]
     job = box.run(argv).stdout.strip()
-    await_(lambda: "RUNNING" in states(box, job))
+    await_(lambda: "RUNNING" in states(box, job), "the other user's job")
     return job
 
 
@@ -141,11 +116,16 @@ def reaction(box: Sandbox, job: str, holder: str) -> dict[str, float]:
     at = {}
     before = rounds(box)
     box.run(["scancel", holder])
-    at["released"] = await_(lambda: sum(s != "held" for s in states(box, job)) > 1) - began
-    at["running"] = await_(lambda: states(box, job).count("RUNNING") == NODES) - began
-    at["formed"] = await_(lambda: rounds(box) > before) - began
-    await_(lambda: steps.arrival(range(NODES), NODES, began) is not None)
-    at["step"] = (steps.arrival(range(NODES), NODES, began) or 0.0) - began
+    seen: dict[str, Callable[[], bool]] = {
+        "released": lambda: sum(s != "held" for s in states(box, job)) > 1,
+        "running": lambda: states(box, job).count("RUNNING") == NODES,
+        "formed": lambda: rounds(box) > before,
+    }
+    for part, is_so in seen.items():
+        await_(is_so, part, every_s=0.05)
+        at[part] = time.time() - began
+    stepped = await_(lambda: steps.arrival(range(NODES), NODES, began), "a step of all")
+    at["step"] = (stepped or 0.0) - began
     return at
 
 
@@ -161,16 +141,6 @@ def rounds(box: Sandbox) -> int:
     """How many rounds of all nodes the log tells of."""
     log = box.work / "out.log"
     return log.read_text().count(f"formed: {NODES} fragments") if log.exists() else 0
-
-
-def await_(is_so: Callable[[], bool]) -> float:
-    """When it was so. Raises TimeoutError."""
-    deadline = time.monotonic() + LONGEST_S
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not so within {LONGEST_S:.0f} s")
-        time.sleep(0.05)
-    return time.time()
 
 
 if __name__ == "__main__":

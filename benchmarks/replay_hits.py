@@ -15,13 +15,10 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from replay_runs import Run, measure
+from replay_runs import MEASURED, Run, measure
 from rich.console import Console
 from rich.table import Table
 
-from slurm_hooks.replay.rules import Rescale
-
-MEASURED = Rescale(0.3, 0.35)  # docs/performance.md, What a resize costs
 QUEUES = {"summit": "shufflenet", "theta_2022": "mix7", "curie_2012_thin": "shufflenet"}
 LEAST = {"summit": 0.95, "theta_2022": 0.96}
 LINES = ("event-driven", "tick 5, 1 s", "1 s", "30 s", "600 s", "equal 600 s", "redo", "equal redo")
@@ -73,6 +70,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("logs", nargs="*", help=f"{', '.join(QUEUES)} (default: all)")
     logs = parser.parse_args().logs or list(QUEUES)
+    if unknown := sorted(set(logs) - set(QUEUES)):
+        parser.error(f"there is no {', '.join(unknown)}, but {', '.join(QUEUES)}")
     found = {log: measured(log, LINES) for log in logs}
     table = Table("a loss goes back", *logs)
     for line in LINES:

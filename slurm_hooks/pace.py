@@ -39,6 +39,13 @@ def soonest_s(tick_s: float) -> float:
     return max(SOONEST_S, tick_s / MOST_CALLED_FOR)
 
 
+def until_next_s(pause: float, ran_s: float, end_after: float, every_s: float) -> float:
+    """Seconds from the start of a tick to the next, if its loop has run for `ran_s` and starts none
+    later than `end_after`: then that is the first one of the loop which follows, `every_s` after
+    this loop began."""
+    return pause if ran_s + pause <= end_after else max(pause, every_s - ran_s)
+
+
 def ask_threads(port: Port) -> Optional[int]:
     """The requests that slurmctld answers now; None if it does not say. Does not raise."""
     try:

@@ -111,8 +111,8 @@ local function say(lines)
   end
 end
 
---- Call for a tick: touch the file of the policy. It is opened for reading and writing, which waits
--- for nobody even where somebody made it a FIFO, and not created.
+--- Call for a tick: touch the file of the policy, which is not created. A policy names one only
+-- where nobody else could put a link or a FIFO in its place.
 local function wake()
   local file = policy.wake and io.open(policy.wake, "r+")
   if not file then return end

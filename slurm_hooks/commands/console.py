@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
+import pwd
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +109,19 @@ def job_id(text: str) -> int:
     if not (head.isascii() and head.isdigit()):
         raise UsageError(f"{text!r} is not a job id: give the number that sbatch printed")
     return int(head)
+
+
+def caller() -> str:
+    """The name of the user who runs this. Raises UsageError for a uid without a name, as containers
+    have them."""
+    uid = os.geteuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError as error:
+        raise UsageError(
+            f"this host knows no name of user {uid}, and Slurm goes by names: run it as a user "
+            "whom `getent passwd` finds"
+        ) from error
 
 
 def known_job(snapshot: Snapshot, text: str) -> MalleableJob:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Callable, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out, seconds_between
 from slurm_hooks.commands.ticking import booked_tick
-from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong
-from slurm_hooks.pace import Bell, ask_threads, pause_s, soonest_s, wait
+from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong, UsageError
+from slurm_hooks.pace import Bell, ask_threads, pause_s, soonest_s, until_next_s, wait
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import print_lines, tick_lines
@@ -53,6 +53,8 @@ def add(commands: Commands) -> None:
 
 def _reconcile(arguments: argparse.Namespace) -> int:
     if arguments.loop is None:
+        if arguments.end_after is not None:
+            raise UsageError("--for says how long a loop lasts: give it together with --loop")
         return _one_tick(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -73,22 +75,31 @@ class _Rhythm:
         self._arguments = arguments
         self._began = time.monotonic()
         self._tick_s = 0.0
-        self._told_s = arguments.loop or pause_s(0.0, 0, self._settings())
+        self._pause_s = arguments.loop or pause_s(0.0, 0, self._settings())
         self._bell = Bell()
 
     def tick(self) -> float:
         """Run a tick; the seconds from its start to the next. Raises NoTickForLong."""
-        told_s, began = self._told_s, time.monotonic()
+        told_s, began = self._until_next_s(), time.monotonic()
+        if self._arguments.loop == OWN_PACE:
+            self._bell.listen_at(self._settings().wake)  # who calls during this tick is heard
         self.code = _tolerant_tick(self._arguments, self._began, told_s)
         self._tick_s = time.monotonic() - began
         if self._arguments.loop == OWN_PACE:
-            self._told_s = self._own_pace_s()
-        return min(told_s, self._told_s)
+            self._pause_s = self._own_pace_s()
+        return min(told_s, self._pause_s)
+
+    def _until_next_s(self) -> float:
+        """To the next tick of this loop, or of the one that is started when this has ended."""
+        end_after = self._arguments.end_after
+        if not end_after:
+            return self._pause_s
+        ran_s = time.monotonic() - self._began
+        return until_next_s(self._pause_s, ran_s, end_after, self._settings().every_s)
 
     def _own_pace_s(self) -> float:
         """By what the last tick took and what slurmctld does now."""
         chosen = self._settings()
-        self._bell.listen_at(chosen.wake)
         threads = ask_threads(Live(chosen.command_timeout_s, chosen.slurm_bin))
         return pause_s(self._tick_s, threads, chosen)
 

@@ -6,12 +6,11 @@ import argparse
 import contextlib
 import json
 import os
-import pwd
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from slurm_hooks.commands.console import add_command, err, live, out
+from slurm_hooks.commands.console import add_command, caller, err, live, out
 from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
 from slurm_hooks.model import Level
@@ -22,10 +21,11 @@ from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.slurm.sdiag import diagnosis_command
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.switch import find_off
 from slurm_hooks.ticklock import between_ticks
-from slurm_hooks.trial.cost import Cost, Window, cost_command, parse_cost, window
+from slurm_hooks.trial.cost import Cost, Window, parse_cost, window
 from slurm_hooks.trial.room import find_room, is_left_out, room_lines
 from slurm_hooks.trial.run import Done, Step, StepFailed, Trial
 from slurm_hooks.trial.script import Wish
@@ -133,7 +133,7 @@ def _raise_if_nothing_may_start(settings: Settings, named: Optional[str], accoun
         raise UsageError(f"{off_line(off)}: nothing could start; see `malleable on`")
     if settings.mode.level == Level.OBSERVE.value:
         raise UsageError("mode.level = observe: no tick would start the job; try canary")
-    user = named or pwd.getpwuid(os.geteuid()).pw_name
+    user = named or caller()
     if is_left_out(settings.mode, user, account):
         chosen = ", ".join((*settings.mode.users, *settings.mode.accounts))
         raise UsageError(
@@ -227,7 +227,7 @@ class _Teller:
 def _cost(port: Port) -> dict[str, Cost]:
     """Empty where the user may not see it: the check goes on without."""
     try:
-        return parse_cost(port.ask(cost_command()))
+        return parse_cost(port.ask(diagnosis_command()))
     except (CommandRefused, RetryLater):
         return {}
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
-import pwd
 from typing import TYPE_CHECKING
 
-from slurm_hooks.commands.console import add_settings, live, out, seconds_between
+from slurm_hooks.commands.console import add_settings, caller, live, out, seconds_between
 from slurm_hooks.errors import UsageError
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings_file import load
@@ -43,6 +41,5 @@ def _top(arguments: argparse.Namespace) -> int:
             f"malleable top needs the Python package textual ({error}): pip install textual"
         ) from error
     settings = load(arguments.settings)
-    user = pwd.getpwuid(os.getuid()).pw_name
-    Top(lambda: tick(live(settings), settings, is_dry=True), arguments.every, user).run()
+    Top(lambda: tick(live(settings), settings, is_dry=True), arguments.every, caller()).run()
     return 0

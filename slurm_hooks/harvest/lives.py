@@ -54,8 +54,8 @@ class Hits:
     ran_s: float
 
     def share_done_twice(self, hit_s: float) -> float:
-        """Roughly, of all its work: a hit finds the newest checkpoint half as old as it gets. With
-        little work that is most of it, but never more than all but what was done last."""
+        """Roughly, of all its work, 0 to 1: a hit finds the newest checkpoint half as old as it
+        gets."""
         lost_s = self.count * hit_s / 2
         return lost_s / max(lost_s, self.ran_s) if lost_s > 0 else 0.0
 

@@ -36,9 +36,10 @@ class Hits:
         return self.worst_s if job.hit_s is None else job.hit_s
 
     def may_gain(self, job: MalleableJob) -> bool:
-        """True if the job may take nodes with no regard to planned starts but the nearest."""
+        """True if the job may take nodes with no regard to planned starts but the nearest: with one
+        fragment more it would stay there."""
         unit = job.request.unit
-        return pays_to_stay(self.cost_s(job), max(len(job.nodes), unit), unit, self.flee_s)
+        return pays_to_stay(self.cost_s(job), len(job.nodes) + unit, unit, self.flee_s)
 
     def staying(self, job: MalleableJob, holes: Mapping[str, Hole]) -> frozenset[FragmentId]:
         """The fragments that stay beyond the planned starts on their nodes.

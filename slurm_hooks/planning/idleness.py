@@ -67,7 +67,7 @@ class _Judge:
     ) -> None:
         """`used` nodes are taken or granted already."""
         self._ground, self._eligibility = ground, eligibility
-        self._is_barred = bool(wanting) and all(s.barred for s in wanting)
+        self._barred = {s.job.job_id for s in wanting if s.barred}
         self._makes_room = {s.job.job_id for s in wanting if s.barred is Cause.LIMIT}
         least = min((s.job.request.unit for s in wanting), default=1)
         ceiling = ground.mandate.ceiling
@@ -83,16 +83,16 @@ class _Judge:
             return IdleReason.OFF
         if not self._wanting:
             return IdleReason.NO_JOB
-        is_barred = self._is_barred and not self._makes_room
-        if is_barred or mandate.bars_node(name):
+        is_for_nobody = self._wanting == self._barred and not self._makes_room
+        if is_for_nobody or mandate.bars_node(name):
             return IdleReason.CANARY
         if name in self._ground.suspects:
             return IdleReason.SUSPECT
         fitting = self._wanting.intersection(self._eligibility.jobs(name))
         if fitting and self._is_full:
             return IdleReason.CEILING
-        if fitting and fitting <= self._makes_room:
-            return IdleReason.LIMIT
+        if fitting and fitting <= self._barred:
+            return IdleReason.LIMIT if fitting & self._makes_room else IdleReason.CANARY
         if fitting:
             return IdleReason.NOT_GIVEN if fitting & self._ready else IdleReason.RESTING
         faults = {self._eligibility.why_not_for_kind(name, kind) for kind in self._kinds}

@@ -9,7 +9,7 @@ account Slurm says its name and not the accounts above it, whose limits count it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Optional
 
 from slurm_hooks.model import Counted, MalleableJob, Reason, Snapshot, Waiter, Why
@@ -41,9 +41,10 @@ class Queue:
 
 def queue_of(snapshot: Snapshot, settings: Settings) -> Queue:
     """The queue of a snapshot."""
-    found: dict[Waiter, Waiter] = {}
+    found: dict[tuple[object, ...], Waiter] = {}
     for waiter in _that_matter(snapshot.waiting, settings):
-        found.setdefault(replace(waiter, job_id="", reason=""), waiter)
+        kind = (waiter.counted, waiter.user, waiter.account, waiter.qos)
+        found.setdefault(kind, waiter)
     return Queue({w.job_id: w for w in snapshot.waiting}, tuple(found.values()))
 
 

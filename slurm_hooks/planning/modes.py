@@ -35,14 +35,9 @@ class Mandate:
         """Why no fragment of the job may be on a node; None if some may."""
         if self.level is Level.OFF:
             return Cause.OFF
-        chosen = self.mode.users or self.mode.accounts
-        is_one = job.user in self.mode.users or self._is_of_account(job)
-        is_canary = self.level is not Level.CANARY or not chosen or is_one
-        return None if is_canary else Cause.NOT_CANARY
-
-    def _is_of_account(self, job: MalleableJob) -> bool:
-        """As Slurm compares accounts, which its database keeps in small letters."""
-        return job.account.lower() in (account.lower() for account in self.mode.accounts)
+        is_chosen = is_in_canary(self.mode, job.user, job.account)
+        is_out = self.level is Level.CANARY and not is_chosen
+        return Cause.NOT_CANARY if is_out else None
 
     def bars_node(self, name: str) -> bool:
         """True if no malleable job may be on the node."""
@@ -88,6 +83,14 @@ class Mandate:
         return tuple(lines)
 
 
+def is_in_canary(mode: Mode, user: str, account: str) -> bool:
+    """True if a canary starts jobs of this user and account. Accounts are compared as Slurm does,
+    whose database keeps them in small letters."""
+    if not (mode.users or mode.accounts):
+        return True
+    return user in mode.users or account.lower() in (name.lower() for name in mode.accounts)
+
+
 def _strange_nodes(names: frozenset[str]) -> tuple[str, ...]:
     if not names:
         return ()
@@ -105,9 +108,11 @@ def mandate_of(snapshot: Snapshot, settings: Settings) -> Mandate:
 
 
 def needs_accounts(snapshot: Snapshot, settings: Settings) -> bool:
-    """True if somebody has to ask on which account each job is: not where all are sent away."""
-    is_canary = Level(settings.mode.level) is Level.CANARY
-    return snapshot.off is None and is_canary and bool(settings.mode.accounts)
+    """True if somebody has to ask on which account each job is: not where all are sent away, or
+    none is there."""
+    if snapshot.off is not None or not snapshot.jobs:
+        return False
+    return Level(settings.mode.level) is Level.CANARY and bool(settings.mode.accounts)
 
 
 def mode_lines(snapshot: Snapshot, settings: Settings) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ somebody's job, so it is cut to a width and read only where it is a plain word.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ _NO_QOS = ("", "(null)", "N/A")
 
 @dataclass(frozen=True)
 class Charge:
-    """The account and QOS of a job; `qos` is empty for none."""
+    """The account and QOS of a job; `qos` is empty for none, and if its elements have several."""
 
     account: str
     qos: str = ""
@@ -33,11 +34,17 @@ def charges_command(partitions: Sequence[str] = ()) -> Command:
 
 
 def parse_charges(text: str) -> dict[int, Charge]:
-    """Charges by job id; a job of which nothing certain is said is not in it."""
-    found: dict[int, set[Charge]] = {}
+    """Charges by job id; a job of whose account nothing certain is said is not in it."""
+    accounts: defaultdict[int, set[str]] = defaultdict(set)
+    qos: defaultdict[int, set[str]] = defaultdict(set)
     for line in text.splitlines():
         row = _ROW.fullmatch(line)
         if row and len(row.group(2)) < _WIDTH:
-            qos = "" if row.group(3) in _NO_QOS else row.group(3)
-            found.setdefault(int(row.group(1)), set()).add(Charge(row.group(2), qos))
-    return {job: charges.pop() for job, charges in found.items() if len(charges) == 1}
+            job_id = int(row.group(1))
+            accounts[job_id].add(row.group(2))
+            qos[job_id].add("" if row.group(3) in _NO_QOS else row.group(3))
+    return {
+        job_id: Charge(account, min(qos[job_id]) if len(qos[job_id]) == 1 else "")
+        for job_id, (account, *others) in accounts.items()
+        if not others
+    }

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pwd
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
@@ -42,10 +46,13 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     cluster = _judged(parse_cluster(answer), decides, fault)
     most = known[name].most_submitted if name in known else None
     uids = find_uids(settings.site.operators)
+    exposed = _wake_fault(settings.tick.wake, config)
+    if exposed:
+        settings = replace(settings, tick=replace(settings.tick, wake=""))
     return SitePolicy(
         text=render_policy(settings, cluster, uids, most),
         faults=(
-            *([fault] if fault else []),
+            *filter(None, (fault, exposed)),
             *_unfit(settings.site.partitions, cluster),
             *map(_stranger, unknown_users(settings.site.operators)),
         ),
@@ -87,6 +94,34 @@ def unknown_users(names: Sequence[str]) -> tuple[str, ...]:
     """Those names that this host does not know."""
     known = find_uids(names)
     return tuple(name for name in names if name not in known)
+
+
+def _wake_fault(wake: str, config: Words) -> str:
+    """Why job_submit must not open the file: slurmctld would follow a link that lies there, and
+    wait for whoever holds a FIFO. So nobody else may be able to put one there."""
+    if not wake:
+        return ""
+    slurm_uid = re.search(r"\((\d+)\)", config.get("SlurmUser", ""))
+    trusted = {0, int(slurm_uid.group(1)) if slurm_uid else 0}
+    place = Path(os.path.realpath(os.path.dirname(wake)))
+    left_out = f"job_submit will not touch tick.wake = {wake!r}"
+    try:
+        exposed = [each for each in (place, *place.parents) if _is_exposed(each, place, trusted)]
+    except OSError as error:
+        return f"{left_out}: {error.filename}: {error.strerror}; make it, and render again"
+    if not exposed:
+        return ""
+    return (
+        f"{left_out}: others than root and SlurmUser can write to {exposed[0]}, and could lead "
+        "slurmctld to another file; name one in a directory of theirs, such as /run"
+    )
+
+
+def _is_exposed(directory: Path, place: Path, trusted: Collection[int]) -> bool:
+    """True if others could put something into `place`, or, further up, something in its place."""
+    found = directory.stat()
+    is_kept = directory != place and found.st_mode & stat.S_ISVTX
+    return found.st_uid not in trusted or bool(found.st_mode & 0o022 and not is_kept)
 
 
 def _unfit(partitions: Sequence[str], cluster: Cluster) -> Iterator[str]:

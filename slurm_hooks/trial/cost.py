@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_hooks.slurm.text import Command
-
 _ROW = re.compile(
     r"\s+(\S+)\s*\(\s*\d+\)\s+count:(\d{1,18})\s+ave_time:\d+\s+total_time:(\d{1,18})", re.ASCII
 )
@@ -39,13 +37,8 @@ class Window:
         return sum(cost.seconds for _, cost in self.users) / max(self.seconds, 1e-9)
 
 
-def cost_command() -> Command:
-    """Asks for the statistics since slurmctld started, or they were reset."""
-    return Command(("sdiag",))
-
-
 def parse_cost(text: str) -> dict[str, Cost]:
-    """Cost by user; empty if there are no such statistics."""
+    """Cost by user since slurmctld started or its statistics were reset; empty without these."""
     part = text.partition("statistics by user")[2].partition("\n\n")[0]
     found = (_ROW.fullmatch(line) for line in part.splitlines())
     return {m.group(1): Cost(int(m.group(2)), int(m.group(3)) / 1e6) for m in found if m}

@@ -10,7 +10,7 @@ from typing import Optional
 
 from slurm_hooks.model import ON_NODES, Level, Node, NodeState, Snapshot
 from slurm_hooks.planning.ground import Ground, ground_of
-from slurm_hooks.planning.modes import NOT_A_CANARY_NODE
+from slurm_hooks.planning.modes import NOT_A_CANARY_NODE, is_in_canary
 from slurm_hooks.settings import Mode, Settings
 from slurm_hooks.slurm.text import fold
 
@@ -78,8 +78,6 @@ def room_lines(room: Room, wanted: int) -> Iterator[str]:
 
 def is_left_out(mode: Mode, user: str, account: str) -> bool:
     """Whether a canary leaves out the jobs of this user; empty is an account that Slurm chooses."""
-    if mode.level != Level.CANARY.value or not (mode.users or mode.accounts):
-        return False
     is_unknown = bool(mode.accounts) and not account
-    is_one = account.lower() in (name.lower() for name in mode.accounts)  # as Slurm compares them
-    return not (user in mode.users or is_one or is_unknown)
+    is_out = not (is_unknown or is_in_canary(mode, user, account))
+    return mode.level == Level.CANARY.value and is_out

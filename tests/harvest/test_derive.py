@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from build import NOW, after, make_fragment, make_job, make_nodes, make_snapshot, no_clock, span
+from build import (
+    NOW,
+    after,
+    make_fragment,
+    make_job,
+    make_node,
+    make_nodes,
+    make_snapshot,
+    no_clock,
+    span,
+)
 from slurm_hooks.harvest.codec import from_text, to_text
 from slurm_hooks.harvest.delays import MOST
 from slurm_hooks.harvest.derive import Limits, record_of
@@ -19,6 +29,7 @@ from slurm_hooks.model import (
     FragmentState,
     IdleReason,
     MalleableJob,
+    Needs,
     NodeState,
     Off,
     OtherStart,
@@ -236,3 +247,14 @@ def test_why_a_mode_or_a_ceiling_leaves_nodes_idle() -> None:
     some = idle(Mode("canary", nodes=("n1",)))
     assert some == {IdleReason.STARTING: 1, IdleReason.CANARY: 3}
     assert idle(Mode(max_nodes=3)) == {IdleReason.STARTING: 3, IdleReason.CEILING: 1}
+
+
+def test_a_node_for_jobs_outside_of_the_canary_alone_is_idle_because_of_it() -> None:
+    """Nobody could have used it, so it does not count against the efficiency."""
+    ann = make_job(held=6, user="ann", needs=Needs("gpu"))
+    bob = make_job(held=6, user="bob", job_id=8)
+    gpu = make_node("n1", features=frozenset({"gpu"}))
+    seen = at(0, ann, bob, nodes=(gpu, *make_nodes(4)[1:]))
+    settings = replace(Settings(), mode=Mode("canary", users=("ann",)))
+    found = {item.reason: item.nodes for item in make_plan(seen, settings, no_clock).idle}
+    assert found == {IdleReason.STARTING: 1, IdleReason.CANARY: 3}

@@ -23,6 +23,7 @@ from ledger.books import busy_slurm, one_tick, settings_in
 from metrics.dashboard import questions
 from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
+from slurm_hooks.harvest.totals import USABLE
 from slurm_hooks.metrics.exposition import write_textfile
 from slurm_hooks.model import Why
 from slurm_hooks.settings import Settings
@@ -31,6 +32,15 @@ from waiting import wait_until
 ROOT = Path(__file__).parents[2]
 PROM = "malleable.prom"
 UNITS = ("_total", "_seconds", "_bytes", "_info", "_readable", "_jobs", "_nodes")
+
+
+@pytest.mark.parametrize("name", ["malleable.json", "malleable.rules.yml"])
+def test_efficiency_counts_the_same_nodes_everywhere(name: str) -> None:
+    """The report, the dashboard and the rules call the same idle nodes usable."""
+    text = (ROOT / "etc" / "dashboards" / name).read_text().replace("\\", "")
+    found = re.findall(r'malleable_idle_node_seconds_total\{reason=~"([a-z_|]+)"', text)
+    assert found
+    assert {frozenset(each.split("|")) for each in found} == {frozenset(r.value for r in USABLE)}
 
 
 def with_textfile(directory: Path, by_user: bool = False) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Optional
 
 import pytest
@@ -21,6 +22,7 @@ from build import (
 from planning.readings import grown, noticed, plan_for
 from slurm_hooks.model import (
     Cause,
+    FragmentId,
     FragmentState,
     Grow,
     MalleableJob,
@@ -31,6 +33,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.hits import hits_of, pays_to_stay
+from slurm_hooks.planning.holes import holes_of
 from slurm_hooks.settings import Settings
 
 SETTINGS = Settings()
@@ -102,6 +105,28 @@ def test_a_new_lease_ends_before_the_planned_start_although_it_is_renewed_later(
     assert not grown(plan_for(seen_with(job, "n2", start_s=64, free=1)))
     dear = plan_for(seen_with(trainer(1, 600.0, held=3), "n2", start_s=130, free=2))
     assert grown(dear) == {"n3"}
+
+
+@pytest.mark.parametrize("hit_s", [0.0, 20.0, 35.0, 70.0, 140.0, 141.0])
+@pytest.mark.parametrize("size", range(8))
+def test_who_takes_a_node_that_is_soon_wanted_stays_on_it(hit_s: float, size: int) -> None:
+    """Or it would be told to leave in the next tick."""
+    hits = hits_of(SETTINGS, span(30))
+    job = trainer(size, hit_s, held=1)
+    before = replace(job, fragments=(*job.fragments, make_fragment(9, hit_s=hit_s)))
+    after_it = trainer(size + 1, hit_s)
+    wanted = f"n{size + 1}"
+    holes = holes_of(seen_with(after_it, wanted, start_s=100))
+    stays = FragmentId(7, size) in hits.staying(after_it, holes)
+    assert hits.may_gain(before) is stays
+
+
+def test_a_job_takes_no_node_on_which_it_would_not_stay() -> None:
+    """70 s are worth two nodes, and not three."""
+    job = trainer(2, 70.0, held=1)
+    assert not grown(plan_for(seen_with(job, "n3", start_s=150, free=1)))
+    fewer = trainer(1, 70.0, held=1)
+    assert grown(plan_for(seen_with(fewer, "n2", start_s=150, free=1))) == {"n2"}
 
 
 @pytest.mark.parametrize(("hit_s", "is_kept"), [(1.0, True), (600.0, False)])

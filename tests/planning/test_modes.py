@@ -38,6 +38,7 @@ from slurm_hooks.model import (
     PutBack,
     Snapshot,
 )
+from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.settings import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
 
@@ -133,6 +134,16 @@ def test_an_account_is_compared_as_slurm_does() -> None:
     job = replace(make_job(held=2), account="ml")
     chosen = with_mode(level="canary", accounts=("ML",))
     assert len(grown(plan_for(make_snapshot(job, nodes=make_nodes(2)), chosen))) == 2
+
+
+def test_accounts_are_asked_only_where_they_matter() -> None:
+    seen = make_snapshot(make_job(held=2), nodes=make_nodes(2))
+    chosen = replace(ON, mode=CANARY)
+    assert needs_accounts(seen, chosen)
+    assert not needs_accounts(seen, with_mode(level="canary", users=("ann",)))
+    assert not needs_accounts(seen, with_mode(accounts=("ml",)))
+    assert not needs_accounts(replace(seen, jobs=()), chosen)
+    assert not needs_accounts(replace(seen, off=OFF), chosen)
 
 
 def test_other_jobs_wait_and_those_that_run_leave() -> None:

@@ -36,6 +36,7 @@ def test_accounts(text: str, found: dict[int, str]) -> None:
         (row(7, "ml", "with a space"), Charge("ml", "with a space")),
         (row(7, "ml", "(null)"), Charge("ml")),
         (row(7, "ml", "N/A"), Charge("ml")),
+        (row(7, "ml") + row(7, "ml", "high"), Charge("ml")),  # an operator changed one element's
     ],
 )
 def test_qos(text: str, found: Charge) -> None:

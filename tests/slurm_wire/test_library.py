@@ -16,6 +16,7 @@ from slurm_hooks.slurm.library import WithLibrary, choose_port
 from slurm_hooks.slurm.library_jobs import Unsure, answer, element_names
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.slurm.waiting import REASONS
 
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
 
@@ -108,6 +109,13 @@ def test_who_waits_for_a_limit_or_is_named_in_a_mark() -> None:
     )
     assert [w.job_id for w in found.waiting] == ["8", "9_2"]
     assert found.records == 5
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_every_limit_that_matters_is_told(reason: str) -> None:
+    """The program knows them by a pattern, since it imports nothing of ours."""
+    waits = Job(id=8, partition="main", priority=5, user_name="bob", state_reason=reason)
+    assert [w.reason for w in read(ours(), waits).waiting] == [reason]
 
 
 def test_an_array_cut_by_a_cancel() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks import cli
+from slurm_hooks.commands.console import caller
+from slurm_hooks.errors import UsageError
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.trial.cost import Cost, parse_cost, window
@@ -68,8 +70,6 @@ def test_words_of_the_caller_are_single_arguments() -> None:
 
 
 def test_a_user_who_is_not_there() -> None:
-    from slurm_hooks.errors import UsageError  # noqa: PLC0415
-
     with pytest.raises(UsageError, match="there is no user 'nobody-of-that-name'"):
         Live(user="nobody-of-that-name").ask(Command(("true",)))
 
@@ -78,3 +78,10 @@ def test_who_may_submit_as_whom(site: Path, capsys: pytest.CaptureFixture[str]) 
     words = ["test"] if os.geteuid() == 0 else ["test", "--user", "root"]
     assert cli.main(words) == 64
     assert "--user" in capsys.readouterr().err
+
+
+def test_a_caller_without_a_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that was started with a bare number."""
+    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_001)
+    with pytest.raises(UsageError, match="no name of user 4000000001"):
+        caller()

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from slurm_hooks.cli import main
 from slurm_hooks.commands import reconcile
-from slurm_hooks.errors import NoTickForLong
+from slurm_hooks.errors import NoTickForLong, UsageError
+from slurm_hooks.reconcile import loop
+
+BROKEN = "#!/bin/sh\necho Unable to contact >&2\nexit 1\n"
 
 
 def test_a_loop_that_cannot_tick_for_long_ends(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not at its first tick, though: what was long ago is another loop's affair."""
-    (site / "bin" / "squeue").write_text("#!/bin/sh\necho Unable to contact >&2\nexit 1\n")
+    (site / "bin" / "squeue").write_text(BROKEN)
     stamp = site / "tick.lock.done"
     stamp.touch(mode=0o600)
     os.utime(stamp, (time.time() - 600,) * 2)
@@ -36,10 +43,9 @@ def test_a_loop_that_cannot_tick_for_long_ends(
 def test_ticks_for_a_while_end_with_the_code_of_the_last(site: Path) -> None:
     """As the timer runs them: many in a row, and the unit fails if the last one did."""
     squeue = site / "bin" / "squeue"
-    broken = "#!/bin/sh\necho Unable to contact >&2\nexit 1\n"
     works = squeue.read_text()
     argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", "1", "--for", "2"]
-    for text, code in ((works, 0), (broken, 75)):
+    for text, code in ((works, 0), (BROKEN, 75)):
         squeue.write_text(text)
         began = time.monotonic()
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -48,8 +54,97 @@ def test_ticks_for_a_while_end_with_the_code_of_the_last(site: Path) -> None:
         assert (done.stderr.count("malleable: ") >= 2) == bool(code)
 
 
+def test_the_line_of_cron_is_one_tick_and_ends_with_its_code(site: Path) -> None:
+    line = (Path(__file__).parents[2] / "etc" / "cron" / "slurm-malleable").read_text()
+    found = re.search(r"/malleable (reconcile .*?) 2>", line)
+    assert found
+    argv = [sys.executable, "-m", "slurm_hooks.cli", *found.group(1).split()]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.count("tick at")) == (0, 1), done.stderr
+    (site / "bin" / "squeue").write_text(BROKEN)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("malleable: ")) == (75, 1), done.stderr
+
+
+@dataclass
+class Clock:
+    """What `time.monotonic` says; it goes on while somebody sleeps."""
+
+    now: float = 1000.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("loop_s", "end_after", "every_s", "expected"),
+    [
+        (0.0, 23.0, 30.0, [(0.0, 5.0), (5.0, 5.0), (10.0, 5.0), (15.0, 5.0), (20.0, 10.0)]),
+        (0.0, 23.0, 60.0, [(0.0, 5.0), (5.0, 5.0), (10.0, 5.0), (15.0, 5.0), (20.0, 40.0)]),
+        (0.0, 23.0, 2.0, [(2.0 * n, 2.0) for n in range(12)]),
+        (60.0, 1.0, 30.0, [(0.0, 60.0)]),  # cron's
+    ],
+)
+def test_a_tick_is_told_when_the_next_one_comes(
+    site: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    loop_s: float,
+    end_after: float,
+    every_s: float,
+    expected: list[tuple[float, float]],
+) -> None:
+    """Also the last one of a loop, which the timer or cron starts again."""
+    clock, told = Clock(), []
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    settings = site / "malleable.toml"
+    settings.write_text(f"{settings.read_text()}every_s = {every_s}\n")
+
+    def tick(_: argparse.Namespace, began: float, until_next_s: float) -> int:
+        told.append((clock.now - began, until_next_s))
+        return 0
+
+    monkeypatch.setattr(reconcile, "_tolerant_tick", tick)
+    monkeypatch.setattr(reconcile, "ask_threads", lambda _: 0)
+    given = argparse.Namespace(settings=None, loop=loop_s, end_after=end_after)
+    rhythm = reconcile._Rhythm(given)
+    loop(rhythm.tick, lambda seconds: rhythm.wait(seconds, clock.sleep))
+    assert told == expected
+
+
+def test_for_without_loop_is_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reconcile", "--for", "25"]) == UsageError.exit_code
+    assert "give it together with --loop" in capsys.readouterr().err
+
+
+def test_whoever_touches_the_file_gets_a_tick_soon(site: Path) -> None:
+    """At a pace of its own, which is far slower here."""
+    wake = site / "wake"
+    wake.touch()
+    settings = site / "malleable.toml"
+    settings.write_text(f'{settings.read_text()}wake = "{wake}"\nevery_s = 90\nshortest_s = 90\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    deadline = threading.Timer(80, process.kill)
+    deadline.start()
+    try:
+        assert process.stdout is not None
+        for _ in range(2):
+            while not (line := process.stdout.readline()).startswith("tick at"):
+                assert line, "the loop ended without the tick that was called for"
+            wake.write_text("1")  # during a tick, or in the pause after it
+        process.terminate()
+        assert process.wait(timeout=10) == 0
+    finally:
+        deadline.cancel()
+        process.kill()
+        process.communicate(timeout=10)
+
+
 def test_a_loop_ends_with_a_signal_and_survives_failures(site: Path) -> None:
-    (site / "bin" / "squeue").write_text("#!/bin/sh\necho Unable to contact >&2\nexit 1\n")
+    (site / "bin" / "squeue").write_text(BROKEN)
     process = subprocess.Popen(
         [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", "1"],
         stderr=subprocess.PIPE,

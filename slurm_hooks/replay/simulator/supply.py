@@ -92,7 +92,7 @@ class Supply:
 
     def gains_past(self, job: Running) -> bool:
         """True if the job takes nodes with no regard to planned starts but the nearest."""
-        return self._rules.stays(job.hit_s, max(job.size, 1), 1)
+        return self._rules.stays(job.hit_s, job.size + 1, 1)
 
     def classes(self, now: float, jobs: Iterable[Running]) -> Classes:
         """Nodes by known end, as far ahead as it matters to who has them, or might get them."""

@@ -1,0 +1,66 @@
+"""What benchmarks on a real Slurm share: quick settings, ticks, what an agent tells, waiting."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from slurm_hooks.sandbox import Sandbox
+
+T = TypeVar("T")
+PATIENCE_S = 120.0
+SETTINGS = """
+[lease]
+length_s = {lease_s}
+shortest_hole_s = 60
+margin_s = 35
+notice_s = {notice_s}
+
+[plan]
+snooze_s = 0
+"""
+# For a job's script, what an agent would tell: it trains, and a hit costs a second's work.
+CHEAP = """job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+scontrol update jobid=$job "comment=trained{${SLURM_RESTART_COUNT:-0}};h{1}"
+"""
+
+
+def configure(
+    box: Sandbox, lease_s: int = 600, notice_s: int = 3, tick: str = "", plan: str = ""
+) -> None:
+    """Settings under which nodes change hands quickly; `tick` and `plan` are lines for these
+    tables."""
+    text = box.settings.read_text().replace("[tick]\n", f"[tick]\n{tick}")
+    box.settings.write_text(text + SETTINGS.format(lease_s=lease_s, notice_s=notice_s) + plan)
+
+
+@contextmanager
+def ticks(box: Sandbox, *words: str) -> Iterator[None]:
+    """A loop of ticks, at its own pace if there are no `words`; it writes to `ticks.log`."""
+    argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", *words]
+    environment = {**os.environ, **box.environment}
+    with (box.work / "ticks.log").open("w") as log:
+        process = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+
+
+def await_(look: Callable[[], T], what: str, every_s: float = 0.1) -> T:
+    """The first true value of `look`. Raises TimeoutError."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {PATIENCE_S:.0f} s for {what}")
+        time.sleep(every_s)
+    return found
