@@ -107,7 +107,8 @@ class Training:
         del self.sampler.seen["last"][:-3]
         torch.rand(3, generator=self.generator)
         learnt = torch.zeros(SAMPLES)
-        learnt[share] = 1.0
+        for index in share:  # a batch between two epochs may have one twice
+            learnt[index] += 1
         x = self.inputs[share].repeat(2, 1)  # BatchNorm wants more than one
         loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
         self.optimizer.zero_grad()
@@ -126,7 +127,8 @@ def conclude(work: Path, steps: int, net: Net) -> None:
     wanted = torch.zeros(SAMPLES)
     whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
     for step in range(steps):
-        wanted[whole.batch_of(step)] += 1
+        for index in whole.batch_of(step):
+            wanted[index] += 1
     off = int((net.counts - wanted).abs().sum())
     (work / "finished").write_text(json.dumps({"off": off}))
 
