@@ -98,10 +98,10 @@ def why_come(fragment: str, t: float, recording: Recording) -> str:
 
 def why_gone(fragment: str, before: Sample, after: Sample, recording: Recording) -> str:
     """Why a fragment is no longer on its node: the first order to go, or what Slurm did."""
-    row, now = before.find(fragment), after.find(fragment)
-    if row is None:
+    if before.find(fragment) is None:
         return UNKNOWN
-    order = _order_to_go(fragment, row, after, recording)
+    now = after.find(fragment)
+    order = _order_to_go(fragment, _began(fragment, before, recording), after, recording)
     if order is not None and order.cause == "requeued by Slurm":
         return PREEMPTED
     if order is not None:
@@ -113,9 +113,21 @@ def why_gone(fragment: str, before: Sample, after: Sample, recording: Recording)
     return UNKNOWN
 
 
-def _order_to_go(fragment: str, row: Row, after: Sample, recording: Recording) -> Optional[Act]:
-    """The first act that speaks of this run's end, up to the tick after it."""
-    since = row.start or 0.0
+def _began(fragment: str, before: Sample, recording: Recording) -> float:
+    """The start of the run that ended after this sample. What is requeued and still ends has a
+    start that moves with the clock (22.05), so the last one counts at which it ran."""
+    found: Optional[Row] = None
+    for sample in recording.with_it[: recording.with_it.index(before) + 1]:
+        row = sample.find(fragment)
+        if row is None or not row.is_on_nodes:
+            found = None
+        elif found is None or row.state != "COMPLETING":
+            found = row
+    return (found and found.start) or 0.0
+
+
+def _order_to_go(fragment: str, since: float, after: Sample, recording: Recording) -> Optional[Act]:
+    """The first act that speaks of the end of the run that began then, up to the tick after it."""
     for act in _acts(fragment, recording):
         if act.kind == "grow" and act.t > after.t:
             return None  # the next run begins

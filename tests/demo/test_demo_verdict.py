@@ -8,6 +8,7 @@ from made_up import (
     ABOUT,
     BOOKING,
     ZERO,
+    act,
     fragment,
     good,
     planned,
@@ -15,6 +16,7 @@ from made_up import (
     rigid,
     sample,
     story,
+    tick,
     verdict,
 )
 
@@ -46,6 +48,20 @@ def test_preemption_is_seen_before_a_tick_has_told_of_it():
         sample(2, replace(fragment(0, "", 0, 120), state="PENDING")),
     )
     assert story.preempted(seen) == [(2.0, "3_0")]
+
+
+def test_a_leaver_that_ends_slowly_was_not_preempted():
+    """Slurm shows a start that moves with the clock while what is requeued still ends."""
+    ran, ends = fragment(2, "n8", 0, 120), fragment(2, "n8", 0, 120, state="COMPLETING")
+    seen = recording(
+        sample(1, ran),
+        sample(3, replace(ends, start=ZERO + 3)),
+        sample(4, replace(ends, start=ZERO + 4)),
+        sample(5, replace(ran, state="PENDING", nodes=frozenset())),
+        ticks=(tick(act(2, "notice", "hole closes", "3_2")),),
+    )
+    assert story.preempted(seen) == []
+    assert story.sizes(seen)[-1].cause == "hole closes"
 
 
 def test_report_has_the_promised_keys_and_is_json():
