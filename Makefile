@@ -36,8 +36,11 @@ plugin: setup
 demo: plugin
 	@$(PYTHON) examples/demo/run.py $(DEMO_ARGS)
 
+# Two at a time, since real Slurms mostly wait; a file stays together, because its tests share a sandbox.
+# More of them would miss their times on two cores. One after the other: PYTEST_ARGS=-n0
 test: plugin lint
-	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks" --ignore=tests/sites $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks" --ignore=tests/sites \
+		-n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # On top of what the other tests need: MariaDB and slurmdbd, which only sandboxes start.
 test-sites:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.harvest.delays import Stay, settle
-from slurm_hooks.harvest.endings import kind_of, moment_of, runs_on
+from slurm_hooks.harvest.endings import kind_of, moment_of, run_of, runs_on
 from slurm_hooks.harvest.values import (
     Cost,
     Done,
@@ -120,20 +120,23 @@ def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: 
     """What the next tick needs to know of this one, after its plan."""
     asked = {a.fragment: a.cause.value for a in plan.actions if isinstance(a, (Notice, PutBack))}
     asked.update({r.fragment: r.leaves for r in before.runs if r.leaves})
-    old = {run.fragment: run.restarts for run in before.runs}
+    old = {run.fragment: run for run in before.runs}
     runs = []
     for fragment in (f for job in seen.jobs for f in job.fragments):
-        is_same = old.get(fragment.id, fragment.restarts) == fragment.restarts
-        runs.append(_seen_run(fragment, asked.get(fragment.id, "") if is_same else ""))
+        last = old.get(fragment.id, SeenRun(fragment.id, run_of(fragment)))
+        is_same = last.restarts == run_of(fragment)
+        word = asked.get(fragment.id, "") if is_same else ""
+        runs.append(_seen_run(fragment, word, last.start if is_same else None))
     return Seen(seen.now, tuple(runs), tuple((i.reason, i.nodes) for i in plan.idle), promises)
 
 
-def _seen_run(fragment: Fragment, asked: str) -> SeenRun:
+def _seen_run(fragment: Fragment, asked: str, start: Optional[datetime]) -> SeenRun:
+    """`start` is what an earlier tick has seen of the same run."""
     if fragment.state not in _OCCUPIES:
-        return SeenRun(fragment.id, fragment.restarts)
+        return SeenRun(fragment.id, run_of(fragment))
     leaves = asked or ("was given notice" if fragment.is_leaving else "")
-    where = (fragment.nodes, fragment.start, fragment.end)
-    return SeenRun(fragment.id, fragment.restarts, *where, leaves)
+    where = (fragment.nodes, start or fragment.start, fragment.end)
+    return SeenRun(fragment.id, run_of(fragment), *where, leaves)
 
 
 def _endings(
@@ -144,7 +147,7 @@ def _endings(
     for run in before.runs:
         fragment = fragments.get(run.fragment)
         if not run.nodes:
-            if fragment is not None and fragment.restarts > run.restarts:
+            if fragment is not None and run_of(fragment) > run.restarts:
                 yield _unseen(run, fragment, since, seen)
             continue
         if runs_on(run, fragment):

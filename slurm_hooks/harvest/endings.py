@@ -31,7 +31,14 @@ def runs_on(run: SeenRun, fragment: Optional[Fragment]) -> bool:
     """True if that run has not ended, as far as anybody knows."""
     if fragment is None or fragment.state not in _ON:
         return False
-    return fragment.restarts == run.restarts
+    return run_of(fragment) == run.restarts
+
+
+def run_of(fragment: Fragment) -> int:
+    """The restart count of its run. What is requeued counts as restarted while it is still ending,
+    and has a start that moves with the clock (22.05)."""
+    is_requeued = fragment.state is FragmentState.ENDING and fragment.restarts > fragment.mark.run
+    return fragment.restarts - is_requeued
 
 
 def kind_of(

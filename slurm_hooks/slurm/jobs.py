@@ -213,8 +213,8 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
     mark, note = found
     state = fragment_state(row["State"], row["PriorityLong"])
     restarts = int(row["restartcnt"] or 0)
-    waits = state in WAITING_STATES or (state is FragmentState.PENDING and restarts > mark.run)
-    run = restarts - waits  # that before, if it waits
+    is_requeued = state in WAITING_STATES or (state in _REQUEUED and restarts > mark.run)
+    run = restarts - is_requeued  # Slurm counts at the requeue, also what is still ending
     said, has_agent = parse_said(row["comment"], run)
     return Fragment(
         id=FragmentId(int(element.group(1)), int(element.group(2))),
@@ -235,6 +235,9 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         hit_s=parse_hit(row["comment"], run),
         note=note,
     )
+
+
+_REQUEUED = (FragmentState.PENDING, FragmentState.ENDING)  # or released, or ending by itself
 
 
 def _is_bound(state: FragmentState, row: Mapping[str, str]) -> bool:

@@ -50,18 +50,18 @@ def test_preemption_is_seen_before_a_tick_has_told_of_it():
     assert story.preempted(seen) == [(2.0, "3_0")]
 
 
-def test_one_that_was_asked_to_go_is_not_preempted_whatever_its_start_says_by_then():
-    gone = fragment(0, "n1", 121, 241, state="COMPLETING")  # requeued: its next start, if any
+def test_a_leaver_that_ends_slowly_was_not_preempted():
+    """Slurm shows a start that moves with the clock while what is requeued still ends."""
+    ran, ends = fragment(2, "n8", 0, 120), fragment(2, "n8", 0, 120, state="COMPLETING")
     seen = recording(
-        sample(6, fragment(0, "n1", 5, 125)),
-        sample(121, gone),
-        sample(123, replace(gone, state="PENDING", nodes=frozenset())),
-        ticks=(
-            tick(act(4, "grow", "hole open", "3_0", nodes=("n1",))),
-            tick(act(120, "notice", "hole closes", "3_0")),
-        ),
+        sample(1, ran),
+        sample(3, replace(ends, start=ZERO + 3)),
+        sample(4, replace(ends, start=ZERO + 4)),
+        sample(5, replace(ran, state="PENDING", nodes=frozenset())),
+        ticks=(tick(act(2, "notice", "hole closes", "3_2")),),
     )
     assert story.preempted(seen) == []
+    assert story.sizes(seen)[-1].cause == "hole closes"
 
 
 def test_report_has_the_promised_keys_and_is_json():

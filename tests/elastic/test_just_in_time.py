@@ -107,16 +107,19 @@ def test_growing_and_shrinking_resume_at_the_boundary(watched: Gang) -> None:
 def test_no_sample_is_lost_or_learnt_twice(gang: Gang) -> None:
     gang.script = SCRIPT
     for fragment in (1, 2):
-        gang.start(fragment, NNODES, 250)
+        gang.start(fragment, NNODES, LONG)
     gang.wait_world(2, timeout=90)
     train_on(gang)
     t = time.time()
     gang.cut_off(1, signal.SIGTERM)
     gang.wait_world(1, since=t)
     t = time.time()
-    gang.start(3, NNODES, 250)
+    gang.start(3, NNODES, LONG)
     gang.wait_world(2, since=t)
+    t = time.time()
     gang.cut_off(2, signal.SIGKILL)
+    gang.wait_world(1, since=t)
+    (gang.work / "enough").touch()
     assert gang.wait_exit(3, timeout=60) == [0]
     assert json.loads((gang.work / "finished").read_text())["off"] == 0
 

@@ -106,15 +106,16 @@ def test_a_script_that_ignores_sigterm_is_stopped_at_its_step_boundary(gang: Gan
     gang.extra["TRAIN_AS"] = "train_samples.py"
     disturb(gang, TEST_STUBBORN_S="60")  # one not stopped at a boundary would delay the next round
     for fragment in (1, 2):
-        gang.start(fragment, "1:3", 400, "1000")
+        gang.start(fragment, "1:3", LONG, str(LONG))
     gang.wait_world(2)
     came_at = time.time()
-    gang.start(3, "1:3", 400, "1000")
+    gang.start(3, "1:3", LONG, str(LONG))
     gang.wait_world(3, since=came_at)
     asked_at = gang.notify(1)  # rank 0
     gang.wait_world(2, since=asked_at)
     assert gang.wait_exit(1) == [0]
     pause_s = longest_pause(gang, came_at)
+    (gang.work / "enough").touch()
     assert gang.wait_exit(2, 3, timeout=60) == [0, 0]
     assert no_restarts(gang), gang.dump()
     assert json.loads((gang.work / "finished").read_text())["off"] == 0

@@ -214,16 +214,17 @@ def test_what_keeps_an_agent_from_starting_is_told_to_slurm_too(gang: Gang) -> N
 def test_with_all_helpers_nothing_is_lost_or_done_twice(gang: Gang) -> None:
     gang.script = gang.script.with_name("train_samples.py")
     for fragment in (1, 2):
-        gang.start(fragment, "1:3", 400, "1000")
+        gang.start(fragment, "1:3", LONG, str(LONG))
     gang.wait_world(2)
     t = time.time()
-    gang.start(3, "1:3", 400, "1000")
+    gang.start(3, "1:3", LONG, str(LONG))
     gang.wait_world(3, since=t)
     t = gang.notify(1)  # rank 0
     gang.wait_world(2, since=t)
     killed_at = time.time()
     gang.cut_off(2, signal.SIGKILL)
     gang.wait_world(1, since=killed_at)
+    (gang.work / "enough").touch()
     assert gang.wait_exit(3, timeout=60) == [0]
     told = json.loads((gang.work / "finished").read_text())
     assert told["off"] == 0, told

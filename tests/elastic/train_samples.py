@@ -1,6 +1,7 @@
 """A training that counts, as its model, how often it has learnt each sample; it uses all of
-what `slurm_hooks.elastic` offers. Arguments: work directory, steps, steps between two files. With
-TRAIN_WATCH it saves nothing in between and asks for no notice, but has its state watched."""
+what `slurm_hooks.elastic` offers. Arguments: work directory, steps, steps between two files. A
+file `enough` ends it sooner. With TRAIN_WATCH it saves nothing in between and asks for no notice,
+but has its state watched."""
 
 import json
 import os
@@ -39,14 +40,17 @@ def main() -> None:
     begin = {"rank": rank, "world": world, "fragment": fragment, "agent": os.getppid()}
     begin = {**begin, "restarts": restarts, "step": first, "t": time.time()}
     log(work / "begins.jsonl", json.dumps(begin))
+    step = first
     for step, share in enumerate(ElasticBatches(SAMPLES, BATCH, steps, start=first), first + 1):
         time.sleep(STEP_S)
         learnt = torch.zeros(SAMPLES)
         for index in share:
             learnt[index] += 1
         gradient = ((weight - target) * learnt).sum().reshape(1) / BATCH
+        enough = torch.tensor([float((work / "enough").exists())])
         dist.all_reduce(learnt)
         dist.all_reduce(gradient)
+        dist.all_reduce(enough)
         checkpoint.changing()
         counts += learnt
         weight -= 0.05 * gradient
@@ -59,12 +63,14 @@ def main() -> None:
         if not IS_WATCHED and (coming := notice()):
             checkpoint.save(step, {"counts": counts, "weight": weight})
             coming.ready()
+        if enough:
+            break
     dist.barrier()
     if rank == 0:
         wanted = torch.zeros(SAMPLES)
         whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
-        for step in range(steps):
-            for index in whole.batch_of(step):
+        for done in range(step):
+            for index in whole.batch_of(done):
                 wanted[index] += 1
         off = int((counts - wanted).abs().sum())
         loss = float(((weight - target) ** 2).mean())

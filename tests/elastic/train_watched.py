@@ -2,7 +2,8 @@
 a generator, and a count of how often each sample was learnt. It copies nothing itself, but notes a
 digest of its state at each step boundary, so that a test can compare what was resumed.
 
-Arguments: work directory, steps. TRAIN_HANDLER: a SIGTERM handler of the script's own."""
+Arguments: work directory, steps; a file `enough` ends it sooner. TRAIN_HANDLER: a SIGTERM handler
+of the script's own."""
 
 import hashlib
 import json
@@ -107,7 +108,8 @@ class Training:
         del self.sampler.seen["last"][:-3]
         torch.rand(3, generator=self.generator)
         learnt = torch.zeros(SAMPLES)
-        learnt[share] = 1.0
+        for index in share:  # a batch between two epochs may have one twice
+            learnt[index] += 1
         x = self.inputs[share].repeat(2, 1)  # BatchNorm wants more than one
         loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
         self.optimizer.zero_grad()
@@ -121,12 +123,20 @@ class Training:
         self.net.counts += learnt
 
 
+def is_enough(work: Path) -> bool:
+    """Whether anybody has seen the file; all processes agree."""
+    seen = torch.tensor([float((work / "enough").exists())])
+    dist.all_reduce(seen)
+    return bool(seen)
+
+
 def conclude(work: Path, steps: int, net: Net) -> None:
     """How often samples were learnt too often or not often enough."""
     wanted = torch.zeros(SAMPLES)
     whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
     for step in range(steps):
-        wanted[whole.batch_of(step)] += 1
+        for index in whole.batch_of(step):
+            wanted[index] += 1
     off = int((net.counts - wanted).abs().sum())
     (work / "finished").write_text(json.dumps({"off": off}))
 
@@ -148,6 +158,7 @@ def main() -> None:
     begin |= {"restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"])}
     log(work / "begins.jsonl", json.dumps(begin))
     model = DistributedDataParallel(training.net)
+    step = first
     for step, share in enumerate(ElasticBatches(SAMPLES, BATCH, steps, start=first), first + 1):
         time.sleep(STEP_S)
         training.step(model, share)
@@ -156,9 +167,11 @@ def main() -> None:
         log(work / f"reached-{fragment}", f"{time.time():.3f} {step} {world}")
         if rank == 0:
             log(work / "steps.log", f"{time.time():.3f} {step} {world}")
+        if is_enough(work):
+            break
     dist.barrier()
     if rank == 0:
-        conclude(work, steps, training.net)
+        conclude(work, step, training.net)
     dist.destroy_process_group()
 
 

@@ -133,6 +133,17 @@ def test_an_end_that_slurm_does_not_tell_is_halfway_and_said_to_be_uncertain() -
     assert (record.node_s, record.uncertain_node_s) == (15, 15)
 
 
+def test_a_requeued_run_that_is_still_ending_has_not_ended() -> None:
+    """Slurm counts the restart already, and says that it starts now, whenever it is asked."""
+    first = then(None, at(0, make_job(running())))
+    ending = make_fragment(0, FragmentState.ENDING, ["n1"], restarts=1, start=after(10))
+    second = then(first.seen, at(10, make_job(ending)))
+    assert (second.endings, second.node_s) == ((), 10)
+    back = make_fragment(0, HELD, restarts=1, eligible=after(125))
+    (end,) = then(second.seen, at(30, make_job(back))).endings
+    assert (end.kind, end.node_s) == (EndKind.PREEMPTED, 205)
+
+
 def test_a_run_that_no_tick_saw_is_a_hit_of_unknown_length() -> None:
     first = then(None, at(0, make_job(make_fragment(0, HELD, released=NOW))))
     back = make_fragment(0, HELD, restarts=1, released=NOW, eligible=after(140))

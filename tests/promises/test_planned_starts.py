@@ -73,6 +73,7 @@ def test_a_job_that_was_planned_starts_as_on_empty_nodes(bench: Bench) -> None:
     empty_s = empty_start(bench)
     for runs_s in (25, 59):  # ends early, ends about when its limit says
         first = rigid(bench, "2", runs_s)
+        wait_until(lambda first=first: is_running(bench, first), 20, every_s=0.2)
         job = bench.submit(SLEEP, "1-2")
         bench.tick_until(job, has(2))
         tells_cheap_hits(bench, job)

@@ -134,6 +134,15 @@ def test_what_waits_spoke_of_the_run_before() -> None:
     assert job.fragments[0].said is Said.LEAVING
 
 
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_what_ends_spoke_of_this_run_also_once_it_is_requeued(restarts: int) -> None:
+    """Slurm counts a restart before the end of the run (22.05)."""
+    ending = {"State": "COMPLETING", "restartcnt": restarts}
+    (job,) = read(row(said="trained{0};h{5}", **ending)).malleable
+    assert job.fragments[0].said is Said.TRAINED
+    assert job.hit_s == 5.0
+
+
 def test_a_line_break_in_a_comment_ends_what_is_known_of_it() -> None:
     line = row(State="RUNNING", said="x")
     broken = line[: line.rindex("|x") + 2]
