@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.script.left_behind import step_on_disk
-from waiting import wait_until
+pytest.importorskip("torch")
 
-from .gang import Gang
+from slurm_hooks.elastic.script.left_behind import step_on_disk  # noqa: E402
+from waiting import wait_until  # noqa: E402
+
+from .gang import Gang  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.engines.torchrun.store import RoundStore, connect, open_store
+pytest.importorskip("torch")
+
+from slurm_hooks.elastic.engines.torchrun.store import (  # noqa: E402
+    RoundStore,
+    connect,
+    open_store,
+)
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(60)]
 
