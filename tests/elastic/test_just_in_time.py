@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from slurm_hooks.elastic.script.left_behind import step_on_disk  # noqa: E402
-from waiting import wait_until  # noqa: E402
+from slurm_hooks.elastic.script.left_behind import step_on_disk
+from waiting import wait_until
 
-from .gang import Gang  # noqa: E402
+from .gang import Gang
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

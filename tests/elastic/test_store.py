@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from slurm_hooks.elastic.engines.torchrun.store import (  # noqa: E402
+from slurm_hooks.elastic.engines.torchrun.store import (
     RoundStore,
     connect,
     open_store,
