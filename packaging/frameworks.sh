@@ -7,7 +7,10 @@ task=tests
 directory=$1
 shift
 here=$(cd "$(dirname "$0")/.." && pwd)
-[ -x "$directory/bin/python" ] || python3 -m venv "$directory"
+if [ ! -x "$directory/bin/python" ]; then
+  echo "Installing torch, lightning, transformers, accelerate into $directory (a gigabyte or more)"
+  python3 -m venv "$directory"
+fi
 "$directory/bin/pip" install --quiet --disable-pip-version-check -r "$here/packaging/frameworks.txt"
 cd "$here"
 export PYTHONPATH="$here"
