@@ -168,3 +168,20 @@ def test_a_process_that_ends_waits_for_the_file(tmp_path: Path) -> None:
     )
     assert done.returncode == 5
     assert in_file(path)["content"]["x"].shape == (8, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "room", "seen"), [("2", 1 << 30, 1), ("1", 1 << 30, 0), ("2", 0, 0)]
+)
+def test_only_a_copy_that_survives_the_node_counts_as_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, room: int, seen: int
+) -> None:
+    """Or a job of one node would be taken for one that loses nothing."""
+    mailbox = Mailbox()
+    for name, value in {**mailbox.environment(), "GROUP_WORLD_SIZE": nodes}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("slurm_hooks.elastic.script.node_memory.room", lambda: room)
+    saves: list[float] = []
+    monkeypatch.setattr(module.observation, "see_saved", saves.append)
+    Checkpoint(tmp_path / "c.pt").save(1, {"x": full(1)}, to_file=False)
+    assert len(saves) == seen

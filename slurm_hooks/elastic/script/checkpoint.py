@@ -133,7 +133,8 @@ class Checkpoint:
             debug(f"step {step} does not fit into memory")
         if file is not None:
             self._write(file, step, content, image)
-        observation.see_saved(began)
+        if image is not None and self._peers.has_other_nodes:
+            observation.see_saved(began)  # files are seen as any other of torch.save
 
     def wait(self) -> None:
         """Until the file of the last `save` is written. Raises OSError if it could not be."""

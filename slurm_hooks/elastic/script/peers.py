@@ -50,6 +50,7 @@ class Peers:
     def __init__(self, env: Mapping[str, str], memory: NodeMemory) -> None:
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
+        self.has_other_nodes = int(env.get("GROUP_WORLD_SIZE", "1") or 1) > 1
         self._memory = memory
         self._local_rank = int(env.get("LOCAL_RANK", "0") or 0) if memory.is_there else 0
         self._node = _node(env) if memory.is_there else -1 - self.rank
