@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 import threading
+import weakref
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -91,6 +92,7 @@ class NodeMemory:
 class _Slot:
     def __init__(self, handle: int) -> None:
         self._handle = handle
+        weakref.finalize(self, os.close, handle).atexit = False
         self._whole: mmap.mmap | None = None
         self.views = Views()
         self.is_read = False
