@@ -10,7 +10,9 @@ copies: the last boundary is written to memory when a process is about to end.
 
 from __future__ import annotations
 
+import operator
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -72,6 +74,11 @@ class Checkpoint:
                 f"{self._watched.sharded} is sharded: a lost node takes its part of the state "
                 "along, so the last checkpoint that you write counts"
             )
+        elif threading.current_thread() is not threading.main_thread():
+            say(
+                "watch() was not called in the main thread, where alone signals are heard: "
+                "the last checkpoint that you write counts"
+            )
         elif self._is_first_here and self._memory.is_there:
             self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
@@ -95,7 +102,8 @@ class Checkpoint:
     def reached(self, step: int) -> None:
         """`step` steps are done, and nothing changes what is watched until the optimizer's part
         of the next one. Costs a lock and a copy of what is neither parameter nor the state of
-        an optimizer."""
+        an optimizer. Raises TypeError if that is no number of steps."""
+        step = _counted(step)
         if self._just_in_time is not None:
             self._just_in_time.reached(step)
 
@@ -117,8 +125,10 @@ class Checkpoint:
         """Keep `content` (tensors, numbers, texts, lists, tuples, dictionaries, booleans, None; the
         same in all processes; by default what is watched) as reached after `step` steps;
         `to_file=False`: in memory only. Returns when all is copied; the file is written
-        meanwhile, one at a time. Raises TypeError, which names the key, for what cannot be
-        kept, and OSError if this file, or the one before, cannot be written."""
+        meanwhile, one at a time. Raises TypeError for what is no number of steps or cannot be
+        kept, and names its key, and OSError if this file, or the one before, cannot be
+        written."""
+        step = _counted(step)
         if not self._is_first_here:
             return
         began = time.monotonic()
@@ -215,3 +225,14 @@ class Checkpoint:
     def _on_disk(self) -> dict[str, Any]:
         assert self._path is not None
         return dict(torch.load(self._path, map_location="cpu", weights_only=True, mmap=True))
+
+
+def _counted(step: Any) -> int:
+    """As a plain number. Raises TypeError."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if 0 <= number < 1 << 63:
+        return number
+    raise TypeError(f"step {step!r} is to be the number of steps done: an integer from 0 on")
