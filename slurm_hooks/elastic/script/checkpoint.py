@@ -211,6 +211,11 @@ class Checkpoint:
         assert image is not None
         return step, image.content()
 
+    def forget(self, step: int) -> None:
+        """What is kept in memory of this step is another training's: it does not count any more.
+        To be called by all processes."""
+        self._memory.forget(step)
+
     def _from_disk(self, step: int) -> Image:
         content = self._on_disk()["content"]
         return self._memory.write(step, content) or packed(step, content)
