@@ -70,6 +70,45 @@ os.kill(os.getpid(), signal.SIGTERM)
 assert calls == [signal.SIGTERM], calls
 """
 
+STAGES = """
+import itertools, os, sys
+from slurm_hooks.elastic.mailbox import Mailbox
+os.environ.update(Mailbox().environment())
+os.environ["MALLEABLE_DIR"] = os.path.dirname(sys.argv[1])
+from slurm_hooks.elastic.frameworks import step_memory
+from slurm_hooks.elastic.script.left_behind import leave_behind
+
+class Thing:
+    def state_dict(self):
+        return {}
+    def load_state_dict(self, state):
+        pass
+
+def train(steps):
+    memory = step_memory.StepMemory()
+    found, _ = memory.load()
+    memory.watch(thing=Thing())
+    memory.reached(steps)
+    return found, memory
+
+def begin_process():
+    step_memory._runs = itertools.count()
+    step_memory._open.clear()
+
+_, first = train(70)
+first._checkpoint._just_in_time.keep()
+file = os.path.join(os.environ["MALLEABLE_DIR"], "last-step.pt")
+leave_behind(os.environ, file, float("inf"))
+begin_process()
+found, first = train(100)
+assert found == 70
+first.end()
+assert not os.path.exists(file)
+begin_process()
+found, second = train(1)
+assert found == -1, found
+"""
+
 
 def run(script: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, str(tmp_path / "checkpoint.pt")]
@@ -83,3 +122,7 @@ def test_a_training_that_has_ended_holds_on_to_nothing(tmp_path: Path) -> None:
 
 def test_a_handler_that_passes_on_to_ours_may_outlive_the_training(tmp_path: Path) -> None:
     run(HANDLERS, tmp_path)
+
+
+def test_a_second_training_does_not_resume_from_a_first_that_is_done(tmp_path: Path) -> None:
+    run(STAGES, tmp_path)

@@ -76,7 +76,7 @@ class StepMemory:
             return True
         say("the step that was kept is that of another model: the last checkpoint counts")
         if self._checkpoint is not None:
-            self._checkpoint.forget(self._first + step)
+            self._checkpoint.forget(range(self._first + step, self._first + step + 1))
         return False
 
     def watch(self, **objects: Any) -> None:
@@ -90,8 +90,10 @@ class StepMemory:
             self._checkpoint.reached(self._first + step)
 
     def end(self) -> None:
-        """The training has ended."""
+        """The training has ended. What is kept of it goes: a process that finds it done, and
+        does not train it again, would take it for a state of its own first training."""
         if self._checkpoint is not None:
             _open.remove(self)
             self._checkpoint.end()
+            self._checkpoint.forget(range(self._first, self._first + (1 << _RUN_BITS)))
             self._checkpoint = None

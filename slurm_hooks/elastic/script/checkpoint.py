@@ -29,6 +29,7 @@ from slurm_hooks.elastic.script import observation
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files
 from slurm_hooks.elastic.script.image import Image
 from slurm_hooks.elastic.script.just_in_time import JustInTime
+from slurm_hooks.elastic.script.left_behind import step_on_disk
 from slurm_hooks.elastic.script.node_memory import NodeMemory, packed
 from slurm_hooks.elastic.script.peers import Peers
 from slurm_hooks.elastic.script.watched import Watched
@@ -211,10 +212,13 @@ class Checkpoint:
         assert image is not None
         return step, image.content()
 
-    def forget(self, step: int) -> None:
-        """What is kept in memory of this step is another training's: it does not count any more.
-        To be called by all processes."""
-        self._memory.forget(step)
+    def forget(self, steps: range) -> None:
+        """Of these steps nothing counts any more, neither in memory nor in the file. To be called
+        by all processes."""
+        self._memory.forget(steps)
+        if self._path is not None and self._peers.rank == 0 and step_on_disk(self._path) in steps:
+            with suppress(OSError):
+                self._path.unlink()
 
     def _from_disk(self, step: int) -> Image:
         content = self._on_disk()["content"]

@@ -65,10 +65,10 @@ class NodeMemory:
         found = (slot.image() for slot in self._slots if slot.step() == step)
         return next((image for image in found if image is not None), None)
 
-    def forget(self, step: int) -> None:
-        """The copy of this step is not what the others have."""
+    def forget(self, steps: range) -> None:
+        """Copies of these steps do not count any more."""
         for slot in self._slots:
-            if slot.step() == step:
+            if slot.step() in steps:
                 slot.clear()
 
     def detach(self) -> None:
