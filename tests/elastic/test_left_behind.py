@@ -63,7 +63,9 @@ def test_nor_one_that_others_write_meanwhile(
 
     def others_are_faster(handle: int) -> None:
         monkeypatch.undo()
-        Checkpoint(file).save(7, {})
+        others = Checkpoint(file)
+        others.save(7, {})
+        others.wait()
 
     monkeypatch.setattr("slurm_hooks.elastic.script.left_behind.os.fsync", others_are_faster)
     leave_behind(mailbox.environment(), str(file), soon())
