@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,6 +104,7 @@ class MailboxReader:
         errors = OSError, ValueError, IndexError
         with suppressed(*errors, doing="opening the mailbox of the agent"):
             self._handle = open_files(env.get(MAILBOX, ""))[0]
+            weakref.finalize(self, os.close, self._handle).atexit = False
 
     def listen(self) -> None:
         """Say that this worker asks at step boundaries."""

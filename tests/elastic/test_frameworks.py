@@ -117,3 +117,19 @@ def test_a_checkpoint_that_was_begun_and_one_with_parts_missing(tmp_path: Path) 
     assert newest_whole(tmp_path) is None
     assert newest_whole(tmp_path / "absent") is None
     assert instead_of(tmp_path / "named-by-user") == tmp_path / "named-by-user"
+
+
+@pytest.mark.torch
+def test_the_state_of_another_model_is_told_apart() -> None:
+    torch = pytest.importorskip("torch")
+    from slurm_hooks.elastic.frameworks.step_memory import is_alike  # noqa: PLC0415
+
+    model = torch.nn.Linear(2, 3)
+    kept = model.state_dict()
+    wrapped = {f"module._orig_mod.{name}": value for name, value in kept.items()}
+    assert is_alike(kept, model)
+    assert is_alike(wrapped, model)
+    assert is_alike(kept, torch.nn.LazyLinear(3))
+    assert not is_alike(kept, torch.nn.Linear(2, 4))
+    assert not is_alike(kept, torch.nn.Linear(2, 3, bias=False))
+    assert is_alike(kept, torch.nn.Linear(2, 3, bias=False), is_strict=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from pathlib import Path
@@ -95,6 +96,17 @@ def test_a_place_that_cannot_be_written_is_a_line(
     said = capfd.readouterr().err
     assert "step 5 cannot be written" in said
     assert "No such file" in said
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("odd", ["c.pt", "c.pt.0.new"])
+def test_a_fifo_is_not_waited_at(
+    mailbox: Mailbox, tmp_path: Path, odd: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / odd)
+    leave_behind(mailbox.environment(), str(tmp_path / "c.pt"), soon())
+    assert "is no ordinary file" in "".join(capfd.readouterr())
+    assert [path.name for path in tmp_path.iterdir()] == [odd]
 
 
 def test_sigterm_while_it_is_written_leaves_no_draft(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +47,12 @@ def test_no_change_loses_or_repeats_a_sample(training: Gang) -> None:
     training.wait_world(1, since=t, timeout=300)
     wait_until(lambda: training.steps()[-1][1] > step, 300, training.dump)
     assert samples_off(training) == 0
+
+
+def test_a_search_that_draws_another_model_goes_on(gang: Gang) -> None:
+    gang.script = Path(__file__).with_name("train_search.py")
+    gang.start(1, "1:1", 0)
+    wait_until(lambda: len(gang.steps()) > 10, 100, gang.dump)
+    os.kill(min(gang.worker_pids(1)), signal.SIGTERM)
+    assert gang.wait_exit(1, timeout=200) == [0], gang.dump()
+    assert "that of another model" in gang.log(1)

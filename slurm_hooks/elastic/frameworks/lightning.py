@@ -47,7 +47,7 @@ class _Callback:
         self._memory = StepMemory()
         step, content = self._memory.load()
         if content:
-            _load_from_memory(trainer._checkpoint_connector, step, content)
+            _load_from_memory(trainer, self._memory, step, content)
 
     def state_dict(self) -> dict[str, Any]:
         """A part of each checkpoint."""
@@ -155,14 +155,16 @@ def _is_of_framework(function: Any) -> bool:
     return module.startswith(("lightning.", "pytorch_lightning."))
 
 
-def _load_from_memory(connector: Any, step: int, content: dict[str, Any]) -> None:
+def _load_from_memory(trainer: Any, memory: StepMemory, step: int, content: dict[str, Any]) -> None:
     """Have Lightning find the copy in memory where it would read a file, unless the file is
-    newer."""
+    newer, or the copy another model's."""
+    connector, module = trainer._checkpoint_connector, trainer.lightning_module
     plain = connector.resume_start
 
     def resume_start(path: Any = None, *words: Any, **named: Any) -> None:
         connector.resume_start = plain
-        if path and _step_of(path) > step:
+        is_ours = memory.fits(step, content["model"], module, module.strict_loading)
+        if not is_ours or (path and _step_of(path) > step):
             plain(path, *words, **named)
             return
         connector._ckpt_path = None

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.script.checkpoint import Checkpoint
 
 _RUN_BITS = 32
@@ -26,6 +27,26 @@ def _file(env: Mapping[str, str]) -> Path | None:
         if env.get(name, "").startswith("/"):
             return Path(env[name]) / "last-step.pt"
     return None
+
+
+def is_alike(kept: Mapping[str, Any], model: Any, is_strict: bool = True) -> bool:
+    """Whether the kept state of a model can be that of this one, or was another's: a script may
+    choose the sizes of its model anew in each process. `is_strict`: nothing may be missing."""
+    try:
+        there, here = _shapes(kept), _shapes(model.state_dict())
+    except Exception as error:  # parameters whose shapes are not known yet
+        debug("comparing the model with the one that was kept", error)
+        return True
+    same = all(there[name] == here[name] for name in there.keys() & here.keys())
+    return same and (not is_strict or there.keys() == here.keys())
+
+
+def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
+    """By names without those of wrappers."""
+    return {
+        name.removeprefix("module.").replace("_orig_mod.", ""): getattr(value, "shape", None)
+        for name, value in state.items()
+    }
 
 
 class StepMemory:
@@ -48,6 +69,16 @@ class StepMemory:
         is_own = bool(content) and step >> _RUN_BITS == self._first >> _RUN_BITS
         return (step - self._first, content) if is_own else (-1, {})
 
+    def fits(self, step: int, kept: Mapping[str, Any], model: Any, is_strict: bool = True) -> bool:
+        """Whether what was loaded can be of this model. What is another's is said and forgotten, or
+        it would count until this training is as far."""
+        if is_alike(kept, model, is_strict):
+            return True
+        say("the step that was kept is that of another model: the last checkpoint counts")
+        if self._checkpoint is not None:
+            self._checkpoint.forget(range(self._first + step, self._first + step + 1))
+        return False
+
     def watch(self, **objects: Any) -> None:
         """See Checkpoint. What cannot be kept is a line in the job's log."""
         if self._checkpoint is not None:
@@ -59,8 +90,10 @@ class StepMemory:
             self._checkpoint.reached(self._first + step)
 
     def end(self) -> None:
-        """The training has ended."""
+        """The training has ended. What is kept of it goes: a process that finds it done, and
+        does not train it again, would take it for a state of its own first training."""
         if self._checkpoint is not None:
             _open.remove(self)
             self._checkpoint.end()
+            self._checkpoint.forget(range(self._first, self._first + (1 << _RUN_BITS)))
             self._checkpoint = None

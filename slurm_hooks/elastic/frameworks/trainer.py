@@ -45,7 +45,10 @@ def get_ready(module: ModuleType) -> None:
         memory = StepMemory()
         callback = kind(self, memory)
         self.add_callback(callback)
-        place = _place(self, resume_from_checkpoint, memory, callback)
+        if named.get("trial", words[0] if words else None) is None:
+            place = _place(self, resume_from_checkpoint, memory, callback)
+        else:  # of a search: another process may try another one in its place
+            place = _agreed(_on_disk(self, resume_from_checkpoint))
         done = plain(self, place, *words, **named)  # after an error it is kept
         memory.end()
         with suppress(ValueError):  # the script has removed it
@@ -80,6 +83,8 @@ def _place(trainer: Any, asked: Any, memory: StepMemory, callback: _Callback) ->
     place = _agreed(_on_disk(trainer, asked))
     step, content = memory.load()
     if not content or (place and step_of(Path(place)) > step):
+        return place
+    if not memory.fits(step, content["model"], trainer.model):
         return place
     say(f"resuming at step {step}, kept in memory")
     return _as_directory(trainer, callback, content)

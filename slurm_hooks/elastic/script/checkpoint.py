@@ -10,7 +10,9 @@ copies: the last boundary is written to memory when a process is about to end.
 
 from __future__ import annotations
 
+import operator
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +29,7 @@ from slurm_hooks.elastic.script import observation
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files
 from slurm_hooks.elastic.script.image import Image
 from slurm_hooks.elastic.script.just_in_time import JustInTime
+from slurm_hooks.elastic.script.left_behind import step_on_disk
 from slurm_hooks.elastic.script.node_memory import NodeMemory, packed
 from slurm_hooks.elastic.script.peers import Peers
 from slurm_hooks.elastic.script.watched import Watched
@@ -72,6 +75,11 @@ class Checkpoint:
                 f"{self._watched.sharded} is sharded: a lost node takes its part of the state "
                 "along, so the last checkpoint that you write counts"
             )
+        elif threading.current_thread() is not threading.main_thread():
+            say(
+                "watch() was not called in the main thread, where alone signals are heard: "
+                "the last checkpoint that you write counts"
+            )
         elif self._is_first_here and self._memory.is_there:
             self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
@@ -95,7 +103,8 @@ class Checkpoint:
     def reached(self, step: int) -> None:
         """`step` steps are done, and nothing changes what is watched until the optimizer's part
         of the next one. Costs a lock and a copy of what is neither parameter nor the state of
-        an optimizer."""
+        an optimizer. Raises TypeError if that is no number of steps."""
+        step = _counted(step)
         if self._just_in_time is not None:
             self._just_in_time.reached(step)
 
@@ -117,8 +126,10 @@ class Checkpoint:
         """Keep `content` (tensors, numbers, texts, lists, tuples, dictionaries, booleans, None; the
         same in all processes; by default what is watched) as reached after `step` steps;
         `to_file=False`: in memory only. Returns when all is copied; the file is written
-        meanwhile, one at a time. Raises TypeError, which names the key, for what cannot be
-        kept, and OSError if this file, or the one before, cannot be written."""
+        meanwhile, one at a time. Raises TypeError for what is no number of steps or cannot be
+        kept, and names its key, and OSError if this file, or the one before, cannot be
+        written."""
+        step = _counted(step)
         if not self._is_first_here:
             return
         began = time.monotonic()
@@ -202,6 +213,14 @@ class Checkpoint:
         assert image is not None
         return step, image.content()
 
+    def forget(self, steps: range) -> None:
+        """Of these steps nothing counts any more, neither in memory nor in the file. To be called
+        by all processes."""
+        self._memory.forget(steps)
+        if self._path is not None and self._peers.rank == 0 and step_on_disk(self._path) in steps:
+            with suppress(OSError):
+                self._path.unlink()
+
     def _from_disk(self, step: int) -> Image:
         content = self._on_disk()["content"]
         return self._memory.write(step, content) or packed(step, content)
@@ -216,3 +235,14 @@ class Checkpoint:
     def _on_disk(self) -> dict[str, Any]:
         assert self._path is not None
         return dict(torch.load(self._path, map_location="cpu", weights_only=True, mmap=True))
+
+
+def _counted(step: Any) -> int:
+    """As a plain number. Raises TypeError."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if 0 <= number < 1 << 63:
+        return number
+    raise TypeError(f"step {step!r} is to be the number of steps done: an integer from 0 on")

@@ -84,7 +84,7 @@ class JustInTime:
         """Keep nothing from now on, and leave signals alone."""
         self._has_failed = True
         self._let_go()
-        self._signal.forget()
+        self._signal.end()
 
     def _freeze(self) -> bool:
         if self._is_frozen:

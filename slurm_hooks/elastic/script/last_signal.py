@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
@@ -26,6 +27,7 @@ from typing import Any
 from slurm_hooks.elastic.log import debug
 
 STAY_S = 5.0  # a handler may only note that the end has come, for the next step to see
+_NO_SIGNAL = 0  # written to the pipe at the end
 Hook = Callable[[Any, Any, Any], Any]
 
 
@@ -53,6 +55,7 @@ class LastSignal:
         self._is_passed_on = False
         self._has_returned = threading.Event()  # the script's own handler, without ending anything
         self._owner = 0
+        self._is_over = False
 
     def listen(self) -> None:
         """From now on, and again after the script has set a handler of its own; cheap where
@@ -90,8 +93,12 @@ class LastSignal:
         def restore() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
+        weakly = weakref.WeakMethod(self.forget)  # what is registered here stays for good
+
         def forget() -> None:
-            self.forget()
+            forget_it = weakly()
+            if forget_it is not None:
+                forget_it()
             restore()
 
         os.register_at_fork(before=hold, after_in_parent=restore, after_in_child=forget)
@@ -99,6 +106,10 @@ class LastSignal:
     def _hear(self) -> None:
         while True:
             for number in os.read(self._read, 64):
+                if number == _NO_SIGNAL:  # nobody writes here any more
+                    os.close(self._read)
+                    os.close(self._write)
+                    return
                 if self._next_pipe >= 0:
                     with suppress(OSError):
                         os.write(self._next_pipe, bytes([number]))
@@ -135,7 +146,7 @@ class LastSignal:
             end_by_default()
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
-        if self._is_passed_on:
+        if self._is_passed_on or self._is_over:
             self._pass_on(signum, frame)
             self._has_returned.set()
             return
@@ -166,12 +177,40 @@ class LastSignal:
         self._before_exit()
         self.forget()
 
+    def end(self) -> None:
+        """Signals are none of our business any more, and nothing is held on to: not what the three
+        functions know, no pipe and no thread. Changes nothing once SIGTERM has come."""
+        is_in_place = signal.getsignal(signal.SIGTERM) == self._on_term
+        self.forget()
+        if self._owner != os.getpid() or self._is_over or self._heard_at:
+            return
+        self._is_over = True
+        if is_in_place:
+            self._handlers.pop()  # it is back, and may call us as what was there before it
+        self._before_end = self._before_exit = self._let_go = _do_nothing
+        atexit.unregister(self._on_exit)
+        if sys.excepthook == self._on_exception:
+            sys.excepthook = self._next_hook
+        self._leave_pipe()
+
+    def _leave_pipe(self) -> None:
+        """The thread closes it; only in the main thread can nothing be under way to it."""
+        with suppress(ValueError):
+            writes_to = signal.set_wakeup_fd(-1)
+            left = self._next_pipe if writes_to == self._write else writes_to
+            signal.set_wakeup_fd(left, warn_on_full_buffer=False)
+            os.write(self._write, bytes([_NO_SIGNAL]))
+
     def forget(self) -> None:
         """In a child of fork(), and at the end: signals are none of our business any more."""
         with suppress(ValueError):  # not in the main thread
             if signal.getsignal(signal.SIGTERM) == self._on_term:
                 signal.signal(signal.SIGTERM, self._handlers[-1] or signal.SIG_DFL)
                 signal.set_wakeup_fd(self._next_pipe)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def end_by_default() -> None:

@@ -27,12 +27,18 @@ def leave_behind(env: Mapping[str, str], file: str, until: float) -> None:
     Does not raise."""
     memory, path = NodeMemory(env), Path(file)
     step = memory.newest()
-    if not file or step < 0 or step <= step_on_disk(path):
+    if not file or step < 0:
+        return
+    draft = _draft(path, env)
+    odd = next((place for place in (path, draft) if _is_odd(place)), None)
+    if odd is not None:
+        say(f"step {step} is not written: {odd} is no ordinary file; an earlier checkpoint counts")
+        return
+    if step <= step_on_disk(path):
         return
     image = memory.read(step)
     if image is None:
         return
-    draft = _draft(path, env)
     try:
         _write(draft, {"step": step, "content": image.peek()}, until)
         _put(draft, path, step)
@@ -54,6 +60,13 @@ def step_on_disk(path: Path) -> int:
     except Exception as error:  # whatever torch makes of junk
         debug(f"reading which step {path} holds", error)
         return -1
+
+
+def _is_odd(place: Path) -> bool:
+    """Whether it is there and cannot be a checkpoint; a FIFO is waited at for ever."""
+    with suppress(OSError):
+        return place.exists() and not place.is_file()
+    return False
 
 
 def _draft(path: Path, env: Mapping[str, str]) -> Path:

@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 import threading
+import weakref
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -64,10 +65,10 @@ class NodeMemory:
         found = (slot.image() for slot in self._slots if slot.step() == step)
         return next((image for image in found if image is not None), None)
 
-    def forget(self, step: int) -> None:
-        """The copy of this step is not what the others have."""
+    def forget(self, steps: range) -> None:
+        """Copies of these steps do not count any more."""
         for slot in self._slots:
-            if slot.step() == step:
+            if slot.step() in steps:
                 slot.clear()
 
     def detach(self) -> None:
@@ -91,6 +92,7 @@ class NodeMemory:
 class _Slot:
     def __init__(self, handle: int) -> None:
         self._handle = handle
+        weakref.finalize(self, os.close, handle).atexit = False
         self._whole: mmap.mmap | None = None
         self.views = Views()
         self.is_read = False

@@ -111,7 +111,7 @@ class Peers:
     def _receive(
         self, step: int, shape: Shape, common: bytearray, who: tuple[list[int], list[int]]
     ) -> Image:
-        self._memory.forget(step)
+        self._memory.forget(range(step, step + 1))  # not what the others have
         with self._memory.draft() as draft:
             whole = draft.allocate(step, shape)
             image = own(step, shape) if whole is None else Image(step, shape, whole, _no_view)

@@ -12,6 +12,7 @@ import copy
 import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -37,31 +38,54 @@ class Part(Protocol):
         """Put the object into this state."""
 
 
+@dataclass(frozen=True)
+class _Volatile:
+    """What a forward pass changes in a module, by the names in its state."""
+
+    buffers: dict[str, torch.Tensor]
+    extras: dict[str, Any]
+
+
 class _Module:
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
-        self._buffers = [  # looked up once: walking all modules is too slow for every step
-            (prefix, inner._buffers, name)
+        found = [  # looked up once: walking all modules is too slow for every step
+            (f"{prefix}." if prefix else "", inner)
             for prefix, inner in module.named_modules(remove_duplicate=False)
-            for name, buffer in inner._buffers.items()
-            if buffer is not None
+        ]
+        self._buffers = [(prefix, inner._buffers) for prefix, inner in found if inner._buffers]
+        plain = torch.nn.Module.get_extra_state
+        self._extras = [
+            (f"{prefix}_extra_state", inner)
+            for prefix, inner in found
+            if type(inner).get_extra_state is not plain
         ]
 
-    def copy(self, spare: list[torch.Tensor] | None) -> list[torch.Tensor]:
-        live = [buffers[name] for _, buffers, name in self._buffers]
-        if spare is None or not _are_alike(spare, live):
-            return [buffer.detach().clone() for buffer in live]
+    def copy(self, spare: _Volatile | None) -> _Volatile:
+        live = {
+            prefix + name: buffer
+            for prefix, buffers in self._buffers
+            for name, buffer in buffers.items()
+            if buffer is not None  # it may be there later
+        }
+        extras = {key: copy.deepcopy(inner.get_extra_state()) for key, inner in self._extras}
+        old = spare.buffers if spare else {}
+        if spare is None or old.keys() != live.keys() or not _are_alike(old, live):
+            copied = {key: buffer.detach().clone() for key, buffer in live.items()}
+            return _Volatile(copied, extras)
         if live:
             with torch.no_grad():
-                torch._foreach_copy_(spare, live)
-        return spare
+                torch._foreach_copy_([old[key] for key in live], list(live.values()))
+        return _Volatile(old, extras)
 
-    def content(self, copied: list[torch.Tensor]) -> dict[str, Any]:
+    def content(self, copied: _Volatile) -> dict[str, Any]:
         state = dict(self._module.state_dict())
-        for (prefix, _, name), buffer in zip(self._buffers, copied):
-            key = f"{prefix}.{name}" if prefix else name
-            if key in state:  # else it is not persistent
-                state[key] = buffer
+        known = {**copied.buffers, **copied.extras}
+        for key in state.keys() & known.keys():  # what is not in it is not persistent
+            state[key] = known[key]
+        here = {prefix + name for prefix, buffers in self._buffers for name in buffers}
+        for key in state.keys() & (here - known.keys()):  # it was not there yet
+            del state[key]
         return state
 
     def load(self, content: Any) -> None:
@@ -218,10 +242,10 @@ def _without_tensors(value: Any) -> Any:
     return value
 
 
-def _are_alike(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    return len(some) == len(others) and all(
-        a.shape == b.shape and a.dtype == b.dtype and a.device == b.device
-        for a, b in zip(some, others)
+def _are_alike(some: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
+    return all(
+        some[key].shape == b.shape and some[key].dtype == b.dtype and some[key].device == b.device
+        for key, b in others.items()
     )
 
 

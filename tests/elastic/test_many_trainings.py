@@ -1,0 +1,128 @@
+"""One process that trains many times, as a search for hyper-parameters does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(60)]
+
+SEARCH = """
+import gc, os, signal, sys, threading, weakref
+from slurm_hooks.elastic.mailbox import Mailbox
+os.environ.update(Mailbox().environment())
+import torch
+from slurm_hooks.elastic import Checkpoint
+
+def train(path):
+    checkpoint = Checkpoint(path)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    checkpoint.watch(model=model, optimizer=optimizer)
+    model(torch.ones(4)).sum().backward()
+    optimizer.step()
+    checkpoint.reached(1)
+    checkpoint.end()
+    return weakref.ref(model)
+
+def held():
+    gc.collect()
+    deadline = 200
+    while threading.active_count() > 1 and deadline:
+        deadline -= 1
+        threading.Event().wait(0.01)
+    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+before = held()
+models = [train(sys.argv[1]) for _ in range(10)]
+assert held() == before, (before, held())
+assert not any(model() for model in models)
+assert sys.excepthook is sys.__excepthook__
+assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+"""
+
+HANDLERS = """
+import os, signal, sys
+from slurm_hooks.elastic.mailbox import Mailbox
+os.environ.update(Mailbox().environment())
+import torch
+from slurm_hooks.elastic import Checkpoint
+
+calls = []
+checkpoint = Checkpoint(sys.argv[1])
+checkpoint.watch(model=torch.nn.Linear(2, 2))
+chained = signal.getsignal(signal.SIGTERM)
+
+def own(number, frame):
+    calls.append(number)
+    chained(number, frame)
+
+signal.signal(signal.SIGTERM, own)
+checkpoint.reached(1)
+checkpoint.end()
+assert signal.getsignal(signal.SIGTERM) is own
+os.kill(os.getpid(), signal.SIGTERM)
+assert calls == [signal.SIGTERM], calls
+"""
+
+STAGES = """
+import itertools, os, sys
+from slurm_hooks.elastic.mailbox import Mailbox
+os.environ.update(Mailbox().environment())
+os.environ["MALLEABLE_DIR"] = os.path.dirname(sys.argv[1])
+from slurm_hooks.elastic.frameworks import step_memory
+from slurm_hooks.elastic.script.left_behind import leave_behind
+
+class Thing:
+    def state_dict(self):
+        return {}
+    def load_state_dict(self, state):
+        pass
+
+def train(steps):
+    memory = step_memory.StepMemory()
+    found, _ = memory.load()
+    memory.watch(thing=Thing())
+    memory.reached(steps)
+    return found, memory
+
+def begin_process():
+    step_memory._runs = itertools.count()
+    step_memory._open.clear()
+
+_, first = train(70)
+first._checkpoint._just_in_time.keep()
+file = os.path.join(os.environ["MALLEABLE_DIR"], "last-step.pt")
+leave_behind(os.environ, file, float("inf"))
+begin_process()
+found, first = train(100)
+assert found == 70
+first.end()
+assert not os.path.exists(file)
+begin_process()
+found, second = train(1)
+assert found == -1, found
+"""
+
+
+def run(script: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", script, str(tmp_path / "checkpoint.pt")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_training_that_has_ended_holds_on_to_nothing(tmp_path: Path) -> None:
+    run(SEARCH, tmp_path)
+
+
+def test_a_handler_that_passes_on_to_ours_may_outlive_the_training(tmp_path: Path) -> None:
+    run(HANDLERS, tmp_path)
+
+
+def test_a_second_training_does_not_resume_from_a_first_that_is_done(tmp_path: Path) -> None:
+    run(STAGES, tmp_path)
