@@ -124,7 +124,8 @@ def test_a_command_that_ends_well_because_it_was_asked_to_has_not_finished(
     """Slurm's signals reach the command itself, before or after the agent."""
     answer = "trap 'exit 0' TERM URG; echo begun; while :; do sleep 0.1; done"
     agent = begun("sh", "-c", answer)
-    child = int(subprocess.check_output(["pgrep", "-P", str(agent.pid), "sh"]))
+    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
+    (child,) = (int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "sh\n")
     os.kill(child, number)
     agent.send_signal(number)
     wait_until(lambda: number is signal.SIGTERM or "requeue 7_3" in asked(slurm))

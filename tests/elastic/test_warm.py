@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import slurm_hooks
 from slurm_hooks.elastic.engines.torchrun.warm_pool import (
     Contexts,
     WarmPool,
@@ -26,6 +27,7 @@ from slurm_hooks.elastic.engines.torchrun.warm_worker import (
     leading_imports,
 )
 
+OURS = Path(slurm_hooks.__file__).resolve().parents[1]
 SCRIPT = '''"""Doc."""
 from __future__ import annotations
 import json, os, sys
@@ -194,8 +196,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    here = Path(__file__).resolve().parents[2]
-    monkeypatch.setenv("PYTHONPATH", str(here))
+    monkeypatch.setenv("PYTHONPATH", str(OURS))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -282,8 +283,7 @@ class Devices:
         for name, text in ((self.script, "import torch\n"), (work / "torch.py", FAKE_TORCH)):
             name.parent.mkdir(exist_ok=True)
             name.write_text(text)
-        here = Path(__file__).resolve().parents[2]
-        monkeypatch.setenv("PYTHONPATH", f"{work}:{here}")
+        monkeypatch.setenv("PYTHONPATH", f"{work}:{OURS}")
         monkeypatch.setenv("NOTES", str(self._notes))
 
     def prepare(self, contexts: Contexts, count: int = 2) -> WarmPool:
