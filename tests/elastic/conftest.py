@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,6 @@ from slurm_hooks.jobpath import write_job_path
 from .gang import Gang
 from .lone_agent import Agent, alone
 from .processes import end_all
-
-# It imports what imports torch; the others that need torch are left out by their marker.
-collect_ignore = [] if find_spec("torch") else ["test_store.py"]
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""A loop of the script's own with accelerate, and the three lines of ours."""
+"""What holds for each framework; of the scripts only that of accelerate has lines of ours."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from waiting import wait_until
 
 from .notes import LONG, NNODES, STEPS_OF_EPOCH, begin, resumed_after, samples_off
 
-pytest.importorskip("accelerate", reason="not installed: make test-frameworks")
-
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
+SCRIPTS = {
+    "lightning.pytorch": "train_lightning.py",
+    "transformers": "train_trainer.py",
+    "accelerate": "train_accelerate.py",
+}
 
 
-@pytest.fixture
-def training(gang: Gang) -> Gang:
-    return begin(gang, "train_accelerate.py")
+@pytest.fixture(params=SCRIPTS)
+def training(request: pytest.FixtureRequest, gang: Gang) -> Gang:
+    pytest.importorskip(request.param, reason="not installed: make test-frameworks")
+    return begin(gang, SCRIPTS[request.param])
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
