@@ -4,9 +4,10 @@ A hit is Slurm's own preemption: an ordinary job comes and takes nodes on which 
 trains; it has all four. For each training: steps done twice and samples lost or seen twice (from
 the script's own log), the pause (the longest time that a survivor went without finishing a step),
 and how long the ordinary job waited from its submission to the first line of its script, beside
-the same job at the same moment on an empty Slurm of its own; the same of a node with nothing but
-a `sleep` says what of that is Slurm's. Ticks run at their own pace and give the node back when the
-ordinary job has ended.
+the same job at the same moment on an empty Slurm of its own; and of that, how long slurmctld waited
+for the nodes from its decision on, by its own log. Both also for a node with nothing but a `sleep`:
+that much is Slurm's. Ticks run at their own pace and give the node back when the ordinary job has
+ended.
 
 Prints progress and a table of medians (and worst); the last line is one JSON object. A training
 whose library is missing is left out; $HITS_PYTHON names an interpreter that has them.
@@ -27,7 +28,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from hits_log import HitLog, samples
+from hits_log import HitLog, freeing, samples
 from hits_trainings import TRAININGS, Training, lacks, lay_out
 from live_slurm import await_, configure, ticks
 from rich.console import Console
@@ -45,7 +46,8 @@ STAY_S = 6  # how long the ordinary job keeps its nodes; a requeued fragment nee
 @dataclass(frozen=True)
 class Hit:
     """What one hit cost: steps done twice, seconds of pause, seconds that the ordinary job waited
-    with and without us; `step_s` is an ordinary step of the survivors afterwards."""
+    with and without us, and from the preemption to its allocation; `step_s` is an ordinary step
+    of the survivors afterwards."""
 
     nodes: int
     again: int
@@ -53,11 +55,21 @@ class Hit:
     step_s: float
     wait_s: float
     empty_s: float
+    freeing_s: float
     load: float
 
     @property
     def delay_s(self) -> float:
         return self.wait_s - self.empty_s
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Of a node with nothing but a `sleep`: the ordinary job's delay, and of that the time from the
+    preemption to its allocation; seconds."""
+
+    delay_s: float
+    freeing_s: float
 
 
 @dataclass
@@ -85,9 +97,9 @@ class Course:
         await_(lambda: warm(self._box) >= NODES, "warm workers")
         time.sleep(self._rest_s + self._chance.uniform(0, 1))
         taken = sorted(self._chance.sample(self._box.nodes, nodes))
-        empty_s = self._arrive(self._twin, taken, 0)
+        empty_s, _ = self._arrive(self._twin, taken, 0)
         asked = time.time()
-        wait_s = self._arrive(self._box, taken, STAY_S)
+        wait_s, job = self._arrive(self._box, taken, STAY_S)
         survivors = self._until(NODES - nodes, asked)
         settled = time.time()
         log = self._log.read()
@@ -98,13 +110,14 @@ class Course:
             round(log.ordinary(survivors[0], settled - 1.0, settled), 3),
             round(wait_s, 3),
             round(empty_s, 3),
+            freeing(self._box.log("slurmctld"), job),
             os.getloadavg()[0],
         )
         self._until(NODES, settled)
         return cost
 
-    def preempt_sleep(self, nodes: int) -> float:
-        """The delay of an ordinary job for nodes that have a `sleep` each; seconds."""
+    def preempt_sleep(self, nodes: int) -> Sleep:
+        """The same for an ordinary job on nodes that have a `sleep` each."""
         taken = sorted(self._chance.sample(self._box.nodes, nodes))
         for node in taken:
             argv = ["sbatch", "-p", "malleable", f"--nodelist={node}", "--exclusive", "--time=5"]
@@ -112,10 +125,10 @@ class Course:
         running = ["squeue", "-h", "-p", "malleable", "-t", "R", "-o", "%N"]
         await_(lambda: len(self._box.run(running).stdout.split()) == nodes, "the sleeps")
         time.sleep(2 + self._chance.uniform(0, 1))
-        empty_s = self._arrive(self._twin, taken, 0)
-        delay_s = self._arrive(self._box, taken, 0) - empty_s
+        empty_s, _ = self._arrive(self._twin, taken, 0)
+        wait_s, job = self._arrive(self._box, taken, 0)
         await_(lambda: not self._box.run(["squeue", "-h"]).stdout.strip(), "an empty Slurm")
-        return delay_s
+        return Sleep(wait_s - empty_s, freeing(self._box.log("slurmctld"), job))
 
     def _until(self, size: int, since: float) -> list[str]:
         """Wait for that many that train together; gives them."""
@@ -126,28 +139,28 @@ class Course:
 
         return await_(found, f"{size} that train together")
 
-    def _arrive(self, box: Sandbox, nodes: Sequence[str], stay_s: int) -> float:
-        """Submit an ordinary job for these nodes; seconds until its script began."""
+    def _arrive(self, box: Sandbox, nodes: Sequence[str], stay_s: int) -> tuple[float, str]:
+        """Submit an ordinary job for these nodes; seconds until its script began, its id."""
         self._number += 1
         mark = box.work / f"arrived-{self._number}"
-        argv = ["sbatch", "-p", "main", f"--nodes={len(nodes)}", "--exclusive", "--time=1"]
-        argv += [f"--nodelist={','.join(nodes)}", "--output=/dev/null"]
+        argv = ["sbatch", "--parsable", "-p", "main", f"--nodes={len(nodes)}", "--exclusive"]
+        argv += ["--time=1", f"--nodelist={','.join(nodes)}", "--output=/dev/null"]
         argv += [f"--wrap=date +%s.%N >{mark}.new; mv {mark}.new {mark}; exec sleep {stay_s}"]
         asked = time.time()
-        box.run(argv)
+        job = box.run(argv).stdout.strip()
         await_(mark.exists, "the ordinary job's start")
-        return float(mark.read_text()) - asked
+        return float(mark.read_text()) - asked, job
 
 
-def floor(hits: int, say: Console) -> list[float]:
-    """What Slurm itself takes to preempt: the delay where the node has nothing but a `sleep`."""
-    spec, delays, chance = SandboxSpec(nodes=NODES, kill_wait_s=5), [], random.Random(1)
+def floor(hits: int, say: Console) -> list[Sleep]:
+    """What Slurm itself takes to preempt a `sleep`."""
+    spec, sleeps, chance = SandboxSpec(nodes=NODES, kill_wait_s=5), [], random.Random(1)
     with Sandbox.up(spec) as box, Sandbox.up(spec) as twin:
         course = Course(box, twin, chance, 0.0)
         for number in range(hits):
-            delays.append(course.preempt_sleep(1 + number % 2))
-            say.print(f"sleep: delay {delays[-1]:.2f} s, load {os.getloadavg()[0]:.0f}")
-    return delays
+            sleeps.append(course.preempt_sleep(1 + number % 2))
+            say.print(f"sleep: {sleeps[-1]}, load {os.getloadavg()[0]:.0f}")
+    return sleeps
 
 
 def run(training: Training, options: argparse.Namespace, say: Console) -> Found:
@@ -201,7 +214,7 @@ def _words(hit: Hit) -> str:
     return (
         f"{hit.nodes} of {NODES} taken: {hit.again} steps again, pause {hit.pause_s:.2f} s "
         f"(a step {hit.step_s:.2f} s), waited {hit.wait_s:.2f} s, on the empty Slurm "
-        f"{hit.empty_s:.2f} s, load {hit.load:.0f}"
+        f"{hit.empty_s:.2f} s, nodes free after {hit.freeing_s:.2f} s, load {hit.load:.0f}"
     )
 
 
@@ -228,6 +241,7 @@ def row(training: Training, found: Found) -> dict[str, object]:
         "waited s": of([h.wait_s for h in hits]),
         "on an empty Slurm s": of([h.empty_s for h in hits]),
         "delay s": of([h.delay_s for h in hits]),
+        "nodes free after s": of([h.freeing_s for h in hits]),
     }
 
 
@@ -267,12 +281,13 @@ def main() -> int:
         found[name] = run(TRAININGS[name], options, say)
     if rows := [row(TRAININGS[name], each) for name, each in found.items() if each.hits]:
         show(rows, say)
-    say.print(f"where a node has but a sleep: delay {of(sleeps)} s")
+    delays, freed = [s.delay_s for s in sleeps], [s.freeing_s for s in sleeps]
+    say.print(f"where a node has but a sleep: delay {of(delays)} s, free after {of(freed)} s")
     print(
         json.dumps(
             {
                 "benchmark": "hits",
-                "sleep": sleeps,
+                "sleep": [asdict(each) for each in sleeps],
                 **{name: asdict(each) for name, each in found.items()},
             }
         )

@@ -1,11 +1,15 @@
-"""What a training told of its steps, and what a hit cost it. Reads files only; see steplog.py."""
+"""What a training told of its steps, and what a hit cost it; see steplog.py. And what slurmctld
+wrote of the hit. Reads files only.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from math import ceil
 from pathlib import Path
 
@@ -110,6 +114,18 @@ def samples(takes: HitLog, steps: HitLog) -> Samples:
     batch = max(told_of.values())
     silent = sum(batch - count for count in told_of.values())
     return Samples(sum(seen.values()), repeated, max(0, missing - silent))
+
+
+def freeing(log: str, job: str) -> float:
+    """Seconds from slurmctld's first preemption for this job until the job had its nodes, by
+    slurmctld's log. Raises ValueError if that does not tell both."""
+    moments = []
+    for words in (rf"preempted JobId=.* for JobId={job}\b", rf"(?:Allocate|Started) JobId={job}\b"):
+        found = re.search(rf"^\[(\S+)\] .*{words}", log, re.MULTILINE)
+        if found is None:
+            raise ValueError(f"slurmctld's log does not say {words!r}")
+        moments.append(datetime.fromisoformat(found.group(1)))
+    return (moments[1] - moments[0]).total_seconds()
 
 
 def _compared(seen: Counter[tuple[int, int]]) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hits_log import HitLog, samples
+from hits_log import HitLog, freeing, samples
 from hits_trainings import TRAININGS, lay_out
 
 
@@ -52,3 +52,15 @@ def test_the_lines_that_tell_find_their_places_in_the_examples(tmp_path: Path, n
     text = (tmp_path / "scripts" / training.script).read_text()
     assert text.count("steplog.take(") == text.count("steplog.done(") == 1
     compile(text, training.script, "exec")
+
+
+def test_how_long_slurm_waited_for_the_nodes() -> None:
+    log = """[2026-11-22T14:10:35.402] _slurm_rpc_submit_batch_job: JobId=5 InitPrio=4294901755
+[2026-11-22T14:10:36.050] preempted JobId=1_0(2) has been requeued to reclaim resources for JobId=5
+[2026-11-22T14:10:36.150] preempted JobId=1_1(3) has been requeued to reclaim resources for JobId=5
+[2026-11-22T14:10:36.269] sched: Allocate JobId=5 NodeList=n1,n2 #CPUs=2 Partition=main
+[2026-11-22T14:10:36.300] sched: Allocate JobId=55 NodeList=n3 #CPUs=2 Partition=main
+"""
+    assert freeing(log, "5") == pytest.approx(0.219)
+    with pytest.raises(ValueError, match="preempted JobId"):
+        freeing(log, "55")
