@@ -117,14 +117,14 @@ def samples(takes: HitLog, steps: HitLog) -> Samples:
 
 
 def freeing(log: str, job: str) -> float:
-    """Seconds from slurmctld's first preemption for this job until the job had its nodes, by
-    slurmctld's log. Raises ValueError if that does not tell both."""
-    moments = []
-    for words in (rf"preempted JobId=.* for JobId={job}\b", rf"(?:Allocate|Started) JobId={job}\b"):
-        found = re.search(rf"^\[(\S+)\] .*{words}", log, re.MULTILINE)
-        if found is None:
-            raise ValueError(f"slurmctld's log does not say {words!r}")
-        moments.append(datetime.fromisoformat(found.group(1)))
+    """Seconds from slurmctld's first preemption after this job's submission until the job had its
+    nodes, by slurmctld's log. Raises ValueError if that does not tell both."""
+    _, _, after = log.partition(f"submit_batch_job: JobId={job} ")
+    begun = re.search(r"^\[(\S+)\] .*\bpreempted JobId=", after, re.MULTILINE)
+    had = re.search(rf"^\[(\S+)\] .*(?:Allocate|Started) JobId={job}\b", after, re.MULTILINE)
+    if begun is None or had is None:
+        raise ValueError(f"slurmctld's log does not say how job {job} came to its nodes")
+    moments = [datetime.fromisoformat(found.group(1)) for found in (begun, had)]
     return (moments[1] - moments[0]).total_seconds()
 
 

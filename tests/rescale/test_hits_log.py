@@ -62,5 +62,5 @@ def test_how_long_slurm_waited_for_the_nodes() -> None:
 [2026-11-22T14:10:36.300] sched: Allocate JobId=55 NodeList=n3 #CPUs=2 Partition=main
 """
     assert freeing(log, "5") == pytest.approx(0.219)
-    with pytest.raises(ValueError, match="preempted JobId"):
+    with pytest.raises(ValueError, match="job 55"):
         freeing(log, "55")
