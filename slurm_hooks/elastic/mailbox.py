@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import weakref
 import zlib
 from collections.abc import Mapping
@@ -32,6 +33,9 @@ _WATCHES = _FILE + _FILE_BYTES  # one byte: the last boundary survives these wor
 _IS_WATCHED = b"w"
 _OWNER = _WATCHES + 1  # which file the copies in memory go with, as a checksum of its path
 _OWNER_BYTES = 4
+_STEPS = _OWNER + _OWNER_BYTES  # those of the training that is under way: the first, the end
+_BOUNDS = struct.Struct("<QQ")
+ALL_STEPS = range(1 << 63)
 _OBSERVED = 8192  # what is seen of each worker; the file ends with the last that has written
 _MOST = (1 << 53) - 1
 
@@ -118,11 +122,20 @@ class MailboxReader:
         """Report how far the training is."""
         self._write(b"%0*d" % (_SAMPLES_BYTES, samples), _SAMPLES)
 
-    def write_file(self, path: str) -> None:
-        """Name the file that goes with what is kept in memory."""
+    def write_file(self, path: str, steps: range = ALL_STEPS) -> None:
+        """Name the file that goes with what is kept in memory, as far as it is of these steps."""
         data = path.encode()
         if len(data) <= _FILE_BYTES:
             self._write(data.ljust(_FILE_BYTES, b"\0"), _FILE)
+            self._write(_BOUNDS.pack(steps.start, steps.stop), _STEPS)
+
+    def steps(self) -> range:
+        """Those that go with the file; all of them if nobody has said."""
+        if self._handle >= 0:
+            with suppressed(OSError, struct.error, doing="looking which steps are kept"):
+                found = _BOUNDS.unpack(os.pread(self._handle, _BOUNDS.size, _STEPS))
+                return range(*found) if any(found) else ALL_STEPS
+        return ALL_STEPS
 
     def claim_memory(self, path: str) -> bool:
         """Whether the copies in memory go with this file: they do with the first that asks, as

@@ -24,7 +24,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from slurm_hooks.elastic.log import debug, say
-from slurm_hooks.elastic.mailbox import MailboxReader
+from slurm_hooks.elastic.mailbox import ALL_STEPS, MailboxReader
 from slurm_hooks.elastic.script import observation
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files
 from slurm_hooks.elastic.script.image import Image
@@ -38,10 +38,14 @@ from slurm_hooks.elastic.script.watched import Watched
 class Checkpoint:
     """`path` is on a file system that all nodes share; None for one that is in memory alone. To be
     used by all processes. Of several in a script, the first that is used has the memory of the
-    node; the others are files alone."""
+    node; the others are files alone. Those of one `owner` share it, each with its own `steps`."""
 
-    def __init__(self, path: str | Path | None) -> None:
+    def __init__(
+        self, path: str | Path | None, *, owner: str = "", steps: range = ALL_STEPS
+    ) -> None:
         self._path = None if path is None else Path(path)
+        self._name = "a checkpoint without a file" if path is None else os.path.abspath(path)
+        self._owner, self._steps = owner or self._name, steps
         self._is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
         self._file = None if self._path is None else FileWriter(self._path)
         self._watched: Watched | None = None
@@ -50,11 +54,10 @@ class Checkpoint:
 
     @cached_property
     def _memory(self) -> NodeMemory:
-        name = "a checkpoint without a file" if self._path is None else os.path.abspath(self._path)
-        if MailboxReader(os.environ).claim_memory(name):
-            return NodeMemory(os.environ)
+        if MailboxReader(os.environ).claim_memory(self._owner):
+            return NodeMemory(os.environ, self._steps)
         if self._is_first_here:
-            say(f"{name} is not kept in the memory of the node, which has another checkpoint")
+            say(f"{self._name} is not kept in the memory of the node, which has another checkpoint")
         return NodeMemory({})
 
     @cached_property
@@ -84,7 +87,7 @@ class Checkpoint:
             self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
             if self._path is not None:
-                MailboxReader(os.environ).write_file(os.path.abspath(self._path))
+                MailboxReader(os.environ).write_file(self._name, self._steps)
             self._hook = register_optimizer_step_pre_hook(self._on_optimizer_step)
 
     def end(self) -> None:
@@ -229,7 +232,8 @@ class Checkpoint:
         if self._path is None:
             return -1
         with suppress(FileNotFoundError):
-            return int(self._on_disk()["step"])
+            step = int(self._on_disk()["step"])
+            return step if step in self._steps else -1
         return -1
 
     def _on_disk(self) -> dict[str, Any]:

@@ -16,16 +16,17 @@ from typing import IO, Any
 import torch
 
 from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 
 _CHUNK = 16 << 20
 
 
 def leave_behind(env: Mapping[str, str], file: str, until: float) -> None:
-    """Write the newest copy in memory to `file`, unless that holds a step as new. It is
-    written whole or not at all; what is not done at `until` (monotonic seconds) is given up.
-    Does not raise."""
-    memory, path = NodeMemory(env), Path(file)
+    """Write the newest copy in memory, of the training that was under way, to `file`, unless that
+    holds a step as new. It is written whole or not at all; what is not done at `until` (monotonic
+    seconds) is given up. Does not raise."""
+    memory, path = NodeMemory(env, MailboxReader(env).steps()), Path(file)
     step = memory.newest()
     if not file or step < 0:
         return
