@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -71,6 +73,50 @@ def test_nor_one_that_others_write_meanwhile(
     leave_behind(mailbox.environment(), str(file), soon())
     assert step_on_disk(file) == 7
     assert list(tmp_path.iterdir()) == [file]
+
+
+SLOW = """
+import os, sys, time
+from slurm_hooks.elastic.script import left_behind
+from slurm_hooks.elastic.script.left_behind import leave_behind, step_on_disk
+
+looks = []
+
+def look_slowly(path):
+    step = step_on_disk(path)
+    looks.append(step)
+    if len(looks) == 2:  # the last before it is put into its place
+        print("looked", flush=True)
+        time.sleep(1.0)
+    return step
+
+left_behind.step_on_disk = look_slowly
+assert leave_behind(os.environ, sys.argv[1], time.monotonic() + 60)
+"""
+
+
+def test_nor_one_that_comes_between_the_last_look_and_the_deed(
+    mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "c.pt"
+    monkeypatch.setenv("MALLEABLE_DIR", str(tmp_path))
+    env = {**os.environ, **mailbox.environment()}
+    command = [sys.executable, "-c", SLOW, str(file)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "looked\n"
+        saved(file, 7)
+        assert agent.wait(20) == 0
+    assert step_on_disk(file) == 7
+
+
+@pytest.mark.parametrize("place", ["missing", "", "/proc"])
+def test_without_a_lock_files_are_written_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("MALLEABLE_DIR", str(tmp_path / place) if place else "")
+    saved(tmp_path / "c.pt", 3)
+    assert step_on_disk(tmp_path / "c.pt") == 3
 
 
 def test_a_damaged_file_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.script.turn import turn
 
 _under_way: set[threading.Thread] = set()
 
@@ -78,7 +79,8 @@ class FileWriter:
         torch.save(data, self._draft)
         with open(self._draft, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(self._draft, self._path)
+        with turn(os.environ):
+            os.replace(self._draft, self._path)
 
     def _failed(self, error: Exception) -> None:
         why = str(error).partition("\n")[0]

@@ -18,6 +18,7 @@ import torch
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script.node_memory import NodeMemory
+from slurm_hooks.elastic.script.turn import turn
 
 _CHUNK = 16 << 20
 
@@ -42,7 +43,8 @@ def leave_behind(env: Mapping[str, str], file: str, until: float) -> None:
         return
     try:
         _write(draft, {"step": step, "content": image.peek()}, until)
-        _put(draft, path, step)
+        with turn(env):
+            _put(draft, path, step)
     except TimeoutError:
         say(f"no time is left to write step {step} to {path}: an earlier checkpoint counts")
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
