@@ -163,12 +163,17 @@ def _whole(text: str) -> list[str]:
             continue
         rest.append(line)
         broken = len(rows) - 1 - len(rest)
-        if broken < 0 or len(rest) > MOST_BREAKS or _said_at(rows[broken].encode(*_RAW)):
+        if broken < 0 or len(rest) > MOST_BREAKS or _is_whole(rows[broken]):
             continue
         whole = "\n".join(rows[broken:])
-        if _said_at(whole.encode(*_RAW)):
+        if _is_whole(whole):
             rows[broken:], rest = [whole], []
     return rows
+
+
+def _is_whole(line: str) -> bool:
+    comments = line.split("|", len(_PLAIN))[-1].partition(FEATURES_END)[2]
+    return _said_at(comments.encode(*_RAW)) > 0
 
 
 def _row(line: str) -> Optional[dict[str, str]]:
