@@ -14,6 +14,7 @@ import operator
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
@@ -33,6 +34,8 @@ from slurm_hooks.elastic.script.left_behind import step_on_disk
 from slurm_hooks.elastic.script.node_memory import NodeMemory, packed
 from slurm_hooks.elastic.script.peers import Peers
 from slurm_hooks.elastic.script.watched import Watched
+
+_watching: weakref.WeakSet[Checkpoint] = weakref.WeakSet()  # until end()
 
 
 class Checkpoint:
@@ -83,7 +86,23 @@ class Checkpoint:
                 "watch() was not called in the main thread, where alone signals are heard: "
                 "the last checkpoint that you write counts"
             )
-        elif self._is_first_here and self._memory.is_there:
+        elif self._is_first_here:
+            self._begin()
+
+    def _begin(self) -> None:
+        others = list(_watching)
+        _watching.add(self)
+        for other in others:
+            other._stop()
+        if others:
+            MailboxReader(os.environ).write_file("")
+            say(
+                f"{self._name} is watched while {others[0]._name} still is: after a lost node "
+                "they would go on at different steps, so the last checkpoints that you write "
+                "count; name all objects in one watch(), or end() the first when it is done"
+            )
+        elif self._memory.is_there:
+            assert self._watched is not None
             self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
             if self._path is not None:
@@ -94,6 +113,10 @@ class Checkpoint:
         """Nothing is watched any more: this training has ended, the process has not."""
         if self._just_in_time is not None:
             self._hook.remove()
+        _watching.discard(self)
+        self._stop()
+
+    def _stop(self) -> None:
             self._just_in_time.end()
             self._just_in_time = None
 

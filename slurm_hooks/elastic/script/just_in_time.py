@@ -86,6 +86,8 @@ class JustInTime:
         self._let_go()
         self._signal.end()
 
+        if self._is_told:
+            self._mailbox.write_watched(False)
     def _freeze(self) -> bool:
         if self._is_frozen:
             return True
