@@ -39,6 +39,36 @@ def mailbox(monkeypatch: pytest.MonkeyPatch) -> Mailbox:
     return mailbox
 
 
+def test_steps_that_begin_anew_are_a_line(
+    mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint.pt")
+    for step in (1, 2, 2, 3):
+        checkpoint.reached(step)
+    assert not "".join(capfd.readouterr())
+    for step in (1, 2, 1):
+        checkpoint.reached(step)
+    said = "".join(capfd.readouterr())
+    assert said.count("step 1 comes after step 3: steps are to count up over the whole") == 1
+    checkpoint.save(9, {})
+    checkpoint.wait()
+    again = Checkpoint(tmp_path / "checkpoint.pt")
+    assert again.load()[0] == 9
+    again.save(1, {}, to_file=False)
+    assert "step 1 comes after step 9" in "".join(capfd.readouterr())
+
+
+def test_a_file_alone_may_begin_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MALLEABLE_SLOTS", raising=False)
+    checkpoint = Checkpoint(tmp_path / "checkpoint.pt")
+    for step in (3, 1):
+        checkpoint.save(step, {})
+    checkpoint.wait()
+    assert not "".join(capfd.readouterr())
+
+
 def test_of_several_that_are_watched_at_once_none_is_promised(
     mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,8 @@ class Checkpoint:
         self._watched: Watched | None = None
         self._just_in_time: JustInTime | None = None
         self._hook: Any = None
+        self._last = -1  # the step that was loaded, reached or saved last
+        self._has_complained = False
 
     @cached_property
     def _memory(self) -> NodeMemory:
@@ -111,12 +113,12 @@ class Checkpoint:
 
     def end(self) -> None:
         """Nothing is watched any more: this training has ended, the process has not."""
-        if self._just_in_time is not None:
-            self._hook.remove()
         _watching.discard(self)
         self._stop()
 
     def _stop(self) -> None:
+        if self._just_in_time is not None:
+            self._hook.remove()
             self._just_in_time.end()
             self._just_in_time = None
 
@@ -130,7 +132,7 @@ class Checkpoint:
         """`step` steps are done, and nothing changes what is watched until the optimizer's part
         of the next one. Costs a lock and a copy of what is neither parameter nor the state of
         an optimizer. Raises TypeError if that is no number of steps."""
-        step = _counted(step)
+        step = self._counted(step)
         if self._just_in_time is not None:
             self._just_in_time.reached(step)
 
@@ -155,7 +157,7 @@ class Checkpoint:
         meanwhile, one at a time. Raises TypeError for what is no number of steps or cannot be
         kept, and names its key, and OSError if this file, or the one before, cannot be
         written."""
-        step = _counted(step)
+        step = self._counted(step)
         if not self._is_first_here:
             return
         began = time.monotonic()
@@ -177,6 +179,20 @@ class Checkpoint:
         """Until the file of the last `save` is written. Raises OSError if it could not be."""
         if self._file is not None:
             self._file.wait()
+
+    def _counted(self, step: Any) -> int:
+        """As a plain number; one that goes down is a line in the job's log. Raises TypeError."""
+        number, before = _number(step), self._last
+        self._last = number
+        if number < before and not self._has_complained:
+            self._has_complained = True
+            if os.environ.get("RANK", "0") == "0" and self._memory.is_there:
+                say(
+                    f"step {number} comes after step {before}: steps are to count up over the "
+                    "whole training, not anew in each epoch; after a change of size the largest "
+                    "counts"
+                )
+        return number
 
     def _write(
         self, file: FileWriter, step: int, content: dict[str, Any], image: Image | None
@@ -225,7 +241,7 @@ class Checkpoint:
         image = self._memory.read(self._memory.newest())
         on_disk = self._step_on_disk() if self._peers.rank == 0 else -1
         best_held, on_disk = self._peers.newest(image.step if image else -1, on_disk)
-        step = max(best_held, on_disk)
+        self._last = step = max(best_held, on_disk)
         if step < 0:
             return 0, {}
         if image is not None and (image.step < step or on_disk > best_held):
@@ -243,6 +259,7 @@ class Checkpoint:
         """Of these steps nothing counts any more, neither in memory nor in the file. To be called
         by all processes."""
         self._memory.forget(steps)
+        self._last = -1 if self._last in steps else self._last
         if self._path is not None and self._peers.rank == 0 and step_on_disk(self._path) in steps:
             with suppress(OSError):
                 self._path.unlink()
@@ -264,8 +281,8 @@ class Checkpoint:
         return dict(torch.load(self._path, map_location="cpu", weights_only=True, mmap=True))
 
 
-def _counted(step: Any) -> int:
-    """As a plain number. Raises TypeError."""
+def _number(step: Any) -> int:
+    """Raises TypeError."""
     try:
         number = operator.index(step)
     except TypeError:
