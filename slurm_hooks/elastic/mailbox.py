@@ -9,6 +9,7 @@ through /proc: no other user can reach them, and nothing is left when the agent 
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 import weakref
@@ -36,6 +37,8 @@ _OWNER_BYTES = 4
 _STEPS = _OWNER + _OWNER_BYTES  # those of the training that is under way: the first, the end
 _BOUNDS = struct.Struct("<QQ")
 ALL_STEPS = range(1 << 63)
+_WRITING = _STEPS + _BOUNDS.size  # seconds that the last copy in memory took, and the last file
+_SECONDS = struct.Struct("<d")
 _OBSERVED = 8192  # what is seen of each worker; the file ends with the last that has written
 _MOST = (1 << 53) - 1
 
@@ -92,6 +95,13 @@ class Mailbox:
     def is_watched(self) -> bool:
         """Whether the state at the last step boundary survives the workers of this round."""
         return os.pread(self._change, 1, _WATCHES) == _IS_WATCHED
+
+    def writing_s(self) -> float:
+        """How long it took lately to write the state down, in memory and from there to its file: as
+        far as that has been seen, else 0."""
+        data = os.pread(self._change, 2 * _SECONDS.size, _WRITING)
+        found = (one for (one,) in _SECONDS.iter_unpack(data))
+        return float(sum(one for one in found if math.isfinite(one) and one > 0))
 
     def is_awaited(self) -> bool:
         """Whether a worker that listens has not reached a step boundary yet."""
@@ -153,6 +163,14 @@ class MailboxReader:
     def write_observed(self, seen: Observed) -> None:
         """Say what is seen of this worker."""
         self._write(pack(seen), _OBSERVED + self._seat * SIZE)
+
+    def write_copy_s(self, seconds: float) -> None:
+        """Say how long a copy of the state in memory took."""
+        self._write(_SECONDS.pack(seconds), _WRITING)
+
+    def write_file_s(self, seconds: float) -> None:
+        """The same of its file."""
+        self._write(_SECONDS.pack(seconds), _WRITING + _SECONDS.size)
 
     def write_watched(self, is_watched: bool) -> None:
         """Say whether the state at the last step boundary survives the workers of this node."""

@@ -32,6 +32,8 @@ def merged(comment: str, entry: str) -> str:
     where the fragment stands comes first, whoever writes."""
     is_first = bool(_STANDING.fullmatch(entry))
     first = entry if is_first else standing(comment)
+    if is_first and _run(standing(comment)) != _run(entry):
+        comment = with_hit(comment, None)  # which was that of another run
     rest = _STANDING.sub("", comment)
     rest = rest if is_first else without(rest, entry.partition("{")[0])
     return ";".join(part for part in (first, _tidy(rest), "" if is_first else entry) if part)
@@ -42,12 +44,16 @@ def without(comment: str, name: str) -> str:
     return _tidy(re.sub(name + r"\{[^{}]*\}", "", comment))
 
 
-def with_hit(comment: str, hit_s: int) -> str:
-    """The comment with what a hit costs behind where the fragment stands; as it is if it does not
-    say where, or the reconciler would not read that far. A reconciler of an older version reads
-    the first of the two, as ever."""
+def _run(entry: str) -> str:
+    return entry.partition("{")[2]
+
+
+def with_hit(comment: str, hit_s: Optional[int]) -> str:
+    """The comment with what a hit costs behind where the fragment stands, or without it (None); as
+    it is if it does not say where, or the reconciler would not read that far. A reconciler of an
+    older version reads the first of the two, as ever."""
     first = standing(comment)
-    both = f"{first};h{{{hit_s}}}"
+    both = first if hit_s is None else f"{first};h{{{hit_s}}}"
     if not first or len(both) > READ:
         return comment
     known = _HIT.match(comment)
