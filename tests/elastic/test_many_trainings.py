@@ -77,6 +77,7 @@ agents = [Mailbox()]
 os.environ.update(agents[0].environment())
 os.environ["MALLEABLE_DIR"] = os.path.dirname(sys.argv[1])
 from slurm_hooks.elastic.frameworks import step_memory
+from slurm_hooks.elastic.script import checkpoint
 from slurm_hooks.elastic.script.left_behind import leave_behind
 
 class Thing:
@@ -95,6 +96,7 @@ def train(steps):
 def begin_process():
     step_memory._runs = itertools.count()
     step_memory._open.clear()
+    checkpoint._watching.clear()
 """
 
 STAGES = (

@@ -91,18 +91,6 @@ def test_what_a_hit_costs_is_behind_where_it_stands(before: str, after: str) -> 
     assert with_hit(after, None) == after.replace("h{600};", "").replace(";h{600}", "")
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("trained{3};h{1};mine", "started{4};mine"),  # of another run
-        ("trained{3};h{1};mine", "joined{3};h{1};mine"),
-        ("h{1};mine", "started{4};h{1};mine"),  # the user's
-    ],
-)
-def test_a_new_run_says_for_itself_what_a_hit_costs(before: str, after: str) -> None:
-    assert merged(before, after.partition(";")[0]) == after
-
-
 @given(st.sampled_from(Standing), st.integers(0, 9999), st.integers(0, MOST_S))
 def test_it_is_read_whatever_is_written_meanwhile(told: Standing, run: int, hit_s: int) -> None:
     text = with_hit(merged("mine", entry(Standing.STARTED, run)), hit_s)
@@ -257,6 +245,17 @@ def test_what_holds_no_more_is_taken_back(mailbox: Mailbox) -> None:
     reader.write_watched(False)
     look(hits, range(400, 420), replace(STEPS, saves=1, widest_s=70.0))
     assert slurm.words == [1, None, 1, 70]
+
+
+@pytest.mark.parametrize(("before_s", "words"), [(1, [None]), (600, []), (None, [])])
+def test_what_a_run_before_has_told_counts_until_it_is_seen_not_to_hold(
+    mailbox: Mailbox, before_s: int | None, words: list[int | None]
+) -> None:
+    slurm = Slurm()
+    slurm.told_hit_s = before_s
+    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    look(hits, range(100, 130), STEPS)  # nothing is watched, and no checkpoint was seen
+    assert slurm.words == words
 
 
 def test_an_agent_that_is_no_longer_the_first_takes_back_its_word(mailbox: Mailbox) -> None:

@@ -18,7 +18,7 @@ from slurm_hooks.elastic.batch.job_comment import EVERY_S
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.farewell import farewell_s, was_too_short
 from slurm_hooks.elastic.mailbox import Mailbox
-from slurm_hooks.elastic.observed import cost_of_hit, is_news
+from slurm_hooks.elastic.observed import Observed, cost_of_hit, is_news
 
 LOOK_S = 5.0
 SURE_S = 9.0  # two looks: at the start of a round nothing is watched yet
@@ -43,7 +43,6 @@ class HitCost:
         self._spread_s = random.uniform(0.0, every_s) if keep_state else 0.0
         self._farewell_s = farewell_s(os.environ)
         self._was_too_short = was_too_short(os.environ)
-        self._step_s: Optional[int] = None  # told last because the state is kept
         self._not_kept_since: Optional[float] = None
 
     def look(self, now: float, is_first: bool = True) -> None:
@@ -55,10 +54,10 @@ class HitCost:
         self._next_word = self._next_word or now + self._spread_s
         seen, is_kept = self._mailbox.observed(), self._is_kept(self._mailbox)
         found_s = cost_of_hit(seen, is_kept) if is_first else None
-        if is_kept or not self._has_told_a_step():
+        if is_kept or not self._has_told_a_step(seen):
             self._not_kept_since = None
             if found_s is not None:
-                self._tell(found_s, now, is_kept)
+                self._tell(found_s, now)
         elif not any(one.steps for one in seen):
             self._not_kept_since = None
         else:
@@ -71,12 +70,13 @@ class HitCost:
             return self._keep_state
         return not self._was_too_short and mailbox.writing_s() <= self._farewell_s
 
-    def _has_told_a_step(self) -> bool:
-        return self._step_s is not None and self._own_element.told_hit_s == self._step_s
+    def _has_told_a_step(self, seen: list[Observed]) -> bool:
+        """Whether the Comment says, since an earlier run perhaps, what a kept state costs."""
+        told_s, step_s = self._own_element.told_hit_s, cost_of_hit(seen, True)
+        return told_s is not None and step_s is not None and not is_news(told_s, step_s)
 
-    def _tell(self, found_s: Optional[int], now: float, is_kept: bool = False) -> None:
+    def _tell(self, found_s: Optional[int], now: float) -> None:
         told_s = self._own_element.told_hit_s
         if now >= self._next_word and (found_s is None or is_news(told_s, found_s)):
             self._next_word = now + self._every_s
-            self._step_s = found_s if is_kept else self._step_s
             self._own_element.report_hit(found_s)

@@ -32,8 +32,6 @@ def merged(comment: str, entry: str) -> str:
     where the fragment stands comes first, whoever writes."""
     is_first = bool(_STANDING.fullmatch(entry))
     first = entry if is_first else standing(comment)
-    if is_first and _run(standing(comment)) != _run(entry):
-        comment = with_hit(comment, None)  # which was that of another run
     rest = _STANDING.sub("", comment)
     rest = rest if is_first else without(rest, entry.partition("{")[0])
     return ";".join(part for part in (first, _tidy(rest), "" if is_first else entry) if part)
@@ -42,10 +40,6 @@ def merged(comment: str, entry: str) -> str:
 def without(comment: str, name: str) -> str:
     """The comment without our entry of this name."""
     return _tidy(re.sub(name + r"\{[^{}]*\}", "", comment))
-
-
-def _run(entry: str) -> str:
-    return entry.partition("{")[2]
 
 
 def with_hit(comment: str, hit_s: Optional[int]) -> str:

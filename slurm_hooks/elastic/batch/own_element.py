@@ -139,6 +139,7 @@ class OwnElement:
         """Write it unless it is outdated by then. Raises OSError, SubprocessError."""
 
         def edit(before: str) -> Optional[str]:
+            self.told_hit_s = job_comment.hit_of(before)
             is_current = self._standing is standing
             return job_comment.merged(before, entry(standing, self._run)) if is_current else None
 
