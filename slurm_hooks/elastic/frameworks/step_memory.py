@@ -31,6 +31,13 @@ def _file(env: Mapping[str, str], run: int) -> Path | None:
     return None
 
 
+def end_open() -> None:
+    """A training that has not said that it has ended did so by an error, which the script has
+    caught."""
+    while _open:
+        _open[0].end()
+
+
 def is_alike(kept: Mapping[str, Any], model: Any, is_strict: bool = True) -> bool:
     """Whether the kept state of a model can be that of this one, or was another's: a script may
     choose the sizes of its model anew in each process. `is_strict`: nothing may be missing."""
@@ -56,8 +63,7 @@ class StepMemory:
     formed their process group."""
 
     def __init__(self) -> None:
-        while _open:
-            _open[0].end()  # by an error, which the script has caught
+        end_open()
         _open.append(self)
         run = next(_runs)
         self._first = run << _RUN_BITS
