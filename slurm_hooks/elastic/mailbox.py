@@ -9,7 +9,9 @@ through /proc: no other user can reach them, and nothing is left when the agent 
 from __future__ import annotations
 
 import json
+import math
 import os
+import struct
 import weakref
 import zlib
 from collections.abc import Mapping
@@ -32,6 +34,11 @@ _WATCHES = _FILE + _FILE_BYTES  # one byte: the last boundary survives these wor
 _IS_WATCHED = b"w"
 _OWNER = _WATCHES + 1  # which file the copies in memory go with, as a checksum of its path
 _OWNER_BYTES = 4
+_STEPS = _OWNER + _OWNER_BYTES  # those of the training that is under way: the first, the end
+_BOUNDS = struct.Struct("<QQ")
+ALL_STEPS = range(1 << 63)
+_WRITING = _STEPS + _BOUNDS.size  # seconds that the last copy in memory took, and the last file
+_SECONDS = struct.Struct("<d")
 _OBSERVED = 8192  # what is seen of each worker; the file ends with the last that has written
 _MOST = (1 << 53) - 1
 
@@ -89,6 +96,13 @@ class Mailbox:
         """Whether the state at the last step boundary survives the workers of this round."""
         return os.pread(self._change, 1, _WATCHES) == _IS_WATCHED
 
+    def writing_s(self) -> float:
+        """How long it took lately to write the state down, in memory and from there to its file: as
+        far as that has been seen, else 0."""
+        data = os.pread(self._change, 2 * _SECONDS.size, _WRITING)
+        found = (one for (one,) in _SECONDS.iter_unpack(data))
+        return float(sum(one for one in found if math.isfinite(one) and one > 0))
+
     def is_awaited(self) -> bool:
         """Whether a worker that listens has not reached a step boundary yet."""
         return _LISTENS in os.pread(self._change, WORKERS, _CHANGE_BYTES)
@@ -118,11 +132,20 @@ class MailboxReader:
         """Report how far the training is."""
         self._write(b"%0*d" % (_SAMPLES_BYTES, samples), _SAMPLES)
 
-    def write_file(self, path: str) -> None:
-        """Name the file that goes with what is kept in memory."""
+    def write_file(self, path: str, steps: range = ALL_STEPS) -> None:
+        """Name the file that goes with what is kept in memory, as far as it is of these steps."""
         data = path.encode()
         if len(data) <= _FILE_BYTES:
             self._write(data.ljust(_FILE_BYTES, b"\0"), _FILE)
+            self._write(_BOUNDS.pack(steps.start, steps.stop), _STEPS)
+
+    def steps(self) -> range:
+        """Those that go with the file; all of them if nobody has said."""
+        if self._handle >= 0:
+            with suppressed(OSError, struct.error, doing="looking which steps are kept"):
+                found = _BOUNDS.unpack(os.pread(self._handle, _BOUNDS.size, _STEPS))
+                return range(*found) if any(found) else ALL_STEPS
+        return ALL_STEPS
 
     def claim_memory(self, path: str) -> bool:
         """Whether the copies in memory go with this file: they do with the first that asks, as
@@ -140,6 +163,14 @@ class MailboxReader:
     def write_observed(self, seen: Observed) -> None:
         """Say what is seen of this worker."""
         self._write(pack(seen), _OBSERVED + self._seat * SIZE)
+
+    def write_copy_s(self, seconds: float) -> None:
+        """Say how long a copy of the state in memory took."""
+        self._write(_SECONDS.pack(seconds), _WRITING)
+
+    def write_file_s(self, seconds: float) -> None:
+        """The same of its file."""
+        self._write(_SECONDS.pack(seconds), _WRITING + _SECONDS.size)
 
     def write_watched(self, is_watched: bool) -> None:
         """Say whether the state at the last step boundary survives the workers of this node."""

@@ -68,6 +68,8 @@ JOB_FIELDS = (
 )
 FEATURES_END = "|;|"
 SAID_WIDTH = 24
+MOST_BREAKS = 30  # lines that are put together
+_RAW = ("utf-8", "surrogateescape")
 _PLAIN = JOB_FIELDS[:-3]
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _SAID = re.compile(
@@ -108,7 +110,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     cut: set[str] = set()
     begun: list[tuple[datetime, str, str]] = []
     waiters: list[Waiter] = []
-    lines = text.splitlines()
+    lines = _whole(text)
     records = len(lines)
     for line in lines:
         others = _OTHERS.fullmatch(line)
@@ -149,6 +151,31 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     return Jobs(tuple(jobs), tuple(starts), tuple(unknown), records, recent(begun), waiting)
 
 
+def _whole(text: str) -> list[str]:
+    """The rows of the answer. A line break in a user's Comment, or in AdminComment, breaks its row
+    into lines; they are put together again if that makes one whole row."""
+    rows: list[str] = []
+    rest: list[str] = []  # lines that are none, since the last row
+    for line in text.removesuffix("\n").split("\n") if text else []:
+        rows.append(line)
+        if (line[:1].isdigit() and line.count("|") >= len(_PLAIN)) or _OTHERS.fullmatch(line):
+            rest = []
+            continue
+        rest.append(line)
+        broken = len(rows) - 1 - len(rest)
+        if broken < 0 or len(rest) > MOST_BREAKS or _is_whole(rows[broken]):
+            continue
+        whole = "\n".join(rows[broken:])
+        if _is_whole(whole):
+            rows[broken:], rest = [whole], []
+    return rows
+
+
+def _is_whole(line: str) -> bool:
+    comments = line.split("|", len(_PLAIN))[-1].partition(FEATURES_END)[2]
+    return _said_at(comments.encode(*_RAW)) > 0
+
+
 def _row(line: str) -> Optional[dict[str, str]]:
     parts = line.split("|", len(_PLAIN))
     if len(parts) != len(_PLAIN) + 1 or not re.match(r"\d+", parts[0], re.ASCII):
@@ -164,15 +191,22 @@ def _row(line: str) -> Optional[dict[str, str]]:
 def _comments(text: str) -> tuple[str, str]:
     """AdminComment, and the beginning of Comment: cut and filled to its width in bytes.
 
-    A line break in either cuts the line short; then nothing is known of what the job says.
+    Where a row is not whole, nothing is known of what the job says.
     """
-    raw = text.encode("utf-8", "surrogateescape")
-    start = len(raw) - SAID_WIDTH - 1
-    if start >= 1 and raw[-1:] == raw[start - 1 : start] == b"|":
-        ends = (raw[: start - 1], raw[start:-1])
-        admin, said = (end.decode("utf-8", "surrogateescape") for end in ends)
-        return admin, said
+    raw = text.encode(*_RAW)
+    start = _said_at(raw)
+    if start:
+        return raw[: start - 1].decode(*_RAW), raw[start:-1].decode(*_RAW)
     return (text[:-1] if text.endswith("|") else text), ""
+
+
+def _said_at(raw: bytes) -> int:
+    """Where the beginning of Comment begins in the end of a row, 0 if that is not whole. What was a
+    break of two bytes may have become one."""
+    widths = range(SAID_WIDTH, SAID_WIDTH - 1 - raw[-SAID_WIDTH:].count(b"\n"), -1)
+    starts = (len(raw) - width - 1 for width in widths)
+    is_end = raw[-1:] == b"|"
+    return next((n for n in starts if is_end and n >= 1 and raw[n - 1 : n] == b"|"), 0)
 
 
 def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:

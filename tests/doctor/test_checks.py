@@ -141,6 +141,13 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "warning",
         r"= 20 .*margin_s = 60",
     ),
+    (
+        "farewell",
+        {"settings": parse("[lease]\nfarewell_s = 29.5\n")},
+        "warning",
+        r"= 29.5 with KillWait=30 .*farewell_s = 29",
+    ),
+    ("farewell", slurm(config={"KillWait": "2 sec"}), "warning", r"= 2 with.*farewell_s = 1"),
     ("job-requeue", slurm(config={"JobRequeue": "0"}), "note", r"JobRequeue=1"),
     ("job-file-append", slurm(config={"JobFileAppend": "0"}), "warning", r"JobFileAppend=1"),
     ("min-job-age", slurm(config={"MinJobAge": "3600 sec"}), "warning", r"3600 s.*=300"),
@@ -365,6 +372,8 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("over-subscribe", slurm(ours={"OverSubscribe": "NO"})),  # job_submit asks for whole nodes
     ("min-job-age", slurm(config={"MinJobAge": "3600 sec", "MaxJobCount": "100000"})),
     ("kill-wait", slurm(config={"KillWait": "60 sec"})),
+    ("farewell", slurm(config={"KillWait": "3 sec"})),
+    ("farewell", {"settings": parse("[lease]\nfarewell_s = 29\n")}),
     ("submit-limits", {"accounting": Accounting((), (OTHER_CLUSTER,), {})}),
     ("running-limits", limits(LAB, enforced="associations")),
     ("running-limits", limits(LAB, *SPARE, account="spare")),

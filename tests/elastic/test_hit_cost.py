@@ -77,3 +77,12 @@ def test_a_script_that_is_not_observed_tells_nothing(job: Gang) -> None:
     saved = job.work / "saved"
     wait_until(lambda: saved.exists() and len(saved.read_text().split()) > 8, 150, job.dump)
     assert told(job) == {}
+
+
+def test_the_word_of_an_earlier_run_is_taken_back_where_it_does_not_hold(job: Gang) -> None:
+    job.script = HERE / "train_plain.py"
+    comment = job.work / "comment.77_1"
+    comment.write_text("trained{0};h{1};mine")
+    start(job, 1, str(LONG))  # no checkpoint, and nothing is watched
+    wait_until(lambda: told(job) == {}, 150, job.dump)
+    assert comment.read_text().endswith("{0};mine")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -40,7 +42,7 @@ def soon() -> float:
 
 def test_the_newest_copy_becomes_the_file(mailbox: Mailbox, tmp_path: Path) -> None:
     file = tmp_path / "c.pt"
-    leave_behind(mailbox.environment(), str(file), soon())
+    assert leave_behind(mailbox.environment(), str(file), soon())
     step, content = Checkpoint(file).load()
     assert (step, content["n"].tolist()) == (5, [1.0] * 3)
     assert list(tmp_path.iterdir()) == [file]
@@ -73,6 +75,50 @@ def test_nor_one_that_others_write_meanwhile(
     assert list(tmp_path.iterdir()) == [file]
 
 
+SLOW = """
+import os, sys, time
+from slurm_hooks.elastic.script import left_behind
+from slurm_hooks.elastic.script.left_behind import leave_behind, step_on_disk
+
+looks = []
+
+def look_slowly(path):
+    step = step_on_disk(path)
+    looks.append(step)
+    if len(looks) == 2:  # the last before it is put into its place
+        print("looked", flush=True)
+        time.sleep(1.0)
+    return step
+
+left_behind.step_on_disk = look_slowly
+assert leave_behind(os.environ, sys.argv[1], time.monotonic() + 60)
+"""
+
+
+def test_nor_one_that_comes_between_the_last_look_and_the_deed(
+    mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "c.pt"
+    monkeypatch.setenv("MALLEABLE_DIR", str(tmp_path))
+    env = {**os.environ, **mailbox.environment()}
+    command = [sys.executable, "-c", SLOW, str(file)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "looked\n"
+        saved(file, 7)
+        assert agent.wait(20) == 0
+    assert step_on_disk(file) == 7
+
+
+@pytest.mark.parametrize("place", ["missing", "", "/proc"])
+def test_without_a_lock_files_are_written_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("MALLEABLE_DIR", str(tmp_path / place) if place else "")
+    saved(tmp_path / "c.pt", 3)
+    assert step_on_disk(tmp_path / "c.pt") == 3
+
+
 def test_a_damaged_file_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
     file = tmp_path / "c.pt"
     file.write_bytes(b"junk")
@@ -83,7 +129,9 @@ def test_a_damaged_file_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
 def test_no_time_left_is_a_line_and_no_file(
     mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    leave_behind(mailbox.environment(), str(tmp_path / "c.pt"), time.monotonic() - 1)
+    over = time.monotonic() - 1
+    for agent in (mailbox, Mailbox()):  # the other one's worker has not even kept it
+        assert leave_behind(agent.environment(), str(tmp_path / "c.pt"), over) is False
     assert "no time is left to write step 5" in capfd.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -141,10 +189,32 @@ def test_a_full_disk_leaves_the_file_as_it_was(
 
 
 def test_nothing_kept_or_no_file_named_does_nothing(tmp_path: Path, mailbox: Mailbox) -> None:
-    leave_behind(Mailbox().environment(), str(tmp_path / "c.pt"), soon())
+    assert leave_behind(Mailbox().environment(), str(tmp_path / "c.pt"), soon()) is None
     leave_behind(mailbox.environment(), "", soon())
     leave_behind({}, str(tmp_path / "c.pt"), soon())
     assert not list(tmp_path.iterdir())
+
+
+def test_what_writing_takes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Mailbox()
+    for name, value in agent.environment().items():
+        monkeypatch.setenv(name, value)
+    assert agent.writing_s() == 0
+    checkpoint = Checkpoint(tmp_path / "c.pt")
+    checkpoint.watch(net=torch.nn.Linear(2, 2))
+    checkpoint.save(1)
+    checkpoint.wait()
+    file_s = agent.writing_s()
+    assert file_s > 0
+    checkpoint.reached(2)
+    jit = checkpoint._just_in_time
+    assert jit is not None
+    jit.keep()
+    both_s = agent.writing_s()
+    jit.keep()  # there is nothing more to write
+    checkpoint.end()
+    agent.clear()
+    assert agent.writing_s() == both_s > file_s
 
 
 def test_of_two_checkpoints_each_loads_its_own(

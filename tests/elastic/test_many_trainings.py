@@ -70,12 +70,14 @@ os.kill(os.getpid(), signal.SIGTERM)
 assert calls == [signal.SIGTERM], calls
 """
 
-STAGES = """
+_COMMON = """
 import itertools, os, sys
 from slurm_hooks.elastic.mailbox import Mailbox
-os.environ.update(Mailbox().environment())
+agents = [Mailbox()]
+os.environ.update(agents[0].environment())
 os.environ["MALLEABLE_DIR"] = os.path.dirname(sys.argv[1])
 from slurm_hooks.elastic.frameworks import step_memory
+from slurm_hooks.elastic.script import checkpoint
 from slurm_hooks.elastic.script.left_behind import leave_behind
 
 class Thing:
@@ -94,7 +96,12 @@ def train(steps):
 def begin_process():
     step_memory._runs = itertools.count()
     step_memory._open.clear()
+    checkpoint._watching.clear()
+"""
 
+STAGES = (
+    _COMMON
+    + """
 _, first = train(70)
 first._checkpoint._just_in_time.keep()
 file = os.path.join(os.environ["MALLEABLE_DIR"], "last-step.pt")
@@ -108,6 +115,58 @@ begin_process()
 found, second = train(1)
 assert found == -1, found
 """
+)
+
+REDONE = (
+    _COMMON
+    + """
+def hit(memory):
+    memory._checkpoint._just_in_time.keep()
+    begin_process()
+
+_, first = train(100)
+first.end()
+_, second = train(40)
+hit(second)  # in the second training, so the first is done again
+found, first = train(30)
+assert found == -1, found
+hit(first)  # in the first training, done again
+found, first = train(35)
+assert found == 30, found
+hit(first)
+found, first = train(36)
+assert found == 35, found
+first.end()
+found, second = train(41)
+assert found == 40, found
+"""
+)
+
+GONE = (
+    _COMMON
+    + """
+def all_go(memory):
+    memory._checkpoint._just_in_time.keep()
+    leave_behind(os.environ, agents[-1].file(), float("inf"))
+    agents.append(Mailbox())
+    os.environ.update(agents[-1].environment())
+    begin_process()
+
+_, first = train(100)
+first.end()
+_, second = train(40)
+all_go(second)
+found, first = train(30)
+all_go(first)
+found, first = train(31)
+assert found == 30, found
+first.end()
+found, second = train(41)
+assert found == 40, found
+second.end()
+assert os.listdir(os.environ["MALLEABLE_DIR"]) == ["checkpoint.lock"]
+"""
+)
 
 
 def run(script: str, tmp_path: Path) -> None:
@@ -122,6 +181,14 @@ def test_a_training_that_has_ended_holds_on_to_nothing(tmp_path: Path) -> None:
 
 def test_a_handler_that_passes_on_to_ours_may_outlive_the_training(tmp_path: Path) -> None:
     run(HANDLERS, tmp_path)
+
+
+def test_each_training_resumes_from_its_own_newest_step(tmp_path: Path) -> None:
+    run(REDONE, tmp_path)
+
+
+def test_also_where_all_nodes_go_in_one_and_then_in_the_other(tmp_path: Path) -> None:
+    run(GONE, tmp_path)
 
 
 def test_a_second_training_does_not_resume_from_a_first_that_is_done(tmp_path: Path) -> None:

@@ -31,12 +31,74 @@ def test_a_tensor_may_count_steps(tmp_path: Path) -> None:
     assert checkpoint.load() == (3, {})
 
 
-def test_nothing_is_promised_where_signals_cannot_be_heard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def mailbox(monkeypatch: pytest.MonkeyPatch) -> Mailbox:
     mailbox = Mailbox()
     for name, value in mailbox.environment().items():
         monkeypatch.setenv(name, value)
+    return mailbox
+
+
+def test_steps_that_begin_anew_are_a_line(
+    mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint.pt")
+    for step in (1, 2, 2, 3):
+        checkpoint.reached(step)
+    assert not "".join(capfd.readouterr())
+    for step in (1, 2, 1):
+        checkpoint.reached(step)
+    said = "".join(capfd.readouterr())
+    assert said.count("step 1 comes after step 3: steps are to count up over the whole") == 1
+    checkpoint.save(9, {})
+    checkpoint.wait()
+    again = Checkpoint(tmp_path / "checkpoint.pt")
+    assert again.load()[0] == 9
+    again.save(1, {}, to_file=False)
+    assert "step 1 comes after step 9" in "".join(capfd.readouterr())
+
+
+def test_a_file_alone_may_begin_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MALLEABLE_SLOTS", raising=False)
+    checkpoint = Checkpoint(tmp_path / "checkpoint.pt")
+    for step in (3, 1):
+        checkpoint.save(step, {})
+    checkpoint.wait()
+    assert not "".join(capfd.readouterr())
+
+
+def test_of_several_that_are_watched_at_once_none_is_promised(
+    mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nets = [torch.nn.Linear(2, 2) for _ in range(3)]
+    names = "generator", "critic", "later"
+    parts = [Checkpoint(tmp_path / f"{name}.pt") for name in names]
+    parts[0].watch(net=nets[0])
+    parts[0].reached(1)
+    assert mailbox.is_watched()
+    parts[1].watch(net=nets[1])
+    for part in parts[:2]:
+        part.reached(2)
+    assert not mailbox.is_watched()
+    assert mailbox.file() == ""
+    said = "".join(capfd.readouterr())
+    assert said.count("critic.pt is watched while ") == 1
+    assert "generator.pt still is" in said
+    for part in parts[:2]:
+        part.end()
+    again = Checkpoint(tmp_path / "generator.pt")
+    again.watch(net=nets[2])
+    again.reached(1)
+    assert mailbox.is_watched()
+    again.end()
+    assert not mailbox.is_watched()
+
+
+def test_nothing_is_promised_where_signals_cannot_be_heard(
+    mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.pt")
 
     def train() -> None:

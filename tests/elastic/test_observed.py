@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from slurm_hooks.elastic.agent.hit_cost import HitCost
 from slurm_hooks.elastic.batch.job_comment import READ, hit_of, merged, standing, with_hit
 from slurm_hooks.elastic.batch.standing import Standing, entry
+from slurm_hooks.elastic.farewell import note_whether_enough, was_too_short
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader
 from slurm_hooks.elastic.observed import (
     MOST_S,
@@ -86,6 +88,7 @@ def test_little_changes_are_no_news() -> None:
 )
 def test_what_a_hit_costs_is_behind_where_it_stands(before: str, after: str) -> None:
     assert with_hit(before, 600) == after
+    assert with_hit(after, None) == after.replace("h{600};", "").replace(";h{600}", "")
 
 
 @given(st.sampled_from(Standing), st.integers(0, 9999), st.integers(0, MOST_S))
@@ -192,9 +195,9 @@ class Slurm:
 
     def __init__(self) -> None:
         self.told_hit_s: int | None = None
-        self.words: list[int] = []
+        self.words: list[int | None] = []
 
-    def report_hit(self, hit_s: int) -> None:
+    def report_hit(self, hit_s: int | None) -> None:
         self.words.append(hit_s)
         self.told_hit_s = hit_s
 
@@ -211,6 +214,91 @@ def test_slurm_is_told_news_once_a_minute_at_most(mailbox: Mailbox) -> None:
     reader.write_watched(True)
     hits.look(760.0)
     assert slurm.words[-1] == 1
+
+
+def look(hits: Any, seconds: range, seen: Observed, is_first: bool = True) -> None:
+    for now in seconds:
+        MailboxReader(os.environ).write_observed(seen)
+        hits.look(float(now), is_first)
+
+
+STEPS = Observed(9, step_s=0.1, stepped_at=100.0, saved_at=100.0)
+
+
+def test_what_holds_no_more_is_taken_back(mailbox: Mailbox) -> None:
+    slurm, reader = Slurm(), MailboxReader(os.environ)
+    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    reader.write_watched(True)
+    look(hits, range(100, 110), STEPS)
+    mailbox.clear()  # a new round, which takes its time to begin
+    for now in range(110, 190):
+        hits.look(float(now))
+    look(hits, range(190, 195), STEPS)
+    reader.write_watched(True)
+    look(hits, range(195, 200), STEPS)
+    assert slurm.words == [1]
+    reader.write_watched(False)  # nothing is known now
+    look(hits, range(200, 240), STEPS)
+    assert slurm.words == [1, None]
+    reader.write_watched(True)
+    look(hits, range(300, 310), STEPS)
+    reader.write_watched(False)
+    look(hits, range(400, 420), replace(STEPS, saves=1, widest_s=70.0))
+    assert slurm.words == [1, None, 1, 70]
+
+
+@pytest.mark.parametrize(("before_s", "words"), [(1, [None]), (600, []), (None, [])])
+def test_what_a_run_before_has_told_counts_until_it_is_seen_not_to_hold(
+    mailbox: Mailbox, before_s: int | None, words: list[int | None]
+) -> None:
+    slurm = Slurm()
+    slurm.told_hit_s = before_s
+    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    look(hits, range(100, 130), STEPS)  # nothing is watched, and no checkpoint was seen
+    assert slurm.words == words
+
+
+def test_an_agent_that_is_no_longer_the_first_takes_back_its_word(mailbox: Mailbox) -> None:
+    slurm, reader = Slurm(), MailboxReader(os.environ)
+    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    reader.write_watched(True)
+    look(hits, range(100, 110), STEPS)
+    look(hits, range(110, 200), STEPS, is_first=False)
+    assert slurm.words == [1]
+    reader.write_watched(False)
+    look(hits, range(200, 220), replace(STEPS, saves=1, widest_s=70.0), is_first=False)
+    assert slurm.words == [1, None]
+
+
+@pytest.mark.parametrize(("copy_s", "file_s", "told"), [(0.5, 1.4, 1), (0.5, 1.6, 70), (3, 0, 70)])
+def test_a_state_that_takes_longer_than_the_farewell_costs_what_its_checkpoints_say(
+    mailbox: Mailbox, copy_s: float, file_s: float, told: int
+) -> None:
+    slurm, reader = Slurm(), MailboxReader(os.environ)
+    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    reader.write_copy_s(copy_s)
+    reader.write_file_s(file_s)
+    mailbox.clear()
+    reader.write_watched(True)
+    look(hits, range(100, 110), replace(STEPS, saves=1, widest_s=70.0))
+    assert slurm.words == [told]
+
+
+@pytest.mark.parametrize(("farewell", "told"), [("2", []), ("3", [1])])
+def test_a_farewell_that_was_too_short_is_so_in_the_next_life_too(
+    mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, farewell: str, told: Any
+) -> None:
+    monkeypatch.setenv("PET_RDZV_ENDPOINT", str(tmp_path))
+    monkeypatch.setenv("MALLEABLE_FAREWELL_S", "2")
+    note_whether_enough(os.environ, False)
+    monkeypatch.setenv("MALLEABLE_FAREWELL_S", farewell)
+    slurm = Slurm()
+    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    MailboxReader(os.environ).write_watched(True)
+    look(hits, range(100, 110), STEPS)
+    assert slurm.words == told
+    note_whether_enough(os.environ, True)
+    assert not was_too_short(os.environ)
 
 
 def test_where_others_keep_the_state_a_hit_costs_a_step(mailbox: Mailbox) -> None:

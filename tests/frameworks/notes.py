@@ -8,6 +8,7 @@ from pathlib import Path
 
 from elastic.gang import Gang
 
+HERE = Path(__file__).parent
 NNODES = "1:3"
 LONG = 100_000
 SAMPLES, STEPS_OF_EPOCH = 840, 70  # of a global batch of 12
@@ -15,7 +16,7 @@ SAMPLES, STEPS_OF_EPOCH = 840, 70  # of a global batch of 12
 
 def begin(gang: Gang, script: str) -> Gang:
     """Two fragments that train, neither of which writes a file."""
-    gang.script = Path(__file__).with_name(script)
+    gang.script = HERE / script
     for fragment in (1, 2):
         gang.start(fragment, NNODES, LONG)
     gang.wait_world(2, timeout=300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
@@ -10,7 +11,7 @@ import pytest
 from elastic.gang import Gang
 from waiting import wait_until
 
-from .notes import LONG, NNODES, begin
+from .notes import HERE, LONG, NNODES, begin
 
 pytest.importorskip("transformers", reason="not installed: make test-frameworks")
 
@@ -32,3 +33,13 @@ def test_a_torn_directory_is_skipped_when_all_nodes_are_gone(gang: Gang) -> None
     gang.start(2, NNODES, LONG, restarts=1)
     gang.wait_world(2, since=t, timeout=300)
     assert {b["step"] for b in gang.begins() if b["t"] > t} == {int(newest.name[11:]) - 5}
+
+
+def test_a_trial_of_a_search_begins_at_its_own_beginning(gang: Gang) -> None:
+    pytest.importorskip("optuna", reason="not installed: make test-frameworks")
+    gang.script = HERE / "train_trials.py"
+    gang.start(1, "1:1", LONG)
+    wait_until(lambda: len(gang.steps()) > 10, 300, gang.dump)
+    os.kill(min(gang.worker_pids(1)), signal.SIGTERM)  # what comes then draws another one
+    wait_until(lambda: len(gang.begins()) > 1, 300, gang.dump)
+    assert [begin["step"] for begin in gang.begins()] == [0, 0]

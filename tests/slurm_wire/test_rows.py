@@ -143,6 +143,25 @@ def test_what_ends_spoke_of_this_run_also_once_it_is_requeued(restarts: int) -> 
     assert job.hit_s == 5.0
 
 
+@pytest.mark.parametrize("said", ["a\nb", "\n", "\n\n\n", "x\x0by", "a\r", "\x85", "|\n|", "a\n7|"])
+def test_a_users_comment_of_several_lines_is_no_news(said: str) -> None:
+    others = squeue_row(JobArrayID="5", State="RUNNING", Partition="main", comment=said)
+    found = read(others, row(State="RUNNING", said="trained{0};h{7}\nmine"), others)
+    assert (found.records, found.unknown) == (3, ())
+    (job,) = found.malleable
+    assert (job.fragments[0].said, job.fragments[0].hit_s) == (Said.TRAINED, 7.0)
+
+
+def test_a_break_of_two_bytes_that_became_one_is_no_news() -> None:
+    others = squeue_row(JobArrayID="5", State="RUNNING", Partition="main", comment="a\r\nb")
+    assert read(others.replace("\r\n", "\n"), row()).unknown == ()
+
+
+def test_lines_that_are_no_part_of_a_row_are_told() -> None:
+    odd, cut = "error: no news", row("7_1", State="RUNNING")[:-3]
+    assert len(read(odd, row(State="RUNNING"), odd, cut, odd, odd).unknown) == 4
+
+
 def test_a_line_break_in_a_comment_ends_what_is_known_of_it() -> None:
     line = row(State="RUNNING", said="x")
     broken = line[: line.rindex("|x") + 2]

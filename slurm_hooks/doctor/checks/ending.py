@@ -20,6 +20,7 @@ from slurm_hooks.doctor.finding import (
 
 LONG_KILL_WAIT_S = 60
 SECONDS_BETWEEN_LOOKS = 30
+SECONDS_TO_END = 1  # for the processes, once the farewell is over
 USUAL_JOB_AGE_S = 300
 # Ended jobs that slurmctld has room for, a second: with the defaults 10,000 / 300 s = 33.
 FEW_JOBS_A_SECOND = 10
@@ -102,6 +103,17 @@ def _margin(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _farewell(facts: Facts) -> Iterator[Finding]:
+    wait_s = known(facts.slurm).number("KillWait", 30)
+    farewell_s, most_s = facts.settings.lease.farewell_s, max(0, wait_s - SECONDS_TO_END)
+    if farewell_s > most_s:
+        yield warning(
+            f"lease.farewell_s = {farewell_s:g} with KillWait={wait_s}",
+            Paste(facts.settings_path, f"farewell_s = {most_s}", place="in the section [lease]"),
+            advice="then render the policy of job_submit again",
+        )
+
+
 TABLE = (
     Check(
         "lease-margin",
@@ -119,6 +131,15 @@ TABLE = (
         "It is the time from SIGTERM to SIGKILL, so the longest that an urgent job waits for a "
         "fragment that does not react, and holes are used that much less.",
         _kill_wait,
+    ),
+    Check(
+        "farewell",
+        Category.ENDING,
+        "lease.farewell_s is over before KillWait is",
+        "Fragments that Slurm ends write down what they have for so long. SIGKILL comes after "
+        "KillWait and cuts that off, so the work since the last checkpoint is done again.",
+        _farewell,
+        is_ours=True,
     ),
     Check(
         "over-time-limit",

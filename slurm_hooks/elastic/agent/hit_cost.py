@@ -1,21 +1,27 @@
 """What it costs the training to lose a node without notice, as the agent of rank 0 sees it at its
 workers, told to the reconciler. Other agents see no checkpoints where one process writes them all.
 
+A state that is watched costs a step, but only as long as it is, and only if it can be written down
+within the farewell: all nodes may go at one moment, and then nobody's memory is left.
+
 Where every agent has a round of its own (torchft), and the others keep the state, each of them
 tells that a hit costs a step, not all at the same moment.
 """
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Optional
 
 from slurm_hooks.elastic.batch.job_comment import EVERY_S
 from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.farewell import farewell_s, was_too_short
 from slurm_hooks.elastic.mailbox import Mailbox
-from slurm_hooks.elastic.observed import cost_of_hit, is_news
+from slurm_hooks.elastic.observed import Observed, cost_of_hit, is_news
 
 LOOK_S = 5.0
+SURE_S = 9.0  # two looks: at the start of a round nothing is watched yet
 
 
 class HitCost:
@@ -35,17 +41,42 @@ class HitCost:
         self._look_s, self._every_s = look_s, every_s
         self._next_look, self._next_word = 0.0, 0.0
         self._spread_s = random.uniform(0.0, every_s) if keep_state else 0.0
+        self._farewell_s = farewell_s(os.environ)
+        self._was_too_short = was_too_short(os.environ)
+        self._not_kept_since: Optional[float] = None
 
-    def look(self, now: float) -> None:
-        """See what the workers have come to, and tell it if it is news. Cheap; does not raise."""
+    def look(self, now: float, is_first: bool = True) -> None:
+        """See what the workers have come to, and tell it if it is news; an agent that is not the
+        first only takes back what does not hold any more. Cheap; does not raise."""
         if self._mailbox is None or now < self._next_look:
             return
         self._next_look = now + self._look_s
         self._next_word = self._next_word or now + self._spread_s
-        is_kept = self._keep_state or self._mailbox.is_watched()
-        found_s = cost_of_hit(self._mailbox.observed(), is_kept)
-        if found_s is None or now < self._next_word:
-            return
-        if is_news(self._own_element.told_hit_s, found_s):
+        seen, is_kept = self._mailbox.observed(), self._is_kept(self._mailbox)
+        found_s = cost_of_hit(seen, is_kept) if is_first else None
+        if is_kept or not self._has_told_a_step(seen):
+            self._not_kept_since = None
+            if found_s is not None:
+                self._tell(found_s, now)
+        elif not any(one.steps for one in seen):
+            self._not_kept_since = None
+        else:
+            self._not_kept_since = self._not_kept_since or now
+            if now - self._not_kept_since >= SURE_S:
+                self._tell(found_s, now)
+
+    def _is_kept(self, mailbox: Mailbox) -> bool:
+        if self._keep_state or not mailbox.is_watched():
+            return self._keep_state
+        return not self._was_too_short and mailbox.writing_s() <= self._farewell_s
+
+    def _has_told_a_step(self, seen: list[Observed]) -> bool:
+        """Whether the Comment says, since an earlier run perhaps, what a kept state costs."""
+        told_s, step_s = self._own_element.told_hit_s, cost_of_hit(seen, True)
+        return told_s is not None and step_s is not None and not is_news(told_s, step_s)
+
+    def _tell(self, found_s: Optional[int], now: float) -> None:
+        told_s = self._own_element.told_hit_s
+        if now >= self._next_word and (found_s is None or is_news(told_s, found_s)):
             self._next_word = now + self._every_s
             self._own_element.report_hit(found_s)

@@ -8,7 +8,7 @@ import os
 import time
 
 from slurm_hooks.elastic.agent.session import Session
-from slurm_hooks.elastic.farewell import farewell_s
+from slurm_hooks.elastic.farewell import farewell_s, note_whether_enough
 from slurm_hooks.elastic.signals import SignalListener
 
 
@@ -23,4 +23,6 @@ def save_what_is_left(session: Session, signals: SignalListener, patience_s: flo
     until = time.monotonic() + patience_s
     if signals.is_terminated:
         until = min(until, signals.terminated_at + farewell_s(os.environ))
-    leave_behind(os.environ, file, until)
+    is_enough = leave_behind(os.environ, file, until)
+    if signals.is_terminated and is_enough is not None:
+        note_whether_enough(os.environ, is_enough)

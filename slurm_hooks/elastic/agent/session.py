@@ -174,8 +174,8 @@ class Session:
         if now < self._next_look and not is_news:
             return Stop.NO
         self._next_look = now + self._options.poll_s
-        if self._hit_cost is not None and self.rank == 0:
-            self._hit_cost.look(now)
+        if self._hit_cost is not None:
+            self._hit_cost.look(now, self.rank == 0)
         try:
             reason = self._look(now)
         except DirectoryError as error:

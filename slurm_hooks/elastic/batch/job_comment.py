@@ -42,12 +42,12 @@ def without(comment: str, name: str) -> str:
     return _tidy(re.sub(name + r"\{[^{}]*\}", "", comment))
 
 
-def with_hit(comment: str, hit_s: int) -> str:
-    """The comment with what a hit costs behind where the fragment stands; as it is if it does not
-    say where, or the reconciler would not read that far. A reconciler of an older version reads
-    the first of the two, as ever."""
+def with_hit(comment: str, hit_s: Optional[int]) -> str:
+    """The comment with what a hit costs behind where the fragment stands, or without it (None); as
+    it is if it does not say where, or the reconciler would not read that far. A reconciler of an
+    older version reads the first of the two, as ever."""
     first = standing(comment)
-    both = f"{first};h{{{hit_s}}}"
+    both = first if hit_s is None else f"{first};h{{{hit_s}}}"
     if not first or len(both) > READ:
         return comment
     known = _HIT.match(comment)

@@ -83,16 +83,16 @@ class OwnElement:
         if self._standing is not Standing.LEAVING:
             self.report(Standing.TRAINED)
 
-    def report_hit(self, hit_s: int) -> None:
-        """Losing a node without notice costs the training so many seconds of its work; written in
-        the background, behind where the fragment stands, once: `told_hit_s` says whether it is
-        there."""
+    def report_hit(self, hit_s: Optional[int]) -> None:
+        """Losing a node without notice costs the training so many seconds of its work, or nobody
+        knows how many (None); written in the background, behind where the fragment stands, once:
+        `told_hit_s` says whether it is there."""
         if not self._is_reporter or (self._teller is not None and self._teller.is_alive()):
             return
         self._teller = threading.Thread(target=self._write_hit, args=(hit_s,), daemon=True)
         self._teller.start()
 
-    def _write_hit(self, hit_s: int) -> None:
+    def _write_hit(self, hit_s: Optional[int]) -> None:
         errors = OSError, subprocess.SubprocessError
         with suppressed(*errors, doing="writing what a hit costs"):
             job_comment.change(self._element, lambda text: job_comment.with_hit(text, hit_s))
@@ -139,6 +139,7 @@ class OwnElement:
         """Write it unless it is outdated by then. Raises OSError, SubprocessError."""
 
         def edit(before: str) -> Optional[str]:
+            self.told_hit_s = job_comment.hit_of(before)
             is_current = self._standing is standing
             return job_comment.merged(before, entry(standing, self._run)) if is_current else None
 

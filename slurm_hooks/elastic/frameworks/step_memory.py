@@ -2,7 +2,9 @@
 checkpoints of its own.
 
 A script may train several times in one process: the n-th training of a process is told from the
-others by the number of the step, so none ever resumes from another's state.
+others by the number of the step, so none ever resumes from another's state, and it has a file of
+its own. After a hit in the second the first may be trained anew; what is kept of both then counts,
+each for itself.
 """
 
 from __future__ import annotations
@@ -21,12 +23,19 @@ _runs = itertools.count()
 _open: list[StepMemory] = []  # at most one: of the training that has not ended
 
 
-def _file(env: Mapping[str, str]) -> Path | None:
-    """In the job's directory: what the last agent to go leaves behind."""
+def _file(env: Mapping[str, str], run: int) -> Path | None:
+    """In the job's directory: what the last agent to go leaves behind of this training."""
     for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"):
         if env.get(name, "").startswith("/"):
-            return Path(env[name]) / "last-step.pt"
+            return Path(env[name]) / (f"last-step-{run}.pt" if run else "last-step.pt")
     return None
+
+
+def end_open() -> None:
+    """A training that has not said that it has ended did so by an error, which the script has
+    caught."""
+    while _open:
+        _open[0].end()
 
 
 def is_alike(kept: Mapping[str, Any], model: Any, is_strict: bool = True) -> bool:
@@ -54,11 +63,15 @@ class StepMemory:
     formed their process group."""
 
     def __init__(self) -> None:
-        while _open:
-            _open[0].end()  # by an error, which the script has caught
+        end_open()
         _open.append(self)
-        self._first = next(_runs) << _RUN_BITS
-        self._checkpoint: Checkpoint | None = Checkpoint(_file(os.environ))
+        run = next(_runs)
+        self._first = run << _RUN_BITS
+        self._steps = range(self._first, self._first + (1 << _RUN_BITS))
+        owner, file = _file(os.environ, 0), _file(os.environ, run)
+        self._checkpoint: Checkpoint | None = Checkpoint(
+            file, owner=os.path.abspath(owner) if owner else "", steps=self._steps
+        )
 
     def load(self) -> tuple[int, dict[str, Any]]:
         """The newest step of this training that any process of the job's nodes has kept, and its
@@ -66,8 +79,7 @@ class StepMemory:
         if self._checkpoint is None:
             return -1, {}
         step, content = self._checkpoint.load()
-        is_own = bool(content) and step >> _RUN_BITS == self._first >> _RUN_BITS
-        return (step - self._first, content) if is_own else (-1, {})
+        return (step - self._first, content) if content else (-1, {})
 
     def fits(self, step: int, kept: Mapping[str, Any], model: Any, is_strict: bool = True) -> bool:
         """Whether what was loaded can be of this model. What is another's is said and forgotten, or
@@ -95,5 +107,5 @@ class StepMemory:
         if self._checkpoint is not None:
             _open.remove(self)
             self._checkpoint.end()
-            self._checkpoint.forget(range(self._first, self._first + (1 << _RUN_BITS)))
+            self._checkpoint.forget(self._steps)
             self._checkpoint = None

@@ -21,7 +21,7 @@ from typing import Any
 import torch.distributed as dist
 
 from slurm_hooks.elastic.frameworks.entry import is_worker
-from slurm_hooks.elastic.frameworks.step_memory import StepMemory
+from slurm_hooks.elastic.frameworks.step_memory import StepMemory, end_open
 from slurm_hooks.elastic.frameworks.whole import STATE, instead_of, newest_whole, step_of
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
@@ -38,17 +38,18 @@ def get_ready(module: ModuleType) -> None:
     def train(self: Any, resume_from_checkpoint: Any = None, *words: Any, **named: Any) -> Any:
         if not is_worker(os.environ):
             return plain(self, resume_from_checkpoint, *words, **named)
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if is_sharded:
             say("the state is sharded: the last checkpoint counts")
+        is_trial = named.get("trial", words[0] if words else None) is not None
+        if is_sharded or is_trial:  # another process may try another one in its place
+            end_open()
             place = _agreed(_on_disk(self, resume_from_checkpoint))
             return plain(self, place, *words, **named)
         memory = StepMemory()
         callback = kind(self, memory)
         self.add_callback(callback)
-        if named.get("trial", words[0] if words else None) is None:
-            place = _place(self, resume_from_checkpoint, memory, callback)
-        else:  # of a search: another process may try another one in its place
-            place = _agreed(_on_disk(self, resume_from_checkpoint))
+        place = _place(self, resume_from_checkpoint, memory, callback)
         done = plain(self, place, *words, **named)  # after an error it is kept
         memory.end()
         with suppress(ValueError):  # the script has removed it

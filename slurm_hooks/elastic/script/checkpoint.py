@@ -14,6 +14,7 @@ import operator
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
@@ -24,7 +25,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from slurm_hooks.elastic.log import debug, say
-from slurm_hooks.elastic.mailbox import MailboxReader
+from slurm_hooks.elastic.mailbox import ALL_STEPS, MailboxReader
 from slurm_hooks.elastic.script import observation
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files
 from slurm_hooks.elastic.script.image import Image
@@ -34,27 +35,34 @@ from slurm_hooks.elastic.script.node_memory import NodeMemory, packed
 from slurm_hooks.elastic.script.peers import Peers
 from slurm_hooks.elastic.script.watched import Watched
 
+_watching: weakref.WeakSet[Checkpoint] = weakref.WeakSet()  # until end()
+
 
 class Checkpoint:
     """`path` is on a file system that all nodes share; None for one that is in memory alone. To be
     used by all processes. Of several in a script, the first that is used has the memory of the
-    node; the others are files alone."""
+    node; the others are files alone. Those of one `owner` share it, each with its own `steps`."""
 
-    def __init__(self, path: str | Path | None) -> None:
+    def __init__(
+        self, path: str | Path | None, *, owner: str = "", steps: range = ALL_STEPS
+    ) -> None:
         self._path = None if path is None else Path(path)
+        self._name = "a checkpoint without a file" if path is None else os.path.abspath(path)
+        self._owner, self._steps = owner or self._name, steps
         self._is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
         self._file = None if self._path is None else FileWriter(self._path)
         self._watched: Watched | None = None
         self._just_in_time: JustInTime | None = None
         self._hook: Any = None
+        self._last = -1  # the step that was loaded, reached or saved last
+        self._has_complained = False
 
     @cached_property
     def _memory(self) -> NodeMemory:
-        name = "a checkpoint without a file" if self._path is None else os.path.abspath(self._path)
-        if MailboxReader(os.environ).claim_memory(name):
-            return NodeMemory(os.environ)
+        if MailboxReader(os.environ).claim_memory(self._owner):
+            return NodeMemory(os.environ, self._steps)
         if self._is_first_here:
-            say(f"{name} is not kept in the memory of the node, which has another checkpoint")
+            say(f"{self._name} is not kept in the memory of the node, which has another checkpoint")
         return NodeMemory({})
 
     @cached_property
@@ -80,15 +88,35 @@ class Checkpoint:
                 "watch() was not called in the main thread, where alone signals are heard: "
                 "the last checkpoint that you write counts"
             )
-        elif self._is_first_here and self._memory.is_there:
+        elif self._is_first_here:
+            self._begin()
+
+    def _begin(self) -> None:
+        others = list(_watching)
+        _watching.add(self)
+        for other in others:
+            other._stop()
+        if others:
+            MailboxReader(os.environ).write_file("")
+            say(
+                f"{self._name} is watched while {others[0]._name} still is: after a lost node "
+                "they would go on at different steps, so the last checkpoints that you write "
+                "count; name all objects in one watch(), or end() the first when it is done"
+            )
+        elif self._memory.is_there:
+            assert self._watched is not None
             self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
             if self._path is not None:
-                MailboxReader(os.environ).write_file(os.path.abspath(self._path))
+                MailboxReader(os.environ).write_file(self._name, self._steps)
             self._hook = register_optimizer_step_pre_hook(self._on_optimizer_step)
 
     def end(self) -> None:
         """Nothing is watched any more: this training has ended, the process has not."""
+        _watching.discard(self)
+        self._stop()
+
+    def _stop(self) -> None:
         if self._just_in_time is not None:
             self._hook.remove()
             self._just_in_time.end()
@@ -104,7 +132,7 @@ class Checkpoint:
         """`step` steps are done, and nothing changes what is watched until the optimizer's part
         of the next one. Costs a lock and a copy of what is neither parameter nor the state of
         an optimizer. Raises TypeError if that is no number of steps."""
-        step = _counted(step)
+        step = self._counted(step)
         if self._just_in_time is not None:
             self._just_in_time.reached(step)
 
@@ -129,7 +157,7 @@ class Checkpoint:
         meanwhile, one at a time. Raises TypeError for what is no number of steps or cannot be
         kept, and names its key, and OSError if this file, or the one before, cannot be
         written."""
-        step = _counted(step)
+        step = self._counted(step)
         if not self._is_first_here:
             return
         began = time.monotonic()
@@ -151,6 +179,20 @@ class Checkpoint:
         """Until the file of the last `save` is written. Raises OSError if it could not be."""
         if self._file is not None:
             self._file.wait()
+
+    def _counted(self, step: Any) -> int:
+        """As a plain number; one that goes down is a line in the job's log. Raises TypeError."""
+        number, before = _number(step), self._last
+        self._last = number
+        if number < before and not self._has_complained:
+            self._has_complained = True
+            if os.environ.get("RANK", "0") == "0" and self._memory.is_there:
+                say(
+                    f"step {number} comes after step {before}: steps are to count up over the "
+                    "whole training, not anew in each epoch; after a change of size the largest "
+                    "counts"
+                )
+        return number
 
     def _write(
         self, file: FileWriter, step: int, content: dict[str, Any], image: Image | None
@@ -199,7 +241,7 @@ class Checkpoint:
         image = self._memory.read(self._memory.newest())
         on_disk = self._step_on_disk() if self._peers.rank == 0 else -1
         best_held, on_disk = self._peers.newest(image.step if image else -1, on_disk)
-        step = max(best_held, on_disk)
+        self._last = step = max(best_held, on_disk)
         if step < 0:
             return 0, {}
         if image is not None and (image.step < step or on_disk > best_held):
@@ -217,6 +259,7 @@ class Checkpoint:
         """Of these steps nothing counts any more, neither in memory nor in the file. To be called
         by all processes."""
         self._memory.forget(steps)
+        self._last = -1 if self._last in steps else self._last
         if self._path is not None and self._peers.rank == 0 and step_on_disk(self._path) in steps:
             with suppress(OSError):
                 self._path.unlink()
@@ -229,7 +272,8 @@ class Checkpoint:
         if self._path is None:
             return -1
         with suppress(FileNotFoundError):
-            return int(self._on_disk()["step"])
+            step = int(self._on_disk()["step"])
+            return step if step in self._steps else -1
         return -1
 
     def _on_disk(self) -> dict[str, Any]:
@@ -237,8 +281,8 @@ class Checkpoint:
         return dict(torch.load(self._path, map_location="cpu", weights_only=True, mmap=True))
 
 
-def _counted(step: Any) -> int:
-    """As a plain number. Raises TypeError."""
+def _number(step: Any) -> int:
+    """Raises TypeError."""
     try:
         number = operator.index(step)
     except TypeError:

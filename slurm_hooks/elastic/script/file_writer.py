@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.mailbox import MailboxReader
+from slurm_hooks.elastic.script.turn import turn
 
 _under_way: set[threading.Thread] = set()
 
@@ -75,10 +77,13 @@ class FileWriter:
             _under_way.discard(threading.current_thread())
 
     def _write(self, data: dict[str, Any]) -> None:
+        began = time.monotonic()
         torch.save(data, self._draft)
         with open(self._draft, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(self._draft, self._path)
+        with turn(os.environ):
+            os.replace(self._draft, self._path)
+        MailboxReader(os.environ).write_file_s(time.monotonic() - began)
 
     def _failed(self, error: Exception) -> None:
         why = str(error).partition("\n")[0]

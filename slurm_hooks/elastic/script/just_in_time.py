@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import suppress
 
 import torch.distributed as dist
@@ -85,6 +86,8 @@ class JustInTime:
         self._has_failed = True
         self._let_go()
         self._signal.end()
+        if self._is_told:
+            self._mailbox.write_watched(False)
 
     def _freeze(self) -> bool:
         if self._is_frozen:
@@ -112,11 +115,13 @@ class JustInTime:
                 if found is None or found[0] == self._kept:
                     return
                 step, content = found
+                began = time.monotonic()
                 check_plain(content)
                 has_room = draft.fill(step, content)
             if has_room:
                 draft.commit()
                 self._kept = step
+                self._mailbox.write_copy_s(time.monotonic() - began)
             else:
                 say(f"step {step} does not fit into memory: an earlier checkpoint counts")
 

@@ -11,44 +11,50 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Optional
 
 import torch
 
 from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script.node_memory import NodeMemory
+from slurm_hooks.elastic.script.turn import turn
 
 _CHUNK = 16 << 20
 
 
-def leave_behind(env: Mapping[str, str], file: str, until: float) -> None:
-    """Write the newest copy in memory to `file`, unless that holds a step as new. It is
-    written whole or not at all; what is not done at `until` (monotonic seconds) is given up.
-    Does not raise."""
-    memory, path = NodeMemory(env), Path(file)
+def leave_behind(env: Mapping[str, str], file: str, until: float) -> Optional[bool]:
+    """Write the newest copy in memory, of the training that was under way, to `file`, unless that
+    holds a step as new. It is written whole or not at all; what is not done at `until` (monotonic
+    seconds) is given up. True if it was written, False if there was no time. Does not raise."""
+    memory, path = NodeMemory(env, MailboxReader(env).steps()), Path(file)
     step = memory.newest()
     if not file or step < 0:
-        return
+        return None if time.monotonic() < until else False  # it was not even kept
     draft = _draft(path, env)
     odd = next((place for place in (path, draft) if _is_odd(place)), None)
     if odd is not None:
         say(f"step {step} is not written: {odd} is no ordinary file; an earlier checkpoint counts")
-        return
+        return None
     if step <= step_on_disk(path):
-        return
+        return None
     image = memory.read(step)
     if image is None:
-        return
+        return None
     try:
         _write(draft, {"step": step, "content": image.peek()}, until)
-        _put(draft, path, step)
+        with turn(env):
+            _put(draft, path, step)
+        return True
     except TimeoutError:
         say(f"no time is left to write step {step} to {path}: an earlier checkpoint counts")
+        return False
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         say(f"step {step} cannot be written: {error}; an earlier checkpoint counts")
     finally:
         with suppress(OSError):
             draft.unlink()
+    return None
 
 
 def step_on_disk(path: Path) -> int:

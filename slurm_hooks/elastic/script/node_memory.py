@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from slurm_hooks.elastic.log import suppressed
-from slurm_hooks.elastic.mailbox import SLOTS, open_files
+from slurm_hooks.elastic.mailbox import ALL_STEPS, SLOTS, open_files
 from slurm_hooks.elastic.script.image import POPULATE_WRITE, Image, Views, own
 from slurm_hooks.elastic.script.memory_room import room
 from slurm_hooks.elastic.script.packed import PAGE, Packing, Shape
@@ -30,10 +30,11 @@ _HEAD = struct.Struct("<8sqqqqqI")  # magic, step, Shape, crc32 of the common pa
 
 class NodeMemory:
     """Kept by the agent, written by the first worker of the node. What cannot be kept in memory
-    is read from the file."""
+    is read from the file. `steps`: those of this training; copies of another are left for it."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], steps: range = ALL_STEPS) -> None:
         self._slots: list[_Slot] = []
+        self._steps = steps
         self._writing = threading.RLock()
         with suppressed(OSError, ValueError, doing="opening the memory of the agent"):
             self._slots = [_Slot(handle) for handle in open_files(env.get(SLOTS, ""))]
@@ -44,8 +45,9 @@ class NodeMemory:
         return bool(self._slots)
 
     def newest(self) -> int:
-        """The step of the newest whole copy, -1 if there is none."""
-        return max((slot.step() for slot in self._slots), default=-1)
+        """The step of the newest whole copy of this training, -1 if there is none."""
+        found = (slot.step() for slot in self._slots)
+        return max((step for step in found if step in self._steps), default=-1)
 
     def write(self, step: int, content: dict[str, Any]) -> Image | None:
         """Replace the older copy; None if there is no room, which leaves both. Raises TypeError,

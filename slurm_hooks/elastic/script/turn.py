@@ -1,0 +1,56 @@
+"""Who puts a checkpoint's file into its place, one at a time among all processes of the job: an
+agent that goes looks whether the file is older and replaces it, while others train on and may write
+a newer one in between.
+
+The lock is a file in the job's directory. Where the file system has none, or somebody holds it for
+long, the window between look and deed is what is left.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Optional
+
+from slurm_hooks.elastic.log import debug, suppressed
+
+PATIENCE_S = 2.0
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+@contextmanager
+def turn(env: Mapping[str, str], patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """Within, nobody else of the job replaces a file. Does not raise."""
+    handle = _open(env)
+    if handle is None:
+        yield
+        return
+    try:
+        _lock(handle, time.monotonic() + patience_s)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open(env: Mapping[str, str]) -> Optional[int]:
+    for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"):
+        if env.get(name, "").startswith("/"):
+            with suppressed(OSError, doing="opening the lock of checkpoint files"):
+                return os.open(os.path.join(env[name], "checkpoint.lock"), _FLAGS, 0o600)
+    return None
+
+
+def _lock(handle: int, until: float) -> None:
+    while time.monotonic() < until:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                debug("locking checkpoint files", error)
+                return
+        time.sleep(0.005)
