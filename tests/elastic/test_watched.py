@@ -388,6 +388,7 @@ import os, signal, sys, time
 from pathlib import Path
 import torch
 from slurm_hooks.elastic import Checkpoint
+from slurm_hooks.elastic.script import last_signal
 work = Path(sys.argv[1])
 def content():
     time.sleep(float(os.environ.get("SLOW_S", "0")))
@@ -397,7 +398,10 @@ kind = sys.argv[2]
 def handler(*_):
     with open(work / "handled", "a") as file: file.write(str(checkpoint._memory.newest()))
     if kind == "exits": sys.exit(3)
-if kind in ("exits", "returns"): signal.signal(signal.SIGTERM, handler)
+    if kind == "catches":
+        last_signal.STAY_S = 0.5
+        raise KeyboardInterrupt
+if kind in ("exits", "returns", "catches"): signal.signal(signal.SIGTERM, handler)
 if kind == "ignores": signal.signal(signal.SIGTERM, signal.SIG_IGN)
 checkpoint = Checkpoint(work / "c.pt")
 checkpoint.watch(content)
@@ -424,7 +428,9 @@ if kind == "hangs":
     import ctypes
     ctypes.CDLL(None).pause()  # in C, and any signal returns from it
     ctypes.CDLL(None).sleep(30)
-while True: time.sleep(0.1)
+while True:
+    try: time.sleep(0.1)
+    except KeyboardInterrupt: pass
 """
 
 
@@ -473,6 +479,15 @@ def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path,
         wait_until(lambda: handled.exists() and handled.read_text(), 30)
         assert process.popen.poll() is None  # its own choice
     assert handled.read_text() == "7"
+
+
+def test_a_script_that_catches_what_its_handler_raises_is_not_waited_for(tmp_path: Path) -> None:
+    process = Process(tmp_path, "catches")
+    process.ready()
+    process.term()
+    assert process.end()[0] == -signal.SIGTERM
+    assert (tmp_path / "handled").read_text() == "7"
+    assert process.memory.newest() == 7
 
 
 def test_one_that_was_set_within_the_step_has_the_say(tmp_path: Path) -> None:

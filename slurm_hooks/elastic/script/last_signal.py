@@ -5,8 +5,8 @@ So a thread hears the signal, through the pipe into which the interpreter's own 
 writes its number. The first SIGTERM lets the process write and then end. A second one says that
 somebody waits for this node (Slurm's comes first, then torchrun's): the end is near, written or
 not. To end is what it would have been without us: the script's own handler if it has one, else the
-default action. A handler that returns has STAY_S for what it began: all is written, so nobody
-waits half a minute for a process that goes on with work that will be done again.
+default action. A handler that returns or raises has STAY_S for what it began: all is written, so
+nobody waits half a minute for a process that goes on with work that will be done again.
 """
 
 from __future__ import annotations
@@ -147,8 +147,10 @@ class LastSignal:
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         if self._is_passed_on or self._is_over:
-            self._pass_on(signum, frame)
-            self._has_returned.set()
+            try:
+                self._pass_on(signum, frame)
+            finally:  # what it raises may be caught, and the training go on
+                self._has_returned.set()
             return
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         if before != self._write:  # somebody else's since, so this thread hears it first
