@@ -422,6 +422,7 @@ if kind == "forks":
     print(os.waitpid(child, 0)[1], flush=True)
     time.sleep(0.3)
 if kind == "raises": raise RuntimeError("of the script")
+if kind in ("fails", "succeeds"): sys.exit(int(kind == "fails"))  # it has caught its errors itself
 if kind == "torn": checkpoint.changing()
 (work / "ready").touch()
 if kind == "hangs":
@@ -522,6 +523,16 @@ def test_a_second_sigterm_does_not_keep_it_from_writing(tmp_path: Path) -> None:
     process.term()
     assert process.end()[0] == -signal.SIGTERM
     assert process.memory.newest() == 7
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("fails", 7), ("succeeds", -1)])
+def test_an_exit_code_tells_whether_the_state_is_still_needed(
+    tmp_path: Path, kind: str, kept: int
+) -> None:
+    process = Process(tmp_path, kind)
+    code, out = process.end()
+    assert (code, out) == (int(kind == "fails"), "")
+    assert process.memory.newest() == kept
 
 
 def test_an_error_of_the_script_keeps_too(tmp_path: Path) -> None:
