@@ -113,6 +113,87 @@ def test_what_is_kept_is_the_last_boundary_to_the_bit(agent: dict[str, str]) -> 
     assert equal(training.kept(), at_boundary)
 
 
+class Clock:
+    """Stands unless the training does something that takes time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def two_optimizers(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool) -> None:
+    """A backward pass between them, or one before both."""
+    first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    checkpoint.watch(model=model, first=first, second=second)
+    for step in range(1, 7):
+        clock.spend(1.0)
+        model(torch.ones(5, 3)).sum().backward()
+        first.step()
+        clock.spend(0.5 * waits)
+        second.step()
+        checkpoint.reached(step)
+
+
+def metric(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool) -> None:
+    """Summed over all processes before the boundary, or after it."""
+    optimizer = torch.optim.AdamW(model.parameters())
+    checkpoint.watch(model=model, optimizer=optimizer)
+    for step in range(1, 7):
+        clock.spend(1.0)
+        model(torch.ones(5, 3)).sum().backward()
+        optimizer.step()
+        clock.spend(0.5 * waits)
+        checkpoint.reached(step)
+        clock.spend(0.5 * (not waits))
+
+
+def closure(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool) -> None:
+    """Called several times within a step, or once before anything changes."""
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    if waits:
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-3, max_iter=5, tolerance_change=0)
+    checkpoint.watch(model=model, optimizer=optimizer)
+
+    def compute() -> Any:
+        clock.spend(1.0)
+        optimizer.zero_grad()
+        loss = model(torch.ones(5, 3)).square().sum()
+        loss.backward()
+        return loss
+
+    for step in range(1, 7):
+        optimizer.step(compute)
+        checkpoint.reached(step)
+
+
+@pytest.mark.parametrize("train", [two_optimizers, metric, closure])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_state_that_is_torn_while_others_are_waited_for_is_copied(
+    agent: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    train: Any,
+    waits: bool,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("slurm_hooks.elastic.script.just_in_time.time", clock)
+    for name, value in agent.items():
+        monkeypatch.setenv(name, value)
+    checkpoint = Checkpoint(None)
+    try:
+        train(checkpoint, torch.nn.Linear(3, 4), clock, waits)
+    finally:
+        checkpoint.end()
+    err = capfd.readouterr().err
+    assert checkpoint._memory.newest() == (6 if waits else -1)
+    assert err.count("so it is copied, every 1 s or so") == int(waits)
+
+
 class Counting(torch.nn.Module):
     """Has what a module may keep besides parameters, each of them 1 after the first pass."""
 
