@@ -38,11 +38,12 @@ def held():
         threading.Event().wait(0.01)
     return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
-before = held()
+before, plain_exit = held(), sys.exit
 models = [train(sys.argv[1]) for _ in range(10)]
 assert held() == before, (before, held())
 assert not any(model() for model in models)
 assert sys.excepthook is sys.__excepthook__
+assert sys.exit is plain_exit
 assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 """
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn, ignores_sigterm
+from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn, is_deaf
+from waiting import wait_until
 
 from .gang import Gang
 
@@ -38,24 +39,28 @@ def repeated(gang: Gang) -> int:
 
 
 @pytest.mark.parametrize(
-    ("status", "ignores"),
+    ("status", "is_so"),
     [
         ("SigIgn:\t0000000000004000", True),
         ("SigBlk:\t0000000000004000\nSigIgn:\t0000000001001000\nSigCgt:\t4000", False),
         ("Name:\tSigIgn: 4000\nSigIgn:\t0000000000000000", False),
+        ("State:\tT (stopped)\nSigIgn:\t0000000000000000", True),
+        ("State:\tt (tracing stop)\nSigIgn:\t0000000000000000", False),  # somebody debugs it
+        ("Name:\tState: T \nState:\tS (sleeping)", False),
         ("", False),
     ],
 )
-def test_who_ignores_sigterm(status: str, ignores: bool) -> None:
-    assert ignores_sigterm(status) is ignores
+def test_who_is_deaf_to_sigterm(status: str, is_so: bool) -> None:
+    assert is_deaf(status) is is_so
 
 
-def test_only_workers_that_go_on_ignoring_sigterm_are_killed() -> None:
+def test_only_workers_that_stay_deaf_to_sigterm_are_killed() -> None:
     bodies = (
         f"{IGNORES}; time.sleep(60)",
         f"{IGNORES}; time.sleep(0.3)",  # ends by itself
         "import signal, time; signal.signal(signal.SIGTERM, lambda *a: 0); print(1, flush=True);"
         "time.sleep(60)",
+        "import os, signal, time; print(1, flush=True); os.kill(os.getpid(), signal.SIGSTOP)",
     )
     children = [
         subprocess.Popen(
@@ -67,8 +72,9 @@ def test_only_workers_that_go_on_ignoring_sigterm_are_killed() -> None:
         assert child.stdout is not None
         child.stdout.readline()
         child.stdout.close()
+    wait_until(lambda: is_deaf(Path(f"/proc/{children[3].pid}/status").read_text()), 20)
     end_stubborn(after_s=2.0)
-    assert children[0].wait(20) == -signal.SIGKILL
+    assert children[0].wait(20) == children[3].wait(20) == -signal.SIGKILL
     assert children[1].wait(20) == 0
     assert children[2].poll() is None
     children[2].kill()

@@ -113,6 +113,87 @@ def test_what_is_kept_is_the_last_boundary_to_the_bit(agent: dict[str, str]) -> 
     assert equal(training.kept(), at_boundary)
 
 
+class Clock:
+    """Stands unless the training does something that takes time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def two_optimizers(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool) -> None:
+    """A backward pass between them, or one before both."""
+    first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    checkpoint.watch(model=model, first=first, second=second)
+    for step in range(1, 7):
+        clock.spend(1.0)
+        model(torch.ones(5, 3)).sum().backward()
+        first.step()
+        clock.spend(0.5 * waits)
+        second.step()
+        checkpoint.reached(step)
+
+
+def metric(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool) -> None:
+    """Summed over all processes before the boundary, or after it."""
+    optimizer = torch.optim.AdamW(model.parameters())
+    checkpoint.watch(model=model, optimizer=optimizer)
+    for step in range(1, 7):
+        clock.spend(1.0)
+        model(torch.ones(5, 3)).sum().backward()
+        optimizer.step()
+        clock.spend(0.5 * waits)
+        checkpoint.reached(step)
+        clock.spend(0.5 * (not waits))
+
+
+def closure(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool) -> None:
+    """Called several times within a step, or once before anything changes."""
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    if waits:
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-3, max_iter=5, tolerance_change=0)
+    checkpoint.watch(model=model, optimizer=optimizer)
+
+    def compute() -> Any:
+        clock.spend(1.0)
+        optimizer.zero_grad()
+        loss = model(torch.ones(5, 3)).square().sum()
+        loss.backward()
+        return loss
+
+    for step in range(1, 7):
+        optimizer.step(compute)
+        checkpoint.reached(step)
+
+
+@pytest.mark.parametrize("train", [two_optimizers, metric, closure])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_state_that_is_torn_while_others_are_waited_for_is_copied(
+    agent: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    train: Any,
+    waits: bool,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("slurm_hooks.elastic.script.just_in_time.time", clock)
+    for name, value in agent.items():
+        monkeypatch.setenv(name, value)
+    checkpoint = Checkpoint(None)
+    try:
+        train(checkpoint, torch.nn.Linear(3, 4), clock, waits)
+    finally:
+        checkpoint.end()
+    err = capfd.readouterr().err
+    assert checkpoint._memory.newest() == (6 if waits else -1)
+    assert err.count("so it is copied, every 1 s or so") == int(waits)
+
+
 class Counting(torch.nn.Module):
     """Has what a module may keep besides parameters, each of them 1 after the first pass."""
 
@@ -388,6 +469,7 @@ import os, signal, sys, time
 from pathlib import Path
 import torch
 from slurm_hooks.elastic import Checkpoint
+from slurm_hooks.elastic.script import last_signal
 work = Path(sys.argv[1])
 def content():
     time.sleep(float(os.environ.get("SLOW_S", "0")))
@@ -397,7 +479,10 @@ kind = sys.argv[2]
 def handler(*_):
     with open(work / "handled", "a") as file: file.write(str(checkpoint._memory.newest()))
     if kind == "exits": sys.exit(3)
-if kind in ("exits", "returns"): signal.signal(signal.SIGTERM, handler)
+    if kind == "catches":
+        last_signal.STAY_S = 0.5
+        raise KeyboardInterrupt
+if kind in ("exits", "returns", "catches"): signal.signal(signal.SIGTERM, handler)
 if kind == "ignores": signal.signal(signal.SIGTERM, signal.SIG_IGN)
 checkpoint = Checkpoint(work / "c.pt")
 checkpoint.watch(content)
@@ -418,13 +503,16 @@ if kind == "forks":
     print(os.waitpid(child, 0)[1], flush=True)
     time.sleep(0.3)
 if kind == "raises": raise RuntimeError("of the script")
+if kind in ("fails", "succeeds"): sys.exit(int(kind == "fails"))  # it has caught its errors itself
 if kind == "torn": checkpoint.changing()
 (work / "ready").touch()
 if kind == "hangs":
     import ctypes
     ctypes.CDLL(None).pause()  # in C, and any signal returns from it
     ctypes.CDLL(None).sleep(30)
-while True: time.sleep(0.1)
+while True:
+    try: time.sleep(0.1)
+    except KeyboardInterrupt: pass
 """
 
 
@@ -475,6 +563,15 @@ def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path,
     assert handled.read_text() == "7"
 
 
+def test_a_script_that_catches_what_its_handler_raises_is_not_waited_for(tmp_path: Path) -> None:
+    process = Process(tmp_path, "catches")
+    process.ready()
+    process.term()
+    assert process.end()[0] == -signal.SIGTERM
+    assert (tmp_path / "handled").read_text() == "7"
+    assert process.memory.newest() == 7
+
+
 def test_one_that_was_set_within_the_step_has_the_say(tmp_path: Path) -> None:
     process = Process(tmp_path, "defers")
     process.ready()
@@ -507,6 +604,16 @@ def test_a_second_sigterm_does_not_keep_it_from_writing(tmp_path: Path) -> None:
     process.term()
     assert process.end()[0] == -signal.SIGTERM
     assert process.memory.newest() == 7
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("fails", 7), ("succeeds", -1)])
+def test_an_exit_code_tells_whether_the_state_is_still_needed(
+    tmp_path: Path, kind: str, kept: int
+) -> None:
+    process = Process(tmp_path, kind)
+    code, out = process.end()
+    assert (code, out) == (int(kind == "fails"), "")
+    assert process.memory.newest() == kept
 
 
 def test_an_error_of_the_script_keeps_too(tmp_path: Path) -> None:

@@ -22,7 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import ALL_STEPS, MailboxReader
@@ -53,7 +56,7 @@ class Checkpoint:
         self._file = None if self._path is None else FileWriter(self._path)
         self._watched: Watched | None = None
         self._just_in_time: JustInTime | None = None
-        self._hook: Any = None
+        self._hooks: list[Any] = []
         self._last = -1  # the step that was loaded, reached or saved last
         self._has_complained = False
 
@@ -109,7 +112,10 @@ class Checkpoint:
             self._just_in_time.listen()
             if self._path is not None:
                 MailboxReader(os.environ).write_file(self._name, self._steps)
-            self._hook = register_optimizer_step_pre_hook(self._on_optimizer_step)
+            self._hooks = [
+                register_optimizer_step_pre_hook(self._on_optimizer_step),
+                register_optimizer_step_post_hook(self._on_optimizer_done),
+            ]
 
     def end(self) -> None:
         """Nothing is watched any more: this training has ended, the process has not."""
@@ -118,7 +124,8 @@ class Checkpoint:
 
     def _stop(self) -> None:
         if self._just_in_time is not None:
-            self._hook.remove()
+            for hook in self._hooks:
+                hook.remove()
             self._just_in_time.end()
             self._just_in_time = None
 
@@ -127,6 +134,7 @@ class Checkpoint:
         themselves; needed only where a script changes what it watches in another way."""
         if self._just_in_time is not None:
             self._just_in_time.begin_change()
+            self._just_in_time.pause_change()
 
     def reached(self, step: int) -> None:
         """`step` steps are done, and nothing changes what is watched until the optimizer's part
@@ -219,8 +227,11 @@ class Checkpoint:
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Called by torch before each step; returns the arguments if they are others now."""
         closure = named.get("closure") or (words[1] if len(words) > 1 else None)
-        if closure is None or not type(optimizer).__module__.startswith("torch.optim."):
-            self.changing()
+        if closure is None:
+            self._begin_change()
+            return None
+        if not type(optimizer).__module__.startswith("torch.optim."):
+            self.changing()  # who knows when it computes the loss
             return None
         return (optimizer,), {**named, "closure": self._before_change(closure)}
 
@@ -228,11 +239,21 @@ class Checkpoint:
         """torch's optimizers compute the loss, which changes nothing, before anything else."""
 
         def compute() -> Any:
+            self._on_optimizer_done()  # not the first time: it has changed something
             loss = closure()
-            self.changing()
+            self._begin_change()
             return loss
 
         return compute
+
+    def _begin_change(self) -> None:
+        if self._just_in_time is not None:
+            self._just_in_time.begin_change()
+
+    def _on_optimizer_done(self, *_: Any) -> None:
+        """Called by torch after each step."""
+        if self._just_in_time is not None:
+            self._just_in_time.pause_change()
 
     def load(self) -> tuple[int, dict[str, Any]]:
         """The newest step and its content, the same in all processes; (0, {}) if there

@@ -18,6 +18,7 @@ from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script.boundary import Boundary, StateTornError
+from slurm_hooks.elastic.script.exposure import Exposure
 from slurm_hooks.elastic.script.last_signal import LastSignal
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.watched import Watched, check_plain, first_line
@@ -37,6 +38,8 @@ class JustInTime:
         self._is_frozen = False
         self._kept = -1
         self._has_failed = False
+        self._exposure = Exposure(time.monotonic())
+        self._has_room, self._has_copied = True, False
         self._mailbox = MailboxReader(os.environ)
         self._is_told = False
         self._signal = LastSignal(
@@ -50,19 +53,46 @@ class JustInTime:
     def begin_change(self) -> None:
         """See Boundary."""
         if not self._has_failed:
+            self._exposure.close(time.monotonic())
             self._boundary.begin_change()
+
+    def pause_change(self) -> None:
+        """What comes now may wait for other processes; if the state is torn, a peer that is lost
+        meanwhile leaves it so."""
+        if self._boundary.is_changing:
+            self._exposure.open(time.monotonic())
 
     def reached(self, step: int) -> None:
         """A step boundary."""
         if self._has_failed:
             return
         self._signal.listen()
+        self._exposure.close(time.monotonic())
         try:
             self._boundary.reach(step)
         except Exception as error:
             self._fail(f"step {step} cannot be kept: {first_line(error)}")
         else:
             self._tell()
+            if self._exposure.is_copy_due(time.monotonic()):
+                self._copy()
+
+    def _copy(self) -> None:
+        """Keep this boundary already now."""
+        with self._writing:
+            began = time.monotonic()
+            share = self._exposure.share(began)
+            self._try_to_keep()
+            now = time.monotonic()
+            pause_s = self._exposure.copied(now, now - began)
+        if not self._has_room:
+            self._exposure.give_up()
+        elif not self._has_copied:
+            self._has_copied = True
+            say(
+                f"{share:.0%} of the time lies between optimizer.step() and reached(), when a lost "
+                f"node leaves no whole state behind; so it is copied, every {pause_s:.0f} s or so"
+            )
 
     def _tell(self) -> None:
         """The agent may know that a lost node costs no more than a step."""
@@ -74,12 +104,8 @@ class JustInTime:
         """Write the last boundary down, and stop the training before it would change; in
         any thread, as often as one likes."""
         with self._writing:
-            if self._has_failed or not self._freeze():
-                return
-            try:
-                self._keep()
-            except Exception as error:
-                self._fail(f"step {self._boundary.step} cannot be kept: {first_line(error)}")
+            if not self._has_failed and self._freeze():
+                self._try_to_keep()
 
     def end(self) -> None:
         """Keep nothing from now on, and leave signals alone."""
@@ -102,6 +128,12 @@ class JustInTime:
             )
         return self._is_frozen
 
+    def _try_to_keep(self) -> None:
+        try:
+            self._keep()
+        except Exception as error:
+            self._fail(f"step {self._boundary.step} cannot be kept: {first_line(error)}")
+
     def _keep(self) -> None:
         if self._boundary.step < 0:
             return
@@ -117,8 +149,8 @@ class JustInTime:
                 step, content = found
                 began = time.monotonic()
                 check_plain(content)
-                has_room = draft.fill(step, content)
-            if has_room:
+                self._has_room = draft.fill(step, content)
+            if self._has_room:
                 draft.commit()
                 self._kept = step
                 self._mailbox.write_copy_s(time.monotonic() - began)

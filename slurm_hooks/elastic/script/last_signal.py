@@ -5,8 +5,8 @@ So a thread hears the signal, through the pipe into which the interpreter's own 
 writes its number. The first SIGTERM lets the process write and then end. A second one says that
 somebody waits for this node (Slurm's comes first, then torchrun's): the end is near, written or
 not. To end is what it would have been without us: the script's own handler if it has one, else the
-default action. A handler that returns has STAY_S for what it began: all is written, so nobody
-waits half a minute for a process that goes on with work that will be done again.
+default action. A handler that returns or raises has STAY_S for what it began: all is written, so
+nobody waits half a minute for a process that goes on with work that will be done again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ Hook = Callable[[Any, Any, Any], Any]
 
 class LastSignal:
     """`before_end` is called between the first SIGTERM and the end, in a thread of its own, and
-    when an exception ends the main thread; `before_exit` whenever the interpreter exits;
-    `let_go` before a handler of the script's runs. None of them may raise. `farewell_s`: the
-    longest time between the first SIGTERM and the end, once a second has come."""
+    when an exception or an exit code ends the main thread; `before_exit` whenever the
+    interpreter exits; `let_go` before anything of the script's own runs again. None of them may
+    raise. `farewell_s`: the longest time between the first SIGTERM and the end, once a second
+    has come."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class LastSignal:
         self._depth = 0  # how many of them run, each called by a newer one
         self._next_pipe = -1
         self._next_hook: Hook = sys.excepthook
+        self._next_exit: Callable[[Any], Any] = sys.exit
         self._read, self._write = -1, -1
         self._heard_at: list[float] = []
         self._is_passed_on = False
@@ -78,6 +80,8 @@ class LastSignal:
             os.set_blocking(self._write, False)
             threading.Thread(target=self._hear, name="malleable-last-signal", daemon=True).start()
             self._next_hook, sys.excepthook = sys.excepthook, self._on_exception
+            self._next_exit = sys.exit
+            sys.exit = self._on_sys_exit  # type: ignore[assignment]
             atexit.register(self._on_exit)
             self._spare_children()
         return self._owner == os.getpid()
@@ -147,8 +151,10 @@ class LastSignal:
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         if self._is_passed_on or self._is_over:
-            self._pass_on(signum, frame)
-            self._has_returned.set()
+            try:
+                self._pass_on(signum, frame)
+            finally:  # what it raises may be caught, and the training go on
+                self._has_returned.set()
             return
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         if before != self._write:  # somebody else's since, so this thread hears it first
@@ -171,6 +177,17 @@ class LastSignal:
         if os.getpid() == self._owner:
             self._before_end()
 
+    def _on_sys_exit(self, code: Any = None, /) -> None:
+        """The script may have caught the error itself, and have left the process group: no hook is
+        called then. Only an exit code other than 0 says that it has failed."""
+        is_success = code is None or (isinstance(code, int) and code == 0)
+        is_main = threading.current_thread() is threading.main_thread()
+        is_new = not self._heard_at and os.getpid() == self._owner
+        if is_main and is_new and not is_success:
+            self._before_end()
+            self._let_go()  # it may catch that as well, and go on
+        self._next_exit(code)
+
     def _on_exit(self) -> None:
         if os.getpid() != self._owner:
             return
@@ -191,6 +208,8 @@ class LastSignal:
         atexit.unregister(self._on_exit)
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._next_hook
+        if sys.exit == self._on_sys_exit:
+            sys.exit = self._next_exit  # type: ignore[assignment]
         self._leave_pipe()
 
     def _leave_pipe(self) -> None:

@@ -30,7 +30,7 @@ from slurm_hooks.elastic.engines.torchrun.processes import Processes
 from slurm_hooks.elastic.engines.torchrun.stubborn_workers import (
     any_worker,
     end_stubborn,
-    ignores_sigterm,
+    is_deaf,
 )
 from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, warm_contexts, warm_modules
@@ -125,11 +125,11 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
 
 
 def _end_in_time(signals: SignalListener, forewarning: Forewarning) -> None:
-    """Once SIGTERM has come: workers that ignore it, or have their state kept by us, are gone after
-    the farewell. Any other may be saving, for as long as Slurm lets it."""
+    """Once SIGTERM has come: workers that are deaf to it, or have their state kept by us, are gone
+    after the farewell. Any other may be saving, for as long as Slurm lets it."""
     while not signals.is_terminated:
         signals.wait_end(_AN_HOUR_S)
-    is_chosen = any_worker if forewarning.file() else ignores_sigterm
+    is_chosen = any_worker if forewarning.file() else is_deaf
     end_stubborn(farewell_s(os.environ), is_chosen=is_chosen)
 
 

@@ -1,10 +1,10 @@
-"""Workers that ignore SIGTERM are not waited for, and none for longer than the farewell if it has
-said what is to be kept of it.
+"""Workers that are deaf to SIGTERM are not waited for, and none for longer than the farewell if it
+has said what is to be kept of it.
 
 When torchrun makes room for a new round, it gives workers half a minute between SIGTERM and
 SIGKILL, whatever its --shutdown-timeout says (torch 2.6 to 2.13). A worker for which SIGTERM is
-ignored, as the kernel tells, will not use that time to end. One with a handler of its own
-keeps it: it may be saving.
+ignored, as the kernel tells, will not use that time to end, nor will one that is stopped (SIGSTOP).
+One with a handler of its own keeps it: it may be saving.
 """
 
 from __future__ import annotations
@@ -29,16 +29,22 @@ def ignores_sigterm(status: str) -> bool:
     return bool(found and int(found.group(1), 16) >> (signal.SIGTERM - 1) & 1)
 
 
+def is_deaf(status: str) -> bool:
+    """Whether this text of /proc/PID/status says that SIGTERM is ignored, or not even delivered
+    because the process is stopped."""
+    return ignores_sigterm(status) or bool(re.search(r"^State:\s*T ", status, re.MULTILINE))
+
+
 def any_worker(status: str) -> bool:
     """Also one with a handler of its own."""
     return True
 
 
 def end_stubborn(
-    after_s: float = STUBBORN_S, *, is_chosen: Callable[[str], bool] = ignores_sigterm
+    after_s: float = STUBBORN_S, *, is_chosen: Callable[[str], bool] = is_deaf
 ) -> None:
     """Called when workers are about to be stopped: kill those children of this process, with
-    the groups that they lead, that are chosen now, by their /proc/PID/status (those that ignore
+    the groups that they lead, that are chosen now, by their /proc/PID/status (those deaf to
     SIGTERM), and are still alive after `after_s`. Returns at once; where the kernel offers no
     pidfd (Linux before 5.3), nothing is done."""
     handles: dict[int, int] = {}
