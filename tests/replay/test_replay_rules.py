@@ -13,11 +13,13 @@ from slurm_hooks.replay.policies.plain import Equal, Nothing
 from slurm_hooks.replay.policies.shipped import Allocator, Shipped
 from slurm_hooks.replay.question import Held, Question
 from slurm_hooks.replay.record import dedicated, moments
-from slurm_hooks.replay.rules import Rescale, Rules
+from slurm_hooks.replay.rules import OwnPace, Rescale, Rules
 from slurm_hooks.replay.simulator.counts import moves
 from slurm_hooks.replay.simulator.running import Pause, Running
+from slurm_hooks.replay.simulator.simulate import Simulation
 from slurm_hooks.replay.simulator.supply import ONE_CLASS
-from slurm_hooks.replay.work import kind
+from slurm_hooks.replay.work import Queue, kind
+from slurm_hooks.settings import Tick
 
 EVENTS = Rules(SIX_FOUR)
 
@@ -65,6 +67,24 @@ def test_ticks_see_changes_late_and_act_later():
     rules = Rules(SIX_FOUR, tick_s=30.0, latency_s=2.0)
     outcome = replay(record((0, 10.0, 100.0)), rules)
     assert images(outcome) == pytest.approx((100 - 32 - 6) * 10)
+
+
+def test_ticks_at_their_own_pace_come_often_and_a_single_dear_one_delays_none():
+    """Every 5.5 s (0.11 s is 2 % of that) while nothing moves. A tick that moves 45 nodes takes
+    0.18 s more: 14.5 s would be right, but the next one is announced, and moves nothing."""
+    crowd = kind("crowd", Curve(((0, 0.0), (45, 450.0))), (1, 45), 1e9)
+    holes = [(node, 1.0, 100.0) for node in range(45)]
+    rules = Rules(Rescale(0.0, 0.0), tick_s=5.0, latency_s=2.0, pace=OwnPace(Tick(), 0))
+    outcome = Simulation(record(*holes), Queue((crowd,)), 1, Equal(), rules).run()
+    # at 0 nothing, at 5 all nodes, which work from 7 on; at 10.5, 16, 21.5 and so on nothing
+    assert images(outcome) == pytest.approx((100 - 7) * 450)
+    assert outcome.ticks == 3 + math.ceil((100 - 16) / 5.5)
+
+
+def test_at_their_own_pace_leases_mind_when_the_next_tick_comes():
+    rules = Rules(SIX_FOUR, tick_s=5.0, lead_s=25.0, pace=OwnPace(Tick(), 1_000))
+    assert (rules.after(0).tick_s, rules.after(0).lead_s) == pytest.approx((7.85, 27.85))
+    assert rules.after(0).after(10_000).tick_s == Tick().every_s
 
 
 def test_a_node_that_left_before_the_orders_arrive_is_not_given():
