@@ -89,6 +89,10 @@ class Mailbox:
         """Whether the state at the last step boundary survives the workers of this round."""
         return os.pread(self._change, 1, _WATCHES) == _IS_WATCHED
 
+    def is_listened_to(self) -> bool:
+        """Whether a worker of this round hears of planned changes."""
+        return any(os.pread(self._change, WORKERS, _CHANGE_BYTES))
+
     def is_awaited(self) -> bool:
         """Whether a worker that listens has not reached a step boundary yet."""
         return _LISTENS in os.pread(self._change, WORKERS, _CHANGE_BYTES)

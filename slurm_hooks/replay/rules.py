@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Optional
 
-from slurm_hooks.planning.hits import pays_to_stay
+from slurm_hooks.planning.hits import beyond_s, pays_to_stay, redone_s
 from slurm_hooks.planning.holes import MINUTE, START
 from slurm_hooks.planning.interval import pause_s
 from slurm_hooks.settings import Tick
@@ -124,7 +124,12 @@ class Rules:
         """True if a job of `size` nodes, which loses `hit_s` seconds of its work at a hit, leaves
         `taken` of them to a planned start instead of fleeing."""
         flee_s = self.early_s + self.lead_s
-        return self.tick_s > 0 and pays_to_stay(hit_s, size, taken, flee_s)
+        cost_s = beyond_s(hit_s, self.redoes_planned)
+        return self.tick_s > 0 and pays_to_stay(cost_s, size, taken, flee_s)
+
+    def redone_s(self, hit_s: float) -> float:
+        """Seconds of work that a planned change costs a job whose hits cost `hit_s` at most."""
+        return redone_s(hit_s, self.redoes_planned)
 
     def _is_startable(self, left_s: float) -> bool:
         return not self.tick_s or left_s - START_S >= MINUTE_S

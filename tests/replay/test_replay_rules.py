@@ -130,13 +130,23 @@ def test_a_job_that_hits_cost_little_stays_until_the_node_goes():
     assert images(outcome) == pytest.approx(100 * 10)  # checkpoints of each 20 s of work
 
 
-def test_scripts_that_hear_of_no_notice_redo_work_at_planned_changes_too():
+def test_scripts_that_hear_of_no_notice_do_not_flee_since_that_costs_them_as_much():
     rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, checkpoint_s=60.0, shortest_s=120.0)
     machine = record((0, 0.0, 300.0), (1, 0.0, 200.0), to_s=250.0, known_s=0.0)
     outcome = replay(machine, replace(rules, redoes_planned=True), shipped())
-    assert outcome.hits == 0
-    assert images(outcome) == pytest.approx(120 * 18 + 96 * 10)  # 24 s since the second checkpoint
-    assert outcome.ledger.redone_node_s == pytest.approx(2 * 24)
+    assert outcome.hits == 1
+    assert images(outcome) == pytest.approx(180 * 18 + 46 * 10)  # 14 s since the third checkpoint
+    assert outcome.ledger.redone_node_s == pytest.approx(2 * 14)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_s", "expected"),
+    [(60.0, 60 * 10 + 124 * 18), (600.0, 244 * 10)],  # 30 s done again are worth it, 300 s are not
+)
+def test_a_planned_change_is_charged_what_is_done_again(checkpoint_s, expected):
+    rules = Rules(SIX_FOUR, tick_s=30.0, checkpoint_s=checkpoint_s, redoes_planned=True)
+    machine = record((0, 0.0, 300.0), (1, 110.0, 300.0), to_s=250.0)
+    assert images(replay(machine, rules, shipped())) == pytest.approx(expected)
 
 
 def test_an_end_that_nobody_knows_comes_as_a_hit():

@@ -13,7 +13,7 @@ from typing import Optional
 from slurm_hooks.elastic.batch.job_comment import EVERY_S
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.mailbox import Mailbox
-from slurm_hooks.elastic.observed import cost_of_hit, is_news
+from slurm_hooks.elastic.observed import Loss, cost_of_hit, is_news
 
 LOOK_S = 5.0
 
@@ -46,6 +46,7 @@ class HitCost:
         found_s = cost_of_hit(self._mailbox.observed(), is_kept)
         if found_s is None or now < self._next_word:
             return
-        if is_news(self._own_element.told_hit_s, found_s):
+        loss = Loss(found_s, redoes=not (is_kept or self._mailbox.is_listened_to()))
+        if is_news(self._own_element.told_loss, loss):
             self._next_word = now + self._every_s
-            self._own_element.report_hit(found_s)
+            self._own_element.report_loss(loss)
