@@ -4,7 +4,7 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-replay-hits bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-live bench-reaction bench-load \
+	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-live bench-reaction bench-load \
 	bench-ledger bench-library bench-state test-pyslurm test-frameworks test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
@@ -20,7 +20,7 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, frameworks, watch, hits, live, reaction, observe, library, state, replay-reference, replay-better, replay-hits,"
+	@echo "             rescale, frameworks, watch, hits, live, reaction, observe, library, state, replay-reference, replay-better, replay-hits, replay-ahead,"
 	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"

@@ -21,7 +21,8 @@ from rich.table import Table
 
 QUEUES = {"summit": "shufflenet", "theta_2022": "mix7", "curie_2012_thin": "shufflenet"}
 LEAST = {"summit": 0.95, "theta_2022": 0.96}
-LINES = ("event-driven", "tick 5, 1 s", "1 s", "30 s", "600 s", "equal 600 s", "redo", "equal redo")
+LINES = ("event-driven", "tick 5, 1 s", "own pace, 1 s", "1 s", "30 s", "600 s", "equal 600 s")
+LINES += ("redo", "equal redo")
 console = Console(stderr=True, width=140)
 
 
@@ -34,7 +35,9 @@ def run_of(log: str, line: str) -> Run:
     ticked = replace(run, policy=policy, tick_s=30.0, latency_s=2.0, checkpoint_s=600.0)
     if "redo" in line:
         return replace(ticked, redoes_planned=True)
-    quick = replace(ticked, tick_s=5.0, latency_s=1.0) if "tick 5" in line else ticked
+    is_quick, is_own = "tick 5" in line, "own pace" in line
+    quick = replace(ticked, tick_s=5.0, latency_s=1.0) if is_quick or is_own else ticked
+    quick = replace(quick, has_own_pace=is_own)
     return replace(quick, checkpoint_s=float(line.split()[-2]))
 
 

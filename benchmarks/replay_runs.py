@@ -32,7 +32,7 @@ RESCALES = (Rescale(18.0, 12.0), Rescale(60.0, 40.0), Rescale(1.0, 0.7))
 @dataclass(frozen=True)
 class Run:
     """One line: log, queue, policy. `tick_s` zero: event-driven, where latency and checkpoints
-    do not count; `t_fwd_s` zero: as ships."""
+    do not count; with `has_own_pace` it is the first of many; `t_fwd_s` zero: as ships."""
 
     log: str
     policy: str
@@ -47,6 +47,7 @@ class Run:
     latency_s: float = 2.0
     checkpoint_s: float = 600.0
     redoes_planned: bool = False
+    has_own_pace: bool = False
 
 
 def data() -> Path:
@@ -95,6 +96,7 @@ def _conditions(run: Run) -> Conditions:
         objective=run.objective,
         ends=run.ends,
         redoes_planned=run.redoes_planned,
+        has_own_pace=run.has_own_pace,
     )
 
 

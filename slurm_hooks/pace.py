@@ -1,7 +1,5 @@
-"""How long a loop pauses between two ticks: as short as costs nobody anything.
-
-Ticks take a share of the time and no more, and none comes soon while slurmctld is busy with others.
-A file that somebody touches ends a pause early.
+"""How a loop pauses between two ticks: planning/interval.py says for how long, a file that somebody
+touches ends a pause early.
 """
 
 from __future__ import annotations
@@ -12,26 +10,13 @@ from collections.abc import Callable
 from typing import Optional
 
 from slurm_hooks.errors import MalleableError
-from slurm_hooks.settings import Tick
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.sdiag import diagnosis_command, parse_threads
 
 _log = logging.getLogger(__name__)
-BUSY_THREADS = 64  # a quarter of those that slurmctld has (MAX_SERVER_THREADS, 22.05 to 26.05)
 LOOK_S = 0.25  # how often the file is looked at
 SOONEST_S = 1.0  # from one tick to another that is called for
 MOST_CALLED_FOR = 0.1  # of the time, taken by ticks that are called for
-
-
-def pause_s(tick_s: float, threads: Optional[int], chosen: Tick) -> float:
-    """Seconds from the start of a tick to the next, after one that took `tick_s`.
-
-    `threads` are the requests that slurmctld answers at once; as long as nobody knows them, or they
-    are many, ticks keep the interval that every site bears.
-    """
-    if threads is None or threads >= BUSY_THREADS:
-        return chosen.every_s
-    return min(max(tick_s / chosen.share, chosen.shortest_s), chosen.every_s)
 
 
 def soonest_s(tick_s: float) -> float:

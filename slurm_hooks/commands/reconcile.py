@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Callable, Optional
 from slurm_hooks.commands.console import add_command, err, live, out, seconds_between
 from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong, UsageError
-from slurm_hooks.pace import Bell, ask_threads, pause_s, soonest_s, until_next_s, wait
+from slurm_hooks.pace import Bell, ask_threads, soonest_s, until_next_s, wait
+from slurm_hooks.planning.interval import pause_s
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import print_lines, tick_lines

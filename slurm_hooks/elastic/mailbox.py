@@ -103,6 +103,10 @@ class Mailbox:
         found = (one for (one,) in _SECONDS.iter_unpack(data))
         return float(sum(one for one in found if math.isfinite(one) and one > 0))
 
+    def is_listened_to(self) -> bool:
+        """Whether a worker of this round hears of planned changes."""
+        return any(os.pread(self._change, WORKERS, _CHANGE_BYTES))
+
     def is_awaited(self) -> bool:
         """Whether a worker that listens has not reached a step boundary yet."""
         return _LISTENS in os.pread(self._change, WORKERS, _CHANGE_BYTES)

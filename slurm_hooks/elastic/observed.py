@@ -60,6 +60,15 @@ def unpack(data: bytes) -> Optional[Observed]:
     return seen if all(math.isfinite(moment) and moment >= 0 for moment in moments) else None
 
 
+@dataclass(frozen=True)
+class Loss:
+    """What a lost node costs the training: so many `seconds` of its work. It `redoes` them after a
+    planned change too if its script keeps nothing then."""
+
+    seconds: int
+    redoes: bool = False
+
+
 def cost_of_hit(workers: Iterable[Observed], watches: bool) -> Optional[int]:
     """Seconds of its work that the training does again after a hit: one step if the state is
     written down at its last boundary, else the largest age of its checkpoints; None if no
@@ -72,9 +81,9 @@ def cost_of_hit(workers: Iterable[Observed], watches: bool) -> Optional[int]:
     return max(1, min(MOST_S, math.ceil(max(costs)))) if costs else None
 
 
-def is_news(told_s: Optional[int], found_s: int) -> bool:
+def is_news(told: Optional[Loss], found: Loss) -> bool:
     """Whether it is worth telling again."""
-    if told_s is None:
+    if told is None or told.redoes is not found.redoes:
         return True
-    less, more = sorted((told_s + _LITTLE_S, found_s + _LITTLE_S))
+    less, more = sorted((told.seconds + _LITTLE_S, found.seconds + _LITTLE_S))
     return more > _NEWS * less

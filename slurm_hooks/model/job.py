@@ -174,6 +174,7 @@ class Fragment:
     has_agent: bool = False
     depends: bool = False
     hit_s: Optional[float] = None  # seconds of the job's work that losing it costs, if it told
+    redoes: bool = False  # it told that a planned change costs as much
     note: str = ""  # the rest of AdminComment, which belongs to the site
 
     @property
@@ -239,8 +240,18 @@ class MalleableJob:
 
         The most that a running fragment tells; if none does, one that ran; None if nobody told.
         """
+        return max((f.hit_s or 0.0 for f in self._telling), default=None)
+
+    @property
+    def redoes(self) -> bool:
+        """True if a planned change takes it back to its newest checkpoint too: its script hears of
+        no notice."""
+        return any(f.redoes for f in self._telling)
+
+    @property
+    def _telling(self) -> list[Fragment]:
         told = [f for f in self.fragments if f.hit_s is not None]
-        return max((f.hit_s or 0.0 for f in [t for t in told if t.is_active] or told), default=None)
+        return [f for f in told if f.is_active] or told
 
     @property
     def failures(self) -> int:

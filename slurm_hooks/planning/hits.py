@@ -23,6 +23,19 @@ def pays_to_stay(hit_s: float, size: int, taken: int, flee_s: float) -> bool:
     return hit_s * size <= taken * flee_s
 
 
+def beyond_s(hit_s: float, redoes: bool) -> float:
+    """Seconds of work that a hit costs beyond a planned change: nothing if the job `redoes` its
+    work since the newest checkpoint then too, so that it need never leave ahead."""
+    return 0.0 if redoes else hit_s
+
+
+def redone_s(hit_s: float, redoes: bool) -> float:
+    """Seconds of work that a planned change costs a job which goes back to its newest checkpoint
+    then: at some moment that is half of what it is at most. To know the moment of the checkpoint
+    brings no more (docs/performance.md, What a lost node costs)."""
+    return hit_s / 2 if redoes else 0.0
+
+
 @dataclass(frozen=True)
 class Hits:
     """What jobs lose: `worst_s` seconds of work at a hit where nobody has told how much,
@@ -38,15 +51,19 @@ class Hits:
     def may_gain(self, job: MalleableJob) -> bool:
         """True if the job may take nodes with no regard to planned starts but the nearest: with one
         fragment more it would stay there."""
-        unit = job.request.unit
-        return pays_to_stay(self.cost_s(job), len(job.nodes) + unit, unit, self.flee_s)
+        unit, beyond = job.request.unit, beyond_s(self.cost_s(job), job.redoes)
+        return pays_to_stay(beyond, len(job.nodes) + unit, unit, self.flee_s)
+
+    def redone_s(self, job: MalleableJob) -> float:
+        """The seconds of its work that a planned change costs the job."""
+        return redone_s(self.cost_s(job), job.redoes)
 
     def staying(self, job: MalleableJob, holes: Mapping[str, Hole]) -> frozenset[FragmentId]:
         """The fragments that stay beyond the planned starts on their nodes.
 
         What Slurm takes at one moment is one hit.
         """
-        size, cost_s = len(job.nodes), self.cost_s(job)
+        size, cost_s = len(job.nodes), beyond_s(self.cost_s(job), job.redoes)
         ends = {f: _ends(f, holes) for f in job.active}
         taken = Counter(end for f, found in ends.items() for end in found for _ in f.nodes)
         return frozenset(

@@ -120,7 +120,8 @@ def _record(situation: Situation, snapshot: Snapshot) -> Record:
 
 
 def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> JobAsk:
-    """What is on its way trains no more than what is held: to give it more is a start."""
+    """What is on its way trains no more than what is held: to give it more is a start. A change of
+    what trains costs the pause, and what the job does again."""
     job_id, plan = situation.job.job_id, settings.plan
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
     held = (pool.held.get(key, {}).get(job_id, []) for key in pool.keys)
@@ -133,8 +134,8 @@ def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> 
         held=tuple(sum(len(f.nodes) for f in fragments) for fragments in held),
         usable=tuple(job_id in key.jobs for key in pool.keys),
         unit=situation.job.request.unit,
-        grow_s=plan.grow_s if trains else plan.start_s,
-        shrink_s=plan.shrink_s if trains else 0,
+        grow_s=plan.grow_s + situation.redone_s if trains else plan.start_s,
+        shrink_s=plan.shrink_s + situation.redone_s if trains else 0,
         start_s=plan.start_s,
         may_grow=not situation.snoozes or 0 < situation.size < situation.least,
     )

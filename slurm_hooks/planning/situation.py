@@ -39,7 +39,8 @@ class Situation:
     whatever is allocated. Those `past` stay beyond planned starts; a job that `gains_past` takes
     nodes that are soon wanted. A job that `snoozes` does not grow yet. `is_apart` is true for a job
     whose fragments do not meet: several would each train on their own, so it is kept to one.
-    `barred` says why it may have no nodes at all for now.
+    `barred` says why it may have no nodes at all for now. `redone_s` seconds of its work are done
+    again after a change.
     """
 
     job: MalleableJob
@@ -52,6 +53,7 @@ class Situation:
     barred: Optional[Cause] = None
     past: frozenset[FragmentId] = frozenset()
     gains_past: bool = False
+    redone_s: float = 0.0
 
     @cached_property
     def staying(self) -> tuple[Fragment, ...]:
@@ -116,6 +118,7 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
     situation = Situation(
         job, care, stays, avoided, notices, snoozes, is_apart, barred, past, gains_past
     )
+    situation = replace(situation, redone_s=ground.hits.redone_s(job))
     return _given_up(situation, ground) if _is_hopeless(situation, ground, settings) else situation
 
 

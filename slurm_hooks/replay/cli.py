@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slurm_hooks.allocation.allocate import SOLVERS
 from slurm_hooks.errors import UsageError
+from slurm_hooks.planning.interval import pause_s
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.result import reference, result
 from slurm_hooks.replay.rules import Rescale
@@ -32,6 +33,7 @@ from slurm_hooks.settings_file import load
 DEFAULT_CHECKPOINT_S = 600.0
 DEFAULT_LATENCY_S = 2.0
 COMPARED = ("equal", "oracle")
+OWN_PACE = "auto"
 
 _log = logging.getLogger(__name__)
 out = Console()
@@ -120,7 +122,12 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
     add("--t-fwd", type=_positive, metavar="S", help="look-ahead (default: settings)")
     clock = parser.add_mutually_exclusive_group()
     clock.add_argument("--event-driven", action="store_true", help="decide at each change")
-    clock.add_argument("--tick", type=_positive, metavar="S", help="decide every S seconds")
+    clock.add_argument(
+        "--tick",
+        type=_tick,
+        metavar="S|auto",
+        help="decide every S seconds; auto: as often as `malleable reconcile --loop` would",
+    )
     add(
         "--latency",
         type=_seconds,
@@ -160,7 +167,9 @@ def _source(arguments: argparse.Namespace) -> Source:
 
 def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions:
     plan = settings.plan
-    tick = 0.0 if arguments.event_driven else arguments.tick or settings.tick.every_s
+    has_own_pace = arguments.tick == OWN_PACE
+    given = pause_s(0.0, 0, settings.tick) if has_own_pace else arguments.tick
+    tick = 0.0 if arguments.event_driven else given or settings.tick.every_s
     checkpoint = arguments.checkpoint
     if checkpoint is None:
         checkpoint = 0.0 if arguments.event_driven else DEFAULT_CHECKPOINT_S
@@ -178,6 +187,7 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         ends=arguments.ends,
         solver=arguments.solver or "",
         redoes_planned=arguments.redo_planned,
+        has_own_pace=has_own_pace,
     )
 
 
@@ -208,7 +218,7 @@ def _print(
         "jobs": conditions.jobs,
         "rescale_s": [conditions.rescale.up_s, conditions.rescale.down_s],
         "t_fwd_s": conditions.t_fwd_s,
-        "tick_s": conditions.tick_s,
+        "tick_s": OWN_PACE if conditions.has_own_pace else conditions.tick_s,
         "checkpoint_s": conditions.checkpoint_s,
         "redoes_planned": conditions.redoes_planned,
         "seed": arguments.seed,
@@ -251,6 +261,10 @@ def _positive(text: str) -> float:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be at least 1 second")
     return value
+
+
+def _tick(text: str) -> float | str:
+    return OWN_PACE if text == OWN_PACE else _positive(text)
 
 
 def _jobs(text: str) -> int:

@@ -58,6 +58,7 @@ def result(
         "paused_node_s": {p.value: s for p, s in ledger.paused_node_s.items() if p != Pause.NONE},
         "redone_node_s": ledger.redone_node_s,
         "rescales": outcome.rescales,
+        "ticks": outcome.ticks,
         "planned_delay_s": {"sum": math.fsum(delays), "max": max(delays, default=0.0)},
         "mean_job_s": {name: fmean(found) for name, found in sorted(outcome.job_s.items())},
         "jobs_done": sum(map(len, outcome.job_s.values())),

@@ -27,7 +27,7 @@ from slurm_hooks.replay.policies.published import Optimum
 from slurm_hooks.replay.policies.shipped import Allocator, Shipped
 from slurm_hooks.replay.question import Policy
 from slurm_hooks.replay.record import Record, dedicated
-from slurm_hooks.replay.rules import Rescale, Rules
+from slurm_hooks.replay.rules import OwnPace, Rescale, Rules
 from slurm_hooks.replay.simulator.simulate import Outcome, Simulation
 from slurm_hooks.replay.work import Queue
 from slurm_hooks.settings import Settings
@@ -62,7 +62,8 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What every line of one replay has in common. `tick_s` zero means event-driven."""
+    """What every line of one replay has in common. `tick_s` zero means event-driven; with
+    `has_own_pace` it is the first interval, and ticks choose the others."""
 
     queue: Queue
     jobs: int
@@ -75,6 +76,7 @@ class Conditions:
     ends: str = "planned"
     solver: str = ""  # empty: the settings', or greedy if event-driven
     redoes_planned: bool = False
+    has_own_pace: bool = False
 
 
 def load(source: Source, tell: Callable[[str], None]) -> Loaded:
@@ -107,8 +109,9 @@ def window(record: Record, from_s: Optional[float], to_s: Optional[float]) -> Re
     return record.between(start, end)
 
 
-def rules_of(conditions: Conditions, settings: Settings) -> Rules:
-    """How the real system behaves; event-driven runs leave out all that takes time."""
+def rules_of(conditions: Conditions, settings: Settings, nodes: int = 0) -> Rules:
+    """How the real system behaves on `nodes` nodes; event-driven runs leave out all that takes
+    time."""
     plan, lease = settings.plan, settings.lease
     if not conditions.tick_s:
         return Rules(
@@ -128,6 +131,7 @@ def rules_of(conditions: Conditions, settings: Settings) -> Rules:
         snooze_s=plan.snooze_s,
         checkpoint_s=conditions.checkpoint_s,
         redoes_planned=conditions.redoes_planned,
+        pace=OwnPace(settings.tick, nodes) if conditions.has_own_pace else None,
     )
 
 
@@ -173,7 +177,7 @@ def run(
         known = tuple(replace(i, known_s=-math.inf) for i in record.intervals)
         record = replace(record, intervals=known)
     policy = policy_of(name, conditions, settings)
-    rules = rules_of(conditions, settings)
+    rules = rules_of(conditions, settings, record.nodes)
     return Simulation(record, conditions.queue, conditions.jobs, policy, rules).run(tell)
 
 

@@ -73,7 +73,7 @@ _RAW = ("utf-8", "surrogateescape")
 _PLAIN = JOB_FIELDS[:-3]
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _SAID = re.compile(
-    r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}(?:;h\{(\d{1,5})\})?", re.ASCII
+    r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}(?:;h\{(\d{1,5})\}(r?))?", re.ASCII
 )
 
 
@@ -267,6 +267,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         has_agent=has_agent,
         depends=row["Dependency"] not in ("", "(null)"),
         hit_s=parse_hit(row["comment"], run),
+        redoes=parse_redoes(row["comment"], run),
         note=note,
     )
 
@@ -294,6 +295,12 @@ def parse_hit(comment: str, run: int) -> Optional[float]:
     found = _SAID.match(comment)
     is_told = found and found.group(3) and int(found.group(2)) == run
     return float(found.group(3)) if found and is_told else None
+
+
+def parse_redoes(comment: str, run: int) -> bool:
+    """True if the agent says in this run that a planned change costs as much as a hit."""
+    found = _SAID.match(comment)
+    return bool(found and found.group(4) and int(found.group(2)) == run)
 
 
 def exit_code(text: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.batch.job_comment import hit_of
+from slurm_hooks.elastic.batch.job_comment import loss_of
+from slurm_hooks.elastic.observed import Loss
 from waiting import wait_until
 
 from .gang import Gang
@@ -42,11 +43,11 @@ def start(gang: Gang, fragment: int, *more: str) -> None:
     gang.start(fragment, "1:2", LONG, *more)
 
 
-def told(gang: Gang) -> dict[int, int]:
+def told(gang: Gang) -> dict[int, Loss]:
     """What each fragment says that a hit costs."""
     texts = {f: gang.work / f"comment.77_{f}" for f in gang.agents}
-    found = {f: hit_of(path.read_text()) for f, path in texts.items() if path.exists()}
-    return {f: hit_s for f, hit_s in found.items() if hit_s is not None}
+    found = {f: loss_of(path.read_text()) for f, path in texts.items() if path.exists()}
+    return {f: loss for f, loss in found.items() if loss is not None}
 
 
 @pytest.mark.parametrize("warm", ["", "0"])
@@ -56,10 +57,11 @@ def test_the_age_of_checkpoints_is_told_by_the_fragment_of_rank_0(job: Gang, war
     for fragment in (1, 2):
         start(job, fragment, "60")
     wait_until(lambda: told(job), 150, job.dump)
-    (hit_s,) = told(job).values()
+    (loss,) = told(job).values()
+    assert loss.redoes
     saved = [float(line) for line in (job.work / "saved").read_text().split()]
     gaps = [after - before for before, after in zip(saved, [*saved[1:], time.monotonic()])]
-    assert 3 <= hit_s <= 1 + max(gaps)  # sixty steps of a twentieth second
+    assert 3 <= loss.seconds <= 1 + max(gaps)  # sixty steps of a twentieth second
     comments = [path.read_text() for path in job.work.glob("comment.*")]
     assert all(text.startswith(("joined{0}", "started{0}")) for text in comments)
 
@@ -67,7 +69,7 @@ def test_the_age_of_checkpoints_is_told_by_the_fragment_of_rank_0(job: Gang, war
 def test_a_watched_state_costs_a_step(job: Gang) -> None:
     job.script = HERE / "train_watched.py"
     start(job, 1)
-    wait_until(lambda: told(job) == {1: 1}, 150, job.dump)
+    wait_until(lambda: told(job) == {1: Loss(1)}, 150, job.dump)
 
 
 def test_a_script_that_is_not_observed_tells_nothing(job: Gang) -> None:

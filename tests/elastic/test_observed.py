@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_hooks.elastic.agent.hit_cost import HitCost
-from slurm_hooks.elastic.batch.job_comment import READ, hit_of, merged, standing, with_hit
+from slurm_hooks.elastic.batch.job_comment import READ, loss_of, merged, standing, with_loss
 from slurm_hooks.elastic.batch.standing import Standing, entry
 from slurm_hooks.elastic.farewell import note_whether_enough, was_too_short
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader
 from slurm_hooks.elastic.observed import (
     MOST_S,
     SIZE,
+    Loss,
     Observed,
     cost_of_hit,
     is_news,
@@ -67,11 +68,12 @@ def test_a_hit_costs_what_is_done_again(
 
 
 def test_little_changes_are_no_news() -> None:
-    assert is_news(None, 1)
-    assert not is_news(1, 2)
-    assert not is_news(600, 601)
-    assert is_news(600, 1000)
-    assert is_news(600, 1)
+    assert is_news(None, Loss(1))
+    assert not is_news(Loss(1), Loss(2))
+    assert not is_news(Loss(600), Loss(601))
+    assert is_news(Loss(600), Loss(1000))
+    assert is_news(Loss(600), Loss(1))
+    assert is_news(Loss(600), Loss(600, redoes=True))
 
 
 @pytest.mark.parametrize(
@@ -87,17 +89,24 @@ def test_little_changes_are_no_news() -> None:
     ],
 )
 def test_what_a_hit_costs_is_behind_where_it_stands(before: str, after: str) -> None:
-    assert with_hit(before, 600) == after
-    assert with_hit(after, None) == after.replace("h{600};", "").replace(";h{600}", "")
+    assert with_loss(before, Loss(600)) == after
+    told_more = with_loss(before, Loss(600, redoes=True))
+    assert told_more == after.replace("h{600}", "h{600}r")
+    assert with_loss(told_more, Loss(600)) == after
+    for told in (after, told_more):
+        assert with_loss(told, None) == after.replace("h{600};", "").replace(";h{600}", "")
 
 
-@given(st.sampled_from(Standing), st.integers(0, 9999), st.integers(0, MOST_S))
-def test_it_is_read_whatever_is_written_meanwhile(told: Standing, run: int, hit_s: int) -> None:
-    text = with_hit(merged("mine", entry(Standing.STARTED, run)), hit_s)
+losses = st.builds(Loss, st.integers(0, MOST_S), st.booleans())
+
+
+@given(st.sampled_from(Standing), st.integers(0, 9999), losses)
+def test_it_is_read_whatever_is_written_meanwhile(told: Standing, run: int, loss: Loss) -> None:
+    text = with_loss(merged("mine", entry(Standing.STARTED, run)), loss)
     for word in (entry(told, run), "progress{a=1}", "remark{so}"):
         text = merged(text, word)
     assert standing(text) == entry(told, run)
-    assert hit_of(text[:READ]) == hit_s
+    assert loss_of(text[:READ]) == loss
     assert text.endswith(";mine;progress{a=1};remark{so}")
 
 
@@ -194,12 +203,12 @@ class Slurm:
     """Takes note of what it is told."""
 
     def __init__(self) -> None:
-        self.told_hit_s: int | None = None
+        self.told_loss: Loss | None = None
         self.words: list[int | None] = []
 
-    def report_hit(self, hit_s: int | None) -> None:
-        self.words.append(hit_s)
-        self.told_hit_s = hit_s
+    def report_loss(self, loss: Loss | None) -> None:
+        self.words.append(loss.seconds if loss else None)
+        self.told_loss = loss
 
 
 def test_slurm_is_told_news_once_a_minute_at_most(mailbox: Mailbox) -> None:
@@ -252,7 +261,7 @@ def test_what_a_run_before_has_told_counts_until_it_is_seen_not_to_hold(
     mailbox: Mailbox, before_s: int | None, words: list[int | None]
 ) -> None:
     slurm = Slurm()
-    slurm.told_hit_s = before_s
+    slurm.told_loss = None if before_s is None else Loss(before_s)
     hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
     look(hits, range(100, 130), STEPS)  # nothing is watched, and no checkpoint was seen
     assert slurm.words == words
@@ -299,6 +308,22 @@ def test_a_farewell_that_was_too_short_is_so_in_the_next_life_too(
     assert slurm.words == told
     note_whether_enough(os.environ, True)
     assert not was_too_short(os.environ)
+
+
+def test_planned_changes_cost_as_much_where_nobody_hears_of_them(mailbox: Mailbox) -> None:
+    slurm, reader = Slurm(), MailboxReader(os.environ)
+    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    reader.write_observed(Observed(9, 1, 0.1, stepped_at=400.0, saved_at=100.0))
+    hits.look(100.0)
+    assert slurm.told_loss == Loss(300, redoes=True)
+    reader.listen()
+    hits.look(200.0)
+    assert slurm.told_loss == Loss(300)
+    mailbox.clear()  # a new round, in which nobody has asked yet
+    reader.write_observed(Observed(9, 1, 0.1, stepped_at=400.0, saved_at=100.0))
+    reader.write_watched(True)
+    hits.look(300.0)
+    assert slurm.told_loss == Loss(1)
 
 
 def test_where_others_keep_the_state_a_hit_costs_a_step(mailbox: Mailbox) -> None:

@@ -41,10 +41,10 @@ RUNNING = FragmentState.RUNNING
 FLEE_S = 140.0  # margin, KillWait, notice and a tick
 
 
-def trainer(size: int, hit_s: Optional[float], held: int = 0) -> MalleableJob:
+def trainer(size: int, hit_s: Optional[float], held: int = 0, redoes: bool = False) -> MalleableJob:
     """A job on n1 to n`size` whose leases end in 100 s."""
     request = make_request(1, 8)
-    times = {"start": after(-500), "limit": span(600), "request": request}
+    times = {"start": after(-500), "limit": span(600), "request": request, "redoes": redoes}
     parts = [make_fragment(i, RUNNING, [f"n{i + 1}"], hit_s=hit_s, **times) for i in range(size)]
     return make_job(*parts, held=held, request=request)
 
@@ -78,6 +78,23 @@ def test_only_who_has_cheap_hits_stays_to_a_planned_start(
     assert list(noticed(plan)) == leavers
     ends = {str(a.fragment): a.end for a in plan.actions if isinstance(a, Renew)}
     assert (ends.get("7_0", after(0)) > after(100)) is (leavers == [])
+
+
+def test_who_redoes_as_much_after_leaving_ahead_does_not_leave() -> None:
+    assert not noticed(plan_for(seen_with(trainer(2, 600.0, redoes=True), "n1", start_s=100)))
+    for redoes, gained in ((False, {"n3"}), (True, {"n2", "n3"})):
+        soon = seen_with(trainer(1, 200.0, 3, redoes=redoes), "n2", start_s=130, free=2)
+        assert grown(plan_for(soon)) == gained
+
+
+@pytest.mark.parametrize(("hit_s", "grows"), [(60.0, True), (600.0, False), (None, True)])
+def test_a_change_is_weighed_against_what_is_done_again(
+    hit_s: Optional[float], grows: bool
+) -> None:
+    """One node more is worth half of two minutes to a job of two; half of a hit is done again."""
+    job = trainer(2, hit_s, held=1, redoes=hit_s is not None)
+    seen = make_snapshot(job, nodes=(*make_nodes(2, NodeState.BUSY), *make_nodes(3)[2:]))
+    assert bool(grown(plan_for(seen))) is grows
 
 
 def test_what_one_start_takes_is_one_hit() -> None:

@@ -52,6 +52,7 @@ class Cluster:
     trainers: tuple[Trainer, ...]
     left_s: tuple[Optional[float], ...]
     settings: Settings
+    redoes: bool
 
 
 @st.composite
@@ -87,7 +88,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         shrunk_s = draw(st.none() | st.sampled_from([10.0, 59.0, 60.0, 90.0]))
         of_kind = kind("toy", draw(st.sampled_from(CURVES)), (least, most))
         trainers.append(Trainer(of_kind, mine, shrunk_s, draw(HITS_S)))
-    return Cluster(tuple(trainers), left_s, site)
+    return Cluster(tuple(trainers), left_s, site, draw(st.booleans()))
 
 
 def early_s(site: Settings) -> float:
@@ -104,6 +105,7 @@ def asked_by_replay(cluster: Cluster) -> Problem:
         tick_s=site.tick.every_s,
         latency_s=2.0,
         checkpoint_s=600.0,
+        redoes_planned=cluster.redoes,
     )
     rules, policy = rules_of(conditions, site), policy_of("default", conditions, site)
     ends = [FOREVER_S if s is None else s + early_s(site) for s in cluster.left_s]
@@ -138,7 +140,7 @@ def asked_by_tick(cluster: Cluster) -> Problem:
 
 def snapshot_of(cluster: Cluster) -> Snapshot:
     site = cluster.settings
-    jobs = [malleable(at, trainer, site) for at, trainer in enumerate(cluster.trainers, start=1)]
+    jobs = [malleable(at, trainer, cluster) for at, trainer in enumerate(cluster.trainers, start=1)]
     held = {n for trainer in cluster.trainers for n in trainer.nodes}
     there = {n: s for n, s in enumerate(cluster.left_s) if s is None or s + early_s(site) > 0}
     nodes = [make_node(f"n{n}", NodeState.BUSY if n in held else NodeState.FREE) for n in there]
@@ -151,19 +153,22 @@ def snapshot_of(cluster: Cluster) -> Snapshot:
     return make_snapshot(*jobs, nodes=nodes, planned=claims, curves=curves)
 
 
-def malleable(job_id: int, trainer: Trainer, site: Settings) -> MalleableJob:
+def malleable(job_id: int, trainer: Trainer, cluster: Cluster) -> MalleableJob:
     """More of its fragments wait than it could need: those that leave are not missed."""
+    site = cluster.settings
+    told: Any = {"hit_s": trainer.hit_s, "redoes": cluster.redoes}
     sizes = (trainer.kind.min_nodes, trainer.kind.max_nodes)
     lease, shortest = (after(s) - after(0) for s in (600, site.lease.shortest_hole_s))
     request = Request(*sizes, 2 * sizes[1] + 1, lease, shortest)
     runs, waits = FragmentState.RUNNING, FragmentState.HELD
     fragments = [
-        make_fragment(at, runs, [f"n{n}"], job_id, request=request, hit_s=trainer.hit_s)
+        make_fragment(at, runs, [f"n{n}"], job_id, request=request, **told)
         for at, n in enumerate(trainer.nodes)
     ]
     noticed = None if trainer.shrunk_s is None else after(-trainer.shrunk_s)
-    told = {"noticed": noticed, "hit_s": trainer.hit_s}
-    left = make_fragment(len(fragments), waits, (), job_id, request=request, **told)
+    left = make_fragment(
+        len(fragments), waits, (), job_id, request=request, noticed=noticed, **told
+    )
     spare = request.fragments - len(fragments) - 1
     job = make_job(*fragments, left, held=spare, job_id=job_id, request=request)
     return replace(job, submitted=after(-400))

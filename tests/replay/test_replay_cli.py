@@ -45,6 +45,17 @@ def test_json(words, capsys, policy, clock):
     assert (told["images_per_s"] > 0) == (policy != "none")
 
 
+def test_ticks_at_their_own_pace(words, capsys):
+    common, idle = words
+    command = [*common, "--idle", str(idle), "--tick", "auto", "--json"]
+    assert main(command) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["tick_s"] == "auto"
+    assert 500 / 30 < told["ticks"] <= 500 / 5
+    assert main([*command, "--latency", "5"]) == 64
+    assert "shorter than a tick, 5 s" in " ".join(capsys.readouterr().err.split())
+
+
 def test_tables_and_pictures(words, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     common, idle = words

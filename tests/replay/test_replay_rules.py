@@ -13,11 +13,13 @@ from slurm_hooks.replay.policies.plain import Equal, Nothing
 from slurm_hooks.replay.policies.shipped import Allocator, Shipped
 from slurm_hooks.replay.question import Held, Question
 from slurm_hooks.replay.record import dedicated, moments
-from slurm_hooks.replay.rules import Rescale, Rules
+from slurm_hooks.replay.rules import OwnPace, Rescale, Rules
 from slurm_hooks.replay.simulator.counts import moves
 from slurm_hooks.replay.simulator.running import Pause, Running
+from slurm_hooks.replay.simulator.simulate import Simulation
 from slurm_hooks.replay.simulator.supply import ONE_CLASS
-from slurm_hooks.replay.work import kind
+from slurm_hooks.replay.work import Queue, kind
+from slurm_hooks.settings import Tick
 
 EVENTS = Rules(SIX_FOUR)
 
@@ -67,6 +69,24 @@ def test_ticks_see_changes_late_and_act_later():
     assert images(outcome) == pytest.approx((100 - 32 - 6) * 10)
 
 
+def test_ticks_at_their_own_pace_come_often_and_a_single_dear_one_delays_none():
+    """Every 5.5 s (0.11 s is 2 % of that) while nothing moves. A tick that moves 45 nodes takes
+    0.18 s more: 14.5 s would be right, but the next one is announced, and moves nothing."""
+    crowd = kind("crowd", Curve(((0, 0.0), (45, 450.0))), (1, 45), 1e9)
+    holes = [(node, 1.0, 100.0) for node in range(45)]
+    rules = Rules(Rescale(0.0, 0.0), tick_s=5.0, latency_s=2.0, pace=OwnPace(Tick(), 0))
+    outcome = Simulation(record(*holes), Queue((crowd,)), 1, Equal(), rules).run()
+    # at 0 nothing, at 5 all nodes, which work from 7 on; at 10.5, 16, 21.5 and so on nothing
+    assert images(outcome) == pytest.approx((100 - 7) * 450)
+    assert outcome.ticks == 3 + math.ceil((100 - 16) / 5.5)
+
+
+def test_at_their_own_pace_leases_mind_when_the_next_tick_comes():
+    rules = Rules(SIX_FOUR, tick_s=5.0, lead_s=25.0, pace=OwnPace(Tick(), 1_000))
+    assert (rules.after(0).tick_s, rules.after(0).lead_s) == pytest.approx((7.85, 27.85))
+    assert rules.after(0).after(10_000).tick_s == Tick().every_s
+
+
 def test_a_node_that_left_before_the_orders_arrive_is_not_given():
     rules = Rules(SIX_FOUR, tick_s=30.0, latency_s=2.0)
     outcome = replay(record((0, 10.0, 31.0)), rules)
@@ -110,13 +130,23 @@ def test_a_job_that_hits_cost_little_stays_until_the_node_goes():
     assert images(outcome) == pytest.approx(100 * 10)  # checkpoints of each 20 s of work
 
 
-def test_scripts_that_hear_of_no_notice_redo_work_at_planned_changes_too():
+def test_scripts_that_hear_of_no_notice_do_not_flee_since_that_costs_them_as_much():
     rules = Rules(SIX_FOUR, tick_s=30.0, lead_s=50.0, checkpoint_s=60.0, shortest_s=120.0)
     machine = record((0, 0.0, 300.0), (1, 0.0, 200.0), to_s=250.0, known_s=0.0)
     outcome = replay(machine, replace(rules, redoes_planned=True), shipped())
-    assert outcome.hits == 0
-    assert images(outcome) == pytest.approx(120 * 18 + 96 * 10)  # 24 s since the second checkpoint
-    assert outcome.ledger.redone_node_s == pytest.approx(2 * 24)
+    assert outcome.hits == 1
+    assert images(outcome) == pytest.approx(180 * 18 + 46 * 10)  # 14 s since the third checkpoint
+    assert outcome.ledger.redone_node_s == pytest.approx(2 * 14)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_s", "expected"),
+    [(60.0, 60 * 10 + 124 * 18), (600.0, 244 * 10)],  # 30 s done again are worth it, 300 s are not
+)
+def test_a_planned_change_is_charged_what_is_done_again(checkpoint_s, expected):
+    rules = Rules(SIX_FOUR, tick_s=30.0, checkpoint_s=checkpoint_s, redoes_planned=True)
+    machine = record((0, 0.0, 300.0), (1, 110.0, 300.0), to_s=250.0)
+    assert images(replay(machine, rules, shipped())) == pytest.approx(expected)
 
 
 def test_an_end_that_nobody_knows_comes_as_a_hit():

@@ -112,6 +112,7 @@ def test_what_the_agent_says(comment: str, said: Said, has_agent: bool) -> None:
     [
         ("trained{2};h{0};x", 0.0),
         ("joined{2};h{99999}", 99999.0),
+        ("joined{2};h{600}r;x", 600.0),
         ("finished{9999};h{99999}", None),  # of another run, as is the next
         ("trained{1};h{5}", None),
         ("trained{2}", None),
@@ -124,6 +125,20 @@ def test_what_the_agent_says(comment: str, said: Said, has_agent: bool) -> None:
 def test_what_the_agent_says_of_hits(comment: str, hit_s: Optional[float]) -> None:
     (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
     assert job.hit_s == job.fragments[0].hit_s == hit_s
+
+
+@pytest.mark.parametrize(
+    ("comment", "redoes"),
+    [
+        ("trained{2};h{600}r", True),
+        ("finished{9999};h{99999}r", False),  # of another run
+        ("trained{2};h{600};r", False),
+        ("trained{2}r", False),
+    ],
+)
+def test_whether_a_planned_change_costs_as_much(comment: str, redoes: bool) -> None:
+    (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
+    assert job.redoes is redoes
 
 
 def test_what_waits_spoke_of_the_run_before() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from captured_slurm import recorded
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.pace import BUSY_THREADS, Bell, ask_threads, pause_s, soonest_s, wait
+from slurm_hooks.pace import Bell, ask_threads, soonest_s, wait
+from slurm_hooks.planning.interval import BUSY_THREADS, pause_s
 from slurm_hooks.settings import Tick
 from slurm_hooks.slurm.sdiag import parse_threads
 

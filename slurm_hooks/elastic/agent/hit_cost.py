@@ -18,7 +18,7 @@ from slurm_hooks.elastic.batch.job_comment import EVERY_S
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.farewell import farewell_s, was_too_short
 from slurm_hooks.elastic.mailbox import Mailbox
-from slurm_hooks.elastic.observed import Observed, cost_of_hit, is_news
+from slurm_hooks.elastic.observed import Loss, Observed, cost_of_hit, is_news
 
 LOOK_S = 5.0
 SURE_S = 9.0  # two looks: at the start of a round nothing is watched yet
@@ -53,30 +53,35 @@ class HitCost:
         self._next_look = now + self._look_s
         self._next_word = self._next_word or now + self._spread_s
         seen, is_kept = self._mailbox.observed(), self._is_kept(self._mailbox)
-        found_s = cost_of_hit(seen, is_kept) if is_first else None
+        found = self._loss(self._mailbox, seen, is_kept) if is_first else None
         if is_kept or not self._has_told_a_step(seen):
             self._not_kept_since = None
-            if found_s is not None:
-                self._tell(found_s, now)
+            if found is not None:
+                self._tell(found, now)
         elif not any(one.steps for one in seen):
             self._not_kept_since = None
         else:
             self._not_kept_since = self._not_kept_since or now
             if now - self._not_kept_since >= SURE_S:
-                self._tell(found_s, now)
+                self._tell(found, now)
 
     def _is_kept(self, mailbox: Mailbox) -> bool:
         if self._keep_state or not mailbox.is_watched():
             return self._keep_state
         return not self._was_too_short and mailbox.writing_s() <= self._farewell_s
 
+    def _loss(self, mailbox: Mailbox, seen: list[Observed], is_kept: bool) -> Optional[Loss]:
+        cost_s = cost_of_hit(seen, is_kept)
+        hears = is_kept or mailbox.is_watched() or mailbox.is_listened_to()
+        return None if cost_s is None else Loss(cost_s, redoes=not hears)
+
     def _has_told_a_step(self, seen: list[Observed]) -> bool:
         """Whether the Comment says, since an earlier run perhaps, what a kept state costs."""
-        told_s, step_s = self._own_element.told_hit_s, cost_of_hit(seen, True)
-        return told_s is not None and step_s is not None and not is_news(told_s, step_s)
+        told, step_s = self._own_element.told_loss, cost_of_hit(seen, True)
+        return told is not None and step_s is not None and not is_news(told, Loss(step_s))
 
-    def _tell(self, found_s: Optional[int], now: float) -> None:
-        told_s = self._own_element.told_hit_s
-        if now >= self._next_word and (found_s is None or is_news(told_s, found_s)):
+    def _tell(self, found: Optional[Loss], now: float) -> None:
+        told = self._own_element.told_loss
+        if now >= self._next_word and (found is None or is_news(told, found)):
             self._next_word = now + self._every_s
-            self._own_element.report_hit(found_s)
+            self._own_element.report_loss(found)

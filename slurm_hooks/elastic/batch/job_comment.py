@@ -1,7 +1,7 @@
 """The Comment of this job, which its user may write. It holds entries of ours and what the
 user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable explain`,
 and first of all, since the reconciler reads no further, where the fragment stands and what it
-costs to lose it: `trained{3};h{600}`.
+costs to lose it: `trained{3};h{600}`, or `h{600}r` if a planned change costs the training as much.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ import time
 from collections.abc import Callable
 from typing import Optional
 
+from slurm_hooks.elastic.observed import Loss
+
 EVERY_S = 60.0  # slurmctld is asked for no more than one change of a job in so many seconds
 TIMEOUT_S = 10.0
 _STANDING = re.compile(r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\}")
-_HIT = re.compile(r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\};h\{([0-9]{1,5})\}")
+_HIT = re.compile(
+    r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\};h\{([0-9]{1,5})\}(r?)"
+)
 READ = 24  # characters that the reconciler reads
 _TURN = threading.Lock()  # several threads of an agent write
 
@@ -42,12 +46,12 @@ def without(comment: str, name: str) -> str:
     return _tidy(re.sub(name + r"\{[^{}]*\}", "", comment))
 
 
-def with_hit(comment: str, hit_s: Optional[int]) -> str:
+def with_loss(comment: str, loss: Optional[Loss]) -> str:
     """The comment with what a hit costs behind where the fragment stands, or without it (None); as
     it is if it does not say where, or the reconciler would not read that far. A reconciler of an
     older version reads the first of the two, as ever."""
     first = standing(comment)
-    both = first if hit_s is None else f"{first};h{{{hit_s}}}"
+    both = f"{first};h{{{loss.seconds}}}{'r' if loss.redoes else ''}" if loss else first
     if not first or len(both) > READ:
         return comment
     known = _HIT.match(comment)
@@ -55,10 +59,10 @@ def with_hit(comment: str, hit_s: Optional[int]) -> str:
     return ";".join(part for part in (both, _tidy(rest)) if part)
 
 
-def hit_of(comment: str) -> Optional[int]:
-    """What a hit costs by this comment, in seconds."""
+def loss_of(comment: str) -> Optional[Loss]:
+    """What a hit costs by this comment."""
     found = _HIT.match(comment)
-    return int(found.group(1)) if found else None
+    return Loss(int(found.group(1)), bool(found.group(2))) if found else None
 
 
 def _tidy(comment: str) -> str:

@@ -17,6 +17,7 @@ from typing import Optional
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
 from slurm_hooks.elastic.log import debug, say, suppressed
+from slurm_hooks.elastic.observed import Loss
 from slurm_hooks.elastic.signals import SignalListener
 
 CONFIRM_S = 1.0  # a training process that reports may have written in between
@@ -40,7 +41,7 @@ class OwnElement:
         self._thread: Optional[threading.Thread] = None
         self._has_trained = False
         self._has_complained = False
-        self.told_hit_s: Optional[int] = None  # what a hit costs, as the Comment says for certain
+        self.told_loss: Optional[Loss] = None  # what a hit costs, as the Comment says for certain
         self._teller: Optional[threading.Thread] = None
 
     def report_started(self) -> None:
@@ -83,22 +84,22 @@ class OwnElement:
         if self._standing is not Standing.LEAVING:
             self.report(Standing.TRAINED)
 
-    def report_hit(self, hit_s: Optional[int]) -> None:
-        """Losing a node without notice costs the training so many seconds of its work, or nobody
-        knows how many (None); written in the background, behind where the fragment stands, once:
-        `told_hit_s` says whether it is there."""
+    def report_loss(self, loss: Optional[Loss]) -> None:
+        """What losing a node without notice costs the training, or that nobody knows (None);
+        written in the background, behind where the fragment stands, once: `told_loss` says whether
+        it is there."""
         if not self._is_reporter or (self._teller is not None and self._teller.is_alive()):
             return
-        self._teller = threading.Thread(target=self._write_hit, args=(hit_s,), daemon=True)
+        self._teller = threading.Thread(target=self._write_loss, args=(loss,), daemon=True)
         self._teller.start()
 
-    def _write_hit(self, hit_s: Optional[int]) -> None:
+    def _write_loss(self, loss: Optional[Loss]) -> None:
         errors = OSError, subprocess.SubprocessError
         with suppressed(*errors, doing="writing what a hit costs"):
-            job_comment.change(self._element, lambda text: job_comment.with_hit(text, hit_s))
+            job_comment.change(self._element, lambda text: job_comment.with_loss(text, loss))
             time.sleep(CONFIRM_S)
-            if job_comment.hit_of(job_comment.read(self._element)) == hit_s:
-                self.told_hit_s = hit_s
+            if job_comment.loss_of(job_comment.read(self._element)) == loss:
+                self.told_loss = loss
 
     def report_finished(self) -> None:
         """The training has finished; returns when that is recorded, within a minute or so.
@@ -139,7 +140,7 @@ class OwnElement:
         """Write it unless it is outdated by then. Raises OSError, SubprocessError."""
 
         def edit(before: str) -> Optional[str]:
-            self.told_hit_s = job_comment.hit_of(before)
+            self.told_loss = job_comment.loss_of(before)
             is_current = self._standing is standing
             return job_comment.merged(before, entry(standing, self._run)) if is_current else None
 

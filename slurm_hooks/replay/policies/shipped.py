@@ -59,7 +59,7 @@ class Allocator:
     def __init__(self, shipped: Shipped) -> None:
         self._shipped = shipped
         self.sees_ends = shipped.sees_ends
-        self._menus: dict[tuple[int, int, Closing, bool, float], Menu] = {}
+        self._menus: dict[tuple[int, int, Closing, bool, float, float], Menu] = {}
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The nodes of each job, `(class)`.
@@ -108,8 +108,8 @@ class Allocator:
             curve=worth.curve,
             held=job.row,
             usable=usable,
-            grow_s=rescale.up_s,
-            shrink_s=rescale.down_s,
+            grow_s=rescale.up_s + job.redone_s,
+            shrink_s=rescale.down_s + job.redone_s,
             start_s=self._shipped.start_s,
             weight=worth.weight,
             may_grow=job.may_grow,
@@ -118,7 +118,7 @@ class Allocator:
     def _menu(self, job: Held, open_s: tuple[float, ...]) -> Menu:
         closing = tuple((n, s) for n, s in zip(job.row[1:], open_s[1:]) if n)
         factor = self._factor(job)
-        key = (id(job.kind), job.row[0], closing, job.may_grow, factor)
+        key = (id(job.kind), job.row[0], closing, job.may_grow, factor, job.redone_s)
         menu = self._menus.get(key)
         if menu is None:
             if len(self._menus) >= MOST_MENUS:
@@ -129,7 +129,7 @@ class Allocator:
     def _tabled(self, job: Held, closing: Closing, factor: float) -> Menu:
         """The worth of every size in the first class, by the allocator's own definition."""
         kept = tuple(n for n, _ in closing)
-        held = Held(job.kind, (job.row[0], *kept), job.may_grow)
+        held = Held(job.kind, (job.row[0], *kept), job.may_grow, redone_s=job.redone_s)
         classes = (NodeClass(0), *(NodeClass(n, s) for n, s in closing))
         ask = self._ask("job", held, (True, *(False for _ in kept)))
         spans = periods(Problem((ask,), classes, self._shipped.horizon_s))

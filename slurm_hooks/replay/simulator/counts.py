@@ -30,8 +30,8 @@ def question(jobs: Sequence[Running], supply: Supply, classes: Classes, now: flo
     for job in jobs:
         row = _row(job, classes)
         may_grow = now >= job.no_growth_until or 0 < sum(row) < job.kind.min_nodes
-        record = (now - job.entered_s, job.restarts)
-        held.append(Held(job.kind, row, may_grow, *record, supply.gains_past(job)))
+        costs = (supply.gains_past(job), supply.rules.redone_s(job.hit_s))
+        held.append(Held(job.kind, row, may_grow, now - job.entered_s, job.restarts, *costs))
     return Question(tuple(held), tuple(capacity), open_s, worth_taking, worth_past)
 
 

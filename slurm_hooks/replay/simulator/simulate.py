@@ -39,6 +39,7 @@ class Outcome:
     lost: list[tuple[float, int]] = field(default_factory=list)
     stayed: set[tuple[float, int]] = field(default_factory=set)
     rescales: int = 0
+    ticks: int = 0
     solve_s: list[float] = field(default_factory=list)
     job_s: dict[str, list[float]] = field(default_factory=dict)
     samples: list[tuple[float, int, int]] = field(default_factory=list)
@@ -81,10 +82,13 @@ class Simulation:
                 moment = next(upcoming, None)
             if done == now:
                 self._complete(now)
+            moved = 0
             if not rules.tick_s or (tick == now and self._has_news(now)):
                 self._orders, carry = self._plan(now), now + rules.latency_s
+                moved = sum(len(move.gone) + len(move.new) for move in self._orders)
             if tick == now:
-                tick = self._next_tick(now)
+                tick = self._next_tick(now, moved)
+                self.outcome.ticks += 1
             if carry == now:
                 self._carry_out(self._orders, now)
                 carry = math.inf
@@ -101,10 +105,14 @@ class Simulation:
         """True if a decision could differ from the one before."""
         return self._is_dirty or self._supply.is_closing(now)
 
-    def _next_tick(self, now: float) -> float:
-        """The tick after `now`, free of the drift of repeated sums."""
+    def _next_tick(self, now: float, moved: int) -> float:
+        """The tick after that of `now`, which moved so many nodes; free of the drift of repeated
+        sums. A dear one does not put off the next, which was announced before."""
         start, step = self._record.from_s, self._rules.tick_s
-        return start + (round((now - start) / step) + 1) * step
+        if self._rules.pace is None:
+            return start + (round((now - start) / step) + 1) * step
+        self._rules = self._supply.rules = self._rules.after(moved)
+        return now + min(step, self._rules.tick_s)
 
     def _sample(self, now: float) -> None:
         present = self._supply.present

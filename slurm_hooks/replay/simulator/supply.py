@@ -35,10 +35,10 @@ ONE_CLASS = Classes((UNCLAIMED,), {}, frozenset())
 
 
 class Supply:
-    """The idle nodes of the machine at one moment."""
+    """The idle nodes of the machine at one moment, under the `rules` of that moment."""
 
     def __init__(self, record: Record, sees_ends: bool, rules: Rules) -> None:
-        self._rules = rules
+        self.rules = rules
         self._present: dict[int, Interval] = {}
         self._owner: dict[int, Running] = {}
         self.free: dict[int, None] = {}  # in the order they became free
@@ -92,11 +92,11 @@ class Supply:
 
     def gains_past(self, job: Running) -> bool:
         """True if the job takes nodes with no regard to planned starts but the nearest."""
-        return self._rules.stays(job.hit_s, job.size + 1, 1)
+        return self.rules.stays(job.hit_s, job.size + 1, 1)
 
     def classes(self, now: float, jobs: Iterable[Running]) -> Classes:
         """Nodes by known end, as far ahead as it matters to who has them, or might get them."""
-        rules, early_s = self._rules, self._rules.early_s
+        rules, early_s = self.rules, self.rules.early_s
         ends = {i.node: i.end_s for i in self._ending(now)}
         if not ends:
             return ONE_CLASS
@@ -127,13 +127,13 @@ class Supply:
             if (
                 is_free_past
                 if owner is None
-                else self._rules.stays(owner.hit_s, owner.size, taken[owner, ends[node]])
+                else self.rules.stays(owner.hit_s, owner.size, taken[owner, ends[node]])
             )
         }
 
     def _ending(self, now: float) -> Iterator[Interval]:
         """The intervals of present nodes whose end is known and near."""
-        last = bisect_left(self._ends, now + self._rules.reach_s + self._rules.early_s)
+        last = bisect_left(self._ends, now + self.rules.reach_s + self.rules.early_s)
         present = self._present
         for interval in self._by_end[bisect_right(self._ends, now) : last]:
             if interval.known_s <= now and present.get(interval.node) is interval:
