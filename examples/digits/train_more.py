@@ -42,9 +42,9 @@ def main() -> None:
         optimizer.zero_grad()
         (loss * world / GLOBAL_BATCH).backward()
         optimizer.step()
+        checkpoint.reached(done)  # +
         time.sleep(max(0.0, options.pace / world - (time.monotonic() - began)))
         report(done * GLOBAL_BATCH, loss.item() / len(mine))  # +
-        checkpoint.reached(done)  # +
         if done % options.every == 0 or done == options.steps:
             checkpoint.save(done)  # +
 

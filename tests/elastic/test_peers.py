@@ -127,6 +127,21 @@ def test_all_resume_from_the_same_state(
         assert group.memory(node).newest() == 7
 
 
+def test_processes_of_two_versions_do_not_wait_for_what_the_others_never_send(
+    tmp_path: Path,
+) -> None:
+    def body(own: int, checkpoint: Checkpoint) -> None:
+        if own == 1:
+            peers.VERSION += 1
+        with pytest.raises(RuntimeError, match="started before an upgrade of the site"):
+            checkpoint.load()
+        dist.barrier()
+
+    group = Group(tmp_path, [0, 1])
+    group.memory(0).write(7, state(7))
+    group.run(body)
+
+
 def test_the_newest_step_wins(tmp_path: Path) -> None:
     group = Group(tmp_path, [0, 1, 2])
     for node, step in ((0, 7), (1, 8), (2, 6)):

@@ -87,12 +87,12 @@ class JustInTime:
             pause_s = self._exposure.copied(now, now - began)
         if not self._has_room:
             self._exposure.give_up()
-        elif not self._has_copied:
-            self._has_copied = True
+        elif not self._has_copied and os.environ.get("RANK", "0") == "0":
             say(
                 f"{share:.0%} of the time lies between optimizer.step() and reached(), when a lost "
                 f"node leaves no whole state behind; so it is copied, every {pause_s:.0f} s or so"
             )
+        self._has_copied = True
 
     def _tell(self) -> None:
         """The agent may know that a lost node costs no more than a step."""

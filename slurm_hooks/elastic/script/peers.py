@@ -25,6 +25,7 @@ from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.packed import PAGE, Shape
 from slurm_hooks.elastic.script.step_boundary import device
 
+VERSION = 1  # of what processes exchange here, step by step: to be raised with every change
 PIECE = 16 << 20  # bytes sent at a time from each to each
 _DIGEST_PIECE = 64 << 20
 _NONE = Shape(0, 0, 0, 0)
@@ -56,9 +57,15 @@ class Peers:
         self._node = _node(env) if memory.is_there else -1 - self.rank
 
     def newest(self, held: int, on_disk: int) -> tuple[int, int]:
-        """The newest step in anybody's memory, and that of rank 0's file."""
-        rows = self._gather([held, on_disk])
-        return max(row[0] for row in rows), rows[0][1]
+        """The newest step in anybody's memory, and that of rank 0's file. Raises RuntimeError if
+        the processes are of versions that cannot exchange more than this."""
+        rows = self._gather([VERSION, held, on_disk])
+        if any(row[0] != VERSION for row in rows):
+            raise RuntimeError(
+                "fragments of this job that started before an upgrade of the site cannot exchange "
+                "their state with later ones; cancel the job and submit it again"
+            )
+        return max(row[1] for row in rows), rows[0][2]
 
     def share(self, step: int, image: Image | None) -> dict[str, Any]:
         """The content at this step, the same in all processes; `image` is None where it is
