@@ -13,7 +13,7 @@ from elastic.gang import Gang
 from .notes import LONG, NNODES, begin, train_on
 from .test_fsdp import resumed_after
 
-pytest.importorskip("deepspeed", reason="not installed: make test-frameworks")
+pytest.importorskip("deepspeed", reason="not installed: pip install deepspeed==0.19.8")
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
 
