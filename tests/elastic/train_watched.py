@@ -154,7 +154,7 @@ def main() -> None:
     own_handler(work)
     first = checkpoint.resume()
     begin = {"rank": rank, "world": world, "fragment": fragment, "t": time.time(), "step": first}
-    begin |= {"digest": training.digest()}
+    begin |= {"digest": training.digest(), "pid": os.getpid()}
     begin |= {"restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"])}
     log(work / "begins.jsonl", json.dumps(begin))
     model = DistributedDataParallel(training.net)

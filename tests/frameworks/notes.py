@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from elastic.gang import Gang
+from waiting import wait_until
 
 HERE = Path(__file__).parent
 NNODES = "1:3"
@@ -14,13 +15,19 @@ LONG = 100_000
 SAMPLES, STEPS_OF_EPOCH = 840, 70  # of a global batch of 12
 
 
-def begin(gang: Gang, script: str) -> Gang:
-    """Two fragments that train, neither of which writes a file."""
+def begin(gang: Gang, script: str, world: int = 2) -> Gang:
+    """Two fragments that train, neither of which writes a file; `world` processes in all."""
     gang.script = HERE / script
     for fragment in (1, 2):
         gang.start(fragment, NNODES, LONG)
-    gang.wait_world(2, timeout=300)
+    gang.wait_world(world, timeout=300)
     return gang
+
+
+def train_on(gang: Gang, steps: int = 12) -> None:
+    """Until so many more steps are done."""
+    wanted = gang.steps()[-1][1] + steps
+    wait_until(lambda: gang.steps()[-1][1] >= wanted, 100, gang.dump)
 
 
 def noted(gang: Gang) -> list[dict[str, float]]:

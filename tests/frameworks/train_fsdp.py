@@ -1,7 +1,8 @@
 """FSDP2 and torch.distributed.checkpoint, as people write it: nothing of ours. A checkpoint is
-written to a new directory, which then gets its name, every ten steps.
+written to a new directory, which then gets its name, every ten steps. With several processes per
+node it is HSDP: the state is sharded within a node, and each node has all of it.
 
-Arguments: work directory, steps."""
+Arguments: work directory, steps. TRAIN_NOTICE: one is written before a planned change, too."""
 
 import os
 import sys
@@ -12,9 +13,14 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from train_notes import RANK, WORLD, note_begin, note_step
+
+from slurm_hooks.elastic import notice
+
+LOCAL = int(os.environ["LOCAL_WORLD_SIZE"])
+IS_WARNED = "TRAIN_NOTICE" in os.environ
 
 
 class Part:
@@ -52,6 +58,13 @@ def newest(place: Path) -> Path | None:
     return all_[0]
 
 
+def mesh() -> DeviceMesh:
+    if LOCAL == 1:
+        return init_device_mesh("cpu", (WORLD,))
+    names = ("replicate", "shard")
+    return init_device_mesh("cpu", (WORLD // LOCAL, LOCAL), mesh_dim_names=names)
+
+
 def full(model: torch.nn.Module) -> torch.nn.Module:
     """Something with `samples`, and the whole parameters."""
     whole = [p.full_tensor().clone() for p in model.parameters()]
@@ -66,7 +79,7 @@ def main() -> None:
     torch.manual_seed(5)
     dist.init_process_group("gloo")
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
-    fully_shard(model, mesh=init_device_mesh("cpu", (WORLD,)))
+    fully_shard(model, mesh=mesh())
     part = Part(model, torch.optim.AdamW(model.parameters(), lr=0.01))
     place = work / "checkpoints" / "any"
     found = newest(place)
@@ -81,8 +94,11 @@ def main() -> None:
         part.optimizer.step()
         part.step += 1
         note_step(work, full(model), part.step)
-        if part.step % 10 == 0:
+        coming = notice() if IS_WARNED else None
+        if coming or part.step % 10 == 0:
             save(part, place)
+        if coming:
+            coming.ready()
 
 
 if __name__ == "__main__":

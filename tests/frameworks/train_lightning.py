@@ -88,7 +88,7 @@ def main() -> None:
     )
     trainer = pl.Trainer(
         accelerator="cpu",
-        devices=1,
+        devices=int(os.environ["LOCAL_WORLD_SIZE"]),
         num_nodes=nodes,
         max_steps=steps,
         max_epochs=-1,

@@ -1,0 +1,65 @@
+"""Two training processes on each node, whose state is watched: the first of a node writes for both,
+and a node, or one process of it, may go at any time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+pytest.importorskip("torch")
+
+from .gang import Gang
+from .test_just_in_time import LONG, NNODES, SCRIPT, resumed_after, train_on
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def pairs(gang: Gang) -> Gang:
+    """Two fragments of two processes that train, none of which writes a file."""
+    gang.script = SCRIPT
+    gang.flags = ["--nproc-per-node=2"]
+    for fragment in (1, 2):
+        gang.start(fragment, NNODES, LONG)
+    gang.wait_world(4, timeout=120)
+    train_on(gang)
+    return gang
+
+
+@pytest.mark.parametrize("local_rank", [0, 1])
+def test_a_lost_process_costs_one_step_at_most(pairs: Gang, local_rank: int) -> None:
+    begins = sorted((b for b in pairs.begins() if b["fragment"] == 1), key=lambda b: b["rank"])
+    t = time.time()
+    os.kill(int(begins[local_rank]["pid"]), signal.SIGKILL)
+    pairs.wait_world(4, since=t, timeout=120)
+    assert resumed_after(pairs, t) > 0
+
+
+def test_no_change_loses_or_repeats_a_sample(pairs: Gang) -> None:
+    t = time.time()
+    pairs.start(3, NNODES, LONG)
+    pairs.wait_world(6, since=t, timeout=120)
+    assert resumed_after(pairs, t) > 0
+    t = pairs.notify(1)
+    pairs.wait_world(4, since=t, timeout=120)
+    assert resumed_after(pairs, t) > 0
+    assert pairs.wait_exit(1) == [0]
+    t = time.time()
+    pairs.cut_off(2, signal.SIGTERM)  # as Slurm preempts
+    pairs.wait_world(2, since=t, timeout=120)
+    assert resumed_after(pairs, t) > 0
+    t = time.time()
+    pairs.start(4, NNODES, LONG)
+    pairs.wait_world(4, since=t, timeout=120)
+    train_on(pairs)
+    t = time.time()
+    pairs.cut_off(3, signal.SIGKILL)
+    pairs.wait_world(2, since=t, timeout=120)
+    assert resumed_after(pairs, t) > 0
+    (pairs.work / "enough").touch()
+    assert pairs.wait_exit(4, timeout=60) == [0]
+    assert json.loads((pairs.work / "finished").read_text())["off"] == 0

@@ -1,0 +1,59 @@
+"""DeepSpeed's ZeRO by its universal checkpoint: another number of processes loads the last one."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from elastic.gang import Gang
+
+from .notes import LONG, NNODES, begin, train_on
+from .test_fsdp import resumed_after
+
+pytest.importorskip("deepspeed", reason="not installed: pip install deepspeed==0.19.8")
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For what DeepSpeed compiles at its first start."""
+    return tmp_path_factory.mktemp("built")
+
+
+@pytest.fixture
+def zero(gang: Gang, built: Path) -> Gang:
+    for lock in built.rglob("lock"):  # of a process that was killed; others would wait for it
+        lock.unlink()
+    gang.extra["TORCH_EXTENSIONS_DIR"] = str(built)
+    return gang
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_another_number_of_nodes_loads_the_last_checkpoint(zero: Gang, stage: int) -> None:
+    zero.extra["TRAIN_STAGE"] = str(stage)
+    begin(zero, "train_deepspeed.py")
+    for change, world in (("grow", 3), ("kill", 2)):
+        train_on(zero)
+        t = time.time()
+        if change == "grow":
+            zero.start(3, NNODES, LONG)
+        else:
+            zero.cut_off(1, signal.SIGKILL)
+        zero.wait_world(world, since=t, timeout=300)
+        step, last = resumed_after(zero, t)
+        assert step % 10 == 0
+        assert 0 < step <= last <= step + 11
+
+
+def test_a_planned_change_that_the_script_hears_of_costs_no_step(zero: Gang) -> None:
+    zero.extra["TRAIN_NOTICE"] = "1"
+    begin(zero, "train_deepspeed.py")
+    t = time.time()
+    zero.start(3, NNODES, LONG)
+    zero.wait_world(3, since=t, timeout=300)
+    step, last = resumed_after(zero, t)
+    assert 0 < step == last
