@@ -78,10 +78,13 @@ class Course(Protocol):
         """The end of every log."""
 
 
-def travel(course: Course, changes: int) -> Iterator[tuple[int, str]]:
-    """All of it; gives after each change how many there were, and its kind. Raises LostError."""
+def travel(course: Course, changes: int, until: float) -> Iterator[tuple[int, str]]:
+    """All of it; gives after each change how many there were, and its kind. No change is made
+    after `until` (monotonic seconds). Raises LostError."""
     course.begin()
     for number in range(1, changes + 1):
+        if time.monotonic() > until:
+            break
         kind = course.change()
         course.rest(must_step=number % 3 == 0)
         yield number, kind

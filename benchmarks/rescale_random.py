@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -45,13 +46,13 @@ def chosen(options: argparse.Namespace) -> Iterator[tuple[Course, Path]]:
         yield stack.enter_context(course_here(work, *words)), work
 
 
-def go(course: Course, changes: int, told: dict[str, object], say: Console) -> None:
+def go(course: Course, changes: int, until: float, told: dict[str, object], say: Console) -> None:
     """The whole course, with a bar on a terminal, else with a line now and then. Raises
     LostError."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=say, transient=True) as bar:
         task = bar.add_task("starts", total=changes)
-        for number, kind in travel(course, changes):
+        for number, kind in travel(course, changes, until):
             told["changes_done"] = number
             bar.update(task, completed=number, description=kind)
             if number % TOLD_EVERY == 0 or number == changes:
@@ -63,10 +64,10 @@ def run(options: argparse.Namespace, say: Console) -> dict[str, object]:
     """The whole course; what is known at its end."""
     began = time.monotonic()
     told: dict[str, object] = {**vars(options), "changes_done": 0, "jobs_lost": 0}
-    del told["logs"], told["patience"]
+    del told["logs"], told["patience"], told["minutes"]
     with chosen(options) as (course, work):
         try:
-            go(course, options.changes, told, say)
+            go(course, options.changes, began + 60 * options.minutes, told, say)
             told.update(verdict(course.outcome()))
         except LostError as lost:
             say.print(course.evidence(), f"lost: {lost}", sep="\n", markup=False)
@@ -87,6 +88,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--watch", action="store_true", help="nothing is saved in advance")
     parser.add_argument("--changes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    text = "no change after so many minutes"
+    parser.add_argument("--minutes", type=float, default=math.inf, help=text)
     text = "seconds without a step after which the job counts as lost"
     parser.add_argument("--patience", type=float, default=90.0, help=text)
     parser.add_argument("--logs", type=Path, help="a directory that is to keep all files")

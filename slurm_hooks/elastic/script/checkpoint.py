@@ -5,7 +5,8 @@ the file system, and since they cost no disk they can be taken often. All proces
 from the same step, the newest that anybody has. What is read is data, never code.
 
 A script that names its live objects (`watch`) and its step boundaries (`reached`) need not take
-copies: the last boundary is written to memory when a process is about to end.
+copies: the last boundary is written to memory when a process is about to end. Either way the
+agent that goes last writes what its node has to the file (left_behind.py).
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class Checkpoint:
     @cached_property
     def _memory(self) -> NodeMemory:
         name = "a checkpoint without a file" if self._path is None else os.path.abspath(self._path)
-        if MailboxReader(os.environ).claim_memory(name):
+        mailbox = MailboxReader(os.environ)
+        if mailbox.claim_memory(name):
+            if self._path is not None:
+                mailbox.write_file(name)
             return NodeMemory(os.environ)
         if self._is_first_here:
             say(f"{name} is not kept in the memory of the node, which has another checkpoint")
@@ -83,8 +87,6 @@ class Checkpoint:
         elif self._is_first_here and self._memory.is_there:
             self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
-            if self._path is not None:
-                MailboxReader(os.environ).write_file(os.path.abspath(self._path))
             self._hook = register_optimizer_step_pre_hook(self._on_optimizer_step)
 
     def end(self) -> None:
