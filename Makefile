@@ -4,7 +4,7 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-live bench-reaction bench-load \
+	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
 	bench-ledger bench-library bench-state test-pyslurm test-frameworks test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
@@ -20,7 +20,7 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
-	@echo "             rescale, frameworks, watch, hits, live, reaction, observe, library, state, replay-reference, replay-better, replay-hits, replay-ahead,"
+	@echo "             rescale, random, frameworks, watch, hits, live, reaction, observe, library, state, replay-reference, replay-better, replay-hits, replay-ahead,"
 	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
@@ -157,6 +157,10 @@ bench-live: plugin
 # HITS_PYTHON=FILE: an interpreter that has lightning, transformers and accelerate.
 bench-hits: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/hits.py $(BENCH_ARGS)
+
+# Two hundred changes made by hand on this host; with --slurm by a real Slurm and its ticks.
+bench-random: plugin
+	@PYTHONPATH=. $(PYTHON) benchmarks/rescale_random.py $(BENCH_ARGS)
 
 bench-watch: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/watch_cost.py $(BENCH_ARGS)

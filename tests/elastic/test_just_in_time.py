@@ -146,6 +146,33 @@ def test_when_all_go_the_last_boundary_becomes_a_file(
     assert resumed_after(watched, t) > 0
 
 
+def saving_to_memory(gang: Gang, nnodes: str) -> None:
+    """Two fragments whose script watches nothing, but saves every step to memory; its file is
+    older by some steps."""
+    gang.script = SCRIPT.with_name("train_samples.py")
+    for fragment in (1, 2):
+        gang.start(fragment, nnodes, LONG, str(LONG))
+    gang.wait_world(2, timeout=90)
+    wait_until(lambda: gang.steps()[-1][1] >= written(gang) + 10, 90, gang.dump)
+
+
+def test_when_all_go_a_copy_in_memory_becomes_a_file(gang: Gang) -> None:
+    saving_to_memory(gang, NNODES)
+    for fragment in (1, 2):
+        gang.cut_off(fragment, signal.SIGTERM)
+    gang.wait_exit(1, 2)
+    assert gang.steps()[-1][1] - written(gang) <= 1
+
+
+def test_so_does_that_of_one_that_waits_for_others_and_is_sent_away(gang: Gang) -> None:
+    saving_to_memory(gang, "2:3")
+    gang.cut_off(1, signal.SIGKILL)
+    wait_until(lambda: "lost 1" in gang.state(), 60, gang.dump)
+    gang.notify(2)
+    assert gang.wait_exit(2) == [0]
+    assert gang.steps()[-1][1] - written(gang) <= 1
+
+
 def test_one_that_waits_for_others_and_is_sent_away_leaves_a_file(gang: Gang) -> None:
     gang.script = SCRIPT
     for fragment in (1, 2):

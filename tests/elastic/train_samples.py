@@ -1,7 +1,8 @@
-"""A training that counts, as its model, how often it has learnt each sample; it uses all of
-what `slurm_hooks.elastic` offers. Arguments: work directory, steps, steps between two files. A
-file `enough` ends it sooner. With TRAIN_WATCH it saves nothing in between and asks for no notice,
-but has its state watched."""
+"""A training that counts, as its model, how often it has learnt each sample, and chains the
+batches of its steps into one number; it uses all of what `slurm_hooks.elastic` offers.
+
+Arguments: work directory, steps, steps between two files. A file `enough` ends it sooner. With
+TRAIN_WATCH it saves nothing in between and asks for no notice, but has its state watched."""
 
 import json
 import os
@@ -15,12 +16,32 @@ import torch.distributed as dist
 from slurm_hooks.elastic import Checkpoint, ElasticBatches, notice, report
 
 SAMPLES, BATCH, STEP_S = 997, 24, 0.03
+PRIME = 2**31 - 1
 IS_WATCHED = bool(os.environ.get("TRAIN_WATCH"))
 
 
 def log(path: Path, line: str) -> None:
     with open(path, "a") as file:
         file.write(line + "\n")
+
+
+def found(step: int, steps: int, model: dict[str, torch.Tensor]) -> dict[str, float]:
+    """What the model has against what it should have after `step` steps."""
+    wanted = torch.zeros(SAMPLES)
+    whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
+    for done in range(step):
+        for index in whole.batch_of(done):
+            wanted[index] += 1
+    off = model["counts"] - wanted
+    return {
+        "off": int(off.abs().sum()),
+        "loss": float(((model["weight"] - torch.linspace(-1, 1, SAMPLES)) ** 2).mean()),
+        "step": step,
+        "lost": int((-off).clamp(min=0).sum()),
+        "twice": int(off.clamp(min=0).sum()),
+        "weight": float(model["weight"]),
+        "chain": int(model["chain"]),
+    }
 
 
 def main() -> None:
@@ -33,8 +54,10 @@ def main() -> None:
     counts = content.get("counts", torch.zeros(SAMPLES))
     target = torch.linspace(-1, 1, SAMPLES)
     weight = content.get("weight", torch.zeros(1))
+    chain = content.get("chain", torch.zeros(1, dtype=torch.int64))
+    model = {"counts": counts, "weight": weight, "chain": chain}  # changed in place
     if IS_WATCHED:
-        checkpoint.watch(lambda: {"counts": counts, "weight": weight})
+        checkpoint.watch(lambda: model)
     restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     fragment = int(os.environ["MALLEABLE_FRAGMENT"])
     begin = {"rank": rank, "world": world, "fragment": fragment, "agent": os.getppid()}
@@ -54,27 +77,21 @@ def main() -> None:
         checkpoint.changing()
         counts += learnt
         weight -= 0.05 * gradient
+        chain.mul_(31).add_((learnt.long() * torch.arange(SAMPLES)).sum()).remainder_(PRIME)
         checkpoint.reached(step)
         if not IS_WATCHED or step % every == 0:
-            checkpoint.save(step, {"counts": counts, "weight": weight}, to_file=step % every == 0)
+            checkpoint.save(step, model, to_file=step % every == 0)
         if rank == 0:
             log(work / "steps.log", f"{time.time():.3f} {step} {world}")
         report(step * BATCH)
         if not IS_WATCHED and (coming := notice()):
-            checkpoint.save(step, {"counts": counts, "weight": weight})
+            checkpoint.save(step, model)
             coming.ready()
         if enough:
             break
     dist.barrier()
     if rank == 0:
-        wanted = torch.zeros(SAMPLES)
-        whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
-        for done in range(step):
-            for index in whole.batch_of(done):
-                wanted[index] += 1
-        off = int((counts - wanted).abs().sum())
-        loss = float(((weight - target) ** 2).mean())
-        (work / "finished").write_text(json.dumps({"off": off, "loss": loss, "world": world}))
+        (work / "finished").write_text(json.dumps({**found(step, steps, model), "world": world}))
     dist.destroy_process_group()
 
 

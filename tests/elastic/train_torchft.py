@@ -1,6 +1,7 @@
-"""A torchft training that counts, as its model, how often it has learnt each sample. Each
-replica group logs the steps it has committed; a file every so many steps is for the case that
-none is left who knows better. Arguments: work directory, steps, steps between two files."""
+"""A torchft training that counts, as its model, how often it has learnt each sample, and chains
+the batches of its steps into one number. Each replica group logs the steps it has committed; a file
+every so many steps is for the case that none is left who knows better. Arguments: work directory,
+steps, steps between two files."""
 
 import json
 import os
@@ -15,6 +16,7 @@ from torchft import Manager, ProcessGroupGloo
 from slurm_hooks.elastic import ElasticBatches, notice
 
 SAMPLES, BATCH, STEP_S = 997, 24, 0.03
+PRIME, INDICES = 2**31 - 1, torch.arange(SAMPLES)
 
 
 def log(path: Path, line: str) -> None:
@@ -34,6 +36,7 @@ def main() -> None:
     torch.set_num_threads(1)
     fragment, is_first = os.environ["MALLEABLE_FRAGMENT"], os.environ["RANK"] == "0"
     model = {"counts": torch.zeros(SAMPLES), "weight": torch.zeros(1)}
+    model["chain"] = torch.zeros(1, dtype=torch.int64)
     target = torch.linspace(-1, 1, SAMPLES)
     whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
     pg = ProcessGroupGloo(timeout=timedelta(seconds=20))
@@ -69,7 +72,9 @@ def main() -> None:
         if manager.errored():
             pg.abort()  # who waits for us in this step need not wait for the time-out
         if manager.should_commit():
-            model["counts"] += both[:-1].round()
+            together = both[:-1].round()
+            model["counts"] += together
+            model["chain"] = (model["chain"] * 31 + together.long() @ INDICES) % PRIME
             model["weight"] -= 0.05 * both[-1:]
             if is_first:
                 log(work / f"steps-{fragment}.log", f"{time.time():.3f} {step + 1} {world}")
@@ -88,6 +93,7 @@ def main() -> None:
         "lost": int((-off).clamp(min=0).sum()),
         "twice": int(off.clamp(min=0).sum()),
         "weight": float(model["weight"]),
+        "chain": int(model["chain"]),
     }
     if is_first:
         (work / f"finished-{fragment}").write_text(json.dumps(result))

@@ -36,6 +36,10 @@ class Forewarning:
         """The file that goes with what the workers here keep in memory, empty without one."""
         return self._mailbox.file() if self._mailbox is not None else ""
 
+    def is_kept(self) -> bool:
+        """Whether the last step boundary of the workers here survives them, however they end."""
+        return self._mailbox is not None and self._mailbox.is_watched()
+
     def clear(self) -> None:
         """A new round begins."""
         self._since = None

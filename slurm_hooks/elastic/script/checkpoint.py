@@ -5,7 +5,8 @@ the file system, and since they cost no disk they can be taken often. All proces
 from the same step, the newest that anybody has. What is read is data, never code.
 
 A script that names its live objects (`watch`) and its step boundaries (`reached`) need not take
-copies: the last boundary is written to memory when a process is about to end.
+copies: the last boundary is written to memory when a process is about to end. Either way the
+agent that goes last writes what its node has to the file (left_behind.py).
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class Checkpoint:
 
     @cached_property
     def _memory(self) -> NodeMemory:
-        if MailboxReader(os.environ).claim_memory(self._owner):
+        mailbox = MailboxReader(os.environ)
+        if mailbox.claim_memory(self._owner):
+            if self._path is not None:
+                mailbox.write_file(self._name, self._steps)
             return NodeMemory(os.environ, self._steps)
         if self._is_first_here:
             say(f"{self._name} is not kept in the memory of the node, which has another checkpoint")
@@ -110,8 +114,6 @@ class Checkpoint:
             assert self._watched is not None
             self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
-            if self._path is not None:
-                MailboxReader(os.environ).write_file(self._name, self._steps)
             self._hooks = [
                 register_optimizer_step_pre_hook(self._on_optimizer_step),
                 register_optimizer_step_post_hook(self._on_optimizer_done),

@@ -129,7 +129,7 @@ def _end_in_time(signals: SignalListener, forewarning: Forewarning) -> None:
     after the farewell. Any other may be saving, for as long as Slurm lets it."""
     while not signals.is_terminated:
         signals.wait_end(_AN_HOUR_S)
-    is_chosen = any_worker if forewarning.file() else is_deaf
+    is_chosen = any_worker if forewarning.is_kept() else is_deaf
     end_stubborn(farewell_s(os.environ), is_chosen=is_chosen)
 
 
