@@ -124,7 +124,7 @@ bench-hooks: setup
 bench-tick: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/tick.py
 
-bench-replay-reference bench-replay-better bench-replay-hits bench-replay-speed bench-replay-tried: bench-replay-%: setup
+bench-replay-reference bench-replay-better bench-replay-hits bench-replay-ahead bench-replay-speed bench-replay-tried: bench-replay-%: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/replay_$*.py
 
 bench-ledger: setup

@@ -18,9 +18,9 @@ from slurm_hooks.settings import Settings
 
 
 def pays_to_stay(hit_s: float, size: int, taken: int, flee_s: float) -> bool:
-    """True if a hit, which costs each of `size` nodes `hit_s` seconds of work, is no dearer than
-    leaving `taken` of them `flee_s` seconds early."""
-    return hit_s * size <= taken * flee_s
+    """True if a hit, which costs each of `size` nodes `hit_s` seconds of work at most and half of
+    that on average, is no dearer than leaving `taken` of them `flee_s` seconds early."""
+    return hit_s / 2 * size <= taken * flee_s
 
 
 def beyond_s(hit_s: float, redoes: bool) -> float:

@@ -30,7 +30,7 @@ CURVES = (
     Curve(((0, 0.0), (1, 5.0), (2, 6.0), (4, 19.0))),
 )
 SECONDS = st.sampled_from([0.0, 7.5, 30.0])
-HITS_S = st.sampled_from([0.0, 1.0, 70.0, 110.0, 600.0])  # leaving early costs 140 s or 200 s
+HITS_S = st.sampled_from([0.0, 1.0, 140.0, 220.0, 600.0])  # leaving early costs 140 s or 200 s
 BOUNDARIES_S = (-30, 50, 60, 64, 65, 90, 110, 119, 120, 180, 200, 240, 300)
 FOREVER_S = 1e6
 
