@@ -15,7 +15,6 @@ import operator
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
@@ -23,10 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import ALL_STEPS, MailboxReader
@@ -36,10 +31,11 @@ from slurm_hooks.elastic.script.image import Image
 from slurm_hooks.elastic.script.just_in_time import JustInTime
 from slurm_hooks.elastic.script.left_behind import step_on_disk
 from slurm_hooks.elastic.script.node_memory import NodeMemory, packed
+from slurm_hooks.elastic.script.optimizer_steps import OptimizerSteps
 from slurm_hooks.elastic.script.peers import Peers
 from slurm_hooks.elastic.script.watched import Watched
 
-_watching: weakref.WeakSet[Checkpoint] = weakref.WeakSet()  # until end()
+_watching: set[Checkpoint] = set()  # until end()
 
 
 class Checkpoint:
@@ -57,7 +53,7 @@ class Checkpoint:
         self._file = None if self._path is None else FileWriter(self._path)
         self._watched: Watched | None = None
         self._just_in_time: JustInTime | None = None
-        self._hooks: list[Any] = []
+        self._optimizer_steps: OptimizerSteps | None = None
         self._last = -1  # the step that was loaded, reached or saved last
         self._has_complained = False
 
@@ -114,10 +110,9 @@ class Checkpoint:
             assert self._watched is not None
             self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
-            self._hooks = [
-                register_optimizer_step_pre_hook(self._on_optimizer_step),
-                register_optimizer_step_post_hook(self._on_optimizer_done),
-            ]
+            self._optimizer_steps = OptimizerSteps(
+                self._just_in_time.begin_change, self._just_in_time.pause_change
+            )
 
     def end(self) -> None:
         """Nothing is watched any more: this training has ended, the process has not."""
@@ -125,9 +120,8 @@ class Checkpoint:
         self._stop()
 
     def _stop(self) -> None:
-        if self._just_in_time is not None:
-            for hook in self._hooks:
-                hook.remove()
+        if self._just_in_time is not None and self._optimizer_steps is not None:
+            self._optimizer_steps.end()
             self._just_in_time.end()
             self._just_in_time = None
 
@@ -223,39 +217,6 @@ class Checkpoint:
         if self._watched is None or self._watched.sharded:
             raise TypeError("save() needs the content where no unsharded objects are watched")
         return self._watched.content(self._watched.copy({}))
-
-    def _on_optimizer_step(
-        self, optimizer: torch.optim.Optimizer, words: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Called by torch before each step; returns the arguments if they are others now."""
-        closure = named.get("closure") or (words[1] if len(words) > 1 else None)
-        if closure is None:
-            self._begin_change()
-            return None
-        if not type(optimizer).__module__.startswith("torch.optim."):
-            self.changing()  # who knows when it computes the loss
-            return None
-        return (optimizer,), {**named, "closure": self._before_change(closure)}
-
-    def _before_change(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """torch's optimizers compute the loss, which changes nothing, before anything else."""
-
-        def compute() -> Any:
-            self._on_optimizer_done()  # not the first time: it has changed something
-            loss = closure()
-            self._begin_change()
-            return loss
-
-        return compute
-
-    def _begin_change(self) -> None:
-        if self._just_in_time is not None:
-            self._just_in_time.begin_change()
-
-    def _on_optimizer_done(self, *_: Any) -> None:
-        """Called by torch after each step."""
-        if self._just_in_time is not None:
-            self._just_in_time.pause_change()
 
     def load(self) -> tuple[int, dict[str, Any]]:
         """The newest step and its content, the same in all processes; (0, {}) if there
