@@ -313,3 +313,20 @@ def test_room_is_what_the_tightest_limit_leaves(tmp_path: Path) -> None:
     (old / "memory.limit_in_bytes").write_text(f"{gib}")
     (old / "memory.usage_in_bytes").write_text(f"{2 * gib}")
     assert room(tmp_path, tmp_path) == 0
+
+
+def test_a_copy_that_a_training_begins_with_leaves_room_for_the_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mailbox = Mailbox()
+    memory = NodeMemory(mailbox.environment())
+    content = {"w": torch.ones(8 << 20)}  # 32 MiB
+    monkeypatch.setattr("slurm_hooks.elastic.script.node_memory.room", lambda: 48 << 20)
+    assert memory.adopt(1, content) is None
+    with memory.draft() as draft:
+        assert draft.allocate(1, Packing(content).shape) is None
+    assert memory.newest() == -1
+    assert memory.write(2, content) is not None  # all that the training needs is there
+    assert memory.newest() == 2
+    monkeypatch.setattr("slurm_hooks.elastic.script.node_memory.room", lambda: 80 << 20)
+    assert memory.adopt(3, content) is not None

@@ -250,7 +250,7 @@ class Checkpoint:
 
     def _from_disk(self, step: int) -> Image:
         content = self._on_disk()["content"]
-        return self._memory.write(step, content) or packed(step, content)
+        return self._memory.adopt(step, content) or packed(step, content)
 
     def _step_on_disk(self) -> int:
         if self._path is None:

@@ -55,6 +55,16 @@ class NodeMemory:
         with self.draft() as draft:
             return draft.commit() if draft.fill(step, content) else None
 
+    def adopt(self, step: int, content: dict[str, Any]) -> Image | None:
+        """As write, for what was read from a file: the training will need as much again."""
+        with self.draft() as draft:
+            packing = Packing(content)
+            whole = draft.allocate(step, packing.shape)
+            if whole is None:
+                return None
+            packing.copy_into(whole)
+            return draft.commit()
+
     @contextmanager
     def draft(self) -> Iterator[Draft]:
         """A copy that counts only once it is committed. One thread at a time."""
@@ -116,12 +126,13 @@ class _Slot:
     def is_at(self, image: Image) -> bool:
         return self._whole is image.whole
 
-    def prepare(self, shape: Shape) -> mmap.mmap:
-        """Room for an image; until then the old one stays. Raises OSError if there is none."""
+    def prepare(self, shape: Shape, spare: int) -> mmap.mmap:
+        """Room for an image, so many bytes being left to others; until then the old one stays.
+        Raises OSError if there is none."""
         missing = shape.total - os.fstat(self._handle).st_size
         if missing > 0:
-            if missing > room():
-                raise OSError(f"{missing >> 20} MiB more are not free")
+            if missing + spare > room():
+                raise OSError(f"{missing + spare >> 20} MiB more are not free")
             os.posix_fallocate(self._handle, 0, shape.total)
         whole = self._mapped(shape.total)
         with suppress(OSError):  # an older kernel: the copy does it page by page
@@ -170,18 +181,22 @@ class Draft:
     def fill(self, step: int, content: dict[str, Any]) -> bool:
         """Copy what is live; False if there is no room. Raises as NodeMemory.write."""
         packing = Packing(content)
-        whole = self.allocate(step, packing.shape)
+        whole = self._prepare(step, packing.shape, 0)
         if whole is None:
             return False
         packing.copy_into(whole)
         return True
 
     def allocate(self, step: int, shape: Shape) -> mmap.mmap | None:
-        """Room for an image that somebody else fills; None if there is none."""
+        """Room for an image with which a training begins; None if there is none. It has no state
+        of its own yet, so a copy that fits now may be what it is killed for a moment later."""
+        return self._prepare(step, shape, shape.total)
+
+    def _prepare(self, step: int, shape: Shape, spare: int) -> mmap.mmap | None:
         if self._slot is None:
             return None
         with suppressed(OSError, ValueError, doing=f"keeping step {step} in memory"):
-            whole = self._slot.prepare(shape)
+            whole = self._slot.prepare(shape, spare)
             self._filled = step, shape
             return whole
         return None
