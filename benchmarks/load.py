@@ -178,12 +178,14 @@ def submit(box: Sandbox, twin: Sandbox, load: Load, chance: random.Random) -> tu
 
 
 def reserve(box: Sandbox, twin: Sandbox, chance: random.Random, number: int) -> None:
-    """The same reservation in both, two minutes ahead, over whatever runs there."""
+    """The same reservation in both, two minutes ahead, over whatever runs there; in none if one of
+    them has another there at that time."""
     first = chance.randint(1, len(box.nodes) - 2)
     words = f"scontrol create reservation reservationname=r{number} starttime=now+130 duration=1 "
     words += f"users=root flags=ignore_jobs nodes=n[{first}-{first + 1}]"
-    for each in (box, twin):
-        each.run(words.split())
+    made = [each for each in (box, twin) if not each.run(words.split(), check=False).returncode]
+    for each in made if len(made) == 1 else []:
+        each.run(["scontrol", "delete", f"reservationname=r{number}"])
 
 
 def waits(

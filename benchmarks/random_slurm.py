@@ -36,7 +36,7 @@ from random_course import (
     worst_finish,
 )
 
-from slurm_hooks.errors import MalleableError
+from slurm_hooks.errors import MalleableError, RetryLater
 from slurm_hooks.pause import hold, release
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
@@ -221,11 +221,16 @@ class SlurmCourse:
         """As `malleable hold` and `malleable release` do it."""
         port = Live(environment={**os.environ, **self._box.environment})
         act = hold if is_held else release
-        try:
-            act(port, load(self._box.settings), self._job)
-        except MalleableError as error:
-            raise LostError(f"{act.__name__}: {error}") from error
-        self._is_held = is_held
+        until = time.monotonic() + self._patience_s
+        while self._is_held is not is_held:
+            try:
+                act(port, load(self._box.settings), self._job)
+                self._is_held = is_held
+            except RetryLater as error:  # as an operator would; the host has two cores
+                if time.monotonic() > until:
+                    raise LostError(f"{act.__name__}: {error}") from error
+            except MalleableError as error:
+                raise LostError(f"{act.__name__}: {error}") from error
 
     def _free(self) -> list[str]:
         taken = {node for obstacle in self._obstacles for node in obstacle.nodes}
