@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.engines import DEFAULT
+from slurm_hooks.model.telemetry import Telemetry
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,7 @@ class Fragment:
     has_agent: bool = False
     depends: bool = False
     hit_s: Optional[float] = None  # seconds of the job's work that losing it costs, if it told
+    telemetry: Optional[Telemetry] = None  # how fast its job trains, if it told
     note: str = ""  # the rest of AdminComment, which belongs to the site
 
     @property
