@@ -52,7 +52,7 @@ class Looker:
     """A job as far as it matters here; sizes in nodes.
 
     It can run on `least` to `most` nodes in steps of `unit`, has `nodes` now, and would have
-    `share` if all had the same.
+    `share` if all had the same. One that `is_hopeless` has told nothing at its size for long.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Looker:
     nodes: int
     share: int
     age_s: float = 0.0
+    is_hopeless: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,21 @@ class Probe:
     gain_node_s: float = 0.0
 
 
-def wanted(jobs: Iterable[Looker], costs: Costs, budget: float = BUDGET) -> tuple[Probe, ...]:
-    """What is worth looking at now, at most one size of each job, in the order of the jobs."""
+def wanted(
+    jobs: Iterable[Looker], costs: Costs, budget: float = BUDGET, price: Optional[float] = None
+) -> tuple[Probe, ...]:
+    """What is worth looking at now, at most one size of each job, in the order of the jobs.
+
+    `price` is what a node brings elsewhere, in nodes well used, if that is known (`price_of`).
+    """
     asked = tuple(jobs)
-    price = price_of(asked)
+    price = price_of(asked) if price is None else price
     found = (_of_start(job, costs) or _of_value(job, costs, price) for job in asked)
     return tuple(
         probe
         for probe, job in zip(found, asked)
         if probe is not None and is_affordable(probe, job, budget)
+        if not (job.is_hopeless and probe.nodes == job.nodes)
     )
 
 
