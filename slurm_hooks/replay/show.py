@@ -24,9 +24,14 @@ ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("rescales", lambda line: f"{line['rescales']:,}"),
     ("jobs done", lambda line: f"{line['jobs_done']:,}"),
     ("planned starts delayed, s", lambda line: f"{line['planned_delay_s']['sum']:g}"),
+    ("looking took", lambda line: _looking(line)),
     ("solve median, ms", lambda line: f"{line['solve_s']['median'] * 1e3:.2f}"),
     ("solve maximum, ms", lambda line: f"{line['solve_s']['maximum'] * 1e3:.1f}"),
 )
+
+
+def _looking(line: Mapping[str, Any]) -> str:
+    return f"{line['learning']['looking_share']:.2%}" if "learning" in line else "-"
 
 
 def table(lines: Mapping[str, Mapping[str, Any]]) -> Table:
