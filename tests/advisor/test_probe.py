@@ -117,6 +117,7 @@ def test_whatever_is_known_a_look_is_possible_and_within_the_budget(
         assert is_affordable(probe, job, budget)
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1))
 def test_knowing_more_is_worth_nothing_where_all_agree(price: float) -> None:
     curve = Curve(((0, 0.0), (1, 1.0), (8, 5.0)))
