@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Optional
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.harvest.lives import Hits
-from slurm_hooks.ledger.connect import Unusable, reading
-from slurm_hooks.ledger.place import ledger_path
+from slurm_hooks.ledger.connect import Unusable, ledger_path, reading
 from slurm_hooks.ledger.read import hits_of
 from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.reconcile import rehearse, tick

@@ -147,7 +147,12 @@ PLANTED = (
         "slurm_hooks.report.harvest_html",
         "plotly.graph_objects",
     ),
-    ("SQLite is known to the ledger alone", "slurm_hooks.bookkeeping", "sqlite3"),
+    ("SQLite is known where its files are kept", "slurm_hooks.bookkeeping", "sqlite3"),
+    (
+        "How a file is opened does not know where it lies",
+        "slurm_hooks.storage.database",
+        "slurm_hooks.storage.place",
+    ),
     (
         "The ledger: what is read and written stands on how it is opened",
         "slurm_hooks.ledger.connect",
