@@ -149,6 +149,11 @@ PLANTED = (
     ),
     ("SQLite is known where its files are kept", "slurm_hooks.bookkeeping", "sqlite3"),
     (
+        "What is learned: a tick on what is read and written, that on how it is opened and on values",
+        "slurm_hooks.learning.family",
+        "slurm_hooks.learning.read",
+    ),
+    (
         "How a file is opened does not know where it lies",
         "slurm_hooks.storage.database",
         "slurm_hooks.storage.place",
