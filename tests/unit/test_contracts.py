@@ -34,6 +34,16 @@ PLANTED = (
         "slurm_hooks.allocation.solvers.greedy",
     ),
     (
+        "What is learned of a job stands on what to expect of it, and that on how steps slow down",
+        "slurm_hooks.advisor.prior",
+        "slurm_hooks.advisor.learned",
+    ),
+    (
+        "Decisions and settings read no clock, file, process, environment or randomness",
+        "slurm_hooks.advisor.probe",
+        "random",
+    ),
+    (
         "A plan grows out of each job's situation, which grows out of what is known of all jobs",
         "slurm_hooks.planning.holes",
         "slurm_hooks.planning.situation",

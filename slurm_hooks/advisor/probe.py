@@ -1,0 +1,200 @@
+"""Which jobs to look at, and at which size: only where knowing more could change who gets what.
+
+A job that starts begins on its smallest size and goes on to the next: both are steps on its way
+anyway, and without the rate of the smallest every curve fails. From then on its curve counts. As
+long as what is not known could be worth more than a look at it costs, the job asks for nodes as if
+the best of its plausible curves were true; the first seconds on them show what is. Sizes that a job
+comes to by itself are looked at for free, so most of this never has to be done.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Optional
+
+from slurm_hooks.model import Curve, Learned
+
+BUDGET = 0.02
+"""The share of a job's node-time that may go into looking."""
+CREDIT_S = 3600.0
+"""Node-time counts from so many seconds of its share on: a job has to begin with something."""
+LEAST_AGE_S = 1800.0
+"""What is learned is of use for about as long as the job has lasted, and for at least so long."""
+USUAL_PRICE = 0.5
+"""What a node brings elsewhere, in nodes well used, as long as no job's curve is known."""
+STRIDE = 4
+"""A job looks at no more than so many times the largest size that it has seen."""
+
+
+class Purpose(enum.Enum):
+    """What a look is for."""
+
+    SMALLEST = "the rate of its smallest size, against which all others count"
+    SECOND = "what the first step over the network costs"
+    LARGER = "whether it scales better than is known"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that a look takes: until a steady rate is known, and the pauses before and after."""
+
+    measure_s: float
+    grow_s: float
+    shrink_s: float
+
+
+@dataclass(frozen=True)
+class Looker:
+    """A job as far as it matters here; sizes in nodes.
+
+    It can run on `least` to `most` nodes in steps of `unit`, has `nodes` now, and would have
+    `share` if all had the same.
+    """
+
+    name: str
+    learned: Learned
+    unit: int
+    least: int
+    most: int
+    nodes: int
+    share: int
+    age_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A look at `nodes` nodes: what for, the node-seconds that it costs at most, and those that it
+    could bring (0 where the size is one on the way)."""
+
+    name: str
+    nodes: int
+    purpose: Purpose
+    cost_node_s: float
+    gain_node_s: float = 0.0
+
+
+def wanted(jobs: Iterable[Looker], costs: Costs, budget: float = BUDGET) -> tuple[Probe, ...]:
+    """What is worth looking at now, at most one size of each job, in the order of the jobs."""
+    asked = tuple(jobs)
+    price = price_of(asked)
+    found = (_of_start(job, costs) or _of_value(job, costs, price) for job in asked)
+    return tuple(
+        probe
+        for probe, job in zip(found, asked)
+        if probe is not None and is_affordable(probe, job, budget)
+    )
+
+
+def is_affordable(probe: Probe, job: Looker, budget: float) -> bool:
+    """True if the job has spent less than its budget with this look, too."""
+    learned = job.learned
+    had = learned.node_s + CREDIT_S * max(job.share, job.unit)
+    return learned.probed_node_s + probe.cost_node_s <= budget * had
+
+
+def _of_start(job: Looker, costs: Costs) -> Optional[Probe]:
+    """The smallest size and the next, as far as the job has not shown them."""
+    seen, second = job.learned.sizes_seen, job.least + job.unit
+    if job.learned.is_shared or job.most < second:
+        return None
+    waits = costs.measure_s + costs.grow_s
+    if not seen or seen[0] > job.least:
+        back = costs.shrink_s if job.nodes > job.least else 0.0
+        cost = (waits + back) * max(job.share, job.nodes)
+        return Probe(job.name, job.least, Purpose.SMALLEST, cost)
+    if len(seen) == 1 and job.nodes <= second:
+        return Probe(job.name, second, Purpose.SECOND, waits * max(job.share, job.nodes))
+    return None
+
+
+def _of_value(job: Looker, costs: Costs, price: float) -> Optional[Probe]:
+    """More nodes than the mean curve asks for, if that could pay."""
+    learned = job.learned
+    if learned.curve is None or not learned.sizes_seen:
+        return None
+    largest = learned.sizes_seen[-1]
+    table = table_of(learned, job.unit, job.least, min(job.most, STRIDE * largest))
+    nodes = table.boldest(price)
+    if nodes <= max(largest, job.nodes):
+        return None
+    gain = max(job.age_s, LEAST_AGE_S) * table.value_of_knowing(price)
+    cost = (costs.measure_s + costs.grow_s + costs.shrink_s) * (nodes - job.nodes)
+    return Probe(job.name, nodes, Purpose.LARGER, cost, gain) if gain > cost else None
+
+
+def price_of(jobs: Sequence[Looker]) -> float:
+    """What one more node brings in the middle job whose curve is known, in nodes well used."""
+    known = (j for j in jobs if j.learned.curve is not None and j.nodes >= j.least)
+    slopes = [_slope(j.learned.curve, j) for j in known if j.learned.curve is not None]
+    return min(max(median(slopes), 0.0), 1.0) if slopes else USUAL_PRICE
+
+
+def _slope(curve: Curve, job: Looker) -> float:
+    gained = speedup(curve, job.nodes + job.unit, job.unit) - speedup(curve, job.nodes, job.unit)
+    return gained / job.unit
+
+
+def speedup(curve: Curve, nodes: float, unit: int) -> float:
+    """The rate at `nodes` in nodes well used: that of one unit counts as its nodes."""
+    base = curve(unit) / unit
+    return curve(nodes) / base if base > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the plausible curves say: nodes well used, `rows` (curve, size), at `sizes` in nodes."""
+
+    sizes: tuple[int, ...]
+    rows: tuple[tuple[float, ...], ...]
+
+    def value_of_knowing(self, price: float) -> float:
+        """Nodes well used that are lost because one size has to do for all plausible curves.
+
+        The expected value of perfect information (Raiffa and Schlaifer, Applied Statistical
+        Decision Theory, 1961) where further nodes can be had at `price`: E max_n (S(n) - p n) less
+        max_n E (S(n) - p n).
+        """
+        if not self.rows or not self.sizes:
+            return 0.0
+        spent = [price * n for n in self.sizes]
+        worth = [[s - p for s, p in zip(row, spent)] for row in self.rows]
+        perfect = math.fsum(map(max, worth))
+        return max(0.0, perfect - max(map(math.fsum, zip(*worth)))) / len(self.rows)
+
+    def boldest(self, price: float) -> int:
+        """The size that would be best if the best of what is plausible were true; 0 if unknown."""
+        if not self.rows or not self.sizes:
+            return 0
+        best = map(max, zip(*self.rows))
+        return max((s - price * n, -n, n) for s, n in zip(best, self.sizes))[2]
+
+
+def table_of(learned: Learned, unit: int, least: int, most: int) -> Table:
+    """The points of the plausible curves from `least` to `most` nodes."""
+    curves = [c for c in learned.plausible if c(unit) > 0]
+    if not curves:
+        return Table((), ())
+    sizes = [n for n, _ in curves[0].points if least <= n <= most]
+    rows = tuple(_row(curve, sizes, unit) for curve in curves)
+    return Table(tuple(sizes), rows)
+
+
+def _row(curve: Curve, sizes: Sequence[int], unit: int) -> tuple[float, ...]:
+    known, base = dict(curve.points), curve(unit) / unit
+    return tuple((known[n] if n in known else curve(n)) / base for n in sizes)
+
+
+def optimistic(learned: Learned, unit: int) -> Curve:
+    """The best that is plausible at each size, in nodes well used.
+
+    Raises ValueError if nothing is.
+    """
+    if not learned.plausible:
+        raise ValueError("no plausible curve")
+    sizes = [n for n, _ in learned.plausible[0].points]
+    points = ((n, max(speedup(c, n, unit) for c in learned.plausible)) for n in sizes)
+    return Curve(tuple(points))
