@@ -1,4 +1,4 @@
-"""Which jobs are expected to scale alike: those of one user, name, unit, engine and kind of node."""
+"""Which jobs are expected to scale alike: of one user, name, unit, engine and kind of node."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from slurm_hooks.model import Counts, MalleableJob, Pauses, Rate, Telemetry
@@ -25,7 +25,7 @@ class Told:
     rates: tuple[Rate, ...] = ()
     counts: Counts = Counts.SAMPLES
     sync: Optional[float] = None
-    pauses: Pauses = Pauses()
+    pauses: Pauses = field(default_factory=Pauses)
 
     @property
     def digest(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional
 
 from slurm_hooks.learning.family import Family
@@ -22,12 +22,12 @@ class JobProfile:
     max_nodes: int
     first_at: float
     last_at: float
-    learned: Learned = Learned()
+    learned: Learned = field(default_factory=Learned)
     rates: tuple[Rate, ...] = ()
     counted: tuple[Rate, ...] = ()
     counts: Counts = Counts.SAMPLES
     sync: Optional[float] = None
-    pauses: Pauses = Pauses()
+    pauses: Pauses = field(default_factory=Pauses)
 
     @property
     def newest(self) -> dict[int, Rate]:

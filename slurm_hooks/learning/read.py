@@ -20,9 +20,7 @@ MOST = 500  # lines for people, the newest
 _COLUMNS = "user, name, unit, engine, needs"
 
 
-def learned_of(
-    database: sqlite3.Connection, jobs: Sequence[MalleableJob]
-) -> dict[int, Learned]:
+def learned_of(database: sqlite3.Connection, jobs: Sequence[MalleableJob]) -> dict[int, Learned]:
     """What is known of these jobs: of those that have shown nothing yet what their family has.
 
     A job of which nothing is known is not in it. Raises Damaged if the file says nonsense.
@@ -58,9 +56,7 @@ def _job_rows(database: sqlite3.Connection, job_ids: Iterable[int]) -> Iterator[
         )
 
 
-def _of_families(
-    database: sqlite3.Connection, families: Iterable[Family]
-) -> dict[Family, Learned]:
+def _of_families(database: sqlite3.Connection, families: Iterable[Family]) -> dict[Family, Learned]:
     found = {}
     for family in families:
         row = database.execute(

@@ -42,7 +42,7 @@ class Present:
 
 
 def put(database: sqlite3.Connection, jobs: Iterable[Present], now_s: float) -> None:
-    """Write down which jobs there are, what they had since the last tick and what is new of them."""
+    """Write down which jobs there are, what they had since the last tick, what they tell."""
     database.row_factory = sqlite3.Row
     families: dict[Family, int] = {}
     for job in jobs:
@@ -88,9 +88,7 @@ def _put_job(database: sqlite3.Connection, job: Present, family: int, now_s: flo
 
 
 def _add_job(database: sqlite3.Connection, job: Present, family: int, now_s: float) -> int:
-    database.execute(
-        "UPDATE family SET most = max(most, ?) WHERE id = ?", (job.max_nodes, family)
-    )
+    database.execute("UPDATE family SET most = max(most, ?) WHERE id = ?", (job.max_nodes, family))
     _make_room(database, job.family.user, now_s)
     row = (job.job_id, family, job.min_nodes, job.max_nodes, now_s, now_s, job.nodes)
     added = database.execute(
@@ -135,9 +133,7 @@ def _drop_other_counts(database: sqlite3.Connection, key: int, told: Told) -> No
         database.execute("DELETE FROM sample WHERE job = ?", (key,))
 
 
-def _add_rates(
-    database: sqlite3.Connection, key: int, rates: Sequence[Rate], kept: int
-) -> None:
+def _add_rates(database: sqlite3.Connection, key: int, rates: Sequence[Rate], kept: int) -> None:
     database.executemany(
         "INSERT INTO sample (job, nodes, at, per_s, error, batch) VALUES (?, ?, ?, ?, ?, ?)",
         [(key, r.nodes, r.at, r.per_s, r.error, r.batch) for r in rates],
@@ -252,8 +248,9 @@ def prune(database: sqlite3.Connection, now_s: float, keep_s: float, max_mib: in
     gone = [row[0] for row in database.execute(old, (before,))]
     _drop(database, gone)
     if gone:
-        database.execute("DELETE FROM family WHERE last_at < ? AND id NOT IN "
-                         "(SELECT family FROM job)", (now_s,))
+        database.execute(
+            "DELETE FROM family WHERE last_at < ? AND id NOT IN (SELECT family FROM job)", (now_s,)
+        )
     for _ in range(min(unused, AT_ONCE)):
         database.execute("PRAGMA incremental_vacuum")
 

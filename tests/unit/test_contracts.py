@@ -159,7 +159,7 @@ PLANTED = (
     ),
     ("SQLite is known where its files are kept", "slurm_hooks.bookkeeping", "sqlite3"),
     (
-        "What is learned: a tick on what is read and written, that on how it is opened and on values",
+        "What is learned: a tick on what is read and written, and that on values",
         "slurm_hooks.learning.family",
         "slurm_hooks.learning.read",
     ),
