@@ -106,7 +106,7 @@ class Planning:
     gang_wait_s: float = _number(300, 30, 86_400)
     hit_s: float = _number(600, 0, 86_400)
     headroom_nodes: int = _number(0, 0, 1_000_000)
-    serial_fraction: float = _number(0.005, 0, 1)
+    serial_fraction: float = _number(0, 0, 1)
     solver: str = _choice("auto", "auto", "prices", "highs", "cbc", "dynamic", "greedy")
     solve_limit_s: float = _number(5, 0.1, 600)
     gap: float = _number(1e-3, 0, 0.5)

@@ -1,10 +1,11 @@
 """Which jobs to look at, and at which size: only where knowing more could change who gets what.
 
-A job that starts begins on its smallest size and goes on to the next: both are steps on its way
-anyway, and without the rate of the smallest every curve fails. From then on its curve counts. As
-long as what is not known could be worth more than a look at it costs, the job asks for nodes as if
-the best of its plausible curves were true; the first seconds on them show what is. Sizes that a job
-comes to by itself are looked at for free, so most of this never has to be done.
+A job begins on its smallest size: without that rate every curve fails. Then it gets an equal share,
+which is a second size for free, and from then on its curve counts. As long as what is not known
+could be worth more than a look at it costs, the job asks for nodes as if the best of its plausible
+curves were true, and the first seconds on them show what is; or, if nothing larger could be worth
+it, it goes back to the second size to see the first step over the network. Sizes that a job comes
+to by itself are looked at for free, so most of this never has to be done.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Optional
 
@@ -20,7 +21,7 @@ from slurm_hooks.model import Curve, Learned
 
 BUDGET = 0.02
 """The share of a job's node-time that may go into looking."""
-CREDIT_S = 3600.0
+CREDIT_S = 1800.0
 """Node-time counts from so many seconds of its share on: a job has to begin with something."""
 LEAST_AGE_S = 1800.0
 """What is learned is of use for about as long as the job has lasted, and for at least so long."""
@@ -52,7 +53,7 @@ class Looker:
     """A job as far as it matters here; sizes in nodes.
 
     It can run on `least` to `most` nodes in steps of `unit`, has `nodes` now, and would have
-    `share` if all had the same.
+    `share` if all had the same. One that `is_hopeless` has told nothing at its size for long.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Looker:
     nodes: int
     share: int
     age_s: float = 0.0
+    is_hopeless: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,21 @@ class Probe:
     gain_node_s: float = 0.0
 
 
-def wanted(jobs: Iterable[Looker], costs: Costs, budget: float = BUDGET) -> tuple[Probe, ...]:
-    """What is worth looking at now, at most one size of each job, in the order of the jobs."""
+def wanted(
+    jobs: Iterable[Looker], costs: Costs, budget: float = BUDGET, price: Optional[float] = None
+) -> tuple[Probe, ...]:
+    """What is worth looking at now, at most one size of each job, in the order of the jobs.
+
+    `price` is what a node brings elsewhere, in nodes well used, if that is known (`price_of`).
+    """
     asked = tuple(jobs)
-    price = price_of(asked)
+    price = price_of(asked) if price is None else price
     found = (_of_start(job, costs) or _of_value(job, costs, price) for job in asked)
     return tuple(
         probe
         for probe, job in zip(found, asked)
         if probe is not None and is_affordable(probe, job, budget)
+        if not (job.is_hopeless and probe.nodes == job.nodes)
     )
 
 
@@ -97,33 +105,39 @@ def is_affordable(probe: Probe, job: Looker, budget: float) -> bool:
 
 
 def _of_start(job: Looker, costs: Costs) -> Optional[Probe]:
-    """The smallest size and the next, as far as the job has not shown them."""
-    seen, second = job.learned.sizes_seen, job.least + job.unit
-    if job.learned.is_shared or job.most < second:
+    """The smallest size, as long as the job has not shown it: the others count against it."""
+    seen = job.learned.sizes_seen
+    is_needed = job.most > job.least and not job.learned.is_shared
+    if not is_needed or (seen and seen[0] <= job.least):
         return None
-    waits = costs.measure_s + costs.grow_s
-    if not seen or seen[0] > job.least:
-        back = costs.shrink_s if job.nodes > job.least else 0.0
-        cost = (waits + back) * max(job.share, job.nodes)
-        return Probe(job.name, job.least, Purpose.SMALLEST, cost)
-    if len(seen) == 1 and job.nodes <= second:
-        return Probe(job.name, second, Purpose.SECOND, waits * max(job.share, job.nodes))
-    return None
+    return _smaller(job, job.least, Purpose.SMALLEST, costs)
 
 
 def _of_value(job: Looker, costs: Costs, price: float) -> Optional[Probe]:
-    """More nodes than the mean curve asks for, if that could pay."""
+    """More nodes than its curve asks for, or one unit more than its least, if that could pay."""
     learned = job.learned
     if learned.curve is None or not learned.sizes_seen:
         return None
-    largest = learned.sizes_seen[-1]
+    largest, second = learned.sizes_seen[-1], job.least + job.unit
     table = table_of(learned, job.unit, job.least, min(job.most, STRIDE * largest))
-    nodes = table.boldest(price)
-    if nodes <= max(largest, job.nodes):
-        return None
     gain = max(job.age_s, LEAST_AGE_S) * table.value_of_knowing(price)
-    cost = (costs.measure_s + costs.grow_s + costs.shrink_s) * (nodes - job.nodes)
-    return Probe(job.name, nodes, Purpose.LARGER, cost, gain) if gain > cost else None
+    probe, nodes = None, table.boldest(price)
+    if nodes > max(largest, job.nodes):
+        cost = (costs.measure_s + costs.grow_s + costs.shrink_s) * (nodes - job.nodes)
+        probe = Probe(job.name, nodes, Purpose.LARGER, cost, gain)
+    elif second not in learned.sizes_seen and second <= job.most:
+        probe = replace(_smaller(job, second, Purpose.SECOND, costs), gain_node_s=gain)
+    return probe if probe and gain > probe.cost_node_s else None
+
+
+def _smaller(job: Looker, nodes: int, purpose: Purpose, costs: Costs) -> Probe:
+    """A look at fewer nodes than it would have: others use the rest, so the pauses are what costs.
+
+    A job that does not run yet pauses once more, since it grows later.
+    """
+    back_s = costs.shrink_s if job.nodes > nodes else 0.0
+    waits = (costs.grow_s + back_s) * max(job.share, job.nodes)
+    return Probe(job.name, nodes, purpose, waits + costs.measure_s * nodes)
 
 
 def price_of(jobs: Sequence[Looker]) -> float:

@@ -13,7 +13,7 @@ from statistics import median
 from slurm_hooks.model import Curve
 
 SERIAL_FRACTION = 0.005
-"""The default serial fraction of Amdahl's law.
+"""The usual serial fraction of Amdahl's law.
 
 Least squares on log speed-up, one fraction for each of the seven models (1 to 64 nodes) in the
 scaling table published with BFTrainer: 0.0016 (vgg16) to 0.0244 (AlexNet), median 0.00495.
@@ -21,7 +21,7 @@ scaling table published with BFTrainer: 0.0016 (vgg16) to 0.0244 (AlexNet), medi
 
 
 def prior(serial_fraction: float = SERIAL_FRACTION, max_nodes: int = 64) -> Curve:
-    """The curve of a job about which nothing is known: Amdahl's law, in units of one node's rate.
+    """A curve to assume of a job: Amdahl's law, in units of one node's rate.
 
     speed-up(n) = 1 / (s + (1 - s) / n), G. M. Amdahl, AFIPS 1967, with the serial fraction s. The
     points are the powers of two and `max_nodes`: few, since each costs the solver a variable; the
