@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 from slurm_hooks.commands.console import add_command, job_id, out
 from slurm_hooks.errors import UsageError
@@ -71,7 +73,7 @@ def _show_job(arguments: argparse.Namespace, settings: Settings) -> int:
         found = job_profile(database, number)
     if found is None:
         raise UsageError(
-            f"nothing is kept of job {number}: no tick has seen it since learn.keep_days, or it was "
+            f"nothing is kept of job {number}: no tick has seen it for learn.keep_days, or it was "
             "forgotten"
         )
     if arguments.png:
@@ -90,8 +92,8 @@ def _show_family(arguments: argparse.Namespace, settings: Settings) -> int:
         jobs = job_profiles(database, name, user)
     if not families:
         raise UsageError(
-            f"no family {arguments.family}: `malleable profile` lists them (a counter at the end of "
-            "a job's name is left out)"
+            f"no family {arguments.family}: `malleable profile` lists them (a counter at the end "
+            "of a job's name is left out)"
         )
     if arguments.png:
         family_picture(arguments.png, families[0], _of(families[0], jobs))
@@ -131,33 +133,20 @@ def _forget(arguments: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _opened(settings: Settings) -> Any:
-    return _Opened(settings)
+@contextlib.contextmanager
+def _opened(settings: Settings) -> Iterator[Any]:
+    """The file, to read. Raises UsageError with what to do if it cannot be."""
+    path = learned_path(settings)
+    try:
+        with reading(settings, PATIENCE_S) as database:
+            yield database
+    except (Unusable, OSError) as error:
+        advice = _advice(path, settings, isinstance(error, Damaged))
+        raise UsageError(f"cannot read {path}: {error}. {advice}") from error
 
 
-class _Opened:
-    """The file, opened to read; raises UsageError with what to do if that cannot be."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._context = reading(settings, PATIENCE_S)
-
-    def __enter__(self) -> Any:
-        try:
-            return self._context.__enter__()
-        except (Unusable, OSError) as error:
-            raise self._fault(error) from error
-
-    def __exit__(self, *error: Any) -> Optional[bool]:
-        return self._context.__exit__(*error)
-
-    def _fault(self, error: Exception) -> UsageError:
-        path = learned_path(self._settings)
-        return UsageError(f"cannot read {path}: {error}. {_advice(path, self._settings, error)}")
-
-
-def _advice(path: Path, settings: Settings, error: Exception) -> str:
-    if isinstance(error, Damaged):
+def _advice(path: Path, settings: Settings, is_damaged: bool) -> str:
+    if is_damaged:
         return "The next tick moves it aside and begins a new one"
     if not settings.learn.enabled:
         return "learn.enabled is false in the settings: nothing is learned"
@@ -166,7 +155,7 @@ def _advice(path: Path, settings: Settings, error: Exception) -> str:
     except OSError:
         is_there = True
     if not is_there:
-        return "The first tick that sees a job makes it; or name the tick's settings with --settings"
+        return "The first tick that sees a job makes it; or name its settings with --settings"
     return "Run this as root or as the user that runs the tick"
 
 

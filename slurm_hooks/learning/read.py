@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Optional
+from typing import Any, Optional
 
 from slurm_hooks.advisor.drift import current
 from slurm_hooks.learning.codec import learned_from, shortened
@@ -16,14 +16,17 @@ from slurm_hooks.learning.rates import rates_of
 from slurm_hooks.model import Counts, Learned, MalleableJob, Pauses
 
 TOGETHER = 400  # jobs asked for in one question
+SILENT_NODE_S = 3600.0  # by then a family that tells anything has told something
 MOST = 500  # lines for people, the newest
 _COLUMNS = "user, name, unit, engine, needs"
 
 
 def learned_of(database: sqlite3.Connection, jobs: Sequence[MalleableJob]) -> dict[int, Learned]:
-    """What is known of these jobs: of those that have shown nothing yet what their family has.
+    """What is known of these jobs, and how many node-seconds they have had: of those that have
+    shown nothing yet what their family has.
 
-    A job of which nothing is known is not in it. Raises Damaged if the file says nonsense.
+    Jobs of families that never tell anything are not in it: to look at them is in vain. Raises
+    Damaged if the file says nonsense.
     """
     families = {job.job_id: family_of(job) for job in jobs}
     found: dict[int, Learned] = {}
@@ -38,15 +41,13 @@ def learned_of(database: sqlite3.Connection, jobs: Sequence[MalleableJob]) -> di
     missing = [job for job in jobs if job.job_id not in found]
     begun = _of_families(database, {families[job.job_id] for job in missing})
     for job in missing:
-        if families[job.job_id] in begun:
-            known = begun[families[job.job_id]]
+        known = begun[families[job.job_id]]
+        if known is not None:
             found[job.job_id] = _for_job(known, job, had.get(job.job_id, (0.0, 0.0)))
-        elif job.job_id in had:
-            found[job.job_id] = Learned(None, (), (), False, *had[job.job_id])
     return found
 
 
-def _job_rows(database: sqlite3.Connection, job_ids: Iterable[int]) -> Iterator[tuple[int, ...]]:
+def _job_rows(database: sqlite3.Connection, job_ids: Iterable[int]) -> Iterator[Any]:
     waiting = iter(job_ids)
     while some := tuple(islice(waiting, TOGETHER)):
         yield from database.execute(
@@ -56,16 +57,28 @@ def _job_rows(database: sqlite3.Connection, job_ids: Iterable[int]) -> Iterator[
         )
 
 
-def _of_families(database: sqlite3.Connection, families: Iterable[Family]) -> dict[Family, Learned]:
-    found = {}
+def _of_families(
+    database: sqlite3.Connection, families: Iterable[Family]
+) -> dict[Family, Optional[Learned]]:
+    """What their jobs begin with; None if none of them ever told anything."""
+    found: dict[Family, Optional[Learned]] = {}
     for family in families:
         row = database.execute(
-            f"SELECT learned FROM family WHERE ({_COLUMNS}) = (?, ?, ?, ?, ?)",
+            f"SELECT id, learned FROM family WHERE ({_COLUMNS}) = (?, ?, ?, ?, ?)",
             (family.user, family.name, family.unit, family.engine, family.needs),
         ).fetchone()
-        if row and row[0]:
-            found[family] = learned_from(row[0], 0.0, 0.0)
+        if row and row[1]:
+            found[family] = learned_from(row[1], 0.0, 0.0)
+        else:
+            found[family] = None if row and _is_silent(database, row[0]) else Learned()
     return found
+
+
+def _is_silent(database: sqlite3.Connection, family: int) -> bool:
+    changed_at, node_s = database.execute(
+        "SELECT max(changed_at), sum(node_s) FROM job WHERE family = ?", (family,)
+    ).fetchone()
+    return bool(changed_at == 0 and node_s > SILENT_NODE_S)
 
 
 def _for_job(known: Learned, job: MalleableJob, had: tuple[float, float]) -> Learned:
@@ -128,10 +141,10 @@ _JOB = (
 )
 
 
-def _job_profile(database: sqlite3.Connection, row: Sequence[object]) -> JobProfile:
+def _job_profile(database: sqlite3.Connection, row: Any) -> JobProfile:
     key, job_id, least, most, first_at, last_at, node_s, probed_node_s, counts, sync = row[5:15]
     learned = row[19]
-    rates = rates_of(database, int(str(key)))
+    rates = rates_of(database, key)
     return JobProfile(
         job_id=job_id,
         family=Family(*row[:5]),
@@ -139,7 +152,7 @@ def _job_profile(database: sqlite3.Connection, row: Sequence[object]) -> JobProf
         max_nodes=most,
         first_at=first_at,
         last_at=last_at,
-        learned=learned_from(str(learned), node_s, probed_node_s)
+        learned=learned_from(learned, node_s, probed_node_s)
         if learned
         else Learned(node_s=node_s, probed_node_s=probed_node_s),
         rates=rates,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from slurm_hooks.advisor.learned import learn
@@ -25,8 +26,8 @@ from slurm_hooks.storage.place import make_place, set_aside
 
 _log = logging.getLogger(__name__)
 DAY_S = 86_400
-AT_ONCE_S = 0.1  # for jobs that tell something while nothing is known of them
-REFIT_S = 0.25  # after a tick, when nobody waits for it
+AT_ONCE_S = 0.1  # of processor time, for jobs that tell something while nothing is known of them
+REFIT_S = 0.25  # the same, after a tick, when nobody waits for it
 _held: dict[str, Mapping[int, Learned]] = {}
 """By file, what the last tick of this process found, for one that cannot read it now: jobs whose
 curves come and go would be resized each time."""
@@ -46,6 +47,8 @@ def recall(seen: Snapshot, settings: Settings) -> Snapshot:
 def _read(seen: Snapshot, settings: Settings) -> Mapping[int, Learned]:
     path = str(learned_path(settings))
     try:
+        if path not in _held and not learned_path(settings).exists():
+            return {job.job_id: Learned() for job in seen.jobs}
         with reading(settings) as database:
             _held[path] = learned_of(database, seen.jobs)
     except (Unusable, OSError) as error:
@@ -57,24 +60,28 @@ def _read(seen: Snapshot, settings: Settings) -> Mapping[int, Learned]:
 
 
 def _at_once(seen: Snapshot, found: Mapping[int, Learned]) -> dict[int, Learned]:
-    until = time.monotonic() + AT_ONCE_S
+    until = time.process_time() + AT_ONCE_S
     more = {}
     for job in seen.jobs:
         known = found.get(job.job_id)
         if known is not None and (known.sizes_seen or known.curve):
             continue
         told = told_by(job)
-        if told is None or not told.rates or time.monotonic() > until:
+        if told is None or not told.rates or time.process_time() > until:
             continue
         request = job.request
-        learned = learn(told.rates, prior_of(), request.unit, request.max_nodes)
+        sizes = (request.unit, request.max_nodes, request.min_nodes)
+        learned = learn(told.rates, prior_of(), *sizes)
         more[job.job_id] = replace(learned, node_s=known.node_s) if known else learned
     return more
 
 
-def remember(seen: Snapshot, settings: Settings) -> tuple[str, ...]:
+def remember(
+    seen: Snapshot, settings: Settings, probed: AbstractSet[int] = frozenset()
+) -> tuple[str, ...]:
     """Write down what the jobs of a tick told, and learn from it; lines of warning on what was not.
 
+    `probed` are the ids of those that have their size from now on only to be looked at.
     A file that is damaged is moved aside, and a new one begun.
     """
     if not settings.learn.enabled or not seen.jobs:
@@ -85,12 +92,12 @@ def remember(seen: Snapshot, settings: Settings) -> tuple[str, ...]:
     try:
         make_place(path)
         try:
-            _write(seen, settings)
+            _write(seen, settings, probed)
             return ()
         except Damaged as error:
             kept = set_aside(path)
             moved = (f"{path} was damaged ({error}): moved to {kept}, begun anew",)
-        _write(seen, settings)
+        _write(seen, settings, probed)
         return moved
     except (Unusable, OSError) as error:
         return (*moved, f"{lost}: {error}")
@@ -99,18 +106,18 @@ def remember(seen: Snapshot, settings: Settings) -> tuple[str, ...]:
         return (*moved, f"{lost}: {type(error).__name__}: {error}")
 
 
-def _write(seen: Snapshot, settings: Settings) -> None:
+def _write(seen: Snapshot, settings: Settings, probed: AbstractSet[int]) -> None:
     now_s, chosen = seen.now.timestamp(), settings.learn
-    until = time.monotonic() + REFIT_S
+    until = time.process_time() + REFIT_S
     with writing(settings) as database:
-        put(database, (_present(job) for job in seen.jobs), now_s)
-        done, waiting = refit(database, now_s, lambda: time.monotonic() < until)
+        put(database, (_present(job, job.job_id in probed) for job in seen.jobs), now_s)
+        done, waiting = refit(database, now_s, lambda: time.process_time() < until)
         prune(database, now_s, chosen.keep_days * DAY_S, chosen.max_mib)
     if waiting:
         _log.debug("learned %d job(s), %d wait for the next tick", done, waiting)
 
 
-def _present(job: MalleableJob) -> Present:
+def _present(job: MalleableJob, is_probing: bool) -> Present:
     request = job.request
     return Present(
         job.job_id,
@@ -118,5 +125,6 @@ def _present(job: MalleableJob) -> Present:
         request.min_nodes,
         request.max_nodes,
         len(job.nodes),
-        told=told_by(job),
+        is_probing,
+        told_by(job),
     )

@@ -152,8 +152,8 @@ def refit(
     wait longest first. How many were learned, and how many have to wait for want of time."""
     database.row_factory = sqlite3.Row
     due = database.execute(
-        "SELECT job.id, job.max_nodes, job.fit, family.id AS family, family.unit, family.user, "
-        "family.most, job.changed_at > job.learned_at AS is_new "
+        "SELECT job.id, job.min_nodes, job.max_nodes, job.fit, family.id AS family, "
+        "family.unit, family.most, job.changed_at > job.learned_at AS is_new "
         "FROM job JOIN family ON family.id = job.family WHERE job.last_at = ? "
         "AND (changed_at > learned_at OR "
         "(changed_at > 0 AND family.fit_at > learned_at AND learned_at < ?)) "
@@ -202,7 +202,7 @@ def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: _Others, now_
     fit = fit_of(rates, row["unit"])
     family = _family_fits(database, row["family"], but=row["id"])
     prior = prior_of(family, others.but(row["family"]))
-    learned = learn(rates, prior, row["unit"], row["max_nodes"])
+    learned = learn(rates, prior, row["unit"], row["max_nodes"], row["min_nodes"])
     text = fit_text(fit) if fit else None
     database.execute(
         "UPDATE job SET fit = ?, learned = ?, learned_at = ? WHERE id = ?",

@@ -15,8 +15,8 @@ from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate
 UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x nodes"}
 _NOTHING = "nothing is known yet of how its speed grows with nodes: it shares equally"
 _UNSEEN = (
-    "what it does cannot be counted: no optimizer of torch and no DataLoader steps in it; `report()` "
-    "in its script tells it (docs/users.md)"
+    "what it does cannot be counted: no optimizer of torch and no DataLoader steps in it; "
+    "`report()` in its script tells it (docs/users.md)"
 )
 QUIET_S = 300.0  # a job that has run for so long and told nothing is not going to
 
@@ -26,7 +26,8 @@ def learned_lines(
 ) -> list[str]:
     """For `explain`: what is known of a job, how well, and from where."""
     if learned is None or not (learned.curve or learned.sizes_seen):
-        is_quiet = max(_ran_s(job, now_s), default=0.0) > QUIET_S and not (profile and profile.rates)
+        has_told = profile is not None and profile.rates
+        is_quiet = max(_ran_s(job, now_s), default=0.0) > QUIET_S and not has_told
         return [f"learned: {_NOTHING}", *([f"learned: {_UNSEEN}"] if is_quiet else [])]
     lines = [*_seen_lines(job, learned, profile, now_s), *_pause_lines(profile)]
     if learned.probed_node_s:
@@ -182,9 +183,7 @@ def _begins_with(each: FamilyProfile) -> str:
     return f"{speedup(each.learned.curve, each.most, each.family.unit):.1f} on {each.most}"
 
 
-def family_view(
-    each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float
-) -> RenderableType:
+def family_view(each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float) -> RenderableType:
     """One family: what its jobs begin with, and what each has shown."""
     family = each.family
     needs = f", nodes with {family.needs}" if family.needs else ""

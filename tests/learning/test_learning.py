@@ -26,7 +26,7 @@ from slurm_hooks.learning import tick, write
 from slurm_hooks.learning.connect import learned_path, reading, writing
 from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
 from slurm_hooks.learning.write import forget
-from slurm_hooks.model import Counts, Telemetry
+from slurm_hooks.model import Counts, Learned, Telemetry
 from slurm_hooks.settings import Settings
 
 
@@ -61,7 +61,18 @@ def test_with_one_size_there_is_no_curve_and_with_none_nothing(settings: Setting
     learned, _ = one_tick(settings, 30, teller(7), teller(8, name="other"))
     assert learned[7].curve is None
     assert learned[7].sizes_seen == (4,)
+    assert learned[8] == Learned()
+
+
+def test_jobs_that_never_tell_are_not_looked_at(settings: Settings) -> None:
+    for seconds in range(0, 7200, 600):
+        learned, _ = one_tick(settings, seconds, teller(7), teller(8, user="bob"))
+    assert 7 not in learned
+    tell(settings, 7200, 7, 1)
+    learned, _ = one_tick(settings, 7230, teller(7), teller(8, user="bob"), teller(9))
+    assert learned[7].sizes_seen == (1,)
     assert 8 not in learned
+    assert 9 in learned
 
 
 def test_what_is_told_again_is_nothing_new(settings: Settings) -> None:
@@ -84,7 +95,7 @@ def test_jobs_of_a_family_begin_with_what_it_knows(settings: Settings) -> None:
     assert curve.points[-1][0] == 6
     assert curve(6) / curve(1) == pytest.approx(TRUE(6) / TRUE(1), rel=0.15)
     assert learned[4].is_shared
-    assert 5 not in learned or not learned[5].is_shared
+    assert learned[5] == Learned()
 
 
 def test_one_job_speaks_for_no_family(settings: Settings) -> None:
@@ -101,6 +112,15 @@ def test_node_seconds_are_those_between_ticks(settings: Settings) -> None:
     assert learned[7].node_s == 4 * 60
     learned, _ = one_tick(settings, 7300, job)
     assert learned[7].node_s == 4 * (60 + write.LONGEST_S)
+
+
+def test_node_seconds_of_a_look(settings: Settings) -> None:
+    job = teller(7, rate(1), rate(4))
+    tick.remember(seen_at(0, job), settings, {7})
+    tick.remember(seen_at(30, job), settings)
+    tick.remember(seen_at(90, job), settings)
+    learned, _ = one_tick(settings, 100, job)
+    assert (learned[7].node_s, learned[7].probed_node_s) == (4 * 90, 4 * 30)
 
 
 def test_steps_and_samples_are_not_compared(settings: Settings) -> None:
