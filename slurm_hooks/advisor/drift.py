@@ -41,9 +41,9 @@ def is_other_batch(before: Rate, now: Rate) -> bool:
     """True if both tell their batch, and neither the whole batch nor that of each node is kept."""
     if not before.batch or not now.batch:
         return False
-    whole = abs(math.log(now.batch / before.batch))
-    each = abs(math.log(now.batch / now.nodes) - math.log(before.batch / before.nodes))
-    return min(whole, each) > BATCH_CHANGE
+    whole = math.log(now.batch) - math.log(before.batch)
+    each = whole - math.log(now.nodes / before.nodes)
+    return min(abs(whole), abs(each)) > BATCH_CHANGE
 
 
 def _contradicts(phase: list[Rate], rate: Rate) -> bool:

@@ -118,23 +118,43 @@ def _of_value(job: Looker, costs: Costs, price: float) -> Optional[Probe]:
     learned = job.learned
     if learned.curve is None or not learned.sizes_seen:
         return None
-    largest, second = learned.sizes_seen[-1], job.least + job.unit
-    table = table_of(learned, job.unit, job.least, min(job.most, STRIDE * largest))
+    table = table_of(learned, job.unit, job.least, min(job.most, STRIDE * learned.sizes_seen[-1]))
+    second = _second(job, costs)
+    is_there = second is not None and second.nodes == job.nodes
+    larger = None if is_there else _larger(job, costs, table.boldest(price))
+    probe = larger or second
+    if probe is None:
+        return None
     gain = max(job.age_s, LEAST_AGE_S) * table.value_of_knowing(price)
-    probe, nodes = None, table.boldest(price)
-    if nodes > max(largest, job.nodes):
-        cost = (costs.measure_s + costs.grow_s + costs.shrink_s) * (nodes - job.nodes)
-        probe = Probe(job.name, nodes, Purpose.LARGER, cost, gain)
-    elif second not in learned.sizes_seen and second <= job.most:
-        probe = replace(_smaller(job, second, Purpose.SECOND, costs), gain_node_s=gain)
-    return probe if probe and gain > probe.cost_node_s else None
+    return replace(probe, gain_node_s=gain) if gain > probe.cost_node_s else None
+
+
+def _larger(job: Looker, costs: Costs, nodes: int) -> Optional[Probe]:
+    """More than it has shown; one that has more than that already waits to see what it brings."""
+    largest = job.learned.sizes_seen[-1]
+    if nodes <= largest:
+        return None
+    if job.nodes > largest:
+        return Probe(job.name, job.nodes, Purpose.LARGER, 0.0)
+    cost = (costs.measure_s + costs.grow_s + costs.shrink_s) * (nodes - job.nodes)
+    return Probe(job.name, nodes, Purpose.LARGER, cost)
+
+
+def _second(job: Looker, costs: Costs) -> Optional[Probe]:
+    second = job.least + job.unit
+    if second in job.learned.sizes_seen or second > job.most:
+        return None
+    return _smaller(job, second, Purpose.SECOND, costs)
 
 
 def _smaller(job: Looker, nodes: int, purpose: Purpose, costs: Costs) -> Probe:
     """A look at fewer nodes than it would have: others use the rest, so the pauses are what costs.
 
-    A job that does not run yet pauses once more, since it grows later.
+    A job that does not run yet pauses once more, since it grows later. One that is there already
+    has paid.
     """
+    if job.nodes == nodes:
+        return Probe(job.name, nodes, purpose, 0.0)
     back_s = costs.shrink_s if job.nodes > nodes else 0.0
     waits = (costs.grow_s + back_s) * max(job.share, job.nodes)
     return Probe(job.name, nodes, purpose, waits + costs.measure_s * nodes)
@@ -188,18 +208,17 @@ class Table:
 
 
 def table_of(learned: Learned, unit: int, least: int, most: int) -> Table:
-    """The points of the plausible curves from `least` to `most` nodes."""
-    curves = [c for c in learned.plausible if c(unit) > 0]
-    if not curves:
+    """The points of the plausible curves from `least` to `most` nodes; they have the same sizes."""
+    if not learned.plausible:
         return Table((), ())
-    sizes = [n for n, _ in curves[0].points if least <= n <= most]
-    rows = tuple(_row(curve, sizes, unit) for curve in curves)
-    return Table(tuple(sizes), rows)
-
-
-def _row(curve: Curve, sizes: Sequence[int], unit: int) -> tuple[float, ...]:
-    known, base = dict(curve.points), curve(unit) / unit
-    return tuple((known[n] if n in known else curve(n)) / base for n in sizes)
+    points = learned.plausible[0].points
+    at = [k for k, (n, _) in enumerate(points) if least <= n <= most]
+    rows = []
+    for curve in learned.plausible:
+        base = curve(unit) / unit
+        if base > 0 and len(curve.points) == len(points):
+            rows.append(tuple(curve.points[k][1] / base for k in at))
+    return Table(tuple(points[k][0] for k in at), tuple(rows))
 
 
 def optimistic(learned: Learned, unit: int) -> Curve:

@@ -29,9 +29,8 @@ class Weighing:
     probe: Optional[Probe] = None
 
     def most(self, reachable: int) -> int:
-        """The most nodes to ask for: a look at a small size is no more than that size."""
-        is_small = self.probe is not None and self.probe.purpose is not Purpose.LARGER
-        return min(reachable, self.probe.nodes) if self.probe and is_small else reachable
+        """The most nodes to ask for: a look at a size is no more than that size."""
+        return min(reachable, self.probe.nodes) if self.probe else reachable
 
 
 def weighings(

@@ -133,3 +133,15 @@ def test_knowing_more_is_worth_what_the_wrong_size_costs() -> None:
     assert table.value_of_knowing(0.5) == pytest.approx((0.5 + 4) / 2 - 0.5)
     assert table.boldest(0.5) == 8
     assert optimistic(learned, 1)(8) == pytest.approx(8)
+
+
+def test_a_look_goes_on_until_it_has_shown_something() -> None:
+    learned = replace(known(1, 2, noise=0.03), node_s=1e6)
+    asked = wanted([looker(learned, nodes=2, age_s=40_000.0)], COSTS)[0]
+    there = looker(learned, nodes=asked.nodes, age_s=40_000.0)
+    assert wanted([there], COSTS)[0].nodes == asked.nodes
+    assert wanted([there], COSTS)[0].cost_node_s == 0
+    assert wanted([replace(there, is_hopeless=True)], COSTS) == ()
+    small = replace(learn(rates_of(SHAPE, (1, 9), 0.03), NOBODY, 1, 32), node_s=1e7)
+    back = wanted([looker(small, nodes=2, most=9, age_s=40_000.0)], COSTS)
+    assert [(p.purpose, p.nodes) for p in back] in ([], [(Purpose.SECOND, 2)])

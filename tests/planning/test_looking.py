@@ -36,7 +36,7 @@ def test_jobs_that_nobody_knows_share_equally() -> None:
 
 
 def test_a_site_may_assume_a_law_instead() -> None:
-    chosen = parse({"plan": {"serial_fraction": 0.005}})
+    chosen = parse("[plan]\nserial_fraction = 0.005\n")
     assert sum(j.nodes_planned for j in plan_for(seen(waiting(7), waiting(8)), chosen).jobs) == 8
 
 

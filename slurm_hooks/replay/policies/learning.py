@@ -245,7 +245,8 @@ class Learning:
         pupil.probe, pupil.probed_at_s, pupil.believed = probe, self._now, None
         pupil.learned = replace(known, probed_node_s=known.probed_node_s + probe.cost_node_s)
         self.spent.probed_node_s += probe.cost_node_s
-        self.spent.probes[probe.purpose.name] = self.spent.probes.get(probe.purpose.name, 0) + 1
+        counts, name = self.spent.probes, probe.purpose.name
+        counts[name] = counts.get(name, 0) + (probe.cost_node_s > 0)
 
     def _next_half(self, pupil: _Pupil, looker: Looker) -> Optional[Probe]:
         """From its share down to its least, each size half of the one before."""
@@ -264,7 +265,8 @@ class Learning:
             return self._capped(kind, max(probe.nodes, kind.min_nodes))
         if pupil.believed is None:
             curve = self._curve(pupil)
-            pupil.believed = replace(kind, curve=curve) if curve else None
+            most = min(probe.nodes, kind.max_nodes) if probe else kind.max_nodes
+            pupil.believed = replace(kind, curve=curve, max_nodes=most) if curve else None
         return pupil.believed or self._sharing(kind, max(share, kind.min_nodes))
 
     def _capped(self, kind: Kind, nodes: int) -> Kind:
