@@ -65,4 +65,4 @@ def _points(curve: Curve) -> list[tuple[int, float]]:
 
 
 def _curve(points: Sequence[Any]) -> Curve:
-    return Curve(tuple((nodes, value) for nodes, value in points))
+    return Curve(tuple(map(tuple, points)))

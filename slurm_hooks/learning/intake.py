@@ -30,7 +30,11 @@ class Told:
     @property
     def digest(self) -> str:
         """Equal as long as nothing else is told."""
-        return hashlib.blake2s(repr(self).encode(), digest_size=8).hexdigest()
+        rates = [(r.nodes, r.per_s, r.error, r.at, r.batch) for r in self.rates]
+        pauses = self.pauses
+        seconds = (pauses.start_s, pauses.grow_s, pauses.shrink_s, pauses.hit_s)
+        text = repr((rates, self.counts.value, self.sync, seconds))
+        return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
 
 
 def told_by(job: MalleableJob) -> Optional[Told]:
@@ -38,7 +42,7 @@ def told_by(job: MalleableJob) -> Optional[Told]:
     found = [f.telemetry for f in job.fragments if f.telemetry is not None]
     if not found:
         return None
-    newest = max(found, key=_age)
+    newest = max(found, key=_age) if len(found) > 1 else found[0]
     alike = [each for each in found if each.counts is newest.counts]
     return Told(_merged(alike, job), newest.counts, newest.sync, newest.pauses)
 

@@ -110,7 +110,7 @@ def _write(seen: Snapshot, settings: Settings, probed: AbstractSet[int]) -> None
     now_s, chosen = seen.now.timestamp(), settings.learn
     until = time.process_time() + REFIT_S
     with writing(settings) as database:
-        put(database, (_present(job, job.job_id in probed) for job in seen.jobs), now_s)
+        put(database, [_present(job, job.job_id in probed) for job in seen.jobs], now_s)
         done, waiting = refit(database, now_s, lambda: time.process_time() < until)
         prune(database, now_s, chosen.keep_days * DAY_S, chosen.max_mib)
     if waiting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -16,6 +16,7 @@ from slurm_hooks.learning.intake import Told, news
 from slurm_hooks.learning.rates import rates_of
 from slurm_hooks.model import Rate
 
+TOGETHER = 400  # jobs asked for in one question
 LONGEST_S = 600.0  # between two ticks: nobody knows what a job had in a longer pause
 RATES = 64  # of one job that are kept, the newest
 FAMILY_FITS = 12  # of its family that a job is compared with, the newest
@@ -41,14 +42,46 @@ class Present:
     told: Optional[Told] = None
 
 
-def put(database: sqlite3.Connection, jobs: Iterable[Present], now_s: float) -> None:
+def put(database: sqlite3.Connection, jobs: Sequence[Present], now_s: float) -> None:
     """Write down which jobs there are, what they had since the last tick, what they tell."""
     database.row_factory = sqlite3.Row
-    families: dict[Family, int] = {}
+    families = {f: _family(database, f, now_s) for f in dict.fromkeys(j.family for j in jobs)}
+    known = _known(database, jobs)
+    changes = []
     for job in jobs:
-        if job.family not in families:
-            families[job.family] = _family(database, job.family, now_s)
-        _put_job(database, job, families[job.family], now_s)
+        row = known.get((job.job_id, families[job.family]))
+        key = row["id"] if row else _add_job(database, job, families[job.family], now_s)
+        if row:
+            changes.append(_change(row, job, now_s))
+        if job.told is not None and job.told.digest != (row["told"] if row else ""):
+            _put_told(database, key, job.told, now_s)
+    database.executemany(
+        "UPDATE job SET last_at = ?, nodes = ?, is_probing = ?, node_s = node_s + ?, "
+        "probed_node_s = probed_node_s + ? WHERE id = ?",
+        changes,
+    )
+
+
+def _known(
+    database: sqlite3.Connection, jobs: Sequence[Present]
+) -> dict[tuple[int, int], sqlite3.Row]:
+    """Rows by job id and family; there may be others of the same ids."""
+    found = {}
+    for begin in range(0, len(jobs), TOGETHER):
+        some = [job.job_id for job in jobs[begin : begin + TOGETHER]]
+        rows = database.execute(
+            "SELECT id, job_id, family, last_at, nodes, is_probing, told FROM job "
+            f"WHERE job_id IN ({', '.join('?' * len(some))})",
+            some,
+        )
+        found.update({(row["job_id"], row["family"]): row for row in rows})
+    return found
+
+
+def _change(row: sqlite3.Row, job: Present, now_s: float) -> tuple[float, ...]:
+    """What it had since the last tick, as its row takes it."""
+    had = row["nodes"] * min(max(now_s - row["last_at"], 0.0), LONGEST_S)
+    return (now_s, job.nodes, job.is_probing, had, had * row["is_probing"], row["id"])
 
 
 def _family(database: sqlite3.Connection, family: Family, now_s: float) -> int:
@@ -65,26 +98,6 @@ def _family(database: sqlite3.Connection, family: Family, now_s: float) -> int:
         (*key, now_s),
     )
     return int(added.lastrowid or 0)
-
-
-def _put_job(database: sqlite3.Connection, job: Present, family: int, now_s: float) -> None:
-    row = database.execute(
-        "SELECT id, last_at, nodes, is_probing, told FROM job WHERE job_id = ? AND family = ?",
-        (job.job_id, family),
-    ).fetchone()
-    if row is None:
-        key = _add_job(database, job, family, now_s)
-        told_before = ""
-    else:
-        key, told_before = row["id"], row["told"]
-        had = row["nodes"] * min(max(now_s - row["last_at"], 0.0), LONGEST_S)
-        database.execute(
-            "UPDATE job SET last_at = ?, nodes = ?, is_probing = ?, node_s = node_s + ?, "
-            "probed_node_s = probed_node_s + ? WHERE id = ?",
-            (now_s, job.nodes, job.is_probing, had, had * row["is_probing"], key),
-        )
-    if job.told is not None and job.told.digest != told_before:
-        _put_told(database, key, job.told, now_s)
 
 
 def _add_job(database: sqlite3.Connection, job: Present, family: int, now_s: float) -> int:

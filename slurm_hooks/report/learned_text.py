@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
@@ -52,7 +53,8 @@ def _seen_lines(
     far = sizes[-1] if sizes else job.request.max_nodes
     lines = []
     if far > unit:
-        lines.append(f"{_gain(learned, unit, far)} ({seen})")
+        error = profile.newest[far].error if profile and far in profile.newest else 0.0
+        lines.append(f"{_gain(learned, unit, far, error)} ({seen})")
     else:
         lines.append(seen)
     most = job.request.max_nodes
@@ -63,11 +65,11 @@ def _seen_lines(
     return lines
 
 
-def _gain(learned: Learned, unit: int, nodes: int) -> str:
+def _gain(learned: Learned, unit: int, nodes: int, error: float = 0.0) -> str:
     gain = speedup(learned.curve, nodes, unit)
     return (
         f"{nodes} nodes train {gain:.1f} times as fast as {unit} "
-        f"(give or take {100 * learned.spread(nodes):.0f} %)"
+        f"(give or take {100 * math.hypot(learned.spread(nodes), error):.0f} %)"
     )
 
 
@@ -134,7 +136,7 @@ def _sizes_table(profile: JobProfile, now_s: float) -> Table:
     table = _table("NODES", UNITS[profile.counts].upper(), "SPEED-UP", "+-", "OF LINEAR", "SOURCE")
     for nodes in sizes_of(learned, profile.newest):
         rate = profile.newest.get(nodes)
-        known = _known(learned, nodes, unit)
+        known = _known(learned, nodes, unit, rate.error if rate else 0.0)
         source = _source(rate, now_s) if rate else "assumed"
         per_s = rate.per_s if rate else (learned.curve(nodes) if learned.curve else 0.0)
         is_rate = rate or profile.newest
@@ -148,11 +150,12 @@ def sizes_of(learned: Learned, newest: Iterable[int] = ()) -> list[int]:
     return sorted({nodes for nodes, _ in points} | set(newest))
 
 
-def _known(learned: Learned, nodes: int, unit: int) -> tuple[str, str, str]:
+def _known(learned: Learned, nodes: int, unit: int, error: float = 0.0) -> tuple[str, str, str]:
+    """Speed-up, how sure that is, share of linear; `error` is that of the measurement."""
     if learned.curve is None:
         return "", "", ""
     gain = speedup(learned.curve, nodes, unit)
-    spread = f"{100 * learned.spread(nodes):.0f} %"
+    spread = f"{100 * math.hypot(learned.spread(nodes), error):.0f} %"
     return f"{gain:.2f}", spread, f"{100 * gain * unit / nodes:.0f} %"
 
 
