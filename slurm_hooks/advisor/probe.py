@@ -126,7 +126,14 @@ def _of_value(job: Looker, costs: Costs, price: float) -> Optional[Probe]:
     if probe is None:
         return None
     gain = max(job.age_s, LEAST_AGE_S) * table.value_of_knowing(price)
-    return replace(probe, gain_node_s=gain) if gain > probe.cost_node_s else None
+    is_worth_it = gain > _least_gain(probe, job, costs)
+    return replace(probe, gain_node_s=gain) if is_worth_it else None
+
+
+def _least_gain(probe: Probe, job: Looker, costs: Costs) -> float:
+    """What the look costs, or would have if the job had not come to its size anyway."""
+    seconds = costs.measure_s + costs.grow_s + costs.shrink_s
+    return max(probe.cost_node_s, seconds * (probe.nodes - job.learned.sizes_seen[-1]))
 
 
 def _larger(job: Looker, costs: Costs, nodes: int) -> Optional[Probe]:
@@ -222,12 +229,13 @@ def table_of(learned: Learned, unit: int, least: int, most: int) -> Table:
 
 
 def optimistic(learned: Learned, unit: int) -> Curve:
-    """The best that is plausible at each size, in nodes well used.
+    """The best speed-up that is plausible at each size, times the rate of a node that is known.
 
     Raises ValueError if nothing is.
     """
     if not learned.plausible:
         raise ValueError("no plausible curve")
+    rate = learned.curve(unit) / unit if learned.curve else 1.0
     sizes = [n for n, _ in learned.plausible[0].points]
-    points = ((n, max(speedup(c, n, unit) for c in learned.plausible)) for n in sizes)
+    points = ((n, rate * max(speedup(c, n, unit) for c in learned.plausible)) for n in sizes)
     return Curve(tuple(points))

@@ -113,7 +113,8 @@ class Learning:
         self._families: dict[str, list[Fit]] = {}
         self._order: list[_Pupil] = []
         self._made: dict[tuple[int, int, str], Kind] = {}
-        self._now, self._past_s = -math.inf, 0.0
+        self._had: list[tuple[_Pupil, int]] = []
+        self._now = -math.inf
 
     def look(
         self, now: float, jobs: Iterable[tuple[int, Kind, float, Mapping[int, float]]]
@@ -122,7 +123,9 @@ class Learning:
 
         The next question is about these jobs, in this order.
         """
-        past_s, self._now = now - self._now, now
+        if self._had:
+            self._count(now - self._now)
+        self._now = now
         found = {}
         self._order = []
         for number, kind, age_s, worked in jobs:
@@ -134,7 +137,6 @@ class Learning:
         for number in self._pupils.keys() - found.keys():
             self._leave(self._pupils[number])
         self._pupils = found
-        self._past_s = past_s if math.isfinite(past_s) else 0.0
 
     def _new(self, number: int, kind: Kind) -> _Pupil:
         self.spent.jobs += 1
@@ -176,7 +178,6 @@ class Learning:
     def decide(self, question: Question) -> Sequence[Row]:
         """The nodes of each job, `(class)`."""
         self.wake_s = math.inf
-        self._count(question)
         shares = equal_shares([j.kind.max_nodes for j in question.jobs], sum(question.capacity))
         self._choose(question, shares)
         jobs = tuple(
@@ -184,15 +185,17 @@ class Learning:
             for held, pupil, share in zip(question.jobs, self._order, shares)
         )
         rows = self._inner.decide(replace(question, jobs=jobs))
-        for held, row, pupil in zip(question.jobs, rows, self._order):
-            if pupil.probe and sum(row):
-                pause_s = 0.0 if sum(row) == sum(held.row) else self._costs.grow_s
+        self._had = [(pupil, sum(row)) for pupil, row in zip(self._order, rows)]
+        for held, (pupil, size) in zip(question.jobs, self._had):
+            if size and not pupil.has_shown(size):
+                pause_s = 0.0 if size == sum(held.row) else self._costs.grow_s
                 self.wake_s = min(self.wake_s, self._now + pause_s + MEASURE_S + 0.5)
         return rows
 
-    def _count(self, question: Question) -> None:
-        for held, pupil in zip(question.jobs, self._order):
-            had = sum(held.row) * self._past_s
+    def _count(self, seconds: float) -> None:
+        """The node-seconds that jobs had since the last decision."""
+        for pupil, size in self._had:
+            had = size * seconds
             self.spent.node_s += had
             pupil.learned = replace(pupil.learned, node_s=pupil.learned.node_s + had)
 
