@@ -48,7 +48,9 @@ def weighings(
         for s, share in zip(situations, shares)
         if (learned := _learned(s, snapshot)) is not None
     }
-    probes = {probe.name: probe for probe in wanted(lookers.values(), costs)}
+    probes = {
+        probe.name: probe for probe in wanted(lookers.values(), costs, settings.learn.probe_budget)
+    }
     return tuple(
         _weighing(s, share, probes, snapshot, settings) for s, share in zip(situations, shares)
     )

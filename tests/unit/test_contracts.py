@@ -157,7 +157,17 @@ PLANTED = (
         "slurm_hooks.report.harvest_html",
         "plotly.graph_objects",
     ),
-    ("SQLite is known to the ledger alone", "slurm_hooks.bookkeeping", "sqlite3"),
+    ("SQLite is known where its files are kept", "slurm_hooks.bookkeeping", "sqlite3"),
+    (
+        "What is learned: a tick on what is read and written, and that on values",
+        "slurm_hooks.learning.family",
+        "slurm_hooks.learning.read",
+    ),
+    (
+        "How a file is opened does not know where it lies",
+        "slurm_hooks.storage.database",
+        "slurm_hooks.storage.place",
+    ),
     (
         "The ledger: what is read and written stands on how it is opened",
         "slurm_hooks.ledger.connect",

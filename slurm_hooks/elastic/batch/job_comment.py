@@ -1,7 +1,7 @@
 """The Comment of this job, which its user may write. It holds entries of ours and what the
-user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable explain`,
-and first of all, since the reconciler reads no further, where the fragment stands and what it
-costs to lose it: `trained{3};h{600}`.
+user wrote: `remark{...}` for `malleable explain`, and first of all, since the reconciler reads no
+further, where the fragment stands, what it costs to lose it, and how fast its job trains:
+`trained{3};h{600};progress{...}`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ EVERY_S = 60.0  # slurmctld is asked for no more than one change of a job in so 
 TIMEOUT_S = 10.0
 _STANDING = re.compile(r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\}")
 _HIT = re.compile(r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\};h\{([0-9]{1,5})\}")
-READ = 24  # characters that the reconciler reads
+_PROGRESS = re.compile(r"(?<![^; ])progress\{[^{}]*\}")
+READ = 24  # characters that the reconciler reads of the first two
 _TURN = threading.Lock()  # several threads of an agent write
 
 
@@ -59,6 +60,22 @@ def hit_of(comment: str) -> Optional[int]:
     """What a hit costs by this comment, in seconds."""
     found = _HIT.match(comment)
     return int(found.group(1)) if found else None
+
+
+def with_progress(comment: str, progress: str) -> str:
+    """The comment with this `progress{...}` behind the entries that the reconciler reads; as it
+    is if it does not begin with where the fragment stands."""
+    first = _HIT.match(comment) or _STANDING.match(comment)
+    if not first:
+        return comment
+    rest = _tidy(_PROGRESS.sub("", comment[first.end() :]))
+    return ";".join(part for part in (first.group(), progress, rest) if part)
+
+
+def has_progress(comment: str, progress: str) -> bool:
+    """Whether the comment tells it where the reconciler reads."""
+    first = _HIT.match(comment) or _STANDING.match(comment)
+    return first is not None and comment[first.end() :].startswith(f";{progress}")
 
 
 def _tidy(comment: str) -> str:

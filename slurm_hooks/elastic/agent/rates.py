@@ -1,0 +1,51 @@
+"""The newest rate of each size that an agent has seen."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from slurm_hooks.elastic.batch.progress_entry import (
+    COUNT,
+    Progress,
+    ToldPauses,
+    ToldRate,
+    differs,
+)
+from slurm_hooks.elastic.steady import Steady
+
+KEPT = 64  # sizes
+
+
+class Rates:
+    """Over all rounds of one agent."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, ToldRate] = {}
+        self._in_samples = True
+
+    def note(self, nodes: int, found: Steady, at: int) -> None:
+        """What was found at this size until `at` (unix seconds). Samples and steps cannot be
+        compared: the newest says which of them count."""
+        in_samples = found.batch > 0
+        if in_samples is not self._in_samples:
+            self._found.clear()
+            self._in_samples = in_samples
+        per_s = found.per_s if in_samples else found.per_s * nodes
+        self._found.pop(nodes, None)
+        self._found[nodes] = ToldRate(nodes, per_s, found.error, at, found.batch)
+        while len(self._found) > KEPT:
+            del self._found[next(iter(self._found))]
+
+    def as_progress(
+        self, told: Optional[Progress], pauses: ToldPauses, sync: Optional[float]
+    ) -> Progress:
+        """The newest sizes, the newest last; what was told of one, as long as that holds."""
+        known = {rate.nodes: rate for rate in told.rates} if told else {}
+        if told and told.in_samples is not self._in_samples:
+            known = {}
+        rates = []
+        for nodes, found in list(self._found.items())[-COUNT:]:
+            before = known.get(nodes)
+            rates.append(found if before is None or differs(before, found) else before)
+        rates.sort(key=lambda rate: rate.at)
+        return Progress(tuple(rates), self._in_samples, sync, pauses)
