@@ -108,6 +108,8 @@ def test_before_anything_was_learned(settings: Settings, profile) -> None:  # ty
     code, text = profile("7")
     assert code == 64
     assert "The first tick" in text
+    assert profile()[0] == 0
+    assert "nothing has been learned" in profile()[1]
     assert "forgot 0 job(s)" in profile("--forget", "ada")[1]
     assert not learned_path(settings).exists()
     assert profile("7", "--family", "x")[0] == 64

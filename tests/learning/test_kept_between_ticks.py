@@ -235,11 +235,14 @@ def test_switched_off_nothing_is_read_or_written(settings: Settings) -> None:
 
 
 def test_who_may_read_it(settings: Settings) -> None:
-    tell(settings, 0, 7, 1)
-    assert learned_path(settings).stat().st_mode & 0o777 == 0o644
-    learned_path(settings).unlink()
-    tell(replace(settings, learn=replace(settings.learn, public=False)), 30, 7, 1)
-    assert learned_path(settings).stat().st_mode & 0o777 == 0o640
+    hidden = replace(settings, learn=replace(settings.learn, public=False))
+    before = os.umask(0o027)
+    try:
+        for each, mode in ((settings, 0o644), (hidden, 0o640), (settings, 0o644)):
+            tell(each, 0, 7, 1)
+            assert learned_path(settings).stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
 
 
 def test_forgetting(settings: Settings) -> None:
