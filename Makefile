@@ -19,7 +19,7 @@ help:
 	@echo "make test-frameworks  Lightning, transformers and accelerate, in an environment of their own (2 GB)"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
-	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, ledger, tick, load,"
+	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, learning, ledger, tick, load,"
 	@echo "             rescale, frameworks, watch, hits, live, reaction, observe, library, state, replay-reference, replay-better, replay-hits,"
 	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"

@@ -168,10 +168,19 @@ def _smaller(job: Looker, nodes: int, purpose: Purpose, costs: Costs) -> Probe:
 
 
 def price_of(jobs: Sequence[Looker]) -> float:
-    """What one more node brings in the middle job whose curve is known, in nodes well used."""
-    known = (j for j in jobs if j.learned.curve is not None and j.nodes >= j.least)
-    slopes = [_slope(j.learned.curve, j) for j in known if j.learned.curve is not None]
-    return min(max(median(slopes), 0.0), 1.0) if slopes else USUAL_PRICE
+    """What one more node brings in the middle job that could use it, in nodes well used.
+
+    0 if all whose curve is known have their most.
+    """
+    known = [
+        (job.learned.curve, job)
+        for job in jobs
+        if job.learned.curve is not None and job.nodes >= job.least
+    ]
+    slopes = [_slope(curve, job) for curve, job in known if job.nodes + job.unit <= job.most]
+    if not slopes:
+        return 0.0 if known else USUAL_PRICE
+    return min(max(median(slopes), 0.0), 1.0)
 
 
 def _slope(curve: Curve, job: Looker) -> float:

@@ -12,11 +12,13 @@ from advisor.strategies import ANY_RATES, priors, rates_of
 from slurm_hooks.advisor.learned import learn
 from slurm_hooks.advisor.prior import Prior, fit_of, prior_of
 from slurm_hooks.advisor.probe import (
+    USUAL_PRICE,
     Costs,
     Looker,
     Purpose,
     is_affordable,
     optimistic,
+    price_of,
     table_of,
     wanted,
 )
@@ -117,6 +119,7 @@ def test_whatever_is_known_a_look_is_possible_and_within_the_budget(
         assert is_affordable(probe, job, budget)
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1))
 def test_knowing_more_is_worth_nothing_where_all_agree(price: float) -> None:
     curve = Curve(((0, 0.0), (1, 1.0), (8, 5.0)))
@@ -145,3 +148,12 @@ def test_a_look_goes_on_until_it_has_shown_something() -> None:
     small = replace(learn(rates_of(SHAPE, (1, 9), 0.03), NOBODY, 1, 32), node_s=1e7)
     back = wanted([looker(small, nodes=2, most=9, age_s=40_000.0)], COSTS)
     assert [(p.purpose, p.nodes) for p in back] in ([], [(Purpose.SECOND, 2)])
+
+
+def test_the_price_of_a_node_is_what_it_brings_elsewhere() -> None:
+    curve = Curve(((0, 0.0), (1, 10.0), (8, 45.0)))
+    learned = Learned(curve, (curve,), (1, 8))
+    assert price_of([looker()]) == USUAL_PRICE
+    assert price_of([looker(learned, nodes=4)]) == pytest.approx(0.5)
+    assert price_of([looker(learned, nodes=8, most=8)]) == 0
+    assert price_of([looker(learned, nodes=8, most=8), looker(learned, nodes=2)]) == 0.5
