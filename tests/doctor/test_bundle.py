@@ -20,6 +20,7 @@ from captured_slurm import recorded
 from slurm_hooks.doctor.anonymous import COMMON, Anonymiser
 from slurm_hooks.doctor.bundle import FOLDER, Part, Seen, parts, write
 from slurm_hooks.doctor.facts import SILENT, Accounting, Unread
+from slurm_hooks.model import Snapshot
 from slurm_hooks.reconcile import rehearse
 from slurm_hooks.settings import Settings, parse
 from slurm_hooks.slurm.gateway import observe
