@@ -56,8 +56,7 @@ def _profile(arguments: argparse.Namespace) -> int:
         return _show_family(arguments, settings)
     if arguments.png:
         raise UsageError("--png draws one job or family: name it by JOBID or --family")
-    with _opened(settings) as database:
-        found = family_profiles(database)
+    found = _families(settings)
     if arguments.json:
         print(json.dumps({"families": [_family_data(each) for each in found]}))
     elif found:
@@ -65,6 +64,22 @@ def _profile(arguments: argparse.Namespace) -> int:
     else:
         print_lines(out, ["nothing has been learned yet: no job has told how fast it trains"])
     return 0
+
+
+def _families(settings: Settings) -> tuple[FamilyProfile, ...]:
+    """None yet where there is no file."""
+    if _is_missing(learned_path(settings)):
+        return ()
+    with _opened(settings) as database:
+        return family_profiles(database)
+
+
+def _is_missing(path: Path) -> bool:
+    """False too where nobody may look: Path.exists raises there."""
+    try:
+        return not path.exists()
+    except OSError:
+        return False
 
 
 def _show_job(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -150,11 +165,7 @@ def _advice(path: Path, settings: Settings, is_damaged: bool) -> str:
         return "The next tick moves it aside and begins a new one"
     if not settings.learn.enabled:
         return "learn.enabled is false in the settings: nothing is learned"
-    try:
-        is_there = path.exists()
-    except OSError:
-        is_there = True
-    if not is_there:
+    if _is_missing(path):
         return "The first tick that sees a job makes it; or name its settings with --settings"
     return "Run this as root or as the user that runs the tick"
 

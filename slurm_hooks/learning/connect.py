@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -25,6 +26,13 @@ def writing(settings: Settings) -> AbstractContextManager[sqlite3.Connection]:
     """A connection in one transaction; raises as `database.writing`."""
     kind = _kind(PUBLIC if settings.learn.public else PRIVATE)
     return database.writing(learned_path(settings), kind, settings.learn.max_mib)
+
+
+def protect(settings: Settings) -> None:
+    """Give the file the rights that the settings ask for, whatever the umask. Raises OSError."""
+    path, mode = learned_path(settings), PUBLIC if settings.learn.public else PRIVATE
+    if stat.S_IMODE(path.stat().st_mode) != mode:
+        path.chmod(mode)
 
 
 def reading(

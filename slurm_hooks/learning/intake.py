@@ -74,10 +74,18 @@ class News:
 
 
 def news(told: Told, kept: Sequence[Rate], now_s: int) -> News:
-    """What of it the rates kept so far, in order of time, do not have."""
+    """What of it the rates kept so far, in order of time, do not have.
+
+    A rate that was measured again is new even if it is the same: it confirms the other.
+    """
     known = {(rate.nodes, rate.per_s, rate.batch) for rate in kept}
     last = {rate.nodes: rate.at for rate in kept}
-    fresh = [r for r in told.rates if (r.nodes, r.per_s, r.batch) not in known]
+    fresh = [
+        rate
+        for rate in told.rates
+        if last.get(rate.nodes, 0) < rate.at <= now_s
+        or (rate.nodes, rate.per_s, rate.batch) not in known
+    ]
     due = [rate for rate in fresh if now_s - last.get(rate.nodes, now_s - GAP_S) >= GAP_S]
     dated = (replace(rate, at=_moment(rate, last.get(rate.nodes), now_s)) for rate in due)
     return News(tuple(sorted(dated, key=_order)), len(due) == len(fresh))

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from slurm_hooks.advisor.learned import learn
 from slurm_hooks.advisor.prior import prior_of
-from slurm_hooks.learning.connect import learned_path, reading, writing
+from slurm_hooks.learning.connect import learned_path, protect, reading, writing
 from slurm_hooks.learning.family import family_of
 from slurm_hooks.learning.intake import told_by
 from slurm_hooks.learning.read import learned_of
@@ -110,6 +110,7 @@ def _write(seen: Snapshot, settings: Settings, probed: AbstractSet[int]) -> None
     now_s, chosen = seen.now.timestamp(), settings.learn
     until = time.process_time() + REFIT_S
     with writing(settings) as database:
+        protect(settings)
         put(database, [_present(job, job.job_id in probed) for job in seen.jobs], now_s)
         done, waiting = refit(database, now_s, lambda: time.process_time() < until)
         prune(database, now_s, chosen.keep_days * DAY_S, chosen.max_mib)

@@ -18,7 +18,7 @@ from slurm_hooks.model import Rate
 
 TOGETHER = 400  # jobs asked for in one question
 LONGEST_S = 600.0  # between two ticks: nobody knows what a job had in a longer pause
-RATES = 64  # of one job that are kept, the newest
+OF_A_SIZE, SIZES = 8, 24  # rates of one job that are kept, the newest
 FAMILY_FITS = 12  # of its family that a job is compared with, the newest
 OTHER_FITS, FITS_OF_ONE_USER = 40, 3  # of others; a few of each, so that nobody speaks for all
 AGAIN_S = 300.0  # a job is learned again at most so often because of others
@@ -126,7 +126,8 @@ def _put_told(database: sqlite3.Connection, key: int, told: Told, now_s: float) 
     _drop_other_counts(database, key, told)
     kept = rates_of(database, key)
     new = news(told, kept, int(now_s))
-    _add_rates(database, key, new.rates, len(kept))
+    _add_rates(database, key, new.rates)
+    _drop_rates(database, key)
     pauses = told.pauses
     database.execute(
         "UPDATE job SET told = ?, counts = ?, sync = ?, start_s = ?, grow_s = ?, shrink_s = ?, "
@@ -146,16 +147,25 @@ def _drop_other_counts(database: sqlite3.Connection, key: int, told: Told) -> No
         database.execute("DELETE FROM sample WHERE job = ?", (key,))
 
 
-def _add_rates(database: sqlite3.Connection, key: int, rates: Sequence[Rate], kept: int) -> None:
+def _add_rates(database: sqlite3.Connection, key: int, rates: Sequence[Rate]) -> None:
     database.executemany(
         "INSERT INTO sample (job, nodes, at, per_s, error, batch) VALUES (?, ?, ?, ?, ?, ?)",
         [(key, r.nodes, r.at, r.per_s, r.error, r.batch) for r in rates],
     )
-    if kept + len(rates) > RATES:
-        newest = "SELECT id FROM sample WHERE job = ? ORDER BY at DESC, id DESC LIMIT ?"
-        database.execute(
-            f"DELETE FROM sample WHERE job = ? AND id NOT IN ({newest})", (key, key, RATES)
-        )
+
+
+def _drop_rates(database: sqlite3.Connection, key: int) -> None:
+    """The oldest ones of each size, and of the sizes that were seen longest ago all."""
+    rows = database.execute(
+        "SELECT id, nodes FROM sample WHERE job = ? ORDER BY at DESC, id DESC", (key,)
+    )
+    count: dict[int, int] = {}
+    gone = []
+    for row in rows:
+        count[row["nodes"]] = count.get(row["nodes"], 0) + 1
+        if count[row["nodes"]] > OF_A_SIZE or len(count) > SIZES:
+            gone.append((row["id"],))
+    database.executemany("DELETE FROM sample WHERE id = ?", gone)
 
 
 def refit(

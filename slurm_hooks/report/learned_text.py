@@ -37,6 +37,23 @@ def learned_lines(
     return [f"learned: {line}" for line in lines]
 
 
+def look_line(learned: Optional[Learned], budget: float) -> str:
+    """Why a job that runs does not get a size only to be looked at; `budget` is a share of its
+    node-time."""
+    if not budget:
+        why = "nobody is (learn.probe_budget = 0)"
+    elif learned is None:
+        why = "jobs of its name have told nothing in a node-hour"
+    elif learned.is_shared:
+        why = "its family is known"
+    else:
+        why = (
+            "no size that it could have now is worth what that costs, or its looks have had their "
+            f"{100 * budget:g} % of its node-time"
+        )
+    return f"learned: is not looked at on another size: {why}"
+
+
 def _ran_s(job: MalleableJob, now_s: float) -> Iterable[float]:
     return (now_s - f.start.timestamp() for f in job.active if f.start is not None)
 

@@ -63,8 +63,11 @@ def test_what_comes_too_soon_is_taken_later() -> None:
     assert news(told, kept, NOW + GAP_S).is_all
 
 
-def test_the_same_again_is_nothing_new() -> None:
-    assert news(Told((rate(2, NOW + 90),)), [rate(2, NOW)], NOW + 99).rates == ()
+def test_the_same_again_is_nothing_new_unless_it_was_measured_again() -> None:
+    kept = [rate(2, NOW)]
+    for at in (NOW - 3600, NOW, NOW + 10**6):
+        assert news(Told((rate(2, at),)), kept, NOW + 99).rates == ()
+    assert news(Told((rate(2, NOW + 90),)), kept, NOW + 99).rates == (rate(2, NOW + 90),)
 
 
 def test_nobody_tells() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -15,7 +16,7 @@ from slurm_hooks.learning.connect import learned_path, reading
 from slurm_hooks.learning.read import job_profile
 from slurm_hooks.learning.tick import recall
 from slurm_hooks.model import Learned, MalleableJob, Pauses, Telemetry
-from slurm_hooks.report.learned_text import age_text, learned_lines
+from slurm_hooks.report.learned_text import age_text, learned_lines, look_line
 from slurm_hooks.settings import Settings
 
 
@@ -108,6 +109,8 @@ def test_before_anything_was_learned(settings: Settings, profile) -> None:  # ty
     code, text = profile("7")
     assert code == 64
     assert "The first tick" in text
+    assert profile()[0] == 0
+    assert "nothing has been learned" in profile()[1]
     assert "forgot 0 job(s)" in profile("--forget", "ada")[1]
     assert not learned_path(settings).exists()
     assert profile("7", "--family", "x")[0] == 64
@@ -152,6 +155,19 @@ def test_what_explain_says_of_a_family(settings: Settings) -> None:
     lines = told_of(settings, teller(3), 60)
     assert "not seen itself" in lines[0]
     assert "same name" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("learned", "budget", "why"),
+    [
+        (Learned(), 0, "probe_budget = 0"),
+        (None, 0.02, "told nothing in a node-hour"),
+        (Learned(is_shared=True), 0.02, "family is known"),
+        (Learned(), 0.02, "2 % of its node-time"),
+    ],
+)
+def test_why_a_job_is_not_looked_at(learned: Optional[Learned], budget: float, why: str) -> None:
+    assert why in look_line(learned, budget)
 
 
 def test_ages() -> None:

@@ -82,6 +82,21 @@ def test_what_is_told_again_is_nothing_new(settings: Settings) -> None:
     assert count(settings, "sample") == 2
 
 
+def test_a_flood_of_rates_pushes_out_no_other_size(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2)
+    for minute in range(1, 30):
+        one_tick(settings, 60 * minute, teller(7, rate(8, moment(60 * minute - 5))))
+    with reading(settings) as database:
+        found = job_profile(database, 7)
+    assert found is not None
+    assert sorted({r.nodes for r in found.rates}) == [1, 2, 8]
+    assert len(found.rates) == 2 + write.OF_A_SIZE
+    for size in range(1, 65):
+        told = rate(size, moment(5000 + size), per_s=float(size))
+        one_tick(settings, 5000 + 40 * size, teller(7, told, most=64))
+    assert count(settings, "sample") <= write.OF_A_SIZE * write.SIZES
+
+
 def test_jobs_of_a_family_begin_with_what_it_knows(settings: Settings) -> None:
     for job_id in (1, 2):
         tell(settings, 10.0 * job_id, job_id, 1, 2, 8, name=f"trial-{job_id}")
@@ -220,11 +235,14 @@ def test_switched_off_nothing_is_read_or_written(settings: Settings) -> None:
 
 
 def test_who_may_read_it(settings: Settings) -> None:
-    tell(settings, 0, 7, 1)
-    assert learned_path(settings).stat().st_mode & 0o777 == 0o644
-    learned_path(settings).unlink()
-    tell(replace(settings, learn=replace(settings.learn, public=False)), 30, 7, 1)
-    assert learned_path(settings).stat().st_mode & 0o777 == 0o640
+    hidden = replace(settings, learn=replace(settings.learn, public=False))
+    before = os.umask(0o027)
+    try:
+        for each, mode in ((settings, 0o644), (hidden, 0o640), (settings, 0o644)):
+            tell(each, 0, 7, 1)
+            assert learned_path(settings).stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
 
 
 def test_forgetting(settings: Settings) -> None:
