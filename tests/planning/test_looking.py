@@ -73,7 +73,7 @@ def test_it_stays_there_until_it_has_told_its_speed() -> None:
 
 
 def test_a_script_that_shows_nothing_is_not_waited_for() -> None:
-    assert len(grown(plan_for(running_on_one(200, Learned())))) == 7
+    assert len(grown(plan_for(running_on_one(400, Learned())))) == 7
 
 
 def test_a_curve_that_is_given_is_believed_and_nobody_looks() -> None:
