@@ -14,6 +14,7 @@ from slurm_hooks.model import Rate
 SIGMAS = 4.0
 LEAST_CHANGE = 0.05  # in the logarithm: what changes by less changes no allocation
 BATCH_CHANGE = 0.02  # relative
+JUMP = math.log(2)  # from a size at which the network is at its worst to the next
 
 
 def current(rates: Iterable[Rate]) -> tuple[Rate, ...]:
@@ -54,11 +55,13 @@ def _contradicts(phase: list[Rate], rate: Rate) -> bool:
 
 
 def _is_impossible(one: Rate, other: Rate) -> bool:
-    """True if the larger size is slower, or more than linear over the smaller one."""
+    """True if the larger size does far better than linear over the smaller one.
+
+    Somewhat better is possible: two nodes can be slower than one, and three faster than two.
+    """
     small, large = sorted((one, other), key=lambda r: r.nodes)
     gain = math.log(large.per_s / small.per_s)
-    room = _allowed(one, other) + 2 * LEAST_CHANGE
-    return gain > math.log(large.nodes / small.nodes) + room
+    return gain > math.log(large.nodes / small.nodes) + JUMP + _allowed(one, other)
 
 
 def _confirms(doubtful: list[Rate], rate: Rate) -> bool:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Optional
 
 from slurm_hooks.model import Curve, Learned
@@ -25,8 +24,6 @@ CREDIT_S = 1800.0
 """Node-time counts from so many seconds of its share on: a job has to begin with something."""
 LEAST_AGE_S = 1800.0
 """What is learned is of use for about as long as the job has lasted, and for at least so long."""
-USUAL_PRICE = 0.5
-"""What a node brings elsewhere, in nodes well used, as long as no job's curve is known."""
 STRIDE = 4
 """A job looks at no more than so many times the largest size that it has seen."""
 
@@ -80,14 +77,13 @@ class Probe:
 
 
 def wanted(
-    jobs: Iterable[Looker], costs: Costs, budget: float = BUDGET, price: Optional[float] = None
+    jobs: Iterable[Looker], costs: Costs, price: float, budget: float = BUDGET
 ) -> tuple[Probe, ...]:
     """What is worth looking at now, at most one size of each job, in the order of the jobs.
 
-    `price` is what a node brings elsewhere, in nodes well used, if that is known (`price_of`).
+    `price` is what a node brings elsewhere, in nodes well used (`price_of`).
     """
     asked = tuple(jobs)
-    price = price_of(asked) if price is None else price
     found = (_of_start(job, costs) or _of_value(job, costs, price) for job in asked)
     return tuple(
         probe
@@ -167,25 +163,40 @@ def _smaller(job: Looker, nodes: int, purpose: Purpose, costs: Costs) -> Probe:
     return Probe(job.name, nodes, purpose, waits + costs.measure_s * nodes)
 
 
-def price_of(jobs: Sequence[Looker]) -> float:
-    """What one more node brings in the middle job that could use it, in nodes well used.
+def price_of(jobs: Iterable[Looker], nodes: int) -> float:
+    """What the last of `nodes` nodes brings if all are well shared out, in nodes well used.
 
-    0 if all whose curve is known have their most.
+    From the concave hulls of the jobs' curves, the steepest pieces first (the linear relaxation of
+    the knapsack, Sinha and Zoltners, Operations Research 27, 1979). A job without a curve counts
+    as linear up to its share. 0 if the jobs cannot use so many.
     """
-    known = [
-        (job.learned.curve, job)
-        for job in jobs
-        if job.learned.curve is not None and job.nodes >= job.least
-    ]
-    slopes = [_slope(curve, job) for curve, job in known if job.nodes + job.unit <= job.most]
-    if not slopes:
-        return 0.0 if known else USUAL_PRICE
-    return min(max(median(slopes), 0.0), 1.0)
+    pieces = sorted((piece for job in jobs for piece in _pieces(job)), reverse=True)
+    for slope, width in pieces:
+        nodes -= width
+        if nodes < 0:
+            return min(max(slope, 0.0), 1.0)
+    return 0.0
 
 
-def _slope(curve: Curve, job: Looker) -> float:
-    gained = speedup(curve, job.nodes + job.unit, job.unit) - speedup(curve, job.nodes, job.unit)
-    return gained / job.unit
+def _pieces(job: Looker) -> list[tuple[float, int]]:
+    """The slopes of the hull and for how many nodes, from nothing to its most."""
+    curve = job.learned.curve
+    base = curve(job.unit) / job.unit if curve else 0.0
+    if curve is None or base <= 0:
+        return [(1.0, min(max(job.share, job.least), job.most))]
+    hull: list[tuple[int, float]] = [(0, 0.0)]
+    for n, value in curve.points:
+        if not job.least <= n <= job.most:
+            continue
+        point = (n, value / base)
+        while len(hull) > 1 and _slope(hull[-2], point) >= _slope(hull[-2], hull[-1]):
+            hull.pop()
+        hull.append(point)
+    return [(_slope(a, b), b[0] - a[0]) for a, b in zip(hull, hull[1:])]
+
+
+def _slope(a: tuple[int, float], b: tuple[int, float]) -> float:
+    return (b[1] - a[1]) / (b[0] - a[0])
 
 
 def speedup(curve: Curve, nodes: float, unit: int) -> float:

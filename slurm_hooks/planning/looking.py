@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from slurm_hooks.advisor.probe import Costs, Looker, Probe, Purpose, optimistic, wanted
+from slurm_hooks.advisor.probe import (
+    Costs,
+    Looker,
+    Probe,
+    Purpose,
+    optimistic,
+    price_of,
+    wanted,
+)
 from slurm_hooks.allocation.curves import equal_share, equal_shares, prior
 from slurm_hooks.model import Curve, FragmentState, Learned, Reason, Snapshot, Why
 from slurm_hooks.planning.situation import Situation
@@ -48,9 +56,10 @@ def weighings(
         for s, share in zip(situations, shares)
         if (learned := _learned(s, snapshot)) is not None
     }
-    probes = {
-        probe.name: probe for probe in wanted(lookers.values(), costs, settings.learn.probe_budget)
-    }
+    others = sum(share for s, share in zip(situations, shares) if s.job.job_id not in lookers)
+    price = price_of(lookers.values(), max(nodes - others, 0))
+    found = wanted(lookers.values(), costs, price, settings.learn.probe_budget)
+    probes = {probe.name: probe for probe in found}
     return tuple(
         _weighing(s, share, probes, snapshot, settings) for s, share in zip(situations, shares)
     )

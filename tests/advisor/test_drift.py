@@ -63,3 +63,9 @@ def test_rates_that_cannot_both_be_true_are_of_two_phases() -> None:
     told = rates_of(SHAPE, (1, 2))
     new = faster(rates_of(SHAPE, (8, 16)), 5.0)
     assert current([*told, *new]) == tuple(new)
+
+
+def test_a_bad_network_on_two_nodes_is_no_change() -> None:
+    """Seen in real curves: .42 of one node's rate on two nodes, 1.02 on three."""
+    rates = [Rate(1, 100, 0.03, 0), Rate(2, 42, 0.03, 60), Rate(3, 102, 0.03, 120)]
+    assert current(rates) == tuple(rates)

@@ -12,7 +12,6 @@ from advisor.strategies import ANY_RATES, priors, rates_of
 from slurm_hooks.advisor.learned import learn
 from slurm_hooks.advisor.prior import Prior, fit_of, prior_of
 from slurm_hooks.advisor.probe import (
-    USUAL_PRICE,
     Costs,
     Looker,
     Purpose,
@@ -41,7 +40,7 @@ def known(*sizes: int, shape: Shape = SHAPE, noise: float = 0.01) -> Learned:
 
 
 def purposes(job: Looker, budget: float = 0.02) -> list[tuple[Purpose, int]]:
-    return [(p.purpose, p.nodes) for p in wanted([job], COSTS, budget)]
+    return [(p.purpose, p.nodes) for p in wanted([job], COSTS, 0.5, budget)]
 
 
 def test_a_job_begins_on_its_smallest_size() -> None:
@@ -83,7 +82,7 @@ def test_what_is_known_well_is_left_alone() -> None:
 def test_what_could_pay_is_looked_at() -> None:
     """Seen up to two nodes only, it may be worth eight, or not: the job is to stay for long."""
     learned = replace(known(1, 2, noise=0.03), node_s=1e6)
-    found = wanted([looker(learned, nodes=2, age_s=40_000.0)], COSTS)
+    found = wanted([looker(learned, nodes=2, age_s=40_000.0)], COSTS, 0.5)
     assert [p.purpose for p in found] == [Purpose.LARGER]
     assert 2 < found[0].nodes <= 8
     assert found[0].gain_node_s > found[0].cost_node_s
@@ -113,7 +112,7 @@ def test_whatever_is_known_a_look_is_possible_and_within_the_budget(
     )
     most = unit * units
     job = looker(learned, unit=unit, least=unit, most=most, nodes=min(has * unit, most))
-    for probe in wanted([job], COSTS, budget):
+    for probe in wanted([job], COSTS, 0.5, budget):
         assert unit <= probe.nodes <= most
         assert probe.nodes % unit == 0
         assert is_affordable(probe, job, budget)
@@ -140,20 +139,27 @@ def test_knowing_more_is_worth_what_the_wrong_size_costs() -> None:
 
 def test_a_look_goes_on_until_it_has_shown_something() -> None:
     learned = replace(known(1, 2, noise=0.03), node_s=1e6)
-    asked = wanted([looker(learned, nodes=2, age_s=40_000.0)], COSTS)[0]
+    asked = wanted([looker(learned, nodes=2, age_s=40_000.0)], COSTS, 0.5)[0]
     there = looker(learned, nodes=asked.nodes, age_s=40_000.0)
-    assert wanted([there], COSTS)[0].nodes == asked.nodes
-    assert wanted([there], COSTS)[0].cost_node_s == 0
-    assert wanted([replace(there, is_hopeless=True)], COSTS) == ()
+    assert wanted([there], COSTS, 0.5)[0].nodes == asked.nodes
+    assert wanted([there], COSTS, 0.5)[0].cost_node_s == 0
+    assert wanted([replace(there, is_hopeless=True)], COSTS, 0.5) == ()
     small = replace(learn(rates_of(SHAPE, (1, 9), 0.03), NOBODY, 1, 32), node_s=1e7)
-    back = wanted([looker(small, nodes=2, most=9, age_s=40_000.0)], COSTS)
+    back = wanted([looker(small, nodes=2, most=9, age_s=40_000.0)], COSTS, 0.5)
     assert [(p.purpose, p.nodes) for p in back] in ([], [(Purpose.SECOND, 2)])
 
 
-def test_the_price_of_a_node_is_what_it_brings_elsewhere() -> None:
+def test_the_price_of_a_node_is_what_the_last_one_brings() -> None:
+    """Hulls: 1 node at 1 and 7 more at .5; a job that nobody knows takes its 8 at 1."""
     curve = Curve(((0, 0.0), (1, 10.0), (8, 45.0)))
     learned = Learned(curve, (curve,), (1, 8))
-    assert price_of([looker()]) == USUAL_PRICE
-    assert price_of([looker(learned, nodes=4)]) == pytest.approx(0.5)
-    assert price_of([looker(learned, nodes=8, most=8)]) == 0
-    assert price_of([looker(learned, nodes=8, most=8), looker(learned, nodes=2)]) == 0.5
+    assert price_of([looker(learned, most=8)], 4) == pytest.approx(0.5)
+    assert price_of([looker(learned, most=8)], 9) == 0
+    assert price_of([looker(learned, most=8), looker()], 8) == 1
+    assert price_of([looker(learned, most=8), looker()], 12) == pytest.approx(0.5)
+
+
+def test_a_cliff_does_not_hide_what_lies_behind_it() -> None:
+    curve = Curve(((0, 0.0), (1, 1.0), (2, 1.0), (8, 7.2)))
+    learned = Learned(curve, (curve,), (1, 2, 8))
+    assert price_of([looker(learned, most=8)], 4) == pytest.approx(6.2 / 7)

@@ -230,8 +230,8 @@ class Learning:
             if self._way is Way.DESCENDING:
                 self._begin(pupil, self._next_half(pupil, looker))
                 continue
-            price = price_of(lookers) if price is None else price
-            self._begin(pupil, next(iter(wanted([looker], self._costs, price=price)), None))
+            price = price_of(lookers, sum(question.capacity)) if price is None else price
+            self._begin(pupil, next(iter(wanted([looker], self._costs, price)), None))
 
     def _is_over(self, pupil: _Pupil) -> bool:
         probe = pupil.probe
