@@ -94,7 +94,9 @@ def wanted(
 
 
 def is_affordable(probe: Probe, job: Looker, budget: float) -> bool:
-    """True if the job has spent less than its budget with this look, too."""
+    """True if the job has spent less than its budget with this look, too, or it goes on."""
+    if not probe.cost_node_s:
+        return budget > 0
     learned = job.learned
     had = learned.node_s + CREDIT_S * max(job.share, job.unit)
     return learned.probed_node_s + probe.cost_node_s <= budget * had
@@ -151,7 +153,8 @@ def _second(job: Looker, costs: Costs) -> Optional[Probe]:
 
 
 def _smaller(job: Looker, nodes: int, purpose: Purpose, costs: Costs) -> Probe:
-    """A look at fewer nodes than it would have: others use the rest, so the pauses are what costs.
+    """A look at fewer nodes than it would have: no node works better, others use the rest, and so
+    the pauses are what costs.
 
     A job that does not run yet pauses once more, since it grows later. One that is there already
     has paid.
@@ -159,8 +162,7 @@ def _smaller(job: Looker, nodes: int, purpose: Purpose, costs: Costs) -> Probe:
     if job.nodes == nodes:
         return Probe(job.name, nodes, purpose, 0.0)
     back_s = costs.shrink_s if job.nodes > nodes else 0.0
-    waits = (costs.grow_s + back_s) * max(job.share, job.nodes)
-    return Probe(job.name, nodes, purpose, waits + costs.measure_s * nodes)
+    return Probe(job.name, nodes, purpose, (costs.grow_s + back_s) * max(job.share, job.nodes))
 
 
 def price_of(jobs: Iterable[Looker], nodes: int) -> float:

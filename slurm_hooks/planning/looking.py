@@ -25,8 +25,9 @@ from slurm_hooks.settings import Settings
 
 TOLD_AFTER_S = 60.0
 """Seconds of steady work after which a job tells a rate, at the latest."""
-PATIENCE_S = 180.0
-"""A size at which a job has told nothing for so long is not looked at any longer."""
+PATIENCE_S = 300.0
+"""A size at which a job has told nothing for so long is not looked at any longer: starting, and
+compiling its model, may take minutes."""
 
 
 @dataclass(frozen=True)
