@@ -19,7 +19,8 @@ class Request:
     """What the user asked for and the site accepted: `--malleable=MIN-MAX,unit=N,engine=NAME`.
 
     `lease` is the longest lease of one fragment (`--time`), `shortest_hole` the shortest hole
-    worth starting in (`--time-min`), `fragments` the number of array elements.
+    worth starting in (`--time-min`), `fragments` the number of array elements. `name`
+    is the beginning of the job's name, empty if the mark is one of an older version.
     """
 
     min_nodes: int
@@ -30,6 +31,7 @@ class Request:
     unit: int = 1
     engine: str = DEFAULT
     launch: str = ""
+    name: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_nodes <= self.max_nodes:
