@@ -96,16 +96,15 @@ def steady(history: Sequence[Stretch]) -> Optional[Steady]:
     bound = max(3 * _deviation(speeds), _NARROW * middle)
     kept = [one for one in history if abs(one.per_s - middle) <= bound]
     seconds = math.fsum(one.seconds for one in kept)
-    steps = math.fsum(one.steps for one in kept)
     if seconds < ENOUGH_S or 2 * len(kept) < len(history):
         return None
     samples = math.fsum(one.seconds * one.per_s for one in kept)
     per_s = samples / seconds
-    is_known = all(one.batch for one in kept)
     error = _error(kept, per_s)
-    return (
-        Steady(per_s, error, samples / steps if is_known else 0.0) if error < _MOST_ERROR else None
-    )
+    if error > _MOST_ERROR:
+        return None
+    is_known = all(one.batch for one in kept)
+    return Steady(per_s, error, median(one.batch for one in kept) if is_known else 0.0)
 
 
 def _error(kept: Sequence[Stretch], mean: float) -> float:

@@ -111,9 +111,9 @@ def _write(seen: Snapshot, settings: Settings, probed: AbstractSet[int]) -> None
     until = time.process_time() + REFIT_S
     with writing(settings) as database:
         protect(settings)
+        prune(database, now_s, chosen.keep_days * DAY_S, chosen.max_mib)
         put(database, [_present(job, job.job_id in probed) for job in seen.jobs], now_s)
         done, waiting = refit(database, now_s, lambda: time.process_time() < until)
-        prune(database, now_s, chosen.keep_days * DAY_S, chosen.max_mib)
     if waiting:
         _log.debug("learned %d job(s), %d wait for the next tick", done, waiting)
 

@@ -23,6 +23,7 @@ FAMILY_FITS = 12  # of its family that a job is compared with, the newest
 OTHER_FITS, FITS_OF_ONE_USER = 40, 3  # of others; a few of each, so that nobody speaks for all
 AGAIN_S = 300.0  # a job is learned again at most so often because of others
 AT_ONCE = 500  # jobs that one tick drops
+GONE_S = 3600.0  # a job that no tick has seen for so long is over, or nearly
 FULL = 0.9  # of the size allowed: from here on the oldest jobs go
 USER_JOBS = 2000  # of one user that are kept, the newest
 _SPEAKS = "fit IS NOT NULL"
@@ -267,7 +268,7 @@ def prune(database: sqlite3.Connection, now_s: float, keep_s: float, max_mib: in
     (page,) = database.execute("PRAGMA page_size").fetchone()
     is_full = (pages - unused) * page > FULL * max_mib * 2**20
     old = f"SELECT id FROM job WHERE last_at < ? ORDER BY last_at LIMIT {AT_ONCE}"
-    before = now_s if is_full else since
+    before = now_s - GONE_S if is_full else since
     gone = [row[0] for row in database.execute(old, (before,))]
     _drop(database, gone)
     if gone:

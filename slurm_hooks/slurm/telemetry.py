@@ -1,22 +1,20 @@
 """`progress{...}`: what a job tells of its own speed, at the head of its Comment.
 
 A user can write anything there, so anything is read: as a Telemetry whose values are possible and
-bounded, or as nothing. What is told of sizes that the job cannot have, or of the future, is left
-out. The writer is elastic/batch/progress_entry.py, which describes the form.
+bounded, or as nothing. What is told of sizes that the job cannot have is left out; how often and
+of which moments it may tell is judged where it is kept. The writer is
+elastic/batch/progress_entry.py, which describes the form.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.model import Counts, Pauses, Rate, Telemetry
 
 LENGTH = 120  # characters of the whole entry
 SIZES = 4
-EVERY = timedelta(seconds=50)  # agents tell once in 60 s; clocks of nodes differ
-AHEAD = timedelta(minutes=5)  # so far may the clock of a node be
 _MOST_NODES = 99_999
 _ENTRY = re.compile(r"progress\{([sn])(\d{1,12})((?:,[0-9py:/.e-]{1,40}){1,8})\}", re.ASCII)
 _NUMBER = r"\d{1,7}(?:\.\d{1,8})?(?:e-?\d{1,2})?"
@@ -70,18 +68,3 @@ def _rate(found: re.Match[str], newest: int) -> Rate:
     nodes, per_s, error, batch, age_s = found.groups()
     at = max(0, newest - int(age_s or 0))
     return Rate(int(nodes), float(per_s), max(1, int(error)) / 1000, at, float(batch))
-
-
-def accepted(
-    before: Optional[Telemetry], told: Optional[Telemetry], now: datetime
-) -> tuple[Rate, ...]:
-    """Of what is told now, the rates that are new since `before`, what was told when the last were
-    accepted: none of the future, and none at all sooner than agents tell."""
-    latest = (now + AHEAD).timestamp()
-    rates = [rate for rate in told.rates if rate.at <= latest] if told else []
-    known = [rate.at for rate in before.rates] if before else []
-    if not rates or not known:
-        return tuple(rates)
-    if max(rate.at for rate in rates) < max(known) + EVERY.total_seconds():
-        return ()
-    return tuple(rate for rate in rates if rate.at > max(known))

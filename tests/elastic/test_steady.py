@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from slurm_hooks.elastic.script.clean_time import SPAN, CleanTime
 from slurm_hooks.elastic.script.told_samples import ToldSamples
+from slurm_hooks.elastic.script.waiting_share import NOT_SEEN, waiting_share
 from slurm_hooks.elastic.steady import KEPT, Stretch, extended, steady
 
 many = settings(deadline=None)
@@ -193,6 +194,40 @@ def test_each_report_is_a_step_where_nobody_counts_steps() -> None:
     told.see(0, 0)
     assert [told.see(n * 64, 0) for n in range(1, 4)] == [True] * 3
     assert told.per_step == 64
+
+
+class Parallel:
+    """Says what torch's module would."""
+
+    def __init__(self, **seen: object) -> None:
+        self._seen = seen
+
+    def _get_ddp_logging_data(self) -> dict[str, object]:
+        return {f"{name}_time": value for name, value in self._seen.items()}
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "exchange", "overlap", "share"),
+    [
+        (100, 200, 150, 50, 0.25),
+        (100, 200, 50, 50, 0.0),
+        (100, 200, 50, 70, 0.0),
+        (0, 0, 0, 0, NOT_SEEN),
+        (-5, 0, 9, 0, NOT_SEEN),
+        ("x", 0, 9, 0, NOT_SEEN),
+    ],
+)
+def test_the_share_of_a_step_that_waits(
+    forward: object, backward: object, exchange: object, overlap: object, share: float
+) -> None:
+    seen = Parallel(
+        forward_compute=forward,
+        backward_compute=backward,
+        backward_comm=exchange,
+        backward_compute_comm_overlap=overlap,
+    )
+    assert waiting_share(seen) == pytest.approx(share)
+    assert waiting_share(Parallel()) == waiting_share(None) == NOT_SEEN
 
 
 # -- stretches

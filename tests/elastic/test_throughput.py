@@ -133,6 +133,17 @@ def test_a_batch_that_changes_is_told_within_a_minute(gang: Gang) -> None:
     assert told(gang) == [(1, 1280.0, 128.0)]
 
 
+def test_batches_that_are_not_all_alike_are_one_batch(gang: Gang) -> None:
+    gang.begin(1, START, is_first=True)
+    gang.train(60, 0.1, batch=32)
+    gang.begin(2, joined(2))
+    gang.train(60, 0.1, batch=33)
+    assert [r.batch for r in gang.slurm.words[-1].rates] == [64.0, 128.0]
+    gang.begin(4, joined(3), joined(4))
+    gang.train(60, 0.1, batch=16.5)  # what all take together is kept
+    assert [r.batch for r in gang.slurm.words[-1].rates] == [64.0, 128.0, 128.0]
+
+
 def test_a_speed_that_changes_is_told_within_a_minute(gang: Gang) -> None:
     gang.begin(1, START, is_first=True)
     gang.train(200, 0.1)

@@ -94,7 +94,19 @@ def test_a_flood_of_rates_pushes_out_no_other_size(settings: Settings) -> None:
     for size in range(1, 65):
         told = rate(size, moment(5000 + size), per_s=float(size))
         one_tick(settings, 5000 + 40 * size, teller(7, told, most=64))
-    assert count(settings, "sample") <= write.OF_A_SIZE * write.SIZES
+    with reading(settings) as database:
+        found = job_profile(database, 7)
+    assert found is not None
+    assert {r.nodes for r in found.rates} == set(range(65 - write.SIZES, 65))
+
+
+def test_a_number_that_slurm_uses_again_is_another_job(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2, 8)
+    anew()
+    learned, _ = one_tick(settings, 30, teller(7, user="bob"))
+    assert learned[7] == Learned()
+    learned, _ = one_tick(settings, 60, teller(7, user="bob"))
+    assert learned[7].curve is None
 
 
 def test_jobs_of_a_family_begin_with_what_it_knows(settings: Settings) -> None:
@@ -280,10 +292,22 @@ def test_a_full_file_loses_its_oldest_jobs_and_goes_on(
     for job_id in range(1, 21):
         tell(small, job_id, job_id, 1, 2, name=f"n{job_id}x")
     monkeypatch.setattr(write, "FULL", 0.0)
-    _, lines = one_tick(small, 100, teller(50, rate(1, moment(90))))
-    assert lines == ()
+    assert one_tick(small, 60, teller(50, rate(1, moment(50))))[1] == ()
+    assert count(small, "job") == 21  # none has been gone for long
+    assert one_tick(small, write.GONE_S + 10, teller(50))[1] == ()
     with reading(small) as database:
         assert {p.job_id for p in job_profiles(database)} == {*range(6, 21), 50}
+
+
+def test_a_file_that_cannot_grow_is_a_line_of_warning(settings: Settings) -> None:
+    small = replace(settings, learn=replace(settings.learn, max_mib=4))
+    tell(small, 0, 7, 1, 2, 8)
+    with closing(sqlite3.connect(learned_path(settings))) as database, database:
+        database.execute("CREATE TABLE junk AS SELECT zeroblob(4000000) AS bytes")
+    many = [teller(n, rate(1, moment(20)), name=f"n{n}x") for n in range(100, 400)]
+    learned, (line,) = one_tick(small, 30, teller(7), *many)
+    assert "full" in line
+    assert learned[7].curve is not None
 
 
 def test_who_submits_very_many_jobs_pushes_out_his_own(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from promises.bench import Bench
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
+ROOT = Path(__file__).resolve().parents[2]
 SLEEP = "exec sleep 600"
 
 
@@ -92,3 +97,36 @@ def test_what_a_user_writes_there_fails_no_tick(bench: Bench) -> None:
     saved = json.loads(bench.malleable("explain", str(job_id), "--json").stdout)["learned"]
     curve = dict(saved["curve"]["points"]) if saved["curve"] else {1: 1.0, 2: 2.0}
     assert curve[2] <= 2 * curve[1] * (1 + 1e-9)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_script_that_knows_nothing_of_us_is_learned(bench: Bench) -> None:
+    """On its smallest size first, then on more. How well its speed is told is another test's."""
+    pytest.importorskip("torch")
+    script = ROOT / "tests" / "frameworks" / "train_unknowing.py"
+    shutil.copy(script, bench.box.work / script.name)
+    run = f"exec torchrun {bench.box.work / script.name} {bench.box.work} plain"
+    job_id = bench.submit(f"{WITH_TORCHRUN}\n{run}", "1-2", TRAINER, ["--job-name=unknowing"])
+    sizes: list[int] = []
+    known: dict[str, Any] = {}
+
+    def is_known() -> bool:
+        reconcile(bench)
+        sizes.append(len(bench.job(job_id).nodes))
+        told = bench.malleable("profile", str(job_id), "--json")
+        known.update(json.loads(told.stdout) if told.returncode == 0 else {})
+        return bool(known) and len(known["learned"]["sizes_seen"]) == 2
+
+    explain = ("explain", str(job_id))
+    wait_until(is_known, 600, lambda: bench.malleable(*explain).stdout, every_s=4)
+    points, newest = (
+        dict(known["learned"]["curve"]["points"]),
+        {r["nodes"]: r for r in known["counted"]},
+    )
+    error = math.hypot(newest[1]["error"], newest[2]["error"])
+    told = min(newest[2]["per_s"] / newest[1]["per_s"], 2.0)
+    assert points[2] / points[1] == pytest.approx(told, rel=0.1 + 2 * error)
+    assert sizes.index(1) < sizes.index(2)
+    assert "learned: 2 nodes train" in bench.malleable(*explain).stdout

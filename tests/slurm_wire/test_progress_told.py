@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple
-from datetime import datetime, timezone
-from typing import Optional
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +23,7 @@ from slurm_hooks.elastic.batch.progress_entry import (
 )
 from slurm_hooks.model import Counts, Pauses, Rate, Telemetry
 from slurm_hooks.slurm import telemetry as reader
-from slurm_hooks.slurm.telemetry import accepted, parse_progress
+from slurm_hooks.slurm.telemetry import parse_progress
 
 many = settings(deadline=None)
 NOW = 1_790_000_000
@@ -155,48 +153,6 @@ def test_sizes_that_the_job_cannot_have_are_left_out() -> None:
     assert parse_progress(TEXT, 3).rates == ()  # type: ignore[union-attr]
 
 
-def told(*rates: tuple[int, int]) -> Telemetry:
-    """Rates of these sizes at these moments."""
-    return Telemetry(tuple(Rate(nodes, 1.0, 0.01, NOW + at) for nodes, at in rates))
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "found"),
-    [
-        (None, told((2, 0), (1, 5)), [(2, 0), (1, 5)]),
-        (told(), told((2, 0)), [(2, 0)]),
-        (told((1, -60)), told((1, -60), (2, 0)), [(2, 0)]),
-        (told((1, -60)), told((3, -58), (2, 0)), [(3, -58), (2, 0)]),  # a short round before
-        (told((1, -9)), told((2, 0)), []),  # sooner than agents tell
-        (told((1, 0)), told((1, 0)), []),
-        (told((1, 0)), told((1, -500)), []),  # its clock was set back
-        (None, told((1, 9999)), []),  # of the future
-        (None, told((2, -5), (1, 9999)), [(2, -5)]),
-        (told((1, 0)), None, []),
-    ],
-)
-def test_what_is_new_of_what_is_told(
-    before: Optional[Telemetry], now: Optional[Telemetry], found: list[tuple[int, int]]
-) -> None:
-    moment = datetime.fromtimestamp(NOW, timezone.utc)
-    assert [(r.nodes, r.at - NOW) for r in accepted(before, now, moment)] == found
-
-
-@many
-@given(st.lists(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 600)), max_size=4)))
-def test_a_flood_is_no_more_than_agents_would_tell(floods: list[list[tuple[int, int]]]) -> None:
-    """However often it is told within ten minutes, with whatever moments."""
-    before: Optional[Telemetry] = None
-    moment, tellings, taken = datetime.fromtimestamp(NOW + 300, timezone.utc), 0, 0
-    for flood in floods:
-        now = told(*flood)
-        found = accepted(before, now, moment)
-        tellings, taken = tellings + bool(found), taken + len(found)
-        before = now if found else before
-    assert tellings <= 1 + 600 / 50
-    assert taken <= 4 * (1 + 600 / 50)
-
-
 @pytest.mark.parametrize(
     ("changes", "is_other"),
     [
@@ -205,8 +161,8 @@ def test_a_flood_is_no_more_than_agents_would_tell(floods: list[list[tuple[int, 
         ({"per_s": 105.1}, True),
         ({"batch": 66.0}, False),
         ({"batch": 128.0}, True),
-        ({"error": 0.005}, True),
-        ({"error": 0.009}, False),
+        ({"error": 0.009}, True),
+        ({"error": 0.011}, False),
         ({"at": NOW + REFRESH_S}, True),
         ({"at": NOW - 1}, True),
     ],

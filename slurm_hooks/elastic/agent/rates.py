@@ -14,6 +14,7 @@ from slurm_hooks.elastic.batch.progress_entry import (
 from slurm_hooks.elastic.steady import Steady
 
 KEPT = 64  # sizes
+_ALIKE = 0.1  # batches that differ by less are taken for the same: not all are equally large
 
 
 class Rates:
@@ -31,10 +32,19 @@ class Rates:
             self._found.clear()
             self._in_samples = in_samples
         per_s = found.per_s if in_samples else found.per_s * nodes
+        batch = self._known_batch(nodes, found.batch)
         self._found.pop(nodes, None)
-        self._found[nodes] = ToldRate(nodes, per_s, found.error, at, found.batch)
+        self._found[nodes] = ToldRate(nodes, per_s, found.error, at, batch)
         while len(self._found) > KEPT:
             del self._found[next(iter(self._found))]
+
+    def _known_batch(self, nodes: int, batch: float) -> float:
+        """The batch in the words of an earlier rate: that of a node is the same, or the whole."""
+        for known in reversed(self._found.values()):
+            for same in (known.batch / known.nodes * nodes, known.batch):
+                if abs(batch - same) < _ALIKE * same:
+                    return same
+        return batch
 
     def as_progress(
         self, told: Optional[Progress], pauses: ToldPauses, sync: Optional[float]

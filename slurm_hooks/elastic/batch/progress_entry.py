@@ -20,7 +20,7 @@ COUNT = 4  # sizes
 REFRESH_S = 1800  # a rate that has stayed the same is told again after so long
 _LITTLE = 0.02  # less is no change of a rate
 _BATCH = 0.05  # the same for a batch
-_FINER = 3.0  # an error that is so many times smaller is news
+_FINER = 2.0  # an error that is so many times smaller is news
 _LITTLE_S, _LITTLE_PAUSE = 2.0, 0.25  # for pauses
 _OLDEST_S = 9_999_999
 

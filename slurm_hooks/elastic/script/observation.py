@@ -43,6 +43,7 @@ def begin(env: Mapping[str, str]) -> None:
             "torch.distributed.checkpoint.state_dict_saver": _see_checkpoints,
             "torch.optim.optimizer": _see_steps,
             "torch.utils.data.dataloader": _see_draws,
+            "torch.nn.parallel.distributed": _see_parallel,
         }
     ).install()
 
@@ -95,6 +96,19 @@ def _see_draws(module: Any) -> None:
         return data
 
     kind.__next__ = draw
+
+
+def _see_parallel(module: Any) -> None:
+    observer, kind = _observer, module.DistributedDataParallel
+    assert observer is not None
+    plain = kind.__init__
+
+    @functools.wraps(plain)
+    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+        plain(self, *args, **kwargs)
+        observer.see_parallel(self)
+
+    kind.__init__ = begin
 
 
 def _see_files(module: Any) -> None:

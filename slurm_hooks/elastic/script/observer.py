@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Optional
@@ -17,12 +18,14 @@ from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.script.clean_time import CleanTime
 from slurm_hooks.elastic.script.told_samples import ToldSamples
+from slurm_hooks.elastic.script.waiting_share import NOT_SEEN, waiting_share
 from slurm_hooks.elastic.speed import Speed
 
 EVERY_S = 1.0  # the agent is told no more often than this
 AGES = 8  # the last checkpoints; one may consist of several files
 ANOTHER = 100  # steps of others, after which the optimizer that is counted is taken for gone
 PART = 4  # a file of less than this part of the parameters is no checkpoint
+SYNC_EVERY_S = 10.0  # torch itself measures one step in a hundred
 _NEW = 0.2  # the weight of the last while in the time of a step
 
 
@@ -41,6 +44,8 @@ class Observer:
         self._ages: deque[float] = deque(maxlen=AGES)
         self._clean, self._told = CleanTime(), ToldSamples()
         self._thread = 0  # the one that steps
+        self._parallel: Optional[weakref.ref[Any]] = None
+        self._sync, self._sync_due = NOT_SEEN, 0.0
 
     @property
     def seen(self) -> Observed:
@@ -64,6 +69,7 @@ class Observer:
             steps=clean.steps,
             samples=clean.samples,
             told=self._told.per_step,
+            sync=self._sync,
         )
 
     def see_step(self, optimizer: Any) -> None:
@@ -86,6 +92,10 @@ class Observer:
         """This thread did something else than to train for so long."""
         if threading.get_ident() == self._thread:
             self._clean.pause(seconds)
+
+    def see_parallel(self, module: Any) -> None:
+        """The training is distributed by a module that knows how long it waits for others."""
+        self._parallel = weakref.ref(module)
 
     def see_told(self, samples: int) -> None:
         """The script has reported how far all processes are together. Where no optimizer of
@@ -127,6 +137,9 @@ class Observer:
             is_first = not self._step_s
             self._step_s = step_s if is_first else self._step_s + _NEW * (step_s - self._step_s)
         self._told_at, self._told_steps, self._due = now, self._steps, now + self._every_s
+        if now >= self._sync_due:
+            self._sync_due = now + SYNC_EVERY_S
+            self._sync = waiting_share(self._parallel and self._parallel())
         self._write()
 
     def _write(self) -> None:
