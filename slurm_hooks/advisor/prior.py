@@ -28,6 +28,9 @@ FAMILY = 20.0
 SHARED_FROM = 2
 """With so many fits of its family a job needs to show nothing itself."""
 MOST_FITS = 40
+MOST_SHARP = 10
+"""Of those of the family the sharpest count, each the more the sharper it is: a job that has only
+been on sizes alike says little, and most jobs of a known family have."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,11 @@ def _prior(family: tuple[Fit, ...], others: tuple[Fit, ...]) -> Prior:
     density = [NOBODY / total * base for base in _unknown()]
     for fit in others:
         density = [d + k / total for d, k in zip(density, _kernel(fit, WIDTH))]
-    if family:
-        scale = FAMILY / len(family)
-        for fit in family:
-            density = [d + scale * k for d, k in zip(density, _kernel(fit, FAMILY_WIDTH))]
+    sharp = sorted(family, key=_area)[:MOST_SHARP]
+    scale = FAMILY / math.fsum(1 / _area(fit) for fit in sharp) if sharp else 0.0
+    for fit in sharp:
+        share = scale / _area(fit)
+        density = [d + share * k for d, k in zip(density, _kernel(fit, FAMILY_WIDTH))]
     return Prior(tuple(math.log(max(d, 1e-300)) for d in density), len(family) >= SHARED_FROM)
 
 
@@ -111,6 +115,11 @@ def _kernel(fit: Fit, width: float) -> tuple[float, ...]:
             for s in SHAPES
         ]
     )
+
+
+def _area(fit: Fit) -> float:
+    """How much of the plane its kernel covers."""
+    return math.hypot(fit.cliff_sd, FAMILY_WIDTH) * math.hypot(fit.slope_sd, FAMILY_WIDTH)
 
 
 def _normalised(values: Sequence[float]) -> tuple[float, ...]:

@@ -114,7 +114,8 @@ def _of_start(job: Looker, costs: Costs) -> Optional[Probe]:
 def _of_value(job: Looker, costs: Costs, price: float) -> Optional[Probe]:
     """More nodes than its curve asks for, or one unit more than its least, if that could pay."""
     learned = job.learned
-    if learned.curve is None or not learned.sizes_seen:
+    is_young = learned.is_shared and job.age_s < LEAST_AGE_S
+    if learned.curve is None or not learned.sizes_seen or is_young:
         return None
     table = table_of(learned, job.unit, job.least, min(job.most, STRIDE * learned.sizes_seen[-1]))
     second = _second(job, costs)

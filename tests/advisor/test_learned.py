@@ -125,3 +125,14 @@ def test_three_hundred_jobs_are_learned_within_a_tick() -> None:
     for rates in told:
         learn(rates, NOBODY, 1, 64)
     assert time.process_time() - began < 1.5
+
+
+def test_jobs_that_show_little_do_not_blur_what_their_family_has_shown() -> None:
+    shape = NETWORKS[2]
+    sharp = [fit_of(rates_of(shape, (1, 2, 8, 16), 0.01, seed), 1) for seed in range(2)]
+    vague = [fit_of(rates_of(shape, (6, 7), 0.03, seed), 1) for seed in range(30)]
+    one = learn((), prior_of([f for f in sharp if f]), 1, 16)
+    other = learn((), prior_of([f for f in (*vague, *sharp) if f]), 1, 16)
+    assert one.curve
+    assert other.curve
+    assert other.curve(16) / other.curve(1) == pytest.approx(one.curve(16) / one.curve(1), rel=0.1)

@@ -163,3 +163,9 @@ def test_a_cliff_does_not_hide_what_lies_behind_it() -> None:
     curve = Curve(((0, 0.0), (1, 1.0), (2, 1.0), (8, 7.2)))
     learned = Learned(curve, (curve,), (1, 2, 8))
     assert price_of([looker(learned, most=8)], 4) == pytest.approx(6.2 / 7)
+
+
+def test_a_young_job_of_a_known_family_is_left_alone_and_an_old_one_is_not() -> None:
+    learned = replace(known(1, 2, noise=0.03), node_s=1e6, is_shared=True)
+    assert wanted([looker(learned, nodes=2, age_s=600.0)], COSTS, 0.5) == ()
+    assert wanted([looker(learned, nodes=2, age_s=40_000.0)], COSTS, 0.5)

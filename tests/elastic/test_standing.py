@@ -419,6 +419,17 @@ def test_news_of_the_training_are_one_change_behind_where_it_stands(slurm: Path)
     assert len(asked(slurm)) == 2
 
 
+def test_news_after_a_while_without_are_written_at_once(slurm: Path) -> None:
+    (slurm / "comment").write_text("joined{2}")
+    news = News("7_3", {}, every_s=2.0)
+    news.report_hit(60)
+    wait_until(lambda: news.told_hit_s == 60 and news._writer is None)
+    began = time.monotonic()
+    news.report_hit(90)
+    wait_until(says_news(slurm, "joined{2}", "h{90}"))
+    assert time.monotonic() - began < 1.5
+
+
 def test_news_that_are_not_recorded_are_not_told(slurm: Path) -> None:
     (slurm / "comment").write_text("joined{2};mine")
     (slurm / "refuse").touch()

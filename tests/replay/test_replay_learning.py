@@ -94,7 +94,7 @@ def test_only_sizes_that_a_job_was_steady_on_are_known() -> None:
     on_one = replace(asked, jobs=(replace(asked.jobs[0], row=(1,)),))
 
     def decide(now: float, question: Question, seconds: float) -> int:
-        policy.look(now, [(1, job("flat"), now, {1: seconds})])
+        policy.look(now, [(1, job("flat"), {1: seconds})])
         return sum(policy.decide(question)[0])
 
     assert decide(0.0, asked, 0.0) == 1

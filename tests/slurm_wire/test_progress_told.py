@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from slurm_hooks.elastic.batch import progress_entry as writer
 from slurm_hooks.elastic.batch.progress_entry import (
+    CONFIRM_S,
     COUNT,
     REFRESH_S,
     Progress,
@@ -18,6 +19,7 @@ from slurm_hooks.elastic.batch.progress_entry import (
     ToldRate,
     differs,
     entry,
+    is_due,
     is_news,
     number,
 )
@@ -161,9 +163,8 @@ def test_sizes_that_the_job_cannot_have_are_left_out() -> None:
         ({"per_s": 105.1}, True),
         ({"batch": 66.0}, False),
         ({"batch": 128.0}, True),
-        ({"error": 0.009}, True),
-        ({"error": 0.011}, False),
-        ({"at": NOW + REFRESH_S}, True),
+        ({"error": 0.001}, False),
+        ({"at": NOW + REFRESH_S}, False),
         ({"at": NOW - 1}, True),
     ],
 )
@@ -171,6 +172,24 @@ def test_what_differs_by_more_than_its_error(changes: dict[str, float], is_other
     values = {"nodes": 4, "per_s": 100.0, "error": 0.02, "at": NOW + 60, "batch": 64.0}
     before = ToldRate(4, 100.0, 0.02, NOW, 64.0)
     assert differs(before, ToldRate(**{**values, **changes})) is is_other  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "after_s", "is_new", "again"),
+    [
+        (0.02, 60, True, False),
+        (0.011, 60, True, False),
+        (0.009, 60, False, True),
+        (0.02, CONFIRM_S, True, True),
+        (0.02, CONFIRM_S, False, False),
+        (0.02, REFRESH_S, False, True),
+    ],
+)
+def test_what_stays_the_same_is_told_again_now_and_then(
+    error: float, after_s: int, is_new: bool, again: bool
+) -> None:
+    before = ToldRate(4, 100.0, 0.02, NOW)
+    assert is_due(before, ToldRate(4, 100.0, error, NOW + after_s), is_new) is again
 
 
 def test_what_is_worth_telling() -> None:

@@ -10,6 +10,7 @@ from slurm_hooks.elastic.batch.progress_entry import (
     ToldPauses,
     ToldRate,
     differs,
+    is_due,
 )
 from slurm_hooks.elastic.steady import Steady
 
@@ -23,6 +24,7 @@ class Rates:
     def __init__(self) -> None:
         self._found: dict[int, ToldRate] = {}
         self._in_samples = True
+        self._new: dict[int, int] = {}  # by size, when what was not told before was found
 
     def note(self, nodes: int, found: Steady, at: int) -> None:
         """What was found at this size until `at` (unix seconds). Samples and steps cannot be
@@ -53,9 +55,14 @@ class Rates:
         known = {rate.nodes: rate for rate in told.rates} if told else {}
         if told and told.in_samples is not self._in_samples:
             known = {}
-        rates = []
-        for nodes, found in list(self._found.items())[-COUNT:]:
-            before = known.get(nodes)
-            rates.append(found if before is None or differs(before, found) else before)
+        newest = list(self._found.values())[-COUNT:]
+        rates = [self._to_tell(known.get(found.nodes), found) for found in newest]
         rates.sort(key=lambda rate: rate.at)
         return Progress(tuple(rates), self._in_samples, sync, pauses)
+
+    def _to_tell(self, told: Optional[ToldRate], found: ToldRate) -> ToldRate:
+        if told is None or differs(told, found):
+            self._new[found.nodes] = found.at
+            return found
+        is_new = self._new.get(found.nodes) == told.at
+        return found if is_due(told, found, is_new) else told

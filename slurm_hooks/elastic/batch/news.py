@@ -58,13 +58,13 @@ class News:
     def _write_all(self) -> None:
         while True:
             time.sleep(max(GATHER_S, self._next - time.monotonic(), self._after_remark_s()))
-            self._next = time.monotonic() + self._every_s
             with self._lock:
                 hit_s, progress = self._hit_s, self._progress
                 self._hit_s = self._progress = None
                 if hit_s is None and progress is None:
                     self._writer = None
                     return
+            self._next = time.monotonic() + self._every_s
             errors = OSError, subprocess.SubprocessError
             with suppressed(*errors, doing="writing news of the training"):
                 self._write(hit_s, progress)

@@ -17,7 +17,8 @@ from typing import Optional
 
 LENGTH = 120  # characters that the reconciler reads of it
 COUNT = 4  # sizes
-REFRESH_S = 1800  # a rate that has stayed the same is told again after so long
+CONFIRM_S = 100  # a rate that is new is told again after so long: one alone may be an accident
+REFRESH_S = 1800  # and once more each time after so long
 _LITTLE = 0.02  # less is no change of a rate
 _BATCH = 0.05  # the same for a batch
 _FINER = 2.0  # an error that is so many times smaller is news
@@ -58,13 +59,17 @@ class Progress:
 
 
 def differs(told: ToldRate, found: ToldRate) -> bool:
-    """Whether a rate has changed by more than its error, or is known much better, or was told
-    long ago (or in a future that is none any more)."""
+    """Whether a rate has changed by more than its error, or a clock was set back."""
     if abs(found.per_s - told.per_s) > max(_LITTLE, told.error + found.error) * told.per_s:
         return True
-    if abs(found.batch - told.batch) > _BATCH * told.batch or found.error * _FINER < told.error:
-        return True
-    return not 0 <= found.at - told.at < REFRESH_S
+    return abs(found.batch - told.batch) > _BATCH * told.batch or found.at < told.at
+
+
+def is_due(told: ToldRate, found: ToldRate, is_new: bool) -> bool:
+    """Whether one that has not changed is worth telling again: it is known much better, or was told
+    some time ago, as a new one (`is_new`) or not."""
+    is_finer = found.error * _FINER < told.error
+    return is_finer or found.at - told.at >= (CONFIRM_S if is_new else REFRESH_S)
 
 
 def is_news(told: Optional[Progress], new: Progress) -> bool:

@@ -116,10 +116,8 @@ class Learning:
         self._had: list[tuple[_Pupil, int]] = []
         self._now = -math.inf
 
-    def look(
-        self, now: float, jobs: Iterable[tuple[int, Kind, float, Mapping[int, float]]]
-    ) -> None:
-        """What jobs show: number, kind, age and the steady seconds of each size so far.
+    def look(self, now: float, jobs: Iterable[tuple[int, Kind, Mapping[int, float]]]) -> None:
+        """What jobs show: number, kind and the steady seconds of each size so far.
 
         The next question is about these jobs, in this order.
         """
@@ -128,9 +126,9 @@ class Learning:
         self._now = now
         found = {}
         self._order = []
-        for number, kind, age_s, worked in jobs:
+        for number, kind, worked in jobs:
             pupil = self._pupils.get(number) or self._new(number, kind)
-            pupil.age_s = age_s
+            pupil.age_s = sum(worked.values())
             self._measure(pupil, worked)
             found[number] = pupil
             self._order.append(pupil)
@@ -170,7 +168,7 @@ class Learning:
             return
         kind, family = pupil.kind, self._families.get(pupil.kind.name, ())
         known = learn(
-            pupil.rates, self._priors(kind.name, family[:10]), 1, kind.max_nodes, kind.min_nodes
+            pupil.rates, self._priors(kind.name, family[:40]), 1, kind.max_nodes, kind.min_nodes
         )
         spent = pupil.learned
         pupil.learned = replace(known, node_s=spent.node_s, probed_node_s=spent.probed_node_s)

@@ -21,10 +21,8 @@ class Watcher(Policy, Protocol):
 
     wake_s: float
 
-    def look(
-        self, now: float, jobs: Iterable[tuple[int, Kind, float, Mapping[int, float]]]
-    ) -> None:
-        """Number, kind, age and steady seconds of each size, of the jobs of the next question."""
+    def look(self, now: float, jobs: Iterable[tuple[int, Kind, Mapping[int, float]]]) -> None:
+        """Number, kind and steady seconds of each size, of the jobs of the next question."""
 
 
 class WatchedSimulation(Simulation):
@@ -37,9 +35,7 @@ class WatchedSimulation(Simulation):
         super().__init__(record, queue, jobs, policy, rules)
 
     def _plan(self, now: float) -> list[Move]:
-        self._watcher.look(
-            now, ((j.number, j.kind, now - j.entered_s, j.worked(now)) for j in self.jobs)
-        )
+        self._watcher.look(now, ((j.number, j.kind, j.worked(now)) for j in self.jobs))
         found = super()._plan(now)
         self._wake_s = self._watcher.wake_s
         return found
