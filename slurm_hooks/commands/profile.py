@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from slurm_hooks.commands.console import add_command, job_id, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.learning.connect import learned_path, reading, writing
+from slurm_hooks.learning.drop import forget
 from slurm_hooks.learning.profile import FamilyProfile, JobProfile
 from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
-from slurm_hooks.learning.write import forget
 from slurm_hooks.report.learned_png import family_picture, job_picture
 from slurm_hooks.report.learned_text import families_view, family_view, job_view
 from slurm_hooks.report.text import print_lines

@@ -15,10 +15,12 @@ from dataclasses import replace
 from slurm_hooks.advisor.learned import learn
 from slurm_hooks.advisor.prior import prior_of
 from slurm_hooks.learning.connect import learned_path, protect, reading, writing
+from slurm_hooks.learning.drop import prune
 from slurm_hooks.learning.family import family_of
 from slurm_hooks.learning.intake import told_by
 from slurm_hooks.learning.read import learned_of
-from slurm_hooks.learning.write import Present, prune, put, refit
+from slurm_hooks.learning.relearn import refit
+from slurm_hooks.learning.write import Present, put
 from slurm_hooks.model import Learned, MalleableJob, Snapshot
 from slurm_hooks.settings import Settings
 from slurm_hooks.storage.database import Damaged, Unusable

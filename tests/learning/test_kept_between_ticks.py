@@ -22,10 +22,10 @@ from learning.tellers import (
     tell,
     teller,
 )
-from slurm_hooks.learning import tick, write
+from slurm_hooks.learning import drop, tick, write
 from slurm_hooks.learning.connect import learned_path, reading, writing
+from slurm_hooks.learning.drop import forget
 from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
-from slurm_hooks.learning.write import forget
 from slurm_hooks.model import Counts, Learned, Telemetry
 from slurm_hooks.settings import Settings
 
@@ -287,14 +287,14 @@ def test_what_nobody_has_seen_for_long_is_dropped(settings: Settings) -> None:
 def test_a_full_file_loses_its_oldest_jobs_and_goes_on(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write, "AT_ONCE", 5)
+    monkeypatch.setattr(drop, "AT_ONCE", 5)
     small = replace(settings, learn=replace(settings.learn, max_mib=4))
     for job_id in range(1, 21):
         tell(small, job_id, job_id, 1, 2, name=f"n{job_id}x")
-    monkeypatch.setattr(write, "FULL", 0.0)
+    monkeypatch.setattr(drop, "FULL", 0.0)
     assert one_tick(small, 60, teller(50, rate(1, moment(50))))[1] == ()
     assert count(small, "job") == 21  # none has been gone for long
-    assert one_tick(small, write.GONE_S + 10, teller(50))[1] == ()
+    assert one_tick(small, drop.GONE_S + 10, teller(50))[1] == ()
     with reading(small) as database:
         assert {p.job_id for p in job_profiles(database)} == {*range(6, 21), 50}
 
