@@ -29,7 +29,7 @@ from typing import Any
 from live_slurm import CHEAP, await_, configure, ticks
 from replay_runs import MEASURED, data
 
-from slurm_hooks.allocation.curves import prior
+from slurm_hooks.allocation.curves import SERIAL_FRACTION, prior
 from slurm_hooks.model import Curve
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.record import Interval, Record
@@ -213,9 +213,10 @@ def main() -> int:
     options = parser.parse_args()
     record = part(options.nodes, options.minutes * 60, options.compress)
     with Sandbox.up(project_spec(nodes=options.nodes, kill_wait_s=5)) as box:
-        configure(box, plan=f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n")
+        plan = f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n"
+        configure(box, plan=f"{plan}serial_fraction = {SERIAL_FRACTION}\n")
         settings = load(box.settings)
-        curve = prior(settings.plan.serial_fraction, min(64, options.nodes))
+        curve = prior(max_nodes=min(64, options.nodes))
         began = play(box, record, options.jobs)
         run = measured(box, began, record, curve)
         run["ticks"] = ticked((box.work / "ticks.log").read_text().splitlines())

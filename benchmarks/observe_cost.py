@@ -1,6 +1,6 @@
-"""What being observed costs a training process that says nothing: each step, each checkpoint, and
-the start. Blocks with and without take turns in one process, and processor time is counted, so
-other work on the host disturbs little. The last line is one JSON object.
+"""What being observed costs a training process that says nothing: each step, each batch drawn, each
+checkpoint, and the start. Blocks with and without take turns in one process, and processor time is
+counted, so other work on the host disturbs little. The last line is one JSON object.
 
     python benchmarks/observe_cost.py [--blocks 40]
 """
@@ -28,13 +28,16 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=40)
     blocks = parser.parse_args().blocks
     step_us = step_cost(blocks)
+    draw_us = draw_cost(blocks)
     save_us = save_cost(blocks)
     start_ms = start_cost(max(5, blocks // 4))
-    share = step_us / STEP_MS / 10
-    print(f"a step      {step_us:8.2f} us: {share:.4f} % of one of {STEP_MS:g} ms")
+    share = (step_us + draw_us) / STEP_MS / 10
+    print(f"a step      {step_us:8.2f} us")
+    print(f"a batch     {draw_us:8.2f} us: together {share:.4f} % of a step of {STEP_MS:g} ms")
     print(f"a save      {save_us:8.2f} us")
     print(f"a start     {start_ms:8.2f} ms without torch")
-    print(json.dumps({"step_us": step_us, "percent": share, "save_us": save_us, "start": start_ms}))
+    found = {"step_us": step_us, "draw_us": draw_us, "percent": share}
+    print(json.dumps({**found, "save_us": save_us, "start": start_ms}))
 
 
 def paired(plain: Callable[[], None], seen: Callable[[], None], blocks: int, count: int) -> float:
@@ -74,6 +77,27 @@ def step_cost(blocks: int) -> float:
         optimizer.step()
 
     return paired(plain, seen, blocks, STEPS)
+
+
+def draw_cost(blocks: int) -> float:
+    """The wrapper around what a DataLoader gives next."""
+    from torch.utils.data import dataloader  # noqa: PLC0415
+
+    loader = dataloader.DataLoader([1.0] * (STEPS + 1), batch_size=1)
+    kind = dataloader._BaseDataLoaderIter
+    ours = kind.__next__
+    iterator = [iter(loader)]
+
+    def draw_with(function: Callable[[object], object]) -> Callable[[], None]:
+        def draw() -> None:
+            try:
+                function(iterator[0])
+            except StopIteration:
+                iterator[0] = iter(loader)
+
+        return draw
+
+    return paired(draw_with(ours.__wrapped__), draw_with(ours), blocks, STEPS)
 
 
 def save_cost(blocks: int) -> float:

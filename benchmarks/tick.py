@@ -1,5 +1,5 @@
-"""What a tick costs: its decisions on a large machine, then whole ticks on a real Slurm with many
-jobs in the queue (seconds, commands, RPCs).
+"""What a tick costs: its decisions on a large machine, what learned jobs add to them, then whole
+ticks on a real Slurm with many jobs in the queue (seconds, commands, RPCs).
 
 Run: python benchmarks/tick.py [--rigid N] [--malleable N]; the last line is one JSON object.
 """
@@ -13,6 +13,7 @@ import statistics
 import time
 from dataclasses import asdict
 
+from tick_learned import learned_costs, learned_lines
 from tick_plan import costs, table
 
 from slurm_hooks.reconcile import tick
@@ -31,9 +32,15 @@ def main() -> None:
     options = parser.parse_args()
     decisions = costs()
     print(table(decisions))
+    learned = learned_costs()
+    print(learned_lines(learned))
     with Sandbox.up(project_spec(nodes=16)) as box:
         result = measure(box, options.rigid, options.malleable)
-    print(json.dumps({**result, "decisions": [asdict(cost) for cost in decisions]}))
+    print(
+        json.dumps(
+            {**result, "decisions": [asdict(cost) for cost in decisions], "learned": learned}
+        )
+    )
 
 
 def measure(box: Sandbox, rigid: int, malleable: int) -> dict[str, object]:

@@ -18,8 +18,7 @@ from slurm_hooks.harvest.derive import Limits, record_of
 from slurm_hooks.harvest.lives import sum_up
 from slurm_hooks.harvest.totals import Chosen, Standing
 from slurm_hooks.harvest.values import Cost
-from slurm_hooks.ledger.connect import Damaged, Unusable, reading, writing
-from slurm_hooks.ledger.place import ledger_path, make_place, set_aside
+from slurm_hooks.ledger.connect import Damaged, Unusable, ledger_path, reading, writing
 from slurm_hooks.ledger.read import last_seen, lives_of, standing, without_account
 from slurm_hooks.ledger.write import prune, write
 from slurm_hooks.model import IdleReason, Plan, Snapshot
@@ -28,6 +27,7 @@ from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.gateway import read_accounts
 from slurm_hooks.slurm.live import Port
+from slurm_hooks.storage.place import make_place, set_aside
 
 _log = logging.getLogger(__name__)
 _SHORTEST = timedelta(seconds=120)
@@ -69,7 +69,7 @@ def _book(
     lost = f"this tick is not in the ledger {where}"
     moved: tuple[str, ...] = ()
     try:
-        path = make_place(settings.tick.state_dir)
+        path = make_place(where)
         try:
             return _write(path, report, settings, port), ()
         except Damaged as error:

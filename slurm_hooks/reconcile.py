@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Callable, Optional
 
 from slurm_hooks.entry_points import find_objective
+from slurm_hooks.learning.tick import recall
 from slurm_hooks.model import Level, Plan, Snapshot
 from slurm_hooks.planning.closing import with_summaries
 from slurm_hooks.planning.guard import guard, needs_guard
@@ -71,6 +72,7 @@ def tick(
         seen = with_switch(seen, settings.tick.state_dir, is_dry)
         if needs_accounts(seen, settings) or needs_charges(seen, settings):
             seen = with_charges(port, seen)
+        seen = recall(seen, settings)
         plan = make_plan(seen, settings, time.monotonic, objective)
         is_dry = is_dry or plan.level is Level.OBSERVE
         if needs_guard(plan):

@@ -106,7 +106,7 @@ class Planning:
     gang_wait_s: float = _number(300, 30, 86_400)
     hit_s: float = _number(600, 0, 86_400)
     headroom_nodes: int = _number(0, 0, 1_000_000)
-    serial_fraction: float = _number(0.005, 0, 1)
+    serial_fraction: float = _number(0, 0, 1)
     solver: str = _choice("auto", "auto", "prices", "highs", "cbc", "dynamic", "greedy")
     solve_limit_s: float = _number(5, 0.1, 600)
     gap: float = _number(1e-3, 0, 0.5)
@@ -155,6 +155,18 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class Learn:
+    """What jobs show of how they scale: whether it counts, how much may be spent on finding out,
+    how long it is kept."""
+
+    enabled: bool = _switch(True)
+    probe_budget: float = _number(0.02, 0, 0.5)
+    keep_days: float = _number(90, 1, 3_650)
+    max_mib: int = _number(64, 4, 65_536)
+    public: bool = _switch(True)
+
+
+@dataclass(frozen=True)
 class Settings:
     """All sections; `Settings()` is what ships."""
 
@@ -167,6 +179,7 @@ class Settings:
     tick: Tick = field(default_factory=Tick)
     ledger: Ledger = field(default_factory=Ledger)
     metrics: Metrics = field(default_factory=Metrics)
+    learn: Learn = field(default_factory=Learn)
 
 
 def parse(text: str, source: str = "settings") -> Settings:

@@ -11,6 +11,7 @@ M.NO_VAL = 4294967294 -- an unset 32-bit field
 M.NO_VAL16 = 65534 -- the same in a 16-bit field
 M.INFINITE = 4294967295
 M.MARK_PATTERN = "malleable%b{}"
+M.NAME_LENGTH = 24 -- of a job's name, as much as the mark of each element holds
 
 -- Only SLURM_* names reach the script under sbatch --export=NONE and a step under srun's. From the
 -- first the plugin knows that a job is malleable, even one that came without the plugin's help;
@@ -159,11 +160,17 @@ local function write_request(request)
     request.engine, request.launch and ",launch=" .. request.launch or "")
 end
 
-local function write_mark(request, lease, hole)
+--- The job's name in the mark: what is learned of a job holds for others of its name, too.
+local function write_name(name)
+  if type(name) ~= "string" or name == "" then return "" end
+  return ",name=" .. name:gsub("[^A-Za-z0-9_.-]", "_"):sub(1, M.NAME_LENGTH)
+end
+
+local function write_mark(request, lease, hole, name)
   local launch = request.launch and ",launch=" .. request.launch or ""
-  return string.format("malleable{min=%d,max=%d,unit=%d,engine=%s,frags=%d,lease=%d,hole=%d%s}",
+  return string.format("malleable{min=%d,max=%d,unit=%d,engine=%s,frags=%d,lease=%d,hole=%d%s%s}",
     request.min, request.max, request.unit, request.engine, request.max / request.unit,
-    lease, hole, launch)
+    lease, hole, launch, write_name(name))
 end
 
 --- True if all fragments would write to the same file.
@@ -214,7 +221,7 @@ local function write_fields(request, job, site, partition, lease, hole)
     requeue = 1,
     shared = SHARED_NONE, -- we count whole nodes, whatever the partition says
     time_limit = math.max(math.floor(lease / 60), 1),
-    admin_comment = write_comment(site.admin_comment, write_mark(request, lease, hole)),
+    admin_comment = write_comment(site.admin_comment, write_mark(request, lease, hole, job.name)),
   }
   -- With a minimum, backfill would shorten the limit that the reconciler set.
   if is_given(job.time_min) then set.time_min = M.NO_VAL end

@@ -28,6 +28,7 @@ local JOB_FIELDS = {
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
   "time_limit", "time_min", "mail_type", "priority", "std_out", "reservation", "req_switch",
   "shared", "reboot", "comment", "licenses", "bitflags", "qos", "account",
+  "name",
 }
 
 local function read_path(info)

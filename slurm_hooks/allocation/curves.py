@@ -7,13 +7,13 @@ linear speed-up, so that no job can talk itself into more nodes than a perfect s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from slurm_hooks.model import Curve
 
 SERIAL_FRACTION = 0.005
-"""The default serial fraction of Amdahl's law.
+"""The usual serial fraction of Amdahl's law.
 
 Least squares on log speed-up, one fraction for each of the seven models (1 to 64 nodes) in the
 scaling table published with BFTrainer: 0.0016 (vgg16) to 0.0244 (AlexNet), median 0.00495.
@@ -21,7 +21,7 @@ scaling table published with BFTrainer: 0.0016 (vgg16) to 0.0244 (AlexNet), medi
 
 
 def prior(serial_fraction: float = SERIAL_FRACTION, max_nodes: int = 64) -> Curve:
-    """The curve of a job about which nothing is known: Amdahl's law, in units of one node's rate.
+    """A curve to assume of a job: Amdahl's law, in units of one node's rate.
 
     speed-up(n) = 1 / (s + (1 - s) / n), G. M. Amdahl, AFIPS 1967, with the serial fraction s. The
     points are the powers of two and `max_nodes`: few, since each costs the solver a variable; the
@@ -33,6 +33,35 @@ def prior(serial_fraction: float = SERIAL_FRACTION, max_nodes: int = 64) -> Curv
     sizes = [2**k for k in range(max_nodes.bit_length()) if 2**k < max_nodes]
     points = ((n, n / (1 + serial_fraction * (n - 1))) for n in [*sizes, max_nodes])
     return Curve(((0, 0.0), *points))
+
+
+BEYOND, FAR_BEYOND = 0.5, 0.1
+"""What a node more than its share counts for a job about which nothing is known, up to twice the
+share and beyond: it takes what nobody else makes better use of."""
+
+
+def equal_share(share: int, max_nodes: int) -> Curve:
+    """The curve of a job about which too little is known to weigh it against others.
+
+    It uses its share as well as anybody and so gets it, since nobody's curve is above linear.
+    Raises ValueError unless both are at least 1.
+    """
+    if share < 1 or max_nodes < 1:
+        raise ValueError(f"no share of {share} nodes out of {max_nodes}")
+    first, second = min(share, max_nodes), min(2 * share, max_nodes)
+    worth = {first: float(first)}
+    worth[second] = first + BEYOND * (second - first)
+    worth[max_nodes] = worth[second] + FAR_BEYOND * (max_nodes - second)
+    return Curve(((0, 0.0), *sorted(worth.items())))
+
+
+def equal_shares(most: Sequence[int], nodes: int) -> list[int]:
+    """What each job has if all have the same, as far as it can use it: `most` (job), at least 1."""
+    left, shares = nodes, [1] * len(most)
+    for waiting, at in zip(range(len(most), 0, -1), sorted(range(len(most)), key=most.__getitem__)):
+        shares[at] = max(min(most[at], left // waiting), 1)
+        left = max(left - shares[at], 0)
+    return shares
 
 
 LEAST_RATE = 1e-100  # anything less is noise, and its ratios are not exact

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Optional
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.harvest.lives import Hits
-from slurm_hooks.ledger.connect import Unusable, reading
-from slurm_hooks.ledger.place import ledger_path
+from slurm_hooks.learning.connect import reading as reading_learned
+from slurm_hooks.learning.read import job_profile
+from slurm_hooks.ledger.connect import Unusable, ledger_path, reading
 from slurm_hooks.ledger.read import hits_of
+from slurm_hooks.model import MalleableJob
 from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.reconcile import rehearse, tick
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data
+from slurm_hooks.report.learned_text import learned_lines, look_line
 from slurm_hooks.report.lost_work import lost_work
 from slurm_hooks.report.text import (
     explain_lines,
@@ -27,6 +30,7 @@ from slurm_hooks.report.text import (
     solve_line,
     tick_lines,
 )
+from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe, read_remarks
@@ -85,16 +89,36 @@ def _explain(arguments: argparse.Namespace) -> int:
     job = known_job(report.snapshot, arguments.job)
     remarks = _remarks(settings, job.job_id)
     lost = lost_work(job, _hits(settings, job.job_id))
-    lines = explain_lines(job, report.plan, report.at, remarks, lost.advice)
+    known = _known(settings, report, job)
+    lines = explain_lines(job, report.plan, report.at, remarks, lost.advice, known)
     if arguments.json:
         planned = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)
         reasons = to_data(planned.reasons) if planned else []
         told = {"reasons": reasons, "hints": hints(job), "remarks": remarks}
         told["checkpoints"] = to_data(lost)
+        told["learned"] = to_data(report.snapshot.learned.get(job.job_id))
         print(json.dumps({"job": to_data(job), "lines": lines, **told}))
     else:
         print_lines(out, lines)
     return 0
+
+
+def _known(settings: Settings, report: TickReport, job: MalleableJob) -> list[str]:
+    """What has been learned of a job, as far as this user may read it."""
+    if not settings.learn.enabled:
+        return ["learned: nothing, since learn.enabled is false: all jobs share equally"]
+    profile = None
+    try:
+        with reading_learned(settings) as database:
+            profile = job_profile(database, job.job_id)
+    except (Unusable, OSError) as error:
+        _log.debug("job %d: what is learned of it was not read: %s", job.job_id, error)
+    learned = report.snapshot.learned.get(job.job_id)
+    lines = learned_lines(job, learned, profile, report.at.timestamp())
+    is_probed = any(p.nodes_probed for p in report.plan.jobs if p.job_id == job.job_id)
+    if job.active and not is_probed:
+        lines.append(look_line(learned, settings.learn.probe_budget))
+    return lines
 
 
 def _remarks(settings: Settings, job_id: int) -> tuple[str, ...]:

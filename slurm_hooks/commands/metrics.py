@@ -15,7 +15,7 @@ from slurm_hooks.bookkeeping import stands
 from slurm_hooks.commands.console import add_settings, err
 from slurm_hooks.errors import MissingProgram, UsageError
 from slurm_hooks.harvest.totals import Chosen
-from slurm_hooks.ledger.place import ledger_path
+from slurm_hooks.ledger.connect import ledger_path
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from slurm_hooks.commands.console import add_command, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import Asked, Totals
-from slurm_hooks.ledger.connect import Damaged, Unusable, reading
-from slurm_hooks.ledger.place import ledger_path
+from slurm_hooks.ledger.connect import Damaged, Unusable, ledger_path, reading
 from slurm_hooks.ledger.read import totals
 from slurm_hooks.report.harvest_html import page
 from slurm_hooks.report.harvest_json import harvest_data

@@ -1,10 +1,13 @@
-"""The one way in which commands run a tick: whoever runs it, it is written into the ledger."""
+"""The one way in which commands run a tick: whoever runs it, it is written into the ledger,
+and what jobs told of their speed is learned.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
 from slurm_hooks.bookkeeping import keep_books, summaries
+from slurm_hooks.learning.tick import remember
 from slurm_hooks.reconcile import tick
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
@@ -17,5 +20,12 @@ def booked_tick(port: Port, settings: Settings) -> tuple[TickReport, tuple[str, 
     Raises as `tick` does.
     """
     report = tick(port, settings, sum_up=partial(summaries, settings))
-    lines = keep_books(report, settings, port)
+    lines = (*keep_books(report, settings, port), *_learn(report, settings))
     return report, tuple(f"malleable: warning: {line}" for line in lines)
+
+
+def _learn(report: TickReport, settings: Settings) -> tuple[str, ...]:
+    """Nobody gets a size to be looked at from a tick that changes nothing."""
+    jobs = () if report.is_dry else report.plan.jobs
+    probed = frozenset(job.job_id for job in jobs if job.nodes_probed)
+    return remember(report.snapshot, settings, probed)

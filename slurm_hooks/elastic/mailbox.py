@@ -14,11 +14,13 @@ import os
 import struct
 import weakref
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from slurm_hooks.elastic import speed as speeds
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.observed import SIZE, Observed, pack, unpack
+from slurm_hooks.elastic.speed import Speed
 
 # Names that older versions use too: the agent of a running job may be of one of them.
 MAILBOX = "MALLEABLE_BOARD"
@@ -40,6 +42,7 @@ ALL_STEPS = range(1 << 63)
 _WRITING = _STEPS + _BOUNDS.size  # seconds that the last copy in memory took, and the last file
 _SECONDS = struct.Struct("<d")
 _OBSERVED = 8192  # what is seen of each worker; the file ends with the last that has written
+_SPEEDS = _OBSERVED + WORKERS * SIZE  # behind it, since older versions know only that
 _MOST = (1 << 53) - 1
 
 
@@ -88,9 +91,18 @@ class Mailbox:
 
     def observed(self) -> list[Observed]:
         """What is seen of the workers of this round that step or save."""
-        data = os.pread(self._change, WORKERS * SIZE, _OBSERVED)
-        found = (unpack(data[at : at + SIZE]) for at in range(0, len(data), SIZE))
+        found = map(unpack, self._records(_OBSERVED, SIZE))
         return [seen for seen in found if seen is not None]
+
+    def speeds(self) -> dict[int, Speed]:
+        """How fast the workers of this round train, by local rank."""
+        found = enumerate(map(speeds.unpack, self._records(_SPEEDS, speeds.SIZE)))
+        return {seat: speed for seat, speed in found if speed is not None}
+
+    def _records(self, start: int, size: int) -> Iterator[bytes]:
+        """One of each worker, up to the last that has written."""
+        data = os.pread(self._change, WORKERS * size, start).rstrip(b"\0")
+        return (data[at : at + size].ljust(size, b"\0") for at in range(0, len(data), size))
 
     def is_watched(self) -> bool:
         """Whether the state at the last step boundary survives the workers of this round."""
@@ -175,6 +187,10 @@ class MailboxReader:
     def write_file_s(self, seconds: float) -> None:
         """The same of its file."""
         self._write(_SECONDS.pack(seconds), _WRITING + _SECONDS.size)
+
+    def write_speed(self, speed: Speed) -> None:
+        """Say how fast this worker trains."""
+        self._write(speeds.pack(speed), _SPEEDS + self._seat * speeds.SIZE)
 
     def write_watched(self, is_watched: bool) -> None:
         """Say whether the state at the last step boundary survives the workers of this node."""

@@ -2,7 +2,6 @@
 
 from slurm_hooks.model.cluster import (
     Counted,
-    Curve,
     Hole,
     HoleEnd,
     Node,
@@ -15,6 +14,7 @@ from slurm_hooks.model.cluster import (
     Snapshot,
     Waiter,
 )
+from slurm_hooks.model.curve import Curve, Learned
 from slurm_hooks.model.decision import (
     Action,
     Cancel,
@@ -50,12 +50,18 @@ from slurm_hooks.model.job import (
     Said,
 )
 from slurm_hooks.model.reason import Reason, Why
+from slurm_hooks.model.telemetry import Counts, Pauses, Rate, Telemetry
 
 __all__ = [
     "Action",
     "Cause",
     "Counted",
     "Curve",
+    "Telemetry",
+    "Rate",
+    "Pauses",
+    "Learned",
+    "Counts",
     "ENDED_STATES",
     "Cancel",
     "Fragment",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Optional
 
+from slurm_hooks.model.curve import Curve, Learned
 from slurm_hooks.model.job import MalleableJob
 
 
@@ -96,33 +97,6 @@ class Reservation:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Throughput over node counts: linear between points, constant beyond the last.
-
-    The first point is (0, 0). Values have any unit: the allocator uses them relative to the value
-    at the job's smallest size.
-    """
-
-    points: tuple[tuple[int, float], ...]
-
-    def __post_init__(self) -> None:
-        sizes = [n for n, _ in self.points]
-        if not self.points or self.points[0] != (0, 0.0):
-            raise ValueError("a curve starts at (0, 0.0)")
-        if sizes != sorted(set(sizes)) or any(v < 0 for _, v in self.points):
-            raise ValueError("a curve has growing sizes and no negative value")
-
-    def __call__(self, nodes: float) -> float:
-        """The throughput at `nodes`, in the curve's own unit."""
-        last_n, last_v = self.points[0]
-        for n, v in self.points[1:]:
-            if nodes <= n:
-                return last_v + (v - last_v) * (nodes - last_n) / (n - last_n)
-            last_n, last_v = n, v
-        return last_v
-
-
-@dataclass(frozen=True)
 class Slurm:
     """The few settings of slurmctld that the mechanism depends on."""
 
@@ -151,7 +125,8 @@ class Snapshot:
     it is about appears in no other field. `records` counts the jobs that slurmctld remembers,
     `started` are others' jobs whose start is not long ago. `off` is None unless malleable jobs are
     switched off. `waiting` are others' jobs that wait because of a limit on running jobs, and those
-    for which a fragment has left, as long as they wait.
+    for which a fragment has left, as long as they wait. `curves` are known from elsewhere,
+    `learned` is what jobs have shown of themselves, both by job id; the first kind is believed.
     """
 
     now: datetime
@@ -161,6 +136,7 @@ class Snapshot:
     planned: tuple[PlannedStart, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     curves: dict[int, Curve] = field(default_factory=dict)
+    learned: dict[int, Learned] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     records: int = 0
     started: tuple[OtherStart, ...] = ()

@@ -157,12 +157,13 @@ class Solve:
 @dataclass(frozen=True)
 class JobPlan:
     """What the plan means for one job: sizes in nodes, and what is behind them, the most important
-    first."""
+    first. `nodes_probed` is the size that it is to have only so that its speed there is seen."""
 
     job_id: int
     nodes_now: int
     nodes_planned: int
     reasons: tuple[Reason, ...] = ()
+    nodes_probed: int = 0
 
 
 class IdleReason(enum.Enum):

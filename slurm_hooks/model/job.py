@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.engines import DEFAULT
+from slurm_hooks.model.telemetry import Telemetry
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Request:
     """What the user asked for and the site accepted: `--malleable=MIN-MAX,unit=N,engine=NAME`.
 
     `lease` is the longest lease of one fragment (`--time`), `shortest_hole` the shortest hole
-    worth starting in (`--time-min`), `fragments` the number of array elements.
+    worth starting in (`--time-min`), `fragments` the number of array elements. `name`
+    is the beginning of the job's name, empty if the mark is one of an older version.
     """
 
     min_nodes: int
@@ -29,6 +31,7 @@ class Request:
     unit: int = 1
     engine: str = DEFAULT
     launch: str = ""
+    name: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_nodes <= self.max_nodes:
@@ -175,6 +178,7 @@ class Fragment:
     depends: bool = False
     hit_s: Optional[float] = None  # seconds of the job's work that losing it costs, if it told
     redoes: bool = False  # it told that a planned change costs as much
+    telemetry: Optional[Telemetry] = None  # how fast its job trains, if it told
     note: str = ""  # the rest of AdminComment, which belongs to the site
 
     @property

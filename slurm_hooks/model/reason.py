@@ -30,6 +30,7 @@ class Why(enum.Enum):
     MAXIMUM = "maximum"  # it has that
     RESTING = "resting"  # it shrank or failed just now
     BELOW_MIN = "below_min"  # its other fragments are not back yet
+    LOOKED_AT = "looked_at"  # it has a size only so that its speed there is seen
     CEILING = "ceiling"  # all malleable jobs together have what the site allows
     OTHER_NODES = "other_nodes"  # what stands in the way on nodes that it does not have
 

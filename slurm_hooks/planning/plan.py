@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Optional
 
+from slurm_hooks.advisor.probe import Probe
 from slurm_hooks.allocation.objectives import Objective
 from slurm_hooks.model import (
     Action,
@@ -28,6 +29,7 @@ from slurm_hooks.planning.explain import Obstacles, reasons_for
 from slurm_hooks.planning.ground import Ground, ground_of
 from slurm_hooks.planning.idleness import idle_nodes
 from slurm_hooks.planning.leases import cut, renewal
+from slurm_hooks.planning.looking import reason_of
 from slurm_hooks.planning.node_classes import pool_of
 from slurm_hooks.planning.placement import Change, change
 from slurm_hooks.planning.shares import given, share_out
@@ -57,7 +59,8 @@ def make_plan(
         made = change(situation, shares.targets.get(situation.job.job_id, {}), pool, ground)
         actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
         actions += _renewals(situation, made, ground, settings)
-        plans.append(_job_plan(situation, made, obstacles, settings))
+        probe = shares.probes.get(situation.job.job_id)
+        plans.append(_job_plan(situation, made, obstacles, probe, settings))
     told = ground.mandate.lines(snapshot)
     notes = snapshot.unknown + shares.faults + told + _warnings(snapshot, ground)
     idle = idle_nodes(ground, eligibility, situations, actions, settings.site.partitions)
@@ -90,14 +93,21 @@ def _renewals(
 
 
 def _job_plan(
-    situation: Situation, made: Change, obstacles: Obstacles, settings: Settings
+    situation: Situation,
+    made: Change,
+    obstacles: Obstacles,
+    probe: Optional[Probe],
+    settings: Settings,
 ) -> JobPlan:
     grown = sum(len(a.nodes) for a in made.actions if isinstance(a, Grow))
     lost = sum(len(f.nodes) for f in situation.job.fragments if f.id in made.going)
     planned = situation.size + grown - lost
     now = sum(len(f.nodes) for f in situation.job.active)
     reasons = reasons_for(situation, planned, obstacles, settings)
-    return JobPlan(situation.job.job_id, now, planned, reasons)
+    if probe is None:
+        return JobPlan(situation.job.job_id, now, planned, reasons)
+    reasons = (reason_of(probe), *reasons)
+    return JobPlan(situation.job.job_id, now, planned, reasons, nodes_probed=probe.nodes)
 
 
 def _warnings(snapshot: Snapshot, ground: Ground) -> tuple[str, ...]:

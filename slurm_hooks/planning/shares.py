@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
+from slurm_hooks.advisor.probe import Probe
 from slurm_hooks.allocation.allocate import allocate
-from slurm_hooks.allocation.curves import prior
 from slurm_hooks.allocation.objectives import (
     OBJECTIVES,
     JobFacts,
@@ -19,6 +19,7 @@ from slurm_hooks.allocation.objectives import (
 )
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.model import FragmentState, Snapshot, Solve
+from slurm_hooks.planning.looking import Weighing, weighings
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.settings import Settings
@@ -28,12 +29,14 @@ from slurm_hooks.settings import Settings
 class Shares:
     """The nodes of each class for each job that the allocator decides about, by job id.
 
-    `faults` are lines about a site's objective that failed or returned nonsense.
+    `faults` are lines about a site's objective that failed or returned nonsense. `probes` are for
+    jobs that get a size only to be looked at.
     """
 
     targets: Mapping[int, Mapping[ClassKey, int]]
     solve: Solve
     faults: tuple[str, ...]
+    probes: Mapping[int, Probe] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,12 @@ def share_out(
     known = [situation.job.priority for situation in placed if situation.job.priority > 0]
     mean_priority = sum(known) / len(known) if known else 1.0
     weighed = objective or OBJECTIVES[plan.objective]
+    nodes = sum(map(pool.capacity, pool.keys))
+    nodes = nodes if pool.ceiling is None else min(nodes, pool.ceiling)
+    weighings_of = weighings(placed, nodes, snapshot, settings)
     asking = [
-        _asking(situation, pool, snapshot, settings, weighed, mean_priority) for situation in placed
+        _asking(situation, weighing, pool, snapshot, settings, (weighed, mean_priority))
+        for situation, weighing in zip(placed, weighings_of)
     ]
     problem = Problem(
         jobs=tuple(each.ask for each in asking),
@@ -76,7 +83,9 @@ def share_out(
     targets = {
         each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, allocation.counts)
     }
-    return Shares(targets, allocation.solve, tuple(each.fault for each in asking if each.fault))
+    probes = {s.job.job_id: w.probe for s, w in zip(placed, weighings_of) if w.probe}
+    faults = tuple(each.fault for each in asking if each.fault)
+    return Shares(targets, allocation.solve, faults, probes)
 
 
 def given(situations: Iterable[Situation], shares: Shares) -> int:
@@ -87,18 +96,19 @@ def given(situations: Iterable[Situation], shares: Shares) -> int:
 
 def _asking(
     situation: Situation,
+    weighing: Weighing,
     pool: Pool,
     snapshot: Snapshot,
     settings: Settings,
-    objective: Objective,
-    mean_priority: float,
+    by: tuple[Objective, float],
 ) -> _Asking:
+    """`by` is the objective, and the mean priority."""
     job, request = situation.job, situation.job.request
-    serial = settings.plan.serial_fraction
+    objective, mean_priority = by
     record = _record(situation, snapshot)
     facts = JobFacts(
         name=str(job.job_id),
-        curve=snapshot.curves.get(job.job_id) or prior(serial, request.max_nodes),
+        curve=weighing.curve,
         unit=request.unit,
         min_nodes=request.min_nodes,
         max_nodes=request.max_nodes,
@@ -109,7 +119,9 @@ def _asking(
         nodes=situation.size,
     )
     worth, fault = weigh(objective, facts)
-    return _Asking(job.job_id, record, _ask(situation, pool, worth, settings), fault)
+    ask = _ask(situation, pool, worth, settings)
+    ask = replace(ask, max_nodes=weighing.most(ask.max_nodes))
+    return _Asking(job.job_id, record, ask, fault)
 
 
 def _record(situation: Situation, snapshot: Snapshot) -> Record:

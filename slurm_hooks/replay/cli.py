@@ -34,6 +34,7 @@ DEFAULT_CHECKPOINT_S = 600.0
 DEFAULT_LATENCY_S = 2.0
 COMPARED = ("equal", "oracle")
 OWN_PACE = "auto"
+LEARNED, UNLEARNED = "learned", ("default", "equal", "linear", "descending")
 
 _log = logging.getLogger(__name__)
 out = Console()
@@ -43,6 +44,7 @@ err = Console(stderr=True)
 def main(argv: Sequence[str]) -> int:
     """Run one replay; errors are MalleableError and left to the caller."""
     arguments = make_parser().parse_args(argv)
+    arguments.policy = arguments.policy or (LEARNED if arguments.learn else "default")
     settings = load(arguments.settings)
     conditions = _conditions(arguments, settings)
     loaded = scenario.load(_source(arguments), _say)
@@ -98,13 +100,19 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_system(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--policy", choices=scenario.POLICIES, default="default", help="who shares out the nodes")
+    add("--policy", choices=scenario.POLICIES, help="who shares out the nodes (default default)")
     add(
         "--compare",
         type=_policies,
         metavar="LIST",
         help="policies to compare it with, or none (default equal,oracle for the policy default)",
     )
+    add(
+        "--learn",
+        action="store_true",
+        help="hide how models scale: the policy learned, beside those that know or guess it",
+    )
+    add("--families", action="store_true", help="jobs of a model know what earlier ones showed")
     add("--objective", metavar="NAME", default="", help="what to maximise (docs/objectives.md)")
     add(
         "--ends",
@@ -175,8 +183,9 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         checkpoint = 0.0 if arguments.event_driven else DEFAULT_CHECKPOINT_S
     if tick and arguments.latency >= tick:
         raise UsageError(f"--latency {arguments.latency:g} must be shorter than a tick, {tick:g} s")
+    curves = read_scaling(arguments.scaling)
     return Conditions(
-        queue=read_queue(arguments.queue, read_scaling(arguments.scaling), arguments.seed),
+        queue=read_queue(arguments.queue, curves, arguments.seed),
         jobs=arguments.jobs,
         rescale=arguments.rescale or Rescale(plan.grow_s, plan.shrink_s),
         t_fwd_s=arguments.t_fwd or plan.horizon_s,
@@ -188,12 +197,16 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         solver=arguments.solver or "",
         redoes_planned=arguments.redo_planned,
         has_own_pace=has_own_pace,
+        site=curves,
+        shares_family=arguments.families,
     )
 
 
 def _lines(arguments: argparse.Namespace) -> list[str]:
     """The policies to run, the one asked for first."""
     compared = arguments.compare
+    if compared is None and arguments.learn:
+        compared = UNLEARNED
     if compared is None:
         compared = COMPARED if arguments.policy == "default" and not arguments.json else ()
     return list(dict.fromkeys([arguments.policy, *compared]))

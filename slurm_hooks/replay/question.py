@@ -7,7 +7,7 @@ policy knows no more of the future than the question tells.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from slurm_hooks.replay.work import Kind
@@ -58,3 +58,14 @@ class Policy(Protocol):
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The nodes of each job, `(class)`."""
+
+
+@dataclass
+class Spent:
+    """Node-seconds that jobs had, and at most what looking took of them; looks by purpose."""
+
+    node_s: float = 0.0
+    probed_node_s: float = 0.0
+    probes: dict[str, int] = field(default_factory=dict)
+    jobs: int = 0
+    jobs_probed: int = 0

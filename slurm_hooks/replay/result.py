@@ -44,6 +44,7 @@ def result(
     total = math.fsum(images.values())
     idle = record.idle_node_s
     return {
+        **_learning(outcome),
         "efficiency": _share(total, base.total),
         "equivalent_nodes": record.equivalent_nodes,
         "images_per_s": total,
@@ -76,6 +77,20 @@ def _model(
         "jobs_done": len(done),
         "mean_job_s": fmean(done) if done else None,
     }
+
+
+def _learning(outcome: Outcome) -> dict[str, Any]:
+    """What it took to learn how jobs scale; nothing where that was known."""
+    spent = outcome.spent
+    if not spent.jobs:
+        return {}
+    told = {
+        "jobs": spent.jobs,
+        "jobs_looked_at": spent.jobs_probed,
+        "looks": dict(sorted(spent.probes.items())),
+        "looking_share": _share(spent.probed_node_s, spent.node_s),
+    }
+    return {"learning": told}
 
 
 def _share(part: float, whole: float) -> float:

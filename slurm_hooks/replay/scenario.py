@@ -7,8 +7,8 @@ run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional
 
@@ -16,12 +16,14 @@ from slurm_hooks.allocation.objectives import OBJECTIVES
 from slurm_hooks.allocation.problem import Limits
 from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import UsageError
+from slurm_hooks.model import Curve
 from slurm_hooks.replay.logs.backfill import reschedule
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.placement import Placed, place
 from slurm_hooks.replay.logs.sacct import read_sacct
 from slurm_hooks.replay.logs.swf import RigidJob, Workload, read_swf
+from slurm_hooks.replay.policies.learning import Learning, Way, priors_of
 from slurm_hooks.replay.policies.plain import Equal, Nothing
 from slurm_hooks.replay.policies.published import Optimum
 from slurm_hooks.replay.policies.shipped import Allocator, Shipped
@@ -29,10 +31,12 @@ from slurm_hooks.replay.question import Policy
 from slurm_hooks.replay.record import Record, dedicated
 from slurm_hooks.replay.rules import OwnPace, Rescale, Rules
 from slurm_hooks.replay.simulator.simulate import Outcome, Simulation
+from slurm_hooks.replay.simulator.watched import WatchedSimulation
 from slurm_hooks.replay.work import Queue
 from slurm_hooks.settings import Settings
 
-POLICIES = ("default", "optimum", "equal", "greedy", "oracle", "none")
+WAYS = tuple(way.value for way in Way)
+POLICIES = ("default", "optimum", "equal", "greedy", "oracle", "none", *WAYS)
 ENDS = ("planned", "unknown")
 KILL_WAIT_S = 30.0
 """Slurm's default KillWait: the longest that a fragment can stay after its time limit."""
@@ -63,7 +67,12 @@ class Loaded:
 @dataclass(frozen=True)
 class Conditions:
     """What every line of one replay has in common. `tick_s` zero means event-driven; with
-    `has_own_pace` it is the first interval, and ticks choose the others."""
+    `has_own_pace` it is the first interval, and ticks choose the others.
+
+    Where curves have to be learned, `site` are those that its other models have shown before, by
+    name: one of the same `family_of` is none of them. With `shares_family`, jobs of one model know
+    what those before them have shown.
+    """
 
     queue: Queue
     jobs: int
@@ -77,6 +86,9 @@ class Conditions:
     solver: str = ""  # empty: the settings', or greedy if event-driven
     redoes_planned: bool = False
     has_own_pace: bool = False
+    site: Mapping[str, Curve] = field(default_factory=dict)
+    family_of: Callable[[str], str] = str
+    shares_family: bool = False
 
 
 def load(source: Source, tell: Callable[[str], None]) -> Loaded:
@@ -151,6 +163,11 @@ def policy_of(name: str, conditions: Conditions, settings: Settings) -> Policy:
         return Optimum(rescale, t_fwd_s, conditions.objective == "speedup")
     usual = settings.plan.solver if conditions.tick_s else "greedy"
     is_ours = (conditions.objective or settings.plan.objective) in OBJECTIVES
+    if name in WAYS:
+        inner = policy_of("default", conditions, settings)
+        assert isinstance(inner, Allocator)
+        priors = priors_of(conditions.site, conditions.family_of)
+        return Learning(inner, priors, rescale, Way(name), conditions.shares_family)
     shipped = Shipped(
         rescale,
         t_fwd_s,
@@ -178,6 +195,9 @@ def run(
         record = replace(record, intervals=known)
     policy = policy_of(name, conditions, settings)
     rules = rules_of(conditions, settings, record.nodes)
+    if isinstance(policy, Learning):
+        watched = WatchedSimulation(record, conditions.queue, conditions.jobs, policy, rules)
+        return replace(watched.run(tell), spent=policy.spent)
     return Simulation(record, conditions.queue, conditions.jobs, policy, rules).run(tell)
 
 

@@ -14,6 +14,10 @@ from slurm_hooks.report.drawing import pyplot
 HOUR_S = 3600.0
 
 
+def _looking(line: Mapping[str, Any]) -> str:
+    return f"{line['learning']['looking_share']:.2%}" if "learning" in line else "-"
+
+
 ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("efficiency U", lambda line: f"{line['efficiency']:.4f}"),
     ("images/s", lambda line: f"{line['images_per_s']:,.0f}"),
@@ -24,6 +28,7 @@ ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("rescales", lambda line: f"{line['rescales']:,}"),
     ("jobs done", lambda line: f"{line['jobs_done']:,}"),
     ("planned starts delayed, s", lambda line: f"{line['planned_delay_s']['sum']:g}"),
+    ("looking took", _looking),
     ("solve median, ms", lambda line: f"{line['solve_s']['median'] * 1e3:.2f}"),
     ("solve maximum, ms", lambda line: f"{line['solve_s']['maximum'] * 1e3:.1f}"),
 )

@@ -145,9 +145,10 @@ def explain_lines(
     now: datetime,
     remarks: Sequence[str] = (),
     advice: Sequence[str] = (),
+    known: Sequence[str] = (),
 ) -> list[str]:
     """Why a job has the size it has; `remarks` are the job's own words, which are quoted, `advice`
-    is for its user."""
+    is for its user, `known` is what has been learned of it."""
     planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
     request = job.request
     lines = [
@@ -160,6 +161,7 @@ def explain_lines(
         if planned.nodes_planned != planned.nodes_now:
             lines.append(f"the next tick takes it to {planned.nodes_planned} node(s)")
         lines += map(str, planned.reasons)
+    lines += known
     lines += [f"hint: {line}" for line in (*hints(job), *advice)]
     lines += [f'the job says of itself: "{_inside_quotes(text)}"' for text in remarks]
     mine = {f.id for f in job.fragments}

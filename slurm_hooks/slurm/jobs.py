@@ -2,8 +2,9 @@
 
 Job names, paths and whole comments are kept out of the question, so that nobody can forge a row of
 the answer. Of a user's own words two are in it: --constraint, which Slurm has checked against the
-features there are, and the first characters of Comment, too few for a row or a mark, where the
-agent of a fragment says how its run stands.
+features there are, and the first SAID_WIDTH bytes of Comment, where the agent of a fragment says
+how its run stands. They may hold whole lines. So a row does not end with its line but with
+RECORD_END, which is longer than all that a user can put there.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from slurm_hooks.model import (
     OtherStart,
     PlannedStart,
     Said,
+    Telemetry,
     Waiter,
 )
 from slurm_hooks.slurm.mark import parse_mark
 from slurm_hooks.slurm.starts import begun_in, recent
+from slurm_hooks.slurm.telemetry import LENGTH, parse_progress
 from slurm_hooks.slurm.text import (
     Command,
     expand,
@@ -67,14 +70,17 @@ JOB_FIELDS = (
     "comment",  # last, and always SAID_WIDTH bytes: where it begins is known
 )
 FEATURES_END = "|;|"
-SAID_WIDTH = 24
-MOST_BREAKS = 30  # lines that are put together
-_RAW = ("utf-8", "surrogateescape")
+HEAD_WIDTH = 24  # where the run stands and what a hit costs: all that older agents write
+SAID_WIDTH = HEAD_WIDTH + 1 + LENGTH
+RECORD_END = "|" + "=" * (SAID_WIDTH + 1)
 _PLAIN = JOB_FIELDS[:-3]
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _SAID = re.compile(
-    r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}(?:;h\{(\d{1,5})\}(r?))?", re.ASCII
+    r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}(?:;h\{(\d{1,5})\}(r?))?;?", re.ASCII
 )
+
+
+_BEGINNING = re.compile(r"\d+[^|\n]*\|", re.ASCII)
 
 
 def jobs_command() -> Command:
@@ -83,7 +89,7 @@ def jobs_command() -> Command:
     Without --array squeue (22.05) folds held elements into one line even where they differ.
     """
     plain = ",".join(f"{name}:|" for name in _PLAIN)
-    fields = f"{plain},Feature:{FEATURES_END},admin_comment:|,comment:{SAID_WIDTH}|"
+    fields = f"{plain},Feature:{FEATURES_END},admin_comment:|,comment:{SAID_WIDTH}{RECORD_END}"
     return Command(("squeue", "--noheader", "--all", "--array", "--states=all", f"-O{fields}"))
 
 
@@ -105,21 +111,18 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     ours = frozenset(partitions)
     fragments: dict[int, list[tuple[Fragment, dict[str, str]]]] = {}
     planned: list[PlannedStart] = []
-    unknown: list[str] = []
     unread: Counter[str] = Counter()
     cut: set[str] = set()
     begun: list[tuple[datetime, str, str]] = []
     waiters: list[Waiter] = []
-    lines = _whole(text)
-    records = len(lines)
-    for line in lines:
-        others = _OTHERS.fullmatch(line)
-        if others:
-            records += int(others.group(1)) - 1
-            continue
+    records, lines = _records(text)
+    counts = [int(others.group(1)) for others in map(_OTHERS.fullmatch, lines) if others]
+    count = len(records) + len(lines) - len(counts) + sum(counts)
+    unknown = [_not_understood(line) for line in lines if not _OTHERS.fullmatch(line)]
+    for line in records:
         row = _row(line)
         if row is None:
-            unknown.append(f"squeue: not a job line: {line[:120]!r}")
+            unknown.append(_not_understood(line))
             continue
         try:
             fragment = _fragment(row) if row["Partition"] in ours else None
@@ -148,40 +151,40 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
         jobs.append(replace(found, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
     waiting = still_waiting(waiters, jobs)
-    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), records, recent(begun), waiting)
+    return Jobs(tuple(jobs), tuple(starts), tuple(unknown), count, recent(begun), waiting)
 
 
-def _whole(text: str) -> list[str]:
-    """The rows of the answer. A line break in a user's Comment, or in AdminComment, breaks its row
-    into lines; they are put together again if that makes one whole row."""
-    rows: list[str] = []
-    rest: list[str] = []  # lines that are none, since the last row
-    for line in text.removesuffix("\n").split("\n") if text else []:
-        rows.append(line)
-        if (line[:1].isdigit() and line.count("|") >= len(_PLAIN)) or _OTHERS.fullmatch(line):
-            rest = []
-            continue
-        rest.append(line)
-        broken = len(rows) - 1 - len(rest)
-        if broken < 0 or len(rest) > MOST_BREAKS or _is_whole(rows[broken]):
-            continue
-        whole = "\n".join(rows[broken:])
-        if _is_whole(whole):
-            rows[broken:], rest = [whole], []
-    return rows
+def _not_understood(line: str) -> str:
+    return f"squeue: not a job line: {line[:120]!r}"
 
 
-def _is_whole(line: str) -> bool:
-    comments = line.split("|", len(_PLAIN))[-1].partition(FEATURES_END)[2]
-    return _said_at(comments.encode(*_RAW)) > 0
+def _records(text: str) -> tuple[list[str], list[str]]:
+    """The rows without their ends, and the lines that belong to none: those before the beginning of
+    a row, and what comes after the last."""
+    *whole, rest = text.split(f"{RECORD_END}\n")
+    rows, lines = [], []
+    for record in whole:
+        before, row = _without_lines_before(record)
+        rows.append(row)
+        lines += before
+    return rows, lines + rest.splitlines()
 
 
-def _row(line: str) -> Optional[dict[str, str]]:
-    parts = line.split("|", len(_PLAIN))
-    if len(parts) != len(_PLAIN) + 1 or not re.match(r"\d+", parts[0], re.ASCII):
+def _without_lines_before(record: str) -> tuple[list[str], str]:
+    lines: list[str] = []
+    first, is_longer, rest = record.partition("\n")
+    while is_longer and not _BEGINNING.match(first):
+        lines.append(first)
+        first, is_longer, rest = rest.partition("\n")
+    return lines, first + is_longer + rest
+
+
+def _row(record: str) -> Optional[dict[str, str]]:
+    parts = record.split("|", len(_PLAIN))
+    if len(parts) != len(_PLAIN) + 1 or not _BEGINNING.match(record):
         return None
     features, is_there, rest = parts[-1].partition(FEATURES_END)
-    if not is_there:
+    if not is_there or any("\n" in part for part in (*parts[:-1], features)):
         return None
     admin, said = _comments(rest)
     values = [*parts[:-1], features, admin, said]
@@ -189,24 +192,15 @@ def _row(line: str) -> Optional[dict[str, str]]:
 
 
 def _comments(text: str) -> tuple[str, str]:
-    """AdminComment, and the beginning of Comment: cut and filled to its width in bytes.
-
-    Where a row is not whole, nothing is known of what the job says.
-    """
-    raw = text.encode(*_RAW)
-    start = _said_at(raw)
-    if start:
-        return raw[: start - 1].decode(*_RAW), raw[start:-1].decode(*_RAW)
-    return (text[:-1] if text.endswith("|") else text), ""
-
-
-def _said_at(raw: bytes) -> int:
-    """Where the beginning of Comment begins in the end of a row, 0 if that is not whole. What was a
-    break of two bytes may have become one."""
-    widths = range(SAID_WIDTH, SAID_WIDTH - 1 - raw[-SAID_WIDTH:].count(b"\n"), -1)
-    starts = (len(raw) - width - 1 for width in widths)
-    is_end = raw[-1:] == b"|"
-    return next((n for n in starts if is_end and n >= 1 and raw[n - 1 : n] == b"|"), 0)
+    """AdminComment up to its first line break, and the beginning of Comment: cut and filled to its
+    width in bytes."""
+    raw = text.encode("utf-8", "surrogateescape")
+    start = len(raw) - SAID_WIDTH
+    said = b""
+    if start >= 1 and raw[start - 1 : start] == b"|":
+        raw, said = raw[: start - 1], raw[start:]
+    admin = raw.decode("utf-8", "surrogateescape").splitlines()
+    return (admin[0] if admin else ""), said.decode("utf-8", "surrogateescape")
 
 
 def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
@@ -268,6 +262,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         depends=row["Dependency"] not in ("", "(null)"),
         hit_s=parse_hit(row["comment"], run),
         redoes=parse_redoes(row["comment"], run),
+        telemetry=parse_telemetry(row["comment"], mark.request.max_nodes),
         note=note,
     )
 
@@ -301,6 +296,13 @@ def parse_redoes(comment: str, run: int) -> bool:
     """True if the agent says in this run that a planned change costs as much as a hit."""
     found = _SAID.match(comment)
     return bool(found and found.group(4) and int(found.group(2)) == run)
+
+
+def parse_telemetry(comment: str, most_nodes: int) -> Optional[Telemetry]:
+    """How fast its job trains at up to so many nodes, as an agent said in this run or an earlier
+    one; None if it did not say."""
+    found = _SAID.match(comment)
+    return parse_progress(comment[found.end() :], most_nodes) if found else None
 
 
 def exit_code(text: str) -> str:

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Optional
 
 UNSURE = 3
-SAID_WIDTH = 24  # as in jobs.py
+SAID_WIDTH = 145  # as in jobs.py, as is the next
+RECORD_END = "|" + "=" * (SAID_WIDTH + 1)
 RECENT_S = 900  # as in jobs.py
 MARK = "malleable{"
 _NAMED = re.compile(r"malleable\{(?:[^{}]*,)?for=([0-9_+]+)")
@@ -119,7 +120,7 @@ def _rest(job: Any) -> str:
     if any("|" in str(word) or "\n" in str(word) for word in fields[:-1]):
         raise Unsure(f"job {job.id}: a separator in a field")
     plain = "|".join("" if word is None else str(word) for word in fields)
-    return f"{plain}|;|{_line(_words(job.admin_comment))}|{_said(job)}|"
+    return f"{plain}|;|{_line(_words(job.admin_comment))}|{_said(job)}{RECORD_END}"
 
 
 def _limit(minutes: Optional[int]) -> str:

@@ -51,6 +51,7 @@ def _mark(values: dict[str, str]) -> Mark:
         unit=int(values.get("unit", "1")),
         engine=values.get("engine", DEFAULT),
         launch=values.get("launch", ""),
+        name=values.get("name", ""),
     )
     return Mark(
         request=request,
@@ -99,6 +100,7 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
         "frags": request.fragments,
         "lease": int(request.lease.total_seconds()),
         "hole": int(request.shortest_hole.total_seconds()),
+        "name": request.name,
         "at": _epoch(mark.released),
         "run": mark.run or "",
         "leave": _epoch(mark.noticed),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks.allocation.curves import curve_of, prior
+from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares, prior
 
 
 @given(st.floats(0, 1), st.integers(1, 3000))
@@ -71,3 +71,25 @@ def test_any_samples_make_a_safe_curve(samples: list[tuple[int, float]]) -> None
     for (_, low), (n, high) in zip(curve.points, curve.points[1:]):
         assert low <= high
         assert high <= base / least * n * (1 + 1e-9)
+
+
+@given(st.integers(1, 100), st.integers(1, 100))
+def test_an_equal_share_is_used_as_well_as_by_anybody(share: int, most: int) -> None:
+    curve = equal_share(share, most)
+    assert curve(min(share, most)) == min(share, most)
+    steps = [curve(n + 1) - curve(n) for n in range(most)]
+    assert all(a >= b - 1e-9 for a, b in zip(steps, steps[1:]))
+    assert min(steps) > 0
+
+
+@given(st.lists(st.integers(1, 50), max_size=10), st.integers(0, 300))
+def test_equal_shares_use_what_there_is_and_differ_only_where_they_must(
+    most: list[int], nodes: int
+) -> None:
+    shares = equal_shares(most, nodes)
+    assert all(1 <= share <= limit for share, limit in zip(shares, most))
+    assert sum(shares) <= max(nodes, len(most))
+    if nodes >= len(most):
+        assert sum(shares) >= min(nodes - len(most) + 1, sum(most))
+    free = [s for s, limit in zip(shares, most) if s < limit]
+    assert max(free, default=0) - min(free, default=0) <= 1

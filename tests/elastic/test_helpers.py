@@ -15,10 +15,11 @@ import pytest
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.batch import remark
 from slurm_hooks.elastic.batch.job_comment import merged
+from slurm_hooks.elastic.batch.news import wait_s
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, PlannedChange, open_files
-from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.rendezvous.state import Stop
-from slurm_hooks.elastic.script.progress import Reporter, entry
+from slurm_hooks.elastic.script import observation
+from slurm_hooks.elastic.script.progress import Reporter
 
 
 def test_a_planned_change_reaches_workers_and_their_answers_the_agent() -> None:
@@ -85,18 +86,13 @@ def test_junk_is_not_a_planned_change() -> None:
 
 
 def test_comments_of_users_are_kept() -> None:
-    line = entry(640, 0.5, 4, 1700000000)
-    assert line == "progress{samples=640,loss=0.5,world=4,t=1700000000}"
-    seen = Observed(9, 1, step_s=0.01234, stepped_at=200.0, saved_at=100.0)
-    assert entry(1, None, 4, 2, seen) == "progress{samples=1,world=4,step=0.01234,age=100,t=2}"
-    assert entry(1, None, 4, 2, Observed()) == entry(1, None, 4, 2)
+    line = "progress{a=1}"
     assert merged("(null)", line) == line
     assert merged("", line) == line
     assert merged("mine; really", line) == f"mine; really;{line}"
-    assert merged(f"mine;{entry(1, None, 1, 2)}", line) == f"mine;{line}"
+    assert merged("mine;progress{a=2}", line) == f"mine;{line}"
     assert merged(f"mine;{line};remark{{a}}", line) == f"mine;remark{{a}};{line}"
     assert merged(f"a;{line}", "remark{b}") == f"a;{line};remark{{b}}"
-    assert "loss" not in entry(1, float("nan"), 1, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -115,31 +111,37 @@ def fake_slurm(directory: Path, scontrol: str) -> None:
         (directory / name).chmod(0o755)
 
 
-def test_the_leader_reports_once_in_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/written')
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    reporter = Reporter({"SLURM_JOB_ID": "12", "RANK": "0", "WORLD_SIZE": "2"})
-    for samples in range(100):
-        reporter.report(samples, 1.5)
-    lines = written_in(tmp_path)
-    assert len(lines) == 1
-    assert lines[0].startswith("update JobId=12 Comment=my own;progress{samples=0,loss=1.5,world=2")
-    assert Reporter({"SLURM_JOB_ID": "12; x"})._job == ""
+@pytest.fixture
+def observed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody observes this process but for the test."""
+    monkeypatch.setattr(observation, "_observer", None)
 
 
-def test_trouble_with_slurm_does_not_reach_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_slurm(tmp_path, "exit 1")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for env in ({"SLURM_JOB_ID": "12"}, {"SLURM_JOB_ID": "12", "RANK": "1"}, {}):
+@pytest.mark.usefixtures("observed")
+def test_the_leader_reports_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That all agents hear how far the training is, is a change of their state: not every step."""
+    mailbox = Mailbox()
+    for name, value in mailbox.environment().items():
+        monkeypatch.setenv(name, value)
+    reporter = Reporter(os.environ)
+    for samples in range(0, 6400, 64):
+        reporter.report(samples)
+        time.sleep(0.01)
+    assert mailbox.samples() == 0
+    (speed,) = mailbox.speeds().values()
+    assert speed.told == 64
+    Reporter({**os.environ, "RANK": "1"}).report(9999)
+    assert mailbox.samples() == 0
+    Reporter(os.environ, every_s=0.0).report(6400)
+    assert mailbox.samples() == 6400
+
+
+@pytest.mark.usefixtures("observed")
+def test_what_no_agent_hears_or_is_no_number_does_not_reach_the_training() -> None:
+    for env in ({"SLURM_JOB_ID": "12"}, {"RANK": "1"}, {}):
         reporter = Reporter(env, every_s=0.0)
-        reporter.report(1)
-        if reporter._thread:
-            reporter._thread.join(10)
-        reporter.report(2)
+        for samples in (1, -5, "x", None, float("nan"), float("inf"), 10**400, 2):
+            reporter.report(samples)  # type: ignore[arg-type]
 
 
 def test_a_remark_is_bounded_and_plain() -> None:
@@ -213,15 +215,11 @@ def test_a_remark_that_cannot_be_written_does_no_harm(
     time.sleep(0.3)
 
 
-def test_progress_waits_its_turn_after_a_remark() -> None:
-    def due_s(written_at: object) -> float:
-        env = {"SLURM_JOB_ID": "12", remark.WRITTEN_AT: str(written_at)}
-        return Reporter(env)._due - time.monotonic()
-
-    now = int(time.time())
-    assert 40 < due_s(now - 10) < 55
-    assert max(due_s(now - 100), due_s(""), due_s("soon")) <= 0
-    assert due_s(now + 10**6) <= 60
+def test_news_wait_their_turn_after_a_remark() -> None:
+    now = time.time()
+    assert 40 < wait_s(str(int(now) - 10), 60.0, now) < 55
+    assert max(wait_s(text, 60.0, now) for text in (str(int(now) - 100), "", "soon")) == 0
+    assert wait_s(str(int(now) + 10**6), 60.0, now) == 60
 
 
 @pytest.mark.torch

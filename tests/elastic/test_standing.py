@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,17 @@ from hypothesis import strategies as st
 
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.batch import own_element as module
-from slurm_hooks.elastic.batch.job_comment import merged, standing, without
+from slurm_hooks.elastic.batch.job_comment import (
+    has_progress,
+    merged,
+    standing,
+    with_progress,
+    without,
+)
+from slurm_hooks.elastic.batch.news import News
 from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.batch.progress_entry import Progress, ToldRate
+from slurm_hooks.elastic.batch.progress_entry import entry as entry_of
 from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.mailbox import Mailbox
@@ -383,17 +393,89 @@ def test_other_nodes_of_the_fragment_wait_without_a_word(slurm: Path) -> None:
     assert asked(slurm) == []
 
 
-def test_progress_of_a_training_process_keeps_what_was_told_meanwhile(slurm: Path) -> None:
-    reporter = Reporter({**ENV, "RANK": "0"}, every_s=0.0)
+RATE = ToldRate(4, 1000.0, 0.01, 1_790_000_000, 64.0)
+
+
+def says_news(slurm: Path, *parts: str) -> Callable[[], bool]:
+    return lambda: (slurm / "comment").read_text() == ";".join(parts)
+
+
+def test_news_of_the_training_are_one_change_behind_where_it_stands(slurm: Path) -> None:
     (slurm / "comment").write_text("joined{2};mine")
-    reporter.report(1)
-    wait_until(lambda: "samples=1," in (slurm / "comment").read_text())
-    (slurm / "comment").write_text("trained{2};mine")
-    wait_until(lambda: reporter.report(2) or "samples=2," in (slurm / "comment").read_text())
-    assert (slurm / "comment").read_text().startswith("trained{2};mine;progress{")
+    news = News("7_3", {}, every_s=1.5)
+    news.report_hit(60)
+    news.report_progress(Progress((RATE,)))
+    first = entry_of(Progress((RATE,)))
+    wait_until(says_news(slurm, "joined{2}", "h{60}", first, "mine"))
+    assert len(asked(slurm)) == 1
+    began = time.monotonic()
+    wait_until(lambda: news.told_progress == Progress((RATE,)) and news.told_hit_s == 60)
+    (slurm / "comment").write_text(f"trained{{2}};h{{60}};{first};mine")
+    for per_s in (1.0, 2.0, 3.0):
+        news.report_progress(Progress((replace(RATE, per_s=per_s),)))
+    last = entry_of(Progress((replace(RATE, per_s=3.0),)))
+    wait_until(says_news(slurm, "trained{2}", "h{60}", last, "mine"))
+    assert time.monotonic() - began > 0.5
+    assert len(asked(slurm)) == 2
 
 
-def test_what_is_reported_reaches_the_agent_too(slurm: Path) -> None:
+def test_news_after_a_while_without_are_written_at_once(slurm: Path) -> None:
+    (slurm / "comment").write_text("joined{2}")
+    news = News("7_3", {}, every_s=2.0)
+    news.report_hit(60)
+    wait_until(lambda: news.told_hit_s == 60 and news._writer is None)
+    began = time.monotonic()
+    news.report_hit(90)
+    wait_until(says_news(slurm, "joined{2}", "h{90}"))
+    assert time.monotonic() - began < 1.5
+
+
+def test_news_that_are_not_recorded_are_not_told(slurm: Path) -> None:
+    (slurm / "comment").write_text("joined{2};mine")
+    (slurm / "refuse").touch()
+    news = News("7_3", {}, every_s=0.5)
+    news.report_progress(Progress((RATE,)))
+    wait_until(lambda: asked(slurm) != [])
+    time.sleep(1.5)
+    assert news.told_progress is None
+    (slurm / "refuse").unlink()
+    news.report_progress(Progress((RATE,)))
+    wait_until(lambda: news.told_progress is not None)
+
+
+def test_outside_of_an_array_there_are_no_news(slurm: Path) -> None:
+    news = News("", {}, every_s=0.0)
+    news.report_progress(Progress((RATE,)))
+    time.sleep(0.5)
+    assert asked(slurm) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("trained{3}", "trained{3};progress{b}"),
+        ("trained{3};mine", "trained{3};progress{b};mine"),
+        (
+            "trained{3};h{9};mine;progress{a};remark{so}",
+            "trained{3};h{9};progress{b};mine;remark{so}",
+        ),
+        ("trained{3};h{9};progress{a};mine", "trained{3};h{9};progress{b};mine"),
+        ("trained{3};myprogress{a}", "trained{3};progress{b};myprogress{a}"),
+        ("mine", "mine"),  # it does not begin with what the reconciler reads
+        ("", ""),
+    ],
+)
+def test_how_fast_it_trains_is_behind_what_a_hit_costs(before: str, after: str) -> None:
+    found = with_progress(before, "progress{b}")
+    assert found == after
+    assert has_progress(found, "progress{b}") is ("{3}" in before)
+    assert not has_progress(found, "progress{a}")
+    moved = merged(found, "leaving{3}") if found != before else after
+    assert has_progress(moved, "progress{b}") is ("{3}" in before)
+    assert moved.count("mine") == before.count("mine")
+
+
+def test_what_is_reported_reaches_the_agent_too() -> None:
     mailbox = Mailbox()
     reporter = Reporter({**ENV, **mailbox.environment()}, every_s=0.0)
     reporter.report(12)

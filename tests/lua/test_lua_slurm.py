@@ -71,7 +71,7 @@ def test_option_in_the_script_and_own_times(sandbox: Any) -> None:
     seen = show(sandbox, done.stdout.strip())
     assert (seen["ArrayTaskId"], seen["NumNodes"]) == ("0-1", "2-2")
     assert (seen["TimeLimit"], seen["TimeMin"]) == ("00:05:00", "N/A")
-    assert seen["AdminComment"].endswith("frags=2,lease=300,hole=240,launch=srun}")
+    assert "frags=2,lease=300,hole=240,launch=srun,name=" in seen["AdminComment"]
 
 
 def test_every_fault_is_named_at_once(sandbox: Any) -> None:

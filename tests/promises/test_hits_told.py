@@ -1,4 +1,5 @@
-"""On a real Slurm: what a lost node costs a plain script reaches the tick and its user."""
+"""On a real Slurm: what a lost node costs a plain script, and how fast it trains, reaches the tick
+and its user."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from promises.bench import TRAINER, WITH_TORCHRUN, Bench
+from slurm_hooks.model import Counts, MalleableJob
 from slurm_hooks.sandbox import Sandbox
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -48,3 +50,18 @@ def test_old_checkpoints_are_dear_and_a_watched_state_is_not(bench: Bench) -> No
     assert "checkpoints are" not in bench.malleable("explain", str(watched)).stdout
     comment = bench.box.run(["squeue", "-h", f"--job={plain}", "--format=%k"]).stdout
     assert re.search(r";h\{\d+\}r", comment)
+
+
+def test_how_fast_a_plain_script_trains_reaches_the_tick(bench: Bench) -> None:
+    job_id = bench.submit(f"{TORCHRUN} train_plain.py . 100000 1250", "1-1", TRAINER)
+
+    def is_told(job: MalleableJob) -> bool:
+        return any(fragment.telemetry for fragment in job.fragments)
+
+    bench.tick_until(job_id, is_told, 400)
+    (told,) = [f.telemetry for f in bench.job(job_id).fragments if f.telemetry]
+    assert told.counts is Counts.STEPS  # there is no DataLoader
+    (rate,) = told.rates
+    assert rate.nodes == 1
+    assert 0.2 < rate.per_s <= 20.5  # steps of a twentieth second, on a host that may be busy
+    assert told.pauses.start_s is not None

@@ -32,7 +32,11 @@ def words(tmp_path):
     return ["replay", "--scaling", str(scaling), "--queue", str(queue), "--jobs", "2"], idle
 
 
-@pytest.mark.parametrize("policy", ["default", "optimum", "equal", "greedy", "oracle", "none"])
+POLICIES = ["default", "optimum", "equal", "greedy", "oracle", "none"]
+WAYS = ["learned", "linear", "descending"]
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, *WAYS])
 @pytest.mark.parametrize("clock", [["--event-driven"], ["--tick", "20", "--checkpoint", "0"]])
 def test_json(words, capsys, policy, clock):
     common, idle = words
@@ -54,6 +58,19 @@ def test_ticks_at_their_own_pace(words, capsys):
     assert 500 / 30 < told["ticks"] <= 500 / 5
     assert main([*command, "--latency", "5"]) == 64
     assert "shorter than a tick, 5 s" in " ".join(capsys.readouterr().err.split())
+
+
+def test_learning_is_shown_beside_knowing_and_guessing(words, capsys):
+    common, idle = words
+    assert main([*common, "--idle", str(idle), "--learn", "--event-driven", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["policy"] == "learned"
+    assert set(told["lines"]) == {"default", "equal", "linear", "descending"}
+    assert told["learning"]["jobs"] >= 2
+    assert told["learning"]["jobs_looked_at"] <= told["learning"]["jobs"]
+    assert "learning" not in told["lines"]["default"]
+    assert main([*common, "--idle", str(idle), "--learn", "--families"]) == 0
+    assert "looking took" in capsys.readouterr().out
 
 
 def test_tables_and_pictures(words, tmp_path, capsys):

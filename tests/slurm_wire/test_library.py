@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
-from slurm_hooks.slurm import library
+from slurm_hooks.slurm import jobs, library, library_jobs
 from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
 from slurm_hooks.slurm.library import WithLibrary, choose_port
 from slurm_hooks.slurm.library_jobs import Unsure, answer, element_names
@@ -135,6 +135,16 @@ def test_what_an_agent_says() -> None:
     (found,) = read(job).malleable
     assert found.fragments[0].said.value == "joined"
     assert found.fragments[0].limit is None
+
+
+def test_the_program_knows_how_a_row_ends() -> None:
+    found = (library_jobs.SAID_WIDTH, library_jobs.RECORD_END)
+    assert found == (jobs.SAID_WIDTH, jobs.RECORD_END)
+
+
+def test_how_fast_a_job_trains() -> None:
+    (job,) = read(ours(comment="trained{0};h{9};progress{s1790000000,2:5/9/64}")).malleable
+    assert job.fragments[0].telemetry.rates[0].per_s == 5.0
 
 
 def test_a_foreign_note_stays() -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from dataclasses import replace
+from typing import Any, Optional
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fake_answers import row as squeue_row
-from slurm_hooks.model import FragmentState, Needs, Said
+from slurm_hooks.model import FragmentState, MalleableJob, Needs, Said
 from slurm_hooks.slurm.jobs import (
+    HEAD_WIDTH,
     JOB_FIELDS,
+    RECORD_END,
     SAID_WIDTH,
     Jobs,
     fragment_state,
     jobs_command,
     parse_jobs,
 )
+from slurm_hooks.slurm.telemetry import LENGTH
 
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
 
@@ -77,11 +83,11 @@ def test_no_word_of_a_user_is_asked_for() -> None:
     assert "--array" in jobs_command().argv
 
 
-def test_the_few_bytes_of_a_comment_come_last() -> None:
-    """Too few for a row with all its separators, or for a mark."""
+def test_the_bytes_of_a_comment_come_last_and_cannot_hold_an_end_of_a_row() -> None:
     assert JOB_FIELDS[-2:] == ("admin_comment", "comment")
-    assert jobs_command().argv[-1].endswith(f",admin_comment:|,comment:{SAID_WIDTH}|")
-    assert len(MARK) > SAID_WIDTH
+    assert jobs_command().argv[-1].endswith(f",admin_comment:|,comment:{SAID_WIDTH}{RECORD_END}")
+    assert len(RECORD_END) > SAID_WIDTH + 1
+    assert SAID_WIDTH == HEAD_WIDTH + 1 + LENGTH
 
 
 @pytest.mark.parametrize(
@@ -167,23 +173,56 @@ def test_a_users_comment_of_several_lines_is_no_news(said: str) -> None:
     assert (job.fragments[0].said, job.fragments[0].hit_s) == (Said.TRAINED, 7.0)
 
 
-def test_a_break_of_two_bytes_that_became_one_is_no_news() -> None:
-    others = squeue_row(JobArrayID="5", State="RUNNING", Partition="main", comment="a\r\nb")
-    assert read(others.replace("\r\n", "\n"), row()).unknown == ()
+FORGED = "|".join(["8_0", "RUNNING", "9", "malleable", "root", *[""] * 8, "n1", *[""] * 7])
 
 
-def test_lines_that_are_no_part_of_a_row_are_told() -> None:
-    odd, cut = "error: no news", row("7_1", State="RUNNING")[:-3]
-    assert len(read(odd, row(State="RUNNING"), odd, cut, odd, odd).unknown) == 4
+def as_seen(job: MalleableJob) -> tuple[Any, ...]:
+    """Without what its user has said."""
+    return (job.job_id, [replace(f, said=Said.NOTHING, telemetry=None) for f in job.fragments])
 
 
-def test_a_line_break_in_a_comment_ends_what_is_known_of_it() -> None:
-    line = row(State="RUNNING", said="x")
-    broken = line[: line.rindex("|x") + 2]
-    jobs = read(broken, "7_1|RUNNING|||||||||||||||")
-    assert jobs.malleable[0].fragments[0].said is Said.NOTHING
-    assert len(jobs.malleable[0].fragments) == 1
-    assert len(jobs.unknown) == 1
+@pytest.mark.parametrize("end", ["|", RECORD_END, RECORD_END[1:], "|=", "\n", ""])
+@pytest.mark.parametrize("start", ["\n", "x\n", "\r\n", "\u2028", "\x85", "|(null)|\n", "|x|\n"])
+def test_a_row_in_a_comment_is_none(start: str, end: str) -> None:
+    whole = f"{start}{FORGED};|malleable{{min=1,max=6,unit=1,frags=6,lease=9,hole=6}}|{end}"
+    honest = read(row("7_0", State="RUNNING"), row("7_1"))
+    for said in (whole, f"{start}{whole[-SAID_WIDTH + len(start) :]}", start + "\n" + FORGED):
+        jobs = read(row("7_0", State="RUNNING", said=said), row("7_1"))
+        assert list(map(as_seen, jobs.malleable)) == list(map(as_seen, honest.malleable))
+        assert (jobs.unknown, jobs.records) == ((), 2)
+
+
+COMMENTS = st.text(st.sampled_from("\n\r\x0b\u2028|=;{}7_0 \u00e9malebRUNIG"), max_size=SAID_WIDTH)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(COMMENTS | COMMENTS.map(lambda text: "=" * SAID_WIDTH + text), max_size=3),
+    st.integers(0, SAID_WIDTH),
+)
+def test_whatever_users_write_the_rows_are_those_of_slurm(said: list[str], end: int) -> None:
+    texts = [*said, "=" * end + "\n", "|" + "=" * end + "\n" + FORGED]
+    jobs = read(*(row(f"{n}_0", said=text) for n, text in enumerate(texts, 1)))
+    assert [job.job_id for job in jobs.malleable] == list(range(1, len(texts) + 1))
+    assert (jobs.unknown, jobs.records) == ((), len(texts))
+
+
+def test_what_is_cut_off_is_no_row() -> None:
+    whole = row(said=f"x\n{row('8_0')}")
+    for size in range(1, len(whole), 7):
+        assert parse_jobs(whole[:-size], ["malleable"]).malleable == ()
+
+
+def test_lines_before_a_row_are_no_part_of_it() -> None:
+    jobs = read(f"squeue: some trouble\n\n{row()}", row("7_1"))
+    assert [f.id.index for f in jobs.malleable[0].fragments] == [0, 1]
+    assert (len(jobs.unknown), jobs.records) == (2, 4)
+
+
+def test_a_line_break_in_the_comment_of_an_operator_ends_it() -> None:
+    (job,) = read(row(comment=f"{MARK} note\nmore", State="RUNNING", said="joined{0}")).malleable
+    assert job.fragments[0].note == "\0 note"
+    assert job.fragments[0].said is Said.JOINED
 
 
 @pytest.mark.parametrize("features", ["a&b", "a|b", "[a|b]", "(a|b)&c", "a*2"])
@@ -220,9 +259,10 @@ def test_pipes_in_the_site_s_comment(note: str) -> None:
 
 
 def test_lines_that_are_no_rows() -> None:
-    jobs = read("slurm_load_jobs error", "", "7_1|RUNNING", row())
+    jobs = read("slurm_load_jobs error", "", row(), "7_1|RUNNING")
     assert len(jobs.malleable) == 1
     assert len(jobs.unknown) == 3
+    assert read(f"7_1|RUNNING\n{row()}").malleable == ()  # nobody knows which is true
 
 
 def test_elements_become_one_job_in_order() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from captured_slurm import CAPTURED
+from captured_slurm import CAPTURED, as_asked_today
 from slurm_hooks.commands.console import err, out
 
 
@@ -16,9 +16,12 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     captured = CAPTURED / "22.05"
     (tmp_path / "bin").mkdir()
     for name, answer in (("squeue", "held.squeue.txt"), ("scontrol", "held.scontrol.txt")):
-        path = tmp_path / "bin" / name
+        path, answered = tmp_path / "bin" / name, captured / answer
+        if name == "squeue":
+            answered = tmp_path / answer
+            answered.write_text(as_asked_today((captured / answer).read_text()))
         path.write_text(
-            f"#!/bin/sh\ntext=$(cat)\ncase $text in 'show nodes'*|'') cat {captured / answer};;\n"
+            f"#!/bin/sh\ntext=$(cat)\ncase $text in 'show nodes'*|'') cat {answered};;\n"
             f'*) echo "$text" >> {tmp_path}/told;; esac\n'
         )
         path.chmod(0o755)

@@ -34,6 +34,16 @@ PLANTED = (
         "slurm_hooks.allocation.solvers.greedy",
     ),
     (
+        "What is learned of a job stands on what to expect of it, and that on how steps slow down",
+        "slurm_hooks.advisor.prior",
+        "slurm_hooks.advisor.learned",
+    ),
+    (
+        "Decisions and settings read no clock, file, process, environment or randomness",
+        "slurm_hooks.advisor.probe",
+        "random",
+    ),
+    (
         "A plan grows out of each job's situation, which grows out of what is known of all jobs",
         "slurm_hooks.planning.holes",
         "slurm_hooks.planning.situation",
@@ -147,7 +157,17 @@ PLANTED = (
         "slurm_hooks.report.harvest_html",
         "plotly.graph_objects",
     ),
-    ("SQLite is known to the ledger alone", "slurm_hooks.bookkeeping", "sqlite3"),
+    ("SQLite is known where its files are kept", "slurm_hooks.bookkeeping", "sqlite3"),
+    (
+        "What is learned: a tick on what is read and written, and that on values",
+        "slurm_hooks.learning.family",
+        "slurm_hooks.learning.read",
+    ),
+    (
+        "How a file is opened does not know where it lies",
+        "slurm_hooks.storage.database",
+        "slurm_hooks.storage.place",
+    ),
     (
         "The ledger: what is read and written stands on how it is opened",
         "slurm_hooks.ledger.connect",

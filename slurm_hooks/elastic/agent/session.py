@@ -25,9 +25,9 @@ from slurm_hooks.elastic.agent.evidence import Evidence
 from slurm_hooks.elastic.agent.failure_reports import FailureReports
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.forming import Forming
-from slurm_hooks.elastic.agent.hit_cost import HitCost
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.agent.sight import Sight
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.standing import Standing
@@ -60,7 +60,7 @@ class Session:
         signals: SignalListener,
         forewarning: Forewarning | None = None,
         own_element: OwnElement | None = None,
-        hit_cost: HitCost | None = None,
+        sight: Sight | None = None,
     ) -> None:
         self.round: Round | None = None
         self._options = options
@@ -70,7 +70,7 @@ class Session:
         self._signals = signals
         self._forewarning = forewarning or Forewarning(None, 0.0)
         self._own_element = own_element or OwnElement({}, signals)
-        self._hit_cost = hit_cost
+        self._sight = sight or Sight(None, self._own_element, keep_state=False)
         self._failures = FailureReports()
         self._forming = Forming(options, membership, self._failures)
         self._evidence = Evidence(membership, self._forewarning, self._own_element, self._failures)
@@ -159,6 +159,7 @@ class Session:
             self._own_element.report(Standing.JOINED)
         if not state.crashes:
             self._failures.take_back()
+        self._sight.begin_round(found, is_first=self.round is None)
         self.round = found
         self._is_stopping = False
         self._forewarning.clear()
@@ -174,8 +175,7 @@ class Session:
         if now < self._next_look and not is_news:
             return Stop.NO
         self._next_look = now + self._options.poll_s
-        if self._hit_cost is not None:
-            self._hit_cost.look(now, self.rank == 0)
+        self._sight.look(now, self.rank)
         try:
             reason = self._look(now)
         except DirectoryError as error:

@@ -1,7 +1,7 @@
 """The Comment of this job, which its user may write. It holds entries of ours and what the
-user wrote: `progress{...}` for the profiling advisor, `remark{...}` for `malleable explain`,
-and first of all, since the reconciler reads no further, where the fragment stands and what it
-costs to lose it: `trained{3};h{600}`, or `h{600}r` if a planned change costs the training as much.
+user wrote: `remark{...}` for `malleable explain`, and first of all, since the reconciler reads no
+further, where the fragment stands, what it costs to lose it (`h{600}r` if a planned change costs
+as much), and how fast its job trains: `trained{3};h{600};progress{...}`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _STANDING = re.compile(r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}
 _HIT = re.compile(
     r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\};h\{([0-9]{1,5})\}(r?)"
 )
-READ = 24  # characters that the reconciler reads
+_PROGRESS = re.compile(r"(?<![^; ])progress\{[^{}]*\}")
+READ = 24  # characters that the reconciler reads of the first two
 _TURN = threading.Lock()  # several threads of an agent write
 
 
@@ -63,6 +64,22 @@ def loss_of(comment: str) -> Optional[Loss]:
     """What a hit costs by this comment."""
     found = _HIT.match(comment)
     return Loss(int(found.group(1)), bool(found.group(2))) if found else None
+
+
+def with_progress(comment: str, progress: str) -> str:
+    """The comment with this `progress{...}` behind the entries that the reconciler reads; as it
+    is if it does not begin with where the fragment stands."""
+    first = _HIT.match(comment) or _STANDING.match(comment)
+    if not first:
+        return comment
+    rest = _tidy(_PROGRESS.sub("", comment[first.end() :]))
+    return ";".join(part for part in (first.group(), progress, rest) if part)
+
+
+def has_progress(comment: str, progress: str) -> bool:
+    """Whether the comment tells it where the reconciler reads."""
+    first = _HIT.match(comment) or _STANDING.match(comment)
+    return first is not None and comment[first.end() :].startswith(f";{progress}")
 
 
 def _tidy(comment: str) -> str:

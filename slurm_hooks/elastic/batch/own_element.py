@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch.news import CONFIRM_S, News
+from slurm_hooks.elastic.batch.progress_entry import Progress
 from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
 from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.observed import Loss
 from slurm_hooks.elastic.signals import SignalListener
 
-CONFIRM_S = 1.0  # a training process that reports may have written in between
 AGAIN_S = 5.0
 START_S = 5.0
 FINISH_S = 60.0
@@ -41,8 +42,17 @@ class OwnElement:
         self._thread: Optional[threading.Thread] = None
         self._has_trained = False
         self._has_complained = False
-        self.told_loss: Optional[Loss] = None  # what a hit costs, as the Comment says for certain
-        self._teller: Optional[threading.Thread] = None
+        self._news = News(self._element if self._is_reporter else "", env)
+
+    @property
+    def told_loss(self) -> Optional[Loss]:
+        """What a hit costs, as the Comment says for certain."""
+        return self._news.told_loss
+
+    @property
+    def told_progress(self) -> Optional[Progress]:
+        """How fast the job trains, as the Comment says for certain."""
+        return self._news.told_progress
 
     def report_started(self) -> None:
         """This process is an agent, and its training is about to begin. It may give up at any
@@ -86,20 +96,13 @@ class OwnElement:
 
     def report_loss(self, loss: Optional[Loss]) -> None:
         """What losing a node without notice costs the training, or that nobody knows (None);
-        written in the background, behind where the fragment stands, once: `told_loss` says whether
-        it is there."""
-        if not self._is_reporter or (self._teller is not None and self._teller.is_alive()):
-            return
-        self._teller = threading.Thread(target=self._write_loss, args=(loss,), daemon=True)
-        self._teller.start()
+        written in the background: `told_loss` says whether it is there."""
+        self._news.report_loss(loss)
 
-    def _write_loss(self, loss: Optional[Loss]) -> None:
-        errors = OSError, subprocess.SubprocessError
-        with suppressed(*errors, doing="writing what a hit costs"):
-            job_comment.change(self._element, lambda text: job_comment.with_loss(text, loss))
-            time.sleep(CONFIRM_S)
-            if job_comment.loss_of(job_comment.read(self._element)) == loss:
-                self.told_loss = loss
+    def report_progress(self, progress: Progress) -> None:
+        """How fast the job trains; written in the background: `told_progress` says whether it is
+        there."""
+        self._news.report_progress(progress)
 
     def report_finished(self) -> None:
         """The training has finished; returns when that is recorded, within a minute or so.
@@ -140,7 +143,7 @@ class OwnElement:
         """Write it unless it is outdated by then. Raises OSError, SubprocessError."""
 
         def edit(before: str) -> Optional[str]:
-            self.told_loss = job_comment.loss_of(before)
+            self._news.told_loss = job_comment.loss_of(before)
             is_current = self._standing is standing
             return job_comment.merged(before, entry(standing, self._run)) if is_current else None
 

@@ -1,5 +1,6 @@
-"""What can be seen of a script that says nothing: that torch's optimizers step, and that a
-checkpoint is written by torch.save or torch.distributed.checkpoint. Only numbers go out.
+"""What can be seen of a script that says nothing: that torch's optimizers step, that samples are
+drawn from a DataLoader, and that a checkpoint is written by torch.save or
+torch.distributed.checkpoint. Only numbers go out.
 
 It begins before the script does, so that every name under which the script may know these
 functions is bound to those that are seen. They return and raise what they would have.
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Optional
@@ -18,7 +20,7 @@ from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.mailbox import MAILBOX
 from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.script.after_import import AfterImport
-from slurm_hooks.elastic.script.observer import Observer
+from slurm_hooks.elastic.script.observer import Observer, samples_in
 
 SWITCH = "MALLEABLE_OBSERVE"
 _observer: Optional[Observer] = None
@@ -40,6 +42,8 @@ def begin(env: Mapping[str, str]) -> None:
             "torch.serialization": _see_files,
             "torch.distributed.checkpoint.state_dict_saver": _see_checkpoints,
             "torch.optim.optimizer": _see_steps,
+            "torch.utils.data.dataloader": _see_draws,
+            "torch.nn.parallel.distributed": _see_parallel,
         }
     ).install()
 
@@ -49,6 +53,14 @@ def see_saved(began: float) -> None:
     torch's; nothing where nobody observes."""
     if _observer is not None:
         _observer.see_saved(began)
+
+
+def see_told(samples: int) -> None:
+    """What the script has reported, also where nothing else of it is observed."""
+    global _observer  # noqa: PLW0603
+    if _observer is None:
+        _observer = Observer()
+    _observer.see_told(samples)
 
 
 def seen() -> Observed:
@@ -67,6 +79,38 @@ def _see_steps(module: Any) -> None:
     module.register_optimizer_step_post_hook(see)
 
 
+def _see_draws(module: Any) -> None:
+    observer, kind = _observer, module._BaseDataLoaderIter
+    assert observer is not None
+    plain, clock = kind.__next__, time.monotonic
+    trains = sys.modules["torch"].is_grad_enabled
+
+    @functools.wraps(plain)
+    def draw(self: Any) -> Any:
+        began = clock()
+        data = plain(self)
+        with suppressed(Exception, doing="counting samples"):
+            most = getattr(self._index_sampler, "batch_size", 0) if self._auto_collation else 0
+            samples = samples_in(data, most) if trains() else 0
+            observer.see_draw(self, samples, clock() - began)
+        return data
+
+    kind.__next__ = draw
+
+
+def _see_parallel(module: Any) -> None:
+    observer, kind = _observer, module.DistributedDataParallel
+    assert observer is not None
+    plain = kind.__init__
+
+    @functools.wraps(plain)
+    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+        plain(self, *args, **kwargs)
+        observer.see_parallel(self)
+
+    kind.__init__ = begin
+
+
 def _see_files(module: Any) -> None:
     plain = module.save
 
@@ -75,6 +119,7 @@ def _see_files(module: Any) -> None:
         began, file = time.monotonic(), _file_of(args, kwargs)
         before = _position(file)
         result = plain(*args, **kwargs)
+        _pause(began)
         _note(began, _written(file, before))
         return result
 
@@ -92,6 +137,7 @@ def _seen_when_done(plain: Callable[..., Any]) -> Callable[..., Any]:
     def save(*args: Any, **kwargs: Any) -> Any:
         began = time.monotonic()
         result = plain(*args, **kwargs)
+        _pause(began)
         future = getattr(result, "upload_completion", result)
         if callable(getattr(future, "add_done_callback", None)):
             future.add_done_callback(functools.partial(_note_success, began))
@@ -106,6 +152,11 @@ def _note_success(began: float, future: Any) -> None:
     with suppressed(Exception, doing="looking whether a checkpoint is there"):
         if future.exception() is None:
             _note(began, None)
+
+
+def _pause(began: float) -> None:
+    if _observer is not None:
+        _observer.see_pause(time.monotonic() - began)
 
 
 def _note(began: float, size: Optional[int]) -> None:

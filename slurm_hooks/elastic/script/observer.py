@@ -1,4 +1,4 @@
-"""Counts the steps and the checkpoints of one training process, and tells the agent now and then.
+"""Counts steps, samples and checkpoints of one training process, and tells the agent now and then.
 
 What it is told by may be any script's: nothing here raises, waits or keeps what it was given.
 """
@@ -6,18 +6,26 @@ What it is told by may be any script's: nothing here raises, waits or keeps what
 from __future__ import annotations
 
 import os
+import threading
 import time
+import weakref
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Optional
 
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.observed import Observed
+from slurm_hooks.elastic.script.clean_time import CleanTime
+from slurm_hooks.elastic.script.told_samples import ToldSamples
+from slurm_hooks.elastic.script.waiting_share import NOT_SEEN, waiting_share
+from slurm_hooks.elastic.speed import Speed
 
 EVERY_S = 1.0  # the agent is told no more often than this
 AGES = 8  # the last checkpoints; one may consist of several files
 ANOTHER = 100  # steps of others, after which the optimizer that is counted is taken for gone
 PART = 4  # a file of less than this part of the parameters is no checkpoint
+SYNC_EVERY_S = 10.0  # torch itself measures one step in a hundred
 _NEW = 0.2  # the weight of the last while in the time of a step
 
 
@@ -34,6 +42,10 @@ class Observer:
         self._first_at = 0.0
         self._saves, self._saved_at = 0, 0.0
         self._ages: deque[float] = deque(maxlen=AGES)
+        self._clean, self._told = CleanTime(), ToldSamples()
+        self._thread = 0  # the one that steps
+        self._parallel: Optional[weakref.ref[Any]] = None
+        self._sync, self._sync_due = NOT_SEEN, 0.0
 
     @property
     def seen(self) -> Observed:
@@ -47,6 +59,19 @@ class Observer:
             widest_s=max(self._ages, default=0.0),
         )
 
+    @property
+    def speed(self) -> Speed:
+        """Up to now."""
+        clean = self._clean
+        return Speed(
+            first_at=self._first_at,
+            seconds=clean.seconds,
+            steps=clean.steps,
+            samples=clean.samples,
+            told=self._told.per_step,
+            sync=self._sync,
+        )
+
     def see_step(self, optimizer: Any) -> None:
         """One of torch's optimizers has made a step. Of several the first is counted."""
         if id(optimizer) != self._optimizer and not self._is_next(optimizer):
@@ -55,14 +80,40 @@ class Observer:
         self._others = 0
         self._steps += 1
         self._stepped_at = now
+        self._clean.step(now)
         if now >= self._due:
             self._tell(now)
+
+    def see_draw(self, loader: object, samples: float, waited_s: float) -> None:
+        """A DataLoader has given so many samples for a step to come, after a wait."""
+        self._clean.draw(id(loader), samples, waited_s)
+
+    def see_pause(self, seconds: float) -> None:
+        """This thread did something else than to train for so long."""
+        if threading.get_ident() == self._thread:
+            self._clean.pause(seconds)
+
+    def see_parallel(self, module: Any) -> None:
+        """The training is distributed by a module that knows how long it waits for others."""
+        self._parallel = weakref.ref(module)
+
+    def see_told(self, samples: int) -> None:
+        """The script has reported how far all processes are together. Where no optimizer of
+        torch steps, that is a step."""
+        if self._told.see(samples, self._steps) and not self._optimizer:
+            now = time.monotonic()
+            self._first_at = self._first_at or now
+            self._clean.step(now)
+            if now >= self._due:
+                self._due = now + self._every_s
+                self._write()
 
     def _is_next(self, optimizer: Any) -> bool:
         self._others += 1
         if self._optimizer and self._others < ANOTHER:
             return False
         self._optimizer, self._told_at = id(optimizer), 0.0
+        self._thread = threading.get_ident()
         with suppressed(Exception, doing="looking at the size of the parameters"):
             self._bytes = _size_of(optimizer)
         self._first_at = self._first_at or time.monotonic()
@@ -86,6 +137,9 @@ class Observer:
             is_first = not self._step_s
             self._step_s = step_s if is_first else self._step_s + _NEW * (step_s - self._step_s)
         self._told_at, self._told_steps, self._due = now, self._steps, now + self._every_s
+        if now >= self._sync_due:
+            self._sync_due = now + SYNC_EVERY_S
+            self._sync = waiting_share(self._parallel and self._parallel())
         self._write()
 
     def _write(self) -> None:
@@ -93,6 +147,7 @@ class Observer:
             if self._mailbox is None:
                 self._mailbox = MailboxReader(os.environ)
             self._mailbox.write_observed(self.seen)
+            self._mailbox.write_speed(self.speed)
 
 
 def _size_of(optimizer: Any) -> int:
@@ -100,3 +155,14 @@ def _size_of(optimizer: Any) -> int:
     tensors = (tensor for group in optimizer.param_groups for tensor in group["params"])
     own = (getattr(tensor, "_local_tensor", tensor) for tensor in tensors)  # of a DTensor
     return sum(int(tensor.numel() * tensor.element_size()) for tensor in own)
+
+
+def samples_in(data: Any, most: object) -> int:
+    """Of a batch: the length of the first tensor in it, else what its sampler gives at `most`."""
+    is_many = isinstance(data, (Mapping, list, tuple))
+    parts = (data.values() if isinstance(data, Mapping) else data) if is_many else (data,)
+    shapes = (getattr(part, "shape", None) for part in parts)
+    found = next((int(shape[0]) for shape in shapes if shape), 0)
+    if isinstance(most, int) and most > 0:
+        return min(found, most) if found else most
+    return found or (len(data) if is_many else 1)

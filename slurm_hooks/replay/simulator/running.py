@@ -49,6 +49,7 @@ class Running:
         self._checkpoint_s = checkpoint_s
         self._unsaved = 0.0  # images since the last checkpoint
         self._unsaved_s = 0.0
+        self._worked_s: dict[int, float] = {}  # steady seconds by size
 
     @property
     def size(self) -> int:
@@ -64,6 +65,7 @@ class Running:
             if worked < dt:
                 ledger.paused_node_s[self._pause] += size * (dt - worked)
             if worked > 0:
+                self._worked_s[size] = self._worked_s.get(size, 0.0) + worked
                 self._work(self.kind.rates[min(size, self.kind.max_nodes)], worked, ledger)
         self.since = now
 
@@ -78,6 +80,14 @@ class Running:
         if self._unsaved_s >= self._checkpoint_s:
             self._unsaved_s %= self._checkpoint_s
             self._unsaved = min(rate * self._unsaved_s, done)
+
+    def worked(self, now: float) -> dict[int, float]:
+        """Seconds of steady work by size so far; changes nothing."""
+        found, size = dict(self._worked_s), len(self.nodes)
+        steady = now - max(self.since, self._paused_until)
+        if size and steady > 0:
+            found[size] = found.get(size, 0.0) + steady
+        return found
 
     def pause(self, why: Pause, seconds: float) -> None:
         """No progress for so long from now on, whatever pause there was; the job is up to date."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slurm_hooks.replay.question import Policy, Question, Row
+from slurm_hooks.replay.question import Policy, Question, Row, Spent
 from slurm_hooks.replay.record import Moment, Record, moments
 from slurm_hooks.replay.rules import Rules
 from slurm_hooks.replay.simulator.counts import Move, moves, question
@@ -31,7 +31,8 @@ class Outcome:
 
     `hits` counts how often a job lost nodes without notice (once per moment), `lost` says which
     (time, node), `stayed` which of them went from jobs that would not flee; `samples` are (time,
-    idle nodes, used nodes).
+    idle nodes, used nodes); `last_done_s` is when the last job ended. `spent` is
+    what it took to learn how jobs scale.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -43,6 +44,8 @@ class Outcome:
     solve_s: list[float] = field(default_factory=list)
     job_s: dict[str, list[float]] = field(default_factory=dict)
     samples: list[tuple[float, int, int]] = field(default_factory=list)
+    last_done_s: float = 0.0
+    spent: Spent = field(default_factory=Spent)
 
 
 class Simulation:
@@ -63,6 +66,7 @@ class Simulation:
         self._is_dirty = True
         self._orders: list[Move] = []
         self._most_jobs = jobs
+        self._wake_s = math.inf  # when to decide even if nothing changes
         self._admit(record.from_s)
 
     def run(self, tell: Callable[[float], None] = lambda share: None) -> Outcome:
@@ -74,7 +78,8 @@ class Simulation:
         sampled_s = record.from_s
         while True:
             done = min((job.finish_s for job in self.jobs), default=math.inf)
-            now = min(moment.at_s if moment else math.inf, done, tick, carry)
+            wake = math.inf if rules.tick_s else self._wake_s
+            now = min(moment.at_s if moment else math.inf, done, tick, carry, wake)
             if now >= record.to_s:
                 break
             if moment and moment.at_s == now:
@@ -151,6 +156,7 @@ class Simulation:
             for node in list(job.nodes):
                 self._supply.take(node, job)
             self.outcome.job_s.setdefault(job.kind.name, []).append(now - job.entered_s)
+            self.outcome.last_done_s = now
             self.jobs.remove(job)
         self._admit(now)
 

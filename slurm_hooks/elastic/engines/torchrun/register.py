@@ -16,11 +16,11 @@ from typing import Any
 
 from slurm_hooks.elastic.agent.companion import EngineError, Facts, WorldMaker
 from slurm_hooks.elastic.agent.forewarning import Forewarning
-from slurm_hooks.elastic.agent.hit_cost import HitCost
 from slurm_hooks.elastic.agent.last_out import save_what_is_left
 from slurm_hooks.elastic.agent.membership import open_membership
 from slurm_hooks.elastic.agent.options import OptionError, identity, kept, number, options
 from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.agent.sight import Sight
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
@@ -111,8 +111,8 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     settings = world.options
     mailbox = _mailbox()
     forewarning = Forewarning(mailbox, settings.boundary_s)
-    hit_cost = HitCost(mailbox, own_element, world.keep_state)
-    session = Session(settings, membership, lease, signals, forewarning, own_element, hit_cost)
+    sight = Sight(mailbox, own_element, world.keep_state)
+    session = Session(settings, membership, lease, signals, forewarning, own_element, sight)
 
     def report() -> None:
         say(f"fragment {me.fragment} was terminated by SIGTERM")

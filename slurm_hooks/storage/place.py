@@ -1,4 +1,4 @@
-"""Where the ledger lies, and who may be able to write there: only the user of the tick."""
+"""Where a file of ours lies, and who may be able to write there: only the user of the tick."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ import os
 import stat
 from pathlib import Path
 
-NAME = "ledger.sqlite"
 
-
-def ledger_path(state_dir: str) -> Path:
-    """Where the ledger of a state directory lies."""
-    return Path(state_dir) / NAME
-
-
-def make_place(state_dir: str) -> Path:
-    """The ledger's path in a directory that is there and that nobody else can write to.
+def make_place(path: Path) -> Path:
+    """The path itself, its directory being there and nobody else able to write to it.
 
     Raises OSError with what is wrong with the directory.
     """
-    directory = Path(state_dir)
+    directory = path.parent
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o755, parents=True)
     found = os.lstat(directory)
@@ -31,7 +24,6 @@ def make_place(state_dir: str) -> Path:
             f"others can write to {directory} ({stat.filemode(found.st_mode)}): tick.state_dir "
             "must belong to the user that runs the tick, and to nobody else"
         )
-    path = ledger_path(state_dir)
     for name in (path, *beside(path)):
         if name.is_symlink():
             raise PermissionError(f"{name} is a symbolic link: remove it")
@@ -44,7 +36,7 @@ def beside(path: Path) -> tuple[Path, ...]:
 
 
 def set_aside(path: Path) -> Path:
-    """Move a damaged ledger out of the way, over an older damaged one. Raises OSError."""
+    """Move a damaged file out of the way, over an older damaged one. Raises OSError."""
     kept = path.with_name(f"{path.name}.damaged")
     os.replace(path, kept)
     for name in beside(path):

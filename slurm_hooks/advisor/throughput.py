@@ -1,0 +1,142 @@
+"""How much slower a step gets with more nodes: a family of shapes, and how well each one fits.
+
+The shape is that of Pollux (Qiao et al., OSDI 2021, section 3.2; petuum/adaptdl, `goodput.py`) with
+the batch of each process held constant, in units of the job's smallest allocation. A step takes
+
+    t(u) = (1 + n(u)^g)^(1/g),   n(1) = 0,   n(u) = c + d (u - 2) from two units on
+
+times what it takes on one unit: computing overlaps with what the network does, the more the larger
+g is. Rates are then u / t(u) times that of one unit. A shape is named by what c and d do, which is
+easier to compare between jobs: `cliff` is log t(2), `slope` is log t(16) - log t(2).
+
+Instead of one best shape there is a table of them, and each gets a weight: nothing has to converge,
+whatever the rates are, and what is not known shows in how much the weights are spread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from slurm_hooks.model import Rate
+
+FAR = 16  # units at which `slope` ends
+CLIFFS = tuple(
+    round(at / 100, 2) for at in (0, 1, 2, 5, 9, 14, 20, 28, 38, 50, 65, 82, 100, 120, 145, 175)
+)
+SLOPES = tuple(
+    round(at / 100, 2) for at in (0, 2, 5, 9, 14, 20, 28, 37, 48, 60, 75, 95, 120, 160, 210)
+)
+OVERLAPS = (1.0, 2.5)
+
+MODEL_ERROR = 0.025
+"""Relative error of the best shape itself, beside that of the measurement: real curves have steps
+where a ring changes its algorithm or a rack ends."""
+LEAST_ERROR, MOST_ERROR = 0.01, 1.0
+MOST_SIZES = 12
+"""Sizes of a job that are looked at, the newest: more would cost time and say nothing new."""
+
+
+class Shape(NamedTuple):
+    """How a job's step slows down; `overlap` is g."""
+
+    cliff: float
+    slope: float
+    overlap: float
+
+    def slowdown(self, units: float) -> float:
+        """The time of a step on so many units, in that of a step on one."""
+        if units <= 1:
+            return 1.0
+        g = self.overlap
+        near = _network(self.cliff, g)
+        per_unit = (_network(self.cliff + self.slope, g) - near) / (FAR - 2)
+        return float((1 + (near + per_unit * max(units - 2, 0.0)) ** g) ** (1 / g))
+
+
+def _network(log_slowdown: float, overlap: float) -> float:
+    """What the network has to take for a step to be so much slower."""
+    return float((math.exp(log_slowdown * overlap) - 1) ** (1 / overlap))
+
+
+SHAPES = tuple(Shape(c, s, g) for g in OVERLAPS for c in CLIFFS for s in SLOPES)
+
+
+@lru_cache(maxsize=1024)
+def log_speedups(units: float) -> tuple[float, ...]:
+    """The logarithm of the rate on so many units over that on one, `(shape)`."""
+    return tuple(math.log(units / shape.slowdown(units)) for shape in SHAPES)
+
+
+class Seen(NamedTuple):
+    """One size as the fit looks at it: in units, with the logarithm of its rate."""
+
+    units: float
+    log_rate: float
+    error: float
+
+
+def seen_of(rates: Iterable[Rate], unit: int) -> tuple[Seen, ...]:
+    """The newest rate of each size, of the newest sizes, by size."""
+    newest: dict[int, Rate] = {}
+    for rate in sorted(rates, key=lambda r: (r.at, r.nodes, r.per_s)):
+        newest.pop(rate.nodes, None)
+        newest[rate.nodes] = rate
+    chosen = sorted(list(newest.values())[-MOST_SIZES:], key=lambda r: r.nodes)
+    return tuple(
+        Seen(r.nodes / unit, math.log(r.per_s), min(max(r.error, LEAST_ERROR), MOST_ERROR))
+        for r in chosen
+    )
+
+
+@dataclass(frozen=True)
+class Belief:
+    """How likely each shape is, `weights` (shape), and the logarithm of the one-unit rate under
+    each, `log_units` (shape). Both are of the shapes in `at`, those that are likely at all."""
+
+    at: tuple[int, ...]
+    weights: tuple[float, ...]
+    log_units: tuple[float, ...]
+
+    def mean(self, values: Sequence[float]) -> float:
+        """The mean of what each shape says, `values` (all shapes)."""
+        return math.fsum(w * values[k] for k, w in zip(self.at, self.weights))
+
+
+def believe(seen: Sequence[Seen], log_prior: Sequence[float]) -> Belief:
+    """What to believe of the shapes after having seen some sizes; `log_prior` (shape).
+
+    Errors are normal in the logarithm, and nothing is known beforehand of the one-unit rate: under
+    each shape it is the weighted mean of what the sizes say, and what remains is its misfit.
+    """
+    if not seen:
+        return _likely(log_prior, [0.0] * len(SHAPES))
+    weights = [1 / (s.error**2 + MODEL_ERROR**2) for s in seen]
+    total = math.fsum(weights)
+    shares = [w / total for w in weights]
+    tables = [log_speedups(s.units) for s in seen]
+    columns = [[s.log_rate - v for v in table] for s, table in zip(seen, tables)]
+    units = [sum(map(_times, shares, row)) for row in zip(*columns)]
+    log_weights = list(log_prior)
+    for weight, column in zip(weights, columns):
+        half = weight / 2
+        log_weights = [w - half * (z - m) * (z - m) for w, z, m in zip(log_weights, column, units)]
+    return _likely(log_weights, units)
+
+
+def _times(a: float, b: float) -> float:
+    return a * b
+
+
+UNLIKELY = 12.0  # shapes so far below the likeliest, in the logarithm, are left out
+
+
+def _likely(log_weights: Sequence[float], log_units: Sequence[float]) -> Belief:
+    most = max(log_weights)
+    at = [k for k, w in enumerate(log_weights) if w >= most - UNLIKELY]
+    raw = [math.exp(log_weights[k] - most) for k in at]
+    total = math.fsum(raw)
+    return Belief(tuple(at), tuple(w / total for w in raw), tuple(log_units[k] for k in at))

@@ -1,0 +1,174 @@
+"""`malleable profile`: what is known of how jobs scale, shown or forgotten."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm_hooks.commands.console import add_command, job_id, out
+from slurm_hooks.errors import UsageError
+from slurm_hooks.learning.connect import learned_path, reading, writing
+from slurm_hooks.learning.drop import forget
+from slurm_hooks.learning.profile import FamilyProfile, JobProfile
+from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
+from slurm_hooks.report.learned_png import family_picture, job_picture
+from slurm_hooks.report.learned_text import families_view, family_view, job_view
+from slurm_hooks.report.text import print_lines
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
+from slurm_hooks.snapshot.encode import to_data
+from slurm_hooks.storage.database import Damaged, Unusable
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+PATIENCE_S = 5.0
+
+
+def add(commands: Commands) -> None:
+    """Add this command to the parser."""
+    text = "how jobs scale, as far as it is known"
+    parser = add_command(commands, "profile", _profile, text, "optional")
+    parser.add_argument("--family", metavar="NAME", help="jobs of this name, or of USER/NAME")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture of it")
+    parser.add_argument(
+        "--forget",
+        metavar="WHAT",
+        help="delete what is known of the jobs of a USER, or of those of a family, USER/NAME",
+    )
+
+
+def _profile(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.settings)
+    given = [arguments.job, arguments.family, arguments.forget]
+    if sum(each is not None for each in given) > 1:
+        raise UsageError("give one of JOBID, --family and --forget")
+    if arguments.forget is not None:
+        return _forget(arguments, settings)
+    if arguments.job is not None:
+        return _show_job(arguments, settings)
+    if arguments.family is not None:
+        return _show_family(arguments, settings)
+    if arguments.png:
+        raise UsageError("--png draws one job or family: name it by JOBID or --family")
+    found = _families(settings)
+    if arguments.json:
+        print(json.dumps({"families": [_family_data(each) for each in found]}))
+    elif found:
+        out.print(families_view(found, _now_s()))
+    else:
+        print_lines(out, ["nothing has been learned yet: no job has told how fast it trains"])
+    return 0
+
+
+def _families(settings: Settings) -> tuple[FamilyProfile, ...]:
+    """None yet where there is no file."""
+    if _is_missing(learned_path(settings)):
+        return ()
+    with _opened(settings) as database:
+        return family_profiles(database)
+
+
+def _is_missing(path: Path) -> bool:
+    """False too where nobody may look: Path.exists raises there."""
+    try:
+        return not path.exists()
+    except OSError:
+        return False
+
+
+def _show_job(arguments: argparse.Namespace, settings: Settings) -> int:
+    number = job_id(arguments.job)
+    with _opened(settings) as database:
+        found = job_profile(database, number)
+    if found is None:
+        raise UsageError(
+            f"nothing is kept of job {number}: no tick has seen it for learn.keep_days, or it was "
+            "forgotten"
+        )
+    if arguments.png:
+        job_picture(arguments.png, found)
+    if arguments.json:
+        print(json.dumps(to_data(found)))
+    else:
+        out.print(job_view(found, _now_s()))
+    return 0
+
+
+def _show_family(arguments: argparse.Namespace, settings: Settings) -> int:
+    user, _, name = arguments.family.rpartition("/")
+    with _opened(settings) as database:
+        families = family_profiles(database, name, user)
+        jobs = job_profiles(database, name, user)
+    if not families:
+        raise UsageError(
+            f"no family {arguments.family}: `malleable profile` lists them (a counter at the end "
+            "of a job's name is left out)"
+        )
+    if arguments.png:
+        family_picture(arguments.png, families[0], _of(families[0], jobs))
+    if arguments.json:
+        data = [{**_family_data(each), "of": to_data(_of(each, jobs))} for each in families]
+        print(json.dumps({"families": data}))
+        return 0
+    for each in families:
+        out.print(family_view(each, _of(each, jobs), _now_s()))
+    return 0
+
+
+def _of(family: FamilyProfile, jobs: tuple[JobProfile, ...]) -> tuple[JobProfile, ...]:
+    return tuple(job for job in jobs if job.family == family.family)
+
+
+def _family_data(each: FamilyProfile) -> dict[str, Any]:
+    data: dict[str, Any] = to_data(each)
+    return data
+
+
+def _forget(arguments: argparse.Namespace, settings: Settings) -> int:
+    user, slash, name = arguments.forget.partition("/")
+    path = learned_path(settings)
+    count = 0
+    if path.exists():
+        try:
+            with writing(settings) as database:
+                count = forget(database, user, name if slash else None)
+        except (Unusable, OSError) as error:
+            advice = "Run this as root or as the user that runs the tick"
+            raise UsageError(f"cannot delete from {path}: {error}. {advice}") from error
+    if arguments.json:
+        print(json.dumps({"forgotten_jobs": count}))
+    else:
+        print_lines(out, [f"forgot {count} job(s); those that still run tell again"])
+    return 0
+
+
+@contextlib.contextmanager
+def _opened(settings: Settings) -> Iterator[Any]:
+    """The file, to read. Raises UsageError with what to do if it cannot be."""
+    path = learned_path(settings)
+    try:
+        with reading(settings, PATIENCE_S) as database:
+            yield database
+    except (Unusable, OSError) as error:
+        advice = _advice(path, settings, isinstance(error, Damaged))
+        raise UsageError(f"cannot read {path}: {error}. {advice}") from error
+
+
+def _advice(path: Path, settings: Settings, is_damaged: bool) -> str:
+    if is_damaged:
+        return "The next tick moves it aside and begins a new one"
+    if not settings.learn.enabled:
+        return "learn.enabled is false in the settings: nothing is learned"
+    if _is_missing(path):
+        return "The first tick that sees a job makes it; or name its settings with --settings"
+    return "Run this as root or as the user that runs the tick"
+
+
+def _now_s() -> float:
+    return datetime.now().timestamp()  # noqa: TID251 (ages count to here)

@@ -1,0 +1,30 @@
+"""What an agent sees of the training processes of its node, and tells Slurm."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from slurm_hooks.elastic.agent.hit_cost import HitCost
+from slurm_hooks.elastic.agent.throughput import Throughput
+from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.mailbox import Mailbox
+from slurm_hooks.elastic.rendezvous.state import Round
+
+
+class Sight:
+    """`keep_state`: see World; there every agent has a round of its own."""
+
+    def __init__(
+        self, mailbox: Optional[Mailbox], own_element: OwnElement, keep_state: bool
+    ) -> None:
+        self._hit_cost = HitCost(mailbox, own_element, keep_state)
+        self._throughput = Throughput(None if keep_state else mailbox, own_element)
+
+    def begin_round(self, round_: Round, is_first: bool) -> None:
+        """There will be other workers; `is_first`: this agent was in no round before."""
+        self._throughput.begin_round(round_, is_first)
+
+    def look(self, now: float, rank: int) -> None:
+        """Cheap; does not raise. The agent of rank 0 tells."""
+        self._throughput.look(now, tells=rank == 0)
+        self._hit_cost.look(now, is_first=rank == 0)

@@ -1,0 +1,97 @@
+"""What is news about a training, written into the Comment of the fragment's own element behind
+where the fragment stands: what a hit costs, how fast the job trains. All of it at once, in the
+background, and once a minute at most.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from typing import Optional
+
+from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch.progress_entry import Progress, entry
+from slurm_hooks.elastic.batch.remark import WRITTEN_AT
+from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.observed import Loss
+
+CONFIRM_S = 1.0  # another process may have written in between
+GATHER_S = 0.2  # what is told in the same moment is one change
+
+
+class News:
+    """Of this element of a job array; nothing is written where it has no name. Methods neither
+    raise nor wait. What is told stays so until the Comment says something else for certain."""
+
+    def __init__(
+        self, element: str, env: Mapping[str, str], every_s: float = job_comment.EVERY_S
+    ) -> None:
+        self.told_loss: Optional[Loss] = None
+        self.told_progress: Optional[Progress] = None
+        self._element = element
+        self._env = env
+        self._every_s = every_s
+        self._next = 0.0
+        self._loss: Optional[Loss] = None  # what is to be written, if it is new
+        self._is_loss_new = False
+        self._progress: Optional[Progress] = None
+        self._lock = threading.Lock()
+        self._writer: Optional[threading.Thread] = None
+
+    def report_loss(self, loss: Optional[Loss]) -> None:
+        """See OwnElement."""
+        with self._lock:
+            self._loss, self._is_loss_new = loss, True
+            self._begin()
+
+    def report_progress(self, progress: Progress) -> None:
+        """See OwnElement."""
+        with self._lock:
+            self._progress = progress
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._element and self._writer is None:
+            self._writer = threading.Thread(target=self._write_all, daemon=True)
+            self._writer.start()
+
+    def _write_all(self) -> None:
+        while True:
+            time.sleep(max(GATHER_S, self._next - time.monotonic(), self._after_remark_s()))
+            with self._lock:
+                loss, is_loss_new, progress = self._loss, self._is_loss_new, self._progress
+                self._is_loss_new, self._progress = False, None
+                if not is_loss_new and progress is None:
+                    self._writer = None
+                    return
+            self._next = time.monotonic() + self._every_s
+            errors = OSError, subprocess.SubprocessError
+            with suppressed(*errors, doing="writing news of the training"):
+                self._write(loss, is_loss_new, progress)
+
+    def _after_remark_s(self) -> float:
+        return wait_s(self._env.get(WRITTEN_AT, ""), self._every_s, time.time())
+
+    def _write(self, loss: Optional[Loss], is_loss_new: bool, progress: Optional[Progress]) -> None:
+        text = entry(progress) if progress else ""
+
+        def edit(before: str) -> str:
+            after = job_comment.with_loss(before, loss) if is_loss_new else before
+            return job_comment.with_progress(after, text) if text else after
+
+        job_comment.change(self._element, edit)
+        time.sleep(CONFIRM_S)
+        found = job_comment.read(self._element)
+        if is_loss_new and job_comment.loss_of(found) == loss:
+            self.told_loss = loss
+        if text and job_comment.has_progress(found, text):
+            self.told_progress = progress
+
+
+def wait_s(written_at: str, every_s: float, now: float) -> float:
+    """Seconds until it is our turn, after a remark that may just have been written."""
+    if not (written_at.isascii() and written_at.isdigit() and len(written_at) < 16):
+        return 0.0
+    return min(every_s, max(0.0, every_s - (now - int(written_at))))

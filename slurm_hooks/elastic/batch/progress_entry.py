@@ -1,0 +1,121 @@
+"""`progress{...}`: what an agent tells the advisor, in 120 characters at the head of Comment.
+
+    progress{s1790000000,8:1234/12/256,4:700/9/128/5400,p20/12/8/40,y12}
+
+`s`: rates count samples a second (`n`: optimizer steps a second times nodes), up to this unix
+second. Then the newest rate of each size, newest first: nodes, rate, relative error in thousandths,
+samples in a step of all processes (0: unknown), and how many seconds it is older than the newest.
+`p`: the seconds that a start, a growth, a shrink, a hit took, empty if not seen. `y`: per cent of a
+step that wait for others. The reader is slurm/telemetry.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Optional
+
+LENGTH = 120  # characters that the reconciler reads of it
+COUNT = 4  # sizes
+CONFIRM_S = 100  # a rate that is new is told again after so long: one alone may be an accident
+REFRESH_S = 1800  # and once more each time after so long
+_LITTLE = 0.02  # less is no change of a rate
+_BATCH = 0.05  # the same for a batch
+_FINER = 2.0  # an error that is so many times smaller is news
+_LITTLE_S, _LITTLE_PAUSE = 2.0, 0.25  # for pauses
+_OLDEST_S = 9_999_999
+
+
+@dataclass(frozen=True)
+class ToldRate:
+    """`per_s` on `nodes` nodes, its relative error, when (unix seconds), samples in a step."""
+
+    nodes: int
+    per_s: float
+    error: float
+    at: int
+    batch: float = 0.0
+
+
+@dataclass(frozen=True)
+class ToldPauses:
+    """Seconds without a step, None if not seen."""
+
+    start_s: Optional[float] = None
+    grow_s: Optional[float] = None
+    shrink_s: Optional[float] = None
+    hit_s: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """All that is told at once: `rates` one for each size, the newest last, in samples or in
+    steps times nodes."""
+
+    rates: tuple[ToldRate, ...] = ()
+    in_samples: bool = True
+    sync: Optional[float] = None
+    pauses: ToldPauses = ToldPauses()
+
+
+def differs(told: ToldRate, found: ToldRate) -> bool:
+    """Whether a rate has changed by more than its error, or a clock was set back."""
+    if abs(found.per_s - told.per_s) > max(_LITTLE, told.error + found.error) * told.per_s:
+        return True
+    return abs(found.batch - told.batch) > _BATCH * told.batch or found.at < told.at
+
+
+def is_due(told: ToldRate, found: ToldRate, is_new: bool) -> bool:
+    """Whether one that has not changed is worth telling again: it is known much better, or was told
+    some time ago, as a new one (`is_new`) or not."""
+    is_finer = found.error * _FINER < told.error
+    return is_finer or found.at - told.at >= (CONFIRM_S if is_new else REFRESH_S)
+
+
+def is_news(told: Optional[Progress], new: Progress) -> bool:
+    """Whether it is worth telling."""
+    if told is None or told.rates != new.rates or told.in_samples is not new.in_samples:
+        return True
+    return any(map(_is_other_pause, astuple(told.pauses), astuple(new.pauses)))
+
+
+def _is_other_pause(told_s: Optional[float], found_s: Optional[float]) -> bool:
+    if told_s is None or found_s is None:
+        return told_s is not found_s
+    return abs(found_s - told_s) > max(_LITTLE_S, _LITTLE_PAUSE * told_s)
+
+
+def entry(progress: Progress) -> str:
+    """As it is written, of the oldest sizes as many left out as do not fit. It needs a rate."""
+    newest = progress.rates[-1].at
+    head = f"{'s' if progress.in_samples else 'n'}{newest}"
+    rates = [_rate(rate, newest) for rate in reversed(progress.rates)]
+    tail = _pauses(progress.pauses)
+    if progress.sync is not None:
+        tail.append(f"y{min(100, max(0, round(100 * progress.sync)))}")
+    while True:
+        text = f"progress{{{','.join([head, *rates, *tail])}}}"
+        if len(text) <= LENGTH or len(rates) == 1:
+            return text
+        rates.pop()
+
+
+def _rate(rate: ToldRate, newest: int) -> str:
+    age_s = min(_OLDEST_S, max(0, newest - rate.at))
+    error = min(999, max(1, round(1000 * rate.error)))
+    parts = [str(rate.nodes), f"{number(rate.per_s)}/{error}/{number(rate.batch)}"]
+    return ":".join(parts) + (f"/{age_s}" if age_s else "")
+
+
+def _pauses(pauses: ToldPauses) -> list[str]:
+    found: Sequence[Optional[float]] = astuple(pauses)
+    words = ["" if seconds is None else str(min(9999, round(seconds))) for seconds in found]
+    return ["p" + "/".join(words)] if any(words) else []
+
+
+def number(value: float) -> str:
+    """In four digits or more, and nine characters at most: `0.01234`, `123456`, `1.235e9`."""
+    if 1000 <= value < 999_999.5:
+        return f"{value:.0f}"
+    mantissa, _, exponent = f"{value:.4g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa

@@ -1,0 +1,50 @@
+"""How fast a worker trains, in clean time only, as it lies in the mailbox.
+
+Only values. Moments are time.monotonic(), which all processes of a node share.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from dataclasses import astuple, dataclass
+from typing import Optional
+
+SIZE = 64  # bytes of one worker; a write of so many, aligned, is never seen by halves
+_FORM = struct.Struct("<dddddd")
+_CHECK = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one worker since it began. Its first step was at `first_at` (0: none yet). In `seconds`
+    without warm-up and pauses it made `steps` of its optimizer on `samples` drawn from its
+    DataLoaders (0: none were seen). `told` are the samples of a step of all processes together by
+    what its script has reported (0: nothing); `sync` is the share of a step that waits for other
+    processes (negative: not seen)."""
+
+    first_at: float = 0.0
+    seconds: float = 0.0
+    steps: float = 0.0
+    samples: float = 0.0
+    told: float = 0.0
+    sync: float = -1.0
+
+
+def pack(speed: Speed) -> bytes:
+    """As it lies in the mailbox."""
+    data = _FORM.pack(*astuple(speed))
+    return (data + _CHECK.pack(zlib.crc32(data))).ljust(SIZE, b"\0")
+
+
+def unpack(data: bytes) -> Optional[Speed]:
+    """What a worker has written; None if it has not, or it is nothing of ours."""
+    if len(data) < SIZE or not any(data):
+        return None
+    (check,) = _CHECK.unpack_from(data, _FORM.size)
+    if check != zlib.crc32(data[: _FORM.size]):
+        return None
+    speed = Speed(*_FORM.unpack_from(data))
+    is_sane = all(map(math.isfinite, astuple(speed))) and min(astuple(speed)[:-1]) >= 0
+    return speed if is_sane and -1.0 <= speed.sync <= 1.0 else None

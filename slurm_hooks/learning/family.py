@@ -1,0 +1,38 @@
+"""Which jobs are expected to scale alike: of one user, name, unit, engine and kind of node."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from slurm_hooks.model import MalleableJob, Needs
+
+_COUNTER = re.compile(r"[-_.]\d+$")
+
+
+@dataclass(frozen=True, order=True)
+class Family:
+    """What its jobs have in common. `name` is the job's without a counter at its end, so that
+    trial-7 and trial-8 are one family; `needs` is what nodes must have."""
+
+    user: str
+    name: str
+    unit: int = 1
+    engine: str = ""
+    needs: str = ""
+
+    def __str__(self) -> str:
+        """As `malleable profile --family` takes it."""
+        return f"{self.user}/{self.name}"
+
+
+def family_of(job: MalleableJob) -> Family:
+    """The family of a job. How many nodes it asks for makes no difference."""
+    request = job.request
+    name = _COUNTER.sub("", request.name) or request.name
+    return Family(job.user, name, request.unit, request.engine, _needs(job.needs))
+
+
+def _needs(needs: Needs) -> str:
+    """Kinds of nodes; how much memory and how many processors are not kinds."""
+    return ";".join((needs.features, *(f"{name}:{count}" for name, count in needs.gres)))

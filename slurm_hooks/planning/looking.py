@@ -1,0 +1,120 @@
+"""The curve on which each job is weighed: its own, what was learned of it, or an equal share.
+
+And which jobs get a size only so that it can be seen how fast they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from slurm_hooks.advisor.probe import (
+    Costs,
+    Looker,
+    Probe,
+    Purpose,
+    optimistic,
+    price_of,
+    wanted,
+)
+from slurm_hooks.allocation.curves import equal_share, equal_shares, prior
+from slurm_hooks.model import Curve, FragmentState, Learned, Reason, Snapshot, Why
+from slurm_hooks.planning.situation import Situation
+from slurm_hooks.settings import Settings
+
+TOLD_AFTER_S = 60.0
+"""Seconds of steady work after which a job tells a rate, at the latest."""
+PATIENCE_S = 300.0
+"""A size at which a job has told nothing for so long is not looked at any longer: starting, and
+compiling its model, may take minutes."""
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """On which curve a job is weighed, and the size that it is given only to be looked at."""
+
+    curve: Curve
+    probe: Optional[Probe] = None
+
+    def most(self, reachable: int) -> int:
+        """The most nodes to ask for: a look at a size is no more than that size."""
+        return min(reachable, self.probe.nodes) if self.probe else reachable
+
+
+def weighings(
+    situations: Sequence[Situation], nodes: int, snapshot: Snapshot, settings: Settings
+) -> tuple[Weighing, ...]:
+    """Of each job, in their order; all of them share `nodes`.
+
+    Only a job of which something is `learned`, be it nothing yet, is looked at.
+    """
+    shares = equal_shares([max(s.reachable, 1) for s in situations], nodes)
+    plan = settings.plan
+    costs = Costs(TOLD_AFTER_S + settings.tick.every_s, plan.grow_s, plan.shrink_s)
+    lookers = {
+        s.job.job_id: _looker(s, learned, share, snapshot)
+        for s, share in zip(situations, shares)
+        if (learned := _learned(s, snapshot)) is not None
+    }
+    others = sum(share for s, share in zip(situations, shares) if s.job.job_id not in lookers)
+    price = price_of(lookers.values(), max(nodes - others, 0))
+    found = wanted(lookers.values(), costs, price, settings.learn.probe_budget)
+    probes = {probe.name: probe for probe in found}
+    return tuple(
+        _weighing(s, share, probes, snapshot, settings) for s, share in zip(situations, shares)
+    )
+
+
+def _learned(situation: Situation, snapshot: Snapshot) -> Optional[Learned]:
+    """What is known of a job that may be looked at."""
+    job = situation.job
+    is_known = job.job_id in snapshot.curves
+    return None if is_known or situation.is_apart else snapshot.learned.get(job.job_id)
+
+
+def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapshot) -> Looker:
+    job, now = situation.job, snapshot.now
+    starts = [f.start for f in job.active if f.start is not None]
+    running = sum(len(f.nodes) for f in situation.staying if f.state is FragmentState.RUNNING)
+    is_whole = running == situation.size > 0
+    patience_s = PATIENCE_S if job.has_agent else TOLD_AFTER_S
+    return Looker(
+        name=str(job.job_id),
+        learned=learned,
+        unit=job.request.unit,
+        least=situation.least,
+        most=situation.reachable,
+        nodes=situation.size,
+        share=share,
+        age_s=(now - min(starts)).total_seconds() if starts else 0.0,
+        is_hopeless=is_whole and bool(starts) and (now - max(starts)).total_seconds() > patience_s,
+    )
+
+
+def _weighing(
+    situation: Situation,
+    share: int,
+    probes: Mapping[str, Probe],
+    snapshot: Snapshot,
+    settings: Settings,
+) -> Weighing:
+    job, serial = situation.job, settings.plan.serial_fraction
+    if job.job_id in snapshot.curves:
+        return Weighing(snapshot.curves[job.job_id])
+    learned, probe = snapshot.learned.get(job.job_id, Learned()), probes.get(str(job.job_id))
+    if probe and probe.purpose is Purpose.LARGER:
+        return Weighing(optimistic(learned, job.request.unit), probe)
+    if probe:
+        return Weighing(equal_share(probe.nodes, probe.nodes), probe)
+    if learned.curve:
+        return Weighing(learned.curve)
+    if serial:
+        return Weighing(prior(serial, job.request.max_nodes))
+    return Weighing(equal_share(max(share, situation.least), job.request.max_nodes))
+
+
+def reason_of(probe: Probe) -> Reason:
+    """Why the job has the size at which it is looked at."""
+    text = f"is looked at on {probe.nodes} node(s), to learn {probe.purpose.value}"
+    return Reason(Why.LOOKED_AT, text)

@@ -1,0 +1,303 @@
+"""Jobs whose curves nobody knows: what they show is learned, and the allocator goes by that.
+
+The allocator that ships is asked about jobs with the curves that are believed instead of their own.
+Beside the advisor (`Way.LEARNED`) there are the ways of others to get along without curves, to
+compare it with. A job tells the rate of a size after `MEASURE_S` of steady work there, once, with
+an error of `NOISE`; errors do not average out. Jobs know nothing of each other, unless those of one
+model are a family.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Optional
+
+from slurm_hooks.advisor.learned import learn
+from slurm_hooks.advisor.prior import Fit, Prior, fit_of, prior_of
+from slurm_hooks.advisor.probe import (
+    Costs,
+    Looker,
+    Probe,
+    Purpose,
+    optimistic,
+    price_of,
+    wanted,
+)
+from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares
+from slurm_hooks.model import Curve, Learned, Rate
+from slurm_hooks.replay.policies.shipped import Allocator
+from slurm_hooks.replay.question import Question, Row, Spent
+from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.work import Kind
+
+MEASURE_S = 15.0
+NOISE = 0.03
+ALIKE = 0.1  # in the logarithm: sizes so close say nothing new
+LOOK_AGAIN_S = 300.0
+PROBE_S = 180.0  # a look that has shown nothing by then is given up
+
+
+class Way(enum.Enum):
+    """How to get along without curves."""
+
+    LEARNED = "learned"  # the advisor
+    LINEAR = "linear"  # linear until known: what was measured, linear beyond
+    DESCENDING = "descending"  # the largest size first, then each half, as MalleTrain does
+
+
+@dataclass(eq=False)
+class _Pupil:
+    """One job, and what it has shown."""
+
+    number: int
+    kind: Kind
+    rates: list[Rate] = field(default_factory=list)
+    learned: Learned = field(default_factory=Learned)
+    believed: Optional[Kind] = None
+    probe: Optional[Probe] = None
+    probed_at_s: float = 0.0
+    looked_s: float = -math.inf
+    age_s: float = 0.0
+
+    def has_shown(self, nodes: int) -> bool:
+        """True if it told the rate of that size, or of one so close that it makes no difference."""
+        if nodes < 4:
+            return any(r.nodes == nodes for r in self.rates)
+        return any(abs(math.log(r.nodes / nodes)) < ALIKE for r in self.rates)
+
+
+Priors = Callable[[str, Sequence[Fit]], Prior]
+
+
+def priors_of(
+    curves: Mapping[str, Curve], group: Callable[[str], str] = lambda name: name
+) -> Priors:
+    """What is expected of a model: what the others have shown, never anything of its own group."""
+    fits = {name: fit_of(_rates(curve), 1) for name, curve in curves.items()}
+
+    @cache
+    def others(mine: str) -> tuple[Fit, ...]:
+        return tuple(fit for name, fit in fits.items() if fit and group(name) != mine)
+
+    return lambda name, family: prior_of(family, others(group(name)))
+
+
+def _rates(curve: Curve) -> list[Rate]:
+    return [Rate(n, v, NOISE, at=0) for n, v in curve.points if n and v > 0]
+
+
+class Learning:
+    """A policy that has to find out how its jobs scale."""
+
+    def __init__(
+        self,
+        inner: Allocator,
+        priors: Priors,
+        rescale: Rescale,
+        way: Way = Way.LEARNED,
+        is_family: bool = False,
+        seed: int = 1,
+    ) -> None:
+        self.sees_ends = inner.sees_ends
+        self.spent = Spent()
+        self.wake_s = math.inf
+        self._inner, self._priors, self._way, self._is_family = inner, priors, way, is_family
+        self._costs = Costs(MEASURE_S, rescale.up_s, rescale.down_s)
+        self._draw = random.Random(seed)
+        self._pupils: dict[int, _Pupil] = {}
+        self._families: dict[str, list[Fit]] = {}
+        self._order: list[_Pupil] = []
+        self._made: dict[tuple[int, int, str], Kind] = {}
+        self._had: list[tuple[_Pupil, int]] = []
+        self._now = -math.inf
+
+    def look(self, now: float, jobs: Iterable[tuple[int, Kind, Mapping[int, float]]]) -> None:
+        """What jobs show: number, kind and the steady seconds of each size so far.
+
+        The next question is about these jobs, in this order.
+        """
+        if self._had:
+            self._count(now - self._now)
+        self._now = now
+        found = {}
+        self._order = []
+        for number, kind, worked in jobs:
+            pupil = self._pupils.get(number) or self._new(number, kind)
+            pupil.age_s = sum(worked.values())
+            self._measure(pupil, worked)
+            found[number] = pupil
+            self._order.append(pupil)
+        for number in self._pupils.keys() - found.keys():
+            self._leave(self._pupils[number])
+        self._pupils = found
+
+    def _new(self, number: int, kind: Kind) -> _Pupil:
+        self.spent.jobs += 1
+        pupil = _Pupil(number, kind)
+        self._learn(pupil)
+        return pupil
+
+    def _leave(self, pupil: _Pupil) -> None:
+        self.spent.jobs_probed += pupil.learned.probed_node_s > 0
+        fit = fit_of(pupil.rates, 1) if self._is_family else None
+        if fit:
+            self._families.setdefault(pupil.kind.name, []).insert(0, fit)
+
+    def _measure(self, pupil: _Pupil, worked: Mapping[int, float]) -> None:
+        new = [
+            n
+            for n, seconds in worked.items()
+            if seconds >= MEASURE_S - 1e-6 and n >= pupil.kind.min_nodes and not pupil.has_shown(n)
+        ]
+        for nodes in new:
+            rate = pupil.kind.rates[min(nodes, pupil.kind.max_nodes)]
+            told = rate * math.exp(self._draw.gauss(0, NOISE))
+            pupil.rates.append(Rate(nodes, told, NOISE, at=len(pupil.rates)))
+        if new:
+            self._learn(pupil)
+
+    def _learn(self, pupil: _Pupil) -> None:
+        """From what it has shown so far; what is believed of it is thought over."""
+        pupil.believed, pupil.looked_s = None, -math.inf
+        if self._way is not Way.LEARNED:
+            return
+        kind, family = pupil.kind, self._families.get(pupil.kind.name, ())
+        known = learn(
+            pupil.rates, self._priors(kind.name, family[:40]), 1, kind.max_nodes, kind.min_nodes
+        )
+        spent = pupil.learned
+        pupil.learned = replace(known, node_s=spent.node_s, probed_node_s=spent.probed_node_s)
+
+    def decide(self, question: Question) -> Sequence[Row]:
+        """The nodes of each job, `(class)`."""
+        self.wake_s = math.inf
+        shares = equal_shares([j.kind.max_nodes for j in question.jobs], sum(question.capacity))
+        self._choose(question, shares)
+        jobs = tuple(
+            replace(held, kind=self._believed(pupil, share))
+            for held, pupil, share in zip(question.jobs, self._order, shares)
+        )
+        rows = self._inner.decide(replace(question, jobs=jobs))
+        self._had = [(pupil, sum(row)) for pupil, row in zip(self._order, rows)]
+        for held, (pupil, size) in zip(question.jobs, self._had):
+            if size and not pupil.has_shown(size):
+                pause_s = 0.0 if size == sum(held.row) else self._costs.grow_s
+                self.wake_s = min(self.wake_s, self._now + pause_s + MEASURE_S + 0.5)
+        return rows
+
+    def _count(self, seconds: float) -> None:
+        """The node-seconds that jobs had since the last decision."""
+        for pupil, size in self._had:
+            had = size * seconds
+            self.spent.node_s += had
+            pupil.learned = replace(pupil.learned, node_s=pupil.learned.node_s + had)
+
+    def _choose(self, question: Question, shares: Sequence[int]) -> None:
+        """Which jobs are to be looked at now; a look that goes on is not thought over."""
+        if self._way is Way.LINEAR:
+            return
+        lookers = [
+            Looker(
+                str(pupil.number),
+                pupil.learned,
+                1,
+                pupil.kind.min_nodes,
+                pupil.kind.max_nodes,
+                sum(held.row),
+                share,
+                pupil.age_s,
+            )
+            for held, pupil, share in zip(question.jobs, self._order, shares)
+        ]
+        price = None
+        for pupil, looker in zip(self._order, lookers):
+            if not looker.nodes:
+                pupil.probed_at_s = self._now
+            if pupil.probe and not self._is_over(pupil):
+                continue
+            if pupil.probe:
+                pupil.probe, pupil.believed = None, None
+            if self._now - pupil.looked_s < LOOK_AGAIN_S:
+                continue
+            pupil.looked_s = self._now
+            if self._way is Way.DESCENDING:
+                self._begin(pupil, self._next_half(pupil, looker))
+                continue
+            price = price_of(lookers, sum(question.capacity)) if price is None else price
+            self._begin(pupil, next(iter(wanted([looker], self._costs, price)), None))
+
+    def _is_over(self, pupil: _Pupil) -> bool:
+        probe = pupil.probe
+        if probe is None or self._now - pupil.probed_at_s > PROBE_S:
+            return True
+        if probe.purpose is Purpose.LARGER:
+            return pupil.learned.sizes_seen[-1:] >= (probe.nodes,) or pupil.looked_s < 0
+        return pupil.has_shown(probe.nodes)
+
+    def _begin(self, pupil: _Pupil, probe: Optional[Probe]) -> None:
+        if probe is None:
+            return
+        known = pupil.learned
+        pupil.probe, pupil.probed_at_s, pupil.believed = probe, self._now, None
+        pupil.learned = replace(known, probed_node_s=known.probed_node_s + probe.cost_node_s)
+        self.spent.probed_node_s += probe.cost_node_s
+        counts, name = self.spent.probes, probe.purpose.name
+        counts[name] = counts.get(name, 0) + (probe.cost_node_s > 0)
+
+    def _next_half(self, pupil: _Pupil, looker: Looker) -> Optional[Probe]:
+        """From its share down to its least, each size half of the one before."""
+        size = min(looker.share, pupil.kind.max_nodes)
+        while size >= max(pupil.kind.min_nodes, 1) and pupil.has_shown(size):
+            size //= 2
+        if size < max(pupil.kind.min_nodes, 1):
+            return None
+        cost = (MEASURE_S + self._costs.shrink_s) * max(looker.share - size, 0)
+        return Probe(looker.name, size, Purpose.SMALLEST, cost)
+
+    def _believed(self, pupil: _Pupil, share: int) -> Kind:
+        """The kind of job that the allocator takes it for."""
+        kind, probe = pupil.kind, pupil.probe
+        if probe and probe.purpose is not Purpose.LARGER:
+            return self._capped(kind, max(probe.nodes, kind.min_nodes))
+        if pupil.believed is None:
+            curve = self._curve(pupil)
+            most = min(probe.nodes, kind.max_nodes) if probe else kind.max_nodes
+            pupil.believed = replace(kind, curve=curve, max_nodes=most) if curve else None
+        return pupil.believed or self._sharing(kind, max(share, kind.min_nodes))
+
+    def _capped(self, kind: Kind, nodes: int) -> Kind:
+        key = (id(kind), nodes, "capped")
+        if key not in self._made:
+            self._made[key] = replace(kind, max_nodes=nodes, curve=_linear(nodes))
+        return self._made[key]
+
+    def _sharing(self, kind: Kind, share: int) -> Kind:
+        key = (id(kind), share, "sharing")
+        if key not in self._made:
+            self._made[key] = replace(kind, curve=equal_share(share, kind.max_nodes))
+        return self._made[key]
+
+    def _curve(self, pupil: _Pupil) -> Optional[Curve]:
+        if self._way is Way.LEARNED:
+            known = pupil.learned
+            bold = known.curve and pupil.probe and pupil.probe.purpose is Purpose.LARGER
+            return optimistic(known, 1) if bold else known.curve
+        if not pupil.rates:
+            return _linear(pupil.kind.max_nodes)
+        told = sorted((r.nodes, r.per_s) for r in pupil.rates)
+        last, rate = told[-1]
+        if last < pupil.kind.max_nodes:
+            told.append((pupil.kind.max_nodes, rate / last * pupil.kind.max_nodes))
+        if told[0][0] > 1:
+            told.insert(0, (1, told[0][1] / told[0][0]))
+        return curve_of(told)
+
+
+@cache
+def _linear(most: int) -> Curve:
+    return Curve(((0, 0.0), (most, float(most))))

@@ -1,0 +1,70 @@
+"""What is known of how a job or a family scales, as one picture, drawn by matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slurm_hooks.learning.profile import FamilyProfile, JobProfile
+from slurm_hooks.model import Learned
+from slurm_hooks.report.drawing import pyplot
+from slurm_hooks.report.learned_text import sizes_of, speedup
+
+_GREEN, _GREY, _ORANGE = "#009E73", "#8A929C", "#D55E00"
+
+
+def job_picture(path: Path, profile: JobProfile) -> None:
+    """Write the picture of a job. Raises MissingProgram without matplotlib."""
+    title = f"job {profile.job_id}, {profile.family}"
+    _picture(path, title, profile.learned, profile.family.unit, profile.max_nodes, [profile])
+
+
+def family_picture(path: Path, each: FamilyProfile, jobs: Sequence[JobProfile]) -> None:
+    """Write the picture of a family. Raises MissingProgram without matplotlib."""
+    title = f"{each.family}: {each.speaking} of {each.jobs} job(s) have shown how they scale"
+    _picture(path, title, each.learned, each.family.unit, each.most, jobs)
+
+
+def _picture(
+    path: Path, title: str, learned: Learned, unit: int, most: int, jobs: Sequence[JobProfile]
+) -> None:
+    figure = pyplot().figure(figsize=(8, 5.4), layout="constrained")
+    axes = figure.subplots()
+    ends = [unit, max(most, unit)]
+    axes.plot(ends, [n / unit for n in ends], "--", color=_GREY, label="linear")
+    _draw_learned(axes, learned, unit)
+    _draw_measured(axes, unit, jobs)
+    axes.set(title=title, xlabel="nodes", ylabel=f"times as fast as on {unit}")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left")
+    figure.savefig(path, dpi=130)
+    pyplot().close(figure)
+
+
+def _draw_learned(axes: Any, learned: Learned, unit: int) -> None:
+    sizes = sizes_of(learned)
+    if not sizes:
+        return
+    likely = [[speedup(curve, n, unit) for curve in learned.plausible] for n in sizes]
+    if all(likely):
+        low, high = [min(each) for each in likely], [max(each) for each in likely]
+        axes.fill_between(sizes, low, high, color=_GREEN, alpha=0.15, label="plausible")
+    values = [speedup(learned.curve, n, unit) for n in sizes]
+    axes.plot(sizes, values, color=_GREEN, label="learned")
+
+
+def _draw_measured(axes: Any, unit: int, jobs: Sequence[JobProfile]) -> None:
+    """Rates over what the job's own curve says of one unit."""
+    label = "measured"
+    for job in jobs:
+        base = job.learned.curve(unit) if job.learned.curve else 0.0
+        if base <= 0:
+            continue
+        rates = list(job.newest.values())
+        values = [rate.per_s / base for rate in rates]
+        errors = [value * rate.error for value, rate in zip(values, rates)]
+        nodes = [rate.nodes for rate in rates]
+        axes.errorbar(nodes, values, errors, fmt="o", color=_ORANGE, ms=4, label=label)
+        label = "_nolegend_"

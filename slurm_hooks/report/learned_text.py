@@ -1,0 +1,229 @@
+"""What is known of how jobs scale, in words and tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from slurm_hooks.learning.profile import FamilyProfile, JobProfile
+from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate
+
+UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x nodes"}
+_NOTHING = "nothing is known yet of how its speed grows with nodes: it shares equally"
+_UNSEEN = (
+    "what it does cannot be counted: no optimizer of torch and no DataLoader steps in it; "
+    "`report()` in its script tells it (docs/users.md)"
+)
+QUIET_S = 300.0  # a job that has run for so long and told nothing is not going to
+
+
+def learned_lines(
+    job: MalleableJob, learned: Optional[Learned], profile: Optional[JobProfile], now_s: float
+) -> list[str]:
+    """For `explain`: what is known of a job, how well, and from where."""
+    if learned is None or not (learned.curve or learned.sizes_seen):
+        has_told = profile is not None and profile.rates
+        is_quiet = max(_ran_s(job, now_s), default=0.0) > QUIET_S and not has_told
+        return [f"learned: {_NOTHING}", *([f"learned: {_UNSEEN}"] if is_quiet else [])]
+    lines = [*_seen_lines(job, learned, profile, now_s), *_pause_lines(profile)]
+    if learned.probed_node_s:
+        share = learned.probed_node_s / max(learned.node_s, learned.probed_node_s)
+        lines.append(f"{100 * share:.1f} % of its node-time went into finding that out")
+    return [f"learned: {line}" for line in lines]
+
+
+def look_line(learned: Optional[Learned], budget: float) -> str:
+    """Why a job that runs does not get a size only to be looked at; `budget` is a share of its
+    node-time."""
+    if not budget:
+        why = "nobody is (learn.probe_budget = 0)"
+    elif learned is None:
+        why = "jobs of its name have told nothing in a node-hour"
+    elif learned.is_shared:
+        why = "its family is known"
+    else:
+        why = (
+            "no size that it could have now is worth what that costs, or its looks have had their "
+            f"{100 * budget:g} % of its node-time"
+        )
+    return f"learned: is not looked at on another size: {why}"
+
+
+def _ran_s(job: MalleableJob, now_s: float) -> Iterable[float]:
+    return (now_s - f.start.timestamp() for f in job.active if f.start is not None)
+
+
+def _seen_lines(
+    job: MalleableJob, learned: Learned, profile: Optional[JobProfile], now_s: float
+) -> list[str]:
+    sizes, unit = learned.sizes_seen, job.request.unit
+    newest = max((rate.at for rate in profile.counted), default=None) if profile else None
+    age = f", last {age_text(now_s - newest)} ago" if newest is not None else ""
+    seen = f"seen on {_list(sizes)} node(s){age}" if sizes else "not seen itself"
+    if learned.curve is None:
+        return [f"its speed was {seen}; with fewer than two sizes it shares equally"]
+    far = sizes[-1] if sizes else job.request.max_nodes
+    lines = []
+    if far > unit:
+        error = profile.newest[far].error if profile and far in profile.newest else 0.0
+        lines.append(f"{_gain(learned, unit, far, error)} ({seen})")
+    else:
+        lines.append(seen)
+    most = job.request.max_nodes
+    if most > far:
+        lines.append(f"{_gain(learned, unit, most)}: assumed, not seen")
+    if learned.is_shared:
+        lines.append("its jobs of the same name count, too (malleable profile --family)")
+    return lines
+
+
+def _gain(learned: Learned, unit: int, nodes: int, error: float = 0.0) -> str:
+    gain = speedup(learned.curve, nodes, unit)
+    return (
+        f"{nodes} nodes train {gain:.1f} times as fast as {unit} "
+        f"(give or take {100 * math.hypot(learned.spread(nodes), error):.0f} %)"
+    )
+
+
+def _pause_lines(profile: Optional[JobProfile]) -> list[str]:
+    told = pause_words(profile.pauses) if profile else ""
+    return [f"measured pauses: {told}"] if told else []
+
+
+def pause_words(pauses: Pauses) -> str:
+    """Those that were measured; empty if none was."""
+    named = (
+        ("start", pauses.start_s),
+        ("growth", pauses.grow_s),
+        ("shrink", pauses.shrink_s),
+        ("a lost node", pauses.hit_s),
+    )
+    return ", ".join(f"{name} {s:.0f} s" for name, s in named if s is not None)
+
+
+def speedup(curve: Optional[Curve], nodes: int, unit: int) -> float:
+    """How many times as fast as on one unit."""
+    base = curve(unit) if curve else 0.0
+    return curve(nodes) / base if curve and base > 0 else 0.0
+
+
+def age_text(seconds: float) -> str:
+    """A span in words, roughly."""
+    for size, word in ((172_800, "day"), (7200, "hour"), (120, "minute")):
+        if seconds >= size:
+            number = round(seconds / {"day": 86_400, "hour": 3600, "minute": 60}[word])
+            return f"{number} {word}s"
+    return f"{max(seconds, 0):.0f} seconds"
+
+
+def _list(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes))
+
+
+def job_view(profile: JobProfile, now_s: float) -> RenderableType:
+    """One job: what was measured, what is assumed, how old it is."""
+    learned = profile.learned
+    head = [
+        f"job {profile.job_id} of {profile.family}, {profile.min_nodes}-{profile.max_nodes} nodes, "
+        f"last seen {age_text(now_s - profile.last_at)} ago"
+    ]
+    if learned.is_shared:
+        head.append("jobs of its family count, too")
+    told = pause_words(profile.pauses)
+    head += [f"measured pauses: {told}"] if told else []
+    if profile.sync is not None:
+        head.append(f"{100 * profile.sync:.0f} % of a step waits for other nodes")
+    old = len(profile.rates) - len(profile.counted)
+    head += [f"{old} older rate(s) do not count: the job has changed since"] if old else []
+    if learned.node_s:
+        hours, share = learned.node_s / 3600, learned.probed_node_s / learned.node_s
+        head.append(f"{hours:.1f} node-hours so far, {100 * share:.1f} % of them to find this out")
+    if not learned.curve:
+        head.append("too little is known for a curve: it shares equally")
+    return Group(Text("\n".join(head)), _sizes_table(profile, now_s))
+
+
+def _sizes_table(profile: JobProfile, now_s: float) -> Table:
+    learned, unit = profile.learned, profile.family.unit
+    table = _table("NODES", UNITS[profile.counts].upper(), "SPEED-UP", "+-", "OF LINEAR", "SOURCE")
+    for nodes in sizes_of(learned, profile.newest):
+        rate = profile.newest.get(nodes)
+        known = _known(learned, nodes, unit, rate.error if rate else 0.0)
+        source = _source(rate, now_s) if rate else "assumed"
+        per_s = rate.per_s if rate else (learned.curve(nodes) if learned.curve else 0.0)
+        is_rate = rate or profile.newest
+        table.add_row(str(nodes), f"{per_s:.4g}" if is_rate else "", *known, source)
+    return table
+
+
+def sizes_of(learned: Learned, newest: Iterable[int] = ()) -> list[int]:
+    """The sizes that are worth a line."""
+    points = learned.curve.points[1:] if learned.curve else ()
+    return sorted({nodes for nodes, _ in points} | set(newest))
+
+
+def _known(learned: Learned, nodes: int, unit: int, error: float = 0.0) -> tuple[str, str, str]:
+    """Speed-up, how sure that is, share of linear; `error` is that of the measurement."""
+    if learned.curve is None:
+        return "", "", ""
+    gain = speedup(learned.curve, nodes, unit)
+    spread = f"{100 * math.hypot(learned.spread(nodes), error):.0f} %"
+    return f"{gain:.2f}", spread, f"{100 * gain * unit / nodes:.0f} %"
+
+
+def _source(rate: Rate, now_s: float) -> str:
+    return f"measured {age_text(now_s - rate.at)} ago, +- {100 * rate.error:.1f} %"
+
+
+def families_view(found: Sequence[FamilyProfile], now_s: float) -> RenderableType:
+    """All families, one line each."""
+    table = _table("FAMILY", "UNIT", "ENGINE", "JOBS", "SHOWN", "SPEED-UP", "LAST SEEN")
+    for each in found:
+        family = each.family
+        table.add_row(
+            str(family),
+            str(family.unit),
+            family.engine,
+            str(each.jobs),
+            str(each.speaking),
+            _begins_with(each),
+            f"{age_text(now_s - each.last_at)} ago",
+        )
+    return table
+
+
+def _begins_with(each: FamilyProfile) -> str:
+    if each.learned.curve is None:
+        return ""
+    return f"{speedup(each.learned.curve, each.most, each.family.unit):.1f} on {each.most}"
+
+
+def family_view(each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float) -> RenderableType:
+    """One family: what its jobs begin with, and what each has shown."""
+    family = each.family
+    needs = f", nodes with {family.needs}" if family.needs else ""
+    head = (
+        f"{family}: unit {family.unit}, {family.engine}{needs}; {each.speaking} of {each.jobs} "
+        "job(s) have shown how they scale"
+    )
+    curve = _table("NODES", "SPEED-UP", "+-", "OF LINEAR")
+    for nodes in sizes_of(each.learned):
+        curve.add_row(str(nodes), *_known(each.learned, nodes, family.unit))
+    table = _table("JOBID", "NODES SEEN", "LAST SEEN")
+    for job in jobs:
+        seen = _list(job.learned.sizes_seen)
+        table.add_row(str(job.job_id), seen, f"{age_text(now_s - job.last_at)} ago")
+    return Group(Text(head), curve, table)
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        is_number = name not in ("SOURCE", "FAMILY", "ENGINE", "LAST SEEN", "NODES SEEN")
+        table.add_column(name, justify="right" if is_number else "left")
+    return table

@@ -1,0 +1,70 @@
+"""`progress{...}`: what a job tells of its own speed, at the head of its Comment.
+
+A user can write anything there, so anything is read: as a Telemetry whose values are possible and
+bounded, or as nothing. What is told of sizes that the job cannot have is left out; how often and
+of which moments it may tell is judged where it is kept. The writer is
+elastic/batch/progress_entry.py, which describes the form.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from slurm_hooks.model import Counts, Pauses, Rate, Telemetry
+
+LENGTH = 120  # characters of the whole entry
+SIZES = 4
+_MOST_NODES = 99_999
+_ENTRY = re.compile(r"progress\{([sn])(\d{1,12})((?:,[0-9py:/.e-]{1,40}){1,8})\}", re.ASCII)
+_NUMBER = r"\d{1,7}(?:\.\d{1,8})?(?:e-?\d{1,2})?"
+_RATE = re.compile(rf"(\d{{1,5}}):({_NUMBER})/(\d{{1,3}})/({_NUMBER})(?:/(\d{{1,7}}))?", re.ASCII)
+_PAUSES = re.compile(r"p(\d{0,4})/(\d{0,4})/(\d{0,4})/(\d{0,4})", re.ASCII)
+_SYNC = re.compile(r"y(\d{1,3})", re.ASCII)
+
+
+def parse_progress(text: str, most_nodes: int = _MOST_NODES) -> Optional[Telemetry]:
+    """The telemetry in an entry at the head of this text; None if there is none, or any part of it
+    is not as agents write it. Rates of more nodes than the job may have are left out."""
+    found = _ENTRY.match(text[:LENGTH])
+    if not found:
+        return None
+    try:
+        return _telemetry(found, most_nodes)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _telemetry(found: re.Match[str], most_nodes: int) -> Optional[Telemetry]:
+    newest = int(found.group(2))
+    rates: dict[int, Rate] = {}
+    sync: Optional[float] = None
+    pauses = Pauses()
+    for word in found.group(3)[1:].split(","):
+        rate, paused, synced = (form.fullmatch(word) for form in (_RATE, _PAUSES, _SYNC))
+        if rate:
+            _add(rates, _rate(rate, newest))
+        elif paused:
+            pauses = Pauses(*(float(s) if s else None for s in paused.groups()))
+        elif synced:
+            sync = int(synced.group(1)) / 100
+        else:
+            return None
+    if not 1 <= len(rates) <= SIZES:
+        return None
+    kept = sorted((r for r in rates.values() if r.nodes <= most_nodes), key=lambda r: r.at)
+    counts = Counts.SAMPLES if found.group(1) == "s" else Counts.STEPS
+    return Telemetry(tuple(kept), counts, sync, pauses)
+
+
+def _add(rates: dict[int, Rate], rate: Rate) -> None:
+    """Raises ValueError for a size that is there already."""
+    if rate.nodes in rates:
+        raise ValueError(f"two rates of {rate.nodes} nodes")
+    rates[rate.nodes] = rate
+
+
+def _rate(found: re.Match[str], newest: int) -> Rate:
+    nodes, per_s, error, batch, age_s = found.groups()
+    at = max(0, newest - int(age_s or 0))
+    return Rate(int(nodes), float(per_s), max(1, int(error)) / 1000, at, float(batch))

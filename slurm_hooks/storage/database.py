@@ -1,0 +1,140 @@
+"""Opens a file of ours: to write in a tick, or to read while a tick writes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+BUSY_S = 1.0  # a tick waits no longer for somebody who holds the file
+READ_BUSY_S = 5.0
+PAGES_BEFORE_CHECKPOINT = 1000
+
+
+class Unusable(Exception):
+    """The file cannot be used now: locked, disk full, no right to; the text says why."""
+
+
+class Damaged(Unusable):
+    """The file is none of its kind that this version can read."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file: `application_id` and `version` tell it from others, `create` is the script
+    that makes its tables, `added` the tables that came later without a new version, which older
+    programs can go on with. `mode` are the rights of a new file."""
+
+    word: str
+    application_id: int
+    version: int
+    create: str
+    added: tuple[str, ...] = ()
+    mode: int = 0o640
+
+
+@contextlib.contextmanager
+def writing(path: Path, kind: Kind, max_mib: int) -> Iterator[sqlite3.Connection]:
+    """A connection in one transaction, which is kept if the body ends well.
+
+    Raises Damaged; Unusable if the disk is full, the file locked or not to be written; OSError.
+    """
+    is_new = not path.exists()
+    if is_new:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, kind.mode))
+    with _as_ours(), contextlib.closing(_connect(path)) as database:
+        _prepare(database, kind, max_mib)
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield database
+            database.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                database.execute("ROLLBACK")
+            raise
+
+
+@contextlib.contextmanager
+def reading(
+    path: Path, kind: Kind, patience_s: float = READ_BUSY_S
+) -> Iterator[sqlite3.Connection]:
+    """A read-only connection that sees one moment, whatever a tick writes meanwhile.
+
+    `patience_s` is how long it waits for somebody who holds the file. Raises Damaged; Unusable if
+    the file is not there or may not be read.
+    """
+    with contextlib.suppress(OSError):  # which SQLite then tells
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise Unusable("it is not a plain file")
+    with _as_ours(), contextlib.closing(_connect_to_read(path, patience_s)) as database:
+        _check(database, kind)
+        database.execute("BEGIN")
+        yield database
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+
+
+def _connect_to_read(path: Path, patience_s: float) -> sqlite3.Connection:
+    """Who may not write beside the file can read it only while a tick has it open, or as a file
+    that does not change."""
+    found = sqlite3.OperationalError()
+    for way in ("mode=ro", "mode=ro&immutable=1"):
+        uri = f"file:{quote(str(path))}?{way}"
+        try:
+            database = sqlite3.connect(uri, uri=True, timeout=patience_s, isolation_level=None)
+            database.execute("PRAGMA user_version").fetchone()
+            return database
+        except sqlite3.OperationalError as error:
+            found = error
+    raise found
+
+
+def _prepare(database: sqlite3.Connection, kind: Kind, max_mib: int) -> None:
+    """Settings of this connection, and the tables of a new file."""
+    database.execute("PRAGMA synchronous=NORMAL")
+    database.execute(f"PRAGMA wal_autocheckpoint={PAGES_BEFORE_CHECKPOINT}")
+    if _version(database) == 0 and not database.execute("SELECT 1 FROM sqlite_master").fetchone():
+        database.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        database.execute("PRAGMA journal_mode=WAL")
+        names = f"PRAGMA application_id={kind.application_id}; PRAGMA user_version={kind.version};"
+        database.executescript(f"BEGIN IMMEDIATE; {kind.create} {names} COMMIT;")
+    _check(database, kind)
+    for table in kind.added:
+        database.execute(table)
+    (page,) = database.execute("PRAGMA page_size").fetchone()
+    database.execute(f"PRAGMA max_page_count={max_mib * 2**20 // page}")
+
+
+def _check(database: sqlite3.Connection, kind: Kind) -> None:
+    """Raises Damaged for a file of another program or of a later version."""
+    (found,) = database.execute("PRAGMA application_id").fetchone()
+    version = _version(database)
+    if (found, version) != (kind.application_id, kind.version):
+        wanted = f"no {kind.word} of version {kind.version}"
+        raise Damaged(f"it is {wanted} (found {found:#x}/{version})")
+
+
+def _version(database: sqlite3.Connection) -> int:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+@contextlib.contextmanager
+def _as_ours() -> Iterator[None]:
+    """SQLite's errors as ours: damage told from a lock, a full disk, a missing right."""
+    try:
+        yield
+    except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
+        lacks = "no such table" in str(error) or "no such column" in str(error)
+        raise (Damaged if lacks else Unusable)(str(error)) from error
+    except sqlite3.DatabaseError as error:
+        raise Damaged(str(error)) from error
+    except sqlite3.Error as error:
+        raise Unusable(str(error)) from error

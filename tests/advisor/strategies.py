@@ -1,0 +1,56 @@
+"""Rates that jobs could tell, true ones and others."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+
+from hypothesis import strategies as st
+
+from slurm_hooks.advisor.prior import Fit, Prior, prior_of
+from slurm_hooks.advisor.throughput import Shape
+from slurm_hooks.model import Rate
+
+ANY_RATES = st.builds(
+    Rate,
+    nodes=st.one_of(st.integers(1, 64), st.integers(1, 10**9)),
+    per_s=st.one_of(st.floats(1e-9, 1e15), st.floats(1.0, 1e4)),
+    error=st.floats(0, 1e300),
+    at=st.integers(-(10**12), 10**12),
+    batch=st.one_of(st.just(0.0), st.floats(0, 1e15)),
+)
+FITS = st.builds(
+    Fit,
+    cliff=st.floats(0, 2),
+    slope=st.floats(0, 3),
+    cliff_sd=st.floats(0, 1),
+    slope_sd=st.floats(0, 1),
+)
+
+
+@st.composite
+def priors(draw: st.DrawFn) -> Prior:
+    """With no, some or many fits of a family and of others."""
+    return prior_of(draw(st.lists(FITS, max_size=3)), draw(st.lists(FITS, max_size=3)))
+
+
+def rates_of(
+    shape: Shape, sizes: Iterable[int], noise: float = 0.0, seed: int = 1, at: int = 0
+) -> list[Rate]:
+    """What a job of that shape would tell, a minute apart."""
+    draw = random.Random(seed)
+    return [
+        Rate(
+            n,
+            1000 * n / shape.slowdown(n) * math.exp(draw.gauss(0, noise)),
+            max(noise, 0.01),
+            at + 60 * k,
+        )
+        for k, n in enumerate(sizes)
+    ]
+
+
+def shuffled(rates: Sequence[Rate], seed: int) -> list[Rate]:
+    """The same in another order."""
+    return random.Random(seed).sample(list(rates), len(rates))

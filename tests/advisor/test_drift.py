@@ -1,0 +1,71 @@
+"""Which rates count: a job that changes is learned anew, one bad minute changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.strategies import ANY_RATES, rates_of
+from slurm_hooks.advisor.drift import current
+from slurm_hooks.advisor.throughput import Shape
+from slurm_hooks.model import Rate
+
+SHAPE = Shape(0.1, 0.3, 1.0)
+
+
+def faster(rates: list[Rate], by: float, later: int = 1000) -> list[Rate]:
+    return [replace(r, per_s=r.per_s * by, at=r.at + later) for r in rates]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ANY_RATES, max_size=30))
+def test_some_of_what_was_told_counts_whatever_it_is(rates: list[Rate]) -> None:
+    kept = current(rates)
+    assert bool(kept) == bool(rates)
+    assert set(kept) <= set(rates)
+
+
+def test_a_steady_job_keeps_all_that_it_has_shown() -> None:
+    told = rates_of(SHAPE, (1, 2, 8, 2, 8, 1), noise=0.02)
+    assert current(told) == tuple(told)
+
+
+def test_one_bad_minute_is_left_out() -> None:
+    told = rates_of(SHAPE, (1, 2, 8))
+    bad = faster(told[-1:], 0.6, 60)
+    after = faster(told[-1:], 1.0, 120)
+    assert current([*told, *bad]) == tuple(told)
+    assert current([*told, *bad, *after]) == (*told, *after)
+
+
+def test_a_change_that_is_confirmed_makes_what_was_known_void() -> None:
+    told = rates_of(SHAPE, (1, 2, 8))
+    new = [*faster(told[-1:], 0.6, 60), *faster(told[-1:], 0.61, 120)]
+    assert current([*told, *new]) == tuple(new)
+
+
+def test_another_batch_on_each_node_is_another_phase_at_once() -> None:
+    told = [replace(r, batch=64.0 * r.nodes) for r in rates_of(SHAPE, (1, 2, 8))]
+    bigger = [replace(told[-1], batch=128.0 * 8, at=500)]
+    assert current([*told, *bigger]) == tuple(bigger)
+
+
+def test_a_batch_that_is_kept_on_each_node_or_in_all_is_no_change() -> None:
+    told = rates_of(SHAPE, (1, 2, 8))
+    weak = [replace(r, batch=64.0 * r.nodes) for r in told]
+    strong = [replace(r, batch=512.0) for r in told]
+    assert len(current(weak)) == len(current(strong)) == 3
+
+
+def test_rates_that_cannot_both_be_true_are_of_two_phases() -> None:
+    told = rates_of(SHAPE, (1, 2))
+    new = faster(rates_of(SHAPE, (8, 16)), 5.0)
+    assert current([*told, *new]) == tuple(new)
+
+
+def test_a_bad_network_on_two_nodes_is_no_change() -> None:
+    """Seen in real curves: .42 of one node's rate on two nodes, 1.02 on three."""
+    rates = [Rate(1, 100, 0.03, 0), Rate(2, 42, 0.03, 60), Rate(3, 102, 0.03, 120)]
+    assert current(rates) == tuple(rates)

@@ -1,0 +1,308 @@
+"""The rate of a training from what its processes count, whatever holds it up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_hooks.elastic.script.clean_time import SPAN, CleanTime
+from slurm_hooks.elastic.script.told_samples import ToldSamples
+from slurm_hooks.elastic.script.waiting_share import NOT_SEEN, waiting_share
+from slurm_hooks.elastic.steady import KEPT, Stretch, extended, steady
+
+many = settings(deadline=None)
+BATCH = 32
+
+
+class Training:
+    """Steps of `step_s` seconds under a clock of its own."""
+
+    def __init__(self, step_s: float = 0.1) -> None:
+        self.now, self.step_s = 500.0, step_s
+        self.clean = CleanTime()
+
+    def train(self, steps: int, waited_s: float = 0.0, source: int = 1) -> None:
+        for _ in range(steps):
+            self.clean.draw(source, BATCH, waited_s)
+            self.now += self.step_s + waited_s
+            self.clean.step(self.now)
+
+    @property
+    def per_s(self) -> float:
+        return self.clean.samples / self.clean.seconds
+
+
+def stall(training: Training) -> None:
+    training.train(1, waited_s=3.0)
+
+
+def save(training: Training) -> None:
+    training.clean.pause(2.0)
+    training.now += 2.0
+
+
+def evaluate(training: Training) -> None:
+    for _ in range(20):
+        training.clean.draw(7, 0.0, 0.001)
+        training.now += 0.1
+
+
+def evaluate_unseen(training: Training) -> None:
+    training.now += 4.0
+
+
+def go_on(training: Training) -> None:
+    """Nothing."""
+
+
+@pytest.mark.parametrize("hold_up", [stall, save, evaluate, evaluate_unseen, go_on])
+def test_what_holds_a_training_up_now_and_then_is_left_out(
+    hold_up: Callable[[Training], None],
+) -> None:
+    training = Training()
+    training.now += 30.0  # imports, compilation
+    for _ in range(20):
+        training.train(100)
+        hold_up(training)
+    assert training.per_s == pytest.approx(BATCH / 0.1, rel=0.01)
+    assert training.clean.seconds > 150
+
+
+@pytest.mark.parametrize("step_s", [0.002, 0.1, 3.0, 60.0])
+def test_first_steps_are_left_out(step_s: float) -> None:
+    training = Training(step_s)
+    training.step_s *= 20
+    training.train(3)
+    training.step_s /= 20
+    training.train(3000)
+    assert training.per_s == pytest.approx(BATCH / step_s, rel=0.01)
+
+
+@pytest.mark.parametrize("burst", [2, 8, 16])
+def test_a_training_that_always_waits_for_input_is_as_slow_as_that(burst: int) -> None:
+    """Processes of a DataLoader that work at the same pace deliver at the same moment."""
+    training = Training(0.01)
+    for _ in range(400):
+        training.train(burst - 1)
+        training.train(1, waited_s=0.5 * burst)
+    assert training.per_s == pytest.approx(BATCH / 0.51, rel=0.1)
+
+
+def test_a_device_that_works_behind_the_script() -> None:
+    """The script queues twenty steps, and then waits until they are done."""
+    training = Training(0.001)
+    for _ in range(200):
+        training.train(19)
+        training.now += 20 * 0.05 - 19 * 0.001 - 0.001
+        training.train(1)
+    assert training.per_s == pytest.approx(BATCH / 0.05, rel=0.1)
+
+
+def test_a_pause_in_every_step_is_a_part_of_it() -> None:
+    training = Training()
+    for _ in range(500):
+        save(training)
+        training.train(1)
+    assert training.clean.steps > 200
+    assert training.per_s == pytest.approx(BATCH / 2.1, rel=0.01)
+
+
+def test_data_of_two_loaders_in_every_step() -> None:
+    training = Training()
+    for _ in range(300):
+        training.clean.draw(2, BATCH, 0.0)
+        training.train(1)
+    assert training.per_s == pytest.approx(2 * BATCH / 0.1, rel=0.01)
+
+
+def test_each_epoch_has_an_iterator_of_its_own() -> None:
+    training = Training()
+    for epoch in range(100):
+        training.train(4, source=100 + epoch)
+    assert training.clean.steps > 300
+
+
+def test_it_gets_used_to_another_pace() -> None:
+    training = Training()
+    training.train(300)
+    before = training.clean.steps
+    training.step_s = 4.0
+    training.train(40)
+    assert training.clean.steps >= before + 30
+
+
+CALLS = st.one_of(
+    st.tuples(st.just("step"), st.floats(allow_nan=True, allow_infinity=True)),
+    st.tuples(st.just("step"), st.floats(-1e6, 1e6)),
+    st.tuples(st.just("pause"), st.floats(-1e9, 1e9)),
+    st.tuples(st.just("draw"), st.integers(0, 3), st.floats(0, 1e9), st.floats(-1e9, 1e9)),
+)
+
+
+@many
+@given(st.lists(CALLS, max_size=60))
+def test_no_clock_makes_clean_time_of_what_is_none(calls: list[tuple[str, float]]) -> None:
+    """It runs backwards, jumps, or stands still."""
+    clean, highest = CleanTime(), 0.0
+    for name, *words in calls:
+        before = (clean.seconds, clean.steps, clean.samples)
+        getattr(clean, name)(*words)
+        after = (clean.seconds, clean.steps, clean.samples)
+        assert all(a >= b for a, b in zip(after, before))
+        assert math.isfinite(clean.seconds)
+        highest = max(highest, clean.seconds - before[0])
+    assert highest < 86_400
+    assert clean.steps <= sum(name == "step" for name, *_ in calls)
+    assert max(clean._odd, clean._known).bit_length() <= SPAN
+
+
+@many
+@given(st.floats(0.01, 1.0), st.lists(st.floats(-10, 10), min_size=1, max_size=6))
+def test_a_clock_that_is_set_now_and_then_does_little_harm(
+    step_s: float, jumps: list[float]
+) -> None:
+    training = Training(step_s)
+    training.train(200)
+    for jump in jumps:
+        training.now += jump
+        training.train(100)
+    longest = 9 * step_s + 1.1  # that may still be a step
+    slowest = (100 * step_s + longest) / 101
+    assert BATCH / slowest * 0.9 <= training.per_s <= BATCH / step_s * 1.05
+
+
+def test_samples_by_the_word_of_the_script() -> None:
+    told = ToldSamples()
+    assert not told.see(1000, 10)  # it resumes there
+    assert told.see(1640, 20)
+    assert told.per_step == 64
+    assert not told.see(1640, 21)
+    assert not told.see(100, 22)  # it has gone back
+    assert told.see(356, 24)
+    assert told.per_step == 128
+    assert not told.see(400, 24)  # twice in a step
+    assert told.see(484, 25)
+    assert told.per_step == 128
+
+
+def test_each_report_is_a_step_where_nobody_counts_steps() -> None:
+    told = ToldSamples()
+    told.see(0, 0)
+    assert [told.see(n * 64, 0) for n in range(1, 4)] == [True] * 3
+    assert told.per_step == 64
+
+
+class Parallel:
+    """Says what torch's module would."""
+
+    def __init__(self, **seen: object) -> None:
+        self._seen = seen
+
+    def _get_ddp_logging_data(self) -> dict[str, object]:
+        return {f"{name}_time": value for name, value in self._seen.items()}
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "exchange", "overlap", "share"),
+    [
+        (100, 200, 150, 50, 0.25),
+        (100, 200, 50, 50, 0.0),
+        (100, 200, 50, 70, 0.0),
+        (0, 0, 0, 0, NOT_SEEN),
+        (-5, 0, 9, 0, NOT_SEEN),
+        ("x", 0, 9, 0, NOT_SEEN),
+    ],
+)
+def test_the_share_of_a_step_that_waits(
+    forward: object, backward: object, exchange: object, overlap: object, share: float
+) -> None:
+    seen = Parallel(
+        forward_compute=forward,
+        backward_compute=backward,
+        backward_comm=exchange,
+        backward_compute_comm_overlap=overlap,
+    )
+    assert waiting_share(seen) == pytest.approx(share)
+    assert waiting_share(Parallel()) == waiting_share(None) == NOT_SEEN
+
+
+# -- stretches
+
+
+def history(*stretches: tuple[float, float, float]) -> tuple[Stretch, ...]:
+    found: tuple[Stretch, ...] = ()
+    for seconds, steps, batch in stretches:
+        found = extended(found, Stretch(seconds, steps, batch))
+    return found
+
+
+def test_a_rate_needs_a_few_seconds() -> None:
+    assert steady(()) is None
+    assert steady(history((3.0, 30, 64))) is None
+    found = steady(history(*[(3.0, 30, 64)] * 3))
+    assert found is not None
+    assert (found.per_s, found.batch) == (640.0, 64.0)
+    assert found.error == pytest.approx(0.03 / math.sqrt(3))
+    steps = steady(history(*[(3.0, 30, 0)] * 3))
+    assert steps is not None
+    assert (steps.per_s, steps.batch) == (10.0, 0.0)
+
+
+def test_one_slow_stretch_is_an_outlier() -> None:
+    found = steady(history(*[(3.0, 30, 64)] * 6, (3.0, 12, 64), *[(3.0, 30, 64)] * 3))
+    assert found is not None
+    assert found.per_s == pytest.approx(640)
+
+
+def test_where_nothing_is_steady_there_is_no_rate() -> None:
+    assert steady(history(*[(3.0, 30, 64), (3.0, 3, 64)] * 2)) is None
+
+
+@pytest.mark.parametrize("after", [(3.0, 30, 128), (3.0, 20, 64), (3.0, 25, 70.4001)])
+def test_a_change_that_stays_is_another_training(after: tuple[float, float, float]) -> None:
+    before = history(*[(3.0, 30, 64)] * 20, after)
+    assert len(before) == 21
+    found = history(*[(3.0, 30, 64)] * 20, after, after, after)
+    assert len(found) == 3
+    rate = steady(found)
+    assert rate is not None
+    assert rate.batch == pytest.approx(after[2])
+
+
+ANY = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@many
+@given(st.lists(st.builds(Stretch, ANY, ANY, ANY)))
+def test_whatever_is_measured_a_rate_is_a_number(stretches: list[Stretch]) -> None:
+    found: tuple[Stretch, ...] = ()
+    for stretch in stretches:
+        found = extended(found, stretch)
+        assert len(found) <= KEPT
+        rate = steady(found)
+        if rate is not None:
+            assert 0 < rate.per_s < math.inf
+            assert 0 < rate.error < math.inf
+            assert 0 <= rate.batch < math.inf
+
+
+@many
+@given(
+    st.floats(1e-3, 1e6),
+    st.lists(st.floats(0.99, 1.01), min_size=6, max_size=KEPT),
+    st.integers(0, 2),
+    st.floats(0.0, 0.8),
+)
+def test_a_few_outliers_do_not_move_it(
+    rate: float, noise: list[float], outliers: int, slow: float
+) -> None:
+    stretches = [Stretch(3.0, 3.0 * rate * n) for n in noise]
+    for place in range(outliers):
+        stretches[1 + 3 * place] = Stretch(3.0, 3.0 * rate * max(slow, 1e-3))
+    found = steady(tuple(stretches))
+    assert found is not None
+    assert found.per_s == pytest.approx(rate, rel=0.05)

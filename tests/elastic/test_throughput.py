@@ -1,0 +1,267 @@
+"""What an agent makes of the counts of its workers: rates by size, pauses, and what it tells."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import SimpleNamespace
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_hooks.elastic import speed as form
+from slurm_hooks.elastic.agent import throughput as module
+from slurm_hooks.elastic.agent.pauses import PauseWatch, fragment_began, kind_of
+from slurm_hooks.elastic.agent.throughput import Throughput
+from slurm_hooks.elastic.batch.progress_entry import Progress, ToldPauses
+from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader
+from slurm_hooks.elastic.observed import Observed
+from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind, joined, left, lost
+from slurm_hooks.elastic.rendezvous.state import Round
+from slurm_hooks.elastic.speed import Speed
+
+START = Cause(CauseKind.START)
+FAILED = Cause(CauseKind.FAILED)
+many = settings(deadline=None)
+NUMBERS = st.floats(0, 1e12)
+
+
+@many
+@given(st.builds(Speed, *[NUMBERS] * 5, st.just(-1.0) | st.floats(0, 1)))
+def test_what_a_worker_writes_is_what_the_agent_reads(speed: Speed) -> None:
+    assert len(form.pack(speed)) == form.SIZE
+    assert form.unpack(form.pack(speed)) == (speed if any(form.pack(speed)) else None)
+
+
+@many
+@given(st.binary(max_size=80))
+def test_what_is_nothing_of_ours_is_nothing(data: bytes) -> None:
+    whole = form.pack(Speed(1.0, 2.0, 3.0, 4.0))
+    assert form.unpack(data) is None
+    assert form.unpack(whole[:8] + bytes([whole[8] ^ 1]) + whole[9:]) is None
+    for odd in (float("nan"), float("inf"), -1.0):
+        assert form.unpack(form.pack(Speed(seconds=odd))) is None
+
+
+class Slurm:
+    """Takes note of what it is told, at once."""
+
+    def __init__(self) -> None:
+        self.told_progress: Optional[Progress] = None
+        self.words: list[Progress] = []
+
+    def report_progress(self, progress: Progress) -> None:
+        self.words.append(progress)
+        self.told_progress = progress
+
+
+class Gang:
+    """The workers of one node, under a clock that the test moves."""
+
+    def __init__(self, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+        self.slurm, self.now = Slurm(), 5000.0
+        self.mailbox = mailbox
+        self.readers = [
+            MailboxReader({**os.environ, **mailbox.environment(), "LOCAL_RANK": str(n)})
+            for n in range(workers)
+        ]
+        self.speed = Speed()
+        clock = SimpleNamespace(time=lambda: 1_790_000_000 + self.now, monotonic=lambda: self.now)
+        monkeypatch.setattr(module, "time", clock)
+        self.agent: Any = Throughput(mailbox, self.slurm)  # type: ignore[arg-type]
+        self.agent._pauses = PauseWatch(self.now)
+
+    def begin(self, nodes: int, *causes: Cause, is_first: bool = False) -> None:
+        order = tuple(f"{n:016x}" for n in range(nodes))
+        round_ = Round(1, order, tuple(range(nodes)), "n1", 1, causes, 0)
+        self.agent.begin_round(round_, is_first)
+        self.mailbox.clear()
+        self.speed = Speed()
+
+    def train(
+        self, seconds: int, step_s: float, batch: float = 64.0, tells: bool = True, told: float = 0
+    ) -> None:
+        for _ in range(seconds):
+            self.now += 1.0
+            before = self.speed
+            self.speed = Speed(
+                before.first_at or self.now,
+                before.seconds + 1.0,
+                before.steps + 1.0 / step_s,
+                before.samples + batch / step_s,
+                told,
+            )
+            for reader in self.readers:
+                reader.write_speed(self.speed)
+                reader.write_observed(Observed(int(self.speed.steps), stepped_at=self.now))
+            self.agent.look(self.now, tells)
+
+
+@pytest.fixture
+def gang(monkeypatch: pytest.MonkeyPatch) -> Gang:
+    return Gang(Mailbox(), monkeypatch, 2)
+
+
+def told(gang: Gang) -> list[tuple[int, float, float]]:
+    return [(r.nodes, round(r.per_s, 3), r.batch) for r in gang.slurm.words[-1].rates]
+
+
+def test_rates_of_all_sizes_are_kept_over_rounds(gang: Gang) -> None:
+    gang.begin(4, START, is_first=True)
+    gang.train(6, 0.1)
+    assert gang.slurm.words == []
+    gang.train(12, 0.1)
+    assert told(gang) == [(4, 5120.0, 512.0)]
+    gang.train(600, 0.1)
+    assert len(gang.slurm.words) <= 3  # its error is smaller; it is confirmed
+    gang.begin(8, joined(5))
+    gang.train(20, 0.125)
+    assert told(gang) == [(4, 5120.0, 512.0), (8, 8192.0, 1024.0)]
+    gang.begin(4, left(5))
+    gang.train(100, 0.2)
+    assert told(gang) == [(8, 8192.0, 1024.0), (4, 2560.0, 512.0)]
+
+
+def test_a_batch_that_changes_is_told_within_a_minute(gang: Gang) -> None:
+    gang.begin(1, START, is_first=True)
+    gang.train(200, 0.1, batch=32)
+    words = len(gang.slurm.words)
+    gang.train(30, 0.1, batch=64)
+    assert len(gang.slurm.words) > words
+    assert told(gang) == [(1, 1280.0, 128.0)]
+
+
+def test_batches_that_are_not_all_alike_are_one_batch(gang: Gang) -> None:
+    gang.begin(1, START, is_first=True)
+    gang.train(60, 0.1, batch=32)
+    gang.begin(2, joined(2))
+    gang.train(60, 0.1, batch=33)
+    assert [r.batch for r in gang.slurm.words[-1].rates] == [64.0, 128.0]
+    gang.begin(4, joined(3), joined(4))
+    gang.train(60, 0.1, batch=16.5)  # what all take together is kept
+    assert [r.batch for r in gang.slurm.words[-1].rates] == [64.0, 128.0, 128.0]
+
+
+def test_a_speed_that_changes_is_told_within_a_minute(gang: Gang) -> None:
+    gang.begin(1, START, is_first=True)
+    gang.train(200, 0.1)
+    gang.train(40, 0.2)
+    assert told(gang) == [(1, 640.0, 128.0)]
+    gang.train(120, 0.2)
+    slower = {rate.at for word in gang.slurm.words for rate in word.rates if rate.per_s < 700}
+    assert len(slower) >= 2  # so it was no accident
+    words = len(gang.slurm.words)
+    gang.train(900, 0.2)
+    assert len(gang.slurm.words) <= words + 1
+
+
+def test_where_no_samples_are_seen_steps_are_told(gang: Gang) -> None:
+    gang.begin(4, START, is_first=True)
+    gang.train(30, 0.1, batch=0.0)
+    assert told(gang) == [(4, 40.0, 0.0)]
+    assert not gang.slurm.words[-1].in_samples
+    gang.train(60, 0.1, batch=8.0)
+    assert told(gang) == [(4, 640.0, 64.0)]
+    assert gang.slurm.words[-1].in_samples
+
+
+def test_what_a_script_reports_counts(gang: Gang) -> None:
+    gang.begin(4, START, is_first=True)
+    gang.train(30, 0.1, batch=7.0, told=1000.0)
+    assert told(gang) == [(4, 10_000.0, 1000.0)]
+
+
+def test_only_rank_0_tells_and_who_becomes_it_knows_earlier_sizes(gang: Gang) -> None:
+    gang.begin(8, START, is_first=True)
+    gang.train(60, 0.1, tells=False)
+    assert gang.slurm.words == []
+    gang.begin(4, left(0))
+    gang.train(30, 0.1)
+    assert [rate.nodes for rate in gang.slurm.words[-1].rates] == [8, 4]
+
+
+def test_pauses_are_told(gang: Gang) -> None:
+    gang.now += 20
+    gang.begin(2, START, is_first=True)
+    gang.train(60, 0.1)
+    for nodes, cause, pause_s in ((3, joined(2), 6), (2, left(2), 4), (1, lost(1), 9)):
+        gang.now += pause_s
+        gang.begin(nodes, cause)
+        gang.train(60, 0.1)
+    assert gang.slurm.words[-1].pauses == ToldPauses(21.0, 7.0, 5.0, 10.0)
+
+
+def test_workers_that_are_slower_to_begin_or_end_are_no_harm(gang: Gang) -> None:
+    gang.begin(2, START, is_first=True)
+    gang.readers, all_ = gang.readers[:1], gang.readers
+    gang.train(5, 0.1)
+    gang.readers = all_
+    gang.train(40, 0.1)
+    assert told(gang)[-1] == (2, 2560.0, 256.0)
+    gang.speed = Speed()  # another training of the same script
+    gang.train(40, 0.1)
+    assert told(gang)[-1] == (2, 2560.0, 256.0)
+
+
+def test_without_a_mailbox_nothing_is_told() -> None:
+    agent: Any = Throughput(None, None)  # type: ignore[arg-type]
+    agent.begin_round(Round(1, ("a",), (0,), "n1", 1, (START,), 0), True)
+    agent.look(1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("causes", "is_first", "kind"),
+    [
+        ((START,), True, "start_s"),
+        ((joined(1),), True, ""),  # others pause for it
+        ((joined(1), joined(2)), False, "grow_s"),
+        ((left(1),), False, "shrink_s"),
+        ((left(1), joined(2)), False, ""),
+        ((left(1), lost(2)), False, "hit_s"),
+        ((FAILED,), False, ""),
+        ((), False, ""),
+    ],
+)
+def test_which_pause_it_is(causes: tuple[Cause, ...], is_first: bool, kind: str) -> None:
+    assert kind_of(causes, is_first) == kind
+
+
+def test_a_round_that_breaks_before_a_step_is_a_part_of_the_pause() -> None:
+    pauses = PauseWatch(0.0)
+    pauses.begin_round([joined(1)], 100.0, False)
+    pauses.begin_round([joined(2)], 0.0, False)
+    pauses.see([Speed(first_at=130.0)])
+    assert pauses.pauses == ToldPauses(grow_s=30.0)
+    pauses.begin_round([left(1)], 200.0, False)
+    pauses.begin_round([lost(2)], 0.0, False)  # nobody could tell how long either took
+    pauses.see([Speed(first_at=250.0)])
+    assert pauses.pauses == ToldPauses(grow_s=30.0)
+
+
+@many
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([START, joined(1), left(1), lost(1), FAILED]),
+            st.floats(0, 1e9),
+            st.floats(0, 1e9),
+            st.booleans(),
+        )
+    )
+)
+def test_pauses_are_seconds(rounds: list[tuple[Cause, float, float, bool]]) -> None:
+    pauses = PauseWatch(500.0)
+    for cause, stepped_at, first_at, is_first in rounds:
+        pauses.begin_round([cause], stepped_at, is_first)
+        pauses.see([Speed(first_at=first_at)])
+        found = vars(pauses.pauses).values()
+        assert all(s is None or 0 <= s <= 9999 for s in found)
+
+
+def test_when_a_fragment_began() -> None:
+    now = time.monotonic()
+    assert fragment_began({"SLURM_JOB_START_TIME": str(int(time.time()) - 50)}) < now - 40
+    for text in ("", "soon", "0", str(int(time.time()) + 9999), "9" * 30):
+        assert fragment_began({"SLURM_JOB_START_TIME": text}) >= now

@@ -1,0 +1,100 @@
+"""How fast scripts train that know nothing of us: what agents tell Slurm, beside what they note."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Optional
+
+import pytest
+
+from elastic.gang import Gang
+from elastic.test_hit_cost import SCONTROL, SQUEUE
+from slurm_hooks.model import Rate, Telemetry
+from slurm_hooks.slurm.jobs import parse_telemetry
+from waiting import wait_until
+
+from .train_unknowing import BATCH
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]
+ERROR = 0.04  # on a busy host a rate is not known that well at once
+LATEST_S = 75.0  # to tell a change: it takes some seconds to see, and its turn comes in a minute
+
+
+@pytest.fixture
+def job(gang: Gang) -> Gang:
+    tools = gang.work / "tools"
+    tools.mkdir()
+    for name, text in (("squeue", SQUEUE), ("scontrol", SCONTROL)):
+        (tools / name).write_text(text.format(place=gang.work))
+        (tools / name).chmod(0o755)
+    gang.script = gang.script.parents[1] / "frameworks" / "train_unknowing.py"
+    gang.extra |= {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_ARRAY_JOB_ID": "77"}
+    return gang
+
+
+def start(gang: Gang, fragment: int, kind: str) -> None:
+    gang.extra["SLURM_ARRAY_TASK_ID"] = str(fragment)
+    gang.start(fragment, "1:2", kind)  # type: ignore[arg-type]
+
+
+def told(gang: Gang) -> Optional[Telemetry]:
+    """The newest that any fragment tells."""
+    paths = gang.work.glob("comment.77_*")
+    found = [parse_telemetry(path.read_text(), 9) for path in paths]
+    return max((t for t in found if t), key=lambda t: t.rates[-1].at, default=None)
+
+
+def rate_of(gang: Gang, nodes: int, is_so: Callable[[Rate], bool] = lambda rate: True) -> Rate:
+    """The first that is told of this size."""
+    found: list[Rate] = []
+
+    def is_told() -> bool:
+        now = told(gang)
+        rates = [r for r in now.rates if r.nodes == nodes and r.error < ERROR] if now else []
+        found[:] = filter(is_so, rates)
+        return bool(found)
+
+    wait_until(is_told, 300, gang.dump)
+    return found[0]
+
+
+def own_rate(gang: Gang, until: float, seconds: float = 30.0) -> float:
+    """Samples a second by the notes of the script, of steps that nothing held up."""
+    rows = [line.split() for line in (gang.work / "own").read_text().splitlines()]
+    steps = [(float(t), int(n)) for t, n in rows[:-1] if until - seconds <= float(t) <= until]
+    taken = [(after[0] - before[0], after[1]) for before, after in zip(steps, steps[1:])]
+    usual = sorted(seconds for seconds, _ in taken)[len(taken) // 2]
+    clean = [(seconds, count) for seconds, count in taken if seconds < 5 * usual]
+    return sum(count for _, count in clean) / sum(seconds for seconds, _ in clean)
+
+
+@pytest.mark.parametrize("kind", ["plain", "lightning", "trainer", "accelerate"])
+def test_what_is_told_is_what_the_script_finds_itself(job: Gang, kind: str) -> None:
+    start(job, 1, kind)
+    alone = rate_of(job, 1)
+    found = {1: (alone, own_rate(job, alone.at))}
+    start(job, 2, kind)
+    both = rate_of(job, 2)
+    found[2] = (both, own_rate(job, both.at))
+    text = {n: (rate.per_s, rate.error, own, rate.batch) for n, (rate, own) in found.items()}
+    print(kind, text, told(job))
+    for nodes, (rate, own) in found.items():
+        assert rate.per_s == pytest.approx(own, rel=0.1), text
+        assert rate.batch == pytest.approx(BATCH * nodes, rel=0.02)
+    telemetry = told(job)
+    assert telemetry is not None
+    assert telemetry.pauses.grow_s is not None
+
+
+def test_a_batch_that_changes_in_mid_run_is_told(job: Gang) -> None:
+    start(job, 1, "plain")
+    before = rate_of(job, 1)
+    (job.work / "double").touch()
+    own = job.work / "own"
+    wait_until(lambda: f" {2 * BATCH}\n" in own.read_text(), 300, job.dump)
+    changed = time.time()
+    after = rate_of(job, 1, lambda rate: rate.batch > 1.5 * before.batch)
+    assert time.time() - changed < LATEST_S
+    assert after.per_s == pytest.approx(own_rate(job, after.at), rel=0.1)

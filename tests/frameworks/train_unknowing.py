@@ -1,0 +1,177 @@
+"""Four trainings as people write them, that know nothing of us; they evaluate and save at times.
+Rank 0 notes the time and the samples of all processes after each step.
+
+Arguments: work directory, kind (plain, lightning, trainer, accelerate)."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+WORK, KIND = Path(sys.argv[1]), sys.argv[2]
+BATCH = 16
+STEP_S = 0.06
+STEPS = 1_000_000
+EVERY = 150  # steps between evaluations, and checkpoints
+
+
+class Samples(Dataset):  # type: ignore[type-arg]
+    """A few thousand of them."""
+
+    def __init__(self, count: int = 4000) -> None:
+        self.x = torch.randn(count, 8, generator=torch.Generator().manual_seed(1))
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"x": self.x[index], "labels": self.x[index].sum()}
+
+
+class Net(torch.nn.Module):
+    """Small; a step takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)
+        )
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        if self.training:
+            time.sleep(STEP_S)
+        return {"loss": (self.layers(x)[:, 0] - labels).square().mean()}
+
+
+def note(samples: int) -> None:
+    """A step is done, on so many samples in this process."""
+    if os.environ["RANK"] == "0":
+        with open(WORK / "own", "a") as file:
+            file.write(f"{time.time()} {samples * int(os.environ['WORLD_SIZE'])}\n")
+
+
+def plain() -> None:
+    """As in torch's own examples. The batch is doubled when somebody says so."""
+    torch.distributed.init_process_group("gloo")
+    net = Net()
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    step = 0
+    while step < STEPS:
+        batch = BATCH * (2 if (WORK / "double").exists() else 1)
+        data = Samples()
+        sampler: Any = torch.utils.data.DistributedSampler(data)
+        for one in DataLoader(data, batch, sampler=sampler, drop_last=True):
+            optimizer.zero_grad()
+            model(**one)["loss"].backward()
+            optimizer.step()
+            note(len(one["x"]))
+            step += 1
+            if step % EVERY == 0:
+                evaluate(net)
+                if os.environ["RANK"] == "0":
+                    torch.save(net.state_dict(), WORK / "plain.pt")
+
+
+def evaluate(net: Net) -> None:
+    """On other data, without gradients."""
+    net.eval()
+    with torch.no_grad():
+        for one in DataLoader(Samples(400), 100):
+            net(**one)
+            time.sleep(0.2)
+    net.train()
+
+
+def lightning() -> None:
+    """A module, a Trainer."""
+    import lightning.pytorch as pl  # noqa: PLC0415
+
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
+            return self.net(**batch)["loss"]  # type: ignore[no-any-return]
+
+        def validation_step(self, batch: dict[str, torch.Tensor], _: int) -> None:
+            time.sleep(0.2)
+
+        def on_train_batch_end(self, _: Any, batch: dict[str, torch.Tensor], *more: Any) -> None:
+            note(len(batch["x"]))
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters())
+
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=1,
+        num_nodes=int(os.environ["WORLD_SIZE"]),
+        max_steps=STEPS,
+        val_check_interval=EVERY,
+        check_val_every_n_epoch=None,
+        logger=False,
+        default_root_dir=WORK,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(Module(), DataLoader(Samples(), BATCH, shuffle=True), DataLoader(Samples(400), 100))
+
+
+def trainer() -> None:
+    """Hugging Face's Trainer."""
+    from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: PLC0415
+
+    class Notes(TrainerCallback):
+        def on_step_end(self, *_: Any, **more: Any) -> None:
+            note(BATCH)
+
+    arguments = TrainingArguments(
+        output_dir=str(WORK / "out"),
+        max_steps=STEPS,
+        per_device_train_batch_size=BATCH,
+        dataloader_drop_last=True,
+        eval_strategy="steps",
+        eval_steps=EVERY,
+        save_steps=EVERY,
+        save_total_limit=1,
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+    Trainer(
+        Net(), arguments, train_dataset=Samples(), eval_dataset=Samples(400), callbacks=[Notes()]
+    ).train()
+
+
+def accelerate() -> None:
+    """A loop of one's own, and accelerate for the rest."""
+    from accelerate import Accelerator  # noqa: PLC0415
+
+    accelerator = Accelerator(cpu=True)
+    net = Net()
+    loader = DataLoader(Samples(), BATCH, shuffle=True, drop_last=True)
+    model, optimizer, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters()), loader)
+    step = 0
+    while step < STEPS:
+        for one in loader:
+            optimizer.zero_grad()
+            accelerator.backward(model(**one)["loss"])
+            optimizer.step()
+            note(len(one["x"]))
+            step += 1
+            if step % EVERY == 0:
+                evaluate(net)
+                accelerator.save_state(str(WORK / "state"))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.manual_seed(5)
+    {"plain": plain, "lightning": lightning, "trainer": trainer, "accelerate": accelerate}[KIND]()

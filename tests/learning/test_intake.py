@@ -1,0 +1,74 @@
+"""What is new in what a job tells: hostile clocks, floods and lies."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from build import make_fragment, make_job, make_request
+from learning.tellers import rate, teller
+from slurm_hooks.learning.intake import GAP_S, SIZES, Told, news, told_by
+from slurm_hooks.model import FragmentState, Rate, Telemetry
+
+NOW = 1_800_000_000
+rates = st.builds(
+    Rate,
+    st.integers(1, 40),
+    st.floats(1e-9, 1e15),
+    st.floats(0, 1e6),
+    st.integers(-(2**40), 2**40),
+    st.floats(0, 1e15),
+)
+
+
+@given(st.lists(st.lists(rates, max_size=4), max_size=9), st.integers(1, 4))
+def test_whatever_is_told_counts_so_often_at_most_and_at_moments_that_have_come(
+    tellings: list[list[Rate]], unit: int
+) -> None:
+    request = make_request(unit, 8 * unit, unit)
+    kept: list[Rate] = []
+    for step, told in enumerate(tellings):
+        fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=Telemetry(tuple(told)))
+        found = told_by(make_job(fragment, request=request))
+        assert found is not None
+        now_s = NOW + 10 * step
+        new = news(found, kept, now_s).rates
+        assert len(new) <= SIZES
+        assert all(r.nodes % unit == 0 and r.nodes <= 8 * unit for r in new)
+        assert all(r.at <= now_s for r in new)
+        kept += new
+    for nodes in {r.nodes for r in kept}:
+        times = [r.at for r in kept if r.nodes == nodes]
+        assert times == sorted(times)
+        assert len(times) <= 1 + 10 * len(tellings) / GAP_S + 1
+
+
+def test_a_clock_that_was_set_back_does_not_silence_a_job() -> None:
+    kept = [rate(2, NOW)]
+    told = Told((rate(2, NOW - 3600, per_s=50.0),))
+    (new,) = news(told, kept, NOW + 60).rates
+    assert (new.at, new.per_s) == (NOW + 60, 50.0)
+
+
+def test_a_clock_that_is_ahead_counts_as_now() -> None:
+    (new,) = news(Told((rate(2, NOW + 10**9),)), [], NOW).rates
+    assert new.at == NOW
+
+
+def test_what_comes_too_soon_is_taken_later() -> None:
+    kept = [rate(2, NOW)]
+    told = Told((rate(2, NOW + 5, per_s=50.0),))
+    soon = news(told, kept, NOW + 10)
+    assert (soon.rates, soon.is_all) == ((), False)
+    assert news(told, kept, NOW + GAP_S).is_all
+
+
+def test_the_same_again_is_nothing_new_unless_it_was_measured_again() -> None:
+    kept = [rate(2, NOW)]
+    for at in (NOW - 3600, NOW, NOW + 10**6):
+        assert news(Told((rate(2, at),)), kept, NOW + 99).rates == ()
+    assert news(Told((rate(2, NOW + 90),)), kept, NOW + 99).rates == (rate(2, NOW + 90),)
+
+
+def test_nobody_tells() -> None:
+    assert told_by(teller(1)) is None

@@ -1,0 +1,387 @@
+"""What is learned between ticks: kept, shared, dropped, and never a reason for a tick to fail."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from learning.tellers import (
+    ERROR,
+    TRUE,
+    moment,
+    one_tick,
+    rate,
+    seen_at,
+    settings_in,
+    tell,
+    teller,
+)
+from slurm_hooks.learning import drop, tick, write
+from slurm_hooks.learning.connect import learned_path, reading, writing
+from slurm_hooks.learning.drop import forget
+from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
+from slurm_hooks.model import Counts, Learned, Telemetry
+from slurm_hooks.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_in(tmp_path)
+
+
+def anew() -> None:
+    """The next tick is one of another process."""
+    tick._held.clear()
+
+
+def count(settings: Settings, table: str) -> int:
+    with reading(settings) as database:
+        return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def test_what_is_told_is_the_curve_of_the_next_tick(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2, 8)
+    anew()
+    learned, _ = one_tick(settings, 30, teller(7, rate(1)))
+    curve = learned[7].curve
+    assert curve is not None
+    assert learned[7].sizes_seen == (1, 2, 8)
+    for nodes in (2, 4, 8):
+        assert curve(nodes) / curve(1) == pytest.approx(TRUE(nodes) / TRUE(1), rel=0.1)
+
+
+def test_with_one_size_there_is_no_curve_and_with_none_nothing(settings: Settings) -> None:
+    tell(settings, 0, 7, 4)
+    learned, _ = one_tick(settings, 30, teller(7), teller(8, name="other"))
+    assert learned[7].curve is None
+    assert learned[7].sizes_seen == (4,)
+    assert learned[8] == Learned()
+
+
+def test_jobs_that_never_tell_are_not_looked_at(settings: Settings) -> None:
+    for seconds in range(0, 7200, 600):
+        learned, _ = one_tick(settings, seconds, teller(7), teller(8, user="bob"))
+    assert 7 not in learned
+    tell(settings, 7200, 7, 1)
+    learned, _ = one_tick(settings, 7230, teller(7), teller(8, user="bob"), teller(9))
+    assert learned[7].sizes_seen == (1,)
+    assert 8 not in learned
+    assert 9 in learned
+
+
+def test_what_is_told_again_is_nothing_new(settings: Settings) -> None:
+    job = teller(7, rate(1, moment(0)), rate(2, moment(10)))
+    for seconds in range(20, 620, 30):
+        one_tick(settings, seconds, job)
+    assert count(settings, "sample") == 2
+
+
+def test_a_flood_of_rates_pushes_out_no_other_size(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2)
+    for minute in range(1, 30):
+        one_tick(settings, 60 * minute, teller(7, rate(8, moment(60 * minute - 5))))
+    with reading(settings) as database:
+        found = job_profile(database, 7)
+    assert found is not None
+    assert sorted({r.nodes for r in found.rates}) == [1, 2, 8]
+    assert len(found.rates) == 2 + write.OF_A_SIZE
+    for size in range(1, 65):
+        told = rate(size, moment(5000 + size), per_s=float(size))
+        one_tick(settings, 5000 + 40 * size, teller(7, told, most=64))
+    with reading(settings) as database:
+        found = job_profile(database, 7)
+    assert found is not None
+    assert {r.nodes for r in found.rates} == set(range(65 - write.SIZES, 65))
+
+
+def test_a_number_that_slurm_uses_again_is_another_job(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2, 8)
+    anew()
+    learned, _ = one_tick(settings, 30, teller(7, user="bob"))
+    assert learned[7] == Learned()
+    learned, _ = one_tick(settings, 60, teller(7, user="bob"))
+    assert learned[7].curve is None
+
+
+def test_jobs_of_a_family_begin_with_what_it_knows(settings: Settings) -> None:
+    for job_id in (1, 2):
+        tell(settings, 10.0 * job_id, job_id, 1, 2, 8, name=f"trial-{job_id}")
+    anew()
+    new = teller(3, name="trial-3", most=6)
+    others = teller(4, name="trial"), teller(5, name="trial-5", user="bob")
+    learned, _ = one_tick(settings, 60, new, *others)
+    curve = learned[3].curve
+    assert learned[3].is_shared
+    assert curve is not None
+    assert curve.points[-1][0] == 6
+    assert curve(6) / curve(1) == pytest.approx(TRUE(6) / TRUE(1), rel=0.15)
+    assert learned[4].is_shared
+    assert learned[5] == Learned()
+
+
+def test_one_job_speaks_for_no_family(settings: Settings) -> None:
+    tell(settings, 0, 1, 1, 2, 8)
+    learned, _ = one_tick(settings, 60, teller(2))
+    assert learned[2].curve is None
+    assert not learned[2].is_shared
+
+
+def test_node_seconds_are_those_between_ticks(settings: Settings) -> None:
+    job = teller(7, rate(1), rate(4))
+    for seconds in (0, 30, 60, 60 + 7200):
+        learned, _ = one_tick(settings, seconds, job)
+    assert learned[7].node_s == 4 * 60
+    learned, _ = one_tick(settings, 7300, job)
+    assert learned[7].node_s == 4 * (60 + write.LONGEST_S)
+
+
+def test_node_seconds_of_a_look(settings: Settings) -> None:
+    job = teller(7, rate(1), rate(4))
+    tick.remember(seen_at(0, job), settings, {7})
+    tick.remember(seen_at(30, job), settings)
+    tick.remember(seen_at(90, job), settings)
+    learned, _ = one_tick(settings, 100, job)
+    assert (learned[7].node_s, learned[7].probed_node_s) == (4 * 90, 4 * 30)
+
+
+def test_steps_and_samples_are_not_compared(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2, 8)
+    told = Telemetry((rate(1, moment(50), per_s=3.0),), Counts.STEPS)
+    job = teller(7)
+    first = replace(job.fragments[0], telemetry=told)
+    one_tick(settings, 60, replace(job, fragments=(first, *job.fragments[1:])))
+    learned, _ = one_tick(settings, 90, job)
+    assert learned[7].sizes_seen == (1,)
+
+
+@pytest.mark.parametrize("damage", ["text", "torn", "later", "foreign", "learned", "rate", "fit"])
+def test_a_damaged_file_is_moved_aside_and_what_jobs_still_tell_counts(
+    settings: Settings, damage: str
+) -> None:
+    told = teller(7, rate(1, moment(0)), rate(2, moment(1)), rate(8, moment(2)))
+    one_tick(settings, 10, told)
+    path = learned_path(settings)
+    if damage == "text":
+        path.write_text("not a database, but longer than the header of one " * 100)
+    elif damage == "torn":
+        os.truncate(path, 4096 + 100)
+    else:
+        change = {
+            "later": "PRAGMA user_version=999",
+            "foreign": "PRAGMA application_id=7",
+            "learned": "UPDATE job SET learned='{}'",
+            "rate": "UPDATE sample SET per_s=-1",
+            "fit": "UPDATE family SET fit='1 2 x'",
+        }[damage]
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute(change)
+    anew()
+    more = teller(8, rate(1, moment(20)), rate(4, moment(21)), name="other")
+    again = replace(told.fragments[0], telemetry=Telemetry((rate(16, moment(25)),)))
+    both = (replace(told, fragments=(again, *told.fragments[1:])), more)
+    learned, lines = one_tick(settings, 30, *both)
+    assert 8 in learned
+    if damage == "learned":  # read, and written over
+        return
+    (line,) = lines
+    assert "was damaged" in line
+    assert f"{path}.damaged" in line
+    anew()
+    learned, lines = one_tick(settings, 60, told, more)
+    assert lines == ()
+    assert learned[8].curve is not None
+
+
+def test_a_file_that_is_gone_costs_no_curve_of_jobs_that_still_tell(settings: Settings) -> None:
+    told = teller(7, rate(1, moment(0)), rate(2, moment(1)), rate(8, moment(2)))
+    one_tick(settings, 10, told)
+    before, _ = one_tick(settings, 40, told)
+    for path in learned_path(settings).parent.glob("learned.sqlite*"):
+        path.unlink()
+    anew()
+    after, lines = one_tick(settings, 70, told)
+    assert lines == ()
+    assert before[7].curve is not None
+    assert after[7].curve is not None
+    assert after[7].curve(8) == pytest.approx(before[7].curve(8), rel=0.02)
+
+
+def test_somebody_holds_it(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2, 8)
+    with closing(sqlite3.connect(learned_path(settings), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        learned, (line,) = one_tick(settings, 30, teller(7, rate(16, moment(20))))
+        assert "locked" in line
+        assert learned[7].curve is not None
+    assert one_tick(settings, 60, teller(7))[1] == ()
+
+
+def test_a_loop_that_cannot_read_goes_on_with_what_it_has(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2, 8)
+    before, _ = one_tick(settings, 30, teller(7))
+    learned_path(settings).rename(learned_path(settings).with_name("elsewhere"))
+    learned, _ = one_tick(settings, 60, teller(7))
+    assert learned[7].curve == before[7].curve
+
+
+def test_a_directory_that_others_can_write_to_is_not_used(settings: Settings) -> None:
+    directory = learned_path(settings).parent
+    directory.mkdir()
+    directory.chmod(0o777)
+    _, (line,) = one_tick(settings, 0, teller(7, rate(1)))
+    assert "others can write" in line
+    assert list(directory.iterdir()) == []
+
+
+def test_switched_off_nothing_is_read_or_written(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2, 8)
+    off = replace(settings, learn=replace(settings.learn, enabled=False))
+    assert one_tick(off, 30, teller(7, rate(16, moment(20)))) == ({}, ())
+    assert count(settings, "sample") == 3
+
+
+def test_who_may_read_it(settings: Settings) -> None:
+    hidden = replace(settings, learn=replace(settings.learn, public=False))
+    before = os.umask(0o027)
+    try:
+        for each, mode in ((settings, 0o644), (hidden, 0o640), (settings, 0o644)):
+            tell(each, 0, 7, 1)
+            assert learned_path(settings).stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
+
+
+def test_forgetting(settings: Settings) -> None:
+    for job_id, name in ((1, "a.sh"), (2, "a.sh"), (3, "b.sh")):
+        tell(settings, job_id, job_id, 1, 2, name=name)
+    tell(settings, 4, 4, 1, 2, user="bob", name="a.sh")
+    with writing(settings) as database:
+        assert forget(database, "ada", "a.sh") == 2
+    with reading(settings) as database:
+        assert {p.job_id for p in job_profiles(database)} == {3, 4}
+        assert {str(p.family) for p in family_profiles(database)} == {"ada/b.sh", "bob/a.sh"}
+    with writing(settings) as database:
+        assert forget(database, "ada") == 1
+        assert forget(database, "nobody") == 0
+    with reading(settings) as database:
+        assert {p.job_id for p in job_profiles(database)} == {4}
+    assert count(settings, "sample") == 2
+
+
+def test_what_nobody_has_seen_for_long_is_dropped(settings: Settings) -> None:
+    tell(settings, 0, 1, 1, 2)
+    day = 86_400
+    one_tick(settings, 89 * day, teller(2, rate(1), name="other"))
+    assert count(settings, "job") == 2
+    one_tick(settings, 91 * day, teller(2, rate(1), name="other"))
+    assert count(settings, "job") == count(settings, "family") == 1
+    assert count(settings, "sample") == 1
+
+
+def test_a_full_file_loses_its_oldest_jobs_and_goes_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drop, "AT_ONCE", 5)
+    small = replace(settings, learn=replace(settings.learn, max_mib=4))
+    for job_id in range(1, 21):
+        tell(small, job_id, job_id, 1, 2, name=f"n{job_id}x")
+    monkeypatch.setattr(drop, "FULL", 0.0)
+    assert one_tick(small, 60, teller(50, rate(1, moment(50))))[1] == ()
+    assert count(small, "job") == 21  # none has been gone for long
+    assert one_tick(small, drop.GONE_S + 10, teller(50))[1] == ()
+    with reading(small) as database:
+        assert {p.job_id for p in job_profiles(database)} == {*range(6, 21), 50}
+
+
+def test_a_file_that_cannot_grow_is_a_line_of_warning(settings: Settings) -> None:
+    small = replace(settings, learn=replace(settings.learn, max_mib=4))
+    tell(small, 0, 7, 1, 2, 8)
+    with closing(sqlite3.connect(learned_path(settings))) as database, database:
+        database.execute("CREATE TABLE junk AS SELECT zeroblob(4000000) AS bytes")
+    many = [teller(n, rate(1, moment(20)), name=f"n{n}x") for n in range(100, 400)]
+    learned, (line,) = one_tick(small, 30, teller(7), *many)
+    assert "full" in line
+    assert learned[7].curve is not None
+
+
+def test_who_submits_very_many_jobs_pushes_out_his_own(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "USER_JOBS", 10)
+    tell(settings, 0, 1, 1, 2, user="bob")
+    for number in range(30):
+        tell(settings, 1 + number, 100 + number, 1, 2, name=f"n{number}x")
+    with reading(settings) as database:
+        assert job_profile(database, 1) is not None
+        assert len(job_profiles(database, user="ada")) <= 10
+
+
+def test_many_tell_at_once_and_all_are_learned_in_the_end(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tick, "REFIT_S", 0.0)
+    monkeypatch.setattr(tick, "AT_ONCE_S", 0.0)
+    jobs = [teller(n, rate(1, moment(0)), rate(4, moment(1)), name=f"n{n}x") for n in range(1, 6)]
+    for step in range(6):
+        learned, _ = one_tick(settings, 10 + 5 * step, *jobs)
+        assert sum(each.curve is not None for each in learned.values()) == min(step, 5)
+
+
+def test_ticks_and_readers_at_the_same_time(settings: Settings) -> None:
+    tell(settings, 0, 7, 1)
+    faults: list[object] = []
+
+    def ticks(first: int) -> None:
+        for step in range(5):
+            job_id = first + step
+            told = teller(job_id, rate(1, moment(step)), rate(2, moment(step + 1)))
+            faults.extend(one_tick(settings, 10 + step, told)[1])
+
+    def looks() -> None:
+        for _ in range(20):
+            with reading(settings, patience_s=5) as database:
+                for each in job_profiles(database):
+                    if {rate.nodes for rate in each.rates} not in ({1}, {1, 2}):
+                        faults.append(each)
+
+    runs = [threading.Thread(target=ticks, args=(100 * n,)) for n in (1, 2)]
+    runs += [threading.Thread(target=looks) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert faults == []
+    assert count(settings, "job") == 11
+
+
+def test_a_profile_says_what_was_told_and_what_counts(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2, 8)
+    with reading(settings) as database:
+        found = job_profile(database, 7)
+        (family,) = family_profiles(database, "train.sh")
+        assert job_profile(database, 8) is None
+    assert found is not None
+    assert [r.nodes for r in found.rates] == [1, 2, 8]
+    assert found.newest[8].per_s == TRUE(8)
+    assert found.newest[8].error == ERROR
+    assert (family.jobs, family.speaking, family.most) == (1, 1, 16)
+
+
+def test_a_batch_that_changes_begins_anew(settings: Settings) -> None:
+    first = [rate(n, moment(n), batch=32.0 * n) for n in (1, 2, 8)]
+    one_tick(settings, 60, teller(7, *first))
+    half = rate(8, moment(200), per_s=TRUE(8) / 3, batch=16.0 * 8)
+    one_tick(settings, 210, teller(7, *first[:2], half))
+    with reading(settings) as database:
+        found = job_profile(database, 7)
+    assert found is not None
+    assert len(found.rates) == 4
+    assert found.counted == (half,)
+    seen = tick.recall(seen_at(240, teller(7)), settings)
+    assert seen.learned[7].curve is None

@@ -1,0 +1,184 @@
+"""`malleable profile`, and what `malleable explain` says of what is known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from build import make_snapshot
+from learning.tellers import TRUE, moment, one_tick, rate, seen_at, settings_in, tell, teller
+from slurm_hooks.cli import main
+from slurm_hooks.learning.connect import learned_path, reading
+from slurm_hooks.learning.read import job_profile
+from slurm_hooks.learning.tick import recall
+from slurm_hooks.model import Learned, MalleableJob, Pauses, Telemetry
+from slurm_hooks.report.learned_text import age_text, learned_lines, look_line
+from slurm_hooks.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_in(tmp_path)
+
+
+@pytest.fixture
+def profile(settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """The exit code and the output of a call."""
+    path = tmp_path / "malleable.toml"
+    path.write_text(f'[tick]\nstate_dir = "{settings.tick.state_dir}"\n')
+
+    def called(*words: str) -> tuple[int, str]:
+        code = main(["profile", *words, "--settings", str(path)])
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    return called
+
+
+def told_of(settings: Settings, job: MalleableJob, seconds: float) -> list[str]:
+    learned = recall(seen_at(seconds, job), settings).learned.get(job.job_id)
+    with reading(settings) as database:
+        found = job_profile(database, job.job_id)
+    return learned_lines(job, learned, found, moment(seconds))
+
+
+def test_a_job(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
+    tell(settings, 0, 7, 1, 2, 8)
+    code, text = profile("7")
+    assert code == 0
+    assert "job 7 of ada/train.sh, 1-16 nodes" in text
+    lines = {words[0]: words for words in map(str.split, text.splitlines()) if words}
+    assert lines["8"][1] == f"{TRUE(8):g}"
+    assert "measured" in lines["8"]
+    assert lines["16"][-1] == "assumed"
+    assert float(lines["8"][2]) == pytest.approx(TRUE(8) / TRUE(1), rel=0.1)
+
+
+def test_a_job_as_data(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
+    tell(settings, 0, 7, 1, 2, 8)
+    data = json.loads(profile("7_3", "--json")[1])
+    assert [r["nodes"] for r in data["counted"]] == [1, 2, 8]
+    assert data["family"]["name"] == "train.sh"
+    assert data["learned"]["curve"]["points"][0] == [0, 0.0]
+
+
+def test_families(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
+    for job_id in (1, 2):
+        tell(settings, job_id, job_id, 1, 2, 8, name=f"trial-{job_id}")
+    tell(settings, 3, 3, 1, user="bob")
+    _, text = profile()
+    assert [line.split()[0] for line in text.splitlines()[1:]] == ["bob/train.sh", "ada/trial"]
+    code, text = profile("--family", "ada/trial")
+    assert code == 0
+    assert "2 of 2 job(s) have shown how they scale" in text
+    assert profile("--family", "trial")[1] == text
+    data = json.loads(profile("--family", "trial", "--json")[1])
+    assert [job["job_id"] for job in data["families"][0]["of"]] == [2, 1]
+    code, text = profile("--family", "bob/trial")
+    assert code == 64
+    assert "malleable profile` lists them" in text
+
+
+def test_pictures(settings: Settings, profile, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("matplotlib")
+    tell(settings, 0, 7, 1, 2, 8)
+    tell(settings, 1, 8)
+    tell(settings, 2, 9, 1, user="bob")
+    for words in (("7",), ("8",), ("--family", "train.sh"), ("--family", "bob/train.sh")):
+        path = tmp_path / "picture.png"
+        assert profile(*words, "--png", str(path))[0] == 0
+        assert path.read_bytes()[:4] == b"\x89PNG"
+        path.unlink()
+    assert profile("--png", str(path))[0] == 64
+
+
+def test_forgetting(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
+    tell(settings, 0, 7, 1, 2, 8)
+    tell(settings, 1, 8, 1, name="other")
+    assert "forgot 1 job(s)" in profile("--forget", "ada/other")[1]
+    assert json.loads(profile("--forget", "ada", "--json")[1]) == {"forgotten_jobs": 1}
+    assert profile("7")[0] == 64
+    assert "nothing has been learned" in profile()[1]
+
+
+def test_before_anything_was_learned(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
+    code, text = profile("7")
+    assert code == 64
+    assert "The first tick" in text
+    assert profile()[0] == 0
+    assert "nothing has been learned" in profile()[1]
+    assert "forgot 0 job(s)" in profile("--forget", "ada")[1]
+    assert not learned_path(settings).exists()
+    assert profile("7", "--family", "x")[0] == 64
+
+
+def test_a_damaged_file_is_no_stack_trace(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
+    tell(settings, 0, 7, 1, 2, 8)
+    learned_path(settings).write_text("no database, but longer than its header would be" * 99)
+    code, text = profile("7")
+    assert code == 64
+    assert "moves it aside" in text
+
+
+def test_what_explain_says(settings: Settings) -> None:
+    tell(settings, 0, 7, 1, 2, 8)
+    pauses = Pauses(start_s=40.0, grow_s=6.0)
+    job = teller(7, rate(1, moment(-3)), rate(2, moment(-2)), rate(8, moment(-1)))
+    fragments = job.fragments
+    first = replace(fragments[0], telemetry=replace(fragments[0].telemetry, pauses=pauses))
+    one_tick(settings, 60, replace(job, fragments=(first, *fragments[1:])))
+    seen, assumed, paused = told_of(settings, job, 300)
+    assert seen.startswith("learned: 8 nodes train 5.")
+    assert seen.endswith("(seen on 1, 2, 8 node(s), last 5 minutes ago)")
+    assert assumed.startswith("learned: 16 nodes train")
+    assert assumed.endswith("assumed, not seen")
+    assert paused == "learned: measured pauses: start 40 s, growth 6 s"
+
+
+def test_what_explain_says_of_jobs_that_have_shown_little(settings: Settings) -> None:
+    tell(settings, 0, 7, 4)
+    (line,) = told_of(settings, teller(7), 30)
+    assert "fewer than two sizes" in line
+    (line,) = told_of(settings, teller(8), 30)
+    assert "nothing is known yet" in line
+    lines = told_of(settings, teller(8), 3000)
+    assert "`report()` in its script tells it" in lines[1]
+
+
+def test_what_explain_says_of_a_family(settings: Settings) -> None:
+    for job_id in (1, 2):
+        tell(settings, job_id, job_id, 1, 2, 8)
+    lines = told_of(settings, teller(3), 60)
+    assert "not seen itself" in lines[0]
+    assert "same name" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("learned", "budget", "why"),
+    [
+        (Learned(), 0, "probe_budget = 0"),
+        (None, 0.02, "told nothing in a node-hour"),
+        (Learned(is_shared=True), 0.02, "family is known"),
+        (Learned(), 0.02, "2 % of its node-time"),
+    ],
+)
+def test_why_a_job_is_not_looked_at(learned: Optional[Learned], budget: float, why: str) -> None:
+    assert why in look_line(learned, budget)
+
+
+def test_ages() -> None:
+    told = [age_text(s) for s in (-5, 59, 119, 120, 7199, 7200, 172_800)]
+    assert told == ["0 seconds", "59 seconds", "119 seconds", "2 minutes", "120 minutes",
+                    "2 hours", "2 days"]  # fmt: skip
+
+
+def test_a_telling_without_sizes_is_no_curve(settings: Settings) -> None:
+    job = teller(7)
+    empty = replace(job.fragments[0], telemetry=Telemetry())
+    learned, warnings = one_tick(settings, 0, replace(job, fragments=(empty, *job.fragments[1:])))
+    assert (learned, warnings) == ({7: Learned()}, ())
+    assert make_snapshot().learned == {}

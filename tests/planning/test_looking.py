@@ -1,0 +1,145 @@
+"""Jobs that have told how fast they are, or nothing: what the plan makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from build import after, make_fragment, make_job, make_nodes, make_request, make_snapshot
+from planning.readings import grown, plan_for
+from slurm_hooks.advisor.learned import learn
+from slurm_hooks.advisor.prior import prior_of
+from slurm_hooks.advisor.throughput import Shape
+from slurm_hooks.model import (
+    Curve,
+    FragmentState,
+    Learned,
+    MalleableJob,
+    NodeState,
+    Rate,
+    Snapshot,
+    Why,
+)
+from slurm_hooks.settings import parse
+
+RUNNING, BUSY = FragmentState.RUNNING, NodeState.BUSY
+GOOD = Curve(((0, 0.0), (1, 10.0), (8, 78.0)))
+POOR = Curve(((0, 0.0), (1, 10.0), (2, 12.0), (8, 13.0)))
+
+
+def known(curve: Curve) -> Learned:
+    return Learned(curve, (curve,) * 8, sizes_seen=(1, 2, 8))
+
+
+def seen(*jobs: MalleableJob, nodes: int = 8, **fields: object) -> Snapshot:
+    return make_snapshot(*jobs, nodes=make_nodes(nodes), **fields)
+
+
+def waiting(job_id: int, held: int = 8) -> MalleableJob:
+    return make_job(job_id=job_id, held=held, request=make_request(1, held))
+
+
+def sizes(snapshot: Snapshot) -> list[int]:
+    return [job.nodes_planned for job in plan_for(snapshot).jobs]
+
+
+def test_jobs_that_nobody_knows_share_equally() -> None:
+    assert sizes(seen(waiting(7), waiting(8))) == [4, 4]
+    assert sizes(seen(waiting(7), waiting(8), waiting(9, held=2))) == [3, 3, 2]
+
+
+def test_a_site_may_assume_a_law_instead() -> None:
+    chosen = parse("[plan]\nserial_fraction = 0.005\n")
+    assert sum(j.nodes_planned for j in plan_for(seen(waiting(7), waiting(8)), chosen).jobs) == 8
+
+
+def test_what_was_learned_decides() -> None:
+    found = seen(waiting(7), waiting(8), learned={7: known(GOOD), 8: known(POOR)})
+    assert sizes(found) == [7, 1]
+
+
+def test_a_job_that_is_known_does_not_take_the_share_of_one_that_is_not() -> None:
+    found = seen(waiting(7), waiting(8), learned={7: known(GOOD)})
+    assert sizes(found) == [4, 4]
+
+
+def test_a_job_begins_on_one_unit_if_it_is_to_be_learned() -> None:
+    plan = plan_for(seen(waiting(7), waiting(8), learned={7: Learned(), 8: known(GOOD)}))
+    assert [job.nodes_planned for job in plan.jobs] == [1, 7]
+    assert plan.jobs[0].nodes_probed == 1
+    assert plan.jobs[0].reasons[0].why is Why.LOOKED_AT
+    assert "1 node(s)" in plan.jobs[0].reasons[0].text
+    assert plan.jobs[1].nodes_probed == 0
+
+
+def running_on_one(since_s: float, learned: Learned) -> Snapshot:
+    request = make_request(1, 8)
+    first = make_fragment(0, RUNNING, ["n1"], request=request, start=after(-since_s))
+    others = [make_fragment(i, request=request) for i in range(1, 8)]
+    job = make_job(first, *others, request=request)
+    nodes = tuple(replace(n, state=BUSY) if n.name == "n1" else n for n in make_nodes(8))
+    return make_snapshot(job, nodes=nodes, learned={7: learned})
+
+
+def test_it_stays_there_until_it_has_told_its_speed() -> None:
+    assert grown(plan_for(running_on_one(100, Learned()))) == set()
+
+
+def test_a_script_that_shows_nothing_is_not_waited_for() -> None:
+    assert len(grown(plan_for(running_on_one(400, Learned())))) == 7
+
+
+def test_a_curve_that_is_given_is_believed_and_nobody_looks() -> None:
+    found = seen(waiting(7), waiting(8), curves={7: POOR, 8: GOOD}, learned={7: Learned()})
+    assert sizes(found) == [1, 7]
+
+
+class Machine:
+    """Jobs that have at the next tick what the plan gives them, and then tell how fast they are."""
+
+    def __init__(self, shapes: dict[int, Shape], nodes: int) -> None:
+        self.shapes, self.nodes, self.ticks = shapes, nodes, 0
+        self.sizes = dict.fromkeys(shapes, 0)
+        self.rates: dict[int, list[Rate]] = {number: [] for number in shapes}
+
+    def tick(self) -> dict[int, int]:
+        """The sizes after another minute."""
+        self.ticks += 1
+        plan = plan_for(self.look())
+        self.sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
+        for number, size in self.sizes.items():
+            if size:
+                rate = 10 * size / self.shapes[number].slowdown(size)
+                self.rates[number].append(Rate(size, rate, 0.02, at=60 * self.ticks))
+        return self.sizes
+
+    def look(self) -> Snapshot:
+        names = iter(range(1, self.nodes + 1))
+        jobs = tuple(
+            self.job(number, [next(names) for _ in range(size)])
+            for number, size in self.sizes.items()
+        )
+        taken = {name for job in jobs for name in job.nodes}
+        nodes = (replace(n, state=BUSY) if n.name in taken else n for n in make_nodes(self.nodes))
+        learned = {
+            number: replace(learn(rates, prior_of(), 1, 8), node_s=1e5)
+            for number, rates in self.rates.items()
+        }
+        return make_snapshot(*jobs, nodes=tuple(nodes), learned=learned)
+
+    def job(self, number: int, on: list[int]) -> MalleableJob:
+        request = make_request(1, 8)
+        running = (
+            make_fragment(i, RUNNING, [f"n{n}"], number, request=request, start=after(-60))
+            for i, n in enumerate(on)
+        )
+        held = (make_fragment(i, job_id=number, request=request) for i in range(len(on), 8))
+        return make_job(*running, *held, job_id=number, request=request)
+
+
+def test_jobs_come_to_the_sizes_that_suit_them_and_stay_there() -> None:
+    machine = Machine({7: Shape(0.0, 0.1, 1.0), 8: Shape(1.2, 0.5, 1.0)}, nodes=8)
+    seen = [machine.tick() for _ in range(12)]
+    assert seen[0] == {7: 1, 8: 1}
+    assert seen[1] == {7: 4, 8: 4}
+    assert seen[-1] == {7: 7, 8: 1}
+    assert all(sizes == seen[-1] for sizes in seen[-6:])

@@ -1,0 +1,132 @@
+"""On a real Slurm: what a job tells of its speed is known from the next tick on."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench
+from slurm_hooks.model import MalleableJob
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = pytest.mark.slurm
+ROOT = Path(__file__).resolve().parents[2]
+SLEEP = "exec sleep 600"
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    bench = Bench(sandbox)
+    bench.malleable("profile", "--forget", "nobody")
+    yield bench
+    bench.cancel_all()
+
+
+def is_running(job: MalleableJob) -> bool:
+    return bool(job.active)
+
+
+def reconcile(bench: Bench) -> None:
+    done = bench.malleable("reconcile")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning" not in done.stderr
+
+
+def say(bench: Bench, job_id: int, comment: str, may_fail: bool = False) -> None:
+    """As an agent does, and as its user can; Slurm need not take it."""
+    user = "nobody" if os.geteuid() == 0 else None
+    argv = ["scontrol", "update", f"JobId={job_id}_0", f"Comment={comment}"]
+    bench.box.run(argv, user=user, check=not may_fail)
+
+
+def progress(*rates: str) -> str:
+    return f"trained{{0}};h{{60}};progress{{s{int(time.time())},{','.join(rates)}}}"
+
+
+def test_told_then_known_shown_shared_and_forgotten(bench: Bench, tmp_path: Path) -> None:
+    job_id = bench.submit(SLEEP, options=["--job-name=trial-1"])
+    reconcile(bench)
+    bench.tick_until(job_id, is_running)
+    assert "nothing is known yet" in bench.malleable("explain", str(job_id)).stdout
+    say(bench, job_id, progress("3:250/10/0", "2:160/10/0/60", "1:100/10/0/120"))
+    reconcile(bench)
+    saved = tmp_path / "seen.json"
+    assert bench.malleable("plan", "--save", str(saved)).returncode == 0
+    learned = json.loads(saved.read_text())["snapshot"]["learned"][str(job_id)]
+    points = dict(learned["curve"]["points"])
+    assert points[2] / points[1] == pytest.approx(1.6, rel=0.1)
+    assert points[3] / points[1] == pytest.approx(2.5, rel=0.1)
+    told = json.loads(bench.malleable("profile", str(job_id), "--json").stdout)
+    assert told["family"]["name"] == "trial"
+    assert [(r["nodes"], r["per_s"]) for r in told["counted"]] == [(1, 100), (2, 160), (3, 250)]
+    assert "learned: 3 nodes train 2." in bench.malleable("explain", str(job_id)).stdout
+    other = bench.submit(SLEEP, "1-2", options=["--job-name=trial-2"])
+    say(bench, other, progress("1:100/10/0/60", "2:161/10/0"))
+    reconcile(bench)
+    third = bench.submit(SLEEP, "1-2", options=["--job-name=trial-3"])
+    explained = json.loads(bench.malleable("explain", str(third), "--json").stdout)
+    assert explained["learned"]["is_shared"]
+    assert "2 of 2 job(s)" in bench.malleable("profile", "--family", "nobody/trial").stdout
+    assert "forgot 2 job(s)" in bench.malleable("profile", "--forget", "nobody/trial").stdout
+    assert "no family" in bench.malleable("profile", "--family", "trial").stderr
+
+
+def test_what_a_user_writes_there_fails_no_tick(bench: Bench) -> None:
+    job_id = bench.submit(SLEEP, "1-2", options=["--job-name=liar"])
+    reconcile(bench)
+    bench.tick_until(job_id, is_running)
+    for text in (
+        "progress{s1,1:nan/1/1}",
+        progress("1:-5/10/0"),
+        progress("1:1e99/10/0", "2:9999999e15/0/0"),
+        progress("2:9/10/0", "99999:5/1/0"),
+        progress("1:5/10/0") + "x" * 900,
+        "\n".join([progress("1:5/10/0", "2:50/10/0")] * 5),
+    ):
+        say(bench, job_id, text, may_fail=True)
+        reconcile(bench)
+    saved = json.loads(bench.malleable("explain", str(job_id), "--json").stdout)["learned"]
+    curve = dict(saved["curve"]["points"]) if saved["curve"] else {1: 1.0, 2: 2.0}
+    assert curve[2] <= 2 * curve[1] * (1 + 1e-9)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_script_that_knows_nothing_of_us_is_learned(bench: Bench) -> None:
+    """On its smallest size first, then on more. How well its speed is told is another test's."""
+    pytest.importorskip("torch")
+    script = ROOT / "tests" / "frameworks" / "train_unknowing.py"
+    shutil.copy(script, bench.box.work / script.name)
+    run = f"exec torchrun {bench.box.work / script.name} {bench.box.work} plain"
+    job_id = bench.submit(f"{WITH_TORCHRUN}\n{run}", "1-2", TRAINER, ["--job-name=unknowing"])
+    sizes: list[int] = []
+    known: dict[str, Any] = {}
+
+    def is_known() -> bool:
+        reconcile(bench)
+        sizes.append(len(bench.job(job_id).nodes))
+        told = bench.malleable("profile", str(job_id), "--json")
+        known.update(json.loads(told.stdout) if told.returncode == 0 else {})
+        return bool(known) and len(known["learned"]["sizes_seen"]) == 2
+
+    explain = ("explain", str(job_id))
+    wait_until(is_known, 600, lambda: bench.malleable(*explain).stdout, every_s=4)
+    points, newest = (
+        dict(known["learned"]["curve"]["points"]),
+        {r["nodes"]: r for r in known["counted"]},
+    )
+    error = math.hypot(newest[1]["error"], newest[2]["error"])
+    told = min(newest[2]["per_s"] / newest[1]["per_s"], 2.0)
+    assert points[2] / points[1] == pytest.approx(told, rel=0.1 + 2 * error)
+    assert sizes.index(1) < sizes.index(2)
+    assert "learned: 2 nodes train" in bench.malleable(*explain).stdout

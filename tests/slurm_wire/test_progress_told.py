@@ -1,0 +1,202 @@
+"""What a job tells of its speed: both ends of the text, and what its user may write instead."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_hooks.elastic.batch import progress_entry as writer
+from slurm_hooks.elastic.batch.progress_entry import (
+    CONFIRM_S,
+    COUNT,
+    REFRESH_S,
+    Progress,
+    ToldPauses,
+    ToldRate,
+    differs,
+    entry,
+    is_due,
+    is_news,
+    number,
+)
+from slurm_hooks.model import Counts, Pauses, Rate, Telemetry
+from slurm_hooks.slurm import telemetry as reader
+from slurm_hooks.slurm.telemetry import parse_progress
+
+many = settings(deadline=None)
+NOW = 1_790_000_000
+TEXT = "progress{s1790000000,8:1234/12/256,4:700/9/128/5400,p20/12//40,y12}"
+TOLD = Telemetry(
+    (Rate(4, 700.0, 0.009, NOW - 5400, 128.0), Rate(8, 1234.0, 0.012, NOW, 256.0)),
+    Counts.SAMPLES,
+    0.12,
+    Pauses(20.0, 12.0, None, 40.0),
+)
+
+
+def test_what_is_told_is_read() -> None:
+    assert parse_progress(TEXT) == parse_progress(f"{TEXT};my own") == TOLD
+    steps = parse_progress("progress{n5,1:2.5e-3/30/0}")
+    assert steps == Telemetry((Rate(1, 0.0025, 0.03, 5),), Counts.STEPS)
+
+
+RATES = st.builds(
+    ToldRate,
+    nodes=st.integers(1, 9999),
+    per_s=st.floats(1e-6, 1e12),
+    error=st.floats(0.001, 0.999),
+    at=st.integers(NOW - 9_000_000, NOW),
+    batch=st.just(0.0) | st.floats(1, 1e9),
+)
+SECONDS = st.none() | st.floats(0, 9999)
+TOLDS = st.builds(
+    Progress,
+    rates=st.lists(RATES, min_size=1, max_size=COUNT, unique_by=lambda rate: rate.nodes).map(
+        lambda rates: tuple(sorted(rates, key=lambda rate: rate.at))
+    ),
+    in_samples=st.booleans(),
+    sync=st.none() | st.floats(0, 1),
+    pauses=st.builds(ToldPauses, *[SECONDS] * 4),
+)
+
+
+@many
+@given(TOLDS)
+def test_whatever_an_agent_writes_is_read(told: Progress) -> None:
+    text = entry(told)
+    assert len(text) <= writer.LENGTH == reader.LENGTH
+    found = parse_progress(text)
+    assert found is not None
+    assert (found.counts is Counts.SAMPLES) is told.in_samples
+    written = told.rates[-len(found.rates) :]  # the oldest are left out if there is no room
+    for rate, read in zip(sorted(written, key=lambda r: r.at), found.rates):
+        assert (read.nodes, read.at) == (rate.nodes, rate.at)
+        assert read.per_s == pytest.approx(rate.per_s, rel=1e-3)
+        assert read.batch == pytest.approx(rate.batch, rel=1e-3)
+        assert read.error == pytest.approx(rate.error, abs=1e-3)
+    for read_s, told_s in zip(astuple(found.pauses), astuple(told.pauses)):
+        assert read_s == (told_s if told_s is None else pytest.approx(told_s, abs=0.51))
+    assert (found.sync is None) is (told.sync is None)
+
+
+def test_two_sizes_of_any_job_have_room() -> None:
+    rates = [ToldRate(n, 1.2345e-5, 0.999, NOW - n, 1.234e-5) for n in (9998, 9999)]
+    told = Progress(tuple(rates), True, 1.0, ToldPauses(*[9999.0] * 4))
+    assert len(parse_progress(entry(told)).rates) == 2  # type: ignore[union-attr]
+
+
+@many
+@given(st.floats(1e-9, 1e15))
+def test_numbers_are_short_and_right(value: float) -> None:
+    assert float(number(value)) == pytest.approx(value, rel=1e-3)
+    assert len(number(value)) <= 9
+
+
+HOSTILE = [
+    "",
+    "progress{}",
+    "progress{s,1:2/3/4}",
+    "progress{s1}",
+    "progress{s1,}",
+    "progress{s1,p1/2/3/4}",  # no rate
+    "progress{s1,1:nan/3/4}",
+    "progress{s1,1:inf/3/4}",
+    "progress{s1,1:-2/3/4}",
+    "progress{s1,-1:2/3/4}",
+    "progress{s1,0:2/3/4}",
+    "progress{s1,1:0/3/4}",
+    "progress{s1,1:1e99/3/4}",
+    "progress{s1,1:1/3/1e99}",
+    "progress{s1,1:1e-99/3/4}",
+    "progress{s1,1:2/3/4,1:2/3/4}",
+    "progress{s1,1:2/3/4,2:2/3/4,3:2/3/4,4:2/3/4,5:2/3/4}",
+    "progress{s1,1:2/3/4,y101}",
+    "progress{s1,1:2/3/4,z1}",
+    "progress{s\u0661,\u0661:2/3/4}",
+    "progress{x1,1:2/3/4}",
+    "progress{s1,1:2/3/4",
+    " progress{s1,1:2/3/4}",
+    "progress{s9999999999999,1:2/3/4}",
+    "progress{s1,99999999:2/3/4}",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_no_agent_writes_is_nothing(text: str) -> None:
+    assert parse_progress(text) is None
+
+
+@many
+@given(st.text() | st.text(st.sampled_from("progress{},:/.e-0123456789snpy"), max_size=150))
+def test_any_text_is_possible_telemetry_or_nothing(text: str) -> None:
+    for whole in (text, f"progress{{s1790000000,{text}}}", f"progress{{s{text},1:2/3/4}}"):
+        found = parse_progress(whole, 64)
+        if found is None:
+            continue
+        assert len(found.rates) <= COUNT
+        for rate in found.rates:
+            assert 1 <= rate.nodes <= 64
+            assert 0 < rate.per_s <= 1e15
+            assert all(map(math.isfinite, (rate.per_s, rate.error, rate.batch)))
+
+
+def test_a_gigabyte_is_read_no_further_than_a_line() -> None:
+    rest = ",1:2/3/4" * 125_000_000
+    assert parse_progress("progress{s1" + rest + "}") is None
+    assert parse_progress(TEXT + rest) == TOLD
+
+
+def test_sizes_that_the_job_cannot_have_are_left_out() -> None:
+    assert [rate.nodes for rate in parse_progress(TEXT, 4).rates] == [4]  # type: ignore[union-attr]
+    assert parse_progress(TEXT, 3).rates == ()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_other"),
+    [
+        ({"per_s": 102.0}, False),
+        ({"per_s": 94.9}, True),
+        ({"per_s": 105.1}, True),
+        ({"batch": 66.0}, False),
+        ({"batch": 128.0}, True),
+        ({"error": 0.001}, False),
+        ({"at": NOW + REFRESH_S}, False),
+        ({"at": NOW - 1}, True),
+    ],
+)
+def test_what_differs_by_more_than_its_error(changes: dict[str, float], is_other: bool) -> None:
+    values = {"nodes": 4, "per_s": 100.0, "error": 0.02, "at": NOW + 60, "batch": 64.0}
+    before = ToldRate(4, 100.0, 0.02, NOW, 64.0)
+    assert differs(before, ToldRate(**{**values, **changes})) is is_other  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "after_s", "is_new", "again"),
+    [
+        (0.02, 60, True, False),
+        (0.011, 60, True, False),
+        (0.009, 60, False, True),
+        (0.02, CONFIRM_S, True, True),
+        (0.02, CONFIRM_S, False, False),
+        (0.02, REFRESH_S, False, True),
+    ],
+)
+def test_what_stays_the_same_is_told_again_now_and_then(
+    error: float, after_s: int, is_new: bool, again: bool
+) -> None:
+    before = ToldRate(4, 100.0, 0.02, NOW)
+    assert is_due(before, ToldRate(4, 100.0, error, NOW + after_s), is_new) is again
+
+
+def test_what_is_worth_telling() -> None:
+    told_, new = Progress((ToldRate(1, 5.0, 0.1, NOW),)), Progress((ToldRate(1, 5.0, 0.1, NOW),))
+    assert is_news(None, new)
+    assert not is_news(told_, new)
+    assert is_news(told_, Progress(new.rates, pauses=ToldPauses(grow_s=9.0)))
+    paused = Progress(new.rates, pauses=ToldPauses(grow_s=9.0))
+    assert not is_news(paused, Progress(new.rates, pauses=ToldPauses(grow_s=10.9)))
+    assert is_news(paused, Progress(new.rates, pauses=ToldPauses(grow_s=12.0)))
