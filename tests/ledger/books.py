@@ -20,7 +20,10 @@ def settings_in(directory: Path, max_mib: int = 256) -> Settings:
     where = replace(
         shipped.tick, lock=str(directory / "tick.lock"), state_dir=str(directory / "state")
     )
-    return replace(shipped, tick=where, ledger=replace(shipped.ledger, max_mib=max_mib))
+    unlearned = replace(shipped.learn, enabled=False)  # nobody is looked at
+    assumed = replace(shipped.plan, serial_fraction=0.005)  # one job has its maximum, not both 3
+    ledger = replace(shipped.ledger, max_mib=max_mib)
+    return replace(shipped, tick=where, ledger=ledger, learn=unlearned, plan=assumed)
 
 
 def busy_slurm() -> FakeSlurm:
