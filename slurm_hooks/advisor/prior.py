@@ -28,9 +28,10 @@ FAMILY = 20.0
 SHARED_FROM = 2
 """With so many fits of its family a job needs to show nothing itself."""
 MOST_FITS = 40
-MOST_SHARP = 10
-"""Of those of the family the sharpest count, each the more the sharper it is: a job that has only
-been on sizes alike says little, and most jobs of a known family have."""
+MOST_SHARP, VAGUE = 10, 3.0
+"""Of those of the family the sharpest count, each the more the sharper it is, and none that covers
+so many times what the sharpest does: a job that has only been on sizes alike says little, and most
+jobs of a known family have."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def _prior(family: tuple[Fit, ...], others: tuple[Fit, ...]) -> Prior:
     density = [NOBODY / total * base for base in _unknown()]
     for fit in others:
         density = [d + k / total for d, k in zip(density, _kernel(fit, WIDTH))]
-    sharp = sorted(family, key=_area)[:MOST_SHARP]
+    sharp = _sharp(family)
     scale = FAMILY / math.fsum(1 / _area(fit) for fit in sharp) if sharp else 0.0
     for fit in sharp:
         share = scale / _area(fit)
@@ -115,6 +116,11 @@ def _kernel(fit: Fit, width: float) -> tuple[float, ...]:
             for s in SHAPES
         ]
     )
+
+
+def _sharp(family: Sequence[Fit]) -> list[Fit]:
+    found = sorted(family, key=_area)[:MOST_SHARP]
+    return [fit for fit in found if _area(fit) <= VAGUE * _area(found[0])]
 
 
 def _area(fit: Fit) -> float:
