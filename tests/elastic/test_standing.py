@@ -32,6 +32,7 @@ from slurm_hooks.elastic.batch.progress_entry import entry as entry_of
 from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.mailbox import Mailbox
+from slurm_hooks.elastic.observed import Loss
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import (
@@ -403,13 +404,13 @@ def says_news(slurm: Path, *parts: str) -> Callable[[], bool]:
 def test_news_of_the_training_are_one_change_behind_where_it_stands(slurm: Path) -> None:
     (slurm / "comment").write_text("joined{2};mine")
     news = News("7_3", {}, every_s=1.5)
-    news.report_hit(60)
+    news.report_loss(Loss(60))
     news.report_progress(Progress((RATE,)))
     first = entry_of(Progress((RATE,)))
     wait_until(says_news(slurm, "joined{2}", "h{60}", first, "mine"))
     assert len(asked(slurm)) == 1
     began = time.monotonic()
-    wait_until(lambda: news.told_progress == Progress((RATE,)) and news.told_hit_s == 60)
+    wait_until(lambda: news.told_progress == Progress((RATE,)) and news.told_loss == Loss(60))
     (slurm / "comment").write_text(f"trained{{2}};h{{60}};{first};mine")
     for per_s in (1.0, 2.0, 3.0):
         news.report_progress(Progress((replace(RATE, per_s=per_s),)))
@@ -422,12 +423,22 @@ def test_news_of_the_training_are_one_change_behind_where_it_stands(slurm: Path)
 def test_news_after_a_while_without_are_written_at_once(slurm: Path) -> None:
     (slurm / "comment").write_text("joined{2}")
     news = News("7_3", {}, every_s=2.0)
-    news.report_hit(60)
-    wait_until(lambda: news.told_hit_s == 60 and news._writer is None)
+    news.report_loss(Loss(60))
+    wait_until(lambda: news.told_loss == Loss(60) and news._writer is None)
     began = time.monotonic()
-    news.report_hit(90)
+    news.report_loss(Loss(90))
     wait_until(says_news(slurm, "joined{2}", "h{90}"))
     assert time.monotonic() - began < 1.5
+
+
+def test_what_a_hit_costs_is_taken_back_and_the_rest_stays(slurm: Path) -> None:
+    first = entry_of(Progress((RATE,)))
+    (slurm / "comment").write_text(f"joined{{2}};h{{1}};{first};mine")
+    news = News("7_3", {}, every_s=0.1)
+    news.told_loss = Loss(1)
+    news.report_loss(None)
+    wait_until(says_news(slurm, "joined{2}", first, "mine"))
+    wait_until(lambda: news.told_loss is None)
 
 
 def test_news_that_are_not_recorded_are_not_told(slurm: Path) -> None:
