@@ -161,7 +161,7 @@ def _not_understood(line: str) -> str:
 def _records(text: str) -> tuple[list[str], list[str]]:
     """The rows without their ends, and the lines that belong to none: those before the beginning of
     a row, and what comes after the last."""
-    *whole, rest = text.split(f"{RECORD_END}\n")
+    *whole, rest = (text if text.endswith("\n") else f"{text}\n").split(f"{RECORD_END}\n")
     rows, lines = [], []
     for record in whole:
         before, row = _without_lines_before(record)
