@@ -158,7 +158,7 @@ class Elements(Groups):
         return {**env, **element, "PATH": f"{self.work}:{env['PATH']}"}
 
     def comment(self, fragment: int) -> str:
-        """Without what a hit costs, which each group tells at a moment of its own within a minute."""
+        """Without what a hit costs, which each group tells at some moment of a minute."""
         path = self.work / f"comment.77_{fragment}"
         return path.read_text().replace(";h{1}", "") if path.exists() else ""
 
