@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Optional
 
 from slurm_hooks.elastic.log import suppressed
 
@@ -21,6 +22,12 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 class DirectoryError(Exception):
     """The shared directory did not do what it must; the message says what to do."""
+
+
+def job_directory(env: Mapping[str, str]) -> Optional[Path]:
+    """The one that all nodes of this job share; None outside of a malleable job."""
+    found = (env.get(name, "") for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"))
+    return next((Path(place) for place in found if place.startswith("/")), None)
 
 
 def make_private(path: Path) -> None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Optional
 
 from slurm_hooks.elastic.log import debug, suppressed
+from slurm_hooks.elastic.private_directory import job_directory
 
 PATIENCE_S = 2.0
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -37,10 +38,10 @@ def turn(env: Mapping[str, str], patience_s: float = PATIENCE_S) -> Iterator[Non
 
 
 def _open(env: Mapping[str, str]) -> Optional[int]:
-    for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"):
-        if env.get(name, "").startswith("/"):
-            with suppressed(OSError, doing="opening the lock of checkpoint files"):
-                return os.open(os.path.join(env[name], "checkpoint.lock"), _FLAGS, 0o600)
+    place = job_directory(env)
+    if place is not None:
+        with suppressed(OSError, doing="opening the lock of checkpoint files"):
+            return os.open(place / "checkpoint.lock", _FLAGS, 0o600)
     return None
 
 
