@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 START = 1_800_000_000
-REQUEUE_WAIT_S = 120
+REQUEUE_WAIT_S = 121
 LIMIT_CHECK_S = 30  # slurmctld looks at time limits every half minute
 FINISHED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"})
 ON_NODES = frozenset({"RUNNING", "COMPLETING"})

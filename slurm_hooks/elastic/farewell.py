@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
+from slurm_hooks.elastic.private_directory import job_directory
+
 FAREWELL_S = 2.0
 _NOTE = "farewell-too-short"
 
@@ -50,7 +52,5 @@ def was_too_short(env: Mapping[str, str]) -> bool:
 
 
 def _note(env: Mapping[str, str]) -> Optional[Path]:
-    for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"):
-        if env.get(name, "").startswith("/"):
-            return Path(env[name]) / _NOTE
-    return None
+    place = job_directory(env)
+    return place / _NOTE if place else None

@@ -8,19 +8,44 @@ else.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import random
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Optional
 
-from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.log import debug, suppressed
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class DirectoryError(Exception):
     """The shared directory did not do what it must; the message says what to do."""
+
+
+def job_directory(env: Mapping[str, str]) -> Optional[Path]:
+    """The one that all nodes of this job share; None outside of a malleable job."""
+    found = (env.get(name, "") for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"))
+    return next((Path(place) for place in found if place.startswith("/")), None)
+
+
+def await_lock(handle: int, until: float) -> None:
+    """Wait for the lock of an open file until that moment (time.monotonic()). Returns without it
+    where locks do not work, or somebody holds it for long."""
+    while time.monotonic() < until:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                debug("locking a file of the job", error)
+                return
+        time.sleep(random.uniform(0.002, 0.02))
 
 
 def make_private(path: Path) -> None:

@@ -105,7 +105,7 @@ class Slurm:
     min_job_age: timedelta
     max_array_size: int
     max_job_count: int = 10_000
-    requeue_wait: timedelta = timedelta(seconds=120)  # from a requeue to the next start
+    requeue_wait: timedelta = timedelta(seconds=121)  # from a requeue to the next start
     appends: bool = False  # a requeued job adds to its output instead of emptying it
 
 

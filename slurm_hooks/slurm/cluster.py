@@ -87,12 +87,14 @@ def _slurm(config: Words) -> Slurm:
 
 
 def _requeue_wait_s(config: Words, version: tuple[int, ...]) -> int:
-    """A requeued job waits until no credential of its last run is valid; 26.05 can be told other
-    seconds, which 22.05 and 24.11 pass over."""
+    """A requeued job waits until no credential of its last run is valid, and a second more; since
+    25.11 it can be told other seconds, which 22.05 and 24.11 pass over."""
     told = f"{config.get('AuthInfo', '')},{config.get('SchedulerParameters', '')}"
     found = dict(re.findall(r"\b(cred_expire|requeue_delay)=(\d{1,6})", told, re.ASCII))
     wait_s = int(found.get("cred_expire", 120))
-    return int(found.get("requeue_delay", wait_s)) if version >= (26, 5) else wait_s
+    if version >= (25, 11):
+        wait_s = int(found.get("requeue_delay", wait_s))
+    return wait_s + 1
 
 
 def _is_preemptible(words: Words, config: Words) -> bool:

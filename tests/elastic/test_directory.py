@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from slurm_hooks.elastic.rendezvous import directory
 if sys.argv[3] == "unlocked":
-    directory._queue = lambda handle, deadline: None
+    directory.await_lock = lambda handle, deadline: None
 shared = directory.SharedDirectory(Path(sys.argv[1]), "7")
 for _ in range(int(sys.argv[2])):
     shared.update(lambda s: replace(s, rounds=s.rounds + 1), timeout_s=60)

@@ -75,7 +75,7 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     # the lock only orders writers: without it all of them meet
     monkeypatch.setattr(
-        "slurm_hooks.elastic.rendezvous.directory._queue", lambda handle, deadline: None
+        "slurm_hooks.elastic.rendezvous.directory.await_lock", lambda handle, deadline: None
     )
     return Gate(monkeypatch)
 
@@ -214,7 +214,7 @@ import os, random, sys, time
 from pathlib import Path
 from slurm_hooks.elastic.rendezvous import directory
 from slurm_hooks.elastic.rendezvous.state import Member, join
-directory._queue = lambda handle, deadline: None
+directory.await_lock = lambda handle, deadline: None
 def late(function):
     def call(*args, **kwargs):
         if random.random() < 0.1:

@@ -95,7 +95,7 @@ def test_progress_forgives() -> None:
 def test_progress_of_a_run_that_ended_forgives_what_failed_before_it(
     left_s: float, forgiven: bool
 ) -> None:
-    left = make_fragment(0, HELD, said=Said.TRAINED, eligible=after(left_s + 120))
+    left = make_fragment(0, HELD, said=Said.TRAINED, eligible=after(left_s + 121))
     job = make_job(left, make_fragment(1, failures=2, deaths=(AvoidedNode("n9", after(-200)),)))
     assert (1 in marks(care_for(job).actions)) is forgiven
 

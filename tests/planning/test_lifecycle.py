@@ -223,9 +223,9 @@ def test_notice_is_repeated_with_the_first_time() -> None:
     ("fields", "rested"),
     [
         ({}, True),
-        ({"eligible": after(120)}, False),  # requeued this second
-        ({"eligible": after(118)}, False),
-        ({"eligible": after(117)}, True),
+        ({"eligible": after(121)}, False),  # requeued this second
+        ({"eligible": after(119)}, False),
+        ({"eligible": after(118)}, True),
         ({"eligible": after(-5)}, True),
         ({"eligible": after(3600)}, True),  # slurmctld's clock was set back
         ({"noticed": after(-2)}, False),  # found dead two seconds ago

@@ -86,10 +86,10 @@ def test_a_node_with_odd_numbers_is_left_alone(number: str) -> None:
 @pytest.mark.parametrize(
     ("config", "version", "wait_s"),
     [
-        ("", "22.05.8", 120),
-        ("AuthInfo = socket=/run/munge.sock,cred_expire=300", "22.05.8", 300),
-        ("SchedulerParameters = bf_continue,requeue_delay=7", "24.11.5", 120),
-        ("SchedulerParameters = bf_continue,requeue_delay=7", "26.05.5", 7),
+        ("", "22.05.8", 121),
+        ("AuthInfo = socket=/run/munge.sock,cred_expire=300", "22.05.8", 301),
+        ("SchedulerParameters = bf_continue,requeue_delay=7", "24.11.5", 121),
+        ("SchedulerParameters = bf_continue,requeue_delay=7", "25.11.8", 8),
     ],
 )
 def test_how_long_slurm_keeps_a_requeued_job_waiting(

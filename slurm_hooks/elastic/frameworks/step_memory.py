@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.private_directory import job_directory
 from slurm_hooks.elastic.script.checkpoint import Checkpoint
 
 _RUN_BITS = 32
@@ -25,10 +26,8 @@ _open: list[StepMemory] = []  # at most one: of the training that has not ended
 
 def _file(env: Mapping[str, str], run: int) -> Path | None:
     """In the job's directory: what the last agent to go leaves behind of this training."""
-    for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"):
-        if env.get(name, "").startswith("/"):
-            return Path(env[name]) / (f"last-step-{run}.pt" if run else "last-step.pt")
-    return None
+    place = job_directory(env)
+    return place / (f"last-step-{run}.pt" if run else "last-step.pt") if place else None
 
 
 def end_open() -> None:

@@ -8,7 +8,6 @@ revisions.py.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import random
 import re
@@ -20,7 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm_hooks.elastic.log import debug, suppressed
-from slurm_hooks.elastic.private_directory import DirectoryError, entered, make_private, read_file
+from slurm_hooks.elastic.private_directory import (
+    DirectoryError,
+    await_lock,
+    entered,
+    make_private,
+    read_file,
+)
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
 from slurm_hooks.elastic.rendezvous.revisions import (
@@ -161,7 +166,7 @@ class SharedDirectory:
         try:
             handle = self._file("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                _queue(handle, min(deadline, time.monotonic() + QUEUE_S))
+                await_lock(handle, min(deadline, time.monotonic() + QUEUE_S))
                 yield
             finally:
                 os.close(handle)
@@ -223,20 +228,6 @@ class SharedDirectory:
         with _explained(self.path, deed), open(handle, "a", encoding="utf-8") as file:
             if file.tell() < ROUND_LOG_BYTES:
                 file.write(line + "\n")
-
-
-def _queue(handle: int, deadline: float) -> None:
-    """Wait for the lock. Without a working lock, or when somebody holds it for long, link()
-    alone decides."""
-    while time.monotonic() < deadline:
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                debug("locking the shared directory", error)
-                return
-        time.sleep(random.uniform(0.002, 0.02))
 
 
 def _checked(name: str) -> str:

@@ -8,15 +8,14 @@ long, the window between look and deed is what is left.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Optional
 
-from slurm_hooks.elastic.log import debug, suppressed
+from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.private_directory import await_lock, job_directory
 
 PATIENCE_S = 2.0
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -30,27 +29,15 @@ def turn(env: Mapping[str, str], patience_s: float = PATIENCE_S) -> Iterator[Non
         yield
         return
     try:
-        _lock(handle, time.monotonic() + patience_s)
+        await_lock(handle, time.monotonic() + patience_s)
         yield
     finally:
         os.close(handle)
 
 
 def _open(env: Mapping[str, str]) -> Optional[int]:
-    for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"):
-        if env.get(name, "").startswith("/"):
-            with suppressed(OSError, doing="opening the lock of checkpoint files"):
-                return os.open(os.path.join(env[name], "checkpoint.lock"), _FLAGS, 0o600)
+    place = job_directory(env)
+    if place is not None:
+        with suppressed(OSError, doing="opening the lock of checkpoint files"):
+            return os.open(place / "checkpoint.lock", _FLAGS, 0o600)
     return None
-
-
-def _lock(handle: int, until: float) -> None:
-    while time.monotonic() < until:
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                debug("locking checkpoint files", error)
-                return
-        time.sleep(0.005)
