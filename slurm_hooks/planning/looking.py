@@ -47,9 +47,11 @@ def weighings(
 ) -> tuple[Weighing, ...]:
     """Of each job, in their order; all of them share `nodes`.
 
-    Only a job of which something is `learned`, be it nothing yet, is looked at.
+    Only a job of which something is `learned`, be it nothing yet, is looked at, and only while they
+    want more than there is: else each has what it can use, whatever its curve.
     """
-    shares = equal_shares([max(s.reachable, 1) for s in situations], nodes)
+    wishes = [min(max(s.reachable, 1), nodes) for s in situations]
+    shares = equal_shares(wishes, nodes)
     plan = settings.plan
     costs = Costs(TOLD_AFTER_S + settings.tick.every_s, plan.grow_s, plan.shrink_s)
     lookers = {
@@ -59,7 +61,9 @@ def weighings(
     }
     others = sum(share for s, share in zip(situations, shares) if s.job.job_id not in lookers)
     price = price_of(lookers.values(), max(nodes - others, 0))
-    found = wanted(lookers.values(), costs, price, settings.learn.probe_budget)
+    is_scarce = sum(wishes) > nodes
+    budget = settings.learn.probe_budget
+    found = wanted(lookers.values(), costs, price, budget) if is_scarce else ()
     probes = {probe.name: probe for probe in found}
     return tuple(
         _weighing(s, share, probes, snapshot, settings) for s, share in zip(situations, shares)

@@ -71,21 +71,29 @@ def test_a_job_begins_on_one_unit_if_it_is_to_be_learned() -> None:
     assert plan.jobs[1].nodes_probed == 0
 
 
-def running_on_one(since_s: float, learned: Learned) -> Snapshot:
+def running_on_one(since_s: float, learned: Learned, *others_waiting: MalleableJob) -> Snapshot:
     request = make_request(1, 8)
     first = make_fragment(0, RUNNING, ["n1"], request=request, start=after(-since_s))
     others = [make_fragment(i, request=request) for i in range(1, 8)]
     job = make_job(first, *others, request=request)
     nodes = tuple(replace(n, state=BUSY) if n.name == "n1" else n for n in make_nodes(8))
-    return make_snapshot(job, nodes=nodes, learned={7: learned})
+    return make_snapshot(job, *others_waiting, nodes=nodes, learned={7: learned})
 
 
 def test_it_stays_there_until_it_has_told_its_speed() -> None:
-    assert grown(plan_for(running_on_one(100, Learned()))) == set()
+    plan = plan_for(running_on_one(100, Learned(), waiting(8)))
+    assert [job.nodes_planned for job in plan.jobs] == [1, 7]
 
 
 def test_a_script_that_shows_nothing_is_not_waited_for() -> None:
-    assert len(grown(plan_for(running_on_one(400, Learned())))) == 7
+    plan = plan_for(running_on_one(400, Learned(), waiting(8)))
+    assert [job.nodes_planned for job in plan.jobs] == [4, 4]
+
+
+def test_nobody_is_looked_at_while_there_is_enough_for_all() -> None:
+    assert len(grown(plan_for(running_on_one(100, Learned())))) == 7
+    enough = seen(waiting(7, 4), waiting(8, 4), learned={7: Learned(), 8: known(GOOD)})
+    assert sizes(enough) == [4, 4]
 
 
 def test_a_curve_that_is_given_is_believed_and_nobody_looks() -> None:
