@@ -94,7 +94,7 @@ def test_a_clock_that_was_set_back_counts_nothing_twice() -> None:
 
 
 HIT_STATES = (
-    (make_fragment(0, HELD, restarts=1, eligible=after(140)), EndKind.PREEMPTED),
+    (make_fragment(0, HELD, restarts=1, eligible=after(141)), EndKind.PREEMPTED),
     (make_fragment(0, FragmentState.LOST, ["n1"], end=after(20)), EndKind.NODE_FAILED),
     (make_fragment(0, FragmentState.FAILED, ["n1"], exit_code="1:0", end=after(20)), EndKind.DIED),
     (make_fragment(0, FragmentState.CANCELLED, ["n1"], end=after(20)), EndKind.CANCELLED),
@@ -102,8 +102,8 @@ HIT_STATES = (
         make_fragment(0, FragmentState.DONE, ["n1"], said=Said.FINISHED, end=after(20)),
         EndKind.FINISHED,
     ),
-    (make_fragment(0, HELD, restarts=1, said=Said.LEAVING, eligible=after(140)), EndKind.LEFT),
-    (make_fragment(0, HELD, restarts=1, noticed=after(5), eligible=after(140)), EndKind.LEFT),
+    (make_fragment(0, HELD, restarts=1, said=Said.LEAVING, eligible=after(141)), EndKind.LEFT),
+    (make_fragment(0, HELD, restarts=1, noticed=after(5), eligible=after(141)), EndKind.LEFT),
     (make_fragment(0, FragmentState.TIMED_OUT, ["n1"], end=after(400)), EndKind.LEASE_ENDED),
 )
 
@@ -122,7 +122,7 @@ def test_a_requeue_that_a_tick_has_planned_is_no_hit() -> None:
     down = replace(make_nodes(1)[0], state=NodeState.LEAVING)
     seen = at(0, make_job(running()), nodes=(down,))
     first = then(None, seen, make_plan(seen, Settings(), no_clock))
-    back = make_fragment(0, HELD, restarts=1, eligible=after(140))
+    back = make_fragment(0, HELD, restarts=1, eligible=after(141))
     (ending,) = then(first.seen, at(30, make_job(back))).endings
     assert (ending.kind, ending.cause) == (EndKind.LEFT, "node leaves service")
 
@@ -139,14 +139,14 @@ def test_a_requeued_run_that_is_still_ending_has_not_ended() -> None:
     ending = make_fragment(0, FragmentState.ENDING, ["n1"], restarts=1, start=after(10))
     second = then(first.seen, at(10, make_job(ending)))
     assert (second.endings, second.node_s) == ((), 10)
-    back = make_fragment(0, HELD, restarts=1, eligible=after(125))
+    back = make_fragment(0, HELD, restarts=1, eligible=after(126))
     (end,) = then(second.seen, at(30, make_job(back))).endings
     assert (end.kind, end.node_s) == (EndKind.PREEMPTED, 205)
 
 
 def test_a_run_that_no_tick_saw_is_a_hit_of_unknown_length() -> None:
     first = then(None, at(0, make_job(make_fragment(0, HELD, released=NOW))))
-    back = make_fragment(0, HELD, restarts=1, released=NOW, eligible=after(140))
+    back = make_fragment(0, HELD, restarts=1, released=NOW, eligible=after(141))
     (ending,) = then(first.seen, at(30, make_job(back))).endings
     assert ending.is_hit
     assert (ending.node_s, ending.is_exact) == (0, False)
@@ -170,7 +170,7 @@ def test_what_is_still_ending_has_not_ended() -> None:
     ending = make_fragment(0, FragmentState.ENDING, ["n1"], end=after(20))
     second = then(first.seen, at(30, make_job(ending)))
     assert second.endings == ()
-    back = make_fragment(0, HELD, restarts=1, eligible=after(140))
+    back = make_fragment(0, HELD, restarts=1, eligible=after(141))
     third = then(second.seen, at(60, make_job(back)))
     assert [e.kind for e in third.endings] == [EndKind.PREEMPTED]
 
@@ -183,7 +183,7 @@ def test_a_late_start_is_ours_only_while_we_were_on_its_nodes() -> None:
         OtherStart("8", after(29), frozenset({"n3"})),
         OtherStart("9", after(25), frozenset({"n1", "n2"})),
     )
-    gone = make_fragment(0, HELD, restarts=1, eligible=after(144))
+    gone = make_fragment(0, HELD, restarts=1, eligible=after(145))
     record = then(first.seen, at(30, make_job(gone), started=began))
     assert [(d.job_id, d.late_s, d.held_s) for d in record.delays] == [("8", 9, 0), ("9", 5, 4)]
     assert then(record.seen, at(60, make_job(gone), started=began)).delays == ()
