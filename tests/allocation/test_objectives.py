@@ -164,7 +164,7 @@ def sizes(settings: Settings, objective: Objective | None = None) -> dict[int, i
 
 
 def test_plan_follows_the_objective_of_the_settings() -> None:
-    assert sizes(parse('[plan]\nobjective = "speedup"\n')) == {7: 4, 8: 2}  # as good as 3 and 3
+    assert sizes(parse('[plan]\nobjective = "speedup"\n')) == {7: 3, 8: 3}  # equal shares
     assert sizes(parse('[plan]\nobjective = "priority"\n')) == {7: 2, 8: 4}
 
 
