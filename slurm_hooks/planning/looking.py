@@ -82,6 +82,8 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
     starts = [f.start for f in job.active if f.start is not None]
     running = sum(len(f.nodes) for f in situation.staying if f.state is FragmentState.RUNNING)
     is_whole = running == situation.size > 0
+    changes = [*starts, *(f.mark.noticed for f in job.fragments if f.mark.noticed is not None)]
+    quiet_s = (now - max(changes)).total_seconds() if changes else 0.0
     patience_s = PATIENCE_S if job.has_agent else TOLD_AFTER_S
     return Looker(
         name=str(job.job_id),
@@ -92,7 +94,7 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
         nodes=situation.size,
         share=share,
         age_s=(now - min(starts)).total_seconds() if starts else 0.0,
-        is_hopeless=is_whole and bool(starts) and (now - max(starts)).total_seconds() > patience_s,
+        is_hopeless=is_whole and quiet_s > patience_s,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Optional
 
 from build import after, make_fragment, make_job, make_nodes, make_request, make_snapshot
 from planning.readings import grown, plan_for
@@ -71,10 +72,16 @@ def test_a_job_begins_on_one_unit_if_it_is_to_be_learned() -> None:
     assert plan.jobs[1].nodes_probed == 0
 
 
-def running_on_one(since_s: float, learned: Learned, *others_waiting: MalleableJob) -> Snapshot:
+def running_on_one(
+    since_s: float,
+    learned: Learned,
+    *others_waiting: MalleableJob,
+    shrunk_s: Optional[float] = None,
+) -> Snapshot:
     request = make_request(1, 8)
     first = make_fragment(0, RUNNING, ["n1"], request=request, start=after(-since_s))
-    others = [make_fragment(i, request=request) for i in range(1, 8)]
+    left = None if shrunk_s is None else after(-shrunk_s)
+    others = [make_fragment(i, request=request, noticed=left) for i in range(1, 8)]
     job = make_job(first, *others, request=request)
     nodes = tuple(replace(n, state=BUSY) if n.name == "n1" else n for n in make_nodes(8))
     return make_snapshot(job, *others_waiting, nodes=nodes, learned={7: learned})
@@ -88,6 +95,12 @@ def test_it_stays_there_until_it_has_told_its_speed() -> None:
 def test_a_script_that_shows_nothing_is_not_waited_for() -> None:
     plan = plan_for(running_on_one(400, Learned(), waiting(8)))
     assert [job.nodes_planned for job in plan.jobs] == [4, 4]
+
+
+def test_a_size_that_it_was_made_smaller_for_is_waited_for_as_well() -> None:
+    for shrunk_s, nodes in ((100.0, 1), (400.0, 0)):
+        seen = running_on_one(7200, Learned(node_s=1e6), waiting(8), shrunk_s=shrunk_s)
+        assert plan_for(seen).jobs[0].nodes_probed == nodes
 
 
 def test_nobody_is_looked_at_while_there_is_enough_for_all() -> None:
