@@ -43,7 +43,12 @@ def recall(seen: Snapshot, settings: Settings) -> Snapshot:
     if not settings.learn.enabled:
         return replace(seen, learned={})
     found = _read(seen, settings)
-    return replace(seen, learned={**found, **_at_once(seen, found)})
+    try:
+        more = _at_once(seen, found)
+    except Exception:  # a bug here must not fail a tick
+        _log.debug("what jobs tell was not looked at", exc_info=True)
+        more = {}
+    return replace(seen, learned={**found, **more})
 
 
 def _read(seen: Snapshot, settings: Settings) -> Mapping[int, Learned]:
@@ -74,7 +79,8 @@ def _at_once(seen: Snapshot, found: Mapping[int, Learned]) -> dict[int, Learned]
         request = job.request
         sizes = (request.unit, request.max_nodes, request.min_nodes)
         learned = learn(told.rates, prior_of(), *sizes)
-        more[job.job_id] = replace(learned, node_s=known.node_s) if known else learned
+        spent = known or Learned()
+        more[job.job_id] = replace(learned, node_s=spent.node_s, probed_node_s=spent.probed_node_s)
     return more
 
 
