@@ -22,6 +22,14 @@ def learned_path(settings: Settings) -> Path:
     return Path(settings.tick.state_dir) / NAME
 
 
+def is_there(path: Path) -> bool:
+    """True too where nobody may look, which Path.exists raises."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
+
+
 def writing(settings: Settings) -> AbstractContextManager[sqlite3.Connection]:
     """A connection in one transaction; raises as `database.writing`."""
     kind = _kind(PUBLIC if settings.learn.public else PRIVATE)

@@ -18,6 +18,7 @@ from slurm_hooks.model import (
     NodeState,
     Rate,
     Snapshot,
+    Spared,
     Why,
 )
 from slurm_hooks.settings import parse
@@ -105,6 +106,8 @@ def test_a_size_that_it_was_made_smaller_for_is_waited_for_as_well() -> None:
 
 def test_nobody_is_looked_at_while_there_is_enough_for_all() -> None:
     assert len(grown(plan_for(running_on_one(100, Learned())))) == 7
+    (plan,) = plan_for(running_on_one(100, Learned())).jobs
+    assert plan.spared is Spared.PLENTY
     enough = seen(waiting(7, 4), waiting(8, 4), learned={7: Learned(), 8: known(GOOD)})
     assert sizes(enough) == [4, 4]
 
@@ -112,6 +115,12 @@ def test_nobody_is_looked_at_while_there_is_enough_for_all() -> None:
 def test_a_curve_that_is_given_is_believed_and_nobody_looks() -> None:
     found = seen(waiting(7), waiting(8), curves={7: POOR, 8: GOOD}, learned={7: Learned()})
     assert sizes(found) == [1, 7]
+    assert {job.spared for job in plan_for(found).jobs} == {Spared.GIVEN}
+
+
+def test_jobs_whose_names_tell_nothing_are_not_looked_at() -> None:
+    plan = plan_for(seen(waiting(7), waiting(8), learned={7: Learned()}))
+    assert [job.spared for job in plan.jobs] == [None, Spared.SILENT_FAMILY]
 
 
 class Machine:
