@@ -88,7 +88,7 @@ def test_pictures(settings: Settings, profile, tmp_path: Path) -> None:  # type:
     tell(settings, 1, 8)
     tell(settings, 2, 9, 1, user="bob")
     for words in (("7",), ("8",), ("--family", "train.sh"), ("--family", "bob/train.sh")):
-        path = tmp_path / "picture.png"
+        path = tmp_path / "picture.of.it"
         assert profile(*words, "--png", str(path))[0] == 0
         assert path.read_bytes()[:4] == b"\x89PNG"
         path.unlink()
