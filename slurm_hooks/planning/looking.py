@@ -19,7 +19,7 @@ from slurm_hooks.advisor.probe import (
     price_of,
 )
 from slurm_hooks.allocation.curves import equal_share, equal_shares, prior
-from slurm_hooks.model import Curve, FragmentState, Learned, Reason, Snapshot, Spared, Why
+from slurm_hooks.model import Curve, FragmentState, Learned, Plan, Reason, Snapshot, Spared, Why
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.settings import Settings
 
@@ -131,6 +131,19 @@ def _weighing(
     if serial:
         return Weighing(prior(serial, job.request.max_nodes), look)
     return Weighing(equal_share(max(share, situation.least), job.request.max_nodes), look)
+
+
+def looked_at(plan: Plan, snapshot: Snapshot) -> frozenset[int]:
+    """The jobs that are to have a size which they have not shown, so that it is seen.
+
+    One that is to be seen on more nodes than it can be given now has what it would have anyway.
+    """
+    shown = {job_id: learned.sizes_seen for job_id, learned in snapshot.learned.items()}
+    return frozenset(
+        job.job_id
+        for job in plan.jobs
+        if job.nodes_probed and job.nodes_planned not in shown.get(job.job_id, ())
+    )
 
 
 def reason_of(probe: Probe) -> Reason:

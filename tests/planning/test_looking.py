@@ -13,14 +13,17 @@ from slurm_hooks.advisor.throughput import Shape
 from slurm_hooks.model import (
     Curve,
     FragmentState,
+    JobPlan,
     Learned,
     MalleableJob,
     NodeState,
+    Plan,
     Rate,
     Snapshot,
     Spared,
     Why,
 )
+from slurm_hooks.planning.looking import looked_at
 from slurm_hooks.settings import parse
 
 RUNNING, BUSY = FragmentState.RUNNING, NodeState.BUSY
@@ -121,6 +124,14 @@ def test_a_curve_that_is_given_is_believed_and_nobody_looks() -> None:
 def test_jobs_whose_names_tell_nothing_are_not_looked_at() -> None:
     plan = plan_for(seen(waiting(7), waiting(8), learned={7: Learned()}))
     assert [job.spared for job in plan.jobs] == [None, Spared.SILENT_FAMILY]
+
+
+def test_a_look_that_gets_no_nodes_costs_nothing() -> None:
+    found = make_snapshot(learned={7: Learned(sizes_seen=(1, 2, 4)), 8: Learned()})
+    plan = Plan(jobs=(JobPlan(7, 4, 4, nodes_probed=16), JobPlan(8, 0, 1, nodes_probed=1)))
+    assert looked_at(plan, found) == {8}
+    more = Plan(jobs=(JobPlan(7, 4, 8, nodes_probed=16), JobPlan(8, 1, 4)))
+    assert looked_at(more, found) == {7}
 
 
 class Machine:
