@@ -102,6 +102,7 @@ def test_forgetting(settings: Settings, profile) -> None:  # type: ignore[no-unt
     assert json.loads(profile("--forget", "ada", "--json")[1]) == {"forgotten_jobs": 1}
     assert profile("7")[0] == 64
     assert "nothing has been learned" in profile()[1]
+    assert all(b"ada" not in path.read_bytes() for path in learned_path(settings).parent.iterdir())
 
 
 def test_before_anything_was_learned(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
