@@ -167,7 +167,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         depends=row["Dependency"] not in ("", "(null)"),
         hit_s=parse_hit(row["comment"], run),
         redoes=parse_redoes(row["comment"], run),
-        telemetry=parse_telemetry(row["comment"], mark.request.max_nodes),
+        telemetry=parse_telemetry(row["comment"]),
         note=note,
     )
 
@@ -203,11 +203,11 @@ def parse_redoes(comment: str, run: int) -> bool:
     return bool(found and found.group(4) and int(found.group(2)) == run)
 
 
-def parse_telemetry(comment: str, most_nodes: int) -> Optional[Telemetry]:
-    """How fast its job trains at up to so many nodes, as an agent said in this run or an earlier
-    one; None if it did not say."""
+def parse_telemetry(comment: str) -> Optional[Telemetry]:
+    """How fast its job trains, as an agent said in this run or an earlier one; None if it did not
+    say."""
     found = _SAID.match(comment)
-    return parse_progress(comment[found.end() :], most_nodes) if found else None
+    return parse_progress(comment[found.end() :]) if found else None
 
 
 def exit_code(text: str) -> str:
