@@ -80,8 +80,8 @@ def _show_job(arguments: argparse.Namespace, settings: Settings) -> int:
         found = job_profile(database, number)
     if found is None:
         raise UsageError(
-            f"nothing is kept of job {number}: no tick has seen it for learn.keep_days, or it was "
-            "forgotten"
+            f"nothing is kept of job {number}: it is not malleable, no tick has seen it for "
+            "learn.keep_days, or it was forgotten"
         )
     if arguments.png:
         job_picture(arguments.png, found)

@@ -70,7 +70,8 @@ def _seen_lines(
     age = f", last {age_text(now_s - newest)} ago" if newest is not None else ""
     seen = f"seen on {_list(sizes)} node(s){age}" if sizes else "not seen itself"
     if learned.curve is None:
-        return [f"its speed was {seen}; with fewer than two sizes it shares equally"]
+        lacks = "none of them small" if len(sizes) > 1 else "fewer than two sizes"
+        return [f"its speed was {seen}; with {lacks} it shares equally"]
     far = sizes[-1] if sizes else job.request.max_nodes
     lines = []
     if far > unit:

@@ -161,6 +161,10 @@ def test_what_explain_says_of_jobs_that_have_shown_little(settings: Settings) ->
     tell(settings, 0, 7, 4)
     (line,) = told_of(settings, teller(7), 30)
     assert "fewer than two sizes" in line
+    tell(settings, 31, 9, 8, 16)
+    (line,) = told_of(settings, teller(9), 60)
+    assert "seen on 8, 16 node(s)" in line
+    assert "with none of them small" in line
     (line,) = told_of(settings, teller(8), 30)
     assert "nothing is known yet" in line
     lines = told_of(settings, teller(8), 3000)
