@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from fake_life import find_unfit, waits_for
 from fake_parts import START, Element
-from slurm_hooks.slurm.jobs import jobs_command
+from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.text import Command, fold
 
 if TYPE_CHECKING:

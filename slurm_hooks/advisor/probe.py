@@ -14,9 +14,9 @@ import enum
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Optional, Union
 
-from slurm_hooks.model import Curve, Learned
+from slurm_hooks.model import Curve, Learned, Spared
 
 BUDGET = 0.02
 """The share of a job's node-time that may go into looking."""
@@ -83,14 +83,33 @@ def wanted(
 
     `price` is what a node brings elsewhere, in nodes well used (`price_of`).
     """
-    asked = tuple(jobs)
-    found = (_of_start(job, costs) or _of_value(job, costs, price) for job in asked)
-    return tuple(
-        probe
-        for probe, job in zip(found, asked)
-        if probe is not None and is_affordable(probe, job, budget)
-        if not (job.is_hopeless and probe.nodes == job.nodes)
-    )
+    found = (judge(job, costs, price, budget) for job in jobs)
+    return tuple(each for each in found if isinstance(each, Probe))
+
+
+def judge(job: Looker, costs: Costs, price: float, budget: float = BUDGET) -> Union[Probe, Spared]:
+    """What is worth looking at of one job, or why nothing is; as `wanted`."""
+    if budget <= 0:
+        return Spared.OFF
+    probe = _of_start(job, costs) or _of_value(job, costs, price)
+    if probe is None:
+        return _unasked(job)
+    if job.is_hopeless and probe.nodes == job.nodes:
+        return Spared.SILENT
+    return probe if is_affordable(probe, job, budget) else Spared.SPENT
+
+
+def _unasked(job: Looker) -> Spared:
+    if _has_family_to_go_by(job):
+        return Spared.FAMILY
+    is_waiting = job.learned.curve is None and job.learned.sizes_seen and job.most > job.least
+    return Spared.SHARE if is_waiting else Spared.NOT_WORTH_IT
+
+
+def _has_family_to_go_by(job: Looker) -> bool:
+    """True if its family is known, and it is young or has shown nothing itself."""
+    learned = job.learned
+    return learned.is_shared and (job.age_s < LEAST_AGE_S or not learned.sizes_seen)
 
 
 def is_affordable(probe: Probe, job: Looker, budget: float) -> bool:
@@ -114,8 +133,7 @@ def _of_start(job: Looker, costs: Costs) -> Optional[Probe]:
 def _of_value(job: Looker, costs: Costs, price: float) -> Optional[Probe]:
     """More nodes than its curve asks for, or one unit more than its least, if that could pay."""
     learned = job.learned
-    is_young = learned.is_shared and job.age_s < LEAST_AGE_S
-    if learned.curve is None or not learned.sizes_seen or is_young:
+    if learned.curve is None or not learned.sizes_seen or _has_family_to_go_by(job):
         return None
     table = table_of(learned, job.unit, job.least, min(job.most, STRIDE * learned.sizes_seen[-1]))
     second = _second(job, costs)

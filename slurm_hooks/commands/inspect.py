@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Optional
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.harvest.lives import Hits
+from slurm_hooks.learning.connect import is_there, learned_path
 from slurm_hooks.learning.connect import reading as reading_learned
 from slurm_hooks.learning.read import job_profile
 from slurm_hooks.ledger.connect import Unusable, ledger_path, reading
@@ -107,17 +108,19 @@ def _known(settings: Settings, report: TickReport, job: MalleableJob) -> list[st
     """What has been learned of a job, as far as this user may read it."""
     if not settings.learn.enabled:
         return ["learned: nothing, since learn.enabled is false: all jobs share equally"]
-    profile = None
+    profile, unread = None, ""
     try:
         with reading_learned(settings) as database:
             profile = job_profile(database, job.job_id)
     except (Unusable, OSError) as error:
-        _log.debug("job %d: what is learned of it was not read: %s", job.job_id, error)
+        unread = str(error) if is_there(learned_path(settings)) else ""
     learned = report.snapshot.learned.get(job.job_id)
     lines = learned_lines(job, learned, profile, report.at.timestamp())
-    is_probed = any(p.nodes_probed for p in report.plan.jobs if p.job_id == job.job_id)
-    if job.active and not is_probed:
-        lines.append(look_line(learned, settings.learn.probe_budget))
+    spared = next((p.spared for p in report.plan.jobs if p.job_id == job.job_id), None)
+    if unread:
+        lines.append(f"learned: what ticks know of it cannot be read here: {unread}")
+    elif job.active and spared:
+        lines.append(look_line(spared, settings.learn.probe_budget))
     return lines
 
 

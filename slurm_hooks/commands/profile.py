@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_hooks.commands.console import add_command, job_id, out
 from slurm_hooks.errors import UsageError
-from slurm_hooks.learning.connect import learned_path, reading, writing
+from slurm_hooks.learning.connect import is_there, learned_path, reading, writing
 from slurm_hooks.learning.drop import forget
 from slurm_hooks.learning.profile import FamilyProfile, JobProfile
 from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
@@ -68,18 +68,10 @@ def _profile(arguments: argparse.Namespace) -> int:
 
 def _families(settings: Settings) -> tuple[FamilyProfile, ...]:
     """None yet where there is no file."""
-    if _is_missing(learned_path(settings)):
+    if not is_there(learned_path(settings)):
         return ()
     with _opened(settings) as database:
         return family_profiles(database)
-
-
-def _is_missing(path: Path) -> bool:
-    """False too where nobody may look: Path.exists raises there."""
-    try:
-        return not path.exists()
-    except OSError:
-        return False
 
 
 def _show_job(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -88,8 +80,8 @@ def _show_job(arguments: argparse.Namespace, settings: Settings) -> int:
         found = job_profile(database, number)
     if found is None:
         raise UsageError(
-            f"nothing is kept of job {number}: no tick has seen it for learn.keep_days, or it was "
-            "forgotten"
+            f"nothing is kept of job {number}: it is not malleable, no tick has seen it for "
+            "learn.keep_days, or it was forgotten"
         )
     if arguments.png:
         job_picture(arguments.png, found)
@@ -134,12 +126,12 @@ def _forget(arguments: argparse.Namespace, settings: Settings) -> int:
     user, slash, name = arguments.forget.partition("/")
     path = learned_path(settings)
     count = 0
-    if path.exists():
+    if is_there(path):
         try:
             with writing(settings) as database:
                 count = forget(database, user, name if slash else None)
         except (Unusable, OSError) as error:
-            advice = "Run this as root or as the user that runs the tick"
+            advice = _advice(path, settings, isinstance(error, Damaged))
             raise UsageError(f"cannot delete from {path}: {error}. {advice}") from error
     if arguments.json:
         print(json.dumps({"forgotten_jobs": count}))
@@ -163,9 +155,9 @@ def _opened(settings: Settings) -> Iterator[Any]:
 def _advice(path: Path, settings: Settings, is_damaged: bool) -> str:
     if is_damaged:
         return "The next tick moves it aside and begins a new one"
-    if not settings.learn.enabled:
+    if not is_there(path) and not settings.learn.enabled:
         return "learn.enabled is false in the settings: nothing is learned"
-    if _is_missing(path):
+    if not is_there(path):
         return "The first tick that sees a job makes it; or name its settings with --settings"
     return "Run this as root or as the user that runs the tick"
 

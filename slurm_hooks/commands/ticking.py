@@ -8,6 +8,7 @@ from functools import partial
 
 from slurm_hooks.bookkeeping import keep_books, summaries
 from slurm_hooks.learning.tick import remember
+from slurm_hooks.planning.looking import looked_at
 from slurm_hooks.reconcile import tick
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
@@ -26,6 +27,5 @@ def booked_tick(port: Port, settings: Settings) -> tuple[TickReport, tuple[str, 
 
 def _learn(report: TickReport, settings: Settings) -> tuple[str, ...]:
     """Nobody gets a size to be looked at from a tick that changes nothing."""
-    jobs = () if report.is_dry else report.plan.jobs
-    probed = frozenset(job.job_id for job in jobs if job.nodes_probed)
+    probed = frozenset() if report.is_dry else looked_at(report.plan, report.snapshot)
     return remember(report.snapshot, settings, probed)

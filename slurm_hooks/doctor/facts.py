@@ -221,6 +221,23 @@ class Textfile:
 
 
 @dataclass(frozen=True)
+class LearnedSeen:
+    """The file of what is learned of jobs, None as long as there is none, and where it is to lie.
+
+    `trouble` says how it is damaged, empty if it is not; `has_damaged` is true if a damaged one was
+    moved aside. `kind` is that of the file system.
+    """
+
+    path: str
+    file: Optional[FileSeen]
+    trouble: str
+    has_damaged: bool
+    kind: str
+    is_read_only: bool
+    free_mib: float
+
+
+@dataclass(frozen=True)
 class SharedDirectory:
     """What happened when files were made and linked in a directory of the job's kind."""
 
@@ -279,6 +296,7 @@ class Facts:
     accounting: Union[Accounting, Unread] = NOT_ASKED
     tick: Union[TickSeen, Unread] = NOT_ASKED
     textfile: Union[Textfile, Unread] = NOT_ASKED
+    learned: Union[LearnedSeen, Unread] = NOT_ASKED
     shared: Union[SharedDirectory, Unread] = NOT_ASKED
     has_setpriv: Union[bool, Unread] = NOT_ASKED
     strange_users: Union[tuple[str, ...], Unread] = NOT_ASKED  # in mode.users, not of this host

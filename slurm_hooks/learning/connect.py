@@ -10,7 +10,7 @@ from pathlib import Path
 from slurm_hooks.learning.schema import APPLICATION_ID, CREATE, VERSION
 from slurm_hooks.settings import Settings
 from slurm_hooks.storage import database
-from slurm_hooks.storage.database import Kind
+from slurm_hooks.storage.database import Damaged, Kind
 
 NAME = "learned.sqlite"
 PATIENCE_S = 0.2  # a tick that waits for its curves waits no longer
@@ -20,6 +20,14 @@ PUBLIC, PRIVATE = 0o644, 0o640
 def learned_path(settings: Settings) -> Path:
     """Where it lies."""
     return Path(settings.tick.state_dir) / NAME
+
+
+def is_there(path: Path) -> bool:
+    """True too where nobody may look, which Path.exists raises."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
 
 
 def writing(settings: Settings) -> AbstractContextManager[sqlite3.Connection]:
@@ -40,6 +48,16 @@ def reading(
 ) -> AbstractContextManager[sqlite3.Connection]:
     """A read-only connection that sees one moment; raises as `database.reading`."""
     return database.reading(learned_path(settings), _kind(), patience_s)
+
+
+def damage(settings: Settings) -> str:
+    """How the file is damaged, empty if it is not; Unusable if that cannot be seen now."""
+    try:
+        with reading(settings, PATIENCE_S) as found:
+            (said,) = found.execute("PRAGMA quick_check(1)").fetchone()
+    except Damaged as error:
+        return str(error)
+    return "" if said == "ok" else str(said)
 
 
 def _kind(mode: int = PRIVATE) -> Kind:

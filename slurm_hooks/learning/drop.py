@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Optional
 
+from slurm_hooks.storage.database import give_back, used_bytes
+
 AT_ONCE = 500  # jobs that one tick drops
 GONE_S = 3600.0  # a job that no tick has seen for so long is over, or nearly
 FULL = 0.9  # of the size allowed: from here on the oldest jobs go
@@ -17,10 +19,7 @@ def prune(database: sqlite3.Connection, now_s: float, keep_s: float, max_mib: in
     A bounded number each time: a tick must not wait for it.
     """
     since = now_s - keep_s
-    (pages,) = database.execute("PRAGMA page_count").fetchone()
-    (unused,) = database.execute("PRAGMA freelist_count").fetchone()
-    (page,) = database.execute("PRAGMA page_size").fetchone()
-    is_full = (pages - unused) * page > FULL * max_mib * 2**20
+    is_full = used_bytes(database) > FULL * max_mib * 2**20
     old = f"SELECT id FROM job WHERE last_at < ? ORDER BY last_at LIMIT {AT_ONCE}"
     before = now_s - GONE_S if is_full else since
     gone = [row[0] for row in database.execute(old, (before,))]
@@ -29,8 +28,7 @@ def prune(database: sqlite3.Connection, now_s: float, keep_s: float, max_mib: in
         database.execute(
             "DELETE FROM family WHERE last_at < ? AND id NOT IN (SELECT family FROM job)", (now_s,)
         )
-    for _ in range(min(unused, AT_ONCE)):
-        database.execute("PRAGMA incremental_vacuum")
+    give_back(database, AT_ONCE)
 
 
 def drop(database: sqlite3.Connection, jobs: Sequence[int]) -> None:
@@ -42,6 +40,7 @@ def drop(database: sqlite3.Connection, jobs: Sequence[int]) -> None:
 
 def forget(database: sqlite3.Connection, user: str, name: Optional[str] = None) -> int:
     """Drop all that is known of a user's jobs, or of those of one name; how many jobs that were."""
+    database.execute("PRAGMA secure_delete=ON")  # as most builds of SQLite do by themselves
     chosen = "user = :user AND (:name IS NULL OR name = :name)"
     values = {"user": user, "name": name}
     rows = database.execute(

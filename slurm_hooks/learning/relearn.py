@@ -52,20 +52,20 @@ class _Others:
     """The newest fits of other families, a few of each user."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
-        rows = database.execute(
-            f"SELECT id, user, fit FROM family WHERE {_SPEAKS} ORDER BY fit_at DESC, id LIMIT 400"
-        ).fetchall()
-        self._fits = [(row["id"], row["user"], fit_from(row["fit"])) for row in rows]
+        count: dict[str, int] = {}
+        self._fits: list[tuple[int, Fit]] = []
+        for row in database.execute(
+            f"SELECT id, user, fit FROM family WHERE {_SPEAKS} ORDER BY fit_at DESC, id"
+        ):
+            count[row["user"]] = count.get(row["user"], 0) + 1
+            if count[row["user"]] <= FITS_OF_ONE_USER:
+                self._fits.append((row["id"], fit_from(row["fit"])))
+            if len(self._fits) > OTHER_FITS:
+                break
 
     def but(self, family: int) -> tuple[Fit, ...]:
         """Without those of one family."""
-        count: dict[str, int] = {}
-        chosen = []
-        for key, user, fit in self._fits:
-            count[user] = count.get(user, 0) + 1
-            if key != family and count[user] <= FITS_OF_ONE_USER:
-                chosen.append(fit)
-        return tuple(chosen[:OTHER_FITS])
+        return tuple(fit for key, fit in self._fits if key != family)[:OTHER_FITS]
 
 
 def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: _Others, now_s: float) -> bool:
@@ -77,7 +77,7 @@ def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: _Others, now_
     learned = learn(rates, prior, row["unit"], row["max_nodes"], row["min_nodes"])
     text = fit_text(fit) if fit else None
     database.execute(
-        "UPDATE job SET fit = ?, learned = ?, learned_at = ? WHERE id = ?",
+        "UPDATE job SET fit = ?, learned = ?, learned_at = max(?, changed_at) WHERE id = ?",
         (text, learned_text(learned), now_s, row["id"]),
     )
     return bool(text != row["fit"])

@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 DAY_S = 86_400
 AT_ONCE_S = 0.1  # of processor time, for jobs that tell something while nothing is known of them
 REFIT_S = 0.25  # the same, after a tick, when nobody waits for it
+_doubted: set[str] = set()
+"""Files in which a read found nonsense: what is written has to look again."""
 _held: dict[str, Mapping[int, Learned]] = {}
 """By file, what the last tick of this process found, for one that cannot read it now: jobs whose
 curves come and go would be resized each time."""
@@ -43,7 +45,12 @@ def recall(seen: Snapshot, settings: Settings) -> Snapshot:
     if not settings.learn.enabled:
         return replace(seen, learned={})
     found = _read(seen, settings)
-    return replace(seen, learned={**found, **_at_once(seen, found)})
+    try:
+        more = _at_once(seen, found)
+    except Exception:  # a bug here must not fail a tick
+        _log.debug("what jobs tell was not looked at", exc_info=True)
+        more = {}
+    return replace(seen, learned={**found, **more})
 
 
 def _read(seen: Snapshot, settings: Settings) -> Mapping[int, Learned]:
@@ -55,6 +62,8 @@ def _read(seen: Snapshot, settings: Settings) -> Mapping[int, Learned]:
             _held[path] = learned_of(database, seen.jobs)
     except (Unusable, OSError) as error:
         _log.debug("what is learned was not read in %s: %s", path, error)
+        if isinstance(error, Damaged):
+            _doubted.add(path)
     except Exception:  # a bug here must not fail a tick
         _log.debug("what is learned was not read in %s", path, exc_info=True)
     wanted = {job.job_id for job in seen.jobs}
@@ -74,7 +83,8 @@ def _at_once(seen: Snapshot, found: Mapping[int, Learned]) -> dict[int, Learned]
         request = job.request
         sizes = (request.unit, request.max_nodes, request.min_nodes)
         learned = learn(told.rates, prior_of(), *sizes)
-        more[job.job_id] = replace(learned, node_s=known.node_s) if known else learned
+        spent = known or Learned()
+        more[job.job_id] = replace(learned, node_s=spent.node_s, probed_node_s=spent.probed_node_s)
     return more
 
 
@@ -94,6 +104,7 @@ def remember(
     try:
         make_place(path)
         try:
+            _raise_if_damaged(seen, settings)
             _write(seen, settings, probed)
             return ()
         except Damaged as error:
@@ -106,6 +117,15 @@ def remember(
     except Exception as error:  # a bug here must not fail a tick that has done its work
         _log.debug("what is learned was not written", exc_info=True)
         return (*moved, f"{lost}: {type(error).__name__}: {error}")
+
+
+def _raise_if_damaged(seen: Snapshot, settings: Settings) -> None:
+    """Look again at what a read stumbled over: writing alone may never come across it."""
+    path = str(learned_path(settings))
+    if path in _doubted:
+        _doubted.discard(path)
+        with reading(settings) as database:
+            learned_of(database, seen.jobs)
 
 
 def _write(seen: Snapshot, settings: Settings, probed: AbstractSet[int]) -> None:

@@ -111,10 +111,16 @@ def _make_room(database: sqlite3.Connection, user: str, now_s: float) -> None:
     if count >= USER_JOBS:
         oldest = f"SELECT job.id {jobs} AND job.last_at < ? ORDER BY job.last_at LIMIT 100"
         drop(database, [row[0] for row in database.execute(oldest, (user, now_s))])
+        database.execute(
+            "DELETE FROM family WHERE user = ? AND last_at < ? "
+            "AND NOT EXISTS (SELECT 1 FROM job WHERE job.family = family.id)",
+            (user, now_s),
+        )
 
 
 def _put_told(database: sqlite3.Connection, key: int, told: Told, now_s: float) -> None:
     _drop_other_counts(database, key, told)
+    _set_back(database, key, int(now_s))
     kept = rates_of(database, key)
     new = news(told, kept, int(now_s))
     _add_rates(database, key, new.rates)
@@ -122,7 +128,8 @@ def _put_told(database: sqlite3.Connection, key: int, told: Told, now_s: float) 
     pauses = told.pauses
     database.execute(
         "UPDATE job SET told = ?, counts = ?, sync = ?, start_s = ?, grow_s = ?, shrink_s = ?, "
-        "hit_s = ?, changed_at = CASE WHEN ? THEN ? ELSE changed_at END WHERE id = ?",
+        "hit_s = ?, changed_at = CASE WHEN ? THEN max(?, learned_at + 1) ELSE changed_at END "
+        "WHERE id = ?",
         (
             *(told.digest if new.is_all else "", told.counts.value, told.sync),
             *(pauses.start_s, pauses.grow_s, pauses.shrink_s, pauses.hit_s),
@@ -136,6 +143,11 @@ def _drop_other_counts(database: sqlite3.Connection, key: int, told: Told) -> No
     (counts,) = database.execute("SELECT counts FROM job WHERE id = ?", (key,)).fetchone()
     if counts and counts != told.counts.value:
         database.execute("DELETE FROM sample WHERE job = ?", (key,))
+
+
+def _set_back(database: sqlite3.Connection, key: int, now_s: int) -> None:
+    """What is kept was measured by now at the latest, even if slurmctld's clock was set back."""
+    database.execute("UPDATE sample SET at = ? WHERE job = ? AND at > ?", (now_s, key, now_s))
 
 
 def _add_rates(database: sqlite3.Connection, key: int, rates: Sequence[Rate]) -> None:

@@ -11,6 +11,7 @@ from typing import Optional
 from slurm_hooks.harvest.codec import to_text
 from slurm_hooks.harvest.values import JobFacts, Record
 from slurm_hooks.ledger.schema import HOUR_S, hour_of
+from slurm_hooks.storage.database import give_back, used_bytes
 
 DAY_S = 86_400
 AT_ONCE = 2000  # rows that one tick drops of each table
@@ -47,10 +48,7 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
     A bounded number of rows each time: a tick must not wait for it.
     """
     since = now_s - keep_s
-    (pages,) = ledger.execute("PRAGMA page_count").fetchone()
-    (unused,) = ledger.execute("PRAGMA freelist_count").fetchone()
-    (page,) = ledger.execute("PRAGMA page_size").fetchone()
-    if (pages - unused) * page > FULL * max_mib * 2**20:
+    if used_bytes(ledger) > FULL * max_mib * 2**20:
         since = max(since, _early(ledger, now_s))
     old = f"SELECT id FROM tick WHERE at < ? ORDER BY at LIMIT {AT_ONCE}"
     for table in ("idle", "done"):
@@ -60,9 +58,7 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
         ledger.execute(f"DELETE FROM {table} WHERE id IN ({rows})", (since,))
     ledger.execute("DELETE FROM harvest WHERE hour < ?", (int(since // HOUR_S),))
     ledger.execute("DELETE FROM job WHERE last_at < ?", (since,))
-    (unused,) = ledger.execute("PRAGMA freelist_count").fetchone()
-    for _ in range(min(unused, AT_ONCE)):  # sqlite3 takes one step of it: a page each
-        ledger.execute("PRAGMA incremental_vacuum")
+    give_back(ledger, AT_ONCE)
 
 
 def _early(ledger: sqlite3.Connection, now_s: float) -> float:

@@ -33,6 +33,7 @@ from slurm_hooks.model.decision import (
     SetMark,
     Solve,
     SolveStatus,
+    Spared,
     verb_of,
 )
 from slurm_hooks.model.job import (
@@ -101,6 +102,7 @@ __all__ = [
     "SolveStatus",
     "WAITING_STATES",
     "Waiter",
+    "Spared",
     "Why",
     "verb_of",
 ]

@@ -154,16 +154,33 @@ class Solve:
     bound: float = 0.0
 
 
+class Spared(enum.Enum):
+    """Why a job does not get a size only so that its speed there is seen."""
+
+    OFF = "off"  # the site spends nothing on looking
+    GIVEN = "given"  # its curve is known from elsewhere
+    APART = "apart"  # its fragments do not meet: one size is all it has
+    SILENT_FAMILY = "silent_family"  # jobs of its name tell nothing
+    SILENT = "silent"  # it has told nothing for long at the size in question
+    PLENTY = "plenty"  # the jobs together want no more nodes than there are
+    FAMILY = "family"  # its family is known, and it is young
+    SHARE = "share"  # its equal share shows a second size by itself
+    NOT_WORTH_IT = "not_worth_it"  # knowing more brings less than a look costs
+    SPENT = "spent"  # it would be worth it, but its looks have had their part of its node-time
+
+
 @dataclass(frozen=True)
 class JobPlan:
     """What the plan means for one job: sizes in nodes, and what is behind them, the most important
-    first. `nodes_probed` is the size that it is to have only so that its speed there is seen."""
+    first. `nodes_probed` is the size that it is to have only so that its speed there is seen,
+    `spared` why it has none; None if nothing was decided about it."""
 
     job_id: int
     nodes_now: int
     nodes_planned: int
     reasons: tuple[Reason, ...] = ()
     nodes_probed: int = 0
+    spared: Optional[Spared] = None
 
 
 class IdleReason(enum.Enum):

@@ -5,21 +5,21 @@ And which jobs get a size only so that it can be seen how fast they are there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, Union
 
 from slurm_hooks.advisor.probe import (
     Costs,
     Looker,
     Probe,
     Purpose,
+    judge,
     optimistic,
     price_of,
-    wanted,
 )
 from slurm_hooks.allocation.curves import equal_share, equal_shares, prior
-from slurm_hooks.model import Curve, FragmentState, Learned, Reason, Snapshot, Why
+from slurm_hooks.model import Curve, FragmentState, Learned, Plan, Reason, Snapshot, Spared, Why
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.settings import Settings
 
@@ -32,14 +32,15 @@ compiling its model, may take minutes."""
 
 @dataclass(frozen=True)
 class Weighing:
-    """On which curve a job is weighed, and the size that it is given only to be looked at."""
+    """On which curve a job is weighed, and the size that it is given only to be looked at, or why
+    there is none."""
 
     curve: Curve
-    probe: Optional[Probe] = None
+    look: Union[Probe, Spared]
 
     def most(self, reachable: int) -> int:
         """The most nodes to ask for: a look at a size is no more than that size."""
-        return min(reachable, self.probe.nodes) if self.probe else reachable
+        return min(reachable, self.look.nodes) if isinstance(self.look, Probe) else reachable
 
 
 def weighings(
@@ -63,11 +64,23 @@ def weighings(
     price = price_of(lookers.values(), max(nodes - others, 0))
     is_scarce = sum(wishes) > nodes
     budget = settings.learn.probe_budget
-    found = wanted(lookers.values(), costs, price, budget) if is_scarce else ()
-    probes = {probe.name: probe for probe in found}
+
+    def look(situation: Situation) -> Union[Probe, Spared]:
+        looker = lookers.get(situation.job.job_id)
+        if looker is None:
+            return _kept_out(situation, snapshot)
+        return judge(looker, costs, price, budget) if is_scarce else Spared.PLENTY
+
     return tuple(
-        _weighing(s, share, probes, snapshot, settings) for s, share in zip(situations, shares)
+        _weighing(s, share, look(s), snapshot, settings) for s, share in zip(situations, shares)
     )
+
+
+def _kept_out(situation: Situation, snapshot: Snapshot) -> Spared:
+    """Why a job is none of those that may be looked at."""
+    if situation.job.job_id in snapshot.curves:
+        return Spared.GIVEN
+    return Spared.APART if situation.is_apart else Spared.SILENT_FAMILY
 
 
 def _learned(situation: Situation, snapshot: Snapshot) -> Optional[Learned]:
@@ -82,6 +95,8 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
     starts = [f.start for f in job.active if f.start is not None]
     running = sum(len(f.nodes) for f in situation.staying if f.state is FragmentState.RUNNING)
     is_whole = running == situation.size > 0
+    changes = [*starts, *(f.mark.noticed for f in job.fragments if f.mark.noticed is not None)]
+    quiet_s = (now - max(changes)).total_seconds() if changes else 0.0
     patience_s = PATIENCE_S if job.has_agent else TOLD_AFTER_S
     return Looker(
         name=str(job.job_id),
@@ -92,30 +107,43 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
         nodes=situation.size,
         share=share,
         age_s=(now - min(starts)).total_seconds() if starts else 0.0,
-        is_hopeless=is_whole and bool(starts) and (now - max(starts)).total_seconds() > patience_s,
+        is_hopeless=is_whole and quiet_s > patience_s,
     )
 
 
 def _weighing(
     situation: Situation,
     share: int,
-    probes: Mapping[str, Probe],
+    look: Union[Probe, Spared],
     snapshot: Snapshot,
     settings: Settings,
 ) -> Weighing:
     job, serial = situation.job, settings.plan.serial_fraction
     if job.job_id in snapshot.curves:
-        return Weighing(snapshot.curves[job.job_id])
-    learned, probe = snapshot.learned.get(job.job_id, Learned()), probes.get(str(job.job_id))
-    if probe and probe.purpose is Purpose.LARGER:
-        return Weighing(optimistic(learned, job.request.unit), probe)
-    if probe:
-        return Weighing(equal_share(probe.nodes, probe.nodes), probe)
+        return Weighing(snapshot.curves[job.job_id], look)
+    learned = snapshot.learned.get(job.job_id, Learned())
+    if isinstance(look, Probe) and look.purpose is Purpose.LARGER:
+        return Weighing(optimistic(learned, job.request.unit), look)
+    if isinstance(look, Probe):
+        return Weighing(equal_share(look.nodes, look.nodes), look)
     if learned.curve:
-        return Weighing(learned.curve)
+        return Weighing(learned.curve, look)
     if serial:
-        return Weighing(prior(serial, job.request.max_nodes))
-    return Weighing(equal_share(max(share, situation.least), job.request.max_nodes))
+        return Weighing(prior(serial, job.request.max_nodes), look)
+    return Weighing(equal_share(max(share, situation.least), job.request.max_nodes), look)
+
+
+def looked_at(plan: Plan, snapshot: Snapshot) -> frozenset[int]:
+    """The jobs that are to have a size which they have not shown, so that it is seen.
+
+    One that is to be seen on more nodes than it can be given now has what it would have anyway.
+    """
+    shown = {job_id: learned.sizes_seen for job_id, learned in snapshot.learned.items()}
+    return frozenset(
+        job.job_id
+        for job in plan.jobs
+        if job.nodes_probed and job.nodes_planned not in shown.get(job.job_id, ())
+    )
 
 
 def reason_of(probe: Probe) -> Reason:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Optional
+from typing import Optional, Union
 
 from slurm_hooks.advisor.probe import Probe
 from slurm_hooks.allocation.objectives import Objective
@@ -23,6 +23,7 @@ from slurm_hooks.model import (
     Renew,
     SetMark,
     Snapshot,
+    Spared,
 )
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.explain import Obstacles, reasons_for
@@ -59,8 +60,8 @@ def make_plan(
         made = change(situation, shares.targets.get(situation.job.job_id, {}), pool, ground)
         actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
         actions += _renewals(situation, made, ground, settings)
-        probe = shares.probes.get(situation.job.job_id)
-        plans.append(_job_plan(situation, made, obstacles, probe, settings))
+        look = shares.looks.get(situation.job.job_id)
+        plans.append(_job_plan(situation, made, obstacles, look, settings))
     told = ground.mandate.lines(snapshot)
     notes = snapshot.unknown + shares.faults + told + _warnings(snapshot, ground)
     idle = idle_nodes(ground, eligibility, situations, actions, settings.site.partitions)
@@ -96,7 +97,7 @@ def _job_plan(
     situation: Situation,
     made: Change,
     obstacles: Obstacles,
-    probe: Optional[Probe],
+    look: Optional[Union[Probe, Spared]],
     settings: Settings,
 ) -> JobPlan:
     grown = sum(len(a.nodes) for a in made.actions if isinstance(a, Grow))
@@ -104,10 +105,10 @@ def _job_plan(
     planned = situation.size + grown - lost
     now = sum(len(f.nodes) for f in situation.job.active)
     reasons = reasons_for(situation, planned, obstacles, settings)
-    if probe is None:
-        return JobPlan(situation.job.job_id, now, planned, reasons)
-    reasons = (reason_of(probe), *reasons)
-    return JobPlan(situation.job.job_id, now, planned, reasons, nodes_probed=probe.nodes)
+    if isinstance(look, Probe):
+        reasons = (reason_of(look), *reasons)
+        return JobPlan(situation.job.job_id, now, planned, reasons, nodes_probed=look.nodes)
+    return JobPlan(situation.job.job_id, now, planned, reasons, spared=look)
 
 
 def _warnings(snapshot: Snapshot, ground: Ground) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Optional
+from typing import Optional, Union
 
 from slurm_hooks.advisor.probe import Probe
 from slurm_hooks.allocation.allocate import allocate
@@ -18,7 +18,7 @@ from slurm_hooks.allocation.objectives import (
     weigh,
 )
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
-from slurm_hooks.model import FragmentState, Snapshot, Solve
+from slurm_hooks.model import FragmentState, Snapshot, Solve, Spared
 from slurm_hooks.planning.looking import Weighing, weighings
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
@@ -29,14 +29,14 @@ from slurm_hooks.settings import Settings
 class Shares:
     """The nodes of each class for each job that the allocator decides about, by job id.
 
-    `faults` are lines about a site's objective that failed or returned nonsense. `probes` are for
-    jobs that get a size only to be looked at.
+    `faults` are lines about a site's objective that failed or returned nonsense. `looks` say
+    which jobs get a size only to be looked at, and why the others do not.
     """
 
     targets: Mapping[int, Mapping[ClassKey, int]]
     solve: Solve
     faults: tuple[str, ...]
-    probes: Mapping[int, Probe] = field(default_factory=dict)
+    looks: Mapping[int, Union[Probe, Spared]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ def share_out(
     targets = {
         each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, allocation.counts)
     }
-    probes = {s.job.job_id: w.probe for s, w in zip(placed, weighings_of) if w.probe}
+    looks = {s.job.job_id: w.look for s, w in zip(placed, weighings_of)}
     faults = tuple(each.fault for each in asking if each.fault)
-    return Shares(targets, allocation.solve, faults, probes)
+    return Shares(targets, allocation.solve, faults, looks)
 
 
 def given(situations: Iterable[Situation], shares: Shares) -> int:

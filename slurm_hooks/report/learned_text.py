@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_hooks.learning.profile import FamilyProfile, JobProfile
-from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate
+from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate, Spared
 
 UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x nodes"}
 _NOTHING = "nothing is known yet of how its speed grows with nodes: it shares equally"
@@ -37,20 +37,24 @@ def learned_lines(
     return [f"learned: {line}" for line in lines]
 
 
-def look_line(learned: Optional[Learned], budget: float) -> str:
+_SPARED = {
+    Spared.OFF: "nobody is (learn.probe_budget = 0)",
+    Spared.GIVEN: "its curve is given from elsewhere",
+    Spared.APART: "its fragments do not meet, so it has one size only",
+    Spared.SILENT_FAMILY: "jobs of its name have told nothing in a node-hour",
+    Spared.SILENT: "it has told nothing for minutes at the size that would be next",
+    Spared.PLENTY: "the jobs want no more nodes than there are, so each has what it can use",
+    Spared.FAMILY: "its family is known",
+    Spared.SHARE: "its equal share of the nodes will show a second size",
+    Spared.NOT_WORTH_IT: "no size that it could have now is worth what that costs",
+    Spared.SPENT: "that would pay, but take more than {budget:g} % of its node-time",
+}
+
+
+def look_line(spared: Spared, budget: float) -> str:
     """Why a job that runs does not get a size only to be looked at; `budget` is a share of its
     node-time."""
-    if not budget:
-        why = "nobody is (learn.probe_budget = 0)"
-    elif learned is None:
-        why = "jobs of its name have told nothing in a node-hour"
-    elif learned.is_shared:
-        why = "its family is known"
-    else:
-        why = (
-            "no size that it could have now is worth what that costs, or its looks have had their "
-            f"{100 * budget:g} % of its node-time"
-        )
+    why = _SPARED[spared].format(budget=100 * budget)
     return f"learned: is not looked at on another size: {why}"
 
 
@@ -66,7 +70,8 @@ def _seen_lines(
     age = f", last {age_text(now_s - newest)} ago" if newest is not None else ""
     seen = f"seen on {_list(sizes)} node(s){age}" if sizes else "not seen itself"
     if learned.curve is None:
-        return [f"its speed was {seen}; with fewer than two sizes it shares equally"]
+        lacks = "none of them small" if len(sizes) > 1 else "fewer than two sizes"
+        return [f"its speed was {seen}; with {lacks} it shares equally"]
     far = sizes[-1] if sizes else job.request.max_nodes
     lines = []
     if far > unit:

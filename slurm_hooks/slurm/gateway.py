@@ -13,9 +13,10 @@ from slurm_hooks.model import Action, MalleableJob, Snapshot, Waiter
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
-from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
+from slurm_hooks.slurm.jobs import parse_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
+from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.text import Command
 
 _log = logging.getLogger(__name__)

@@ -1,11 +1,4 @@
-"""The question to squeue and how to read its answer.
-
-Job names, paths and whole comments are kept out of the question, so that nobody can forge a row of
-the answer. Of a user's own words two are in it: --constraint, which Slurm has checked against the
-features there are, and the first SAID_WIDTH bytes of Comment, where the agent of a fragment says
-how its run stands. They may hold whole lines. So a row does not end with its line but with
-RECORD_END, which is longer than all that a user can put there.
-"""
+"""What the rows of squeue's answer say of jobs: ours, and others' as far as they matter."""
 
 from __future__ import annotations
 
@@ -32,10 +25,10 @@ from slurm_hooks.model import (
     Waiter,
 )
 from slurm_hooks.slurm.mark import parse_mark
+from slurm_hooks.slurm.rows import records_in, row_of
 from slurm_hooks.slurm.starts import begun_in, recent
-from slurm_hooks.slurm.telemetry import LENGTH, parse_progress
+from slurm_hooks.slurm.telemetry import parse_progress
 from slurm_hooks.slurm.text import (
-    Command,
     expand,
     parse_gres,
     parse_limit,
@@ -44,53 +37,10 @@ from slurm_hooks.slurm.text import (
 )
 from slurm_hooks.slurm.waiting import still_waiting, waiter_in
 
-JOB_FIELDS = (
-    "JobArrayID",
-    "State",
-    "PriorityLong",
-    "Partition",
-    "UserName",
-    "SubmitTime",
-    "EligibleTime",
-    "StartTime",
-    "EndTime",
-    "TimeLimit",
-    "restartcnt",
-    "exit_code",
-    "Reason",
-    "NodeList",
-    "ReqNodes",
-    "SchedNodes",
-    "Dependency",
-    "MinMemory",
-    "MinCPUs",
-    "tres-per-node",
-    "Feature",  # may hold a |, so that what follows it is found by FEATURES_END
-    "admin_comment",  # free text of operators
-    "comment",  # last, and always SAID_WIDTH bytes: where it begins is known
-)
-FEATURES_END = "|;|"
-HEAD_WIDTH = 24  # where the run stands and what a hit costs: all that older agents write
-SAID_WIDTH = HEAD_WIDTH + 1 + LENGTH
-RECORD_END = "|" + "=" * (SAID_WIDTH + 1)
-_PLAIN = JOB_FIELDS[:-3]
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _SAID = re.compile(
     r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}(?:;h\{(\d{1,5})\}(r?))?;?", re.ASCII
 )
-
-
-_BEGINNING = re.compile(r"\d+[^|\n]*\|", re.ASCII)
-
-
-def jobs_command() -> Command:
-    """Every job that slurmctld knows, ended ones too, one array element a line.
-
-    Without --array squeue (22.05) folds held elements into one line even where they differ.
-    """
-    plain = ",".join(f"{name}:|" for name in _PLAIN)
-    fields = f"{plain},Feature:{FEATURES_END},admin_comment:|,comment:{SAID_WIDTH}{RECORD_END}"
-    return Command(("squeue", "--noheader", "--all", "--array", "--states=all", f"-O{fields}"))
 
 
 @dataclass(frozen=True)
@@ -115,12 +65,12 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     cut: set[str] = set()
     begun: list[tuple[datetime, str, str]] = []
     waiters: list[Waiter] = []
-    records, lines = _records(text)
+    records, lines = records_in(text)
     counts = [int(others.group(1)) for others in map(_OTHERS.fullmatch, lines) if others]
     count = len(records) + len(lines) - len(counts) + sum(counts)
     unknown = [_not_understood(line) for line in lines if not _OTHERS.fullmatch(line)]
     for line in records:
-        row = _row(line)
+        row = row_of(line)
         if row is None:
             unknown.append(_not_understood(line))
             continue
@@ -156,51 +106,6 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
 
 def _not_understood(line: str) -> str:
     return f"squeue: not a job line: {line[:120]!r}"
-
-
-def _records(text: str) -> tuple[list[str], list[str]]:
-    """The rows without their ends, and the lines that belong to none: those before the beginning of
-    a row, and what comes after the last."""
-    *whole, rest = (text if text.endswith("\n") else f"{text}\n").split(f"{RECORD_END}\n")
-    rows, lines = [], []
-    for record in whole:
-        before, row = _without_lines_before(record)
-        rows.append(row)
-        lines += before
-    return rows, lines + rest.splitlines()
-
-
-def _without_lines_before(record: str) -> tuple[list[str], str]:
-    lines: list[str] = []
-    first, is_longer, rest = record.partition("\n")
-    while is_longer and not _BEGINNING.match(first):
-        lines.append(first)
-        first, is_longer, rest = rest.partition("\n")
-    return lines, first + is_longer + rest
-
-
-def _row(record: str) -> Optional[dict[str, str]]:
-    parts = record.split("|", len(_PLAIN))
-    if len(parts) != len(_PLAIN) + 1 or not _BEGINNING.match(record):
-        return None
-    features, is_there, rest = parts[-1].partition(FEATURES_END)
-    if not is_there or any("\n" in part for part in (*parts[:-1], features)):
-        return None
-    admin, said = _comments(rest)
-    values = [*parts[:-1], features, admin, said]
-    return dict(zip(JOB_FIELDS, (value.strip() for value in values)))
-
-
-def _comments(text: str) -> tuple[str, str]:
-    """AdminComment up to its first line break, and the beginning of Comment: cut and filled to its
-    width in bytes."""
-    raw = text.encode("utf-8", "surrogateescape")
-    start = len(raw) - SAID_WIDTH
-    said = b""
-    if start >= 1 and raw[start - 1 : start] == b"|":
-        raw, said = raw[: start - 1], raw[start:]
-    admin = raw.decode("utf-8", "surrogateescape").splitlines()
-    return (admin[0] if admin else ""), said.decode("utf-8", "surrogateescape")
 
 
 def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
@@ -262,7 +167,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         depends=row["Dependency"] not in ("", "(null)"),
         hit_s=parse_hit(row["comment"], run),
         redoes=parse_redoes(row["comment"], run),
-        telemetry=parse_telemetry(row["comment"], mark.request.max_nodes),
+        telemetry=parse_telemetry(row["comment"]),
         note=note,
     )
 
@@ -298,11 +203,11 @@ def parse_redoes(comment: str, run: int) -> bool:
     return bool(found and found.group(4) and int(found.group(2)) == run)
 
 
-def parse_telemetry(comment: str, most_nodes: int) -> Optional[Telemetry]:
-    """How fast its job trains at up to so many nodes, as an agent said in this run or an earlier
-    one; None if it did not say."""
+def parse_telemetry(comment: str) -> Optional[Telemetry]:
+    """How fast its job trains, as an agent said in this run or an earlier one; None if it did not
+    say."""
     found = _SAID.match(comment)
-    return parse_progress(comment[found.end() :], most_nodes) if found else None
+    return parse_progress(comment[found.end() :]) if found else None
 
 
 def exit_code(text: str) -> str:

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from slurm_hooks.errors import CommandRefused, MissingProgram
-from slurm_hooks.slurm.jobs import jobs_command
 from slurm_hooks.slurm.live import Asked, Live, Port
+from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.text import Command
 
 _log = logging.getLogger(__name__)

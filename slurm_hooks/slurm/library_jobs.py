@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Optional
 
 UNSURE = 3
-SAID_WIDTH = 145  # as in jobs.py, as is the next
+SAID_WIDTH = 145  # as in rows.py, as is the next
 RECORD_END = "|" + "=" * (SAID_WIDTH + 1)
-RECENT_S = 900  # as in jobs.py
+RECENT_S = 900  # as in starts.py
 MARK = "malleable{"
 _NAMED = re.compile(r"malleable\{(?:[^{}]*,)?for=([0-9_+]+)")
 _LIMIT = re.compile(r"Assoc|QOS|Max.*Per")

@@ -1,9 +1,8 @@
 """`progress{...}`: what a job tells of its own speed, at the head of its Comment.
 
 A user can write anything there, so anything is read: as a Telemetry whose values are possible and
-bounded, or as nothing. What is told of sizes that the job cannot have is left out; how often and
-of which moments it may tell is judged where it is kept. The writer is
-elastic/batch/progress_entry.py, which describes the form.
+bounded, or as nothing. Of which sizes and moments a job may tell, and how often, is judged where it
+is kept (learning/intake.py). The writer, elastic/batch/progress_entry.py, describes the form.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from slurm_hooks.model import Counts, Pauses, Rate, Telemetry
 
 LENGTH = 120  # characters of the whole entry
 SIZES = 4
-_MOST_NODES = 99_999
 _ENTRY = re.compile(r"progress\{([sn])(\d{1,12})((?:,[0-9py:/.e-]{1,40}){1,8})\}", re.ASCII)
 _NUMBER = r"\d{1,7}(?:\.\d{1,8})?(?:e-?\d{1,2})?"
 _RATE = re.compile(rf"(\d{{1,5}}):({_NUMBER})/(\d{{1,3}})/({_NUMBER})(?:/(\d{{1,7}}))?", re.ASCII)
@@ -23,19 +21,19 @@ _PAUSES = re.compile(r"p(\d{0,4})/(\d{0,4})/(\d{0,4})/(\d{0,4})", re.ASCII)
 _SYNC = re.compile(r"y(\d{1,3})", re.ASCII)
 
 
-def parse_progress(text: str, most_nodes: int = _MOST_NODES) -> Optional[Telemetry]:
+def parse_progress(text: str) -> Optional[Telemetry]:
     """The telemetry in an entry at the head of this text; None if there is none, or any part of it
-    is not as agents write it. Rates of more nodes than the job may have are left out."""
+    is not as agents write it."""
     found = _ENTRY.match(text[:LENGTH])
     if not found:
         return None
     try:
-        return _telemetry(found, most_nodes)
+        return _telemetry(found)
     except (ValueError, OverflowError):
         return None
 
 
-def _telemetry(found: re.Match[str], most_nodes: int) -> Optional[Telemetry]:
+def _telemetry(found: re.Match[str]) -> Optional[Telemetry]:
     newest = int(found.group(2))
     rates: dict[int, Rate] = {}
     sync: Optional[float] = None
@@ -52,9 +50,8 @@ def _telemetry(found: re.Match[str], most_nodes: int) -> Optional[Telemetry]:
             return None
     if not 1 <= len(rates) <= SIZES:
         return None
-    kept = sorted((r for r in rates.values() if r.nodes <= most_nodes), key=lambda r: r.at)
     counts = Counts.SAMPLES if found.group(1) == "s" else Counts.STEPS
-    return Telemetry(tuple(kept), counts, sync, pauses)
+    return Telemetry(tuple(sorted(rates.values(), key=lambda r: r.at)), counts, sync, pauses)
 
 
 def _add(rates: dict[int, Rate], rate: Rate) -> None:

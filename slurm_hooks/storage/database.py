@@ -77,6 +77,22 @@ def reading(
         yield database
 
 
+def used_bytes(database: sqlite3.Connection) -> int:
+    """What the tables take, without pages that are free."""
+    pages, unused, page = (
+        database.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - unused) * page)
+
+
+def give_back(database: sqlite3.Connection, most: int) -> None:
+    """Make the file smaller by free pages, so many of them at most."""
+    (unused,) = database.execute("PRAGMA freelist_count").fetchone()
+    for _ in range(min(unused, most)):  # sqlite3 takes one step of it: a page each
+        database.execute("PRAGMA incremental_vacuum")
+
+
 def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
 

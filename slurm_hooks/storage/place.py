@@ -35,9 +35,14 @@ def beside(path: Path) -> tuple[Path, ...]:
     return tuple(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))
 
 
+def aside(path: Path) -> Path:
+    """Where it is if it was damaged."""
+    return path.with_name(f"{path.name}.damaged")
+
+
 def set_aside(path: Path) -> Path:
     """Move a damaged file out of the way, over an older damaged one. Raises OSError."""
-    kept = path.with_name(f"{path.name}.damaged")
+    kept = aside(path)
     os.replace(path, kept)
     for name in beside(path):
         with contextlib.suppress(FileNotFoundError):

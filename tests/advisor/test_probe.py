@@ -14,15 +14,17 @@ from slurm_hooks.advisor.prior import Prior, fit_of, prior_of
 from slurm_hooks.advisor.probe import (
     Costs,
     Looker,
+    Probe,
     Purpose,
     is_affordable,
+    judge,
     optimistic,
     price_of,
     table_of,
     wanted,
 )
 from slurm_hooks.advisor.throughput import Shape
-from slurm_hooks.model import Curve, Learned, Rate
+from slurm_hooks.model import Curve, Learned, Rate, Spared
 
 COSTS = Costs(15.0, 18.0, 12.0)
 SHAPE = Shape(0.2, 0.4, 1.0)
@@ -77,6 +79,23 @@ def test_an_old_job_that_is_wide_is_made_small_only_if_it_has_earned_it() -> Non
 
 def test_what_is_known_well_is_left_alone() -> None:
     assert purposes(looker(known(1, 2, 4, 8, 16, 32), nodes=8)) == []
+
+
+def test_why_a_job_is_not_looked_at() -> None:
+    def why(budget: float = 0.02, **fields: object) -> object:
+        return judge(looker(**fields), COSTS, 0.5, budget)  # type: ignore[arg-type]
+
+    blurred = replace(known(1, 2, noise=0.03), node_s=1e6)
+    old = {"nodes": 2, "age_s": 40_000.0}
+    assert why(0.0) is Spared.OFF
+    assert why(nodes=1, is_hopeless=True) is Spared.SILENT
+    assert why(learned=known(1), nodes=1) is Spared.SHARE
+    assert why(learned=known(1, 2, 4, 8, 16, 32), nodes=8) is Spared.NOT_WORTH_IT
+    assert why(least=8, most=8) is Spared.NOT_WORTH_IT
+    assert isinstance(why(learned=blurred, **old), Probe)
+    assert why(learned=replace(blurred, probed_node_s=20_200.0), **old) is Spared.SPENT
+    shared = replace(blurred, is_shared=True)
+    assert why(learned=shared, nodes=2, age_s=600.0) is Spared.FAMILY
 
 
 def test_what_could_pay_is_looked_at() -> None:

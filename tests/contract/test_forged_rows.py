@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
-from slurm_hooks.slurm.jobs import RECORD_END, SAID_WIDTH, jobs_command, parse_jobs
+from slurm_hooks.slurm.jobs import parse_jobs
 from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.rows import RECORD_END, SAID_WIDTH, jobs_command
 
 pytestmark = pytest.mark.slurm
 MARK = "malleable{min=1,max=2,unit=1,engine=torchrun,frags=2,lease=120,hole=60}"

@@ -13,6 +13,7 @@ from slurm_hooks.doctor.facts import (
     Hook,
     Host,
     JobSeen,
+    LearnedSeen,
     Line,
     PluginLine,
     Plugstack,
@@ -158,6 +159,9 @@ GOOD_SITE = Facts(
         user="",
     ),
     textfile=Textfile(DIRECTORY, 20.0),
+    learned=LearnedSeen(
+        "/var/lib/slurm-malleable/learned.sqlite", FILE, "", False, "ext4", False, 900.0
+    ),
     shared=SharedDirectory("/home/u", "nfs4", "rw,hard,acdirmax=30", "", met=2, of=2),
     has_setpriv=True,
     strange_users=(),
@@ -200,6 +204,10 @@ def textfile(path: str = "/m/a.prom", **changes: Any) -> dict[str, Any]:
     """A site that writes such a file for Prometheus."""
     found = replace(known(GOOD_SITE.textfile), **changes)
     return {"settings": Settings(metrics=Metrics(textfile=path)), "textfile": found}
+
+
+def learned(**changes: Any) -> dict[str, Any]:
+    return {"learned": replace(known(GOOD_SITE.learned), **changes)}
 
 
 def shared(**changes: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from known_sites import (
     canary,
     hook,
     job,
+    learned,
     plugin,
     plugstack,
     python,
@@ -35,7 +36,7 @@ from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Hook, Unread, kn
 from slurm_hooks.doctor.finding import Change
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
-from slurm_hooks.settings import Settings, Site, parse
+from slurm_hooks.settings import Learn, Settings, Site, parse
 
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
 LONG_LEASES = {"settings": parse("[lease]\nlength_s = 50001\n")}
@@ -321,6 +322,13 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("metrics-file", textfile(directory=None), "error", "directory is not there"),
     ("metrics-file", textfile(age_s=None), "error", "not written by the last"),
     ("metrics-file", textfile(age_s=3600.0), "error", "not written by the last"),
+    ("learned-file", learned(trouble="it is torn"), "error", "torn.*moves it aside"),
+    ("learned-file", learned(kind="nfs4"), "warning", "on nfs4.*local disk.*tick.state_dir"),
+    ("learned-file", learned(file=None, kind="lustre"), "warning", "on lustre"),
+    ("learned-file", learned(is_read_only=True), "error", "mounted read-only"),
+    ("learned-file", learned(free_mib=0.0), "error", "0 MiB are free"),
+    ("learned-file", {**learned(), **tick(user="bob")}, "error", "belongs to root.*chown bob: /v"),
+    ("learned-file", learned(has_damaged=True), "note", "rm /var/lib/.*damaged"),
     ("canary-users", canary(strange_users=("bo",)), "warning", r"no user bo.*correct mode\.users"),
     ("canary-accounts", canary(accounts=("a", "b")), "warning", "no account b "),
     (
@@ -393,6 +401,8 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("timer", tick(timer="", cron="/etc/cron.d/slurm-malleable")),
     ("metrics-file", textfile()),
     ("metrics-file", {**textfile(age_s=3600.0), **tick(silent_s=3590.0)}),  # no tick, no file
+    ("learned-file", learned(file=None)),
+    ("learned-file", {**learned(kind="nfs4"), "settings": Settings(learn=Learn(enabled=False))}),
     ("canary-users", canary()),
     ("canary-accounts", canary(accounts=("A",))),
     ("canary-nodes", canary(nodes=("n1", "n2"))),

@@ -17,6 +17,7 @@ from slurm_hooks.doctor.facts import Unread
 from slurm_hooks.doctor.gather import files
 from slurm_hooks.doctor.gather.controller import hooks, submission
 from slurm_hooks.doctor.gather.job import ask_job
+from slurm_hooks.doctor.gather.learned import read_learned
 from slurm_hooks.doctor.gather.plugstack import read_plugstack
 from slurm_hooks.doctor.gather.python import ask_python
 from slurm_hooks.doctor.gather.shared import file_system, job_directory, try_links
@@ -24,7 +25,8 @@ from slurm_hooks.doctor.gather.site import Asked, gather
 from slurm_hooks.doctor.gather.slurm import ask_accounting, read_slurm
 from slurm_hooks.doctor.run import run
 from slurm_hooks.errors import UsageError
-from slurm_hooks.settings import Settings, Site
+from slurm_hooks.learning.connect import writing
+from slurm_hooks.settings import Settings, Site, Tick
 from slurm_hooks.slurm.live import Asked as Made
 from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
@@ -264,6 +266,25 @@ def test_settings_that_no_tick_would_take(tmp_path: Path, text: str, fault: str)
     path.write_text(f'{text}[tick]\nslurm_bin = "{tmp_path}"\n')
     (told,) = gather(Asked(path)).settings_faults
     assert fault in told
+
+
+def test_the_file_of_what_is_learned(tmp_path: Path) -> None:
+    settings = Settings(tick=Tick(state_dir=str(tmp_path / "state")))
+    before = read_learned(settings)
+    assert (before.file, before.trouble, before.has_damaged) == (None, "", False)
+    assert before.kind not in ("", "unknown")
+    assert before.free_mib > 0
+    (tmp_path / "state").mkdir()
+    with writing(settings):
+        pass
+    well = read_learned(settings)
+    assert well.file is not None
+    assert well.trouble == ""
+    path = Path(well.path)
+    path.write_bytes(path.read_bytes()[:100] + b"\xff" * 5000)
+    assert read_learned(settings).trouble
+    path.rename(f"{path}.damaged")
+    assert read_learned(settings).has_damaged
 
 
 def test_an_interpreter_tells_without_importing_torch(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def start(gang: Gang, fragment: int, kind: str) -> None:
 def told(gang: Gang) -> Optional[Telemetry]:
     """The newest that any fragment tells."""
     paths = gang.work.glob("comment.77_*")
-    found = [parse_telemetry(path.read_text(), 9) for path in paths]
+    found = [parse_telemetry(path.read_text()) for path in paths]
     return max((t for t in found if t), key=lambda t: t.rates[-1].at, default=None)
 
 

@@ -43,6 +43,15 @@ def test_whatever_is_told_counts_so_often_at_most_and_at_moments_that_have_come(
         assert len(times) <= 1 + 10 * len(tellings) / GAP_S + 1
 
 
+def test_sizes_that_the_job_cannot_have_are_left_out() -> None:
+    told = Telemetry((rate(4, NOW), rate(6, NOW), rate(8, NOW)))
+    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=told)
+    for request, sizes in ((make_request(4, 4, 4), [4]), (make_request(3, 6, 3), [6])):
+        found = told_by(make_job(fragment, request=request))
+        assert found is not None
+        assert [r.nodes for r in found.rates] == sizes
+
+
 def test_a_clock_that_was_set_back_does_not_silence_a_job() -> None:
     kept = [rate(2, NOW)]
     told = Told((rate(2, NOW - 3600, per_s=50.0),))

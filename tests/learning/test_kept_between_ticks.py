@@ -22,7 +22,8 @@ from learning.tellers import (
     tell,
     teller,
 )
-from slurm_hooks.learning import drop, tick, write
+from slurm_hooks.learning import drop, relearn, tick, write
+from slurm_hooks.learning.codec import fit_text
 from slurm_hooks.learning.connect import learned_path, reading, writing
 from slurm_hooks.learning.drop import forget
 from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
@@ -80,6 +81,23 @@ def test_what_is_told_again_is_nothing_new(settings: Settings) -> None:
     for seconds in range(20, 620, 30):
         one_tick(settings, seconds, job)
     assert count(settings, "sample") == 2
+
+
+@pytest.mark.parametrize("later", [-7200.0, 0.0])
+def test_a_clock_of_slurmctld_that_is_set_back_or_stands_still_silences_nobody(
+    settings: Settings, later: float
+) -> None:
+    tell(settings, 0, 7, 1, 2)
+    told = rate(8, moment(later))
+    one_tick(settings, later, teller(7, told))
+    learned, _ = one_tick(settings, later + 30, teller(7, told))
+    assert learned[7].sizes_seen == (1, 2, 8)
+    half = rate(8, moment(later + 60), per_s=TRUE(8) / 2, batch=8.0)
+    one_tick(settings, later + 60, teller(7, half))
+    with reading(settings) as database:
+        found = job_profile(database, 7)
+    assert found is not None
+    assert found.rates[-1] == half
 
 
 def test_a_flood_of_rates_pushes_out_no_other_size(settings: Settings) -> None:
@@ -150,6 +168,15 @@ def test_node_seconds_of_a_look(settings: Settings) -> None:
     assert (learned[7].node_s, learned[7].probed_node_s) == (4 * 90, 4 * 30)
 
 
+def test_what_looks_have_cost_is_known_from_the_first_rate_on(settings: Settings) -> None:
+    job = teller(7)
+    tick.remember(seen_at(0, job), settings, {7})
+    tick.remember(seen_at(30, job), settings)
+    learned, _ = one_tick(settings, 40, teller(7, rate(1, moment(39))))
+    assert learned[7].sizes_seen == (1,)
+    assert (learned[7].node_s, learned[7].probed_node_s) == (30, 30)
+
+
 def test_steps_and_samples_are_not_compared(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
     told = Telemetry((rate(1, moment(50), per_s=3.0),), Counts.STEPS)
@@ -187,8 +214,6 @@ def test_a_damaged_file_is_moved_aside_and_what_jobs_still_tell_counts(
     both = (replace(told, fragments=(again, *told.fragments[1:])), more)
     learned, lines = one_tick(settings, 30, *both)
     assert 8 in learned
-    if damage == "learned":  # read, and written over
-        return
     (line,) = lines
     assert "was damaged" in line
     assert f"{path}.damaged" in line
@@ -228,6 +253,31 @@ def test_a_loop_that_cannot_read_goes_on_with_what_it_has(settings: Settings) ->
     learned_path(settings).rename(learned_path(settings).with_name("elsewhere"))
     learned, _ = one_tick(settings, 60, teller(7))
     assert learned[7].curve == before[7].curve
+
+
+def test_a_fault_in_learning_fails_no_tick(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Learned:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(tick, "learn", broken)
+    monkeypatch.setattr(tick, "refit", broken)
+    learned, (line,) = one_tick(settings, 0, teller(7, rate(1, moment(0))))
+    assert learned == {7: Learned()}
+    assert "ZeroDivisionError: a fault" in line
+
+
+def test_who_tells_from_very_many_names_does_not_speak_for_all(settings: Settings) -> None:
+    tell(settings, 0, 1, 1, 2, 8, user="bob")
+    one_tick(settings, 1, *(teller(100 + n, name=f"n{n}x") for n in range(450)))
+    with writing(settings) as database:
+        (fit,) = database.execute("SELECT fit FROM family WHERE user = 'bob'").fetchone()
+        database.execute("UPDATE family SET fit = '0 0 0 0', fit_at = 9e9 WHERE user = 'ada'")
+        database.row_factory = sqlite3.Row
+        found = relearn._Others(database).but(0)
+    assert len(found) == relearn.FITS_OF_ONE_USER + 1
+    assert fit_text(found[-1]) == fit
 
 
 def test_a_directory_that_others_can_write_to_is_not_used(settings: Settings) -> None:
@@ -320,6 +370,7 @@ def test_who_submits_very_many_jobs_pushes_out_his_own(
     with reading(settings) as database:
         assert job_profile(database, 1) is not None
         assert len(job_profiles(database, user="ada")) <= 10
+        assert len(family_profiles(database, user="ada")) <= 10
 
 
 def test_many_tell_at_once_and_all_are_learned_in_the_end(

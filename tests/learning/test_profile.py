@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Optional
 
 import pytest
 
@@ -15,7 +14,7 @@ from slurm_hooks.cli import main
 from slurm_hooks.learning.connect import learned_path, reading
 from slurm_hooks.learning.read import job_profile
 from slurm_hooks.learning.tick import recall
-from slurm_hooks.model import Learned, MalleableJob, Pauses, Telemetry
+from slurm_hooks.model import Learned, MalleableJob, Pauses, Spared, Telemetry
 from slurm_hooks.report.learned_text import age_text, learned_lines, look_line
 from slurm_hooks.settings import Settings
 
@@ -89,7 +88,7 @@ def test_pictures(settings: Settings, profile, tmp_path: Path) -> None:  # type:
     tell(settings, 1, 8)
     tell(settings, 2, 9, 1, user="bob")
     for words in (("7",), ("8",), ("--family", "train.sh"), ("--family", "bob/train.sh")):
-        path = tmp_path / "picture.png"
+        path = tmp_path / "picture.of.it"
         assert profile(*words, "--png", str(path))[0] == 0
         assert path.read_bytes()[:4] == b"\x89PNG"
         path.unlink()
@@ -103,6 +102,7 @@ def test_forgetting(settings: Settings, profile) -> None:  # type: ignore[no-unt
     assert json.loads(profile("--forget", "ada", "--json")[1]) == {"forgotten_jobs": 1}
     assert profile("7")[0] == 64
     assert "nothing has been learned" in profile()[1]
+    assert all(b"ada" not in path.read_bytes() for path in learned_path(settings).parent.iterdir())
 
 
 def test_before_anything_was_learned(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
@@ -119,9 +119,27 @@ def test_before_anything_was_learned(settings: Settings, profile) -> None:  # ty
 def test_a_damaged_file_is_no_stack_trace(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
     tell(settings, 0, 7, 1, 2, 8)
     learned_path(settings).write_text("no database, but longer than its header would be" * 99)
-    code, text = profile("7")
+    for words in (("7",), ("--forget", "ada")):
+        code, text = profile(*words)
+        assert code == 64
+        assert "moves it aside" in text
+
+
+def test_a_directory_that_may_not_be_entered_is_no_stack_trace(
+    settings: Settings, profile, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
+    tell(settings, 0, 7, 1, 2, 8)
+    is_there = Path.exists
+
+    def closed(path: Path) -> bool:
+        if path.parent == learned_path(settings).parent:
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_there(path)
+
+    monkeypatch.setattr(Path, "exists", closed)
+    code, text = profile("--forget", "ada")
     assert code == 64
-    assert "moves it aside" in text
+    assert "Run this as root" in text
 
 
 def test_what_explain_says(settings: Settings) -> None:
@@ -143,6 +161,10 @@ def test_what_explain_says_of_jobs_that_have_shown_little(settings: Settings) ->
     tell(settings, 0, 7, 4)
     (line,) = told_of(settings, teller(7), 30)
     assert "fewer than two sizes" in line
+    tell(settings, 31, 9, 8, 16)
+    (line,) = told_of(settings, teller(9), 60)
+    assert "seen on 8, 16 node(s)" in line
+    assert "with none of them small" in line
     (line,) = told_of(settings, teller(8), 30)
     assert "nothing is known yet" in line
     lines = told_of(settings, teller(8), 3000)
@@ -158,16 +180,21 @@ def test_what_explain_says_of_a_family(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("learned", "budget", "why"),
+    ("spared", "why"),
     [
-        (Learned(), 0, "probe_budget = 0"),
-        (None, 0.02, "told nothing in a node-hour"),
-        (Learned(is_shared=True), 0.02, "family is known"),
-        (Learned(), 0.02, "2 % of its node-time"),
+        (Spared.OFF, "probe_budget = 0"),
+        (Spared.SILENT_FAMILY, "told nothing in a node-hour"),
+        (Spared.FAMILY, "family is known"),
+        (Spared.SPENT, "2 % of its node-time"),
+        (Spared.NOT_WORTH_IT, "worth what that costs"),
     ],
 )
-def test_why_a_job_is_not_looked_at(learned: Optional[Learned], budget: float, why: str) -> None:
-    assert why in look_line(learned, budget)
+def test_why_a_job_is_not_looked_at(spared: Spared, why: str) -> None:
+    assert why in look_line(spared, 0.02)
+
+
+def test_each_reason_has_a_sentence_of_its_own() -> None:
+    assert len({look_line(spared, 0.02) for spared in Spared}) == len(Spared)
 
 
 def test_ages() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Optional
 
 from build import after, make_fragment, make_job, make_nodes, make_request, make_snapshot
 from planning.readings import grown, plan_for
@@ -12,13 +13,17 @@ from slurm_hooks.advisor.throughput import Shape
 from slurm_hooks.model import (
     Curve,
     FragmentState,
+    JobPlan,
     Learned,
     MalleableJob,
     NodeState,
+    Plan,
     Rate,
     Snapshot,
+    Spared,
     Why,
 )
+from slurm_hooks.planning.looking import looked_at
 from slurm_hooks.settings import parse
 
 RUNNING, BUSY = FragmentState.RUNNING, NodeState.BUSY
@@ -71,10 +76,16 @@ def test_a_job_begins_on_one_unit_if_it_is_to_be_learned() -> None:
     assert plan.jobs[1].nodes_probed == 0
 
 
-def running_on_one(since_s: float, learned: Learned, *others_waiting: MalleableJob) -> Snapshot:
+def running_on_one(
+    since_s: float,
+    learned: Learned,
+    *others_waiting: MalleableJob,
+    shrunk_s: Optional[float] = None,
+) -> Snapshot:
     request = make_request(1, 8)
     first = make_fragment(0, RUNNING, ["n1"], request=request, start=after(-since_s))
-    others = [make_fragment(i, request=request) for i in range(1, 8)]
+    left = None if shrunk_s is None else after(-shrunk_s)
+    others = [make_fragment(i, request=request, noticed=left) for i in range(1, 8)]
     job = make_job(first, *others, request=request)
     nodes = tuple(replace(n, state=BUSY) if n.name == "n1" else n for n in make_nodes(8))
     return make_snapshot(job, *others_waiting, nodes=nodes, learned={7: learned})
@@ -90,8 +101,16 @@ def test_a_script_that_shows_nothing_is_not_waited_for() -> None:
     assert [job.nodes_planned for job in plan.jobs] == [4, 4]
 
 
+def test_a_size_that_it_was_made_smaller_for_is_waited_for_as_well() -> None:
+    for shrunk_s, nodes in ((100.0, 1), (400.0, 0)):
+        seen = running_on_one(7200, Learned(node_s=1e6), waiting(8), shrunk_s=shrunk_s)
+        assert plan_for(seen).jobs[0].nodes_probed == nodes
+
+
 def test_nobody_is_looked_at_while_there_is_enough_for_all() -> None:
     assert len(grown(plan_for(running_on_one(100, Learned())))) == 7
+    (plan,) = plan_for(running_on_one(100, Learned())).jobs
+    assert plan.spared is Spared.PLENTY
     enough = seen(waiting(7, 4), waiting(8, 4), learned={7: Learned(), 8: known(GOOD)})
     assert sizes(enough) == [4, 4]
 
@@ -99,6 +118,20 @@ def test_nobody_is_looked_at_while_there_is_enough_for_all() -> None:
 def test_a_curve_that_is_given_is_believed_and_nobody_looks() -> None:
     found = seen(waiting(7), waiting(8), curves={7: POOR, 8: GOOD}, learned={7: Learned()})
     assert sizes(found) == [1, 7]
+    assert {job.spared for job in plan_for(found).jobs} == {Spared.GIVEN}
+
+
+def test_jobs_whose_names_tell_nothing_are_not_looked_at() -> None:
+    plan = plan_for(seen(waiting(7), waiting(8), learned={7: Learned()}))
+    assert [job.spared for job in plan.jobs] == [None, Spared.SILENT_FAMILY]
+
+
+def test_a_look_that_gets_no_nodes_costs_nothing() -> None:
+    found = make_snapshot(learned={7: Learned(sizes_seen=(1, 2, 4)), 8: Learned()})
+    plan = Plan(jobs=(JobPlan(7, 4, 4, nodes_probed=16), JobPlan(8, 0, 1, nodes_probed=1)))
+    assert looked_at(plan, found) == {8}
+    more = Plan(jobs=(JobPlan(7, 4, 8, nodes_probed=16), JobPlan(8, 1, 4)))
+    assert looked_at(more, found) == {7}
 
 
 class Machine:

@@ -76,7 +76,7 @@ def test_learning_is_shown_beside_knowing_and_guessing(words, capsys):
 def test_tables_and_pictures(words, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     common, idle = words
-    picture = tmp_path / "out.png"
+    picture = tmp_path / "out.of.it"
     assert main([*common, "--idle", str(idle), "--png", str(picture)]) == 0
     assert picture.read_bytes()[:4] == b"\x89PNG"
     told = capsys.readouterr().out

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
-from slurm_hooks.slurm import jobs, library, library_jobs
-from slurm_hooks.slurm.jobs import jobs_command, parse_jobs
+from slurm_hooks.slurm import library, library_jobs, rows
+from slurm_hooks.slurm.jobs import parse_jobs
 from slurm_hooks.slurm.library import WithLibrary, choose_port
 from slurm_hooks.slurm.library_jobs import Unsure, answer, element_names
 from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.slurm.waiting import REASONS
 
@@ -139,7 +140,7 @@ def test_what_an_agent_says() -> None:
 
 def test_the_program_knows_how_a_row_ends() -> None:
     found = (library_jobs.SAID_WIDTH, library_jobs.RECORD_END)
-    assert found == (jobs.SAID_WIDTH, jobs.RECORD_END)
+    assert found == (rows.SAID_WIDTH, rows.RECORD_END)
 
 
 def test_how_fast_a_job_trains() -> None:

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 
 from fake_answers import row as squeue_row
 from slurm_hooks.model import FragmentState, MalleableJob, Needs, Said
-from slurm_hooks.slurm.jobs import (
+from slurm_hooks.slurm.jobs import Jobs, fragment_state, parse_jobs
+from slurm_hooks.slurm.rows import (
     HEAD_WIDTH,
     JOB_FIELDS,
     RECORD_END,
     SAID_WIDTH,
-    Jobs,
-    fragment_state,
     jobs_command,
-    parse_jobs,
 )
 from slurm_hooks.slurm.telemetry import LENGTH
 

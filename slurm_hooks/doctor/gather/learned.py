@@ -1,0 +1,38 @@
+"""The file of what is learned, and the disk on which it lies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from slurm_hooks.doctor.facts import LearnedSeen
+from slurm_hooks.doctor.gather.files import see
+from slurm_hooks.doctor.gather.shared import MOUNTS, file_system
+from slurm_hooks.learning.connect import damage, learned_path
+from slurm_hooks.settings import Settings
+from slurm_hooks.storage.place import aside
+
+MIB = 2**20
+
+
+def read_learned(settings: Settings) -> LearnedSeen:
+    """Raises OSError, and Unusable, if this user may not look."""
+    path = learned_path(settings)
+    file = see(path)
+    place = _nearest(path.parent)
+    kind, _ = file_system(place, MOUNTS.read_text(errors="replace").splitlines())
+    disk = os.statvfs(place)
+    return LearnedSeen(
+        path=str(path),
+        file=file,
+        trouble=damage(settings) if file else "",
+        has_damaged=see(aside(path)) is not None,
+        kind=kind,
+        is_read_only=bool(disk.f_flag & os.ST_RDONLY),
+        free_mib=disk.f_bavail * disk.f_frsize / MIB,
+    )
+
+
+def _nearest(directory: Path) -> Path:
+    """The directory, or where the first tick will make it."""
+    return next(path for path in (directory, *directory.parents) if see(path))

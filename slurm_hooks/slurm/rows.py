@@ -1,0 +1,104 @@
+"""The question to squeue, and how its answer is cut into rows.
+
+Job names, paths and whole comments are kept out of the question, so that nobody can forge a row of
+the answer. Of a user's own words two are in it: --constraint, which Slurm has checked against the
+features there are, and the first SAID_WIDTH bytes of Comment, where the agent of a fragment says
+how its run stands. They may hold whole lines. So a row does not end with its line but with
+RECORD_END, which is longer than all that a user can put there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from slurm_hooks.slurm.telemetry import LENGTH
+from slurm_hooks.slurm.text import Command
+
+JOB_FIELDS = (
+    "JobArrayID",
+    "State",
+    "PriorityLong",
+    "Partition",
+    "UserName",
+    "SubmitTime",
+    "EligibleTime",
+    "StartTime",
+    "EndTime",
+    "TimeLimit",
+    "restartcnt",
+    "exit_code",
+    "Reason",
+    "NodeList",
+    "ReqNodes",
+    "SchedNodes",
+    "Dependency",
+    "MinMemory",
+    "MinCPUs",
+    "tres-per-node",
+    "Feature",  # may hold a |, so that what follows it is found by FEATURES_END
+    "admin_comment",  # free text of operators
+    "comment",  # last, and always SAID_WIDTH bytes: where it begins is known
+)
+FEATURES_END = "|;|"
+HEAD_WIDTH = 24  # where the run stands and what a hit costs: all that older agents write
+SAID_WIDTH = HEAD_WIDTH + 1 + LENGTH
+RECORD_END = "|" + "=" * (SAID_WIDTH + 1)
+_PLAIN = JOB_FIELDS[:-3]
+_BEGINNING = re.compile(r"\d+[^|\n]*\|", re.ASCII)
+
+
+def jobs_command() -> Command:
+    """Every job that slurmctld knows, ended ones too, one array element a line.
+
+    Without --array squeue (22.05) folds held elements into one line even where they differ.
+    """
+    plain = ",".join(f"{name}:|" for name in _PLAIN)
+    fields = f"{plain},Feature:{FEATURES_END},admin_comment:|,comment:{SAID_WIDTH}{RECORD_END}"
+    return Command(("squeue", "--noheader", "--all", "--array", "--states=all", f"-O{fields}"))
+
+
+def records_in(text: str) -> tuple[list[str], list[str]]:
+    """The rows without their ends, and the lines that belong to none: those before the beginning of
+    a row, and what comes after the last."""
+    *whole, rest = (text if text.endswith("\n") else f"{text}\n").split(f"{RECORD_END}\n")
+    rows, lines = [], []
+    for record in whole:
+        before, row = _without_lines_before(record)
+        rows.append(row)
+        lines += before
+    return rows, lines + rest.splitlines()
+
+
+def _without_lines_before(record: str) -> tuple[list[str], str]:
+    lines: list[str] = []
+    first, is_longer, rest = record.partition("\n")
+    while is_longer and not _BEGINNING.match(first):
+        lines.append(first)
+        first, is_longer, rest = rest.partition("\n")
+    return lines, first + is_longer + rest
+
+
+def row_of(record: str) -> Optional[dict[str, str]]:
+    """The values of a row by their fields, without spaces around them; None if it is not whole."""
+    parts = record.split("|", len(_PLAIN))
+    if len(parts) != len(_PLAIN) + 1 or not _BEGINNING.match(record):
+        return None
+    features, is_there, rest = parts[-1].partition(FEATURES_END)
+    if not is_there or any("\n" in part for part in (*parts[:-1], features)):
+        return None
+    admin, said = _comments(rest)
+    values = [*parts[:-1], features, admin, said]
+    return dict(zip(JOB_FIELDS, (value.strip() for value in values)))
+
+
+def _comments(text: str) -> tuple[str, str]:
+    """AdminComment up to its first line break, and the beginning of Comment: cut and filled to its
+    width in bytes."""
+    raw = text.encode("utf-8", "surrogateescape")
+    start = len(raw) - SAID_WIDTH
+    said = b""
+    if start >= 1 and raw[start - 1 : start] == b"|":
+        raw, said = raw[: start - 1], raw[start:]
+    admin = raw.decode("utf-8", "surrogateescape").splitlines()
+    return (admin[0] if admin else ""), said.decode("utf-8", "surrogateescape")
