@@ -116,7 +116,7 @@ def _known(settings: Settings, report: TickReport, job: MalleableJob) -> list[st
     learned = report.snapshot.learned.get(job.job_id)
     lines = learned_lines(job, learned, profile, report.at.timestamp())
     is_probed = any(p.nodes_probed for p in report.plan.jobs if p.job_id == job.job_id)
-    if job.active and not is_probed:
+    if job.active and not is_probed and job.tells_rates:
         lines.append(look_line(learned, settings.learn.probe_budget))
     return lines
 
