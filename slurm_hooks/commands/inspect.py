@@ -119,7 +119,7 @@ def _known(settings: Settings, report: TickReport, job: MalleableJob) -> list[st
     spared = next((p.spared for p in report.plan.jobs if p.job_id == job.job_id), None)
     if unread:
         lines.append(f"learned: what ticks know of it cannot be read here: {unread}")
-    elif job.active and spared:
+    elif job.active and spared and job.tells_rates:
         lines.append(look_line(spared, settings.learn.probe_budget))
     return lines
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.engines import DEFAULT
+from slurm_hooks.engines import DEFAULT, ENGINES
 from slurm_hooks.model.telemetry import Telemetry
 
 
@@ -272,3 +272,9 @@ class MalleableJob:
         """True once an agent of this job has spoken: then an exit code alone means nothing, and
         its fragments look for each other."""
         return any(f.has_agent for f in self.fragments)
+
+    @property
+    def tells_rates(self) -> bool:
+        """Whether agents of its engine see how fast the job trains: those that form rounds do."""
+        engine = ENGINES.get(self.request.engine)
+        return engine is not None and engine.has_rounds

@@ -87,7 +87,8 @@ def _learned(situation: Situation, snapshot: Snapshot) -> Optional[Learned]:
     """What is known of a job that may be looked at."""
     job = situation.job
     is_known = job.job_id in snapshot.curves
-    return None if is_known or situation.is_apart else snapshot.learned.get(job.job_id)
+    may = job.tells_rates and not is_known and not situation.is_apart
+    return snapshot.learned.get(job.job_id) if may else None
 
 
 def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapshot) -> Looker:

@@ -19,6 +19,7 @@ _UNSEEN = (
     "what it does cannot be counted: no optimizer of torch and no DataLoader steps in it; "
     "`report()` in its script tells it (docs/users.md)"
 )
+_UNCOUNTED = "with engine={} nobody counts how fast all its fragments train together"
 QUIET_S = 300.0  # a job that has run for so long and told nothing is not going to
 
 
@@ -29,6 +30,8 @@ def learned_lines(
     if learned is None or not (learned.curve or learned.sizes_seen):
         has_told = profile is not None and profile.rates
         is_quiet = max(_ran_s(job, now_s), default=0.0) > QUIET_S and not has_told
+        if not job.tells_rates:
+            return [f"learned: {_NOTHING}; {_UNCOUNTED.format(job.request.engine)}"]
         return [f"learned: {_NOTHING}", *([f"learned: {_UNSEEN}"] if is_quiet else [])]
     lines = [*_seen_lines(job, learned, profile, now_s), *_pause_lines(profile)]
     if learned.probed_node_s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from slurm_hooks.elastic.observed import (
     pack,
     unpack,
 )
+from slurm_hooks.elastic.script import observation
 from slurm_hooks.elastic.script import observer as module
 from slurm_hooks.elastic.script.observer import Observer
 
@@ -197,6 +199,90 @@ def test_a_forked_process_is_another(clock: Clock, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module.os, "getpid", lambda: 0)
     seen.see_saved(clock.now, 5)
     assert seen.seen.saves == 0
+
+
+def test_a_forked_process_does_not_speak_for_the_one_that_trains(
+    clock: Clock, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, one = Observer(), optimizer(1)
+    seen.see_step(one)
+    (before,) = mailbox.observed()
+    with monkeypatch.context() as forked:
+        forked.setattr(module.os, "getpid", lambda: 0)
+        for _ in range(10):
+            clock.now += 0.5
+            seen.see_step(one)
+    assert mailbox.observed() == [before]
+    clock.now += 5
+    seen.see_step(one)
+    assert mailbox.observed() != [before]
+
+
+def test_a_process_forked_before_the_first_step_may_be_the_one_that_trains(
+    clock: Clock, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Observer()
+    monkeypatch.setattr(module.os, "getpid", lambda: 5)
+    seen.see_step(optimizer(1))
+    assert len(mailbox.observed()) == 1
+
+
+def test_nothing_of_ours_ends_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that step at the same moment, say."""
+    hooks: list[Any] = []
+    torch = SimpleNamespace(compiler=SimpleNamespace(is_compiling=lambda: False))
+    monkeypatch.setattr(observation, "_observer", Observer())
+    monkeypatch.setattr(Observer, "see_step", lambda *_: 1 / 0)
+    observation._see_steps(
+        SimpleNamespace(torch=torch, register_optimizer_step_post_hook=hooks.append)
+    )
+    hooks[0](object(), (), {})
+
+
+class Loader:
+    """Gives `batch` samples at a time, as torch's would."""
+
+    _index_sampler, _auto_collation = None, False
+
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
+
+    def __next__(self) -> Any:
+        return SimpleNamespace(shape=(self.batch, 3))
+
+
+class Dispatcher:
+    """As accelerate's: the first of `state.num_processes` draws for all."""
+
+    def __init__(self, index: int) -> None:
+        self.state = SimpleNamespace(num_processes=4, process_index=index)
+
+    def _fetch_batches(self, loader: Loader) -> Any:
+        if self.state.process_index == 0:
+            for _ in range(4):
+                next(loader)
+        return None, [{"x": SimpleNamespace(shape=(4 * loader.batch, 3))}, False]
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_what_one_process_draws_for_all_is_the_share_of_each(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    kinds = [type(kind.__name__, (kind,), {}) for kind in (Loader, Dispatcher)]
+    kinds[0].__next__ = Loader.__next__  # type: ignore[attr-defined]
+    kinds[1]._fetch_batches = Dispatcher._fetch_batches  # type: ignore[attr-defined]
+    seen, one = Observer(), optimizer(1)
+    monkeypatch.setattr(observation, "_observer", seen)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(is_grad_enabled=lambda: True))
+    observation._see_draws(SimpleNamespace(_BaseDataLoaderIter=kinds[0]))
+    observation._see_dispatched(SimpleNamespace(DataLoaderDispatcher=kinds[1]))
+    dispatcher, loader = kinds[1](index), kinds[0](16)
+    for _ in range(50):
+        clock.now += 0.1
+        dispatcher._fetch_batches(loader)
+        seen.see_step(one)
+    assert seen.speed.steps > 20
+    assert seen.speed.samples == 16 * seen.speed.steps
 
 
 class Slurm:

@@ -454,6 +454,26 @@ def test_news_that_are_not_recorded_are_not_told(slurm: Path) -> None:
     wait_until(lambda: news.told_progress is not None)
 
 
+def test_where_no_thread_can_be_started_news_wait(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user may have as many processes as the node allows; the training goes on."""
+    (slurm / "comment").write_text("joined{2}")
+    own = OwnElement(ENV, SignalListener())
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        own.report_progress(Progress((RATE,)))
+        own.report(Standing.TRAINED)
+    own.report_progress(Progress((RATE,)))
+    wait_until(lambda: own.told_progress is not None)
+    own.report(Standing.LEAVING)
+    wait_until(lambda: (slurm / "comment").read_text().startswith("leaving{2}"))
+
+
+def refuse(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_outside_of_an_array_there_are_no_news(slurm: Path) -> None:
     news = News("", {}, every_s=0.0)
     news.report_progress(Progress((RATE,)))

@@ -240,6 +240,14 @@ def test_a_round_that_breaks_before_a_step_is_a_part_of_the_pause() -> None:
     assert pauses.pauses == ToldPauses(grow_s=30.0)
 
 
+def test_a_pause_before_which_nobody_saw_a_step_is_not_as_long_as_the_host_is_up() -> None:
+    pauses = PauseWatch(500.0)
+    pauses.begin_round([joined(1)], 0.0, True)
+    pauses.begin_round([joined(2)], 0.0, False)
+    pauses.see([Speed(first_at=560.0)])
+    assert pauses.pauses == ToldPauses()
+
+
 @many
 @given(
     st.lists(

@@ -1,16 +1,19 @@
-"""Four trainings as people write them, that know nothing of us; they evaluate and save at times.
+"""Five trainings as people write them, that know nothing of us; they evaluate and save at times.
 Rank 0 notes the time and the samples of all processes after each step.
 
-Arguments: work directory, kind (plain, lightning, trainer, accelerate)."""
+Arguments: work directory, kind (plain, lightning, trainer, accelerate,
+streaming: accelerate on data that the first process reads for all)."""
 
 import os
 import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 WORK, KIND = Path(sys.argv[1]), sys.argv[2]
 BATCH = 16
@@ -30,6 +33,14 @@ class Samples(Dataset):  # type: ignore[type-arg]
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         return {"x": self.x[index], "labels": self.x[index].sum()}
+
+
+class Stream(IterableDataset):  # type: ignore[type-arg]
+    """The same samples, one after the other."""
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        samples = Samples()
+        return (samples[n] for n in range(len(samples)))
 
 
 class Net(torch.nn.Module):
@@ -150,13 +161,14 @@ def trainer() -> None:
     ).train()
 
 
-def accelerate() -> None:
+def accelerate(is_stream: bool = False) -> None:
     """A loop of one's own, and accelerate for the rest."""
     from accelerate import Accelerator  # noqa: PLC0415
 
     accelerator = Accelerator(cpu=True)
     net = Net()
-    loader = DataLoader(Samples(), BATCH, shuffle=True, drop_last=True)
+    data, shuffle = (Stream(), None) if is_stream else (Samples(), True)
+    loader: Any = DataLoader(data, BATCH, shuffle=shuffle, drop_last=True)
     model, optimizer, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters()), loader)
     step = 0
     while step < STEPS:
@@ -174,4 +186,10 @@ def accelerate() -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.manual_seed(5)
-    {"plain": plain, "lightning": lightning, "trainer": trainer, "accelerate": accelerate}[KIND]()
+    {
+        "plain": plain,
+        "lightning": lightning,
+        "trainer": trainer,
+        "accelerate": accelerate,
+        "streaming": partial(accelerate, is_stream=True),
+    }[KIND]()

@@ -171,6 +171,15 @@ def test_what_explain_says_of_jobs_that_have_shown_little(settings: Settings) ->
     assert "`report()` in its script tells it" in lines[1]
 
 
+def test_what_explain_says_of_an_engine_that_tells_no_rates() -> None:
+    """`report()` in its script would change nothing."""
+    job = teller(7)
+    other = replace(job, request=replace(job.request, engine="torchft"))
+    (line,) = learned_lines(other, Learned(), None, moment(900))
+    assert "it shares equally" in line
+    assert "engine=torchft" in line
+
+
 def test_what_explain_says_of_a_family(settings: Settings) -> None:
     for job_id in (1, 2):
         tell(settings, job_id, job_id, 1, 2, 8)

@@ -76,6 +76,13 @@ def test_a_job_begins_on_one_unit_if_it_is_to_be_learned() -> None:
     assert plan.jobs[1].nodes_probed == 0
 
 
+def test_a_job_whose_engine_tells_no_rates_is_not_looked_at() -> None:
+    request = replace(make_request(1, 8), engine="torchft")
+    silent = make_job(job_id=7, held=8, request=request)
+    plan = plan_for(seen(silent, waiting(8), learned={7: Learned()}))
+    assert [job.nodes_planned for job in plan.jobs] == [4, 4]
+
+
 def running_on_one(
     since_s: float,
     learned: Learned,

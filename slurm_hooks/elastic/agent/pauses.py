@@ -35,8 +35,9 @@ class PauseWatch:
         goes_on = bool(self._kind) and not stepped_at
         if goes_on and kind != self._kind:
             kind = self._kind if self._kind == "start_s" else ""
-        self._kind = kind
         self._last = stepped_at or self._last
+        is_known = bool(self._last) or kind == "start_s"
+        self._kind = kind if is_known else ""  # nobody saw a step before it
 
     def see(self, speeds: Iterable[Speed]) -> None:
         """What the workers of this round tell."""

@@ -27,6 +27,7 @@ from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.forming import Forming
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.agent.settling import Settling
 from slurm_hooks.elastic.agent.sight import Sight
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
@@ -37,8 +38,6 @@ from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.rounds import (
     expected,
     has_running_peers,
-    has_settled,
-    newcomers,
     stop_reason,
 )
 from slurm_hooks.elastic.rendezvous.state import Admission, Outcome, Round, State, Stop, find
@@ -76,7 +75,7 @@ class Session:
         self._evidence = Evidence(membership, self._forewarning, self._own_element, self._failures)
         self.is_in = self.is_leaving = self._is_stopping = False
         self._next_look = 0.0
-        self._newcomers, self._growth = Unchanged(), Unchanged()
+        self._settling = Settling(options.settle_s)
         self.begin_wait()
 
     @property
@@ -163,7 +162,7 @@ class Session:
         self.round = found
         self._is_stopping = False
         self._forewarning.clear()
-        self._newcomers, self._growth = Unchanged(), Unchanged()
+        self._settling = Settling(self._options.settle_s)
 
     # -- stopping for another round
 
@@ -188,7 +187,7 @@ class Session:
         state = self._announce_if_asked(self._directory.once.read())
         self._evidence.hear_samples(state)
         reason = self._reason(state)
-        if reason is Stop.GROW and not self._has_settled(state):
+        if reason is Stop.GROW and not self._settling.is_over(state, now):
             return Stop.NO
         if reason in (Stop.GROW, Stop.PLANNED):
             self._announce_if_asked(state, together=True)
@@ -215,12 +214,6 @@ class Session:
         except DirectoryError as error:
             debug("looking whether the round is broken", error)
             return False
-
-    def _has_settled(self, state: State) -> bool:
-        now = time.monotonic()
-        quiet_s = self._newcomers.observe(now, newcomers(state))
-        known_s = self._growth.observe(now, True)
-        return has_settled(state, self._options.settle_s, quiet_s, known_s)
 
     def _announce_if_asked(self, state: State, together: bool = False) -> State:
         if self.is_leaving or not self.is_asked_to_go(together):

@@ -53,9 +53,12 @@ class News:
             self._begin()
 
     def _begin(self) -> None:
-        if self._element and self._writer is None:
-            self._writer = threading.Thread(target=self._write_all, daemon=True)
-            self._writer.start()
+        if not self._element or self._writer is not None:
+            return
+        writer = threading.Thread(target=self._write_all, daemon=True)
+        with suppressed(RuntimeError, doing="starting a thread for news"):  # of too many processes
+            writer.start()
+            self._writer = writer
 
     def _write_all(self) -> None:
         while True:

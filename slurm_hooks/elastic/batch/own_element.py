@@ -83,8 +83,10 @@ class OwnElement:
         self._standing = standing
         self._wake.set()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run_on, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run_on, daemon=True)
+            with suppressed(RuntimeError, doing=f"starting a thread for `{standing.value}`"):
+                thread.start()
+                self._thread = thread
 
     def report_trained(self) -> None:
         """There is evidence of progress; reported once a run, by a leaver as the last thing."""

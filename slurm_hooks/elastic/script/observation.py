@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Optional
 
-from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.mailbox import MAILBOX
 from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.script.after_import import AfterImport
@@ -44,6 +44,7 @@ def begin(env: Mapping[str, str]) -> None:
             "torch.optim.optimizer": _see_steps,
             "torch.utils.data.dataloader": _see_draws,
             "torch.nn.parallel.distributed": _see_parallel,
+            "accelerate.data_loader": _see_dispatched,
         }
     ).install()
 
@@ -73,8 +74,12 @@ def _see_steps(module: Any) -> None:
     assert observer is not None
 
     def see(optimizer: Any, *_: object) -> None:
-        if not torch.compiler.is_compiling():  # else nothing of this is in what is compiled
+        if torch.compiler.is_compiling():
+            return  # nothing of this is in what is compiled
+        try:  # a tenth of what `suppressed` takes
             observer.see_step(optimizer)
+        except Exception as error:  # the training goes on
+            debug("counting a step", error)
 
     module.register_optimizer_step_post_hook(see)
 
@@ -92,10 +97,36 @@ def _see_draws(module: Any) -> None:
         with suppressed(Exception, doing="counting samples"):
             most = getattr(self._index_sampler, "batch_size", 0) if self._auto_collation else 0
             samples = samples_in(data, most) if trains() else 0
-            observer.see_draw(self, samples, clock() - began)
+            if not observer.is_dispatching:
+                observer.see_draw(self, samples, clock() - began)
         return data
 
     kind.__next__ = draw
+
+
+def _see_dispatched(module: Any) -> None:
+    """Where accelerate draws in the first process for all of them, each process has its share."""
+    observer, kind = _observer, module.DataLoaderDispatcher
+    assert observer is not None
+    plain, clock = kind._fetch_batches, time.monotonic
+    trains = sys.modules["torch"].is_grad_enabled
+
+    @functools.wraps(plain)
+    def fetch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        began = clock()
+        observer.is_dispatching = True
+        try:
+            found = plain(self, *args, **kwargs)
+        finally:
+            observer.is_dispatching = False
+        with suppressed(Exception, doing="counting samples for all processes"):
+            whole = found[1][0]  # the shapes of what was drawn, None at the end
+            if whole is not None:
+                samples = samples_in(whole, 0) / self.state.num_processes if trains() else 0.0
+                observer.see_draw(self, samples, clock() - began)
+        return found
+
+    kind._fetch_batches = fetch
 
 
 def _see_parallel(module: Any) -> None:

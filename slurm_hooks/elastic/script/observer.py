@@ -30,11 +30,14 @@ _NEW = 0.2  # the weight of the last while in the time of a step
 
 
 class Observer:
-    """Of this process. Moments are time.monotonic()."""
+    """Of the process that makes the first step: processes that it forks later are others. Moments
+    are time.monotonic(). `is_dispatching`: what DataLoaders give now is drawn for all processes,
+    and told where each gets its share."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
+        self.is_dispatching = False
         self._every_s = every_s
-        self._pid = os.getpid()
+        self._pid = 0
         self._mailbox: Optional[MailboxReader] = None
         self._optimizer, self._others, self._bytes = 0, 0, 0
         self._steps, self._stepped_at, self._step_s = 0, 0.0, 0.0
@@ -102,7 +105,7 @@ class Observer:
         torch steps, that is a step."""
         if self._told.see(samples, self._steps) and not self._optimizer:
             now = time.monotonic()
-            self._first_at = self._first_at or now
+            self._begin(now)
             self._clean.step(now)
             if now >= self._due:
                 self._due = now + self._every_s
@@ -116,8 +119,12 @@ class Observer:
         self._thread = threading.get_ident()
         with suppressed(Exception, doing="looking at the size of the parameters"):
             self._bytes = _size_of(optimizer)
-        self._first_at = self._first_at or time.monotonic()
+        self._begin(time.monotonic())
         return True
+
+    def _begin(self, now: float) -> None:
+        if not self._first_at:
+            self._first_at, self._pid = now, os.getpid()
 
     def see_saved(self, began: float, size: Optional[int] = None) -> None:
         """What was begun at that moment has been saved; `size` in bytes where it is known. A
@@ -143,6 +150,8 @@ class Observer:
         self._write()
 
     def _write(self) -> None:
+        if os.getpid() != self._pid:
+            return  # it would speak for the process that it was forked from
         with suppressed(Exception, doing="telling the agent what is seen of the training"):
             if self._mailbox is None:
                 self._mailbox = MailboxReader(os.environ)
