@@ -1,8 +1,10 @@
 """Four trainings as people write them, that know nothing of us; they evaluate and save at times.
 Rank 0 notes the time and the samples of all processes after each step.
 
-Arguments: work directory, kind (plain, lightning, trainer, accelerate)."""
+Arguments: work directory, kind (plain, lightning, trainer, accelerate). UNKNOWING_NETWORK is the
+part of a step by which every doubling of the processes makes it longer."""
 
+import math
 import os
 import sys
 import time
@@ -15,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 WORK, KIND = Path(sys.argv[1]), sys.argv[2]
 BATCH = 16
 STEP_S = 0.06
+NETWORK = float(os.environ.get("UNKNOWING_NETWORK", "0"))
 STEPS = 1_000_000
 EVERY = 150  # steps between evaluations, and checkpoints
 
@@ -43,7 +46,8 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         if self.training:
-            time.sleep(STEP_S)
+            doublings = math.log2(int(os.environ["WORLD_SIZE"]))
+            time.sleep(STEP_S * (1 + NETWORK * doublings))
         return {"loss": (self.layers(x)[:, 0] - labels).square().mean()}
 
 
