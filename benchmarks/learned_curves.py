@@ -4,8 +4,9 @@ Four trainings that know nothing of us (tests/frameworks/train_unknowing.py: pla
 Lightning, transformers' Trainer, accelerate), each on a Slurm of four nodes beside a job that wants
 the rest. Ticks at their own pace look at it on one node, then give it its share, two; when the
 other job has ended it gets all four. What `malleable profile` says then is set beside the notes of
-the same script, started by plain torchrun without Slurm, on so many nodes from the beginning. Every
-doubling of the nodes makes a step longer by NETWORK of it, so that there is a curve to learn.
+the same script, started by plain torchrun without Slurm, on so many nodes from the beginning. A
+step sleeps for STEP_S, on a host that does more than this, and every doubling of the nodes makes it
+longer by NETWORK, so that there is a curve to learn.
 
 Prints a table; the last line is one JSON object. Fails if a speed-up is off by more than OFF. A
 training whose library is missing is left out; $HITS_PYTHON names an interpreter that has them.
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from hits_trainings import FRAMEWORKS, Training, lacks, library_python
-from live_slurm import configure, ticks
+from live_slurm import CHEAP, configure, ticks
 from rich.console import Console
 from rich.table import Table
 
@@ -46,10 +47,16 @@ KINDS = {
 }
 SIZES = (1, 2, 4)
 SCRIPT = "train_unknowing.py"
-NETWORK = "0.25"
+STEP_S, NETWORK = 0.25, 0.25
 OFF = 0.1
 PATIENCE_S = 400.0  # for a size to be learned, or a training to begin
 WARM_S, MEASURED_S = 5.0, 30.0
+SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "PYTHONWARNINGS": "ignore",
+    "UNKNOWING_STEP_S": str(STEP_S),
+    "UNKNOWING_NETWORK": str(NETWORK),
+}
 HELD_UP = 5  # times a usual step: an evaluation, a checkpoint
 _STOP_S = 30.0
 _OURS = ("SLURM_", "PET_", "MALLEABLE_", "TORCHELASTIC_", "PYTHONPATH")
@@ -85,7 +92,7 @@ def learn(kind: str) -> tuple[dict[int, float], Curve]:
     with Sandbox.up(project_spec(nodes=max(SIZES), kill_wait_s=5)) as box, _explained(box):
         configure(box)
         job = submit(box, kind, f"1-{max(SIZES)}", training(box.work, kind))
-        rest = submit(box, "rest", f"2-{max(SIZES)}", "exec sleep 3600")
+        rest = submit(box, "rest", f"2-{max(SIZES)}", f"{CHEAP}exec sleep 3600")
         with ticks(box):
             until(lambda: {1, 2} <= seen(profile(box, job)), f"{kind} on one node and on two")
             box.run(["scancel", rest])
@@ -100,7 +107,7 @@ def training(work: Path, kind: str) -> str:
     """The lines of a job that trains."""
     shutil.copy(FRAMEWORKS / SCRIPT, work)
     words = [library_python(), "-m", "torch.distributed.run", str(work / SCRIPT), str(work), kind]
-    settings = f"OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore UNKNOWING_NETWORK={NETWORK}"
+    settings = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
     return f"export {settings}\nexec {shlex.join(words)}"
 
 
@@ -170,9 +177,8 @@ def agent(kind: str, work: Path, node: int, nodes: int, port: int) -> Iterator[N
     words += ["--nproc-per-node=1", f"--node-rank={node}", "--master-addr=127.0.0.1"]
     words += [f"--master-port={port}", str(FRAMEWORKS / SCRIPT), str(work), kind]
     env = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
-    env |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "UNKNOWING_NETWORK": NETWORK}
     with (work / f"agent-{node}.log").open("w") as log:
-        process = subprocess.Popen(words, env=env, cwd=work, stdout=log, stderr=log)
+        process = subprocess.Popen(words, env={**env, **SETTINGS}, cwd=work, stdout=log, stderr=log)
     try:
         yield
     finally:

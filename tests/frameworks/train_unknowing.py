@@ -1,8 +1,9 @@
 """Four trainings as people write them, that know nothing of us; they evaluate and save at times.
 Rank 0 notes the time and the samples of all processes after each step.
 
-Arguments: work directory, kind (plain, lightning, trainer, accelerate). UNKNOWING_NETWORK is the
-part of a step by which every doubling of the processes makes it longer."""
+Arguments: work directory, kind (plain, lightning, trainer, accelerate). UNKNOWING_STEP_S are the
+seconds of a step, UNKNOWING_NETWORK the part by which every doubling of the processes makes it
+longer."""
 
 import math
 import os
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 WORK, KIND = Path(sys.argv[1]), sys.argv[2]
 BATCH = 16
-STEP_S = 0.06
+STEP_S = float(os.environ.get("UNKNOWING_STEP_S", "0.06"))
 NETWORK = float(os.environ.get("UNKNOWING_NETWORK", "0"))
 STEPS = 1_000_000
 EVERY = 150  # steps between evaluations, and checkpoints
