@@ -19,13 +19,14 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -182,11 +183,18 @@ def agent(kind: str, work: Path, node: int, nodes: int, port: int) -> Iterator[N
     try:
         yield
     finally:
-        process.terminate()  # it ends its workers
-        try:
-            process.wait(_STOP_S)
-        finally:
-            process.kill()
+        end(process)
+
+
+def end(agent: subprocess.Popen[bytes]) -> None:
+    """The agent and its workers, which would wait for each other."""
+    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children")
+    with suppress(FileNotFoundError):  # it has ended by itself
+        for pid in children.read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+    agent.kill()
+    agent.wait(_STOP_S)
 
 
 def free_port() -> int:
