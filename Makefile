@@ -5,7 +5,7 @@ BUILD := build
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
-	bench-learning bench-ledger bench-library bench-state test-pyslurm test-frameworks test-metrics test-browser rpm deb package-tools \
+	bench-learned-curves bench-learning bench-ledger bench-library bench-state test-pyslurm test-frameworks test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -19,7 +19,7 @@ help:
 	@echo "make test-frameworks  Lightning, transformers and accelerate, in an environment of their own (2 GB)"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
-	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, learning, ledger, tick, load,"
+	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, learned-curves, learning, ledger, tick, load,"
 	@echo "             rescale, random, frameworks, watch, hits, live, reaction, observe, library, state, replay-reference, replay-better, replay-hits, replay-ahead,"
 	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
@@ -126,6 +126,10 @@ bench-tick: plugin
 
 bench-replay-reference bench-replay-better bench-replay-hits bench-replay-ahead bench-replay-speed bench-replay-tried: bench-replay-%: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/replay_$*.py
+
+# On a real Slurm; HITS_PYTHON as below.
+bench-learned-curves: plugin
+	@PYTHONPATH=. $(PYTHON) benchmarks/learned_curves.py $(BENCH_ARGS)
 
 bench-learning: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/learning.py $(BENCH_ARGS)

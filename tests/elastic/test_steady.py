@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 
 import pytest
@@ -51,6 +52,13 @@ def evaluate(training: Training) -> None:
         training.now += 0.1
 
 
+def evaluate_at_once(training: Training) -> None:
+    """Much faster than a step, and with gradients on, as transformers' Trainer does it."""
+    for _ in range(10):
+        training.clean.draw(7, BATCH, 0.0)
+        training.now += 0.001
+
+
 def evaluate_unseen(training: Training) -> None:
     training.now += 4.0
 
@@ -59,7 +67,9 @@ def go_on(training: Training) -> None:
     """Nothing."""
 
 
-@pytest.mark.parametrize("hold_up", [stall, save, evaluate, evaluate_unseen, go_on])
+@pytest.mark.parametrize(
+    "hold_up", [stall, save, evaluate, evaluate_at_once, evaluate_unseen, go_on]
+)
 def test_what_holds_a_training_up_now_and_then_is_left_out(
     hold_up: Callable[[Training], None],
 ) -> None:
@@ -119,6 +129,17 @@ def test_data_of_two_loaders_in_every_step() -> None:
     assert training.per_s == pytest.approx(2 * BATCH / 0.1, rel=0.01)
 
 
+def test_data_of_two_loaders_at_random() -> None:
+    """Three more batches a step, each of any of the two."""
+    training, chance = Training(), random.Random(3)
+    for _ in range(1000):
+        for source in chance.choices([1, 2], k=3):
+            training.clean.draw(source, BATCH, 0.0)
+        training.train(1)
+    assert training.per_s == pytest.approx(4 * BATCH / 0.1, rel=0.01)
+    assert training.clean.steps > 900
+
+
 def test_each_epoch_has_an_iterator_of_its_own() -> None:
     training = Training()
     for epoch in range(100):
@@ -157,7 +178,7 @@ def test_no_clock_makes_clean_time_of_what_is_none(calls: list[tuple[str, float]
         highest = max(highest, clean.seconds - before[0])
     assert highest < 86_400
     assert clean.steps <= sum(name == "step" for name, *_ in calls)
-    assert max(clean._odd, clean._known).bit_length() <= SPAN
+    assert max(clean._odd, clean._known, clean._other).bit_length() <= SPAN
 
 
 @many

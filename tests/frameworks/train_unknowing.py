@@ -2,8 +2,11 @@
 Rank 0 notes the time and the samples of all processes after each step.
 
 Arguments: work directory, kind (plain, lightning, trainer, accelerate,
-streaming: accelerate on data that the first process reads for all)."""
+streaming: accelerate on data that the first process reads for all). UNKNOWING_STEP_S are the
+seconds of a step, UNKNOWING_NETWORK the part by which every doubling of the processes makes it
+longer."""
 
+import math
 import os
 import sys
 import time
@@ -17,7 +20,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 WORK, KIND = Path(sys.argv[1]), sys.argv[2]
 BATCH = 16
-STEP_S = 0.06
+STEP_S = float(os.environ.get("UNKNOWING_STEP_S", "0.06"))
+NETWORK = float(os.environ.get("UNKNOWING_NETWORK", "0"))
 STEPS = 1_000_000
 EVERY = 150  # steps between evaluations, and checkpoints
 
@@ -54,7 +58,8 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         if self.training:
-            time.sleep(STEP_S)
+            doublings = math.log2(int(os.environ["WORLD_SIZE"]))
+            time.sleep(STEP_S * (1 + NETWORK * doublings))
         return {"loss": (self.layers(x)[:, 0] - labels).square().mean()}
 
 

@@ -103,12 +103,14 @@ def test_what_a_user_writes_there_fails_no_tick(bench: Bench) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_script_that_knows_nothing_of_us_is_learned(bench: Bench) -> None:
-    """On its smallest size first, then on more. How well its speed is told is another test's."""
+    """On its smallest size first, then on more: there is a job that wants what it leaves. How well
+    its speed is told is another test's."""
     pytest.importorskip("torch")
     script = ROOT / "tests" / "frameworks" / "train_unknowing.py"
     shutil.copy(script, bench.box.work / script.name)
     run = f"exec torchrun {bench.box.work / script.name} {bench.box.work} plain"
     job_id = bench.submit(f"{WITH_TORCHRUN}\n{run}", "1-2", TRAINER, ["--job-name=unknowing"])
+    bench.submit(SLEEP, "1-4", options=["--job-name=other"])
     sizes: list[int] = []
     known: dict[str, Any] = {}
 

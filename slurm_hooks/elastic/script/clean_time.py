@@ -21,6 +21,7 @@ LONG_S = 1.0
 SLOWER = 1.5  # times a step
 SPAN = 64  # steps, of which at most so many are exceptions:
 RARE = 3  # for a delay that nobody can explain
+FEW = 8  # for data of another DataLoader in a step that is no slower
 SOME = 32  # for one that is known to be none of training
 _ALL = (1 << SPAN) - 1
 _NEW = 0.1  # the weight of the last step in what is usual
@@ -36,7 +37,8 @@ class CleanTime:
         self._last = 0.0
         self._warm_steps, self._warm_s, self._settle_s = 0, 0.0, 0.0
         self._usual_s, self._usual_wait_s, self._usual_switches = 0.0, 0.0, 1
-        self._odd, self._known, self._has_begun = 0, 0, False  # one bit for each step of SPAN
+        self._odd, self._known, self._other = 0, 0, 0  # one bit for each step of SPAN
+        self._has_begun = False
         self._source = 0
         self._waited_s, self._paused_s, self._switches, self._drawn = 0.0, 0.0, 0, 0.0
 
@@ -68,6 +70,8 @@ class CleanTime:
             self._warm_s += taken
             self._get_used(taken, _WARM_NEW)
             return
+        has_other = self._switches > max(1, self._usual_switches)
+        self._other = (self._other << 1 | has_other) & _ALL
         known, odd = self._is_known_delay(taken), self._is_odd(taken)
         is_exception = (known and _bits(self._known) < SOME) or (odd and _bits(self._odd) < RARE)
         self._known = (self._known << 1 | known) & _ALL
@@ -81,7 +85,8 @@ class CleanTime:
     def _is_known_delay(self, taken: float) -> bool:
         if self._paused_s > 0.5 * self._usual_s:
             return True
-        return self._switches > max(1, self._usual_switches) and taken > SLOWER * self._usual_s
+        has_other = bool(self._other & 1)
+        return has_other and (taken > SLOWER * self._usual_s or _bits(self._other) <= FEW)
 
     def _is_odd(self, taken: float) -> bool:
         is_late = self._waited_s > 4.0 * self._usual_wait_s + self._usual_s
