@@ -322,6 +322,24 @@ def test_who_submits_very_many_jobs_pushes_out_his_own(
         assert len(job_profiles(database, user="ada")) <= 10
 
 
+def test_more_jobs_at_once_than_are_kept_of_a_user_take_nothing_from_others(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "USER_JOBS", 5)
+    for step in range(4):
+        at = 60 * step
+        crowd = [
+            teller(n, rate(1, moment(at), per_s=90.0 + step), rate(2, moment(at)), name=f"n{n}x")
+            for n in range(100, 110)
+        ]
+        bob = teller(200, rate(1, moment(at), per_s=95.0 + step), rate(2, moment(at)), user="bob")
+        assert one_tick(settings, at, *crowd, bob)[1] == ()
+    with reading(settings) as database:
+        assert {p.job_id for p in job_profiles(database, user="ada")} == set(range(100, 105))
+        (kept,) = job_profiles(database, user="bob")
+    assert [r.per_s for r in kept.rates if r.nodes == 1] == [95.0, 96.0, 97.0, 98.0]
+
+
 def test_many_tell_at_once_and_all_are_learned_in_the_end(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
