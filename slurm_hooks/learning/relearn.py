@@ -25,12 +25,12 @@ def refit(
     database.row_factory = sqlite3.Row
     due = database.execute(
         "SELECT job.id, job.min_nodes, job.max_nodes, job.fit, family.id AS family, "
-        "family.unit, family.most, job.changed_at > job.learned_at AS is_new "
-        "FROM job JOIN family ON family.id = job.family WHERE job.last_at = ? "
-        "AND (changed_at > learned_at OR "
-        "(changed_at > 0 AND family.fit_at > learned_at AND learned_at < ?)) "
+        "family.unit, family.most, "
+        "(changed_at > learned_at OR learned_at > :now) AS is_new "  # or a clock was set back
+        "FROM job JOIN family ON family.id = job.family WHERE job.last_at = :now "
+        "AND (is_new OR (changed_at > 0 AND family.fit_at > learned_at AND learned_at < :before)) "
         "ORDER BY is_new DESC, learned_at, changed_at",
-        (now_s, now_s - AGAIN_S),
+        {"now": now_s, "before": now_s - AGAIN_S},
     ).fetchall()
     if not due:
         return 0, 0

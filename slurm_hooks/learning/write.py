@@ -138,6 +138,7 @@ class _Room:
 
 def _put_told(database: sqlite3.Connection, key: int, told: Told, now_s: float) -> None:
     _drop_other_counts(database, key, told)
+    _follow_clock(database, key, int(now_s))
     kept = rates_of(database, key)
     new = news(told, kept, int(now_s))
     _add_rates(database, key, new.rates)
@@ -159,6 +160,15 @@ def _drop_other_counts(database: sqlite3.Connection, key: int, told: Told) -> No
     (counts,) = database.execute("SELECT counts FROM job WHERE id = ?", (key,)).fetchone()
     if counts and counts != told.counts.value:
         database.execute("DELETE FROM sample WHERE job = ?", (key,))
+
+
+def _follow_clock(database: sqlite3.Connection, key: int, now_s: int) -> None:
+    """After the clock was set back, the newest of what was told before is of now: else nothing
+    would be newer for as long as that."""
+    (last,) = database.execute("SELECT max(at) FROM sample WHERE job = ?", (key,)).fetchone()
+    if last is not None and last > now_s:
+        ahead = last - now_s
+        database.execute("UPDATE sample SET at = at - ? WHERE job = ?", (ahead, key))
 
 
 def _add_rates(database: sqlite3.Connection, key: int, rates: Sequence[Rate]) -> None:

@@ -378,6 +378,22 @@ def test_ticks_and_readers_at_the_same_time(settings: Settings) -> None:
     assert count(settings, "job") == 11
 
 
+def test_a_clock_that_is_set_back_keeps_no_tick_from_learning(settings: Settings) -> None:
+    day = 86_400
+    tell(settings, day, 7, 1, 2, 8)
+    half = [rate(n, moment(n), per_s=TRUE(n) / 2, batch=16.0) for n in (1, 2)]
+    one_tick(settings, 60, teller(7, *half))
+    assert one_tick(settings, 100, teller(7, *half))[1] == ()
+    with reading(settings) as database:
+        found = job_profile(database, 7)
+    assert found is not None
+    assert found.newest[2].per_s == TRUE(2) / 2
+    learned, _ = one_tick(settings, 130, teller(7))
+    curve = learned[7].curve
+    assert curve is not None
+    assert curve(1) == pytest.approx(TRUE(1) / 2, rel=0.05)
+
+
 def test_a_profile_says_what_was_told_and_what_counts(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
     with reading(settings) as database:
