@@ -7,6 +7,7 @@ counts become fragments on named nodes, and leases of what stays are renewed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Optional
 
@@ -104,10 +105,16 @@ def _job_plan(
     planned = situation.size + grown - lost
     now = sum(len(f.nodes) for f in situation.job.active)
     reasons = reasons_for(situation, planned, obstacles, settings)
-    if probe is None:
+    if probe is None or not _is_given(probe, situation.size, planned):
         return JobPlan(situation.job.job_id, now, planned, reasons)
-    reasons = (reason_of(probe), *reasons)
-    return JobPlan(situation.job.job_id, now, planned, reasons, nodes_probed=probe.nodes)
+    reasons = (reason_of(replace(probe, nodes=planned)), *reasons)
+    return JobPlan(situation.job.job_id, now, planned, reasons, nodes_probed=planned)
+
+
+def _is_given(probe: Probe, now: int, planned: int) -> bool:
+    """Whether the job gets the size to be looked at, or on the way there some nodes more: others
+    may use them better, or none may be free."""
+    return planned == probe.nodes or now < planned < probe.nodes
 
 
 def _warnings(snapshot: Snapshot, ground: Ground) -> tuple[str, ...]:
