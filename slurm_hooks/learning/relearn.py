@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 
 from slurm_hooks.advisor.drift import current
@@ -34,7 +35,7 @@ def refit(
     ).fetchall()
     if not due:
         return 0, 0
-    others = _Others(database)
+    others = Others(database)
     done = 0
     families = {}
     for row in due:
@@ -48,27 +49,29 @@ def refit(
     return done, len(due) - done
 
 
-class _Others:
-    """The newest fits of other families, a few of each user."""
+class Others:
+    """The newest fits of other families, a few of each user, however many families he has."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         rows = database.execute(
-            f"SELECT id, user, fit FROM family WHERE {_SPEAKS} ORDER BY fit_at DESC, id LIMIT 400"
-        ).fetchall()
-        self._fits = [(row["id"], row["user"], fit_from(row["fit"])) for row in rows]
+            f"SELECT id, user, fit FROM family WHERE {_SPEAKS} ORDER BY fit_at DESC, id"
+        )
+        count: Counter[str] = Counter()
+        self._fits: list[tuple[int, Fit]] = []
+        for row in rows:
+            count[row["user"]] += 1
+            if count[row["user"]] <= FITS_OF_ONE_USER:
+                self._fits.append((row["id"], fit_from(row["fit"])))
+            if len(self._fits) > OTHER_FITS:
+                break
+        rows.close()
 
     def but(self, family: int) -> tuple[Fit, ...]:
         """Without those of one family."""
-        count: dict[str, int] = {}
-        chosen = []
-        for key, user, fit in self._fits:
-            count[user] = count.get(user, 0) + 1
-            if key != family and count[user] <= FITS_OF_ONE_USER:
-                chosen.append(fit)
-        return tuple(chosen[:OTHER_FITS])
+        return tuple(fit for key, fit in self._fits if key != family)[:OTHER_FITS]
 
 
-def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: _Others, now_s: float) -> bool:
+def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: Others, now_s: float) -> bool:
     """Learn one job anew; true if its fit, and so what its family begins with, is another."""
     rates = current(rates_of(database, row["id"]))
     fit = fit_of(rates, row["unit"])
@@ -84,7 +87,7 @@ def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: _Others, now_
 
 
 def _refit_family(
-    database: sqlite3.Connection, row: sqlite3.Row, others: _Others, now_s: float
+    database: sqlite3.Connection, row: sqlite3.Row, others: Others, now_s: float
 ) -> None:
     """What the jobs of a family begin with, and its newest fit."""
     fits = _family_fits(database, row["family"])

@@ -23,9 +23,11 @@ from learning.tellers import (
     teller,
 )
 from slurm_hooks.learning import drop, tick, write
+from slurm_hooks.learning.codec import fit_from
 from slurm_hooks.learning.connect import learned_path, reading, writing
 from slurm_hooks.learning.drop import forget
 from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
+from slurm_hooks.learning.relearn import FITS_OF_ONE_USER, Others
 from slurm_hooks.model import Counts, Learned, Telemetry
 from slurm_hooks.settings import Settings
 
@@ -338,6 +340,22 @@ def test_more_jobs_at_once_than_are_kept_of_a_user_take_nothing_from_others(
         assert {p.job_id for p in job_profiles(database, user="ada")} == set(range(100, 105))
         (kept,) = job_profiles(database, user="bob")
     assert [r.per_s for r in kept.rates if r.nodes == 1] == [95.0, 96.0, 97.0, 98.0]
+
+
+def test_a_user_with_very_many_families_takes_nobody_s_word_away(settings: Settings) -> None:
+    tell(settings, 0, 1, 1, 2, 8, user="bob")
+    with writing(settings) as database:
+        database.row_factory = sqlite3.Row
+        database.executemany(
+            "INSERT INTO family (user, name, unit, engine, needs, most, last_at, fit, fit_at) "
+            "VALUES ('ada', ?, 1, '', '', 4, 0, '0.5 0.5 0.1 0.1', ?)",
+            [(f"n{n}x", moment(60)) for n in range(1000)],
+        )
+        (bob,) = database.execute("SELECT id, fit FROM family WHERE user = 'bob'").fetchall()
+        others = Others(database)
+        assert fit_from(bob["fit"]) in others.but(-1)
+        assert len(others.but(-1)) == FITS_OF_ONE_USER + 1
+        assert fit_from(bob["fit"]) not in others.but(bob["id"])
 
 
 def test_many_tell_at_once_and_all_are_learned_in_the_end(
