@@ -20,7 +20,7 @@ from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.reconcile import rehearse, tick
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data
-from slurm_hooks.report.learned_text import learned_lines, look_line
+from slurm_hooks.report.learned_text import learned_lines, unlooked_lines
 from slurm_hooks.report.lost_work import lost_work
 from slurm_hooks.report.text import (
     explain_lines,
@@ -114,10 +114,11 @@ def _known(settings: Settings, report: TickReport, job: MalleableJob) -> list[st
     except (Unusable, OSError) as error:
         _log.debug("job %d: what is learned of it was not read: %s", job.job_id, error)
     learned = report.snapshot.learned.get(job.job_id)
-    lines = learned_lines(job, learned, profile, report.at.timestamp())
+    now_s = report.at.timestamp()
+    lines = learned_lines(job, learned, profile, now_s)
     is_probed = any(p.nodes_probed for p in report.plan.jobs if p.job_id == job.job_id)
-    if job.active and not is_probed:
-        lines.append(look_line(learned, settings.learn.probe_budget))
+    if not is_probed:
+        lines += unlooked_lines(job, learned, profile, now_s, settings.learn.probe_budget)
     return lines
 
 

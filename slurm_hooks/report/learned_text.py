@@ -26,15 +26,28 @@ def learned_lines(
     job: MalleableJob, learned: Optional[Learned], profile: Optional[JobProfile], now_s: float
 ) -> list[str]:
     """For `explain`: what is known of a job, how well, and from where."""
-    if learned is None or not (learned.curve or learned.sizes_seen):
-        has_told = profile is not None and profile.rates
-        is_quiet = max(_ran_s(job, now_s), default=0.0) > QUIET_S and not has_told
-        return [f"learned: {_NOTHING}", *([f"learned: {_UNSEEN}"] if is_quiet else [])]
+    if _is_unknown(learned):
+        more = [f"learned: {_UNSEEN}"] if _is_quiet(job, learned, profile, now_s) else []
+        return [f"learned: {_NOTHING}", *more]
+    assert learned is not None
     lines = [*_seen_lines(job, learned, profile, now_s), *_pause_lines(profile)]
     if learned.probed_node_s:
         share = learned.probed_node_s / max(learned.node_s, learned.probed_node_s)
         lines.append(f"{100 * share:.1f} % of its node-time went into finding that out")
     return [f"learned: {line}" for line in lines]
+
+
+def _is_unknown(learned: Optional[Learned]) -> bool:
+    return learned is None or not (learned.curve or learned.sizes_seen)
+
+
+def _is_quiet(
+    job: MalleableJob, learned: Optional[Learned], profile: Optional[JobProfile], now_s: float
+) -> bool:
+    """True for a job that has run for long and told nothing; no other size would change that."""
+    has_told = profile is not None and profile.rates
+    has_run = max(_ran_s(job, now_s), default=0.0) > QUIET_S
+    return _is_unknown(learned) and has_run and not has_told
 
 
 def look_line(learned: Optional[Learned], budget: float) -> str:
@@ -52,6 +65,20 @@ def look_line(learned: Optional[Learned], budget: float) -> str:
             f"{100 * budget:g} % of its node-time"
         )
     return f"learned: is not looked at on another size: {why}"
+
+
+def unlooked_lines(
+    job: MalleableJob,
+    learned: Optional[Learned],
+    profile: Optional[JobProfile],
+    now_s: float,
+    budget: float,
+) -> list[str]:
+    """Why a job that runs is not looked at on another size; nothing where it is said already that
+    there is nothing to see."""
+    if not job.active or _is_quiet(job, learned, profile, now_s):
+        return []
+    return [look_line(learned, budget)]
 
 
 def _ran_s(job: MalleableJob, now_s: float) -> Iterable[float]:

@@ -16,7 +16,7 @@ from slurm_hooks.learning.connect import learned_path, reading
 from slurm_hooks.learning.read import job_profile
 from slurm_hooks.learning.tick import recall
 from slurm_hooks.model import Learned, MalleableJob, Pauses, Telemetry
-from slurm_hooks.report.learned_text import age_text, learned_lines, look_line
+from slurm_hooks.report.learned_text import age_text, learned_lines, look_line, unlooked_lines
 from slurm_hooks.settings import Settings
 
 
@@ -147,6 +147,14 @@ def test_what_explain_says_of_jobs_that_have_shown_little(settings: Settings) ->
     assert "nothing is known yet" in line
     lines = told_of(settings, teller(8), 3000)
     assert "`report()` in its script tells it" in lines[1]
+
+
+def test_no_size_is_too_dear_for_a_job_of_which_nothing_can_be_seen() -> None:
+    job, begun = teller(8), moment(-200)
+    assert unlooked_lines(job, Learned(), None, begun + 3000, 0.02) == []
+    (line,) = unlooked_lines(job, Learned(), None, begun + 30, 0.02)
+    assert "is not looked at" in line
+    assert unlooked_lines(teller(8, rate(1)), Learned(sizes_seen=(1,)), None, begun + 3000, 0.02)
 
 
 def test_what_explain_says_of_a_family(settings: Settings) -> None:
