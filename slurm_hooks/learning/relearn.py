@@ -10,6 +10,7 @@ from slurm_hooks.advisor.drift import current
 from slurm_hooks.advisor.learned import learn
 from slurm_hooks.advisor.prior import Fit, fit_of, prior_of
 from slurm_hooks.learning.codec import fit_from, fit_text, learned_text
+from slurm_hooks.learning.intake import in_turn
 from slurm_hooks.learning.rates import rates_of
 
 FAMILY_FITS = 12  # of its family that a job is compared with, the newest
@@ -22,11 +23,12 @@ def refit(
     database: sqlite3.Connection, now_s: float, has_time: Callable[[], bool]
 ) -> tuple[int, int]:
     """Learn the jobs of this tick anew that have shown something, or whose family has; those that
-    wait longest first. How many were learned, and how many have to wait for want of time."""
+    wait longest first, and one of each user before the second of any. How many were learned, and
+    how many have to wait for want of time."""
     database.row_factory = sqlite3.Row
     due = database.execute(
         "SELECT job.id, job.min_nodes, job.max_nodes, job.fit, family.id AS family, "
-        "family.unit, family.most, "
+        "family.user, family.unit, family.most, "
         "(changed_at > learned_at OR learned_at > :now) AS is_new "  # or a clock was set back
         "FROM job JOIN family ON family.id = job.family WHERE job.last_at = :now "
         "AND (is_new OR (changed_at > 0 AND family.fit_at > learned_at AND learned_at < :before)) "
@@ -38,7 +40,8 @@ def refit(
     others = Others(database)
     done = 0
     families = {}
-    for row in due:
+    waiting = in_turn(due, lambda row: str(row["user"]))
+    for row in sorted(waiting, key=lambda row: not row["is_new"]):
         if done and not has_time():
             break
         if _refit(database, row, others, now_s):

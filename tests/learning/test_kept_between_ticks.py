@@ -369,6 +369,22 @@ def test_many_tell_at_once_and_all_are_learned_in_the_end(
         assert sum(each.curve is not None for each in learned.values()) == min(step, 5)
 
 
+def test_who_has_many_jobs_that_tell_keeps_nobody_waiting(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tick, "REFIT_S", 0.0)
+    monkeypatch.setattr(tick, "AT_ONCE_S", 0.0)
+    for step in range(4):
+        at = [moment(60 * step - 9), moment(60 * step - 8)]
+        crowd = [
+            teller(n, rate(1, at[0], per_s=90.0 + step), rate(4, at[1]), name=f"n{n}x")
+            for n in range(1, 9)
+        ]
+        other = teller(9, rate(1, at[0]), rate(4, at[1]), user="bob")
+        learned, _ = one_tick(settings, 60 * step, *crowd, other)
+    assert learned[9].curve is not None
+
+
 def test_ticks_and_readers_at_the_same_time(settings: Settings) -> None:
     tell(settings, 0, 7, 1)
     faults: list[object] = []
