@@ -38,5 +38,5 @@ def picture(path: Path, totals: Totals) -> None:
     names = [SHORT_WHY[reason] for reason, _ in ranked]
     right.barh(names, [node_s / HOUR_S for _, node_s in ranked], color="#E69F00")
     right.set(title="What stayed idle, and why", xlabel="node-hours")
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=130, format="png")
     pyplot().close(figure)

@@ -39,7 +39,7 @@ def _picture(
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left")
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=130, format="png")
     pyplot().close(figure)
 
 
