@@ -25,6 +25,7 @@ from slurm_hooks.slurm.live import Live, Port
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
+LONGEST_ID = 18  # digits: far more than Slurm's, and as many as SQLite takes
 out = Console()
 err = Console(stderr=True)
 
@@ -106,7 +107,7 @@ def live(settings: Settings) -> Port:
 def job_id(text: str) -> int:
     """The number of an array, from how Slurm names it or an element. Raises UsageError."""
     head = text.split("_", 1)[0]
-    if not (head.isascii() and head.isdigit()):
+    if not (head.isascii() and head.isdigit()) or len(head) > LONGEST_ID:
         raise UsageError(f"{text!r} is not a job id: give the number that sbatch printed")
     return int(head)
 

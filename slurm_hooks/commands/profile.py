@@ -48,6 +48,8 @@ def _profile(arguments: argparse.Namespace) -> int:
     given = [arguments.job, arguments.family, arguments.forget]
     if sum(each is not None for each in given) > 1:
         raise UsageError("give one of JOBID, --family and --forget")
+    if odd := [each for each in given if each is not None and not each.isprintable()]:
+        raise UsageError(f"{odd[0]!r} names no job, user or family: `malleable profile` lists them")
     if arguments.forget is not None:
         return _forget(arguments, settings)
     if arguments.job is not None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Optional
+from itertools import zip_longest
+from typing import Callable, Optional, TypeVar
 
 from slurm_hooks.model import Counts, MalleableJob, Pauses, Rate, Telemetry
 
+T = TypeVar("T")
 GAP_S = 30  # between two rates of one size that count
 SIZES = 8  # that are looked at in one tick, the newest
 WORST_ERROR = 0.5  # relative: what is known no better is not known
@@ -94,3 +96,13 @@ def news(told: Told, kept: Sequence[Rate], now_s: int) -> News:
 def _moment(rate: Rate, last: Optional[int], now_s: int) -> int:
     """When it was measured; now if its clock is ahead, or was set back."""
     return rate.at if (last or 0) < rate.at <= now_s else now_s
+
+
+def in_turn(waiting: Iterable[T], user_of: Callable[[T], str]) -> list[T]:
+    """One of each user before the second of any, those first who have few, else in their order:
+    there may not be time for all, and who has many jobs keeps nobody waiting."""
+    by_user: dict[str, list[T]] = {}
+    for one in waiting:
+        by_user.setdefault(user_of(one), []).append(one)
+    turns = zip_longest(*sorted(by_user.values(), key=len), fillvalue=None)
+    return [one for turn in turns for one in turn if one is not None]

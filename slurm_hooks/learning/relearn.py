@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 
 from slurm_hooks.advisor.drift import current
 from slurm_hooks.advisor.learned import learn
 from slurm_hooks.advisor.prior import Fit, fit_of, prior_of
 from slurm_hooks.learning.codec import fit_from, fit_text, learned_text
+from slurm_hooks.learning.intake import in_turn
 from slurm_hooks.learning.rates import rates_of
 
 FAMILY_FITS = 12  # of its family that a job is compared with, the newest
@@ -21,23 +23,25 @@ def refit(
     database: sqlite3.Connection, now_s: float, has_time: Callable[[], bool]
 ) -> tuple[int, int]:
     """Learn the jobs of this tick anew that have shown something, or whose family has; those that
-    wait longest first. How many were learned, and how many have to wait for want of time."""
+    wait longest first, and one of each user before the second of any. How many were learned, and
+    how many have to wait for want of time."""
     database.row_factory = sqlite3.Row
     due = database.execute(
         "SELECT job.id, job.min_nodes, job.max_nodes, job.fit, family.id AS family, "
-        "family.unit, family.most, job.changed_at > job.learned_at AS is_new "
-        "FROM job JOIN family ON family.id = job.family WHERE job.last_at = ? "
-        "AND (changed_at > learned_at OR "
-        "(changed_at > 0 AND family.fit_at > learned_at AND learned_at < ?)) "
+        "family.user, family.unit, family.most, "
+        "(changed_at > learned_at OR learned_at > :now) AS is_new "  # or a clock was set back
+        "FROM job JOIN family ON family.id = job.family WHERE job.last_at = :now "
+        "AND (is_new OR (changed_at > 0 AND family.fit_at > learned_at AND learned_at < :before)) "
         "ORDER BY is_new DESC, learned_at, changed_at",
-        (now_s, now_s - AGAIN_S),
+        {"now": now_s, "before": now_s - AGAIN_S},
     ).fetchall()
     if not due:
         return 0, 0
-    others = _Others(database)
+    others = Others(database)
     done = 0
     families = {}
-    for row in due:
+    waiting = in_turn(due, lambda row: str(row["user"]))
+    for row in sorted(waiting, key=lambda row: not row["is_new"]):
         if done and not has_time():
             break
         if _refit(database, row, others, now_s):
@@ -48,27 +52,29 @@ def refit(
     return done, len(due) - done
 
 
-class _Others:
-    """The newest fits of other families, a few of each user."""
+class Others:
+    """The newest fits of other families, a few of each user, however many families he has."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
-        count: dict[str, int] = {}
-        self._fits: list[tuple[int, Fit]] = []
-        for row in database.execute(
+        rows = database.execute(
             f"SELECT id, user, fit FROM family WHERE {_SPEAKS} ORDER BY fit_at DESC, id"
-        ):
-            count[row["user"]] = count.get(row["user"], 0) + 1
+        )
+        count: Counter[str] = Counter()
+        self._fits: list[tuple[int, Fit]] = []
+        for row in rows:
+            count[row["user"]] += 1
             if count[row["user"]] <= FITS_OF_ONE_USER:
                 self._fits.append((row["id"], fit_from(row["fit"])))
             if len(self._fits) > OTHER_FITS:
                 break
+        rows.close()
 
     def but(self, family: int) -> tuple[Fit, ...]:
         """Without those of one family."""
         return tuple(fit for key, fit in self._fits if key != family)[:OTHER_FITS]
 
 
-def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: _Others, now_s: float) -> bool:
+def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: Others, now_s: float) -> bool:
     """Learn one job anew; true if its fit, and so what its family begins with, is another."""
     rates = current(rates_of(database, row["id"]))
     fit = fit_of(rates, row["unit"])
@@ -84,7 +90,7 @@ def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: _Others, now_
 
 
 def _refit_family(
-    database: sqlite3.Connection, row: sqlite3.Row, others: _Others, now_s: float
+    database: sqlite3.Connection, row: sqlite3.Row, others: Others, now_s: float
 ) -> None:
     """What the jobs of a family begin with, and its newest fit."""
     fits = _family_fits(database, row["family"])

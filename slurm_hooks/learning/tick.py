@@ -17,7 +17,7 @@ from slurm_hooks.advisor.prior import prior_of
 from slurm_hooks.learning.connect import learned_path, protect, reading, writing
 from slurm_hooks.learning.drop import prune
 from slurm_hooks.learning.family import family_of
-from slurm_hooks.learning.intake import told_by
+from slurm_hooks.learning.intake import in_turn, told_by
 from slurm_hooks.learning.read import learned_of
 from slurm_hooks.learning.relearn import refit
 from slurm_hooks.learning.write import Present, put
@@ -73,7 +73,7 @@ def _read(seen: Snapshot, settings: Settings) -> Mapping[int, Learned]:
 def _at_once(seen: Snapshot, found: Mapping[int, Learned]) -> dict[int, Learned]:
     until = time.process_time() + AT_ONCE_S
     more = {}
-    for job in seen.jobs:
+    for job in in_turn(seen.jobs, lambda job: job.user):
         known = found.get(job.job_id)
         if known is not None and (known.sizes_seen or known.curve):
             continue

@@ -17,6 +17,8 @@ TOGETHER = 400  # jobs asked for in one question
 LONGEST_S = 600.0  # between two ticks: nobody knows what a job had in a longer pause
 OF_A_SIZE, SIZES = 8, 24  # rates of one job that are kept, the newest
 USER_JOBS = 2000  # of one user that are kept, the newest
+PUSHED_OUT = 100  # of them at once
+_OF_USER = "FROM job JOIN family ON family.id = family WHERE user = ?"
 
 
 @dataclass(frozen=True)
@@ -38,19 +40,19 @@ def put(database: sqlite3.Connection, jobs: Sequence[Present], now_s: float) -> 
     database.row_factory = sqlite3.Row
     families = {f: _family(database, f, now_s) for f in dict.fromkeys(j.family for j in jobs)}
     known = _known(database, jobs)
-    changes = []
-    for job in jobs:
-        row = known.get((job.job_id, families[job.family]))
-        key = row["id"] if row else _add_job(database, job, families[job.family], now_s)
-        if row:
-            changes.append(_change(row, job, now_s))
-        if job.told is not None and job.told.digest != (row["told"] if row else ""):
-            _put_told(database, key, job.told, now_s)
+    rows = [known.get((job.job_id, families[job.family])) for job in jobs]
     database.executemany(
         "UPDATE job SET last_at = ?, nodes = ?, is_probing = ?, node_s = node_s + ?, "
         "probed_node_s = probed_node_s + ? WHERE id = ?",
-        changes,
+        [_change(row, job, now_s) for row, job in zip(rows, jobs) if row],
     )
+    room = _Room(database, now_s)
+    for row, job in zip(rows, jobs):
+        if not row and not room.is_made_for(job.family.user):
+            continue
+        key = row["id"] if row else _add_job(database, job, families[job.family], now_s)
+        if job.told is not None and job.told.digest != (row["told"] if row else ""):
+            _put_told(database, key, job.told, now_s)
 
 
 def _known(
@@ -93,7 +95,6 @@ def _family(database: sqlite3.Connection, family: Family, now_s: float) -> int:
 
 def _add_job(database: sqlite3.Connection, job: Present, family: int, now_s: float) -> int:
     database.execute("UPDATE family SET most = max(most, ?) WHERE id = ?", (job.max_nodes, family))
-    _make_room(database, job.family.user, now_s)
     row = (job.job_id, family, job.min_nodes, job.max_nodes, now_s, now_s, job.nodes)
     added = database.execute(
         "INSERT INTO job (job_id, family, min_nodes, max_nodes, first_at, last_at, nodes, "
@@ -104,23 +105,45 @@ def _add_job(database: sqlite3.Connection, job: Present, family: int, now_s: flo
     return int(added.lastrowid or 0)
 
 
-def _make_room(database: sqlite3.Connection, user: str, now_s: float) -> None:
-    """A user who submits very many jobs pushes out his own oldest ones, not those of others."""
-    jobs = "FROM job JOIN family ON family.id = family WHERE user = ?"
-    (count,) = database.execute(f"SELECT count(*) {jobs}", (user,)).fetchone()
-    if count >= USER_JOBS:
-        oldest = f"SELECT job.id {jobs} AND job.last_at < ? ORDER BY job.last_at LIMIT 100"
-        drop(database, [row[0] for row in database.execute(oldest, (user, now_s))])
-        database.execute(
-            "DELETE FROM family WHERE user = ? AND last_at < ? "
+class _Room:
+    """For new jobs: a user who submits very many pushes out his own oldest ones, not those of
+    others, and none that this tick has seen."""
+
+    def __init__(self, database: sqlite3.Connection, now_s: float) -> None:
+        self._database, self._now_s = database, now_s
+        self._left: dict[str, int] = {}
+        self._full: set[str] = set()
+
+    def is_made_for(self, user: str) -> bool:
+        """Whether one more job of this user can be kept; as many as that are there already, and
+        all of them seen now, if not."""
+        if user not in self._left:
+            (count,) = self._database.execute(f"SELECT count(*) {_OF_USER}", (user,)).fetchone()
+            self._left[user] = USER_JOBS - count
+        if self._left[user] < 1 and user not in self._full:
+            self._left[user] += self._push_out(user)
+        if self._left[user] < 1:
+            self._full.add(user)
+            return False
+        self._left[user] -= 1
+        return True
+
+    def _push_out(self, user: str) -> int:
+        most = PUSHED_OUT - min(self._left[user], 0)
+        oldest = f"SELECT job.id {_OF_USER} AND job.last_at != ? ORDER BY job.last_at LIMIT ?"
+        gone = [row[0] for row in self._database.execute(oldest, (user, self._now_s, most))]
+        drop(self._database, gone)
+        self._database.execute(
+            "DELETE FROM family WHERE user = ? AND last_at != ? "
             "AND NOT EXISTS (SELECT 1 FROM job WHERE job.family = family.id)",
-            (user, now_s),
+            (user, self._now_s),
         )
+        return len(gone)
 
 
 def _put_told(database: sqlite3.Connection, key: int, told: Told, now_s: float) -> None:
     _drop_other_counts(database, key, told)
-    _set_back(database, key, int(now_s))
+    _follow_clock(database, key, int(now_s))
     kept = rates_of(database, key)
     new = news(told, kept, int(now_s))
     _add_rates(database, key, new.rates)
@@ -145,9 +168,13 @@ def _drop_other_counts(database: sqlite3.Connection, key: int, told: Told) -> No
         database.execute("DELETE FROM sample WHERE job = ?", (key,))
 
 
-def _set_back(database: sqlite3.Connection, key: int, now_s: int) -> None:
-    """What is kept was measured by now at the latest, even if slurmctld's clock was set back."""
-    database.execute("UPDATE sample SET at = ? WHERE job = ? AND at > ?", (now_s, key, now_s))
+def _follow_clock(database: sqlite3.Connection, key: int, now_s: int) -> None:
+    """After the clock was set back, the newest of what was told before is of now: else nothing
+    would be newer for as long as that."""
+    (last,) = database.execute("SELECT max(at) FROM sample WHERE job = ?", (key,)).fetchone()
+    if last is not None and last > now_s:
+        ahead = last - now_s
+        database.execute("UPDATE sample SET at = at - ? WHERE job = ?", (ahead, key))
 
 
 def _add_rates(database: sqlite3.Connection, key: int, rates: Sequence[Rate]) -> None:

@@ -159,12 +159,14 @@ class Spared(enum.Enum):
 
     OFF = "off"  # the site spends nothing on looking
     GIVEN = "given"  # its curve is known from elsewhere
+    ENGINE = "engine"  # its engine tells no rates
     APART = "apart"  # its fragments do not meet: one size is all it has
     SILENT_FAMILY = "silent_family"  # jobs of its name tell nothing
     SILENT = "silent"  # it has told nothing for long at the size in question
     PLENTY = "plenty"  # the jobs together want no more nodes than there are
     FAMILY = "family"  # its family is known, and it is young
     SHARE = "share"  # its equal share shows a second size by itself
+    NO_NODES = "no_nodes"  # the nodes for it cannot be had, or are of more use to others
     NOT_WORTH_IT = "not_worth_it"  # knowing more brings less than a look costs
     SPENT = "spent"  # it would be worth it, but its looks have had their part of its node-time
 

@@ -80,7 +80,9 @@ def _kept_out(situation: Situation, snapshot: Snapshot) -> Spared:
     """Why a job is none of those that may be looked at."""
     if situation.job.job_id in snapshot.curves:
         return Spared.GIVEN
-    return Spared.APART if situation.is_apart else Spared.SILENT_FAMILY
+    if situation.is_apart:
+        return Spared.APART
+    return Spared.SILENT_FAMILY if situation.job.tells_rates else Spared.ENGINE
 
 
 def _learned(situation: Situation, snapshot: Snapshot) -> Optional[Learned]:

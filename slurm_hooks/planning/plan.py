@@ -7,6 +7,7 @@ counts become fragments on named nodes, and leases of what stays are renewed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Optional, Union
 
@@ -105,10 +106,18 @@ def _job_plan(
     planned = situation.size + grown - lost
     now = sum(len(f.nodes) for f in situation.job.active)
     reasons = reasons_for(situation, planned, obstacles, settings)
-    if isinstance(look, Probe):
-        reasons = (reason_of(look), *reasons)
-        return JobPlan(situation.job.job_id, now, planned, reasons, nodes_probed=look.nodes)
-    return JobPlan(situation.job.job_id, now, planned, reasons, spared=look)
+    if not isinstance(look, Probe):
+        return JobPlan(situation.job.job_id, now, planned, reasons, spared=look)
+    if not _is_given(look, situation.size, planned):
+        return JobPlan(situation.job.job_id, now, planned, reasons, spared=Spared.NO_NODES)
+    reasons = (reason_of(replace(look, nodes=planned)), *reasons)
+    return JobPlan(situation.job.job_id, now, planned, reasons, nodes_probed=planned)
+
+
+def _is_given(probe: Probe, now: int, planned: int) -> bool:
+    """Whether the job gets the size to be looked at, or on the way there some nodes more: others
+    may use them better, or none may be free."""
+    return planned == probe.nodes or now < planned < probe.nodes
 
 
 def _warnings(snapshot: Snapshot, ground: Ground) -> tuple[str, ...]:

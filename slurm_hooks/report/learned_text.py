@@ -43,12 +43,14 @@ def learned_lines(
 _SPARED = {
     Spared.OFF: "nobody is (learn.probe_budget = 0)",
     Spared.GIVEN: "its curve is given from elsewhere",
+    Spared.ENGINE: "its engine tells no rates",
     Spared.APART: "its fragments do not meet, so it has one size only",
     Spared.SILENT_FAMILY: "jobs of its name have told nothing in a node-hour",
     Spared.SILENT: "it has told nothing for minutes at the size that would be next",
     Spared.PLENTY: "the jobs want no more nodes than there are, so each has what it can use",
     Spared.FAMILY: "its family is known",
     Spared.SHARE: "its equal share of the nodes will show a second size",
+    Spared.NO_NODES: "the nodes for it are of more use to others now, or not free",
     Spared.NOT_WORTH_IT: "no size that it could have now is worth what that costs",
     Spared.SPENT: "that would pay, but take more than {budget:g} % of its node-time",
 }

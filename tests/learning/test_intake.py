@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from build import make_fragment, make_job, make_request
 from learning.tellers import rate, teller
-from slurm_hooks.learning.intake import GAP_S, SIZES, Told, news, told_by
+from slurm_hooks.learning.intake import GAP_S, SIZES, Told, in_turn, news, told_by
 from slurm_hooks.model import FragmentState, Rate, Telemetry
 
 NOW = 1_800_000_000
@@ -81,3 +81,8 @@ def test_the_same_again_is_nothing_new_unless_it_was_measured_again() -> None:
 
 def test_nobody_tells() -> None:
     assert told_by(teller(1)) is None
+
+
+def test_users_take_turns() -> None:
+    waiting = ["a1", "a2", "a3", "b1", "c1", "b2"]
+    assert in_turn(waiting, lambda job: job[0]) == ["c1", "b1", "a1", "b2", "a2", "a3"]

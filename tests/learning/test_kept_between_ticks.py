@@ -275,7 +275,7 @@ def test_who_tells_from_very_many_names_does_not_speak_for_all(settings: Setting
         (fit,) = database.execute("SELECT fit FROM family WHERE user = 'bob'").fetchone()
         database.execute("UPDATE family SET fit = '0 0 0 0', fit_at = 9e9 WHERE user = 'ada'")
         database.row_factory = sqlite3.Row
-        found = relearn._Others(database).but(0)
+        found = relearn.Others(database).but(0)
     assert len(found) == relearn.FITS_OF_ONE_USER + 1
     assert fit_text(found[-1]) == fit
 
@@ -373,6 +373,24 @@ def test_who_submits_very_many_jobs_pushes_out_his_own(
         assert len(family_profiles(database, user="ada")) <= 10
 
 
+def test_more_jobs_at_once_than_are_kept_of_a_user_take_nothing_from_others(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "USER_JOBS", 5)
+    for step in range(4):
+        at = 60 * step
+        crowd = [
+            teller(n, rate(1, moment(at), per_s=90.0 + step), rate(2, moment(at)), name=f"n{n}x")
+            for n in range(100, 110)
+        ]
+        bob = teller(200, rate(1, moment(at), per_s=95.0 + step), rate(2, moment(at)), user="bob")
+        assert one_tick(settings, at, *crowd, bob)[1] == ()
+    with reading(settings) as database:
+        assert {p.job_id for p in job_profiles(database, user="ada")} == set(range(100, 105))
+        (kept,) = job_profiles(database, user="bob")
+    assert [r.per_s for r in kept.rates if r.nodes == 1] == [95.0, 96.0, 97.0, 98.0]
+
+
 def test_many_tell_at_once_and_all_are_learned_in_the_end(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +400,22 @@ def test_many_tell_at_once_and_all_are_learned_in_the_end(
     for step in range(6):
         learned, _ = one_tick(settings, 10 + 5 * step, *jobs)
         assert sum(each.curve is not None for each in learned.values()) == min(step, 5)
+
+
+def test_who_has_many_jobs_that_tell_keeps_nobody_waiting(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tick, "REFIT_S", 0.0)
+    monkeypatch.setattr(tick, "AT_ONCE_S", 0.0)
+    for step in range(4):
+        at = [moment(60 * step - 9), moment(60 * step - 8)]
+        crowd = [
+            teller(n, rate(1, at[0], per_s=90.0 + step), rate(4, at[1]), name=f"n{n}x")
+            for n in range(1, 9)
+        ]
+        other = teller(9, rate(1, at[0]), rate(4, at[1]), user="bob")
+        learned, _ = one_tick(settings, 60 * step, *crowd, other)
+    assert learned[9].curve is not None
 
 
 def test_ticks_and_readers_at_the_same_time(settings: Settings) -> None:
@@ -409,6 +443,22 @@ def test_ticks_and_readers_at_the_same_time(settings: Settings) -> None:
         run.join()
     assert faults == []
     assert count(settings, "job") == 11
+
+
+def test_a_clock_that_is_set_back_keeps_no_tick_from_learning(settings: Settings) -> None:
+    day = 86_400
+    tell(settings, day, 7, 1, 2, 8)
+    half = [rate(n, moment(n), per_s=TRUE(n) / 2, batch=16.0) for n in (1, 2)]
+    one_tick(settings, 60, teller(7, *half))
+    assert one_tick(settings, 100, teller(7, *half))[1] == ()
+    with reading(settings) as database:
+        found = job_profile(database, 7)
+    assert found is not None
+    assert found.newest[2].per_s == TRUE(2) / 2
+    learned, _ = one_tick(settings, 130, teller(7))
+    curve = learned[7].curve
+    assert curve is not None
+    assert curve(1) == pytest.approx(TRUE(1) / 2, rel=0.05)
 
 
 def test_a_profile_says_what_was_told_and_what_counts(settings: Settings) -> None:

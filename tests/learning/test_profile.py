@@ -92,7 +92,31 @@ def test_pictures(settings: Settings, profile, tmp_path: Path) -> None:  # type:
         assert profile(*words, "--png", str(path))[0] == 0
         assert path.read_bytes()[:4] == b"\x89PNG"
         path.unlink()
+    other = tmp_path / "picture.of-no-format"
+    assert profile("7", "--png", str(other))[0] == 0
+    assert other.read_bytes()[:4] == b"\x89PNG"
     assert profile("--png", str(path))[0] == 64
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("9" * 30,),
+        ("9" * 5000,),
+        ("--family", "\udcff"),
+        ("--forget", "\udcff"),
+        ("--forget", "\x1b[1m"),
+    ],
+)
+def test_what_can_be_no_name_or_number_is_no_stack_trace(
+    settings: Settings,
+    profile,  # type: ignore[no-untyped-def]
+    words: tuple[str, ...],
+) -> None:
+    tell(settings, 0, 7, 1, 2, 8)
+    code, text = profile(*words)
+    assert code == 64
+    assert "job" in text
 
 
 def test_forgetting(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]

@@ -191,3 +191,9 @@ def test_jobs_come_to_the_sizes_that_suit_them_and_stay_there() -> None:
     assert seen[1] == {7: 4, 8: 4}
     assert seen[-1] == {7: 7, 8: 1}
     assert all(sizes == seen[-1] for sizes in seen[-6:])
+
+
+def test_a_job_that_gets_no_node_at_all_is_not_looked_at() -> None:
+    plan = plan_for(seen(waiting(7), waiting(8), nodes=1, learned={7: Learned(), 8: Learned()}))
+    assert [(job.nodes_planned, job.nodes_probed) for job in plan.jobs] == [(1, 1), (0, 0)]
+    assert all(reason.why is not Why.LOOKED_AT for reason in plan.jobs[1].reasons)
