@@ -90,7 +90,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     job = known_job(report.snapshot, arguments.job)
     remarks = _remarks(settings, job.job_id)
     lost = lost_work(job, _hits(settings, job.job_id))
-    known = _known(settings, report, job)
+    known = known_lines(settings, report, job)
     lines = explain_lines(job, report.plan, report.at, remarks, lost.advice, known)
     if arguments.json:
         planned = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)
@@ -104,7 +104,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _known(settings: Settings, report: TickReport, job: MalleableJob) -> list[str]:
+def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> list[str]:
     """What has been learned of a job, as far as this user may read it."""
     if not settings.learn.enabled:
         return ["learned: nothing, since learn.enabled is false: all jobs share equally"]

@@ -11,11 +11,21 @@ import pytest
 from build import make_snapshot
 from learning.tellers import TRUE, moment, one_tick, rate, seen_at, settings_in, tell, teller
 from slurm_hooks.cli import main
+from slurm_hooks.commands.inspect import known_lines
 from slurm_hooks.learning.connect import learned_path, reading
 from slurm_hooks.learning.read import job_profile
 from slurm_hooks.learning.tick import recall
-from slurm_hooks.model import Learned, MalleableJob, Pauses, Spared, Telemetry
+from slurm_hooks.model import (
+    JobPlan,
+    Learned,
+    MalleableJob,
+    Pauses,
+    Plan,
+    Spared,
+    Telemetry,
+)
 from slurm_hooks.report.learned_text import age_text, learned_lines, look_line
+from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 
 
@@ -210,6 +220,17 @@ def test_what_explain_says_of_a_family(settings: Settings) -> None:
     lines = told_of(settings, teller(3), 60)
     assert "not seen itself" in lines[0]
     assert "same name" in lines[-1]
+
+
+def test_explain_blames_no_name_for_a_file_that_cannot_be_read(settings: Settings) -> None:
+    job = teller(7)
+    plan = Plan(jobs=(JobPlan(7, 1, 1, spared=Spared.SILENT_FAMILY),))
+    report = TickReport(seen_at(0).now, plan, seen_at(0, job), (), (), 0.0, is_dry=True)
+    assert "node-hour" in known_lines(settings, report, job)[-1]
+    tell(settings, 0, 7, 1)
+    learned_path(settings).write_text("no database, but longer than its header would be" * 99)
+    last = known_lines(settings, report, job)[-1]
+    assert "cannot be read here: file is not a database" in last
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,9 @@ def test_told_then_known_shown_shared_and_forgotten(bench: Bench, tmp_path: Path
     job_id = bench.submit(SLEEP, options=["--job-name=trial-1"])
     reconcile(bench)
     bench.tick_until(job_id, is_running)
-    assert "nothing is known yet" in bench.malleable("explain", str(job_id)).stdout
+    told = bench.malleable("explain", str(job_id)).stdout
+    assert "nothing is known yet" in told
+    assert "the jobs want no more nodes than there are" in told
     say(bench, job_id, progress("3:250/10/0", "2:160/10/0/60", "1:100/10/0/120"))
     reconcile(bench)
     saved = tmp_path / "seen.json"
@@ -65,9 +67,9 @@ def test_told_then_known_shown_shared_and_forgotten(bench: Bench, tmp_path: Path
     points = dict(learned["curve"]["points"])
     assert points[2] / points[1] == pytest.approx(1.6, rel=0.1)
     assert points[3] / points[1] == pytest.approx(2.5, rel=0.1)
-    told = json.loads(bench.malleable("profile", str(job_id), "--json").stdout)
-    assert told["family"]["name"] == "trial"
-    assert [(r["nodes"], r["per_s"]) for r in told["counted"]] == [(1, 100), (2, 160), (3, 250)]
+    kept = json.loads(bench.malleable("profile", str(job_id), "--json").stdout)
+    assert kept["family"]["name"] == "trial"
+    assert [(r["nodes"], r["per_s"]) for r in kept["counted"]] == [(1, 100), (2, 160), (3, 250)]
     assert "learned: 3 nodes train 2." in bench.malleable("explain", str(job_id)).stdout
     other = bench.submit(SLEEP, "1-2", options=["--job-name=trial-2"])
     say(bench, other, progress("1:100/10/0/60", "2:161/10/0"))
