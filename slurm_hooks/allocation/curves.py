@@ -35,22 +35,26 @@ def prior(serial_fraction: float = SERIAL_FRACTION, max_nodes: int = 64) -> Curv
     return Curve(((0, 0.0), *points))
 
 
-BEYOND, FAR_BEYOND = 0.5, 0.1
-"""What a node more than its share counts for a job about which nothing is known, up to twice the
-share and beyond: it takes what nobody else makes better use of."""
+CLAIM, BEYOND, FAR_BEYOND = 1.5, 0.5, 0.1
+"""What a node more than its first unit counts for a job about which nothing is known, up to its
+share, up to twice the share, and beyond: up to there more than for a job that scales perfectly,
+since that one would keep it for the sake of the pauses that the change costs; beyond, it takes what
+nobody else makes better use of."""
 
 
-def equal_share(share: int, max_nodes: int) -> Curve:
+def equal_share(share: int, max_nodes: int, unit: int = 1) -> Curve:
     """The curve of a job about which too little is known to weigh it against others.
 
-    It uses its share as well as anybody and so gets it, since nobody's curve is above linear.
-    Raises ValueError unless both are at least 1.
+    It gets its share, since nobody's curve is above linear. Raises ValueError unless all are at
+    least 1.
     """
-    if share < 1 or max_nodes < 1:
-        raise ValueError(f"no share of {share} nodes out of {max_nodes}")
+    if share < 1 or max_nodes < 1 or unit < 1:
+        raise ValueError(f"no share of {share} nodes out of {max_nodes} by {unit}")
     first, second = min(share, max_nodes), min(2 * share, max_nodes)
-    worth = {first: float(first)}
-    worth[second] = first + BEYOND * (second - first)
+    base = min(unit, first)
+    worth = {base: float(base)}
+    worth[first] = base + CLAIM * (first - base)
+    worth[second] = worth[first] + BEYOND * (second - first)
     worth[max_nodes] = worth[second] + FAR_BEYOND * (max_nodes - second)
     return Curve(((0, 0.0), *sorted(worth.items())))
 

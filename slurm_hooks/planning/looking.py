@@ -133,7 +133,8 @@ def _weighing(
         return Weighing(learned.curve, look)
     if serial:
         return Weighing(prior(serial, job.request.max_nodes), look)
-    return Weighing(equal_share(max(share, situation.least), job.request.max_nodes), look)
+    least, request = max(share, situation.least), job.request
+    return Weighing(equal_share(least, request.max_nodes, request.unit), look)
 
 
 def looked_at(plan: Plan, snapshot: Snapshot) -> frozenset[int]:

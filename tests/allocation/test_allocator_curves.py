@@ -73,13 +73,16 @@ def test_any_samples_make_a_safe_curve(samples: list[tuple[int, float]]) -> None
         assert high <= base / least * n * (1 + 1e-9)
 
 
-@given(st.integers(1, 100), st.integers(1, 100))
-def test_an_equal_share_is_used_as_well_as_by_anybody(share: int, most: int) -> None:
-    curve = equal_share(share, most)
-    assert curve(min(share, most)) == min(share, most)
+@given(st.integers(1, 100), st.integers(1, 100), st.integers(1, 4))
+def test_an_equal_share_counts_for_more_than_a_perfect_scaler_s_and_the_rest_for_less(
+    share: int, most: int, unit: int
+) -> None:
+    curve = equal_share(share, most, unit)
+    first = min(share, most)
     steps = [curve(n + 1) - curve(n) for n in range(most)]
-    assert all(a >= b - 1e-9 for a, b in zip(steps, steps[1:]))
-    assert min(steps) > 0
+    assert all(step > 1 for step in steps[min(unit, first) : first])
+    assert all(0 < step < 1 for step in steps[first:])
+    assert all(a >= b - 1e-9 for a, b in zip(steps[first:], steps[first + 1 :]))
 
 
 @given(st.lists(st.integers(1, 50), max_size=10), st.integers(0, 300))

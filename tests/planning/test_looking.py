@@ -197,3 +197,23 @@ def test_a_job_that_gets_no_node_at_all_is_not_looked_at() -> None:
     plan = plan_for(seen(waiting(7), waiting(8), nodes=1, learned={7: Learned(), 8: Learned()}))
     assert [(job.nodes_planned, job.nodes_probed) for job in plan.jobs] == [(1, 1), (0, 0)]
     assert all(reason.why is not Why.LOOKED_AT for reason in plan.jobs[1].reasons)
+
+
+def test_who_scales_well_and_came_first_leaves_an_unknown_job_its_share() -> None:
+    """A change costs pauses; a share that is kept for their sake would never be left."""
+    near = Curve(((0, 0.0), (1, 10.0), (8, 79.0)))
+    request = make_request(1, 8)
+    first = make_job(
+        *(
+            make_fragment(i, RUNNING, [f"n{i + 2}"], 8, request=request, start=after(-900))
+            for i in range(7)
+        ),
+        make_fragment(7, job_id=8, request=request),
+        job_id=8,
+        request=request,
+    )
+    alone = running_on_one(400, Learned())
+    nodes = tuple(replace(n, state=BUSY) for n in make_nodes(8))
+    learned = {7: Learned(), 8: known(near)}
+    plan = plan_for(replace(alone, jobs=(*alone.jobs, first), nodes=nodes, learned=learned))
+    assert [job.nodes_planned for job in plan.jobs] == [1, 4]  # and 4 when these have left
