@@ -222,19 +222,15 @@ class Textfile:
 
 @dataclass(frozen=True)
 class LearnedSeen:
-    """The file of what is learned of jobs, None as long as there is none, and where it is to lie.
-
-    `trouble` says how it is damaged, empty if it is not; `has_damaged` is true if a damaged one was
-    moved aside. `kind` is that of the file system.
-    """
+    """The file of what is learned of jobs, if there is one; how it is damaged, empty if it is not;
+    whether a damaged one was moved aside; its file system, and what can be written there."""
 
     path: str
     file: Optional[FileSeen]
     trouble: str
     has_damaged: bool
     kind: str
-    is_read_only: bool
-    free_mib: float
+    room_mib: float  # 0 where it is mounted read-only
 
 
 @dataclass(frozen=True)

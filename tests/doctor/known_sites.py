@@ -159,9 +159,7 @@ GOOD_SITE = Facts(
         user="",
     ),
     textfile=Textfile(DIRECTORY, 20.0),
-    learned=LearnedSeen(
-        "/var/lib/slurm-malleable/learned.sqlite", FILE, "", False, "ext4", False, 900.0
-    ),
+    learned=LearnedSeen("/var/lib/slurm-malleable/learned.sqlite", FILE, "", False, "ext4", 900.0),
     shared=SharedDirectory("/home/u", "nfs4", "rw,hard,acdirmax=30", "", met=2, of=2),
     has_setpriv=True,
     strange_users=(),

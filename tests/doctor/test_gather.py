@@ -273,7 +273,7 @@ def test_the_file_of_what_is_learned(tmp_path: Path) -> None:
     before = read_learned(settings)
     assert (before.file, before.trouble, before.has_damaged) == (None, "", False)
     assert before.kind not in ("", "unknown")
-    assert before.free_mib > 0
+    assert before.room_mib > 0
     (tmp_path / "state").mkdir()
     with writing(settings):
         pass

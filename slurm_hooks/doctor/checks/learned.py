@@ -44,14 +44,10 @@ def _place(seen: LearnedSeen) -> Iterator[Finding]:
             f"{seen.path} lies on {seen.kind}, where SQLite's log does not keep ticks apart",
             advice="name a directory on a local disk in tick.state_dir",
         )
-    if seen.is_read_only:
+    if seen.room_mib < LEAST_MIB:
         yield error(
-            f"the file system of {seen.path} is mounted read-only",
-            advice="mount it read-write, or name another directory in tick.state_dir",
-        )
-    elif seen.free_mib < LEAST_MIB:
-        yield error(
-            f"{seen.free_mib:.0f} MiB are free where {seen.path} lies",
+            f"{seen.room_mib:.0f} MiB can be written where {seen.path} lies: the file system is "
+            "full, or mounted read-only",
             advice="make room there, or name another directory in tick.state_dir",
         )
 

@@ -28,8 +28,7 @@ def read_learned(settings: Settings) -> LearnedSeen:
         trouble=damage(settings) if file else "",
         has_damaged=see(aside(path)) is not None,
         kind=kind,
-        is_read_only=bool(disk.f_flag & os.ST_RDONLY),
-        free_mib=disk.f_bavail * disk.f_frsize / MIB,
+        room_mib=0.0 if disk.f_flag & os.ST_RDONLY else disk.f_bavail * disk.f_frsize / MIB,
     )
 
 
