@@ -50,7 +50,9 @@ class Looker:
     """A job as far as it matters here; sizes in nodes.
 
     It can run on `least` to `most` nodes in steps of `unit`, has `nodes` now, and would have
-    `share` if all had the same. One that `is_hopeless` has told nothing at its size for long.
+    `share` if all had the same. One that `is_hopeless` has told nothing at its size for long, one
+    that `is_silent` nothing at any since it began. After each change it does `redone_s` seconds of
+    its work again.
     """
 
     name: str
@@ -61,7 +63,9 @@ class Looker:
     nodes: int
     share: int
     age_s: float = 0.0
+    redone_s: float = 0.0
     is_hopeless: bool = False
+    is_silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def judge(job: Looker, costs: Costs, price: float, budget: float = BUDGET) -> Un
     probe = _of_start(job, costs) or _of_value(job, costs, price)
     if probe is None:
         return _unasked(job)
-    if job.is_hopeless and probe.nodes == job.nodes:
+    if job.is_silent or (job.is_hopeless and probe.nodes == job.nodes):
         return Spared.SILENT
     return probe if is_affordable(probe, job, budget) else Spared.SPENT
 
@@ -161,7 +165,13 @@ def _larger(job: Looker, costs: Costs, nodes: int) -> Optional[Probe]:
     if job.nodes > largest:
         return Probe(job.name, job.nodes, Purpose.LARGER, 0.0)
     cost = (costs.measure_s + costs.grow_s + costs.shrink_s) * (nodes - job.nodes)
-    return Probe(job.name, nodes, Purpose.LARGER, cost)
+    return Probe(job.name, nodes, Purpose.LARGER, cost + _redone(job, nodes, costs))
+
+
+def _redone(job: Looker, nodes: int, costs: Costs) -> float:
+    """Node-seconds of work done again because a look begins and ends; before its end there is no
+    more of it than the look is long."""
+    return job.redone_s * job.nodes + min(job.redone_s, costs.measure_s) * nodes
 
 
 def _second(job: Looker, costs: Costs) -> Optional[Probe]:
@@ -173,7 +183,7 @@ def _second(job: Looker, costs: Costs) -> Optional[Probe]:
 
 def _smaller(job: Looker, nodes: int, purpose: Purpose, costs: Costs) -> Probe:
     """A look at fewer nodes than it would have: no node works better, others use the rest, and so
-    the pauses are what costs.
+    the pauses, and what is done again, are what costs.
 
     A job that does not run yet pauses once more, since it grows later. One that is there already
     has paid.
@@ -181,7 +191,8 @@ def _smaller(job: Looker, nodes: int, purpose: Purpose, costs: Costs) -> Probe:
     if job.nodes == nodes:
         return Probe(job.name, nodes, purpose, 0.0)
     back_s = costs.shrink_s if job.nodes > nodes else 0.0
-    return Probe(job.name, nodes, purpose, (costs.grow_s + back_s) * max(job.share, job.nodes))
+    cost = (costs.grow_s + back_s) * max(job.share, job.nodes)
+    return Probe(job.name, nodes, purpose, cost + _redone(job, nodes, costs))
 
 
 def price_of(jobs: Iterable[Looker], nodes: int) -> float:

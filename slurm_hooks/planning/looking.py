@@ -101,6 +101,7 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
     changes = [*starts, *(f.mark.noticed for f in job.fragments if f.mark.noticed is not None)]
     quiet_s = (now - max(changes)).total_seconds() if changes else 0.0
     patience_s = PATIENCE_S if job.has_agent else TOLD_AFTER_S
+    age_s = (now - min(starts)).total_seconds() if starts else 0.0
     return Looker(
         name=str(job.job_id),
         learned=learned,
@@ -109,8 +110,10 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
         most=situation.reachable,
         nodes=situation.size,
         share=share,
-        age_s=(now - min(starts)).total_seconds() if starts else 0.0,
+        age_s=age_s,
+        redone_s=situation.redone_s,
         is_hopeless=is_whole and quiet_s > patience_s,
+        is_silent=not learned.sizes_seen and age_s > patience_s,
     )
 
 

@@ -46,7 +46,7 @@ _SPARED = {
     Spared.ENGINE: "its engine tells no rates",
     Spared.APART: "its fragments do not meet, so it has one size only",
     Spared.SILENT_FAMILY: "jobs of its name have told nothing in a node-hour",
-    Spared.SILENT: "it has told nothing for minutes at the size that would be next",
+    Spared.SILENT: "it has told nothing for minutes",
     Spared.PLENTY: "the jobs want no more nodes than there are, so each has what it can use",
     Spared.FAMILY: "its family is known",
     Spared.SHARE: "its equal share of the nodes will show a second size",

@@ -65,6 +65,17 @@ def test_a_size_that_tells_nothing_is_given_up() -> None:
     assert purposes(looker(nodes=1, is_hopeless=True)) == []
 
 
+def test_a_job_that_has_told_nothing_since_it_began_is_not_made_smaller() -> None:
+    assert purposes(looker(nodes=4)) == [(Purpose.SMALLEST, 1)]
+    assert purposes(looker(nodes=4, is_silent=True)) == []
+
+
+def test_what_is_done_again_after_a_change_counts_as_part_of_a_look() -> None:
+    assert purposes(looker(nodes=8, redone_s=1.0)) == [(Purpose.SMALLEST, 1)]
+    assert purposes(looker(nodes=8, redone_s=300.0)) == []
+    assert purposes(looker(nodes=0, redone_s=300.0)) == [(Purpose.SMALLEST, 1)]
+
+
 def test_without_a_budget_nothing_is_looked_at() -> None:
     assert purposes(looker(), budget=0.0) == []
     assert purposes(looker(replace(UNKNOWN, probed_node_s=1e9))) == []

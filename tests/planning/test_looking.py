@@ -110,8 +110,26 @@ def test_a_script_that_shows_nothing_is_not_waited_for() -> None:
 
 def test_a_size_that_it_was_made_smaller_for_is_waited_for_as_well() -> None:
     for shrunk_s, nodes in ((100.0, 1), (400.0, 0)):
-        seen = running_on_one(7200, Learned(node_s=1e6), waiting(8), shrunk_s=shrunk_s)
+        told = Learned(sizes_seen=(4,), node_s=1e6)
+        seen = running_on_one(7200, told, waiting(8), shrunk_s=shrunk_s)
         assert plan_for(seen).jobs[0].nodes_probed == nodes
+
+
+def test_a_job_that_has_shown_nothing_on_many_nodes_is_not_made_smaller() -> None:
+    def sizes_after(since_s: float) -> list[int]:
+        request = make_request(1, 8)
+        running = (
+            make_fragment(i, RUNNING, [f"n{i + 1}"], request=request, start=after(-since_s))
+            for i in range(4)
+        )
+        held = (make_fragment(i, request=request) for i in range(4, 8))
+        job = make_job(*running, *held, request=request)
+        nodes = (replace(n, state=BUSY) if n.name < "n5" else n for n in make_nodes(8))
+        learned = {7: Learned(), 8: known(GOOD)}
+        return sizes(make_snapshot(job, waiting(8), nodes=tuple(nodes), learned=learned))
+
+    assert sizes_after(100)[0] == 1
+    assert sizes_after(400)[0] == 4
 
 
 def test_nobody_is_looked_at_while_there_is_enough_for_all() -> None:
