@@ -61,7 +61,8 @@ def jobs_command() -> Command:
 def records_in(text: str) -> tuple[list[str], list[str]]:
     """The rows without their ends, and the lines that belong to none: those before the beginning of
     a row, and what comes after the last."""
-    *whole, rest = (text if text.endswith("\n") else f"{text}\n").split(f"{RECORD_END}\n")
+    ended = text if not text or text.endswith("\n") else f"{text}\n"
+    *whole, rest = ended.split(f"{RECORD_END}\n")
     rows, lines = [], []
     for record in whole:
         before, row = _without_lines_before(record)

@@ -79,6 +79,11 @@ class Bench:
             text = text.replace("[tick]", "[tick]\nevery_s = 2")
         self.box.settings.write_text(text + SHORT.format(notice_s=self.notice_s))
 
+    def share_at_once(self) -> None:
+        """Without learning, which begins with a minute on one node for jobs that want the same."""
+        text = self.box.settings.read_text()
+        self.box.settings.write_text(f"{text}\n[learn]\nenabled = false\n")
+
     @property
     def settings(self) -> Settings:
         return load(self.box.settings)

@@ -256,6 +256,10 @@ def test_pipes_in_the_site_s_comment(note: str) -> None:
     assert job.fragments[0].note.count("|") == note.count("|")
 
 
+def test_an_empty_queue_is_nothing_odd() -> None:
+    assert parse_jobs("", ["malleable"]).unknown == ()
+
+
 def test_lines_that_are_no_rows() -> None:
     jobs = read("slurm_load_jobs error", "", row(), "7_1|RUNNING")
     assert len(jobs.malleable) == 1
