@@ -15,8 +15,6 @@ from slurm_hooks.model import Rate, Telemetry
 from slurm_hooks.slurm.jobs import parse_telemetry
 from waiting import wait_until
 
-from .train_unknowing import BATCH
-
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]
 ERROR = 0.04  # on a busy host a rate is not known that well at once
 LATEST_S = 75.0  # to tell a change: it takes some seconds to see, and its turn comes in a minute
@@ -60,10 +58,15 @@ def rate_of(gang: Gang, nodes: int, is_so: Callable[[Rate], bool] = lambda rate:
     return found[0]
 
 
-def own_rate(gang: Gang, until: float, seconds: float = 30.0) -> float:
-    """Samples a second by the notes of the script, of steps that nothing held up."""
+def own_steps(gang: Gang, until: float, seconds: float = 30.0) -> list[tuple[float, int]]:
+    """When the script ended a step by its notes, and on how many samples of all processes."""
     rows = [line.split() for line in (gang.work / "own").read_text().splitlines()]
-    steps = [(float(t), int(n)) for t, n in rows[:-1] if until - seconds <= float(t) <= until]
+    return [(float(t), int(n)) for t, n in rows[:-1] if until - seconds <= float(t) <= until]
+
+
+def own_rate(gang: Gang, until: float) -> float:
+    """Samples a second by the notes of the script, of steps that nothing held up."""
+    steps = own_steps(gang, until)
     taken = [(after[0] - before[0], after[1]) for before, after in zip(steps, steps[1:])]
     usual = sorted(seconds for seconds, _ in taken)[len(taken) // 2]
     clean = [(seconds, count) for seconds, count in taken if seconds < 5 * usual]
@@ -80,9 +83,9 @@ def test_what_is_told_is_what_the_script_finds_itself(job: Gang, kind: str) -> N
     found[2] = (both, own_rate(job, both.at))
     text = {n: (rate.per_s, rate.error, own, rate.batch) for n, (rate, own) in found.items()}
     print(kind, text, told(job))
-    for nodes, (rate, own) in found.items():
+    for rate, own in found.values():
         assert rate.per_s == pytest.approx(own, rel=0.1), text
-        assert rate.batch == pytest.approx(BATCH * nodes, rel=0.02)
+        assert rate.batch == pytest.approx(own_steps(job, rate.at)[-1][1], rel=0.02)
     telemetry = told(job)
     assert telemetry is not None
     assert telemetry.pauses.grow_s is not None
@@ -93,7 +96,7 @@ def test_a_batch_that_changes_in_mid_run_is_told(job: Gang) -> None:
     before = rate_of(job, 1)
     (job.work / "double").touch()
     own = job.work / "own"
-    wait_until(lambda: f" {2 * BATCH}\n" in own.read_text(), 300, job.dump)
+    wait_until(lambda: f" {2 * round(before.batch)}\n" in own.read_text(), 300, job.dump)
     changed = time.time()
     after = rate_of(job, 1, lambda rate: rate.batch > 1.5 * before.batch)
     assert time.time() - changed < LATEST_S
