@@ -59,12 +59,24 @@ def equal_share(share: int, max_nodes: int, unit: int = 1) -> Curve:
     return Curve(((0, 0.0), *sorted(worth.items())))
 
 
-def equal_shares(most: Sequence[int], nodes: int) -> list[int]:
-    """What each job has if all have the same, as far as it can use it: `most` (job), at least 1."""
-    left, shares = nodes, [1] * len(most)
-    for waiting, at in zip(range(len(most), 0, -1), sorted(range(len(most)), key=most.__getitem__)):
-        shares[at] = max(min(most[at], left // waiting), 1)
-        left = max(left - shares[at], 0)
+def equal_shares(most: Sequence[int], nodes: int, least: Sequence[int] = ()) -> list[int]:
+    """What each job has if all have the same, as far as it can use it: `most` (job), at least
+    `least` (job; 1 if it is empty). Those that could use most come first where it does not divide.
+    """
+    bounds = list(zip(least or [1] * len(most), most))
+
+    def at(level: int) -> list[int]:
+        return [max(low, min(high, level)) for low, high in bounds]
+
+    level, above = 1, max(nodes, 1) + 1
+    while level + 1 < above:
+        middle = (level + above) // 2
+        level, above = (middle, above) if sum(at(middle)) <= nodes else (level, middle)
+    shares = at(level)
+    left = max(nodes - sum(shares), 0)
+    taking = [k for k, (low, high) in enumerate(bounds) if low <= level < high]
+    for k in sorted(taking, key=lambda k: (most[k], k))[len(taking) - min(left, len(taking)) :]:
+        shares[k] += 1
     return shares
 
 

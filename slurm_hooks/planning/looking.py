@@ -52,7 +52,7 @@ def weighings(
     want more than there is: else each has what it can use, whatever its curve.
     """
     wishes = [min(max(s.reachable, 1), nodes) for s in situations]
-    shares = equal_shares(wishes, nodes)
+    shares = equal_shares(wishes, nodes, [min(s.least, w) for s, w in zip(situations, wishes)])
     plan = settings.plan
     costs = Costs(TOLD_AFTER_S + settings.tick.every_s, plan.grow_s, plan.shrink_s)
     lookers = {

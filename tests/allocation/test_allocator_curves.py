@@ -96,3 +96,18 @@ def test_equal_shares_use_what_there_is_and_differ_only_where_they_must(
         assert sum(shares) >= min(nodes - len(most) + 1, sum(most))
     free = [s for s, limit in zip(shares, most) if s < limit]
     assert max(free, default=0) - min(free, default=0) <= 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 30)), max_size=10), st.integers(0, 300)
+)
+def test_equal_shares_leave_everybody_what_he_cannot_do_without(
+    bounds: list[tuple[int, int]], nodes: int
+) -> None:
+    least, most = [low for low, _ in bounds], [low + more for low, more in bounds]
+    shares = equal_shares(most, nodes, least)
+    assert all(low <= share <= high for low, share, high in zip(least, shares, most))
+    assert sum(shares) == max(min(nodes, sum(most)), sum(least))
+    can_give = [s for s, low in zip(shares, least) if s > low]
+    can_take = [s for s, high in zip(shares, most) if s < high]
+    assert max(can_give, default=0) - min(can_take, default=100) <= 1

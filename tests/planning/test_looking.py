@@ -235,3 +235,11 @@ def test_who_scales_well_and_came_first_leaves_an_unknown_job_its_share() -> Non
     learned = {7: Learned(), 8: known(near)}
     plan = plan_for(replace(alone, jobs=(*alone.jobs, first), nodes=nodes, learned=learned))
     assert [job.nodes_planned for job in plan.jobs] == [1, 4]  # and 4 when these have left
+
+
+def test_unknown_jobs_do_not_claim_what_a_wide_one_cannot_do_without() -> None:
+    wide = make_request(6, 8)
+    spent = Learned(probed_node_s=1e9)  # no look is left to it
+    learned = {7: spent, 8: known(GOOD), 9: spent}
+    asking = (waiting(7), make_job(job_id=8, held=8, request=wide), waiting(9))
+    assert sizes(seen(*asking, learned=learned)) == [1, 6, 1]
