@@ -86,5 +86,5 @@ def test_the_word_of_an_earlier_run_is_taken_back_where_it_does_not_hold(job: Ga
     comment = job.work / "comment.77_1"
     comment.write_text("trained{0};h{1};mine")
     start(job, 1, str(LONG))  # no checkpoint, and nothing is watched
-    wait_until(lambda: told(job) == {}, 150, job.dump)
-    assert comment.read_text().endswith("{0};mine")
+    wait_until(lambda: comment.read_text().endswith("{0};mine"), 150, job.dump)
+    assert told(job) == {}
