@@ -4,8 +4,12 @@
 #include <string.h>
 
 const struct engine engines[] = {
-	{"torchrun", .is_gang = true, .has_rounds = true, .by_torchrun = true, .zero_finishes = true},
-	{"torchft", .is_gang = false, .has_rounds = false, .by_torchrun = true, .zero_finishes = true},
+	{"torchrun", .is_gang = true, .has_rounds = true, .by_torchrun = true},
+	{"torchft", .by_torchrun = true},
+	{"mpi", .is_gang = true, .has_rounds = true},
+	{"tensorflow", .is_gang = true, .has_rounds = true},
+	{"command", .is_gang = true, .has_rounds = true},
+	{"pool", .is_pool = true},
 	{.name = NULL},
 };
 

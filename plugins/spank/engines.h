@@ -15,7 +15,7 @@ struct engine {
 	bool is_gang;       /* all fragments are one world; otherwise each is one of its own */
 	bool has_rounds;    /* training stops while fragments come and go */
 	bool by_torchrun;   /* the script starts torchrun, so it gets PET_* */
-	bool zero_finishes; /* exit code 0: the training has finished; else: none left for me */
+	bool is_pool;       /* workers that never meet: MIN may be 0, exit code 0: none left for me */
 };
 
 extern const struct engine engines[];

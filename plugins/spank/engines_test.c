@@ -10,7 +10,7 @@ int main(void)
 
 		expect_text(found ? found->name : NULL, engine->name, "found by its name");
 		printf("engine %s %d %d %d %d\n", engine->name, engine->is_gang, engine->has_rounds,
-		       engine->by_torchrun, engine->zero_finishes);
+		       engine->by_torchrun, engine->is_pool);
 	}
 	printf("default %s\n", ENGINE_DEFAULT);
 	expect(engine_find(ENGINE_DEFAULT) != NULL, "the default is one of them", ENGINE_DEFAULT);

@@ -118,7 +118,7 @@ def is_finish(fragment: Fragment, job: MalleableJob) -> bool:
     if fragment.state is not FragmentState.DONE:
         return False
     engine = ENGINES.get(job.request.engine)
-    if job.has_agent or (engine and not engine.zero_finishes):
+    if job.has_agent or (engine and engine.is_pool):
         return fragment.said is Said.FINISHED
     return True
 

@@ -93,7 +93,7 @@ def run(order: Order, env: Mapping[str, str]) -> int:
     if child.returncode:
         return child.returncode if child.returncode > 0 else 128 - child.returncode
     row = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
-    if row and not row.zero_finishes:
+    if row and row.is_pool:
         return _put_back(own_element, signals)
     own_element.report_finished()
     return 0

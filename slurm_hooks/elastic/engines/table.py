@@ -9,19 +9,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Engine:
-    """What is particular to one engine. Its code is the folder of the same name."""
+    """What is particular to one engine. Those under torchrun have a folder of their
+    name; gangs that `malleable run` starts share one."""
 
     name: str  # as in --malleable=...,engine=NAME
     is_gang: bool  # all fragments are one world; otherwise each is a world of its own
     has_rounds: bool  # training stops while fragments come and go
     by_torchrun: bool  # the script starts torchrun, so it gets PET_* and our rendezvous
-    zero_finishes: bool  # exit code 0 means: the training has finished; else: none left for me
+    is_pool: bool  # workers that never meet: MIN may be 0, exit code 0: none left for me
 
 
 ENGINES = {
     row.name: row
     for row in (
-        Engine("torchrun", is_gang=True, has_rounds=True, by_torchrun=True, zero_finishes=True),
-        Engine("torchft", is_gang=False, has_rounds=False, by_torchrun=True, zero_finishes=True),
+        Engine("torchrun", is_gang=True, has_rounds=True, by_torchrun=True, is_pool=False),
+        Engine("torchft", is_gang=False, has_rounds=False, by_torchrun=True, is_pool=False),
+        Engine("mpi", is_gang=True, has_rounds=True, by_torchrun=False, is_pool=False),
+        Engine("tensorflow", is_gang=True, has_rounds=True, by_torchrun=False, is_pool=False),
+        Engine("command", is_gang=True, has_rounds=True, by_torchrun=False, is_pool=False),
+        Engine("pool", is_gang=False, has_rounds=False, by_torchrun=False, is_pool=True),
     )
 }
