@@ -1,7 +1,7 @@
 """What a training wrote down while its size changed, and how long it paused. Reads files only.
 
-Every process appends "TIME STEP SIZE" to steps-FRAGMENT.log when it has finished a step, a worker of
-a pool "TIME TASK SIZE" when it has finished a task; and a line to begins.jsonl when it starts to
+Every process appends "TIME STEP SIZE" to steps-FRAGMENT.log when it has finished a step, a worker
+of a pool "TIME TASK SIZE" when it has finished a task; and a line to begins.jsonl when it starts to
 train: rank, fragment, and how many restarts its agent has used.
 """
 
