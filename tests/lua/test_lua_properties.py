@@ -19,7 +19,9 @@ NUMBERS = st.sampled_from(["0", "1", "2", "4", "16", "64", "1024", "65535", "655
 OPTIONS = st.builds(
     "{}={}".format,
     st.sampled_from(["unit", "engine", "launch", "other", ""]),
-    st.sampled_from(["1", "2", "3", "0", "torchrun", "torchft", "pool", "srun", "", "%s", "9" * 20]),
+    st.sampled_from(
+        ["1", "2", "3", "0", "torchrun", "torchft", "pool", "srun", "", "%s", "9" * 20]
+    ),
 )
 REQUESTS = st.builds(
     lambda low, high, options: ",".join([f"{low}-{high}", *options]).encode(),

@@ -51,7 +51,9 @@ def test_job_submit_offers_them_unless_the_site_says_otherwise() -> None:
     (line,) = re.findall(r"engines = \{(.*)\},", policy)
     assert re.findall(r'\["(\w+)"\] = true', line) == list(ENGINES)
     (pools,) = re.findall(r"pools = \{(.*)\},", policy)
-    assert re.findall(r'\["(\w+)"\] = true', pools) == [r.name for r in ENGINES.values() if r.is_pool]
+    assert re.findall(r'\["(\w+)"\] = true', pools) == [
+        r.name for r in ENGINES.values() if r.is_pool
+    ]
     request = (TREE / "plugins" / "lua" / "malleable_request.lua").read_text()
     named = re.findall(r'engine (?:=|~=) "(\w+)"', request)
     assert set(named) == {DEFAULT}
