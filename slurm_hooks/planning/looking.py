@@ -125,6 +125,9 @@ def _weighing(
     settings: Settings,
 ) -> Weighing:
     job, serial = situation.job, settings.plan.serial_fraction
+    if job.request.is_pool:
+        most = max(situation.most, job.request.unit)
+        return Weighing(Curve(((0, 0.0), (most, float(most)))), look)
     if job.job_id in snapshot.curves:
         return Weighing(snapshot.curves[job.job_id], look)
     learned = snapshot.learned.get(job.job_id, Learned())
