@@ -85,11 +85,11 @@ class Situation:
     @property
     def least(self) -> int:
         """The fewest nodes it may train on. Workers of a pool need no others: its minimum holds for
-        a start from nothing, and no worker goes because others have gone."""
+        a start from nothing, no worker goes because others have gone, and a wish for less wins."""
         request = self.job.request
         if not request.is_pool:
             return request.unit if self.is_apart else request.min_nodes
-        return max(request.unit, min(request.min_nodes, self.size or self.reachable))
+        return max(request.unit, min(request.min_nodes, self.size or self.reachable, self.most))
 
     @cached_property
     def reachable(self) -> int:
