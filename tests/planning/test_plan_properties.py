@@ -76,11 +76,12 @@ def test_a_grow_is_whole_and_of_a_held_fragment(slurm: FakeSlurm) -> None:
 @many
 @given(clusters())
 def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
-    """The workers of a pool, which lose little, stay for others' planned starts."""
+    """Those that lose little, by their own word or as workers of a pool, stay for others' planned
+    starts."""
     seen, plan = look(slurm)
     holes = holes_of(seen)
     ends = ends_of(seen, holes, SETTINGS.lease)
-    pools = {job.job_id for job in seen.jobs if job.request.is_pool}
+    cheap = {job.job_id for job in seen.jobs if job.request.is_pool or job.hit_s is not None}
     for action in plan.actions:
         if isinstance(action, Grow):
             end, nodes = seen.now + action.limit, action.nodes
@@ -91,10 +92,10 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
             end, nodes = action.end, fragment.nodes
         else:
             continue
-        is_pool = action.fragment.job_id in pools
+        is_cheap = action.fragment.job_id in cheap
         past = ends.until if isinstance(action, Grow) else ends.walls
         for name in nodes:
-            latest = past[name] if is_pool else latest_end(holes[name], seen.slurm, SETTINGS.lease)
+            latest = past[name] if is_cheap else latest_end(holes[name], seen.slurm, SETTINGS.lease)
             assert latest is None or end <= latest
 
 
