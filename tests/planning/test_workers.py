@@ -26,8 +26,10 @@ from slurm_hooks.model import (
     Cause,
     Curve,
     Fragment,
+    FragmentId,
     FragmentState,
     Hold,
+    Learned,
     MalleableJob,
     Node,
     NodeState,
@@ -36,6 +38,7 @@ from slurm_hooks.model import (
     Request,
     Said,
     SetMark,
+    Spared,
     Why,
     Wish,
 )
@@ -353,6 +356,23 @@ def test_gangs_have_their_minimum_first(curve: Optional[Curve]) -> None:
     assert len(grown(plan(pool(held=6), gang, free=4, curves=curves))) == 4
     alone = plan(pool(held=6), gang, free=3, curves=curves)
     assert alone.jobs[1].nodes_planned == 3
+
+
+@pytest.mark.parametrize(("wanted", "gets"), [(60, 3), (2, 2), (0, 0)])
+def test_a_later_pool_gets_its_share_of_what_the_first_one_has(wanted: int, gets: int) -> None:
+    first = pool(*(running(i) for i in range(6)))
+    later = [replace(worker(i), id=FragmentId(8, i)) for i in range(6)]
+    later[0] = replace(later[0], wish=wished(wanted))
+    second = replace(pool(*later), job_id=8)
+    assert len(noticed(plan(first, second))) == gets
+    assert len(grown(plan(second, first, free=6))) == (6 if wanted == 60 else gets)
+
+
+def test_a_pool_is_never_looked_at() -> None:
+    many = [make_job(held=6, job_id=i) for i in (8, 9)]
+    found = plan(pool(held=6), *many, free=6, learned={i: Learned() for i in (7, 8, 9)})
+    assert found.jobs[0].spared is Spared.ENGINE
+    assert found.jobs[0].nodes_probed == 0
 
 
 def test_a_change_costs_a_pool_nothing_and_it_does_not_rest() -> None:
