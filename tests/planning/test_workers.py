@@ -7,6 +7,8 @@ from typing import Any, Optional
 
 import pytest
 from care import care_for, marks
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from readings import grown, noticed, plan_for
 
 from build import (
@@ -46,6 +48,8 @@ from slurm_hooks.planning.cancels import is_crippled
 from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.planning.lifecycle import Upkeep
 from slurm_hooks.planning.workers import idle_since, is_out_of_work, to_be_started
+from slurm_hooks.report.json_data import plan_data
+from slurm_hooks.report.text import explain_lines, sizes
 
 HELD, PENDING, RUNNING = FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING
 DONE, FAILED, TIMED_OUT = FragmentState.DONE, FragmentState.FAILED, FragmentState.TIMED_OUT
@@ -373,6 +377,37 @@ def test_a_pool_is_never_looked_at() -> None:
     found = plan(pool(held=6), *many, free=6, learned={i: Learned() for i in (7, 8, 9)})
     assert found.jobs[0].spared is Spared.ENGINE
     assert found.jobs[0].nodes_probed == 0
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_no_pool_has_what_a_gang_lacks_to_start(data: st.DataObject) -> None:
+    """Whatever the gangs' curves: each node that the pool gets is one more than they all need."""
+    free = data.draw(st.integers(1, 10))
+    gangs, curves = [], {}
+    for job_id in range(8, 8 + data.draw(st.integers(1, 3))):
+        least = data.draw(st.integers(1, 5))
+        gangs.append(make_job(held=6, job_id=job_id, request=make_request(least, 6)))
+        steps = [data.draw(st.floats(0.05, 1.0)) for _ in range(6)]
+        sums = [sum(sorted(steps, reverse=True)[:n]) for n in range(7)]
+        if data.draw(st.booleans()):
+            curves[job_id] = Curve(tuple(enumerate(map(float, sums))))
+    found = plan(pool(held=6), *gangs, free=free, curves=curves)
+    sizes = {job.job_id: job.nodes_planned for job in found.jobs}
+    assert sum(sizes.values()) <= free
+    for gang in gangs:
+        assert sizes[gang.job_id] or sizes[7] < gang.request.min_nodes
+
+
+def test_what_people_are_shown() -> None:
+    job = pool(running(0), held=5, wish=wished(1))
+    seen = make_snapshot(job, nodes=nodes_for(job, free=4))
+    lines = explain_lines(job, plan_for(seen), NOW)
+    assert "1 node(s) of 0-6, wish 1, engine pool" in lines[0]
+    assert "wishes for 1 node(s) at most now, and has that" in lines
+    assert sizes(pool(held=2), NOW) == "0-6"
+    none = plan_data(plan(pool(held=2, wish=wished(0))))
+    assert [r["why"] for r in none["jobs"][0]["reasons"]] == ["wish"]
 
 
 def test_a_change_costs_a_pool_nothing_and_it_does_not_rest() -> None:
