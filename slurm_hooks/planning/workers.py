@@ -2,7 +2,8 @@
 
 They never meet, so each comes and goes on its own. Exit code 0 says that there was no work left for
 this worker. It is put back, its mark keeps the moment, and after that nobody is started but who was
-interrupted since then and may have left work behind, until the job wishes for nodes anew.
+interrupted since then and may have left work behind, until the job wishes for nodes anew, or its
+user cancels one that works.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from slurm_hooks.model import (
     MalleableJob,
     Said,
     Slurm,
-    Wish,
 )
 from slurm_hooks.planning.moments import requeue_of
 from slurm_hooks.settings import Settings
@@ -34,15 +34,27 @@ def idle_since(fragment: Fragment) -> Optional[datetime]:
 
 
 def idle_workers(job: MalleableJob, now: datetime) -> tuple[Fragment, ...]:
-    """The workers of a pool that found no work since the job last wished for nodes."""
+    """The workers of a pool that found no work, and know of all there is: neither has the job
+    wished for nodes since, nor has its user cancelled a worker in the middle of its work."""
+    if not job.request.is_pool:
+        return ()
     wish = job.wish(now)
-    pool = job.fragments if job.request.is_pool else ()
-    return tuple(f for f in pool if _is_idle(f, wish))
+    moments = (wish.at if wish else None, _last_cancel(job))
+    news = max((at for at in moments if at is not None), default=None)
+    return tuple(f for f in job.fragments if _is_idle(f, news))
 
 
-def _is_idle(fragment: Fragment, wish: Optional[Wish]) -> bool:
+def _last_cancel(job: MalleableJob) -> Optional[datetime]:
+    """When a worker was last cancelled that may have left work behind: it has run, now or before,
+    and did not end because there was none."""
+    cancelled = (f for f in job.fragments if f.state is FragmentState.CANCELLED and not f.mark.idle)
+    ends = (f.end for f in cancelled if f.restarts or ran_for(f))
+    return max((end for end in ends if end is not None), default=None)
+
+
+def _is_idle(fragment: Fragment, news: Optional[datetime]) -> bool:
     since = idle_since(fragment)
-    return since is not None and (wish is None or since >= wish.at)
+    return since is not None and (news is None or since >= news)
 
 
 def to_be_started(job: MalleableJob, now: datetime, slurm: Slurm) -> tuple[Fragment, ...]:

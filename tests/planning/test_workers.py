@@ -161,7 +161,11 @@ def test_a_gang_knows_no_idle_worker() -> None:
         ([worker(1, FragmentState.SUSPENDED, ("n2",))], False),
         ([worker(1, TIMED_OUT, ("n2",), end=after(-150))], False),
         ([worker(1, FAILED, ("n2",), end=after(-150))], False),
-        ([worker(1, CANCELLED, ("n2",))], True),
+        ([worker(1, CANCELLED, ("n2",), start=after(-300), end=after(-101))], True),
+        ([worker(1, CANCELLED, ("n2",), start=after(-300), end=after(-99)), worker(2)], False),
+        ([worker(1, CANCELLED, start=after(-99), end=after(-99))], True),  # it never ran
+        ([worker(1, CANCELLED, end=after(-99), restarts=1, idle=after(-300))], True),
+        ([worker(1, CANCELLED, end=after(-99), restarts=1), worker(2)], False),  # it was to go on
         ([worker(1, DONE, ("n2",), end=after(-100))], True),
         ([worker(1, DONE, ("n2",), end=after(-3), noticed=after(-9))], False),
     ],
@@ -230,6 +234,12 @@ def test_a_cancelled_worker_is_only_itself() -> None:
 def test_a_cancelled_pool_stays_so_though_a_worker_had_found_no_work() -> None:
     job = pool(worker(0, CANCELLED, idle=after(-50)), worker(1, CANCELLED, ("n2",)))
     assert care_for(job).reasons[0].why is Why.CANCELLED
+
+
+def test_what_a_cancelled_worker_left_behind_is_for_those_who_had_found_no_work() -> None:
+    cancelled = worker(1, CANCELLED, ("n2",), start=after(-300), end=after(-5))
+    job = pool(worker(0, idle=after(-100)), cancelled, held=1)
+    assert [f.id.index for f in care_for(job).growable] == [0, 2]
 
 
 def test_an_idle_worker_that_slurm_forgot_is_no_cancel() -> None:
