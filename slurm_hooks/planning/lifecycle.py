@@ -41,7 +41,13 @@ from slurm_hooks.planning.failures import (
 )
 from slurm_hooks.planning.moments import is_within, moment, requeue_of
 from slurm_hooks.planning.steps import BACK_STATES, steps_of
-from slurm_hooks.planning.workers import idle_since, idle_workers, is_out_of_work, to_be_started
+from slurm_hooks.planning.workers import (
+    idle_since,
+    idle_workers,
+    is_out_of_work,
+    newest_of,
+    to_be_started,
+)
 from slurm_hooks.settings import Settings
 
 # Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
@@ -251,8 +257,8 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     if idle:
         text = (
             f"{len(idle)} worker(s) found no work left, the last at "
-            f"{moment(max(s for f in idle if (s := idle_since(f))), now)}: no more are started but "
-            "those that were interrupted since, until the job wishes for nodes (malleable wish N)"
+            f"{moment(newest_of(idle), now)}: no more are started but those that were interrupted "
+            "since, until the job wishes for nodes (malleable wish N)"
         )
         reasons.append(Reason(Why.NO_WORK, text))
     if any(f.depends for f in job.fragments):

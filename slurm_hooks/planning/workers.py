@@ -64,7 +64,7 @@ def to_be_started(job: MalleableJob, now: datetime, slurm: Slurm) -> tuple[Fragm
     waiting = tuple(f for f in job.fragments if f.state in WAITING_STATES)
     if not idle:
         return waiting
-    newest, known = _newest(idle), {f.id for f in idle}
+    newest, known = newest_of(idle), {f.id for f in idle}
     return tuple(f for f in waiting if f.id not in known and _moved_after(f, newest, slurm))
 
 
@@ -77,7 +77,7 @@ def is_out_of_work(job: MalleableJob, now: datetime, slurm: Slurm) -> bool:
     idle = idle_workers(job, now)
     if not idle or job.unread or job.cancelled == len(job.fragments):
         return False
-    newest, known = _newest(idle), {f.id for f in idle}
+    newest, known = newest_of(idle), {f.id for f in idle}
     others = [f for f in job.fragments if f.id not in known]
     back = ENDED_STATES - {FragmentState.CANCELLED}
     if any(f.state in ON_NODES or f.state in back for f in others):
@@ -87,7 +87,8 @@ def is_out_of_work(job: MalleableJob, now: datetime, slurm: Slurm) -> bool:
     return not is_any_on and not any(_moved_after(f, newest, slurm) for f in waiting)
 
 
-def _newest(idle: tuple[Fragment, ...]) -> datetime:
+def newest_of(idle: tuple[Fragment, ...]) -> datetime:
+    """When the last of these workers found no work left. Raises ValueError if there is none."""
     return max(since for f in idle if (since := idle_since(f)) is not None)
 
 
