@@ -112,7 +112,7 @@ def test_the_size_follows_the_wish(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_a_pool_whose_workers_all_fail_is_tried_with_one_and_stopped(bench: Bench) -> None:
-    job = bench.submit("exit 5", "1-4,engine=pool")
+    job = bench.submit("exit 5", "0-4,engine=pool")
     bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments), 60)
     found = bench.job(job)
     assert all(f.mark.stopped.startswith("failed-3-times:exit-5:0-on-") for f in found.fragments)
@@ -136,7 +136,7 @@ def test_who_says_that_the_work_is_done_goes_on_and_the_others_end(
 
 def test_a_preempted_worker_that_exits_with_a_code_of_its_own_is_no_failure(bench: Bench) -> None:
     script = "trap 'exit 3' TERM; for i in {1..600}; do sleep 0.2; done"
-    job = bench.submit(script, "1-4,engine=pool")
+    job = bench.submit(script, "0-4,engine=pool")
     bench.tick_until(job, has(4))
     bench.tick()
     bench.box.run(["sbatch", "-p", "main", "-N1", "--time=1", "--wrap", "sleep 3"])
