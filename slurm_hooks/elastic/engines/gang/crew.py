@@ -10,18 +10,18 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.elastic.agent.options import number
 from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.gang import world as worlds
 from slurm_hooks.elastic.engines.gang.channel import ChannelError, Listener
-from slurm_hooks.elastic.engines.gang.command import Command
 from slurm_hooks.elastic.engines.gang.gathering import GATHER, Gatherings, gather
 from slurm_hooks.elastic.engines.gang.launching import LAUNCH, Daemons
 from slurm_hooks.elastic.engines.gang.world import GangWorld, Place, place_said
+from slurm_hooks.elastic.engines.order import Order
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.rendezvous.state import Round
 
@@ -29,14 +29,6 @@ ARRIVE_S = 60.0
 MEET_S = 5.0
 MPI, TENSORFLOW = "mpi", "tensorflow"
 _PACKAGE_PATH = str(Path(__file__).resolve().parents[4])
-
-
-@dataclass(frozen=True)
-class Order:
-    """What is to be run, and how many seconds it has from SIGTERM on."""
-
-    command: tuple[str, ...]
-    grace_s: float
 
 
 class Crew:
@@ -84,14 +76,14 @@ class Crew:
         if self._engine == TENSORFLOW:
             env |= worlds.told_tensorflow(world)
         if self._engine != MPI:
-            self._command = Command(self._order.command, env)
+            self._command = Command(self._order.command, env, self._order.signal)
         else:
             env = worlds.without_slurm(env)
             self._daemons.begin_round(world.round, env)
             if world.rank == 0:
                 env |= worlds.told_mpi(self._lay_out(world))
                 env["MALLEABLE_AGENTS"] = worlds.agents_of(world)
-                self._command = Command(self._order.command, env)
+                self._command = Command(self._order.command, env, self._order.signal)
 
     def _lay_out(self, world: GangWorld) -> str:
         """The folder with what an MPI needs in this round."""

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
+from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.gang.channel import Request, send_line
-from slurm_hooks.elastic.engines.gang.command import Command
 from slurm_hooks.elastic.polling import readable
 
 LAUNCH = "launch"

@@ -18,7 +18,6 @@ from slurm_hooks.elastic.agent.options import (
     Options,
     agents,
     identity,
-    knob,
     number,
     options,
 )
@@ -28,16 +27,14 @@ from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.gang.agent import GangAgent
-from slurm_hooks.elastic.engines.gang.crew import Crew, Order
+from slurm_hooks.elastic.engines.gang.crew import Crew
 from slurm_hooks.elastic.engines.gang.secret import job_secret
+from slurm_hooks.elastic.engines.order import Order, read_order
 from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener
-
-NOTICE_S = 20.0  # unless the environment says otherwise
-USAGE = "usage: malleable run [--grace=SECONDS] -- COMMAND [ARG...]"
 
 
 @dataclass(frozen=True)
@@ -71,22 +68,6 @@ def parameters(env: Mapping[str, str]) -> Parameters:
         max_nodes=largest,
         local_addr=env.get("MALLEABLE_ADDR"),
     )
-
-
-def read_order(argv: Sequence[str], env: Mapping[str, str]) -> Order:
-    """From the words behind `run`, and the notice in the environment. Raises OptionError."""
-    words = list(argv)
-    grace_s = knob(env, "notice_s", NOTICE_S) / 2
-    while words and words[0].startswith("--"):
-        flag, _, value = words.pop(0).partition("=")
-        if flag == "--":
-            break
-        if flag != "--grace":
-            raise OptionError(USAGE if flag == "--help" else f"{flag} is not known; {USAGE}")
-        grace_s = knob({}, "grace", grace_s, value)
-    if not words:
-        raise OptionError(f"a command is missing; {USAGE}")
-    return Order(tuple(words), grace_s)
 
 
 def run(order: Order, env: MutableMapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The command of one member in one round: a process group that is started, watched and ended."""
+"""A command that an agent runs: a process group that is started, watched and ended."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ POLL_S = 0.05
 class Command:
     """Started when this is made. Raises OSError if it cannot be."""
 
-    def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        end_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
         self._name = words[0]
+        self._end_signal = end_signal
         self._process = subprocess.Popen(words, env=dict(env), start_new_session=True)
 
     def exit_code(self) -> int | None:
@@ -27,13 +33,14 @@ class Command:
         return code if code is None or code >= 0 else 128 - code
 
     def stop(self, grace_s: float) -> None:
-        """End it with all that it has started: SIGTERM, and SIGKILL after so long."""
-        self._signal(signal.SIGTERM)
+        """End it with all that it has started: its signal, and SIGKILL after so long."""
+        self._signal(self._end_signal)
         deadline = time.monotonic() + grace_s
         while self._has_processes() and time.monotonic() < deadline:
             time.sleep(POLL_S)
         if self._has_processes():
-            say(f"{self._name} has not ended within {grace_s:g} s of SIGTERM")
+            name = self._end_signal.name
+            say(f"{self._name} has not ended within {grace_s:g} s of {name}")
         self._signal(signal.SIGKILL)
         self._process.wait()
 
