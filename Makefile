@@ -170,7 +170,7 @@ bench-hits: plugin
 
 # Libraries for MPI and TensorFlow: `make test-engines` puts them into build/engines.
 bench-engines: plugin
-	@PYTHONPATH=. $(or $(wildcard $(BUILD)/engines/bin/python),$(PYTHON)) benchmarks/rescale.py \
+	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py \
 		--engines malleable torchft command mpi tensorflow pool $(BENCH_ARGS)
 
 # Two hundred changes made by hand on this host; with --slurm by a real Slurm and its ticks.
