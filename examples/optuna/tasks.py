@@ -200,11 +200,10 @@ class Search:
     def _mended(self) -> list[FrozenTrial]:
         """The trials, once those of lost workers have failed and every task has one."""
         trials = self._trials()
-        ages_s = self._living(trials)
-        if not lost(trials, self.me, ages_s) and not lacking(trials, self.total):
+        if not self._lost(trials) and not lacking(trials, self.total):
             return trials
         with _locked(self.place / "mend"):
-            for number in lost(self._trials(), self.me, ages_s):
+            for number in self._lost(self._trials()):
                 with suppress(UpdateFinishedTrialError):
                     self.study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
             trials = self._trials()
@@ -214,6 +213,11 @@ class Search:
         trials = self._trials()
         _tell("wish", str(sum(t.state in LIVE - SETTLED for t in trials)))
         return trials
+
+    def _lost(self, trials: Sequence[FrozenTrial]) -> list[int]:
+        """Asked of the workers' files after the trials were read: a worker has its file before
+        it has a trial."""
+        return lost(trials, self.me, self._living(trials))
 
     def _living(self, trials: Sequence[FrozenTrial]) -> dict[str, float]:
         """Labels of workers that live; the empty one too while a trial without an owner is young,
