@@ -1,8 +1,8 @@
 """Numbered tasks in a shared directory, for workers that come and go; each gets one result.
 
 A task is claimed by link(), which fails where the name is taken, on NFS too. `3.claim-0` is the
-first claim on task 3; who takes it from a lost worker makes `3.claim-1`, and so on. A worker touches
-its claim as long as it lives. `3.result` is made by link() as well, so the first result stays.
+first claim on task 3; who takes it from a lost worker makes `3.claim-1`, and so on. A worker
+touches its claim as long as it lives. `3.result` is made by link() too, so the first result stays.
 Nothing here knows what a task is.
 """
 

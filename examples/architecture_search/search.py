@@ -66,7 +66,9 @@ def main() -> int:
 
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--place", type=Path, default=Path("search"), help="directory of the search")
+    parser.add_argument(
+        "--place", type=Path, default=Path("search"), help="directory of the search"
+    )
     parser.add_argument("--candidates", type=int, default=40, help="results wanted")
     parser.add_argument("--epochs", type=int, default=8, help="of each candidate")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds added to each epoch")
@@ -127,7 +129,9 @@ def train(
             nn.functional.cross_entropy(model(train_x[batch]), train_y[batch]).backward()
             optimizer.step()
         time.sleep(options.pace)
-        save(file, {"epoch": epoch + 1, "model": model.state_dict(), "adam": optimizer.state_dict()})
+        save(
+            file, {"epoch": epoch + 1, "model": model.state_dict(), "adam": optimizer.state_dict()}
+        )
         print(f"candidate {claim.task} epoch {epoch} {claim.plan}", flush=True)
         if leaving.is_set():
             raise Leaving

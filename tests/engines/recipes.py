@@ -27,10 +27,14 @@ class Recipe:
     bench: Bench
     place: Path
 
+    @staticmethod
+    def source(name: str) -> Path:
+        return EXAMPLES / name
+
     @classmethod
     def copied(cls, bench: Bench, name: str) -> Recipe:
         place = bench.box.work / f"{name}-{time.monotonic_ns()}"
-        shutil.copytree(EXAMPLES / name, place)
+        shutil.copytree(cls.source(name), place)
         return cls(bench, place)
 
     def submit(self, script: str, *words: str, request: str = "") -> int:
