@@ -3,7 +3,8 @@
 Run: python benchmarks/optuna_search.py [--runs N] [--trials N]. On a Slurm of six nodes jobs of
 others leave 0 to 4 nodes free, two on average, and take them back when they like; a pool of workers
 lives in what is free. Then two nodes are allocated for as long as the search takes. The search of
-examples/optuna is the same: its epochs wait a quarter of a second, so that two cores are enough.
+examples/optuna is the same; no trial is pruned, so that all searches are as long, and epochs wait a
+quarter of a second, so that two cores are enough.
 Shown are the makespan from sbatch to the last result, the node-seconds that were offered and used
 in it, and how many trials were begun again. The last line is one JSON object.
 """
@@ -32,6 +33,7 @@ FREE = (2, 4, 1, 3, 0, 2)  # nodes, one after the other; their mean is FIXED
 STRETCH_S = 12.0
 LOOK_S = 0.5
 LIMIT_S = 300.0
+SEARCH = "python3 search.py --trials={} --pace=0.25 --silence=10 --no-pruning"
 RECIPE = Path(__file__).resolve().parents[1] / "examples" / "optuna"
 
 
@@ -43,7 +45,6 @@ class Course:
     offered_node_s: float
     used_node_s: float
     again: int
-    pruned: int
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Others:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--trials", type=int, default=30)
     options = parser.parse_args()
     found: dict[str, list[Course]] = {"malleable": [], "fixed": []}
     for _, (kind, search) in zip(range(2 * options.runs), cycle(KINDS.items())):
@@ -95,8 +96,7 @@ def malleable(box: Sandbox, trials: int) -> Course:
     configure(box, notice_s=6)
     place = _copied(box)
     request = ["--malleable=1-6,engine=pool"]
-    agent = "python3 -m slurm_hooks.elastic.engines -- "
-    script = _script(box, f"{agent}python3 search.py --trials={trials} --pace=0.25 --silence=10")
+    script = _script(box, f"python3 -m slurm_hooks.elastic.engines -- {SEARCH.format(trials)}")
     with ticks(box), others(box) as held:
         began = time.time()
         box.run(["sbatch", *request, f"--output={box.work}/%a.log", str(script)])
@@ -106,15 +106,14 @@ def malleable(box: Sandbox, trials: int) -> Course:
 
 def fixed(box: Sandbox, trials: int) -> Course:
     place = _copied(box)
-    inner = f"python3 search.py --trials={trials} --pace=0.25 --silence=10"
-    script = _script(box, f"srun -n{FIXED} {inner}")
+    script = _script(box, f"srun -n{FIXED} {SEARCH.format(trials)}")
     argv = ["sbatch", "-pmain", f"-N{FIXED}", f"-n{FIXED}", "--time=30"]
     began = time.time()
     box.run([*argv, f"--output={box.work}/fixed.log", str(script)])
     watch(box, place, trials, lambda: None)
     found = course(place, began, 0.0, None)
     node_s = FIXED * found.makespan_s
-    return Course(found.makespan_s, node_s, node_s, found.again, found.pruned)
+    return Course(found.makespan_s, node_s, node_s, found.again)
 
 
 KINDS: dict[str, Callable[[Sandbox, int], Course]] = {"malleable": malleable, "fixed": fixed}
@@ -151,7 +150,7 @@ def course(place: Path, began: float, used: float, others_began: float | None) -
     makespan = max(ends) - began
     offered = _offered(makespan) if others_began is not None else 0.0
     states = [trial.state.name for trial in trials]
-    return Course(makespan, offered, used, states.count("FAIL"), states.count("PRUNED"))
+    return Course(makespan, offered, used, states.count("FAIL"))
 
 
 def _offered(seconds: float) -> float:

@@ -55,6 +55,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--pace", type=float, default=0.0, help="seconds added to each epoch")
     parser.add_argument("--proxy", action="store_true", help="storage of proxy.py in this place")
     parser.add_argument("--silence", type=float, default=60.0, help="a worker is lost after this")
+    parser.add_argument("--no-pruning", action="store_true", help="train all trials to their end")
     parser.add_argument("--show", action="store_true", help="print the study and do nothing")
     return parser.parse_args()
 
@@ -65,10 +66,14 @@ def open_study(options: argparse.Namespace) -> optuna.Study:
         study_name="digits",
         storage=proxied(options.place) if options.proxy else journal(options.place),
         sampler=optuna.samplers.TPESampler(constant_liar=True),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=3),
+        pruner=optuna.pruners.NopPruner() if options.no_pruning else median(),
         direction="maximize",
         load_if_exists=True,
     )
+
+
+def median() -> optuna.pruners.BasePruner:
+    return optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=3)
 
 
 def journal(place: Path) -> BaseStorage:
