@@ -53,14 +53,14 @@ class Recipe:
 
     def disturb(self, job: int, program: str) -> None:
         """Growth to four, two preempted, growth again, one killed, and the end."""
-        self.tick_until(lambda: self._are_at_work(program, 4), 40, job)
+        self.tick_until(lambda: self.are_at_work(program, 4), 40, job)
         self.preempt()
-        self.tick_until(lambda: self._are_at_work(program, 2), 20, job)
-        self.tick_until(lambda: self._are_at_work(program, 4), 60, job)
+        self.tick_until(lambda: self.are_at_work(program, 2), 20, job)
+        self.tick_until(lambda: self.are_at_work(program, 4), 60, job)
         self.kill_one(program)
         self.tick_to_end(job)
 
-    def _are_at_work(self, program: str, count: int) -> bool:
+    def are_at_work(self, program: str, count: int) -> bool:
         """Whether so many workers are alive and something of a task is saved."""
         saved = list(self.place.glob("*/*.checkpoint"))
         return bool(saved) and len(self.processes(program)) == count

@@ -43,10 +43,19 @@ def search(recipe: Recipe, *more: str) -> None:
     recipe.disturb(job, "search.py")
 
 
-def assert_each_task_has_one_result(trials: list[Any]) -> None:
+def in_journal(recipe: Recipe) -> list[Any]:
+    backend = optuna.storages.journal.JournalFileBackend(str(recipe.place / "study/journal.log"))
+    storage = optuna.storages.JournalStorage(backend)
+    return list(optuna.load_study(study_name="digits", storage=storage).trials)
+
+
+def assert_each_has_one_result(trials: list[Any], tasks: int = TASKS) -> None:
     settled = [t for t in trials if t.state.name in ("COMPLETE", "PRUNED")]
-    assert sorted(t.user_attrs["task"] for t in settled) == list(range(TASKS))
+    assert sorted(t.user_attrs["task"] for t in settled) == list(range(tasks))
     assert {t.state.name for t in trials} - {"COMPLETE", "PRUNED", "FAIL"} == set()
+
+
+def assert_three_were_lost(trials: list[Any]) -> None:
     lost = [t for t in trials if t.state.name == "FAIL"]
     assert not [t for t in lost if "error" in t.user_attrs]
     owners = [t.user_attrs.get("worker") for t in lost]
@@ -69,14 +78,29 @@ def assert_pruning_works_across_them(trials: list[Any]) -> None:
 
 def test_a_search_on_a_journal(recipe: Recipe) -> None:
     search(recipe)
-    backend = optuna.storages.journal.JournalFileBackend(str(recipe.place / "study/journal.log"))
-    storage = optuna.storages.JournalStorage(backend)
-    trials = optuna.load_study(study_name="digits", storage=storage).trials
-    assert_each_task_has_one_result(trials)
+    trials = in_journal(recipe)
+    assert_each_has_one_result(trials)
+    assert_three_were_lost(trials)
     assert_pruning_works_across_them(trials)
 
 
 def test_a_search_behind_the_storage_proxy(recipe: Recipe, proxy: Path) -> None:
     search(recipe, "--proxy")
     trials = optuna.load_study(study_name="digits", storage=f"sqlite:///{proxy}").trials
-    assert_each_task_has_one_result(trials)
+    assert_each_has_one_result(trials)
+    assert_three_were_lost(trials)
+
+
+def test_a_study_goes_on_in_another_job(recipe: Recipe) -> None:
+    """All workers are killed with their job; those of the next one find what they left."""
+    words = ("--trials=16", *WORDS[1:])
+    first = recipe.submit("search.sh", *words, request="1-4,engine=pool")
+    recipe.tick_until(lambda: recipe.are_at_work("search.py", 4), 40, first)
+    recipe.bench.box.run(["scancel", "--signal=KILL", "--full", str(first)])
+    recipe.bench.box.run(["scancel", str(first)])
+    wait_until(lambda: not recipe.processes("search.py"), 20)
+    second = recipe.submit("search.sh", *words, request="1-4,engine=pool")
+    recipe.tick_to_end(second)
+    trials = in_journal(recipe)
+    assert_each_has_one_result(trials, 16)
+    assert {t.user_attrs["worker"].partition("-")[0] for t in trials} == {str(first), str(second)}
