@@ -44,12 +44,12 @@ class Recipe:
         return self.bench.submit(command, request or _request_of(self.place / script), TRAINER)
 
     def processes(self, program: str) -> list[int]:
-        """Python processes that run a program from the recipe's directory, agents left out."""
+        """Processes that run a program from the recipe's directory, the oldest first; no agents."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and _runs(entry, program, self.place):
                 found.append(int(entry.name))
-        return sorted(found)
+        return sorted(found, key=_start_of)
 
     def disturb(self, job: int, program: str) -> None:
         """Growth to four, two preempted, growth again, one killed, and the end."""
@@ -61,11 +61,12 @@ class Recipe:
         self.tick_to_end(job)
 
     def are_at_work(self, program: str, count: int) -> bool:
-        """Whether so many workers are alive and something of a task is saved."""
+        """Whether so many workers are alive and as many tasks have been begun and saved."""
         saved = list(self.place.glob("*/*.checkpoint"))
-        return bool(saved) and len(self.processes(program)) == count
+        return len(saved) >= count and len(self.processes(program)) == count
 
     def kill_one(self, program: str) -> None:
+        """The oldest, which is at a task."""
         os.kill(self.processes(program)[0], signal.SIGKILL)
 
     def preempt(self, nodes: int = 2, seconds: int = 4) -> None:
@@ -103,6 +104,15 @@ def _request_of(script: Path) -> str:
     lines = script.read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("#SBATCH --malleable="))
     return line.partition("=")[2]
+
+
+def _start_of(process: int) -> int:
+    """Clock ticks from the host's start to its own."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return 0
+    return int(text.rpartition(")")[2].split()[19])
 
 
 def _runs(entry: Path, program: str, place: Path) -> bool:

@@ -75,7 +75,7 @@ def test_every_input_is_solved_once_though_workers_go(bench: Bench) -> None:
         tick_until_solved(8, 60)
         recipe.preempt()
         tick_until_solved(16, 60)
-        recipe.kill_task("./solve.sh")
+        recipe.kill_one("./solve.sh")
         tick_until_solved(TASKS, 80)
         assert process.stdout
         said = process.stdout.read()

@@ -39,7 +39,7 @@ def proxy(recipe: Recipe) -> Iterator[Path]:
 
 
 def search(recipe: Recipe, *more: str) -> None:
-    job = recipe.submit("search.sh", *WORDS, *more, request="1-4,engine=pool")
+    job = recipe.submit("search.sh", *WORDS, *more, request="0-4,engine=pool")
     recipe.disturb(job, "search.py")
 
 
@@ -94,12 +94,12 @@ def test_a_search_behind_the_storage_proxy(recipe: Recipe, proxy: Path) -> None:
 def test_a_study_goes_on_in_another_job(recipe: Recipe) -> None:
     """All workers are killed with their job; those of the next one find what they left."""
     words = ("--trials=16", *WORDS[1:])
-    first = recipe.submit("search.sh", *words, request="1-4,engine=pool")
+    first = recipe.submit("search.sh", *words, request="0-4,engine=pool")
     recipe.tick_until(lambda: recipe.are_at_work("search.py", 4), 40, first)
     recipe.bench.box.run(["scancel", "--signal=KILL", "--full", str(first)])
     recipe.bench.box.run(["scancel", str(first)])
     wait_until(lambda: not recipe.processes("search.py"), 20)
-    second = recipe.submit("search.sh", *words, request="1-4,engine=pool")
+    second = recipe.submit("search.sh", *words, request="0-4,engine=pool")
     recipe.tick_to_end(second)
     trials = in_journal(recipe)
     assert_each_has_one_result(trials, 16)
