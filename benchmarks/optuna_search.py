@@ -95,7 +95,7 @@ def _line(course: Course) -> str:
 def malleable(box: Sandbox, trials: int) -> Course:
     configure(box, notice_s=6)
     place = _copied(box)
-    request = ["--malleable=1-6,engine=pool"]
+    request = ["--malleable=0-6,engine=pool"]
     script = _script(box, f"python3 -m slurm_hooks.elastic.engines -- {SEARCH.format(trials)}")
     with ticks(box), others(box) as held:
         began = time.time()

@@ -1,6 +1,6 @@
 #!/bin/bash
 #SBATCH --job-name=search
-#SBATCH --malleable=1-16,engine=pool
+#SBATCH --malleable=0-16,engine=pool
 #SBATCH --time=01:00:00
 #SBATCH --time-min=00:02:00
 #SBATCH --cpus-per-task=1

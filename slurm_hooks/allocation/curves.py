@@ -59,6 +59,21 @@ def equal_share(share: int, max_nodes: int, unit: int = 1) -> Curve:
     return Curve(((0, 0.0), *sorted(worth.items())))
 
 
+BEYOND_SHARE = 0.98  # so little less that only pools among themselves notice
+
+
+def pool_curve(share: int, most: int, unit: int = 1) -> Curve:
+    """The curve of workers that do not need each other: linear up to the `most` nodes they want.
+
+    Beyond its share a node counts a little less, or the first of two large pools would keep all
+    that there is. The first `unit` is within every share.
+    """
+    most = max(most, unit)
+    first = min(max(share, unit), most)
+    worth = {first: float(first), most: first + BEYOND_SHARE * (most - first)}
+    return Curve(((0, 0.0), *sorted(worth.items())))
+
+
 def equal_shares(most: Sequence[int], nodes: int, least: Sequence[int] = ()) -> list[int]:
     """What each job has if all have the same, as far as it can use it: `most` (job), at least
     `least` (job; 1 if it is empty). Those that could use most come first where it does not divide.

@@ -58,7 +58,7 @@ def kind_of(
         return EndKind.FINISHED, "training finished"
     if run.leaves or fragment.said is Said.LEAVING or fragment.is_leaving:
         return EndKind.LEFT, run.leaves or "left by itself"
-    if state is FragmentState.DONE and not fragment.has_agent:
+    if state is FragmentState.DONE and (not fragment.has_agent or fragment.mark.request.is_pool):
         return EndKind.FINISHED, "its script ended with 0"
     if state is FragmentState.LOST or run.nodes & down:
         return EndKind.NODE_FAILED, "node failed"

@@ -37,21 +37,24 @@ from slurm_hooks.model.decision import (
     verb_of,
 )
 from slurm_hooks.model.job import (
-    ENDED_STATES,
-    ON_NODES,
-    WAITING_STATES,
     AvoidedNode,
     Fragment,
     FragmentId,
-    FragmentState,
     MalleableJob,
     Mark,
     Needs,
     Request,
-    Said,
 )
 from slurm_hooks.model.reason import Reason, Why
+from slurm_hooks.model.state import (
+    ENDED_STATES,
+    ON_NODES,
+    WAITING_STATES,
+    FragmentState,
+    Said,
+)
 from slurm_hooks.model.telemetry import Counts, Pauses, Rate, Telemetry
+from slurm_hooks.model.wish import Wish
 
 __all__ = [
     "Action",
@@ -104,5 +107,6 @@ __all__ = [
     "Waiter",
     "Spared",
     "Why",
+    "Wish",
     "verb_of",
 ]

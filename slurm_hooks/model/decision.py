@@ -50,6 +50,8 @@ class Cause(enum.Enum):
     NOT_CANARY = "outside of the canary"
     CEILING = "more nodes than the site allows"
     LIMIT = "a job waits for a limit that counts it"
+    WISH = "its job wishes for fewer nodes"
+    NO_WORK = "found no work left"
     SUMMED_UP = "the job's life summed up"
 
 

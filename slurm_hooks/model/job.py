@@ -5,13 +5,15 @@ Constructors refuse values that cannot exist.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Optional
 
 from slurm_hooks.engines import DEFAULT, ENGINES
+from slurm_hooks.model.state import FragmentState, Said
 from slurm_hooks.model.telemetry import Telemetry
+from slurm_hooks.model.wish import Wish, newest
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,19 @@ class Request:
     name: str = ""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_nodes <= self.max_nodes:
+        low = 0 if self.is_pool else 1
+        if not low <= self.min_nodes <= self.max_nodes or not self.max_nodes:
             raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} are not a range")
         if self.unit < 1 or self.min_nodes % self.unit or self.max_nodes % self.unit:
             raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} do not fit unit {self.unit}")
         if self.fragments < 1 or self.lease <= timedelta(0):
             raise ValueError("a request needs a fragment and a lease")
+
+    @property
+    def is_pool(self) -> bool:
+        """True for a pool: workers that never meet, and come and go each on its own."""
+        engine = ENGINES.get(self.engine)
+        return engine is not None and engine.is_pool
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,8 @@ class Mark:
     `obstacle` is Slurm's reason for the last one. `priority` is what Slurm gave the job before it
     was held. `gave_way_to` is the job of somebody else for which it was last asked to leave.
     `is_paused` is true while an operator holds the job, `is_alone` if its fragments do
-    not meet, `is_finished` once its training has ended: Slurm may forget first who said so.
+    not meet, `is_finished` once its training has ended: Slurm may forget first who said so. `idle`
+    is when it ended with exit code 0 as the worker of a pool, if it has not been released since.
     """
 
     request: Request
@@ -94,49 +104,8 @@ class Mark:
     is_alone: bool = False
     is_paused: bool = False
     is_finished: bool = False
+    idle: Optional[datetime] = None
     stopped: str = ""
-
-
-class FragmentState(enum.Enum):
-    """Where a fragment is in its life, as Slurm reports it."""
-
-    HELD = "held"  # pending, priority 0: waits for us
-    PENDING = "pending"  # released, or requeued by Slurm: may start any moment
-    RUNNING = "running"
-    SUSPENDED = "suspended"  # stopped by an operator, and still on its nodes
-    ENDING = "ending"  # completing: its processes are on their way out
-    DONE = "done"  # exit code 0
-    TIMED_OUT = "timed out"  # its lease ended, or Slurm took it for somebody else
-    FAILED = "failed"  # any other end that its user did not ask for
-    LOST = "lost"  # its node failed
-    SPECIAL = "special exit"  # an exit code for which Slurm itself puts jobs back and holds them
-    CANCELLED = "cancelled"  # by its user, or because its --deadline has passed
-    UNKNOWN = "unknown"  # a state this version does not know: left alone
-
-
-ENDED_STATES = frozenset(
-    {
-        FragmentState.DONE,
-        FragmentState.TIMED_OUT,
-        FragmentState.FAILED,
-        FragmentState.LOST,
-        FragmentState.CANCELLED,
-    }
-)
-WAITING_STATES = frozenset({FragmentState.HELD, FragmentState.SPECIAL})
-ON_NODES = frozenset(FragmentState) - ENDED_STATES - WAITING_STATES
-"""States in which a fragment is on its nodes, on its way there, or may be."""
-
-
-class Said(enum.Enum):
-    """What a fragment's agent says about the current run; a script without one says nothing."""
-
-    NOTHING = "nothing"
-    STARTED = "started"  # an agent runs, and looks for the others
-    JOINED = "joined"  # it takes part in a round
-    TRAINED = "trained"  # and its training has made progress
-    LEAVING = "leaving"  # it is about to put itself back
-    FINISHED = "finished"  # the round said that the training is over
 
 
 @dataclass(frozen=True, order=True)
@@ -179,6 +148,7 @@ class Fragment:
     hit_s: Optional[float] = None  # seconds of the job's work that losing it costs, if it told
     redoes: bool = False  # it told that a planned change costs as much
     telemetry: Optional[Telemetry] = None  # how fast its job trains, if it told
+    wish: Optional[Wish] = None  # how many nodes its job wants, if it told
     note: str = ""  # the rest of AdminComment, which belongs to the site
 
     @property
@@ -227,12 +197,12 @@ class MalleableJob:
     account: str = ""
     qos: str = ""
 
-    @property
+    @cached_property
     def active(self) -> tuple[Fragment, ...]:
         """The fragments that train now."""
         return tuple(f for f in self.fragments if f.is_active)
 
-    @property
+    @cached_property
     def nodes(self) -> frozenset[str]:
         """The nodes of the active fragments."""
         return frozenset(n for f in self.active for n in f.nodes)
@@ -257,7 +227,7 @@ class MalleableJob:
         told = [f for f in self.fragments if f.hit_s is not None]
         return [f for f in told if f.is_active] or told
 
-    @property
+    @cached_property
     def failures(self) -> int:
         """How often in a row this job has failed."""
         return max((f.mark.failures for f in self.fragments), default=0)
@@ -267,11 +237,33 @@ class MalleableJob:
         """The highest that Slurm gives, or gave, any of its fragments; 0 if none was released."""
         return max((max(f.priority, f.mark.priority) for f in self.fragments), default=0)
 
-    @property
+    @cached_property
     def has_agent(self) -> bool:
         """True once an agent of this job has spoken: then an exit code alone means nothing, and
         its fragments look for each other."""
         return any(f.has_agent for f in self.fragments)
+
+    @cached_property
+    def trains(self) -> bool:
+        """True if a fragment runs whose training has made progress in this run."""
+        return any(f.is_training for f in self.fragments)
+
+    @cached_property
+    def oldest_start(self) -> Optional[datetime]:
+        """Since when the fragment runs that has run the longest."""
+        return min((f.start for f in self.active if f.start is not None), default=None)
+
+    @cached_property
+    def cancelled(self) -> int:
+        """How many of its fragments are cancelled."""
+        return sum(f.state is FragmentState.CANCELLED for f in self.fragments)
+
+    def wish(self, now: datetime) -> Optional[Wish]:
+        """How many nodes a pool wants by its newest word, never more than its maximum; None if it
+        has not said. A gang cannot wish: its size is one that its script is made for."""
+        told = (f.wish for f in self.fragments if f.wish is not None)
+        found = newest(told, now) if self.request.is_pool else None
+        return found and Wish(found.at, min(found.nodes, self.request.max_nodes))
 
     @property
     def tells_rates(self) -> bool:

@@ -28,6 +28,8 @@ class Why(enum.Enum):
     LEAVING = "leaving"  # a fragment was asked to
     ALONE = "alone"  # its fragments do not meet, so it is kept to one
     MAXIMUM = "maximum"  # it has that
+    WISH = "wish"  # it wants no more nodes now
+    NO_WORK = "no_work"  # workers of the pool found none
     RESTING = "resting"  # it shrank or failed just now
     BELOW_MIN = "below_min"  # its other fragments are not back yet
     LOOKED_AT = "looked_at"  # it has a size only so that its speed there is seen

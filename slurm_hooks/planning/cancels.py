@@ -32,7 +32,7 @@ def gone(job: MalleableJob) -> int:
 
     Slurm (22.05) drops the record of a cancelled element that was never released at once.
     """
-    left = sum(f.state is not FragmentState.CANCELLED for f in job.fragments)
+    left = len(job.fragments) - job.cancelled
     return max(0, job.request.fragments - left - job.unread)
 
 
@@ -68,6 +68,9 @@ def _was_put_back(fragment: Fragment, cancels: list[datetime], slurm: Slurm) -> 
 
 
 def is_crippled(job: MalleableJob) -> bool:
-    """True if the user cancelled so many fragments that the rest can never be enough."""
+    """True if the user cancelled so many fragments that the rest can never be enough; of a pool
+    any worker is."""
+    if job.request.is_pool:
+        return False
     left = job.request.fragments - gone(job)
     return left > 0 and left * job.request.unit < job.request.min_nodes

@@ -126,7 +126,8 @@ class Eligibility:
         fit = sum(n for traits, n in self._counts.items() if not self._judge(traits, kind)[0])
         bad = shunned.died | shunned.unfit
         lost = sum(self._is_choice(name, kind) for name in bad - self._held)
-        if fit - lost + len(own - bad) >= job.request.min_nodes:
+        least = max(job.request.min_nodes, job.request.unit)
+        if fit - lost + len(own - bad) >= least:
             found.update(dict.fromkeys(shunned.died, DIED))
         return found
 

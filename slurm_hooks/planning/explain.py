@@ -98,10 +98,20 @@ def reasons_for(
     final = _final(situation, planned, settings)
     if final:
         return (*found, final)
+    if situation.wish is not None:
+        found.append(Reason(Why.WISH, f"wishes for {situation.wish.nodes} node(s) at most now"))
     if situation.snoozes:
         text = f"shrank or failed less than {settings.plan.snooze_s:g} s ago and does not grow yet"
         found.append(Reason(Why.RESTING, text))
-    least = situation.job.request.min_nodes
+    if situation.is_tried:
+        text = (
+            f"has failed {situation.job.failures} time(s): one worker is tried, and others follow "
+            f"once it has run for {settings.failures.join_s} s"
+        )
+        found.append(Reason(Why.RESTING, text))
+    if situation.job.request.is_pool and not situation.upkeep.growable:
+        return tuple(found)
+    least = situation.least
     if situation.reachable < least and not (situation.snoozes or care.reasons):
         text = (
             f"can reach {situation.reachable} nodes now, needs {least}: "
@@ -113,7 +123,7 @@ def reasons_for(
 
 def _final(situation: Situation, planned: int, settings: Settings) -> Optional[Reason]:
     """The reason beside which no other counts: it would not grow onto any node."""
-    most = situation.job.request.max_nodes
+    most, wish = situation.job.request.max_nodes, situation.wish
     if situation.is_apart:
         return Reason(
             Why.ALONE,
@@ -121,6 +131,8 @@ def _final(situation: Situation, planned: int, settings: Settings) -> Optional[R
             "not start torchrun, or Slurm's commands are missing where it runs; several fragments "
             "would each train on their own, so it is kept to one",
         )
+    if wish is not None and wish.nodes < most and planned >= situation.most:
+        return Reason(Why.WISH, f"wishes for {wish.nodes} node(s) at most now, and has that")
     return Reason(Why.MAXIMUM, f"has its maximum of {most} nodes") if planned >= most else None
 
 

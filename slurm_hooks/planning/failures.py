@@ -22,10 +22,12 @@ from slurm_hooks.model import (
     Slurm,
 )
 from slurm_hooks.planning.moments import is_within, requeue_of
+from slurm_hooks.planning.workers import has_worked, outlived
 from slurm_hooks.settings import Settings
 
 _FIRST_PAUSE = timedelta(seconds=30)
 _LONGEST_PAUSE = timedelta(hours=1)
+NOT_STARTED = "NotStarted"  # the obstacle of a release for which Slurm names none
 _OWN_CODE = re.compile(r"(?!0:)(?:\d|\d\d|1[01]\d|12[0-7]):0")  # not a signal, not 128 + signal
 
 
@@ -41,25 +43,27 @@ def is_death(fragment: Fragment) -> bool:
     """True if its run ended badly and that is not on record yet.
 
     It was not asked to leave and had not begun to. Exit code 0 is a death too, unless the round
-    said that the training has finished. Where the site's RequeueExit put the fragment back, its
-    exit code decides.
+    said that the training has finished, or a worker of a pool found no work left. Where the site's
+    RequeueExit put the fragment back, its exit code decides.
     """
     if fragment.is_leaving or fragment.said is Said.LEAVING:
         return False
     if fragment.state in (FragmentState.FAILED, FragmentState.LOST):
         return True
     if fragment.state is FragmentState.DONE:
-        return fragment.said is not Said.FINISHED
+        return fragment.said is not Said.FINISHED and not fragment.mark.request.is_pool
     waits = (FragmentState.HELD, FragmentState.SPECIAL, FragmentState.PENDING)
     if fragment.state not in waits or not fragment.has_run:
         return False
     return fragment.state is FragmentState.SPECIAL or bool(_OWN_CODE.fullmatch(fragment.exit_code))
 
 
-def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
+def has_progressed(job: MalleableJob, slurm: Slurm, now: datetime, settings: Settings) -> bool:
     """True if the training has made progress since the job's last failure. A running fragment
-    says so now, a waiting one said so when it left."""
+    says so now, a waiting one said so when it left; the workers of a pool may also show it."""
     failed = max((a.since for f in job.fragments for a in f.mark.deaths), default=None)
+    if job.request.is_pool and has_worked(job, failed, now, settings):
+        return True
     for fragment in job.fragments:
         if fragment.is_training:
             return True
@@ -70,22 +74,31 @@ def has_progressed(job: MalleableJob, slurm: Slurm) -> bool:
     return False
 
 
-def is_blame_on_node(fragment: Fragment, job: MalleableJob) -> bool:
-    """True if the script is not at fault: its node failed, or other fragments train."""
-    peers = (f for f in job.fragments if f.id != fragment.id)
-    return fragment.state is FragmentState.LOST or any(f.is_training for f in peers)
+def is_blame_on_node(
+    fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings
+) -> bool:
+    """True if the script is not at fault: the node of this dead fragment failed, other fragments
+    train, or another worker of its pool has lived for longer."""
+    if fragment.state is FragmentState.LOST or job.trains:
+        return True
+    return job.request.is_pool and outlived(fragment, job, now, settings)
 
 
-def is_to_stop(job: MalleableJob, died: Iterable[Fragment], settings: Settings) -> bool:
+def culprits(
+    job: MalleableJob, died: Iterable[Fragment], now: datetime, settings: Settings
+) -> tuple[Fragment, ...]:
+    """Those of the dead whose script is at fault."""
+    return tuple(f for f in died if not is_blame_on_node(f, job, now, settings))
+
+
+def is_to_stop(job: MalleableJob, guilty: tuple[Fragment, ...], settings: Settings) -> bool:
     """True if the script has now failed as often as it may. Retries go to other nodes as long as
     there are any, so these failures were not one node's."""
-    failed = any(not is_blame_on_node(f, job) for f in died)
-    return failed and job.failures + 1 >= settings.failures.limit
+    return bool(guilty) and job.failures + 1 >= settings.failures.limit
 
 
-def why_stopped(job: MalleableJob, died: tuple[Fragment, ...], settings: Settings) -> str:
+def why_stopped(first: Fragment, settings: Settings) -> str:
     """The reason for a stop, in characters that a mark may hold."""
-    first = next(f for f in died if not is_blame_on_node(f, job))
     where = "+".join(sorted(first.nodes)) or "unknown"
     code = re.sub(r"[^A-Za-z0-9:]", "_", first.exit_code) or "unknown"
     return f"failed-{settings.failures.limit}-times:exit-{code}-on-{where}"
@@ -99,7 +112,7 @@ def after_death(fragment: Fragment, job: MalleableJob, now: datetime, settings: 
     kept = tuple(a for a in lasting if a.node not in fragment.nodes)
     deaths = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
     failures = fragment.mark.failures
-    if not is_blame_on_node(fragment, job):
+    if not is_blame_on_node(fragment, job, now, settings):
         failures = job.failures + 1
     return replace(fragment.mark, noticed=now, deaths=deaths, failures=failures)
 
@@ -150,3 +163,10 @@ def is_vain(fragment: Fragment, now: datetime) -> bool:
         return False
     pause = min(_FIRST_PAUSE * 2 ** min(fragment.mark.vain - 1, 10), _LONGEST_PAUSE)
     return is_within(now, fragment.mark.released, pause)
+
+
+def is_in_the_way(fragment: Fragment, now: datetime) -> bool:
+    """True while a release in vain keeps its whole job from growing. In a pool a node that somebody
+    else took first does not: only what all its workers would meet."""
+    is_own = fragment.mark.request.is_pool and fragment.mark.obstacle == NOT_STARTED
+    return not is_own and is_vain(fragment, now)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
 
@@ -67,6 +67,13 @@ class _Facts:
     hits: Hits
     jobs: Mapping[int, MalleableJob]
     fragments: Mapping[FragmentId, Fragment]
+    stay: dict[int, frozenset[FragmentId]] = field(default_factory=dict)
+
+    def staying(self, job: MalleableJob) -> frozenset[FragmentId]:
+        """The fragments of a job that stay past planned starts, found once."""
+        if job.job_id not in self.stay:
+            self.stay[job.job_id] = self.hits.staying(job, self.holes)
+        return self.stay[job.job_id]
 
 
 def _facts(seen: Snapshot, fresh: Snapshot, settings: Settings) -> _Facts:
@@ -95,7 +102,7 @@ def _faults(
     here = (f for f in job.fragments if f.state in _ON_THE_WAY and not f.is_leaving)
     size = sum(len(f.nodes) for f in here if f.id not in going)
     size += sum(len(action.nodes) for action in grows if action not in faults)
-    if size >= job.request.min_nodes:
+    if job.request.is_pool or size >= job.request.min_nodes:
         return faults
     why = f"without {', '.join(lost)} its job cannot reach its minimum"
     return {**dict.fromkeys(grows, why), **faults}
@@ -120,7 +127,7 @@ def _renewal_fault(action: Renew, facts: _Facts) -> str:
     if fragment.end is None or action.end <= fragment.end:
         return ""  # a shorter lease is always safe
     job = facts.jobs[fragment.id.job_id]
-    is_past = fragment.id in facts.hits.staying(job, facts.holes)
+    is_past = fragment.id in facts.staying(job)
     last = facts.ends.walls if is_past else facts.ends.latest
     return _overrun(fragment.nodes, action.end, last, facts)
 

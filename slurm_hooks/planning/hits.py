@@ -45,14 +45,18 @@ class Hits:
     flee_s: float
 
     def cost_s(self, job: MalleableJob) -> float:
-        """The seconds of its work that a hit costs the job, as far as is known."""
+        """The seconds of its work that a hit costs the job, as far as is known. One worker of a
+        pool costs the others nothing, and what it loses itself is taken as little if untold."""
+        if job.request.is_pool:
+            return job.hit_s or 0.0
         return self.worst_s if job.hit_s is None else job.hit_s
 
     def may_gain(self, job: MalleableJob) -> bool:
         """True if the job may take nodes with no regard to planned starts but the nearest: with one
         fragment more it would stay there."""
         unit, beyond = job.request.unit, beyond_s(self.cost_s(job), job.redoes)
-        return pays_to_stay(beyond, len(job.nodes) + unit, unit, self.flee_s)
+        others = 0 if job.request.is_pool else len(job.nodes)
+        return pays_to_stay(beyond, others + unit, unit, self.flee_s)
 
     def redone_s(self, job: MalleableJob) -> float:
         """The seconds of its work that a planned change costs the job."""
@@ -64,12 +68,16 @@ class Hits:
         What Slurm takes at one moment is one hit.
         """
         size, cost_s = len(job.nodes), beyond_s(self.cost_s(job), job.redoes)
+        is_pool = job.request.is_pool
         ends = {f: _ends(f, holes) for f in job.active}
         taken = Counter(end for f, found in ends.items() for end in found for _ in f.nodes)
         return frozenset(
             f.id
             for f, found in ends.items()
-            if all(pays_to_stay(cost_s, size, taken[end], self.flee_s) for end in found)
+            if all(
+                pays_to_stay(cost_s, taken[end] if is_pool else size, taken[end], self.flee_s)
+                for end in found
+            )
         )
 
 

@@ -51,7 +51,8 @@ def idle_nodes(
 def _wants_more(situation: Situation, given: int) -> bool:
     if situation.upkeep.is_over:
         return False
-    return situation.size + given < situation.job.request.max_nodes
+    most = situation.job.request.max_nodes if situation.is_apart else situation.most
+    return situation.size + given < most
 
 
 def _taken(situations: Iterable[Situation]) -> set[str]:

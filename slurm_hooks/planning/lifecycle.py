@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from slurm_hooks.engines import ENGINES
 from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
@@ -32,14 +31,23 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
 from slurm_hooks.planning.failures import (
+    culprits,
     has_progressed,
     is_death,
+    is_in_the_way,
     is_to_stop,
     is_vain,
     why_stopped,
 )
-from slurm_hooks.planning.moments import is_within, requeue_of
+from slurm_hooks.planning.moments import is_within, moment, requeue_of
 from slurm_hooks.planning.steps import BACK_STATES, steps_of
+from slurm_hooks.planning.workers import (
+    idle_since,
+    idle_workers,
+    is_out_of_work,
+    newest_of,
+    to_be_started,
+)
 from slurm_hooks.settings import Settings
 
 # Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
@@ -70,6 +78,8 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
         return _close(job, Cause.STOPPED, Reason(Why.STOPPED, f"stopped: {stopped}"))
     if any(f.mark.is_finished or is_finish(f, job) for f in job.fragments):
         return _finish(job)
+    if is_out_of_work(job, now, slurm):
+        return _out_of_work(job)
     cancel = cancel_scope(job, slurm)
     if cancel is CancelScope.WHOLE:
         reason = Reason(Why.CANCELLED, "cancelled by its user, or past its --deadline")
@@ -80,8 +90,9 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
     if is_crippled(job):
         return _stop(job, "too-few-fragments-left")
     died = tuple(f for f in job.fragments if is_death(f))
-    if is_to_stop(job, died, settings):
-        return _stop(job, why_stopped(job, died, settings))
+    guilty = culprits(job, died, now, settings)
+    if is_to_stop(job, guilty, settings):
+        return _stop(job, why_stopped(guilty[0], settings))
     return _care(job, died, now, settings, slurm)
 
 
@@ -93,7 +104,7 @@ def _care(
     slurm: Slurm,
 ) -> Upkeep:
     """The upkeep of a job that goes on."""
-    noted = _noted(job, slurm)
+    noted = _noted(job, now, settings, slurm)
     job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
     steps = [a for f in job.fragments for a in steps_of(f, job, now, settings)]
     marked = {a.fragment for a in steps if isinstance(a, (SetMark, PutBack, Notice)) and a.mark}
@@ -113,21 +124,24 @@ def is_finish(fragment: Fragment, job: MalleableJob) -> bool:
 
     Where there are rounds, the round's own word decides, and exit code 0 alone means nothing: the
     last command of a script succeeds whatever became of torchrun. A job without an agent is an
-    ordinary script, and its exit code 0 is its end.
+    ordinary script, and its exit code 0 is its end. In a pool the word alone counts, as soon as one
+    worker says it.
     """
+    if job.request.is_pool:
+        return fragment.said is Said.FINISHED
     if fragment.state is not FragmentState.DONE:
         return False
-    engine = ENGINES.get(job.request.engine)
-    if job.has_agent or (engine and engine.is_pool):
-        return fragment.said is Said.FINISHED
-    return True
+    return fragment.said is Said.FINISHED or not job.has_agent
 
 
 def growable(job: MalleableJob, now: datetime, slurm: Slurm) -> tuple[Fragment, ...]:
     """The fragments that could be released: rested, held by nobody else, and likely to start."""
-    if any(f.depends or f.mark.is_paused or is_vain(f, now) for f in job.fragments):
+    if any(f.depends or f.mark.is_paused or is_in_the_way(f, now) for f in job.fragments):
         return ()
-    return tuple(f for f in job.fragments if is_rested(f, now, slurm) and not f.is_paused)
+    found = job.fragments
+    if job.request.is_pool:
+        found = tuple(f for f in to_be_started(job, now, slurm) if not is_vain(f, now))
+    return tuple(f for f in found if is_rested(f, now, slurm) and not f.is_paused)
 
 
 def is_rested(fragment: Fragment, now: datetime, slurm: Slurm) -> bool:
@@ -149,21 +163,46 @@ def _finish(job: MalleableJob) -> Upkeep:
         for f in job.fragments
         if f.state is FragmentState.RUNNING and not f.mark.is_finished
     )
-    why = "training finished"
-    if not job.has_agent:
-        why = "its script ended with 0, and no agent ever spoke: it counts as one without torchrun"
-    closed = _close(job, Cause.FINISHED, Reason(Why.FINISHED, why))
+    closed = _close(job, Cause.FINISHED, Reason(Why.FINISHED, _why_finished(job)))
     return replace(closed, actions=(*marks, *closed.actions))
 
 
+def _why_finished(job: MalleableJob) -> str:
+    if any(f.said is Said.FINISHED for f in job.fragments):
+        return "a worker said that all work is done" if job.request.is_pool else "training finished"
+    if job.request.is_pool:
+        count = sum(idle_since(f) is not None for f in job.fragments)
+        return f"no work was left: {count} worker(s) ended with exit code 0, and none runs"
+    if job.has_agent:
+        return "training finished"
+    return "its script ended with 0, and no agent ever spoke: it counts as one without torchrun"
+
+
+def _out_of_work(job: MalleableJob) -> Upkeep:
+    """Close a pool whose workers have found no work. A mark keeps that beyond the cancel."""
+    closed = _close(job, Cause.FINISHED, Reason(Why.FINISHED, _why_finished(job)))
+    bearer = next((f for f in job.fragments if f.state in WAITING_STATES), None)
+    if bearer is None:
+        return closed
+    mark = SetMark(bearer.id, replace(bearer.mark, is_finished=True), Cause.FINISHED)
+    return replace(closed, actions=(mark, *closed.actions))
+
+
 def _close(job: MalleableJob, cause: Cause, reason: Reason) -> Upkeep:
-    """Cancel what waits. Running fragments of a finished job go on to the end of their scripts."""
+    """Cancel what waits. Running fragments of a finished training go on to the end of their
+    scripts; of a pool only the worker that said so does."""
     open_states = {*WAITING_STATES, FragmentState.PENDING}
-    if cause is not Cause.FINISHED:
+    if cause is not Cause.FINISHED or job.request.is_pool:
         open_states.add(FragmentState.RUNNING)
-    open_ones = tuple(f.id for f in job.fragments if f.state in open_states)
+    ends = (f for f in job.fragments if f.state in open_states)
+    is_finish = cause is Cause.FINISHED
+    open_ones = tuple(f.id for f in ends if not (is_finish and _says_finished(f)))
     actions = (Cancel(open_ones, cause),) if open_ones else ()
     return Upkeep(actions=actions, is_over=True, reasons=(reason,))
+
+
+def _says_finished(fragment: Fragment) -> bool:
+    return fragment.state is FragmentState.RUNNING and fragment.said is Said.FINISHED
 
 
 def _stop(job: MalleableJob, why: str) -> Upkeep:
@@ -181,10 +220,12 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
     return Upkeep(actions=(*actions, *closing), is_over=True, reasons=(reason,))
 
 
-def _noted(job: MalleableJob, slurm: Slurm) -> dict[FragmentId, Fragment]:
+def _noted(
+    job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm
+) -> dict[FragmentId, Fragment]:
     """Fragments with news for their marks: the job trains again, elements are gone, a release was
     not in vain, what the job's priority was before the hold."""
-    trains = job.failures > 0 and has_progressed(job, slurm)
+    trains = job.failures > 0 and has_progressed(job, slurm, now, settings)
     is_ranked = any(f.mark.priority for f in job.fragments)
     lost = gone(job)
     noted: dict[FragmentId, Fragment] = {}
@@ -212,6 +253,14 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
         )
         for f in died
     ]
+    idle = idle_workers(job, now)
+    if idle:
+        text = (
+            f"{len(idle)} worker(s) found no work left, the last at "
+            f"{moment(newest_of(idle), now)}: no more are started but those that were interrupted "
+            "since, until the job wishes for nodes (malleable wish N)"
+        )
+        reasons.append(Reason(Why.NO_WORK, text))
     if any(f.depends for f in job.fragments):
         reasons.append(Reason(Why.DEPENDENCY, "waits for its dependency"))
     is_paused = any(f.mark.is_paused for f in job.fragments)

@@ -18,7 +18,7 @@ from slurm_hooks.advisor.probe import (
     optimistic,
     price_of,
 )
-from slurm_hooks.allocation.curves import equal_share, equal_shares, prior
+from slurm_hooks.allocation.curves import equal_share, equal_shares, pool_curve, prior
 from slurm_hooks.model import Curve, FragmentState, Learned, Plan, Reason, Snapshot, Spared, Why
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.settings import Settings
@@ -49,7 +49,7 @@ def weighings(
     """Of each job, in their order; all of them share `nodes`.
 
     Only a job of which something is `learned`, be it nothing yet, is looked at, and only while they
-    want more than there is: else each has what it can use, whatever its curve.
+    want more than there is: else there is nothing to choose between them.
     """
     wishes = [min(max(s.reachable, 1), nodes) for s in situations]
     shares = equal_shares(wishes, nodes, [min(s.least, w) for s, w in zip(situations, wishes)])
@@ -125,6 +125,8 @@ def _weighing(
     settings: Settings,
 ) -> Weighing:
     job, serial = situation.job, settings.plan.serial_fraction
+    if job.request.is_pool:
+        return Weighing(pool_curve(share, situation.most, job.request.unit), look)
     if job.job_id in snapshot.curves:
         return Weighing(snapshot.curves[job.job_id], look)
     learned = snapshot.learned.get(job.job_id, Learned())

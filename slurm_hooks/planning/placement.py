@@ -42,15 +42,23 @@ def change(
     """
     job = situation.job
     going = _leavers(job, targets, pool)
-    cause = Cause.BELOW_MIN if not sum(targets.values()) else Cause.BETTER_USE
-    cause = Cause.CEILING if pool.is_over else cause
+    unit, size = job.request.unit, sum(len(f.nodes) for f in _held(job, pool))
+    cause = _cause(situation, size, sum(targets.values()), pool)
     actions: list[Action] = [_dismiss(f, cause, ground.now) for f in going]
     where = _openings(job, targets, pool)
     starting = list(zip(sorted(situation.upkeep.growable, key=lambda f: f.id), where))
-    unit, size = job.request.unit, sum(len(f.nodes) for f in _held(job, pool))
     if size + unit * len(starting) >= situation.least:
         actions += [_grow(f, situation, _take(pool, key, unit), ground) for f, key in starting]
     return Change(tuple(actions), frozenset(f.id for f in going))
+
+
+def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Cause:
+    """Why it goes from this size to a smaller one."""
+    if pool.is_over:
+        return Cause.CEILING
+    if situation.wish is not None and size > situation.most:
+        return Cause.WISH
+    return Cause.BETTER_USE if target or situation.job.request.is_pool else Cause.BELOW_MIN
 
 
 def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:
@@ -69,12 +77,14 @@ def _openings(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) ->
 
 
 def _leavers(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> list[Fragment]:
-    """Fragments beyond the target of their class: not yet started first, shortest lease first."""
+    """Fragments beyond the target of their class: not yet started first, then those with the
+    shortest lease, in a pool the youngest."""
     going: list[Fragment] = []
+    rank = _age if job.request.is_pool else _usefulness
     for key, by_job in sorted(pool.held.items()):
         held = by_job.get(job.job_id, [])
         surplus = sum(len(f.nodes) for f in held) - targets.get(key, 0)
-        for fragment in sorted(held, key=_usefulness):
+        for fragment in sorted(held, key=rank):
             if surplus <= 0:
                 break
             going.append(fragment)
@@ -85,6 +95,11 @@ def _leavers(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> 
 def _usefulness(fragment: Fragment) -> tuple[bool, float, int]:
     end = fragment.end.timestamp() if fragment.end else 0.0
     return (fragment.state is FragmentState.RUNNING, end, -fragment.id.index)
+
+
+def _age(fragment: Fragment) -> tuple[bool, float, int]:
+    start = fragment.start.timestamp() if fragment.start else 0.0
+    return (fragment.state is FragmentState.RUNNING, -start, -fragment.id.index)
 
 
 def _dismiss(fragment: Fragment, cause: Cause, now: datetime) -> Action:
@@ -106,6 +121,11 @@ def _grow(fragment: Fragment, situation: Situation, nodes: list[str], ground: Gr
     longest = min(situation.job.request.lease, ground.longest_lease)
     limit = lease_within(ground.now, latest, longest)
     mark = replace(
-        fragment.mark, released=ground.now, run=fragment.restarts, noticed=None, gave_way_to=""
+        fragment.mark,
+        released=ground.now,
+        run=fragment.restarts,
+        noticed=None,
+        gave_way_to="",
+        idle=None,
     )
     return Grow(fragment.id, frozenset(nodes), limit, mark)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional, Union
 
@@ -71,7 +72,7 @@ def share_out(
         for situation, weighing in zip(placed, weighings_of)
     ]
     problem = Problem(
-        jobs=tuple(each.ask for each in asking),
+        jobs=_minimums_first(placed, [each.ask for each in asking], plan.horizon_s),
         classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in pool.keys),
         horizon_s=plan.horizon_s,
         headroom_nodes=plan.headroom_nodes,
@@ -110,7 +111,7 @@ def _asking(
         name=str(job.job_id),
         curve=weighing.curve,
         unit=request.unit,
-        min_nodes=request.min_nodes,
+        min_nodes=max(request.min_nodes, request.unit),
         max_nodes=request.max_nodes,
         user=job.user,
         partition=job.partition,
@@ -133,9 +134,13 @@ def _record(situation: Situation, snapshot: Snapshot) -> Record:
 
 def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> JobAsk:
     """What is on its way trains no more than what is held: to give it more is a start. A change of
-    what trains costs the pause, and what the job does again."""
+    what trains costs the pause, and what the job does again; workers of a pool come and go free
+    of charge."""
     job_id, plan = situation.job.job_id, settings.plan
+    is_pool = situation.job.request.is_pool
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
+    grow_s = plan.grow_s + situation.redone_s if trains else plan.start_s
+    shrink_s = plan.shrink_s + situation.redone_s if trains else 0.0
     held = (pool.held.get(key, {}).get(job_id, []) for key in pool.keys)
     return JobAsk(
         name=str(job_id),
@@ -146,8 +151,36 @@ def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> 
         held=tuple(sum(len(f.nodes) for f in fragments) for fragments in held),
         usable=tuple(job_id in key.jobs for key in pool.keys),
         unit=situation.job.request.unit,
-        grow_s=plan.grow_s + situation.redone_s if trains else plan.start_s,
-        shrink_s=plan.shrink_s + situation.redone_s if trains else 0,
-        start_s=plan.start_s,
+        grow_s=0.0 if is_pool else grow_s,
+        shrink_s=0.0 if is_pool else shrink_s,
+        start_s=0.0 if is_pool else plan.start_s,
         may_grow=not situation.snoozes or 0 < situation.size < situation.least,
     )
+
+
+_NEXT_TO = 0.99  # of the same worth the gang wins
+
+
+def _minimums_first(
+    placed: Sequence[Situation], asks: Sequence[JobAsk], horizon_s: float
+) -> tuple[JobAsk, ...]:
+    """The asks with those of pools made modest: a node of a pool, which is worth as much as any
+    other of it, counts less than that of any gang at its least size. So gangs get their minimum
+    first, whatever the pool's maximum, and what they gain beyond is weighed against it."""
+    is_pool = [situation.job.request.is_pool for situation in placed]
+    gangs = [ask for ask, is_one in zip(asks, is_pool) if not is_one]
+    worths = [worth for ask in gangs if (worth := _worth_at_least(ask, horizon_s)) > 0]
+    most = _NEXT_TO * min(worths, default=math.inf)
+    return tuple(
+        replace(ask, weight=min(ask.weight, most)) if is_one else ask
+        for ask, is_one in zip(asks, is_pool)
+    )
+
+
+def _worth_at_least(ask: JobAsk, horizon_s: float) -> float:
+    """What a node of the job is worth in a second if it has no more than its minimum, a start from
+    nothing included; 0 for a job that cannot have any."""
+    if not any(ask.usable) and not ask.size:
+        return 0.0
+    trained = max(0.0, 1 - ask.start_s / horizon_s)
+    return ask.weight * ask.speedup(ask.min_nodes) / ask.min_nodes * trained

@@ -18,9 +18,12 @@ from slurm_hooks.model import (
     Hold,
     MalleableJob,
     PutBack,
+    Reason,
     SetMark,
     Slurm,
     Waiter,
+    Why,
+    Wish,
 )
 from slurm_hooks.planning.failures import Shunned, shunned
 from slurm_hooks.planning.ground import Ground
@@ -28,6 +31,7 @@ from slurm_hooks.planning.leases import Stay, may_stay, notice
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.planning.limits import why_waiting
 from slurm_hooks.planning.moments import is_within
+from slurm_hooks.planning.workers import is_to_be_tried
 from slurm_hooks.settings import Settings
 
 
@@ -40,7 +44,8 @@ class Situation:
     nodes that are soon wanted. A job that `snoozes` does not grow yet. `is_apart` is true for a job
     whose fragments do not meet: several would each train on their own, so it is kept to one.
     `barred` says why it may have no nodes at all for now. `redone_s` seconds of its work are done
-    again after a change.
+    again after a change. `wish` is how many nodes a pool wants; one that `is_tried` has failed, and
+    gets no more than one worker until that has lived for a while.
     """
 
     job: MalleableJob
@@ -54,6 +59,8 @@ class Situation:
     past: frozenset[FragmentId] = frozenset()
     gains_past: bool = False
     redone_s: float = 0.0
+    wish: Optional[Wish] = None
+    is_tried: bool = False
 
     @cached_property
     def staying(self) -> tuple[Fragment, ...]:
@@ -67,17 +74,31 @@ class Situation:
         return sum(len(f.nodes) for f in self.staying)
 
     @property
+    def most(self) -> int:
+        """The most nodes that it can use now, in whole units."""
+        request = self.job.request
+        if self.is_apart:
+            return request.unit
+        wanted = request.max_nodes if self.wish is None else self.wish.nodes
+        return wanted // request.unit * request.unit
+
+    @property
     def least(self) -> int:
-        """The fewest nodes it may train on."""
-        return self.job.request.unit if self.is_apart else self.job.request.min_nodes
+        """The fewest nodes it may train on. Workers of a pool need no others: its minimum holds for
+        a start from nothing, no worker goes because others have gone, and a wish for less wins."""
+        request = self.job.request
+        if not request.is_pool:
+            return request.unit if self.is_apart else request.min_nodes
+        return max(request.unit, min(request.min_nodes, self.size or self.reachable, self.most))
 
     @cached_property
     def reachable(self) -> int:
         """The most nodes it could have at once after this tick."""
         unit = self.job.request.unit
         growable = 0 if self.snoozes and self.size == 0 else len(self.upkeep.growable)
-        most = unit if self.is_apart else self.job.request.max_nodes
-        return min(most, self.size + unit * growable)
+        if self.is_tried:
+            growable = min(growable, 0 if self.size else 1)
+        return min(self.most, self.size + unit * growable)
 
     def stays_past(self, fragment: Fragment) -> bool:
         """True if planned starts do not make this fragment leave."""
@@ -100,12 +121,13 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
     is_apart = not care.is_over and _is_apart(job, ground, settings)
     if is_apart:
         job, care = _with_alone_noted(job, care)
-    waiter = ground.queue.first(job)
-    barred = None if care.is_over else _bars_job(job, waiter, ground)
-    care = care if care.is_over else _within_bars(job, care, waiter, ground)
+    waiter, wish = ground.queue.first(job), job.wish(ground.now)
+    bars = _bars_job(job, waiter, ground)
+    barred = None if care.is_over else bars or _why_unwanted(job, wish)
+    care = care if care.is_over else _within_bars(job, care, barred, waiter, ground)
     running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
     past, gains_past = ground.hits.staying(job, ground.holes), ground.hits.may_gain(job)
-    stays = {f.id: _stay(f, job, waiter, ground, settings, f.id in past) for f in running}
+    stays = {f.id: _stay(f, job, barred or bars, ground, settings, f.id in past) for f in running}
     job = _with_way_given(job, waiter) if waiter else job
     leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
     avoided = shunned(job, ground.now, settings)
@@ -113,26 +135,40 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
         ends = tuple(Cancel((f.id,), cause) for f, cause in leaving.items())
         return Situation(job, care, stays, avoided, ends, past=past)
     notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
-    snooze = timedelta(seconds=settings.plan.snooze_s)
-    snoozes = any(is_within(ground.now, f.mark.noticed, snooze) for f in job.fragments)
+    snoozes = _snoozes(job, ground, settings)
     situation = Situation(
         job, care, stays, avoided, notices, snoozes, is_apart, barred, past, gains_past
     )
-    situation = replace(situation, redone_s=ground.hits.redone_s(job))
+    situation = replace(
+        situation,
+        redone_s=ground.hits.redone_s(job),
+        wish=wish,
+        is_tried=is_to_be_tried(job, ground.now, settings),
+    )
     return _given_up(situation, ground) if _is_hopeless(situation, ground, settings) else situation
+
+
+def _snoozes(job: MalleableJob, ground: Ground, settings: Settings) -> bool:
+    """A gang rests after any change, a pool after a failure alone: in a large one somebody always
+    comes or goes."""
+    span = timedelta(seconds=settings.plan.snooze_s)
+    if not job.request.is_pool:
+        return any(is_within(ground.now, f.mark.noticed, span) for f in job.fragments)
+    deaths = (a.since for f in job.fragments for a in f.mark.deaths)
+    return job.failures > 0 and any(is_within(ground.now, since, span) for since in deaths)
 
 
 def _stay(
     fragment: Fragment,
     job: MalleableJob,
-    waiter: Optional[Waiter],
+    barred: Optional[Cause],
     ground: Ground,
     settings: Settings,
     is_past: bool,
 ) -> Stay:
-    """Whether it may stay: for the sake of its node, of the mandate, of who waits for a limit."""
+    """Whether it may stay: for the sake of its node, of the mandate, of what bars its job."""
     stay = may_stay(fragment, ground, settings.lease, is_past)
-    return replace(stay, leaves=stay.leaves or _bars(job, fragment, waiter, ground))
+    return replace(stay, leaves=stay.leaves or ground.mandate.bars(job, fragment) or barred)
 
 
 def _bars_job(job: MalleableJob, waiter: Optional[Waiter], ground: Ground) -> Optional[Cause]:
@@ -140,23 +176,27 @@ def _bars_job(job: MalleableJob, waiter: Optional[Waiter], ground: Ground) -> Op
     return ground.mandate.bars_job(job) or (Cause.LIMIT if waiter else None)
 
 
-def _bars(
-    job: MalleableJob, fragment: Fragment, waiter: Optional[Waiter], ground: Ground
-) -> Optional[Cause]:
-    """Why the fragment may not be where it is, or is on its way to."""
-    return ground.mandate.bars(job, fragment) or (Cause.LIMIT if waiter else None)
+def _why_unwanted(job: MalleableJob, wish: Optional[Wish]) -> Optional[Cause]:
+    """The wish, if it is for less than one unit."""
+    return Cause.WISH if wish is not None and wish.nodes < job.request.unit else None
 
 
 def _within_bars(
-    job: MalleableJob, care: Upkeep, waiter: Optional[Waiter], ground: Ground
+    job: MalleableJob,
+    care: Upkeep,
+    barred: Optional[Cause],
+    waiter: Optional[Waiter],
+    ground: Ground,
 ) -> Upkeep:
     """Without starts that are not allowed; what was about to start where it may not is held."""
-    barred = _bars_job(job, waiter, ground)
-    causes = {f.id: cause for f in care.arriving if (cause := _bars(job, f, waiter, ground))}
+    whys = ((f.id, ground.mandate.bars(job, f) or barred) for f in care.arriving)
+    causes = {fragment: cause for fragment, cause in whys if cause}
     holds = tuple(Hold(fragment, cause) for fragment, cause in causes.items())
     reasons = care.reasons
     if waiter and barred is Cause.LIMIT:
         reasons = (*reasons, why_waiting(waiter))
+    elif barred is Cause.WISH:
+        reasons = (*reasons, Reason(Why.WISH, "wishes for no nodes now, and waits until it does"))
     elif barred:
         reasons = (*reasons, ground.mandate.why_barred(barred))
     return replace(
@@ -181,7 +221,7 @@ def _with_way_given(job: MalleableJob, waiter: Waiter) -> MalleableJob:
 
 def _is_apart(job: MalleableJob, ground: Ground, settings: Settings) -> bool:
     """True if a fragment has run for long enough to meet others and no agent has ever spoken."""
-    if job.has_agent:
+    if job.has_agent or job.request.is_pool:
         return False
     patience = timedelta(seconds=settings.failures.join_s)
     starts = (f.start for f in job.active if f.start is not None)

@@ -23,8 +23,9 @@ from slurm_hooks.model import (
     SetMark,
 )
 from slurm_hooks.planning.cancels import gone
-from slurm_hooks.planning.failures import after_death, is_death
+from slurm_hooks.planning.failures import NOT_STARTED, after_death, is_death
 from slurm_hooks.planning.moments import is_within
+from slurm_hooks.planning.workers import idle_since
 from slurm_hooks.settings import Settings
 
 BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}
@@ -57,7 +58,10 @@ def steps_of(
         return _running(fragment, now, settings)
     if state in BACK_STATES:
         mark = replace(fragment.mark, noticed=now, gone=max(gone(job), fragment.mark.gone))
-        return (_back(fragment, _cause_of_end(fragment), mark),)
+        cause = _cause_of_end(fragment)
+        if cause is Cause.NO_WORK:
+            mark = replace(mark, idle=idle_since(fragment))
+        return (_back(fragment, cause, mark),)
     return ()
 
 
@@ -66,9 +70,10 @@ def _back(fragment: Fragment, cause: Cause, mark: Mark) -> PutBack:
 
 
 def _cause_of_end(fragment: Fragment) -> Cause:
+    """Of an end that is no death: exit code 0 is none in a pool alone."""
     if fragment.is_leaving or fragment.said is Said.LEAVING:
         return Cause.LEFT
-    return Cause.LEASE_ENDED
+    return Cause.NO_WORK if fragment.state is FragmentState.DONE else Cause.LEASE_ENDED
 
 
 def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
@@ -99,7 +104,7 @@ def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Act
     obstacle = _OBSTACLE.match(fragment.reason)
     if not obstacle and is_within(now, mark.released, patience):
         return ()
-    word = fragment.reason.split(",")[0] if obstacle else "NotStarted"
+    word = fragment.reason.split(",")[0] if obstacle else NOT_STARTED
     vain = replace(mark, released=now, vain=mark.vain + 1, obstacle=word)
     return (Hold(fragment.id, Cause.NOT_STARTED), SetMark(fragment.id, vain, Cause.NOT_STARTED))
 

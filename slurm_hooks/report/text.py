@@ -80,17 +80,23 @@ def jobs_table(snapshot: Snapshot) -> Table:
     for name in ("JOBID", "USER", "STATE", "NODES", "MIN-MAX", "LEASE ENDS", "NODELIST"):
         table.add_column(name, justify="right" if name == "NODES" else "left")
     for job in snapshot.jobs:
-        request = job.request
         table.add_row(
             str(job.job_id),
             job.user,
             job_state(job),
             str(len(job.nodes)),
-            f"{request.min_nodes}-{request.max_nodes}",
+            sizes(job, snapshot.now),
             _next_end(job, snapshot.now),
             fold(job.nodes) if job.nodes else "",
         )
     return table
+
+
+def sizes(job: MalleableJob, now: datetime) -> str:
+    """The sizes that were asked for, and how many nodes the job wishes for if it does."""
+    wish = job.wish(now)
+    asked = f"{job.request.min_nodes}-{job.request.max_nodes}"
+    return asked if wish is None else f"{asked}, wish {wish.nodes}"
 
 
 OVER = frozenset({"stopped", "cancelled", "ended"})  # of the words below
@@ -153,7 +159,7 @@ def explain_lines(
     request = job.request
     lines = [
         f"job {job.job_id} of {job.user}: {job_state(job)}, {len(job.nodes)} node(s) of "
-        f"{request.min_nodes}-{request.max_nodes}, engine {request.engine}, "
+        f"{sizes(job, now)}, engine {request.engine}, "
         f"lease {minutes(request.lease)}, shortest hole {minutes(request.shortest_hole)}"
     ]
     lines += [note for note in plan.notes if note.startswith("mode.level = observe")]

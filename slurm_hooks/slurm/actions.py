@@ -133,7 +133,9 @@ def _put_backs(actions: Sequence[PutBack], notes: Notes) -> list[Update]:
 
 
 def _grows(actions: Sequence[Grow], notes: Notes) -> list[Update]:
-    """StartTime=now lifts the two minutes that Slurm makes a requeued job wait."""
+    """Each fragment gets its node, then all of a job are released together: one by one they keep
+    slurmctld from starting them. StartTime=now lifts the two minutes that Slurm makes a requeued
+    job wait."""
     lines = []
     for action in actions:
         where = f"jobid={action.fragment}"
@@ -141,8 +143,7 @@ def _grows(actions: Sequence[Grow], notes: Notes) -> list[Update]:
         comment = _comment(action.fragment, action.mark, notes)
         nodes = (f"ReqNodeList={fold(action.nodes)}", f"NumNodes={len(action.nodes)}")
         lines.append(Update(("update", where, *nodes, limit, "StartTime=now", comment)))
-        lines.append(Update(("release", str(action.fragment))))
-    return lines
+    return lines + [Update(("release", word)) for word in ranges(a.fragment for a in actions)]
 
 
 _SCANCEL_THREADS = 10  # fragments that one scancel signals at a time

@@ -36,6 +36,7 @@ from slurm_hooks.slurm.text import (
     parse_time,
 )
 from slurm_hooks.slurm.waiting import still_waiting, waiter_in
+from slurm_hooks.slurm.wish import parse_wish, without_wish
 
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _SAID = re.compile(
@@ -168,6 +169,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         hit_s=parse_hit(row["comment"], run),
         redoes=parse_redoes(row["comment"], run),
         telemetry=parse_telemetry(row["comment"]),
+        wish=parse_wish(row["comment"]),
         note=note,
     )
 
@@ -207,7 +209,7 @@ def parse_telemetry(comment: str) -> Optional[Telemetry]:
     """How fast its job trains, as an agent said in this run or an earlier one; None if it did not
     say."""
     found = _SAID.match(comment)
-    return parse_progress(comment[found.end() :]) if found else None
+    return parse_progress(without_wish(comment[found.end() :])) if found else None
 
 
 def exit_code(text: str) -> str:

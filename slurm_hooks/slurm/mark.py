@@ -69,6 +69,7 @@ def _mark(values: dict[str, str]) -> Mark:
         is_alone="alone" in values,
         is_paused="pause" in values,
         is_finished="done" in values,
+        idle=_time(values.get("idle")),
         stopped=values.get("stop", ""),
     )
 
@@ -115,6 +116,7 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
         "alone": 1 if mark.is_alone else "",
         "pause": 1 if mark.is_paused else "",
         "done": 1 if mark.is_finished else "",
+        "idle": _epoch(mark.idle),
         "stop": mark.stopped,
     }
     inner = ",".join(f"{key}={value}" for key, value in pairs.items() if value != "")

@@ -17,7 +17,15 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.holes import holes_of
 from slurm_hooks.planning.moments import moment
-from slurm_hooks.report.text import OVER, action_line, explain_lines, job_state, minutes, solve_line
+from slurm_hooks.report.text import (
+    OVER,
+    action_line,
+    explain_lines,
+    job_state,
+    minutes,
+    sizes,
+    solve_line,
+)
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.slurm.text import fold
 
@@ -83,14 +91,13 @@ def _summary(report: TickReport) -> str:
 
 def _job_row(job: MalleableJob, report: TickReport) -> Row:
     plan = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)
-    request = job.request
     ends = [f.end for f in job.active if f.end is not None]
     return (
         str(job.job_id),
         job.user,
         job_state(job),
         str(len(job.nodes)),
-        f"{request.min_nodes}-{request.max_nodes}",
+        sizes(job, report.snapshot.now),
         str(plan.nodes_planned) if plan else "",
         f"in {minutes(min(ends) - report.snapshot.now)}" if ends else "",
         str(plan.reasons[0]) if plan and plan.reasons else "",

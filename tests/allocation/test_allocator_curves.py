@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares, prior
+from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares, pool_curve, prior
 
 
 @given(st.floats(0, 1), st.integers(1, 3000))
@@ -111,3 +111,21 @@ def test_equal_shares_leave_everybody_what_he_cannot_do_without(
     can_give = [s for s, low in zip(shares, least) if s > low]
     can_take = [s for s, high in zip(shares, most) if s < high]
     assert max(can_give, default=0) - min(can_take, default=100) <= 1
+
+
+@pytest.mark.parametrize(
+    ("share", "most", "unit", "points"),
+    [
+        (4, 4, 1, [(4, 4.0)]),
+        (9, 4, 1, [(4, 4.0)]),
+        (2, 4, 1, [(2, 2.0), (4, 3.96)]),
+        (0, 4, 2, [(2, 2.0), (4, 3.96)]),
+        (1, 0, 1, [(1, 1.0)]),
+    ],
+)
+def test_a_pool_is_linear_and_knows_its_share(
+    share: int, most: int, unit: int, points: list[tuple[int, float]]
+) -> None:
+    curve = pool_curve(share, most, unit)
+    assert list(curve.points) == [(0, 0.0), *points]
+    assert all(curve(n) <= n for n in range(1, most + 1))

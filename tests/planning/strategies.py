@@ -9,9 +9,11 @@ from fake_slurm import FakeSlurm
 
 NODE_FLAGS = [*[""] * 12, "+DRAIN", "+REBOOT_REQUESTED", "DOWN", "IDLE+NEW_WORD", "+PLANNED"]
 MARK = (
-    "malleable{{min={low},max={high},unit={unit},engine=torchrun,frags={n},lease={lease},hole=120"
+    "malleable{{min={low},max={high},unit={unit},engine={engine},frags={n},lease={lease},hole=120"
 )
 NOTES = [*[""] * 8, ",fails=1", ",avoid=n1"]
+POOL_NOTES = [*[""] * 6, ",fails=1", f",avoid=n1@{START - 90},fails=1", f",idle={START - 50}"]
+WISHES = [*[""] * 6, *(f"wish{{{n},{START - 60 + n}}}" for n in (0, 1, 2, 3, 60_000)), "wish{1"]
 
 
 @st.composite
@@ -35,14 +37,17 @@ def clusters(draw: st.DrawFn) -> FakeSlurm:
 
 def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
     unit = draw(st.sampled_from([1, 1, 1, 2]))
-    low = unit * draw(st.integers(1, 3))
-    high = low + unit * draw(st.integers(0, 3))
+    is_pool = draw(st.sampled_from([False, False, True]))
+    low = unit * draw(st.integers(1 - is_pool, 3))
+    high = low + unit * draw(st.integers(is_pool, 3))
+    engine = "pool" if is_pool else "torchrun"
     lease = draw(st.sampled_from([120, 300, 600, 3600]))
-    mark = MARK.format(low=low, high=high, unit=unit, n=high // unit, lease=lease)
-    for index in range(high // unit):
+    count = high // unit
+    mark = MARK.format(low=low, high=high, unit=unit, n=count, lease=lease, engine=engine)
+    for index in range(count):
         element = Element(job, index, mark)
         element.limit_min = draw(st.integers(2, 10))
-        notes = draw(st.sampled_from(NOTES))
+        notes = draw(st.sampled_from(POOL_NOTES if is_pool else NOTES))
         state = draw(st.sampled_from(["HELD"] * 3 + ["PENDING"] + ["RUNNING"] * 2 + ["ENDED"]))
         if state in ("PENDING", "RUNNING") and len(free) >= unit:
             element.asked = frozenset(free.pop(0) for _ in range(unit))
@@ -55,8 +60,19 @@ def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
             element.start = START - 30 - ran
             element.end = element.start + ran
             element.exit_code = 256 if element.state == "FAILED" else 0
+        if is_pool:
+            _wish(draw, element)
         element.admin_comment = mark + notes + "}"
         slurm.elements[element.name] = element
+
+
+def _wish(draw: st.DrawFn, element: Element) -> None:
+    """A pool may say how many nodes it wants, in any element."""
+    wish = draw(st.sampled_from(WISHES))
+    if wish:
+        said, _, rest = element.comment.partition(";")
+        is_standing = said.endswith("}")
+        element.comment = f"{said};{wish};{rest}" if is_standing else f"{wish};{element.comment}"
 
 
 def _under_way(draw: st.DrawFn, element: Element, state: str) -> str:

@@ -12,6 +12,7 @@ from build import no_clock
 from fake_slurm import FakeSlurm
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import (
+    Cancel,
     Cause,
     Fragment,
     FragmentId,
@@ -25,7 +26,7 @@ from slurm_hooks.model import (
     Renew,
     Snapshot,
 )
-from slurm_hooks.planning.holes import holes_of, latest_end
+from slurm_hooks.planning.holes import ends_of, holes_of, latest_end
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.actions import commands
@@ -75,8 +76,12 @@ def test_a_grow_is_whole_and_of_a_held_fragment(slurm: FakeSlurm) -> None:
 @many
 @given(clusters())
 def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
+    """Those that lose little, by their own word or as workers of a pool, stay for others' planned
+    starts."""
     seen, plan = look(slurm)
     holes = holes_of(seen)
+    ends = ends_of(seen, holes, SETTINGS.lease)
+    cheap = {job.job_id for job in seen.jobs if job.request.is_pool or job.hit_s is not None}
     for action in plan.actions:
         if isinstance(action, Grow):
             end, nodes = seen.now + action.limit, action.nodes
@@ -87,8 +92,10 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
             end, nodes = action.end, fragment.nodes
         else:
             continue
+        is_cheap = action.fragment.job_id in cheap
+        past = ends.until if isinstance(action, Grow) else ends.walls
         for name in nodes:
-            latest = latest_end(holes[name], seen.slurm, SETTINGS.lease)
+            latest = past[name] if is_cheap else latest_end(holes[name], seen.slurm, SETTINGS.lease)
             assert latest is None or end <= latest
 
 
@@ -109,11 +116,25 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm) -> None:
     }
     for job in seen.jobs:
         least = job.request.min_nodes if job.has_agent else job.request.unit
+        least = 0 if job.request.is_pool else least
         size = sizes[job.job_id]
         if job.job_id in grown:
             assert least <= size <= job.request.max_nodes
         elif job.job_id in thinned:
             assert size == 0 or least <= size <= job.request.max_nodes
+
+
+@settings(many, max_examples=300)
+@given(clusters())
+def test_a_pool_has_no_more_than_it_wishes_for(slurm: FakeSlurm) -> None:
+    seen, plan = look(slurm)
+    sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
+    over = {f.job_id for a in plan.actions if isinstance(a, Cancel) for f in a.fragments}
+    for job in seen.jobs:
+        wish = job.wish(seen.now)
+        if wish is None or job.job_id in over:
+            continue
+        assert sizes[job.job_id] <= wish.nodes
 
 
 @many

@@ -1,0 +1,548 @@
+"""Pools: exit codes, wishes, what workers that come and go mean for their job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Optional
+
+import pytest
+from care import care_for, marks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from readings import grown, noticed, plan_for
+
+from build import (
+    NOW,
+    after,
+    make_fragment,
+    make_job,
+    make_node,
+    make_request,
+    make_slurm,
+    make_snapshot,
+    plan_start,
+)
+from slurm_hooks.model import (
+    AvoidedNode,
+    Cancel,
+    Cause,
+    Curve,
+    Fragment,
+    FragmentId,
+    FragmentState,
+    Hold,
+    Learned,
+    MalleableJob,
+    Node,
+    NodeState,
+    Plan,
+    PutBack,
+    Request,
+    Said,
+    SetMark,
+    Spared,
+    Why,
+    Wish,
+)
+from slurm_hooks.planning.cancels import is_crippled
+from slurm_hooks.planning.closing import ending_jobs
+from slurm_hooks.planning.lifecycle import Upkeep
+from slurm_hooks.planning.workers import idle_since, is_out_of_work, to_be_started
+from slurm_hooks.report.json_data import plan_data
+from slurm_hooks.report.text import explain_lines, sizes
+
+HELD, PENDING, RUNNING = FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING
+DONE, FAILED, TIMED_OUT = FragmentState.DONE, FragmentState.FAILED, FragmentState.TIMED_OUT
+CANCELLED, LOST, UNKNOWN = FragmentState.CANCELLED, FragmentState.LOST, FragmentState.UNKNOWN
+BACK_S = 121  # for so long Slurm makes wait what was requeued
+
+
+def pool_of(most: int = 6, least: int = 0, unit: int = 1) -> Request:
+    return replace(make_request(1, 6), min_nodes=least, max_nodes=most, unit=unit, engine="pool")
+
+
+POOL = pool_of()
+
+
+def worker(
+    index: int, state: FragmentState = HELD, nodes: tuple[str, ...] = (), **fields: Any
+) -> Fragment:
+    """One without an agent, of a pool of 0 to 6."""
+    values = {"has_agent": False, "request": POOL, "said": Said.NOTHING}
+    return make_fragment(index, state, nodes, **{**values, **fields})
+
+
+def running(index: int, **fields: Any) -> Fragment:
+    return worker(index, RUNNING, (f"n{index + 1}",), **fields)
+
+
+def requeued(index: int, at_s: float, **fields: Any) -> Fragment:
+    """Held since Slurm put it back at that moment."""
+    return worker(index, HELD, eligible=after(at_s + BACK_S), restarts=1, **fields)
+
+
+def pool(*workers: Fragment, held: int = 0, wish: Optional[Wish] = None) -> MalleableJob:
+    found = [worker(max((f.id.index for f in workers), default=-1) + 1 + i) for i in range(held)]
+    every = [*workers, *found]
+    if wish:
+        every[0] = replace(every[0], wish=wish)
+    request = replace(every[0].mark.request, fragments=len(every))
+    return replace(make_job(*every), request=request)
+
+
+def wished(nodes: int, at_s: float = -30) -> Wish:
+    return Wish(after(at_s), nodes)
+
+
+def nodes_for(*jobs: MalleableJob, free: int = 0) -> list[Node]:
+    """Busy ones for all that runs, and some free ones."""
+    busy = {n for job in jobs for f in job.fragments if f.state is RUNNING for n in f.nodes}
+    named = [make_node(name, NodeState.BUSY) for name in sorted(busy)]
+    return [*named, *(make_node(f"free{i}") for i in range(free))]
+
+
+def plan(job: MalleableJob, *others: MalleableJob, free: int = 0, **fields: Any) -> Plan:
+    nodes = nodes_for(job, *others, free=free)
+    return plan_for(make_snapshot(job, *others, nodes=nodes, **fields))
+
+
+def whys(found: Plan) -> set[Why]:
+    return {reason.why for job in found.jobs for reason in job.reasons}
+
+
+# -- how a worker ends
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "cause"),
+    [
+        (DONE, {}, Cause.NO_WORK),
+        (DONE, {"has_agent": True, "said": Said.JOINED}, Cause.NO_WORK),
+        (DONE, {"has_agent": True, "said": Said.TRAINED}, Cause.NO_WORK),
+        (DONE, {"noticed": after(-9)}, Cause.LEFT),
+        (DONE, {"has_agent": True, "said": Said.LEAVING}, Cause.LEFT),
+        (TIMED_OUT, {}, Cause.LEASE_ENDED),
+        (FAILED, {"exit_code": "1:0"}, Cause.DIED),
+        (LOST, {}, Cause.DIED),
+    ],
+)
+def test_the_end_of_a_worker(state: FragmentState, fields: dict[str, Any], cause: Cause) -> None:
+    ended = worker(0, state, ("n1",), end=after(-7), **fields)
+    care = care_for(pool(ended, running(1)))
+    (back,) = (a for a in care.actions if isinstance(a, PutBack))
+    assert back.cause is cause
+    assert not care.is_over
+    mark = marks(care.actions)[0]
+    assert mark.idle == (after(-7) if cause is Cause.NO_WORK else None)
+    assert mark.failures == 0  # the other has run for 200 s
+
+
+def test_a_gang_knows_no_idle_worker() -> None:
+    done = make_fragment(0, DONE, ["n1"], said=Said.TRAINED)
+    assert idle_since(done) is not None
+    assert not is_out_of_work(make_job(done), NOW, make_slurm())
+    assert marks(care_for(make_job(done, held=1)).actions)[0].idle is None
+
+
+@pytest.mark.parametrize(
+    ("others", "is_over"),
+    [
+        ([], True),
+        ([worker(1)], True),  # it never ran
+        ([worker(1, idle=after(-90))], True),
+        ([requeued(1, -101)], True),  # before the other found no work
+        ([requeued(1, -99)], False),
+        ([requeued(1, -101, noticed=after(-99))], False),
+        ([requeued(1, -300, released=after(-99))], False),  # and that release came to nothing
+        ([running(1)], False),
+        ([worker(1, PENDING, ("n2",), released=after(-5))], False),
+        ([worker(1, FragmentState.ENDING, ("n2",))], False),
+        ([worker(1, UNKNOWN, ("n2",))], False),
+        ([worker(1, FragmentState.SUSPENDED, ("n2",))], False),
+        ([worker(1, TIMED_OUT, ("n2",), end=after(-150))], False),
+        ([worker(1, FAILED, ("n2",), end=after(-150))], False),
+        ([worker(1, CANCELLED, ("n2",), start=after(-300), end=after(-101))], True),
+        ([worker(1, CANCELLED, ("n2",), start=after(-300), end=after(-99)), worker(2)], False),
+        ([worker(1, CANCELLED, start=after(-99), end=after(-99))], True),  # it never ran
+        ([worker(1, CANCELLED, end=after(-99), restarts=1, idle=after(-300))], True),
+        ([worker(1, CANCELLED, end=after(-99), restarts=1), worker(2)], False),  # it was to go on
+        ([worker(1, DONE, ("n2",), end=after(-100))], True),
+        ([worker(1, DONE, ("n2",), end=after(-3), noticed=after(-9))], False),
+    ],
+)
+@pytest.mark.parametrize(
+    "first", [worker(0, idle=after(-100)), worker(0, DONE, ("n1",), end=after(-100))]
+)
+def test_when_a_pool_is_over(first: Fragment, others: list[Fragment], is_over: bool) -> None:
+    assert care_for(pool(first, *others)).is_over is is_over
+
+
+def test_the_end_of_a_pool_is_kept_beyond_the_cancel_of_what_waits() -> None:
+    care = care_for(pool(worker(0, DONE, ("n1",), end=after(-5)), held=2))
+    note, cancel = care.actions
+    assert isinstance(note, SetMark)
+    assert note.mark.is_finished
+    assert isinstance(cancel, Cancel)
+    assert cancel.cause is Cause.FINISHED
+    assert {f.index for f in cancel.fragments} == {1, 2}
+    later = pool(worker(0, CANCELLED, idle=after(-5)), worker(1, CANCELLED, is_finished=True))
+    again = care_for(later)
+    assert again.actions == ()
+    assert again.reasons[0].why is Why.FINISHED
+    assert "1 worker(s) ended with exit code 0" in again.reasons[0].text
+
+
+def test_a_pool_of_which_all_have_ended_needs_nothing() -> None:
+    job = pool(*(worker(i, DONE, ("n1",), end=after(-5 - i)) for i in range(3)))
+    assert care_for(job).actions == ()
+    assert whys(plan(job)) == {Why.FINISHED}
+
+
+@pytest.mark.parametrize("unread", [0, 1])
+def test_a_row_that_cannot_be_read_may_be_a_worker(unread: int) -> None:
+    job = replace(pool(worker(0, idle=after(-5)), held=1), unread=unread)
+    assert is_out_of_work(job, NOW, make_slurm()) is not bool(unread)
+
+
+def test_who_says_that_all_is_done_is_left_to_its_end() -> None:
+    leader = running(0, has_agent=True, said=Said.FINISHED)
+    job = pool(leader, running(1), worker(2, PENDING, ("n3",), released=after(-5)), held=1)
+    care = care_for(job)
+    assert care.is_over
+    (cancel,) = (a for a in care.actions if isinstance(a, Cancel))
+    assert {f.index for f in cancel.fragments} == {1, 2, 3}
+    assert {i for i, mark in marks(care.actions).items() if mark.is_finished} == {0, 1}
+
+
+@pytest.mark.parametrize("state", [HELD, DONE, FAILED, TIMED_OUT])
+def test_that_all_is_done_holds_however_the_leader_ends(state: FragmentState) -> None:
+    job = pool(worker(0, state, has_agent=True, said=Said.FINISHED), running(1))
+    cancelled = {
+        f.index for a in care_for(job).actions if isinstance(a, Cancel) for f in a.fragments
+    }
+    assert cancelled == ({0, 1} if state is HELD else {1})
+
+
+def test_a_cancelled_worker_is_only_itself() -> None:
+    gone = worker(1, CANCELLED, ("n2",))
+    job = pool(running(0), gone, held=1)
+    assert not care_for(job).is_over
+    assert not is_crippled(replace(job, request=pool_of(6, 3)))
+    assert [f.id.index for f in care_for(job).growable] == [2]
+
+
+def test_a_cancelled_pool_stays_so_though_a_worker_had_found_no_work() -> None:
+    job = pool(worker(0, CANCELLED, idle=after(-50)), worker(1, CANCELLED, ("n2",)))
+    assert care_for(job).reasons[0].why is Why.CANCELLED
+
+
+def test_what_a_cancelled_worker_left_behind_is_for_those_who_had_found_no_work() -> None:
+    cancelled = worker(1, CANCELLED, ("n2",), start=after(-300), end=after(-5))
+    job = pool(worker(0, idle=after(-100)), cancelled, held=1)
+    assert [f.id.index for f in care_for(job).growable] == [0, 2]
+
+
+def test_an_idle_worker_that_slurm_forgot_is_no_cancel() -> None:
+    """No tick ran for longer than MinJobAge after it had ended."""
+    job = pool(running(1), worker(2))
+    care = care_for(replace(job, request=replace(job.request, fragments=3)))
+    assert not care.is_over
+    assert [f.id.index for f in care.growable] == [2]
+
+
+# -- who is started
+
+
+def test_after_one_has_found_no_work_only_the_interrupted_are_started() -> None:
+    job = pool(running(0), worker(1, idle=after(-100)), requeued(2, -50), requeued(3, -150), held=2)
+    assert [f.id.index for f in care_for(job).growable] == [2]
+    found = plan(job, free=6)
+    assert grown(found) == {"free0"}
+    assert Why.NO_WORK in whys(found)
+    assert Why.OTHER_NODES in whys(found)
+
+
+def test_nodes_that_a_pool_has_no_work_for_go_to_others_in_the_same_tick() -> None:
+    job = pool(running(0), worker(1, idle=after(-100)), held=4)
+    other = make_job(held=3, job_id=8)
+    assert len(grown(plan(job, other, free=3))) == 3
+
+
+@pytest.mark.parametrize(("at_s", "counts"), [(-101, False), (-100, False), (-99, True)])
+def test_a_newer_wish_makes_all_start_again(at_s: float, counts: bool) -> None:
+    job = pool(worker(0, idle=after(-100)), held=2, wish=wished(2, at_s))
+    care = care_for(job)
+    assert care.is_over is not counts
+    assert len(grown(plan(job, free=4))) == (2 if counts else 0)
+
+
+def test_a_newer_wish_for_none_keeps_the_pool() -> None:
+    job = pool(worker(0, idle=after(-100)), held=2, wish=wished(0, -50))
+    found = plan(job, free=4)
+    assert not ending_jobs(found)
+    assert grown(found) == set()
+
+
+def test_a_release_forgets_that_there_was_no_work() -> None:
+    job = pool(worker(0, idle=after(-100)), wish=wished(1, -50))
+    (grow,) = (a for a in plan(job, free=1).actions if type(a).__name__ == "Grow")
+    assert grow.mark.idle is None  # type: ignore[union-attr]
+
+
+def test_a_node_taken_by_somebody_else_keeps_one_worker_not_the_pool() -> None:
+    vain = {"vain": 2, "released": after(-5)}
+    own = pool(worker(0, obstacle="NotStarted", **vain), held=2)
+    assert [f.id.index for f in care_for(own).growable] == [1, 2]
+    limit = pool(worker(0, obstacle="AssocGrpNodeLimit", **vain), held=2)
+    assert care_for(limit).growable == ()
+
+
+# -- wishes
+
+
+def test_the_newest_wish_counts_and_the_larger_of_one_second() -> None:
+    told = [wished(5, -50), wished(2, -30), wished(3, -30), wished(1, 61)]
+    job = pool(*(worker(i, wish=w) for i, w in enumerate(told)))
+    assert job.wish(NOW) == wished(3, -30)
+    assert job.wish(after(2)) == wished(1, 61)  # it was more than a minute ahead
+    gang = make_job(*(make_fragment(i, wish=w) for i, w in enumerate(told)))
+    assert gang.wish(NOW) is None
+
+
+@pytest.mark.parametrize(("nodes", "size"), [(0, 0), (1, 1), (3, 3), (6, 6), (7, 6), (60_000, 6)])
+def test_a_pool_grows_to_what_it_wishes_for(nodes: int, size: int) -> None:
+    found = plan(pool(held=6, wish=wished(nodes)), free=9)
+    assert len(grown(found)) == found.jobs[0].nodes_planned == size
+    assert (Why.WISH in whys(found)) is (nodes < 6)
+
+
+def test_beyond_the_wish_the_youngest_leave() -> None:
+    starts = [-900, -30, -400, -100]
+    workers = [running(i, start=after(s)) for i, s in enumerate(starts)]
+    found = plan(pool(*workers, wish=wished(2)), free=2)
+    assert noticed(found) == {1: Cause.WISH, 3: Cause.WISH}
+    assert grown(found) == set()
+
+
+def test_who_is_on_the_way_leaves_before_who_works() -> None:
+    coming = worker(3, PENDING, ("free0",), released=after(-5))
+    found = plan(pool(running(0), running(1), coming, wish=wished(2)), free=1)
+    assert [a.fragment.index for a in found.actions if isinstance(a, Hold)] == [3]
+    assert noticed(found) == {}
+
+
+def test_a_pool_that_wants_none_gives_all_back_and_stays() -> None:
+    coming = worker(2, PENDING, ("free0",), released=after(-5))
+    found = plan(pool(running(0), running(1), coming, held=1, wish=wished(0)), free=3)
+    assert noticed(found) == {0: Cause.WISH, 1: Cause.WISH}
+    assert [a.fragment.index for a in found.actions if isinstance(a, Hold)] == [2]
+    assert found.jobs[0].nodes_planned == 0
+    assert not ending_jobs(found)
+    assert whys(found) == {Why.WISH, Why.GIVEN_BACK}
+
+
+def test_a_wish_is_for_whole_units() -> None:
+    request = pool_of(6, 0, 2)
+    job = pool(*(worker(i, request=request) for i in range(3)), wish=wished(5))
+    assert len(grown(plan(job, free=6))) == 4
+    less = pool(worker(0, RUNNING, ("n1", "n2"), request=request), wish=wished(1))
+    assert noticed(plan(less)) == {0: Cause.WISH}
+
+
+# -- a pool among others
+
+
+def test_a_pool_that_never_reported_is_no_lone_script() -> None:
+    job = pool(*(running(i) for i in range(3)), held=1)
+    found = plan(job, free=1)
+    assert noticed(found) == {}
+    assert grown(found) == {"free0"}
+
+
+@pytest.mark.parametrize("curve", [None, Curve(((0, 0.0), (1, 1.0), (3, 1.2), (6, 1.3)))])
+def test_gangs_have_their_minimum_first(curve: Optional[Curve]) -> None:
+    """However large the pool, and however badly they scale."""
+    gang = make_job(held=6, job_id=8, request=make_request(3, 6))
+    job = pool(*(running(i) for i in range(6)))
+    curves = {8: curve} if curve else {}
+    found = plan(job, gang, curves=curves)
+    assert len(noticed(found)) >= 3
+    assert len(grown(plan(pool(held=6), gang, free=4, curves=curves))) == 4
+    alone = plan(pool(held=6), gang, free=3, curves=curves)
+    assert alone.jobs[1].nodes_planned == 3
+
+
+@pytest.mark.parametrize(("wanted", "gets"), [(60, 3), (2, 2), (0, 0)])
+def test_a_later_pool_gets_its_share_of_what_the_first_one_has(wanted: int, gets: int) -> None:
+    first = pool(*(running(i) for i in range(6)))
+    later = [replace(worker(i), id=FragmentId(8, i)) for i in range(6)]
+    later[0] = replace(later[0], wish=wished(wanted))
+    second = replace(pool(*later), job_id=8)
+    assert len(noticed(plan(first, second))) == gets
+    assert len(grown(plan(second, first, free=6))) == (6 if wanted == 60 else gets)
+
+
+def test_a_pool_is_never_looked_at() -> None:
+    many = [make_job(held=6, job_id=i) for i in (8, 9)]
+    found = plan(pool(held=6), *many, free=6, learned={i: Learned() for i in (7, 8, 9)})
+    assert found.jobs[0].spared is Spared.ENGINE
+    assert found.jobs[0].nodes_probed == 0
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_no_pool_has_what_a_gang_lacks_to_start(data: st.DataObject) -> None:
+    """Whatever the gangs' curves: each node that the pool gets is one more than they all need."""
+    free = data.draw(st.integers(1, 10))
+    gangs, curves = [], {}
+    for job_id in range(8, 8 + data.draw(st.integers(1, 3))):
+        least = data.draw(st.integers(1, 5))
+        gangs.append(make_job(held=6, job_id=job_id, request=make_request(least, 6)))
+        steps = [data.draw(st.floats(0.05, 1.0)) for _ in range(6)]
+        sums = [sum(sorted(steps, reverse=True)[:n]) for n in range(7)]
+        if data.draw(st.booleans()):
+            curves[job_id] = Curve(tuple(enumerate(map(float, sums))))
+    found = plan(pool(held=6), *gangs, free=free, curves=curves)
+    sizes = {job.job_id: job.nodes_planned for job in found.jobs}
+    assert sum(sizes.values()) <= free
+    for gang in gangs:
+        assert sizes[gang.job_id] or sizes[7] < gang.request.min_nodes
+
+
+def test_what_people_are_shown() -> None:
+    job = pool(running(0), held=5, wish=wished(1))
+    seen = make_snapshot(job, nodes=nodes_for(job, free=4))
+    lines = explain_lines(job, plan_for(seen), NOW)
+    assert "1 node(s) of 0-6, wish 1, engine pool" in lines[0]
+    assert "wishes for 1 node(s) at most now, and has that" in lines
+    assert sizes(pool(held=2), NOW) == "0-6"
+    none = plan_data(plan(pool(held=2, wish=wished(0))))
+    assert [r["why"] for r in none["jobs"][0]["reasons"]] == ["wish"]
+
+
+def test_a_change_costs_a_pool_nothing_and_it_does_not_rest() -> None:
+    job = pool(running(0, start=after(-2)), requeued(1, -9, noticed=after(-9)), held=2)
+    assert len(grown(plan(job, free=3))) == 3
+
+
+@pytest.mark.parametrize(("runs", "reachable"), [(0, 4), (1, 1), (3, 1)])
+def test_the_minimum_of_a_pool_holds_for_a_start_from_nothing(runs: int, reachable: int) -> None:
+    """Nobody who works is sent away because another one has gone."""
+    request = pool_of(6, 4)
+    workers = [running(i, request=request, start=after(-9000)) for i in range(runs)]
+    rest = [worker(i, request=request) for i in range(runs, 6)]
+    job = pool(*workers, *rest)
+    assert len(grown(plan(job, free=3))) == (0 if not runs else 3)
+    assert noticed(plan(job)) == {}
+    assert len(grown(plan(job, free=reachable))) == reachable
+
+
+@pytest.mark.parametrize("runs", [0, 5])
+def test_a_wish_below_the_minimum_wins(runs: int) -> None:
+    request = pool_of(6, 4)
+    workers = [running(i, request=request) for i in range(runs)]
+    job = pool(*workers, *(worker(i, request=request) for i in range(runs, 6)), wish=wished(2))
+    assert plan(job, free=6).jobs[0].nodes_planned == 2
+
+
+def test_a_worker_stays_until_slurm_takes_its_node() -> None:
+    job = pool(running(0), running(1))
+    soon = [plan_start(["n1"], 100)]
+    assert noticed(plan(job, planned=soon)) == {}
+    told = pool(running(0, has_agent=True, hit_s=9000.0), running(1))
+    assert noticed(plan(told, planned=soon)) == {0: Cause.HOLE_CLOSES}
+
+
+# -- failures
+
+
+def dead(index: int, ran_s: float = 2, **fields: Any) -> Fragment:
+    values = {"exit_code": "1:0", "start": after(-1 - ran_s), "end": after(-1)}
+    return worker(index, FAILED, (f"n{index + 1}",), **{**values, **fields})
+
+
+def care(*workers: Fragment) -> Upkeep:
+    return care_for(pool(*workers))
+
+
+def test_all_workers_at_once_are_one_failure() -> None:
+    found = marks(care(*(dead(i) for i in range(6))).actions)
+    assert {mark.failures for mark in found.values()} == {1}
+
+
+def test_after_a_failure_one_worker_is_tried() -> None:
+    workers = [
+        worker(i, failures=1, deaths=(AvoidedNode(f"x{i}", after(-90)),), noticed=after(-90))
+        for i in range(6)
+    ]
+    found = plan(pool(*workers), free=6)
+    assert len(grown(found)) == 1
+    assert Why.RESTING in whys(found)
+
+
+@pytest.mark.parametrize(("ran_s", "more"), [(59, 0), (60, 4)])
+def test_once_it_has_lived_for_a_while_the_others_follow(ran_s: float, more: int) -> None:
+    tried = running(0, start=after(-ran_s))
+    rest = [worker(i, failures=1, deaths=(AvoidedNode(f"x{i}", after(-90)),)) for i in range(1, 6)]
+    assert len(grown(plan(pool(tried, *rest), free=4))) == more
+
+
+def test_the_last_failure_stops_the_pool_and_names_code_and_node() -> None:
+    found = care(dead(2, failures=2), worker(3))
+    assert found.is_over
+    assert {m.stopped for m in marks(found.actions).values()} == {"failed-3-times:exit-1:0-on-n3"}
+
+
+@pytest.mark.parametrize(
+    ("peer_s", "ran_s", "counts"),
+    [
+        (59, 2, True),  # no evidence yet
+        (60, 2, False),
+        (200, 150, False),
+        (200, 198, False),
+        (200, 200, True),  # they die in turn
+        (200, 400, True),
+    ],
+)
+def test_a_worker_that_outlived_the_dead_one_shows_that_the_script_works(
+    peer_s: float, ran_s: float, counts: bool
+) -> None:
+    found = care(dead(0, ran_s, failures=2), running(1, start=after(-peer_s)))
+    assert found.is_over is counts
+
+
+@pytest.mark.parametrize(
+    ("peer", "forgives"),
+    [
+        (running(1, start=after(-599), end=after(300)), False),
+        (running(1, start=after(-600), end=after(300)), True),  # a whole lease
+        (running(1, said=Said.TRAINED, has_agent=True), True),
+        (worker(1, idle=after(-9)), True),
+        (worker(1, idle=after(-99)), False),  # before it failed
+        (
+            worker(1, TIMED_OUT, ("n2",), start=after(-130), end=after(-9), limit=after(120) - NOW),
+            True,
+        ),
+        (
+            worker(1, TIMED_OUT, ("n2",), start=after(-100), end=after(-9), limit=after(120) - NOW),
+            False,
+        ),
+    ],
+)
+def test_work_done_forgives(peer: Fragment, forgives: bool) -> None:
+    failed = worker(0, failures=2, deaths=(AvoidedNode("n1", after(-50)),))
+    extra = running(2, start=after(-5))
+    assert (marks(care(failed, peer, extra).actions).get(0, failed.mark).failures == 0) is forgives
+
+
+def test_what_waits_to_be_started_is_all_without_an_idle_worker() -> None:
+    job = pool(running(0), requeued(1, -50), held=2)
+    assert [f.id.index for f in to_be_started(job, NOW, make_slurm())] == [1, 2, 3]
+
+
+def test_pools_may_have_no_minimum_and_gangs_must() -> None:
+    assert pool_of(6, 0).min_nodes == 0
+    with pytest.raises(ValueError, match="0-6 are not a range"):
+        make_request(0, 6)
+    with pytest.raises(ValueError, match="0-0 are not a range"):
+        pool_of(0, 0)

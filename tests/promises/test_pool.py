@@ -1,0 +1,145 @@
+"""Pools on a real Slurm: workers without an agent come and go, wish, find no work, fail, finish."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from promises.bench import Bench, has, occupied
+from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = pytest.mark.slurm
+RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
+USER = "nobody" if os.geteuid() == 0 else None
+# A worker that runs until there is a file for it, or one for all, and then finds no work.
+WORKER = """
+until [ -e {dir}/end.$SLURM_ARRAY_TASK_ID ] || [ -e {dir}/end.all ]; do sleep 0.2; done
+"""
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    bench = Bench(sandbox)
+    yield bench
+    bench.cancel_all()
+
+
+def submit(bench: Bench, directory: Path, most: int = 4) -> int:
+    directory.chmod(0o777)
+    for above in list(directory.parents)[:2]:
+        above.chmod(0o755)
+    return bench.submit(WORKER.format(dir=directory), f"1-{most},engine=pool")
+
+
+def wish(bench: Bench, job: int, index: int, nodes: int) -> None:
+    """As the user would who has no better tool at hand."""
+    text = f"wish{{{nodes},{int(time.time())}}}"
+    argv = ["scontrol", "update", f"jobid={job}_{index}", f"Comment={text}"]
+    bench.box.run(argv, user=USER)
+
+
+def runs_of(job: MalleableJob) -> dict[int, int]:
+    return {f.id.index: f.restarts for f in job.fragments}
+
+
+def test_workers_end_one_by_one_and_the_last_ends_the_array(bench: Bench, tmp_path: Path) -> None:
+    job = submit(bench, tmp_path)
+    bench.tick_until(job, has(4))
+    (tmp_path / "end.2").touch()
+    bench.until(job, has(1, FragmentState.DONE))
+    bench.tick_until(job, lambda j: has(3)(j) and has(1, HELD)(j))
+    time.sleep(4)  # longer than a fragment that was put back rests
+    for _ in range(3):
+        bench.tick()
+    assert has(3)(bench.job(job))  # it found no work, so it is not started again
+    (idle,) = (f for f in bench.job(job).fragments if f.state is HELD)
+    assert (idle.id.index, idle.mark.idle is not None, idle.mark.failures) == (2, True, 0)
+    assert "1 worker(s) found no work left" in bench.malleable("explain", str(job)).stdout
+    (tmp_path / "end.all").touch()
+    bench.tick_until(job, lambda j: not [f for f in j.fragments if f.state in (HELD, RUNNING)])
+    said = bench.malleable("explain", str(job)).stdout
+    assert "no work was left" in said
+    assert not bench.tick().plan.actions
+
+
+def test_a_preempted_worker_comes_back_though_another_found_no_work(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """And the ordinary job that took its node did not wait for it."""
+    job = submit(bench, tmp_path)
+    bench.tick_until(job, has(4))
+    bench.tick()  # holds them in case of a requeue
+    (tmp_path / "end.0").touch()
+    bench.until(job, has(1, FragmentState.DONE))
+    rigid = ["sbatch", "-p", "main", "-N2", "--time=1", "--parsable", "--wrap", "sleep 5"]
+    number = bench.box.run(rigid).stdout.strip()
+    began = time.monotonic()
+    wait_until(lambda: bench.box.run(["squeue", "-hj", number, "-o%T"]).stdout == "RUNNING\n", 20)
+    assert time.monotonic() - began < 15
+    bench.tick_until(job, has(3))
+    found = bench.job(job)
+    assert {index for index, count in runs_of(found).items() if count} >= {0}
+    assert found.failures == 0
+    assert next(f for f in found.fragments if f.id.index == 0).state is HELD
+
+
+def test_the_size_follows_the_wish(bench: Bench, tmp_path: Path) -> None:
+    job = submit(bench, tmp_path)
+    bench.tick_until(job, has(4))
+    wish(bench, job, 1, 2)
+    bench.tick_until(job, has(2))
+    kept = {f.id.index for f in bench.job(job).fragments if f.state is RUNNING}
+    assert len(kept) == 2
+    for _ in range(2):
+        bench.tick()
+    assert has(2)(bench.job(job))
+    table = bench.malleable("status").stdout
+    assert "1-4, wish 2" in table
+    time.sleep(1.1)  # a newer one
+    wish(bench, job, 3, 0)
+    bench.tick_until(job, lambda j: not occupied(j))
+    time.sleep(4)
+    assert not [a for a in bench.tick().plan.actions if type(a).__name__ != "SetMark"]
+    assert "wishes for no nodes now" in bench.malleable("explain", str(job)).stdout
+    wish(bench, job, 0, 3)
+    bench.tick_until(job, has(3))
+
+
+def test_a_pool_whose_workers_all_fail_is_tried_with_one_and_stopped(bench: Bench) -> None:
+    job = bench.submit("exit 5", "0-4,engine=pool")
+    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments), 60)
+    found = bench.job(job)
+    assert all(f.mark.stopped.startswith("failed-3-times:exit-5:0-on-") for f in found.fragments)
+    assert sum(runs_of(found).values()) <= 4 + 2
+
+
+def test_who_says_that_the_work_is_done_goes_on_and_the_others_end(
+    bench: Bench, tmp_path: Path
+) -> None:
+    job = submit(bench, tmp_path)
+    bench.tick_until(job, has(4))
+    argv = ["scontrol", "update", f"jobid={job}_1", "Comment=finished{0}"]
+    bench.box.run(argv, user=USER)
+    bench.tick()
+    bench.until(job, lambda j: has(1)(j) and has(3, FragmentState.CANCELLED)(j))
+    (tmp_path / "end.1").touch()
+    bench.until(job, has(1, FragmentState.DONE))
+    assert not bench.tick().plan.actions
+    assert "a worker said that all work is done" in bench.malleable("explain", str(job)).stdout
+
+
+def test_a_preempted_worker_that_exits_with_a_code_of_its_own_is_no_failure(bench: Bench) -> None:
+    script = "trap 'exit 3' TERM; for i in {1..600}; do sleep 0.2; done"
+    job = bench.submit(script, "0-4,engine=pool")
+    bench.tick_until(job, has(4))
+    bench.tick()
+    bench.box.run(["sbatch", "-p", "main", "-N1", "--time=1", "--wrap", "sleep 3"])
+    bench.until(job, lambda j: has(3)(j) and has(1, HELD)(j))
+    bench.tick_until(job, has(4))
+    assert bench.job(job).failures == 0
