@@ -96,7 +96,7 @@ def malleable(box: Sandbox, trials: int) -> Course:
     configure(box, notice_s=6)
     place = _copied(box)
     request = ["--malleable=0-6,engine=pool"]
-    script = _script(box, f"python3 -m slurm_hooks.elastic.engines -- {SEARCH.format(trials)}")
+    script = _script(box, f"malleable run -- {SEARCH.format(trials)}")
     with ticks(box), others(box) as held:
         began = time.time()
         box.run(["sbatch", *request, f"--output={box.work}/%a.log", str(script)])

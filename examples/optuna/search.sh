@@ -7,4 +7,4 @@
 #SBATCH --output=search-%A_%a.log
 #SBATCH --open-mode=append
 
-exec python3 -m slurm_hooks.elastic.engines -- python3 search.py "$@"
+exec malleable run -- python3 search.py "$@"
