@@ -56,10 +56,10 @@ def assert_each_has_one_result(trials: list[Any], tasks: int = TASKS) -> None:
 
 
 def assert_three_were_lost(trials: list[Any]) -> None:
-    lost = [t for t in trials if t.state.name == "FAIL"]
+    """Two were preempted, one was killed. A trial without a task was asked for when none waited."""
+    lost = [t for t in trials if t.state.name == "FAIL" and "task" in t.user_attrs]
     assert not [t for t in lost if "error" in t.user_attrs]
-    owners = [t.user_attrs.get("worker") for t in lost]
-    assert len(set(owners)) == len(owners) >= 3  # two were preempted, one was killed, at least
+    assert len({t.user_attrs["worker"] for t in lost}) >= 3
 
 
 def assert_pruning_works_across_them(trials: list[Any]) -> None:
