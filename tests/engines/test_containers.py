@@ -33,9 +33,9 @@ LONG = 100_000
 
 # The notice for a container that podman keeps outside of the job's process tree.
 PASSED_ON = """
-{podman} --name=m$SLURM_JOB_ID {rest} &
+{podman} --replace --name=m$SLURM_JOB_ID {rest} &
 trap 'podman kill --signal=URG m$SLURM_JOB_ID' URG
-trap : TERM
+trap 'podman kill --signal=TERM m$SLURM_JOB_ID' TERM
 wait $!; code=$?
 while [ $code -gt 128 ] && kill -0 $! 2>/dev/null; do wait $!; code=$?; done
 exit $code
@@ -85,9 +85,7 @@ class Training:
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')}" for path in found)
 
     def submit(self, script: str) -> None:
-        self.job = self.bench.submit(
-            f"{WITH_TORCHRUN}\nexport USER=root\n{script}", "1-2", TRAINER
-        )
+        self.job = self.bench.submit(f"{WITH_TORCHRUN}\nexport USER=root\n{script}", "1-2", TRAINER)
         self.bench.tick()
         self.bench.until(self.job, has(2))
 
@@ -117,7 +115,9 @@ class Training:
             for step, digest in map(str.split, path.read_text().splitlines()):
                 known.setdefault(int(step), set()).add(digest)
         later = [line for line in self.begins if line["step"]]
-        return bool(later) and all(line["digest"] in known[int(str(line["step"]))] for line in later)
+        return bool(later) and all(
+            line["digest"] in known[int(str(line["step"]))] for line in later
+        )
 
     def end(self) -> None:
         (self.work / "enough").touch()
@@ -148,9 +148,7 @@ def inside(runtime: Runtime, image: Path, mounted: Sequence[Path], program: str)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.name)
-def test_a_training_grows_leaves_and_finishes(
-    bench: Bench, image: Path, runtime: Runtime
-) -> None:
+def test_a_training_grows_leaves_and_finishes(bench: Bench, image: Path, runtime: Runtime) -> None:
     training = Training(bench)
     mounted = mounts(bench, slurms_commands())
     training.submit(inside(runtime, image, mounted, f"torchrun {training.program}"))
@@ -180,8 +178,9 @@ def test_without_slurms_commands_it_trains_and_the_lease_ends_it(
     training.end()
     bench.tick_until(training.job, is_over, 60)
     assert training.has_kept_its_state()
-    print(training.log())
-    assert "squeue does not report when this lease ends" in training.log()
+    assert "squeue and scontrol not found in PATH" in training.log()
+    assert "keeping this node until it succeeds" in training.log()
+    assert (training.work / "finished").exists()
 
 
 def test_workers_in_containers_of_their_own_have_the_agents_memory(

@@ -7,6 +7,7 @@ as much), and how fast its job trains: `trained{3};h{600};progress{...}`.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -98,6 +99,11 @@ def change(job: str, edit: Callable[[str], Optional[str]], limit_s: float = 2 * 
         if after is not None and after != before:
             words = ["scontrol", "update", f"JobId={job}", f"Comment={after}"]
             _ask(words, until - time.monotonic())
+
+
+def missing_commands() -> list[str]:
+    """Those of Slurm's commands that are needed here and cannot be found."""
+    return [name for name in ("squeue", "scontrol") if shutil.which(name) is None]
 
 
 def read(job: str, limit_s: float = TIMEOUT_S) -> str:
