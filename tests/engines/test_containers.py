@@ -4,6 +4,7 @@ one leaves with notice, and the training ends with every sample learnt as often 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -22,9 +23,11 @@ from engines.containers import (
     slurms_commands,
     usable,
 )
+from conftest import project_spec_or_skip
 from promises.bench import TRAINER, WITH_TORCHRUN, Bench, has, occupied
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.sandbox.installation import Installation
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.engines]
@@ -199,4 +202,37 @@ def test_workers_in_containers_of_their_own_have_the_agents_memory(
     assert not (training.work / "checkpoint.pt").exists()
     training.end()
     bench.tick_until(training.job, is_over, 60)
+    assert training.has_kept_its_state()
+
+
+@pytest.fixture
+def confined(installation: Installation) -> Iterator[Bench]:
+    """Slurm follows each job's processes with a cgroup of its own."""
+    spec = project_spec_or_skip(
+        nodes=2,
+        slurm=installation,
+        extra_conf="ProctrackType=proctrack/cgroup\n",
+        extra_files=(("cgroup.conf", "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"),),
+    )
+    if not Path("/sys/fs/cgroup/freezer").is_dir() or not os.access("/sys/fs/cgroup", os.W_OK):
+        pytest.skip("this host has no cgroup freezer (v1) that tests may use")
+    with Sandbox.up(spec) as box:
+        bench = Bench(box, notice_s=10)
+        bench.share_at_once()
+        shutil.copy(TRAIN, box.work / "train.py")
+        yield bench
+        bench.cancel_all()
+
+
+def test_a_slurm_that_confines_jobs_by_cgroups(confined: Bench) -> None:
+    training = Training(confined)
+    training.submit(f"grep freezer /proc/self/cgroup\nexec torchrun {training.program}")
+    training.wait_for_world(2)
+    assert "/slurm_" in training.log()
+    before = training.worlds().count(1)
+    training.lose_a_node()
+    training.wait_for_world(1, before + 1)
+    assert "leaves as it was asked to" in training.log()
+    training.end()
+    confined.tick_until(training.job, is_over, 60)
     assert training.has_kept_its_state()

@@ -75,7 +75,9 @@ def is_installed() -> bool:
     """Whether this Python has the handler without the job's PYTHONPATH."""
     look = "from importlib.metadata import distribution; distribution('slurm-malleable')"
     argv = [sys.executable, "-E", "-c", look]
-    return not subprocess.run(argv, cwd="/", capture_output=True, timeout=60, check=False).returncode
+    return not subprocess.run(
+        argv, cwd="/", capture_output=True, timeout=60, check=False
+    ).returncode
 
 
 @pytest.mark.parametrize("name", FOUND)
