@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import project_spec_or_skip
 from engines.containers import (
     PODMAN_ALONE,
     RUNTIMES,
@@ -23,7 +24,6 @@ from engines.containers import (
     slurms_commands,
     usable,
 )
-from conftest import project_spec_or_skip
 from promises.bench import TRAINER, WITH_TORCHRUN, Bench, has, occupied
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.sandbox import Sandbox
