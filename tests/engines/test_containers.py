@@ -7,12 +7,11 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from conftest import project_spec_or_skip
 from engines.containers import (
     PODMAN_ALONE,
     RUNTIMES,
@@ -27,7 +26,6 @@ from engines.containers import (
 from promises.bench import TRAINER, WITH_TORCHRUN, Bench, has, occupied
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.sandbox.installation import Installation
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.engines]
@@ -206,22 +204,20 @@ def test_workers_in_containers_of_their_own_have_the_agents_memory(
 
 
 @pytest.fixture
-def confined(installation: Installation) -> Iterator[Bench]:
+def confined(fresh_sandbox: Callable[..., Sandbox]) -> Iterator[Bench]:
     """Slurm follows each job's processes with a cgroup of its own."""
-    spec = project_spec_or_skip(
+    if not os.access("/sys/fs/cgroup/freezer", os.W_OK):
+        pytest.skip("this host has no cgroup freezer (v1) that tests may use")
+    box = fresh_sandbox(
         nodes=2,
-        slurm=installation,
         extra_conf="ProctrackType=proctrack/cgroup\n",
         extra_files=(("cgroup.conf", "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"),),
     )
-    if not Path("/sys/fs/cgroup/freezer").is_dir() or not os.access("/sys/fs/cgroup", os.W_OK):
-        pytest.skip("this host has no cgroup freezer (v1) that tests may use")
-    with Sandbox.up(spec) as box:
-        bench = Bench(box, notice_s=10)
-        bench.share_at_once()
-        shutil.copy(TRAIN, box.work / "train.py")
-        yield bench
-        bench.cancel_all()
+    bench = Bench(box, notice_s=10)
+    bench.share_at_once()
+    shutil.copy(TRAIN, box.work / "train.py")
+    yield bench
+    bench.cancel_all()
 
 
 def test_a_slurm_that_confines_jobs_by_cgroups(confined: Bench) -> None:
