@@ -9,6 +9,8 @@ when that is over, requeueing; for the others requeueing at once, SIGTERM to all
 A preemption is an ordinary job that takes the node of a fragment. What is done `again` are steps
 that survivors finished twice, of a pool tasks that anybody did.
 A loss is SIGKILL to all processes of a fragment; to torchft, "rank 0" is who keeps the lighthouse.
+What is `ours` of a restart is the time from the end of one command to the start of the next: the
+rest is what the program takes to end and to begin.
 Between two changes, minutes apart in life, the training is left alone for `--rest` seconds: a
 change that comes before the warm workers of the one before are ready costs what it costs without
 them.
@@ -30,7 +32,7 @@ from types import FrameType
 
 from rescale_engines import ENGINES, Engine, lacking, script
 from rescale_fleet import Fleet, FleetError, MalleableFleet
-from rescale_steps import Begins, Steps, starts
+from rescale_steps import Begins, Steps, between, starts
 from rich.console import Console
 from rich.table import Table
 
@@ -72,6 +74,7 @@ class Row:
     pauses: list[float] = field(default_factory=list)
     effects: list[float] = field(default_factory=list)
     slurm: list[float] = field(default_factory=list)
+    ours: list[float] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
     again: int = 0
     restarts: int = 0
@@ -131,6 +134,8 @@ class Course:
         steps, is_pool = self._steps, self._engine.is_pool
         row.again += steps.tasks_again(since) if is_pool else steps.again(change.survivors, since)
         row.effects.append(arrived - change.asked)
+        ours = between(self._work, change.survivors)
+        row.ours += [] if ours is None else [ours]
         row.restarts += self._begins.restarts(change.survivors) - restarts
         now = self._begins.count(change.survivors)
         row.begins.append(max(now[f] - begun[f] for f in change.survivors))
@@ -234,6 +239,7 @@ def summary(engine: Engine, kind: str, row: Row) -> dict[str, object]:
         "worst_s": round(max(row.pauses), 2) if row.pauses else None,
         "effect_s": middle(row.effects),
         "slurm_s": middle(row.slurm),
+        "ours_s": middle(row.ours),
         "count": len(row.effects),
         "done_again": row.again,
         "restarts_used": row.restarts,
@@ -249,6 +255,7 @@ def show(lines: list[dict[str, object]], say: Console) -> None:
         "worst s",
         "effect s",
         "slurm s",
+        "ours s",
         "of",
         "again",
         "restarts used",

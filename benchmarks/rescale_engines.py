@@ -109,7 +109,11 @@ ENGINES = {
         f"{SIZES},engine=mpi",
         starter=(*RUN[:-1], "mpirun.openmpi", *RUN[-1:]),
         training="rescale_train_mpi.py",
-        variables={"OMPI_MCA_btl_tcp_if_include": "lo", "OMPI_ALLOW_RUN_AS_ROOT": "1"},
+        variables={
+            "OMPI_MCA_btl_tcp_if_include": "lo",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        },
         needs=("mpirun.openmpi", "mpi4py"),
     ),
     "tensorflow": Engine(

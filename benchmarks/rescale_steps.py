@@ -8,6 +8,7 @@ train: rank, fragment, and how many restarts its agent has used.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -104,6 +105,17 @@ class Begins:
         """How much of their budgets of restarts the agents of these fragments have used."""
         last = {begin["fragment"]: begin["restarts"] for begin in self.read()}
         return sum(last.get(fragment, 0) for fragment in fragments)
+
+
+_BEGAN = re.compile(r"^malleable: round \d+ began here ([\d.]+) s after", re.MULTILINE)
+
+
+def between(work: Path, fragments: Iterable[int]) -> float | None:
+    """Seconds from the end of the command of one round to the start of that of the next, at the
+    slowest of these fragments, as their agents said last; None where there are no such commands."""
+    logs = [work / f"fragment-{fragment}.log" for fragment in fragments]
+    said = [_BEGAN.findall(log.read_text(errors="replace")) for log in logs if log.exists()]
+    return max((float(found[-1]) for found in said if found), default=None)
 
 
 def starts(work: Path, fragments: Iterable[int]) -> list[float]:

@@ -1,4 +1,4 @@
-"""The training that `benchmarks/rescale.py` disturbs, in TensorFlow: a step is an all_reduce of
+"""The training that `benchmarks/rescale.py` disturbs, in TensorFlow: a step is a reduction of
 MultiWorkerMirroredStrategy and 30 ms.
 """
 
@@ -14,20 +14,20 @@ STEP_S = 0.03
 
 def main() -> None:
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    resolver = strategy.cluster_resolver
-    size = strategy.num_replicas_in_sync
-    notes = Notes(Path(sys.argv[1]), resolver.task_id or 0, size)
+    rank, size = strategy.cluster_resolver.task_id, strategy.num_replicas_in_sync
+    notes = Notes(Path(sys.argv[1]), rank, size)
 
     @tf.function
-    def add(value: tf.Tensor) -> tf.Tensor:
-        context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+    def train(value: tf.Tensor) -> tf.Tensor:
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(own, args=(value,)), None)
 
-    newest = notes.step if resolver.task_id in (None, 0) else 0
-    notes.step = int(strategy.run(add, args=(tf.constant(newest),)))
+    def own(value: tf.Tensor) -> tf.Tensor:
+        return tf.identity(value)
+
+    notes.step = int(train(tf.constant(notes.step if rank == 0 else 0)))
     while True:
         time.sleep(STEP_S)
-        strategy.run(add, args=(tf.ones(256),))
+        train(tf.ones(256))
         notes.finish_step()
 
 

@@ -39,6 +39,7 @@ class GangAgent:
         self._ending = ending
         self._crew = crew
         self._farewell_s = farewell_s
+        self._ended_at: Optional[float] = None  # of the round before, by the monotonic clock
         self._entering = Entering(session, Alone(), ending, lambda: crew.port)
 
     def run(self) -> None:
@@ -62,12 +63,18 @@ class GangAgent:
             self._crew.end_round(0.0)
             self._session.begin_wait()
             return False
+        if self._ended_at is not None:
+            later_s = time.monotonic() - self._ended_at
+            say(f"round {round_.number} began here {later_s:.2f} s after the end of the one before")
         code = self._watch()
         if code == 0:
             return True
         asked = time.monotonic()
         self._crew.end_round()
-        say(f"round {round_.number} has ended here after {time.monotonic() - asked:.2f} s")
+        self._ended_at = time.monotonic()
+        say(
+            f"round {round_.number} ended here {self._ended_at - asked:.2f} s after it was asked to"
+        )
         self._session.begin_wait(code or 0)
         return False
 
