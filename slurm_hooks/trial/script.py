@@ -20,7 +20,7 @@ signal.alarm({{limit_s}})
 while True: signal.pause()"""
 _SCRIPT = f"""#!/bin/sh
 trap '' {FINISH}
-exec python3 -m slurm_hooks.elastic.engines --grace=1 python3 -c '{_TRAINING}'
+exec malleable run --grace=1 -- python3 -c '{_TRAINING}'
 """
 _PLAIN_SCRIPT = f"""#!/bin/sh
 trap 'exit 0' {FINISH}

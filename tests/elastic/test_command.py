@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.elastic.agent.options import OptionError
-from slurm_hooks.elastic.engines.__main__ import Order, read_order
+from slurm_hooks.elastic.engines.order import Order, read_order
 from waiting import wait_until
 
 from .processes import launch
@@ -21,7 +21,7 @@ from .test_standing import ENV, asked, says, slurm  # noqa: F401
 AGENT = """
 import sys
 from slurm_hooks.elastic.batch import own_element as module
-from slurm_hooks.elastic.engines import __main__ as agent
+from slurm_hooks.elastic.engines.pool import run as agent
 module.AGAIN_S, module.CONFIRM_S, module.SPREAD_S = 0.3, 0.2, 0.0
 sys.exit(agent.main(sys.argv[1:]))
 """

@@ -37,6 +37,7 @@ from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.rounds import (
     expected,
+    has_finished_peer,
     has_running_peers,
     stop_reason,
 )
@@ -214,6 +215,12 @@ class Session:
         except DirectoryError as error:
             debug("looking whether the round is broken", error)
             return False
+
+    def is_ending(self) -> bool:
+        """Whether somebody of the current round has finished. Does not raise."""
+        with suppressed(DirectoryError, doing="looking whether the round is ending"):
+            return has_finished_peer(self._directory.once.read(), self.round)
+        return False
 
     def _announce_if_asked(self, state: State, together: bool = False) -> State:
         if self.is_leaving or not self.is_asked_to_go(together):

@@ -1,7 +1,8 @@
 """The Comment of this job, which its user may write. It holds entries of ours and what the
 user wrote: `remark{...}` for `malleable explain`, and first of all, since the reconciler reads no
 further, where the fragment stands, what it costs to lose it (`h{600}r` if a planned change costs
-as much), and how fast its job trains: `trained{3};h{600};progress{...}`.
+as much), and how fast its job trains, how many
+nodes it wants: `trained{3};h{600};wish{8,1790000000};progress{...}`.
 """
 
 from __future__ import annotations
@@ -80,6 +81,13 @@ def has_progress(comment: str, progress: str) -> bool:
     """Whether the comment tells it where the reconciler reads."""
     first = _HIT.match(comment) or _STANDING.match(comment)
     return first is not None and comment[first.end() :].startswith(f";{progress}")
+
+
+def with_wish(comment: str, wish: str) -> str:
+    """The comment with this `wish{...}` behind where the fragment stands and what a hit costs."""
+    found = _HIT.match(comment) or _STANDING.match(comment)
+    first = found.group() if found else ""
+    return ";".join(p for p in (first, wish, without(comment[len(first) :], "wish")) if p)
 
 
 def _tidy(comment: str) -> str:

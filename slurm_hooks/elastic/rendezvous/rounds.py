@@ -100,6 +100,14 @@ def has_running_peers(state: State, last: Round | None, token: str) -> bool:
     return any(t in running for t in last.order if t != token)
 
 
+def has_finished_peer(state: State, last: Round | None) -> bool:
+    """Whether somebody of the round `last` has finished the training."""
+    if last is None:
+        return False
+    peers = (find(state, token) for token in last.order)
+    return any(p is not None and p.phase is Phase.DONE for p in peers)
+
+
 def ranked(state: State, limits: Limits) -> tuple[Member, ...]:
     """The next round by rank: longest lease first (its agent hosts the store), then
     Slurm order. Leases are compared by the minute, as Slurm counts them; otherwise the

@@ -1,18 +1,15 @@
 """torchrun's view of the session: the RendezvousHandler named `malleable`.
 
-Decisions are the session's, which also keeps this agent on the waiting list; the handler carries
-out the actions that it returns, and translates: torch's calls to the session's, stores to torch's
-types.
+Decisions are the session's, which also keeps this agent on the waiting list; this translates:
+torch's calls to the session's, stores to torch's types.
 """
 
 from __future__ import annotations
 
 import os
-import random
-import signal
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousHandler,
@@ -20,18 +17,10 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
-from slurm_hooks.elastic.agent.actions import (
-    Action,
-    Enter,
-    Form,
-    GiveUp,
-    Leave,
-    Over,
-    Rejoin,
-    Wait,
-)
+from slurm_hooks.elastic.agent.actions import GiveUp
 from slurm_hooks.elastic.agent.companion import Companion
-from slurm_hooks.elastic.agent.last_out import save_what_is_left
+from slurm_hooks.elastic.agent.ending import Ending
+from slurm_hooks.elastic.agent.entering import Entering
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.own_element import OwnElement
@@ -48,7 +37,7 @@ from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
 from slurm_hooks.elastic.log import say, suppressed
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
-from slurm_hooks.elastic.rendezvous.state import Outcome, Round, Stop
+from slurm_hooks.elastic.rendezvous.state import Round, Stop
 from slurm_hooks.elastic.signals import SignalListener
 
 WARM_UP_S = 30.0
@@ -72,13 +61,14 @@ class MalleableHandler(RendezvousHandler):
         self._options = options
         self._session = session
         self._signals = signals
-        self._own_element = own_element
         self.warm_pool: WarmPool | None = None
         self._companion = companion
         self._processes = processes
         self._hosted: Any = None
         self._store: Any = None
-        self._has_ended = False
+        self._ending = Ending(options, session, signals, own_element, companion)
+        self._ending.dismiss = self._dismiss
+        self._entering = Entering(session, companion, self._ending, self._serve)
         self._unreached: list[str] = []  # hosts, since one was reached
 
     def get_backend(self) -> str:
@@ -106,44 +96,12 @@ class MalleableHandler(RendezvousHandler):
         self._companion.begin_wait()
         self._hosted = None  # the store of the round before
         try:
-            while True:
-                info = self._carry_out(self._next_action())
-                if info:
-                    return info
+            while not (info := self._enter(self._entering.next_round())):
+                pass
+            return info
         except DirectoryError as error:
             write_remark(str(error))
             raise SystemExit(f"malleable: {error}") from None
-
-    def _next_action(self) -> Action:
-        action = None
-        if not self._session.is_in and not self._session.is_asked_to_go():
-            action = self._companion.enter(self._session.ends)
-        return action or self._session.next_action()
-
-    def _carry_out(self, action: Action) -> RendezvousInfo | None:
-        if isinstance(action, Wait):
-            time.sleep(action.pause_s * random.uniform(0.8, 1.2))
-        elif isinstance(action, Rejoin):
-            self._session.rejoin()
-        elif isinstance(action, Form):
-            self._session.form(action.queue, self._serve())
-        elif isinstance(action, Enter):
-            return self._enter(action.round)
-        else:
-            self._end_with(action)
-        return None
-
-    def _end_with(self, action: Leave | Over | GiveUp) -> NoReturn:
-        if isinstance(action, Leave):
-            self._session.leave()
-            self._go()
-        if isinstance(action, GiveUp):
-            self._session.close(is_failure=True)
-            raise SystemExit(f"malleable: giving up: {action.why}")
-        self._session.skip()
-        self._companion.succeed()
-        self._conclude(Outcome.FINISHED)
-        raise SystemExit(0)
 
     def _enter(self, round_: Round) -> RendezvousInfo | None:
         """Meet the others at the store of the round; None if it breaks before."""
@@ -199,7 +157,7 @@ class MalleableHandler(RendezvousHandler):
             return
         line = f"{what}, {UNREACHED} times; can nodes of the job connect to each other on any port?"
         write_remark(line)
-        self._end_with(GiveUp(line))
+        self._ending.end_with(GiveUp(line))
 
     def _info(self, rank: int, size: int, host: str, port: int) -> RendezvousInfo:
         store: Any = RoundStore(self._store, rank, size, self)
@@ -220,36 +178,7 @@ class MalleableHandler(RendezvousHandler):
 
     def await_end(self) -> None:
         """See Agent. Ends the process if this fragment must go before."""
-        self._conclude(self._await(self._session))
-
-    def _await(self, party: Session | Companion) -> Outcome:
-        """How the training ended for all: open if this fragment must go before it has, or that
-        cannot be known."""
-        while (outcome := party.outcome()) is None:
-            if self._session.is_asked_to_go():
-                return Outcome.OPEN
-            time.sleep(self._options.poll_s)
-        return outcome
-
-    def _conclude(self, outcome: Outcome) -> None:
-        """The training processes here have finished. Returns when the batch script may go on;
-        ends the process if this fragment must go before all have."""
-        if outcome is Outcome.FINISHED:
-            outcome = self._await(self._companion)
-        if outcome is Outcome.FINISHED:
-            self._own_element.report_finished()
-        elif self._session.is_asked_to_go():
-            self._session.say_leave()
-            self._go()
-
-    def _go(self) -> NoReturn:
-        """Leave: nobody waits for this agent any more. In a job array the batch script does
-        not go on, because Slurm ends it."""
-        self._companion.leave()
-        save_what_is_left(self._session, self._signals, self._options.boundary_s)
-        self._end(is_failure=False)
-        self._own_element.put_back()
-        raise SystemExit(128 + signal.SIGTERM if self._signals.is_terminated else 0)
+        self._ending.await_end()
 
     def num_nodes_waiting(self) -> int:
         """Positive when the workers must stop for a new round. Called every monitor
@@ -279,15 +208,10 @@ class MalleableHandler(RendezvousHandler):
     def shutdown(self) -> bool:
         """Called once by torchrun, as the last thing, unless a signal ended it. After a
         failure this agent is taken off the list; the others go on without it."""
-        self._end(is_failure=sys.exc_info()[1] is not None)
+        self._ending.close(is_failure=sys.exc_info()[1] is not None)
         return True
 
-    def _end(self, is_failure: bool) -> None:
-        if self._has_ended:
-            return
-        self._has_ended = True
-        self._session.close(is_failure)
-        self._companion.close(is_failure)
+    def _dismiss(self) -> None:
         if self.warm_pool:
             self.warm_pool.dismiss()
         self._store = self._hosted = None

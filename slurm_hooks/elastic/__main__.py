@@ -1,0 +1,101 @@
+"""The command `malleable` in a job: `run`, `wish`, `finish`. All else is for the next one in PATH,
+if this node has it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.batch.standing import element
+from slurm_hooks.elastic.batch.wish import WishError, write_wish
+from slurm_hooks.elastic.engines.gang import run as gang
+from slurm_hooks.elastic.engines.pool import run as pool
+from slurm_hooks.elastic.engines.table import ENGINES
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.signals import SignalListener
+
+USAGE = """\
+usage: malleable run -- COMMAND [ARG...]   run it as the work of this fragment
+       malleable wish N                    this job wants at most N nodes from now on
+       malleable finish                    the work of this pool is done: end all its workers
+"""
+JOB_PATH = Path(__file__).resolve().parents[2]
+WRONG, MISSING = 2, 127
+
+
+def run(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """As the engine of this job does. Without a job, the command alone would not be malleable."""
+    if not env.get("MALLEABLE_JOB_ID"):
+        say("no fragment of a malleable job: submit the script with sbatch --malleable=MIN-MAX")
+        return WRONG
+    row = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
+    is_gang = row is not None and row.is_gang and not row.by_torchrun
+    return gang.main(words, env) if is_gang else pool.main(words, env)
+
+
+def wish(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """`wish N`; `wish --job` is for the command that is not in a job."""
+    if words and words[0].startswith("--job"):
+        return pass_on(["wish", *words], env)
+    if len(words) != 1:
+        say("give one number: malleable wish N")
+        return WRONG
+    try:
+        nodes = write_wish(env, words[0])
+    except WishError as error:
+        say(str(error))
+        return WRONG
+    if str(nodes) != words[0].lstrip("0") and nodes:
+        say(f"{words[0]} is above the MAX of this job: it wishes for {nodes}")
+    return 0
+
+
+def finish(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """`finish`, in a pool: a gang has finished when its command has."""
+    row = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
+    if words or not element(env) or row is None or not row.is_pool:
+        say("`malleable finish` is for the workers of a pool (engine=pool), and takes no words")
+        return WRONG
+    OwnElement(env, SignalListener()).report_finished()
+    return 0
+
+
+def pass_on(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """Become the next `malleable` in PATH, with its own modules. Returns if there is none."""
+    own = JOB_PATH / "bin"
+    others = [p for p in env.get("PATH", "").split(":") if p and Path(p).resolve() != own]
+    found = shutil.which("malleable", path=":".join(others))
+    if found is None:
+        sys.stderr.write(USAGE)
+        say(f"{' '.join(words[:1]) or 'nothing'!r} is for the command that this node does not have")
+        return WRONG if not words else MISSING
+    modules = [
+        p for p in env.get("PYTHONPATH", "").split(":") if p and Path(p).resolve() != JOB_PATH
+    ]
+    os.execve(found, [found, *words], {**env, "PYTHONPATH": ":".join(modules)})
+
+
+COMMANDS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], int]] = {
+    "run": run,
+    "wish": wish,
+    "finish": finish,
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code."""
+    if argv[:1] in (["--help"], ["-h"]):
+        sys.stdout.write(USAGE)
+        return 0
+    env = dict(os.environ)
+    command = COMMANDS.get(argv[0]) if argv else None
+    return command(argv[1:], env) if command else pass_on(argv, env)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

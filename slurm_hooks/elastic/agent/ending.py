@@ -1,0 +1,92 @@
+"""How an agent ends, whatever its engine: it leaves, the training is over or cannot go on."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import NoReturn, Union
+
+from slurm_hooks.elastic.agent.actions import GiveUp, Leave, Over
+from slurm_hooks.elastic.agent.companion import Companion
+from slurm_hooks.elastic.agent.last_out import save_what_is_left
+from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.rendezvous.state import Outcome
+from slurm_hooks.elastic.signals import SignalListener
+
+
+class Ending:
+    """Of one agent. `dismiss` ends what the engine still runs here beside the training processes,
+    which have ended by then."""
+
+    def __init__(
+        self,
+        options: Options,
+        session: Session,
+        signals: SignalListener,
+        own_element: OwnElement,
+        companion: Companion,
+    ) -> None:
+        self.dismiss: Callable[[], None] = lambda: None
+        self._options = options
+        self._session = session
+        self._signals = signals
+        self._own_element = own_element
+        self._companion = companion
+        self._has_ended = False
+
+    def end_with(self, action: Union[Leave, Over, GiveUp]) -> NoReturn:
+        """Carry it out. Raises SystemExit: with 0, or with a message and so 1. DirectoryError."""
+        if isinstance(action, Leave):
+            self._session.leave()
+            self._go()
+        if isinstance(action, GiveUp):
+            self._session.close(is_failure=True)
+            raise SystemExit(f"malleable: giving up: {action.why}")
+        self._session.skip()
+        self._companion.succeed()
+        self._conclude(Outcome.FINISHED)
+        raise SystemExit(0)
+
+    def await_end(self) -> None:
+        """The training processes here have finished. Returns when it has ended for all, and the
+        batch script may go on; raises SystemExit if this fragment must go before."""
+        self._conclude(self._await(self._session))
+
+    def _await(self, party: Union[Session, Companion]) -> Outcome:
+        """How the training ended for all: open if this fragment must go before it has, or that
+        cannot be known."""
+        while (outcome := party.outcome()) is None:
+            if self._session.is_asked_to_go():
+                return Outcome.OPEN
+            time.sleep(self._options.poll_s)
+        return outcome
+
+    def _conclude(self, outcome: Outcome) -> None:
+        if outcome is Outcome.FINISHED:
+            outcome = self._await(self._companion)
+        if outcome is Outcome.FINISHED:
+            self._own_element.report_finished()
+        elif self._session.is_asked_to_go():
+            self._session.say_leave()
+            self._go()
+
+    def _go(self) -> NoReturn:
+        """Leave: nobody waits for this agent any more. In a job array the batch script does
+        not go on, because Slurm ends it."""
+        self._companion.leave()
+        save_what_is_left(self._session, self._signals, self._options.boundary_s)
+        self.close(is_failure=False)
+        self._own_element.put_back()
+        raise SystemExit(128 + signal.SIGTERM if self._signals.is_terminated else 0)
+
+    def close(self, is_failure: bool) -> None:
+        """The agent ends; after a failure it is not a member any more. Once is enough."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._session.close(is_failure)
+        self._companion.close(is_failure)
+        self.dismiss()

@@ -1,0 +1,42 @@
+"""`wish{N,T}`: how many nodes this job wants from now on, in the Comment of its own element.
+
+The newest of all elements counts, which is why it has the time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Mapping
+
+from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch.standing import element
+
+MOST = 65_535
+
+
+class WishError(Exception):
+    """The wish cannot be told; the message says why, and what to do."""
+
+
+def read_nodes(text: str, most: str = "") -> int:
+    """A number of nodes, at most the MAX that the job has asked for. Raises WishError."""
+    is_number = text.isascii() and text.isdigit() and len(text) < 6 and int(text) <= MOST
+    if not is_number:
+        raise WishError(f"{text[:20]!r} is not a number of nodes from 0 to {MOST}")
+    return min(int(text), int(most)) if most.isascii() and most.isdigit() else int(text)
+
+
+def write_wish(env: Mapping[str, str], text: str) -> int:
+    """Tell Slurm; returns the nodes wished for, which are at most MAX. Takes seconds at most.
+    Raises WishError."""
+    nodes, name = read_nodes(text, env.get("MALLEABLE_MAX", "")), element(env)
+    if not name:
+        raise WishError("this is not in a fragment of a malleable job: name one with --job")
+    entry = f"wish{{{nodes},{int(time.time())}}}"
+    try:
+        job_comment.change(name, lambda before: job_comment.with_wish(before, entry))
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        raise WishError(f"Slurm does not take it: {' '.join(said.split())[:200]}") from None
+    return nodes

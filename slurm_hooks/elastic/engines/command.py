@@ -1,0 +1,57 @@
+"""A command that an agent runs: a process group that is started, watched and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from slurm_hooks.elastic.log import say
+
+POLL_S = 0.05
+
+
+class Command:
+    """Started when this is made. Raises OSError if it cannot be."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        end_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        self._name = words[0]
+        self._end_signal = end_signal
+        self._process = subprocess.Popen(words, env=dict(env), start_new_session=True)
+
+    def exit_code(self) -> int | None:
+        """As a shell has it; None while it runs."""
+        code = self._process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def stop(self, grace_s: float) -> None:
+        """End it with all that it has started: its signal, and SIGKILL after so long."""
+        self._signal(self._end_signal)
+        deadline = time.monotonic() + grace_s
+        while self._has_processes() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        if self._has_processes():
+            name = self._end_signal.name
+            say(f"{self._name} has not ended within {grace_s:g} s of {name}")
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _has_processes(self) -> bool:
+        self._process.poll()
+        try:
+            os.killpg(self._process.pid, 0)
+        except OSError:
+            return False
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(OSError):  # all have ended
+            os.killpg(self._process.pid, number)

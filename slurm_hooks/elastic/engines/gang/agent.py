@@ -1,0 +1,91 @@
+"""One agent of a gang without torchrun: it joins round after round, and in each runs the command.
+
+What is done when is the session's to say; what a round needs beside the command is the engine's
+(crew.py).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Optional
+
+from slurm_hooks.elastic.agent.companion import Alone
+from slurm_hooks.elastic.agent.ending import Ending
+from slurm_hooks.elastic.agent.entering import Entering
+from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.engines.gang.crew import Crew
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.rendezvous.state import Round, Stop
+from slurm_hooks.elastic.signals import SignalListener
+
+POLL_S = 0.1
+AFTER_FAILURE_S = 1.0  # a command may fail because of a change that this agent has not seen yet
+
+
+class GangAgent:
+    """Raises DirectoryError from all methods when the shared directory is lastingly out of order,
+    and SystemExit when this fragment leaves, the work is over or cannot go on."""
+
+    def __init__(
+        self,
+        session: Session,
+        signals: SignalListener,
+        ending: Ending,
+        crew: Crew,
+        farewell_s: float,
+    ) -> None:
+        self._session = session
+        self._signals = signals
+        self._ending = ending
+        self._crew = crew
+        self._farewell_s = farewell_s
+        self._entering = Entering(session, Alone(), ending, lambda: crew.port)
+
+    def run(self) -> None:
+        """Until the work has finished."""
+        self._signals.listen()
+        has_finished = False
+        try:
+            while not self._live(self._entering.next_round()):
+                pass
+            self._session.succeed()
+            self._ending.await_end()
+            has_finished = True
+        finally:
+            self._crew.end_round(self._farewell_s)
+            self._ending.close(is_failure=not has_finished)
+
+    def _live(self, round_: Round) -> bool:
+        """One round; whether the work has finished in it. Back on the waiting list if not."""
+        if not self._crew.begin_round(round_, self._session.rank, self._session.is_broken):
+            say(f"round {round_.number} broke before it began; trying again")
+            self._crew.end_round(0.0)
+            self._session.begin_wait()
+            return False
+        code = self._watch()
+        if code == 0:
+            return True
+        asked = time.monotonic()
+        self._crew.end_round()
+        say(f"round {round_.number} has ended here after {time.monotonic() - asked:.2f} s")
+        self._session.begin_wait(code or 0)
+        return False
+
+    def _watch(self) -> Optional[int]:
+        """The exit code with which the command has ended by itself, 0 if the work has finished;
+        None once it must stop."""
+        deadline = float("inf")
+        while True:
+            code = self._crew.exit_code(self._session)
+            if code == 0:
+                return 0
+            stop = self._session.look()
+            if stop is not Stop.NO:
+                if stop is not Stop.NOW:
+                    self._crew.meet(self._session.is_broken)
+                return None
+            if code is not None:
+                deadline = min(deadline, time.monotonic() + AFTER_FAILURE_S)
+                if time.monotonic() >= deadline:
+                    return code
+            time.sleep(POLL_S)

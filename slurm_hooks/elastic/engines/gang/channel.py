@@ -1,0 +1,122 @@
+"""Requests between the agents of a job: one line of JSON each way, over a connection whose caller
+has shown that it knows the job's secret.
+
+The agent sends a challenge, the caller its answer and the request; what follows is for whoever
+handles that kind of request. Everything is bounded: others on the network may connect too.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from slurm_hooks.elastic.engines.gang.secret import answer, is_answer
+from slurm_hooks.elastic.log import debug, suppressed
+
+CONNECT_S = 10.0
+GREETING_S = 10.0  # for a stranger to show that it is none
+STRANGERS = 64  # at a time
+_LINE = 1 << 20  # bytes of a request
+_CHALLENGE = 16  # bytes
+
+Request = dict[str, Any]
+Handler = Callable[[Request, socket.socket], None]
+
+
+class ChannelError(Exception):
+    """The other agent could not be asked; the message says why."""
+
+
+class Listener:
+    """Answers requests on a port that the kernel chose, a thread each; `handlers` by the request's
+    `what`."""
+
+    def __init__(self, secret: bytes, handlers: Mapping[str, Handler]) -> None:
+        self._secret = secret
+        self._handlers = handlers
+        self._room = threading.BoundedSemaphore(STRANGERS)
+        is_dual = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if is_dual else socket.AF_INET
+        self._socket = socket.create_server(
+            ("", 0), family=family, backlog=128, dualstack_ipv6=is_dual
+        )
+        self.port = int(self._socket.getsockname()[1])
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def close(self) -> None:
+        """Listen no more; what is being handled goes on."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _listen(self) -> None:
+        with suppressed(OSError, doing="listening for other agents"):
+            while True:
+                end, _ = self._socket.accept()
+                if self._room.acquire(blocking=False):
+                    threading.Thread(target=self._serve, args=(end,), daemon=True).start()
+                else:
+                    end.close()
+
+    def _serve(self, end: socket.socket) -> None:
+        with end, suppressed(OSError, ValueError, doing="answering another agent"):
+            try:
+                request = self._greet(end)
+            finally:
+                self._room.release()
+            if request is not None:
+                self._handlers[request["what"]](request, end)
+
+    def _greet(self, end: socket.socket) -> Request | None:
+        """The request of one that knows the secret; None from anybody else. Raises OSError,
+        ValueError."""
+        challenge = secrets.token_hex(_CHALLENGE).encode()
+        end.settimeout(GREETING_S)
+        end.sendall(challenge + b"\n")
+        said = json.loads(receive_line(end))
+        request: Request = said if isinstance(said, dict) else {}
+        is_known = is_answer(self._secret, challenge, str(request.get("answer", "")))
+        if not is_known or request.get("what") not in self._handlers:
+            debug("somebody else has connected to this agent")
+            return None
+        end.settimeout(None)
+        return request
+
+
+def call(address: tuple[str, int], secret: bytes, request: Request) -> socket.socket:
+    """A connection on which this request has been made. Raises ChannelError."""
+    host, port = address
+    try:
+        end = socket.create_connection(address, timeout=CONNECT_S)
+        try:
+            challenge = receive_line(end)
+            send_line(end, {**request, "answer": answer(secret, challenge)})
+        except (OSError, ValueError):
+            end.close()
+            raise
+    except (OSError, ValueError) as error:
+        raise ChannelError(f"cannot reach the agent at {host} port {port}: {error}") from None
+    end.settimeout(None)
+    return end
+
+
+def send_line(end: socket.socket, value: Any) -> None:
+    """Send a value as one line of JSON. Raises OSError."""
+    end.sendall(json.dumps(value).encode() + b"\n")
+
+
+def receive_line(end: socket.socket) -> bytes:
+    """The line that the other sends, and nothing after it, without its end. Raises OSError;
+    ValueError if it is too long or the other has gone."""
+    found = bytearray()
+    while not found.endswith(b"\n"):
+        data = end.recv(65536)
+        if not data or len(found) > _LINE:
+            raise ValueError("the line has no end")
+        found += data
+    return bytes(found[:-1])

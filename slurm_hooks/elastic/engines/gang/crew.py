@@ -1,0 +1,146 @@
+"""What one agent runs in a round: the command, and for an MPI the daemons that its leader asks for.
+
+The members tell each other where they are first, at the agent of rank 0.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.elastic.agent.options import number
+from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.engines.command import Command
+from slurm_hooks.elastic.engines.gang import world as worlds
+from slurm_hooks.elastic.engines.gang.channel import ChannelError, Listener
+from slurm_hooks.elastic.engines.gang.gathering import GATHER, Gatherings, gather
+from slurm_hooks.elastic.engines.gang.launching import LAUNCH, Daemons
+from slurm_hooks.elastic.engines.gang.world import GangWorld, Place, place_said
+from slurm_hooks.elastic.engines.order import Order
+from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.rendezvous.state import Round
+
+ARRIVE_S = 60.0
+MEET_S = 5.0
+MPI, TENSORFLOW = "mpi", "tensorflow"
+_PACKAGE_PATH = str(Path(__file__).resolve().parents[4])
+
+
+class Crew:
+    """`env` is the fragment's environment; `host` the address of this node."""
+
+    def __init__(self, order: Order, env: Mapping[str, str], host: str, secret: bytes) -> None:
+        self._order, self._env, self._host, self._secret = order, env, host, secret
+        self._engine = env.get("MALLEABLE_ENGINE", "")
+        self._daemons = Daemons()
+        handlers = {GATHER: Gatherings().handle, LAUNCH: self._daemons.handle}
+        self._listener = Listener(secret, handlers)
+        self._command: Optional[Command] = None
+        self._folder: Optional[str] = None
+        self._round: Optional[Round] = None
+        self._rank = 0
+
+    @property
+    def port(self) -> int:
+        """Where this agent answers the others of its job."""
+        return self._listener.port
+
+    def begin_round(self, round_: Round, rank: int, is_broken: Callable[[], bool]) -> bool:
+        """Meet the others and start; False if the round breaks before."""
+        self._round, self._rank = round_, rank
+        with socket.socket(_family(self._host)) as reserved:
+            reserved.bind(("", 0))
+            mine = self._place(reserved.getsockname()[1])
+            said = self._gather("places", mine.as_said(), ARRIVE_S, is_broken)
+        if said is None:
+            return False
+        try:
+            world = GangWorld(round_.number, rank, tuple(map(place_said, said)))
+        except (TypeError, ValueError) as error:
+            debug("what the members say of themselves", error)
+            return False
+        self._start(world)
+        return True
+
+    def _place(self, port: int) -> Place:
+        name = self._env.get("SLURMD_NODENAME", "") or self._host
+        return Place(self._host, name, port, self.port, slots(self._env))
+
+    def _start(self, world: GangWorld) -> None:
+        env = {**self._env, **worlds.told(world)}
+        if self._engine == TENSORFLOW:
+            env |= worlds.told_tensorflow(world)
+        if self._engine != MPI:
+            self._command = Command(self._order.command, env, self._order.signal)
+        else:
+            env = worlds.without_slurm(env)
+            self._daemons.begin_round(world.round, env)
+            if world.rank == 0:
+                env |= worlds.told_mpi(self._lay_out(world))
+                env["MALLEABLE_AGENTS"] = worlds.agents_of(world)
+                self._command = Command(self._order.command, env, self._order.signal)
+
+    def _lay_out(self, world: GangWorld) -> str:
+        """The folder with what an MPI needs in this round."""
+        self._folder = tempfile.mkdtemp(prefix="malleable-mpi-")
+        for name, text in worlds.files_of(world, sys.executable, _PACKAGE_PATH).items():
+            path = Path(self._folder) / name
+            path.write_text(text)
+            path.chmod(0o700)
+        return self._folder
+
+    def exit_code(self, session: Session) -> Optional[int]:
+        """How the command has ended here; None while it runs. Where only the leader has one, 0
+        once that has finished."""
+        if self._command is not None:
+            return self._command.exit_code()
+        return 0 if session.is_ending() else None
+
+    def meet(self, is_broken: Callable[[], bool]) -> None:
+        """Wait, seconds at most, until all members are about to stop: one that stops alone breaks
+        the work of the others, who may take that for a failure of their own."""
+        self._gather("stop", None, MEET_S, is_broken)
+
+    def _gather(
+        self, what: str, said: object, patience_s: float, is_broken: Callable[[], bool]
+    ) -> Optional[Sequence[object]]:
+        round_ = self._round
+        assert round_ is not None
+        key = f"{round_.number}.{round_.formed_at}.{what}"
+        request = {"key": key, "rank": self._rank, "size": len(round_.order), "said": said}
+        try:
+            address = (round_.host, round_.port)
+            return gather(address, self._secret, request, patience_s, is_broken)
+        except ChannelError as error:
+            say(str(error))
+            return None
+
+    def end_round(self, grace_s: Optional[float] = None) -> None:
+        """Stop what runs here, within the order's grace unless another is given."""
+        allowed_s = self._order.grace_s if grace_s is None else grace_s
+        if self._command is not None:
+            self._command.stop(allowed_s)
+            self._command = None
+        self._daemons.end_round(allowed_s)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._listener.close()
+
+
+def slots(env: Mapping[str, str]) -> int:
+    """How many processes an MPI may start on a node: the job's tasks there, 1 if it says none."""
+    found = (number(env.get(name, "")) for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS"))
+    return next((count for count in found if count), 1)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

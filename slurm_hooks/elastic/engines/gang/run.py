@@ -1,0 +1,126 @@
+"""`malleable run -- COMMAND` in a gang: in the place of torchrun, for all that is started anew at
+each change of size.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from slurm_hooks.elastic.agent.companion import Alone
+from slurm_hooks.elastic.agent.ending import Ending
+from slurm_hooks.elastic.agent.forewarning import Forewarning
+from slurm_hooks.elastic.agent.membership import open_membership
+from slurm_hooks.elastic.agent.options import (
+    OptionError,
+    Options,
+    agents,
+    identity,
+    number,
+    options,
+)
+from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.agent.sight import Sight
+from slurm_hooks.elastic.batch.lease import Lease
+from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.batch.remark import write_remark
+from slurm_hooks.elastic.engines.gang.agent import GangAgent
+from slurm_hooks.elastic.engines.gang.crew import Crew
+from slurm_hooks.elastic.engines.gang.secret import job_secret
+from slurm_hooks.elastic.engines.order import Order, read_order
+from slurm_hooks.elastic.farewell import farewell_s
+from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.mailbox import Mailbox
+from slurm_hooks.elastic.private_directory import DirectoryError
+from slurm_hooks.elastic.signals import SignalListener
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """As torch's RendezvousParameters, from the environment that the plugin set."""
+
+    endpoint: str
+    run_id: str
+    min_nodes: int
+    max_nodes: int
+    local_addr: Optional[str]
+    backend: str = "malleable"
+
+    def get(self, _name: str) -> Optional[str]:
+        """There is no --rdzv-conf."""
+        return None
+
+
+def parameters(env: Mapping[str, str]) -> Parameters:
+    """Raises OptionError."""
+    if not env.get("MALLEABLE_JOB_ID"):
+        raise OptionError("no fragment of a malleable job: submit it with sbatch --malleable")
+    unit = max(1, number(env.get("MALLEABLE_UNIT", "")))
+    nodes_per_agent = 1 if "SLURM_STEP_ID" in env else unit  # started by srun, or by the script
+    smallest = max(1, number(env.get("MALLEABLE_MIN", "")) // nodes_per_agent)
+    largest = max(smallest, number(env.get("MALLEABLE_MAX", "")) // nodes_per_agent)
+    return Parameters(
+        endpoint=env.get("MALLEABLE_DIR", ""),
+        run_id=env["MALLEABLE_JOB_ID"],
+        min_nodes=smallest,
+        max_nodes=largest,
+        local_addr=env.get("MALLEABLE_ADDR"),
+    )
+
+
+def run(order: Order, env: MutableMapping[str, str]) -> None:
+    """Until the work has finished. Raises SystemExit if this fragment goes before; OptionError,
+    DirectoryError, OSError."""
+    signals = SignalListener()
+    signals.listen()
+    own_element = OwnElement(env, signals)
+    own_element.report_started()
+    job = options(parameters(env), env)
+    lease = Lease(env, job.notice_s)
+    me = identity(env, job.host, lease.ends)
+    membership = open_membership(job, me, signals, agents(lease.wanted, job, env))
+    mailbox = _mailbox(env)
+    forewarning = Forewarning(mailbox, job.boundary_s)
+    sight = Sight(mailbox, own_element, keep_state=False)
+    session = Session(job, membership, lease, signals, forewarning, own_element, sight)
+    ending = Ending(job, session, signals, own_element, Alone())
+    crew = Crew(order, env, job.host, _secret(job))
+    ending.dismiss = crew.close
+    GangAgent(session, signals, ending, crew, farewell_s(env)).run()
+
+
+def _secret(job: Options) -> bytes:
+    try:
+        return job_secret(job.directory)
+    except OSError as error:
+        raise DirectoryError(f"{job.directory}: {error.strerror}") from None
+
+
+def _mailbox(env: MutableMapping[str, str]) -> Optional[Mailbox]:
+    try:
+        mailbox = Mailbox()
+    except (OSError, AttributeError) as error:  # no memory files here
+        debug("opening a mailbox: the command gets no notice", error)
+        return None
+    env.update(mailbox.environment())
+    return mailbox
+
+
+def main(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
+    """The exit code; 2 for words that cannot be understood, 127 for no such command. Raises
+    SystemExit."""
+    try:
+        run(read_order(argv, env), dict(env))
+    except OptionError as error:
+        say(str(error))
+        return 2
+    except DirectoryError as error:
+        write_remark(str(error))
+        say(str(error))
+        return 1
+    except OSError as error:
+        say(f"cannot run {error.filename or argv[-1]}: {error.strerror}")
+        return 127
+    return 0

@@ -1,0 +1,1 @@
+"""Workers that never meet: each runs a command on its own."""

@@ -1,0 +1,78 @@
+"""`malleable run -- COMMAND` in a pool: a command as the worker of this fragment, without rounds.
+
+It tells Slurm that there is an agent. The notice and the end of the lease reach the command as a
+signal; after its grace at most the fragment is put back. If the command ends with 0 without having
+been asked to, there was no work left for this worker; under another engine, the work has finished.
+That the command has outlived a whole lease counts as progress.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+
+from slurm_hooks.elastic.agent.options import OptionError, knob
+from slurm_hooks.elastic.batch.lease import Lease
+from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.batch.standing import Standing
+from slurm_hooks.elastic.engines.command import Command
+from slurm_hooks.elastic.engines.order import NOTICE_S, Order, read_order
+from slurm_hooks.elastic.engines.pool.wish_file import WishFile
+from slurm_hooks.elastic.engines.table import ENGINES
+from slurm_hooks.elastic.farewell import farewell_s
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.signals import SignalListener
+
+POLL_S = 0.2
+TERMINATED = 128 + signal.SIGTERM
+
+
+def run(order: Order, env: Mapping[str, str]) -> int:
+    """Run the command as the worker of the fragment with this environment; returns what its
+    batch script is to go on with. Raises OptionError, OSError."""
+    signals = SignalListener()
+    signals.silence()  # what is to be done at SIGTERM is done here
+    own_element = OwnElement(env, signals)
+    own_element.report_started()
+    lease = Lease(env, knob(env, "notice_s", NOTICE_S))
+    wish_file = WishFile(order.wish_file, env)
+    told = {"MALLEABLE_LEASE_END": str(lease.ends)} if lease.ends else {}
+    command = Command(order.command, {**env, **told}, order.signal)
+    own_element.report(Standing.JOINED)
+    first_end, code = lease.ends, None
+    while code is None:
+        signals.wait_end(POLL_S)
+        code = command.exit_code()
+        if 0 < first_end < time.time():
+            own_element.report_trained()
+        if code is not None:
+            time.sleep(POLL_S)  # Slurm's signals reach the command and this process in any order
+        if signals.is_terminated:
+            command.stop(farewell_s(env))
+            return TERMINATED
+        if signals.has_notice or (code is None and lease.is_over(time.time())):
+            say(f"fragment leaves: {order.signal.name} to {order.command[0]}")
+            own_element.report(Standing.LEAVING)
+            command.stop(order.grace_s)
+            own_element.put_back()
+            return TERMINATED if signals.is_terminated else 0
+        wish_file.look()
+    command.stop(0.0)  # what it has left behind
+    row = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
+    if code == 0 and not (row and row.is_pool):
+        own_element.report_finished()
+    return code
+
+
+def main(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
+    """The exit code; 2 for words that cannot be understood, 127 for no such command."""
+    try:
+        return run(read_order(argv, env), env)
+    except OptionError as error:
+        say(str(error))
+        return 2
+    except OSError as error:
+        say(f"cannot run {error.filename or 'the command'}: {error.strerror}")
+        return 127

@@ -1,0 +1,59 @@
+"""A file in which a worker writes how many nodes its job wants; told to Slurm when it changes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.elastic.batch.wish import WishError, write_wish
+from slurm_hooks.elastic.log import debug, say
+
+EVERY_S = 5.0  # slurmctld is told no more often
+_LENGTH = 32  # bytes that are read of it
+
+
+class WishFile:
+    """Methods do not raise, and do not wait for Slurm."""
+
+    def __init__(self, path: Optional[Path], env: Mapping[str, str]) -> None:
+        self._path = path
+        self._env = env
+        self._told: Optional[str] = None
+        self._next = 0.0
+        self._writer: Optional[threading.Thread] = None
+
+    def look(self) -> None:
+        """Tell what is new in it."""
+        now = time.monotonic()
+        if self._path is None or now < self._next:
+            return
+        if self._writer is not None and self._writer.is_alive():
+            return
+        self._next = now + EVERY_S
+        text = _read(self._path)
+        if text is not None and text != self._told:
+            self._told = text
+            self._writer = threading.Thread(target=self._write, args=(text,), daemon=True)
+            self._writer.start()
+
+    def _write(self, text: str) -> None:
+        try:
+            write_wish(self._env, text)
+        except WishError as error:
+            say(f"{self._path}: {error}")
+
+
+def _read(path: Path) -> Optional[str]:
+    """The word in it; None if there is no such file, or nothing in it yet."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            text = file.read(_LENGTH) or b""
+    except OSError as error:
+        debug(f"reading {path}", error)
+        return None
+    return text.decode("ascii", "replace").strip() or None

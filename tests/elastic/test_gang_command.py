@@ -1,0 +1,128 @@
+"""A command in a gang, started anew at each change: several agents on this host."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from waiting import wait_until
+
+from .gang import Gang
+
+pytestmark = pytest.mark.timeout(120)
+MODULE = "slurm_hooks.elastic.engines.gang.run"
+RUN = f"import sys; from {MODULE} import main; sys.exit(main(sys.argv[1:]))"
+FOREVER = 100_000
+
+
+@pytest.fixture
+def job(gang: Gang) -> Gang:
+    gang.launcher = ["-c", RUN]
+    gang.flags = ["--grace=2", "--", sys.executable]
+    gang.script = Path(__file__).with_name("work_anew.py")
+    gang.extra |= {
+        "MALLEABLE_ENGINE": "command",
+        "MALLEABLE_DIR": str(gang.shared),
+        "MALLEABLE_ADDR": "127.0.0.1",
+        "MALLEABLE_MIN": "1",
+        "MALLEABLE_MAX": "4",
+        "MALLEABLE_UNIT": "1",
+    }
+    gang.pretend_slurm()
+    return gang
+
+
+def start(job: Gang, fragment: int, steps: int = FOREVER, *more: str, restarts: int = 0) -> None:
+    job.extra["SLURM_ARRAY_TASK_ID"] = str(fragment)
+    job.start(fragment, "1:4", steps, *more, restarts=restarts)
+
+
+def newest(job: Gang) -> list[dict[str, str]]:
+    """What the commands of the newest round found, by rank."""
+    path = job.work / "begins.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    last = max((int(begin["round"]) for begin in found), default=0)
+    return sorted((b for b in found if int(b["round"]) == last), key=lambda b: int(b["rank"]))
+
+
+def runs(job: Gang, *fragments: int) -> None:
+    """Wait until just these work together, and work goes on."""
+
+    def has_begun() -> bool:
+        found = newest(job)
+        sizes = {int(begin["world_size"]) for begin in found}
+        return sorted(int(b["fragment"]) for b in found) == sorted(fragments) and sizes == {
+            len(fragments)
+        }
+
+    wait_until(has_begun, 30)
+    before = step(job)
+    wait_until(lambda: step(job) > before)
+
+
+def step(job: Gang) -> int:
+    kept = job.work / "step"
+    return int(kept.read_text()) if kept.exists() else 0
+
+
+def is_alive(pid: object) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_it_grows_and_shrinks_and_every_member_knows_the_world(job: Gang) -> None:
+    start(job, 0)
+    runs(job, 0)
+    start(job, 1)
+    start(job, 2)
+    runs(job, 0, 1, 2)
+    found = newest(job)
+    assert len({b["coordinator"] for b in found}) == 1
+    assert {b["hosts"] for b in found} == {"127.0.0.1,127.0.0.1,127.0.0.1"}
+    job.agents[1].send_signal(signal.SIGURG)
+    runs(job, 0, 2)
+    assert not any(is_alive(begin["pid"]) for begin in found), "an old command is still there"
+
+
+def test_it_goes_on_without_one_that_was_killed(job: Gang) -> None:
+    for fragment in (0, 1, 2):
+        start(job, fragment)
+    runs(job, 0, 1, 2)
+    job.agents[1].kill()
+    runs(job, 0, 2)
+
+
+def test_a_finish_ends_all(job: Gang) -> None:
+    for fragment in (0, 1):
+        start(job, fragment, 40)
+    assert job.wait_exit(0, 1) == [0, 0]
+    assert "finished{" in (job.work / "comment.77_0").read_text()
+    assert step(job) == 40
+
+
+def test_a_command_that_keeps_failing_is_given_up(job: Gang) -> None:
+    for fragment in (0, 1):
+        start(job, fragment, 5, "3")
+    codes = job.wait_exit(0, 1)
+    assert 0 not in codes
+    assert "failed 3 times in a row" in job.log(0)
+
+
+def test_sigterm_ends_the_command_too(job: Gang) -> None:
+    start(job, 0)
+    runs(job, 0)
+    (begin,) = newest(job)
+    job.agents[0].terminate()
+    assert job.wait_exit(0) == [128 + signal.SIGTERM]
+    assert not is_alive(begin["pid"])
+
+
+def test_no_command_no_fragment_no_program(job: Gang) -> None:
+    job.flags = ["--grace=2", "--"]
+    job.script = Path("/nonexistent/program")
+    start(job, 0)
+    assert job.wait_exit(0) == [127]
+    assert "/nonexistent/program" in job.log(0)
