@@ -147,12 +147,14 @@ class MapWorker:
         """The exit code as a shell has it; None if it was interrupted."""
         text = self._inputs[task.number - 1]
         env = {**self._env, "MALLEABLE_TASK": str(task.number), "MALLEABLE_INPUT": text}
-        with open(self._files.draft(task, "out"), "wb") as out:
-            with open(self._files.draft(task, "err"), "wb") as err:
-                child = subprocess.Popen(
-                    self._order.words(text), env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
-                )
-                is_ours = self._watch(child, task)
+        paths = (self._files.draft(task, kind) for kind in ("out", "err"))
+        out, err = (path.open("wb") for path in paths)
+        with out, err:
+            words = self._order.words(text)
+            child = subprocess.Popen(
+                words, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            )
+            is_ours = self._watch(child, task)
         if child.returncode:
             time.sleep(POLL_S)  # Slurm's signals reach the task and this process in any order
         if not is_ours or (child.returncode and self._is_leaving):

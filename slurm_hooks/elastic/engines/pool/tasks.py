@@ -53,7 +53,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Worker:
-    """The run of an element of a job array, as what owns a task; `token` differs between any two."""
+    """A run of an element of a job array, which owns tasks; no two have the same `token`."""
 
     job: int
     element: int
