@@ -1,6 +1,4 @@
-"""What `malleable pool` and `malleable map` share: their own options apart from sbatch's, a job that
-is followed, the way out.
-"""
+"""What `malleable pool` and `malleable map` share: options, a job that is followed, the way out."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ LISTED = 20  # failures
 def main(words: Sequence[str]) -> int:
     """Run it; the exit code: 0 if every task has ended with 0, else 1. Raises MalleableError."""
     ours, rest = split(words)
-    arguments, options = _parser().parse_known_args(ours)
+    arguments, options = make_parser().parse_known_args(ours)
     check_options(options)
     at = rest.index(":::") if ":::" in rest else len(rest)
     place = _prepared(arguments, rest[:at], rest[at + 1 :] if at < len(rest) else None)
@@ -61,7 +61,8 @@ def main(words: Sequence[str]) -> int:
     return _summary(place, job_id, arguments.json)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Its command line; what it does not know goes to sbatch."""
     parser = parser_of("map", TEXT)
     parser.usage = (
         "malleable map --max N [--inputs FILE|-] [options] [sbatch's options] -- "

@@ -29,7 +29,7 @@ TEXT = "Submit a pool of workers, one on each node that can be spared, and follo
 def main(words: Sequence[str]) -> int:
     """Run it; the exit code. Raises MalleableError."""
     ours, command = split(words)
-    arguments, options = _parser().parse_known_args(ours)
+    arguments, options = make_parser().parse_known_args(ours)
     check_options(options)
     if not command:
         raise UsageError("give the worker behind --: malleable pool --max 16 -- dask worker ...")
@@ -51,7 +51,8 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Its command line; what it does not know goes to sbatch."""
     parser = parser_of("pool", TEXT)
     parser.usage = "malleable pool --max N [options] [sbatch's options] -- COMMAND..."
     parser.add_argument("--max", type=size, required=True, metavar="N", help="nodes at most")

@@ -1,4 +1,4 @@
-"""`malleable map`, `pool` and `wish` on a real Slurm: all tasks are done once, whoever is sent away."""
+"""`malleable map`, `pool` and `wish` on a real Slurm."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_each_task_is_done_once_though_an_ordinary_job_takes_nodes(
 
 def test_what_fails_is_listed_and_the_same_directory_goes_on(bench: Bench, tmp_path: Path) -> None:
     place = tmp_path / "map"
-    words = ["map", "--max", "2", "--retries", "0", "--keep-going", "--dir", str(place), "--time=10"]
+    words = ["map", "--max=2", "--retries=0", "--keep-going", f"--dir={place}", "--time=10"]
     program = ["--", "sh", "-c", 'test -e "$1/mended" || test "$0" != b', "{}", str(tmp_path)]
     command = begin(bench, *words, "--json", *program, ":::", "a", "b", "c")
     tick_until_over(bench, command)
