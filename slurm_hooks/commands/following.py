@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Mapping, Sequence
 
 from slurm_hooks.commands.console import Parser, add_settings, err, live
@@ -25,7 +26,7 @@ def parser_of(name: str, text: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--detach", action="store_true", help="submit, print the id, and return")
     parser.add_argument(
-        "--cancel-on-exit", action="store_true", help="cancel the job when this command ends"
+        "--cancel-on-exit", action="store_true", help="cancel the job when this command is ended"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     add_settings(parser)
@@ -68,6 +69,14 @@ def look(port: Port, job_id: int) -> Mapping[str, int] | None:
         return {}
     except RetryLater:
         return None
+
+
+def listen(arguments: argparse.Namespace) -> None:
+    """Have SIGTERM and SIGHUP, which notebooks and terminals send at their end, do as Ctrl-C where
+    the job is to be cancelled then."""
+    if arguments.cancel_on_exit:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
 
 
 def stopped(port: Port, job_id: int, is_cancelled: bool) -> int:

@@ -17,6 +17,7 @@ from slurm_hooks import map_directory
 from slurm_hooks.commands.console import err, out
 from slurm_hooks.commands.following import (
     check_options,
+    listen,
     look,
     parser_of,
     reach,
@@ -31,7 +32,7 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, has_option, read_id, shown, submit
 
 TEXT = "Run a program once for each input, on as many nodes as can be spared, and follow it."
-LOOK_S, ASK_S = 1.0, 10.0  # at the directory; Slurm
+LOOK_S, ASK_S = 1.0, 5.0  # at the directory; Slurm
 LISTED = 20  # failures
 
 
@@ -52,6 +53,7 @@ def main(words: Sequence[str]) -> int:
         told = {"job_id": job_id, "directory": str(place)}
         print(json.dumps(told) if arguments.json else f"{job_id} {place}")
         return 0
+    listen(arguments)
     try:
         if job_id:
             _follow(port, place, job_id, is_quiet=arguments.json)
@@ -112,7 +114,7 @@ def _lines(name: str | None) -> list[str]:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read inputs from {name}: {error}") from error
-    return [line for line in text.splitlines() if line.strip()]
+    return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
 
 
 def _at_work(port: Port, place: Path) -> int | None:
@@ -144,7 +146,12 @@ def _follow(port: Port, place: Path, job_id: int, is_quiet: bool) -> None:
     is_bar = out.is_terminal and not is_quiet
     with Progress(*columns, TimeElapsedColumn(), console=out, disable=not is_bar) as progress:
         bar = progress.add_task(f"job {job_id}")
-        while (found := count(place)).left:
+        while True:
+            began = time.monotonic()
+            found = count(place)
+            if not found.left:
+                return
+            look_s = max(LOOK_S, 4 * (time.monotonic() - began))  # of very many tasks not so often
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + ASK_S
                 states = look(port, job_id)
@@ -157,7 +164,7 @@ def _follow(port: Port, place: Path, job_id: int, is_quiet: bool) -> None:
             if not is_bar and not is_quiet and text != before:
                 print_lines(out, [text])
                 before = text
-            time.sleep(LOOK_S)
+            time.sleep(look_s)
 
 
 def _counted(found: Counts) -> str:

@@ -6,10 +6,12 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 from slurm_hooks.commands.console import out
 from slurm_hooks.commands.following import (
     check_options,
+    listen,
     look,
     parser_of,
     reach,
@@ -44,6 +46,7 @@ def main(words: Sequence[str]) -> int:
         print(job_id)
     if arguments.detach:
         return 0
+    listen(arguments)
     try:
         _follow(port, job_id, is_quiet=arguments.json)
     except KeyboardInterrupt:
@@ -65,10 +68,11 @@ def make_parser() -> argparse.ArgumentParser:
 def _follow(port: Port, job_id: int, is_quiet: bool) -> None:
     """A line for each change, or one that is written anew on a terminal, until the job is over."""
     before = ""
-    with out.status(f"job {job_id}: submitted") as line:
+    is_live = out.is_terminal and not is_quiet
+    with out.status(f"job {job_id}: submitted") if is_live else nullcontext() as line:
         while (found := look(port, job_id)) is None or found:
             text = _said(job_id, found)
-            if not is_quiet and out.is_terminal:
+            if line is not None:
                 line.update(text)
             elif not is_quiet and text != before:
                 print_lines(out, [text])
