@@ -5,7 +5,8 @@ BUILD := build
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
-	bench-engines bench-learned-curves bench-learning bench-ledger bench-pool bench-library bench-state test-pyslurm test-frameworks test-metrics test-browser rpm deb package-tools \
+	bench-engines bench-learned-curves bench-learning bench-ledger bench-pool bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
+	test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -17,10 +18,11 @@ help:
 	@echo "make test-pyslurm SLURM_SOURCE=FILE  the same, and the adapter, on a Slurm built from source for pyslurm"
 	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
 	@echo "make test-frameworks  Lightning, transformers and accelerate, in an environment of their own (2 GB)"
+	@echo "make test-engines  Optuna, Dask, Ray, MPI, TensorFlow and Octave as pools and gangs, in an environment of their own (3 GB)"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, learned-curves, learning, ledger, tick, load,"
-	@echo "             rescale, random, frameworks, watch, hits, live, reaction, observe, library, state, replay-reference, replay-better, replay-hits, replay-ahead,"
+	@echo "             rescale, random, frameworks, watch, hits, live, optuna-search, reaction, observe, library, state, replay-reference, replay-better, replay-hits, replay-ahead,"
 	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
@@ -39,7 +41,7 @@ demo: plugin
 # Two at a time, since real Slurms mostly wait; a file stays together, because its tests share a sandbox.
 # More of them would miss their times on two cores. One after the other: PYTEST_ARGS=-n0
 test: plugin lint
-	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks" --ignore=tests/sites \
+	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks and not engines" --ignore=tests/sites \
 		-n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # On top of what the other tests need: MariaDB and slurmdbd, which only sandboxes start.
@@ -56,7 +58,7 @@ search: setup
 
 fast: setup
 	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow and not package and not prometheus and not browser \
-		and not frameworks" \
+		and not frameworks and not engines" \
 		-n auto --dist worksteal $(PYTEST_ARGS)
 
 test-matrix: plugin
@@ -67,6 +69,12 @@ matrix: test-matrix
 # Into an environment of its own: two gigabytes, of which nothing else knows.
 test-frameworks:
 	@packaging/frameworks.sh $(BUILD)/frameworks $(PYTEST_ARGS)
+
+# Into an environment of its own too; Debian has the programs that are not Python.
+test-engines:
+	@packaging/install-missing.sh octave openmpi-bin libopenmpi-dev mpich
+	@$(MAKE) --no-print-directory plugin
+	@packaging/engines.sh $(BUILD)/engines $(PYTEST_ARGS)
 
 test-pyslurm: plugin
 	@packaging/pyslurm.sh "$(SLURM_SOURCE)" $(PYTEST_ARGS)
@@ -170,7 +178,7 @@ bench-hits: plugin
 
 # Libraries for MPI and TensorFlow: `make test-engines` puts them into build/engines.
 bench-engines: plugin
-	@PYTHONPATH=. $(or $(wildcard $(BUILD)/engines/bin/python),$(PYTHON)) benchmarks/rescale.py \
+	@PYTHONPATH=. $(PYTHON) benchmarks/rescale.py \
 		--engines malleable torchft command mpi tensorflow pool $(BENCH_ARGS)
 
 # Two hundred changes made by hand on this host; with --slurm by a real Slurm and its ticks.
@@ -179,6 +187,9 @@ bench-random: plugin
 
 bench-watch: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/watch_cost.py $(BENCH_ARGS)
+
+bench-optuna-search: plugin
+	@packaging/engines.sh --bench optuna_search $(BUILD)/engines $(BENCH_ARGS)
 
 bench-frameworks:
 	@packaging/frameworks.sh --bench $(BUILD)/frameworks $(BENCH_ARGS)

@@ -7,10 +7,11 @@ rescale_steps.py reads.
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -54,9 +55,10 @@ def lighthouse(work: Path) -> int:
 class Engine:
     """`request` is the value of --malleable; without one the job is a plain array of held elements.
 
-    `needs` are the programs and modules without which it is left out; with `is_pool` its fragments
-    are workers, who do tasks instead of steps. `beside` runs for as long as the job does and gives
-    variables that its script exports; `first` tells which fragment has what the others depend on.
+    `needs` are the programs and modules without which it is left out: those of a Python of its own,
+    in build/engines or $ENGINES_PYTHON. With `is_pool` fragments do tasks instead of steps.
+    `beside` runs for as long as the job does and gives variables that its script exports; `first`
+    tells which fragment has what the others depend on.
     """
 
     name: str
@@ -83,7 +85,9 @@ STOCK = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
 }
 
-RUN = ("malleable", "run", "--", sys.executable)
+_BUILT = HERE.parent / "build" / "engines" / "bin" / "python"
+OTHER = os.environ.get("ENGINES_PYTHON") or str(_BUILT if _BUILT.exists() else sys.executable)
+RUN = ("malleable", "run", "--", OTHER)
 
 ENGINES = {
     "malleable": Engine("torchrun engine", SIZES),
@@ -123,8 +127,13 @@ ENGINES = {
 
 def lacking(engine: Engine) -> list[str]:
     """What it needs and is not here."""
-    is_there = (shutil.which(name) or importlib.util.find_spec(name) for name in engine.needs)
-    return [name for name, found in zip(engine.needs, is_there) if not found]
+    return [name for name in engine.needs if not (shutil.which(name) or _imports(name))]
+
+
+def _imports(module: str) -> bool:
+    """Whether the Python of gangs has it."""
+    words = [OTHER, "-c", f"import importlib.util as u; u.find_spec({module!r}) or exit(1)"]
+    return subprocess.run(words, check=False, capture_output=True, timeout=60).returncode == 0
 
 
 def script(engine: Engine, work: Path, added: Mapping[str, str]) -> str:

@@ -84,6 +84,8 @@ def take_verbose(argv: Sequence[str]) -> tuple[list[str], bool]:
 def _run(words: list[str]) -> int:
     if words[:1] == ["sandbox"]:
         return _sandbox(words[1:])
+    if is_for_a_job(words):
+        os.execv(sys.executable, [sys.executable, "-m", "slurm_hooks.elastic", *words])
     if words[:1] == ["replay"]:
         return replay_cli.main(words[1:])
     if words[:1] == ["pool"]:
@@ -93,6 +95,13 @@ def _run(words: list[str]) -> int:
     arguments = make_parser().parse_args(words)
     command: Callable[[argparse.Namespace], int] = arguments.command
     return command(arguments)
+
+
+def is_for_a_job(words: Sequence[str]) -> bool:
+    """Whether the words are for the command of this name that jobs have: an environment that a
+    script activates may put this one before it in PATH."""
+    is_own_wish = words[:1] == ["wish"] and not any(w.startswith("--") for w in words)
+    return words[:1] in (["run"], ["finish"]) or is_own_wish
 
 
 def _sandbox(words: list[str]) -> int:

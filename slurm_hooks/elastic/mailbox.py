@@ -3,7 +3,8 @@
 newest checkpoint.
 
 It is made of memory files that the agent holds open and that workers of the same user find
-through /proc: no other user can reach them, and nothing is left when the agent is gone.
+through /proc, or over a socket (lending.py) where they cannot see the agent there: no other user
+can reach them, and nothing is left when the agent is gone.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from slurm_hooks.elastic import lending
 from slurm_hooks.elastic import speed as speeds
-from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.observed import SIZE, Observed, pack, unpack
 from slurm_hooks.elastic.speed import Speed
 
 # Names that older versions use too: the agent of a running job may be of one of them.
 MAILBOX = "MALLEABLE_BOARD"
 SLOTS = "MALLEABLE_SLOTS"
+LENT = "MALLEABLE_LENT"  # the name to ask for where /proc does not show the agent
 WORKERS = 1024
 _CHANGE_BYTES = 256
 _LISTENS, _READY = b"l", b"r"  # one byte of status for each worker
@@ -67,6 +70,14 @@ class Mailbox:
         """What workers need to find it."""
         slots = ":".join(str(fd) for fd in self._slots)
         return {MAILBOX: f"{os.getpid()}:{self._change}", SLOTS: f"{os.getpid()}:{slots}"}
+
+    def lend(self) -> dict[str, str]:
+        """What workers need besides in a container whose processes do not see this one; nothing
+        where that cannot be offered."""
+        errors = OSError, AttributeError, RuntimeError
+        with suppressed(*errors, doing="lending the mailbox to containers"):
+            return {LENT: lending.lend([self._change, *self._slots])}
+        return {}
 
     def clear(self) -> None:
         """A new round: no change is planned, nobody listens yet. Memory stays."""
@@ -133,7 +144,7 @@ class MailboxReader:
         self._offset = _CHANGE_BYTES + self._seat
         errors = OSError, ValueError, IndexError
         with suppressed(*errors, doing="opening the mailbox of the agent"):
-            self._handle = open_files(env.get(MAILBOX, ""))[0]
+            self._handle = find_files(env, MAILBOX)[0]
             weakref.finalize(self, os.close, self._handle).atexit = False
 
     def listen(self) -> None:
@@ -212,6 +223,23 @@ class MailboxReader:
         if self._handle >= 0:
             with suppressed(OSError, doing="writing to the mailbox of the agent"):
                 os.pwrite(self._handle, data, offset)
+
+
+def find_files(env: Mapping[str, str], name: str) -> list[int]:
+    """Handles of what MAILBOX or SLOTS names, wherever the agent is to be found. Raises as
+    open_files."""
+    where, lender = env.get(name, ""), env.get(LENT, "")
+    try:
+        return open_files(where)
+    except (OSError, ValueError) as error:
+        if not (where and lender):
+            raise
+        debug("the agent is not in /proc, asking it for its memory", error)
+    mailbox, *slots = lending.borrow(lender)
+    wanted, others = ([mailbox], slots) if name == MAILBOX else (slots, [mailbox])
+    for handle in others:
+        os.close(handle)
+    return wanted
 
 
 def open_files(where: str) -> list[int]:

@@ -194,6 +194,7 @@ def test_slurm_that_takes_no_word_holds_nobody_up_for_long(
     began = time.monotonic()
     OwnElement(ENV, SignalListener()).report_started()
     assert time.monotonic() - began < 0.5
+    assert "squeue and scontrol not found in PATH" in capfd.readouterr().err
     monkeypatch.setenv("PATH", path)
     wait_until(says(slurm, "started{2}"))
     (slurm / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
@@ -296,6 +297,21 @@ def test_a_finish_is_told_before_the_script_goes_on(
     monkeypatch.setattr(module, "FINISH_S", 1.0)
     own_element.report_finished()
     assert "Slurm does not accept the note" in capfd.readouterr().err
+
+
+def test_without_slurms_commands_a_finish_is_not_waited_for(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = os.environ["PATH"]
+    own_element = OwnElement(ENV, SignalListener())
+    monkeypatch.setenv("PATH", "/nowhere")
+    own_element.report_started()
+    began = time.monotonic()
+    own_element.report_finished()
+    assert time.monotonic() - began < 0.5
+    monkeypatch.setenv("PATH", path)  # they were away for a while
+    own_element.report_finished()
+    assert says(slurm, "finished{2}")()
 
 
 def test_only_the_first_node_speaks_and_only_in_an_array(slurm: Path) -> None:

@@ -8,6 +8,7 @@ nodes it wants: `trained{3};h{600};wish{8,1790000000};progress{...}`.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -106,6 +107,11 @@ def change(job: str, edit: Callable[[str], Optional[str]], limit_s: float = 2 * 
         if after is not None and after != before:
             words = ["scontrol", "update", f"JobId={job}", f"Comment={after}"]
             _ask(words, until - time.monotonic())
+
+
+def missing_commands() -> list[str]:
+    """Those of Slurm's commands that are needed here and cannot be found."""
+    return [name for name in ("squeue", "scontrol") if shutil.which(name) is None]
 
 
 def read(job: str, limit_s: float = TIMEOUT_S) -> str:

@@ -26,6 +26,10 @@ AGAIN_S = 5.0
 START_S = 5.0
 FINISH_S = 60.0
 SPREAD_S = 2.0  # many fragments join at the same moment
+_SILENT = (
+    "{missing} not found in PATH, perhaps because this is a container: Slurm cannot hear from this "
+    "training, which limits its job to one fragment; add Slurm's commands to the container"
+)
 
 
 class OwnElement:
@@ -42,6 +46,7 @@ class OwnElement:
         self._thread: Optional[threading.Thread] = None
         self._has_trained = False
         self._has_complained = False
+        self._is_mute = False  # Slurm's commands were missing at the start
         self._news = News(self._element if self._is_reporter else "", env)
 
     @property
@@ -63,6 +68,10 @@ class OwnElement:
         if not self._is_reporter or self._standing not in (None, Standing.FINISHED):
             return
         self._standing = Standing.STARTED
+        missing = job_comment.missing_commands()
+        self._is_mute = bool(missing)
+        if missing:
+            say(_SILENT.format(missing=" and ".join(missing)))
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
@@ -108,8 +117,9 @@ class OwnElement:
 
     def report_finished(self) -> None:
         """The training has finished; returns when that is recorded, within a minute or so.
-        Without it the exit of the script will count as a failure."""
-        if not self._is_reporter:
+        Without it the exit of the script will count as a failure, unless nothing was ever
+        recorded, as where Slurm's commands are missing: then this returns at once."""
+        if not self._is_reporter or (self._is_mute and job_comment.missing_commands()):
             return
         self._standing = Standing.FINISHED
         deadline = time.monotonic() + FINISH_S

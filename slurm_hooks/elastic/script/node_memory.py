@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from slurm_hooks.elastic.log import suppressed
-from slurm_hooks.elastic.mailbox import ALL_STEPS, SLOTS, open_files
+from slurm_hooks.elastic.mailbox import ALL_STEPS, SLOTS, find_files
 from slurm_hooks.elastic.script.image import POPULATE_WRITE, Image, Views, own
 from slurm_hooks.elastic.script.memory_room import room
 from slurm_hooks.elastic.script.packed import PAGE, Packing, Shape
@@ -37,7 +37,7 @@ class NodeMemory:
         self._steps = steps
         self._writing = threading.RLock()
         with suppressed(OSError, ValueError, doing="opening the memory of the agent"):
-            self._slots = [_Slot(handle) for handle in open_files(env.get(SLOTS, ""))]
+            self._slots = [_Slot(handle) for handle in find_files(env, SLOTS)]
 
     @property
     def is_there(self) -> bool:

@@ -165,7 +165,7 @@ def _mailbox() -> Mailbox | None:
     except (OSError, AttributeError) as error:  # no memory files here
         debug("opening a mailbox: workers get no notice", error)
         return None
-    os.environ.update(mailbox.environment())
+    os.environ.update(mailbox.environment() | mailbox.lend())
     return mailbox
 
 

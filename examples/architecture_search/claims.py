@@ -1,0 +1,166 @@
+"""Numbered tasks in a shared directory, for workers that come and go; each gets one result.
+
+A task is claimed by link(), which fails where the name is taken, on NFS too. `3.claim-0` is the
+first claim on task 3; who takes it from a lost worker makes `3.claim-1`, and so on. A worker
+touches its claim as long as it lives. `3.result` is made by link() too, so the first result stays.
+Nothing here knows what a task is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One run of one fragment: `name` stays when the fragment comes back, `run` does not."""
+
+    name: str
+    run: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The `attempt`-th claim on a task: whose it is, what is to be done, when it was touched
+    (seconds of the file system's clock)."""
+
+    task: int
+    attempt: int
+    worker: Worker
+    plan: Any
+    touched: float
+
+
+def this_worker(env: Mapping[str, str] = os.environ) -> Worker:
+    """From what Slurm says; outside of Slurm from host and process."""
+    if "MALLEABLE_JOB_ID" not in env:
+        return Worker(f"{socket.gethostname()}-{os.getpid()}", "0")
+    name = f"{env['MALLEABLE_JOB_ID']}-{env.get('MALLEABLE_FRAGMENT', '0')}"
+    return Worker(name, env.get("SLURM_RESTART_COUNT", "0"))
+
+
+def is_lost(claim: Claim, me: Worker, now: float, silence_s: float) -> bool:
+    """Whether it was made by an earlier run of `me`, or has not been touched for too long."""
+    if claim.worker == me:
+        return False
+    return claim.worker.name == me.name or now - claim.touched > silence_s
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """`total` tasks in the directory `place`, as the worker `me` sees them."""
+
+    place: Path
+    total: int
+    me: Worker
+    silence_s: float
+
+    def take(self, plan: Callable[[int], Any]) -> Optional[Claim]:
+        """A task of a lost worker, as it was planned, else a new one by `plan` of its number; None
+        if there is neither."""
+        claims, now = self.claims(), self._now()
+        for task in self.open():
+            held = claims.get(task)
+            if held and is_lost(held, self.me, now, self.silence_s):
+                found = self._claim(task, held.attempt + 1, held.plan)
+            elif not held:
+                found = self._claim(task, 0, plan(task))
+            else:
+                continue
+            if found:
+                return found
+        return None
+
+    def open(self) -> list[int]:
+        """Tasks that have no result."""
+        return [n for n in range(self.total) if not self._result(n).exists()]
+
+    def claims(self) -> dict[int, Claim]:
+        """The newest claim on each task that has one and no result."""
+        found: dict[int, Claim] = {}
+        for path in self.place.glob("*.claim-*"):
+            task, attempt = int(path.name.partition(".")[0]), int(path.name.rpartition("-")[2])
+            if task not in found or found[task].attempt < attempt:
+                with suppress(OSError):
+                    found[task] = self._read(task, attempt)
+        return found
+
+    def results(self) -> list[dict[str, Any]]:
+        """What was put down, the oldest first."""
+        paths = [path for n in range(self.total) if (path := self._result(n)).exists()]
+        return [json.loads(path.read_text()) for path in sorted(paths, key=_time_of)]
+
+    def put_down(self, claim: Claim, result: Mapping[str, Any]) -> bool:
+        """Record the task's result; False if it has one already."""
+        return self._make(self._result(claim.task), dict(result))
+
+    def give_back(self, claim: Claim) -> None:
+        """For whoever comes first."""
+        os.utime(self._file(claim), (0, 0))
+
+    @contextmanager
+    def held(self, claim: Claim) -> Iterator[None]:
+        """Touches the claim until the end of the block."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._touch, args=(claim, over), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _touch(self, claim: Claim, over: threading.Event) -> None:
+        while not over.wait(self.silence_s / 10):
+            with suppress(OSError):  # a file system in trouble: the next one
+                self._file(claim).touch()
+
+    def _claim(self, task: int, attempt: int, plan: Any) -> Optional[Claim]:
+        content = {"name": self.me.name, "run": self.me.run, "plan": plan}
+        if not self._make(self.place / f"{task}.claim-{attempt}", content):
+            return None
+        return Claim(task, attempt, self.me, plan, 0.0)
+
+    def _read(self, task: int, attempt: int) -> Claim:
+        path = self.place / f"{task}.claim-{attempt}"
+        content = json.loads(path.read_text())
+        worker = Worker(content["name"], content["run"])
+        return Claim(task, attempt, worker, content["plan"], _time_of(path))
+
+    def _make(self, path: Path, content: object) -> bool:
+        """As a whole, unless it is there."""
+        draft = self.place / f"draft-{self.me.name}-{self.me.run}"
+        draft.write_text(json.dumps(content))
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+        return True
+
+    def _now(self) -> float:
+        """The file system's clock; those of hosts may differ."""
+        file = self.place / f"clock-{self.me.name}-{self.me.run}"
+        file.touch()
+        now = _time_of(file)
+        file.unlink()
+        return now
+
+    def _file(self, claim: Claim) -> Path:
+        return self.place / f"{claim.task}.claim-{claim.attempt}"
+
+    def _result(self, task: int) -> Path:
+        return self.place / f"{task}.result"
+
+
+def _time_of(path: Path) -> float:
+    return path.stat().st_mtime

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Tests of the programs that live in pools and gangs, in an environment of its own with exact versions:
+# engines.sh [--bench NAME] DIRECTORY [arguments of pytest or of benchmarks/NAME.py]
+set -eu
+bench=
+[ "$1" != --bench ] || { bench=$2 && shift 2; }
+directory=$1
+shift
+here=$(cd "$(dirname "$0")/.." && pwd)
+if [ ! -x "$directory/bin/python" ]; then
+  echo "Installing Optuna, Dask, Ray, mpi4py, TensorFlow and torch into $directory (three gigabytes)"
+  python3 -m venv "$directory"
+fi
+# Once for each state of the list: these are many packages to look through.
+wanted=$(cksum <"$here/packaging/engines.txt")
+if [ "$(cat "$directory/.installed" 2>/dev/null || true)" != "$wanted" ]; then
+  "$directory/bin/pip" install --quiet --disable-pip-version-check -r "$here/packaging/engines.txt"
+  echo "$wanted" >"$directory/.installed"
+fi
+cd "$here"
+export PYTHONPATH="$here"
+[ -z "$bench" ] || exec "$directory/bin/python" "benchmarks/$bench.py" "$@"
+exec "$directory/bin/python" -m pytest -m engines tests/engines "$@"

@@ -1,0 +1,73 @@
+"""How workers that cannot see their agent in /proc get its memory files: over a socket.
+
+A container with process ids of its own hides the agent, and shares the node's network all the
+same, or its worker could not train with the others. So the agent listens at a name of the abstract
+kind: it needs no file system that both see, and is gone with the agent. Each side asks the kernel
+who the other is; nobody but the same user is given, or takes, anything.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+
+from slurm_hooks.elastic.log import debug, suppressed
+
+LIMIT_S = 2.0  # for either side, each time
+MOST = 8  # files at once
+_PREFIX = "malleable-"
+_WHO = struct.Struct("iII")  # struct ucred: process, user, group
+
+
+def lend(files: Sequence[int]) -> str:
+    """Give these open files to whoever of this user asks, for as long as this process lives.
+    Returns the name to ask for. Raises OSError, AttributeError where the kernel has no such
+    sockets, RuntimeError if no thread can start."""
+    name = _PREFIX + secrets.token_hex(16)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(f"\0{name}")
+        listener.listen()
+        threading.Thread(target=_serve, args=(listener, list(files)), daemon=True).start()
+    except (OSError, RuntimeError):
+        listener.close()
+        raise
+    return name
+
+
+def borrow(name: str) -> list[int]:
+    """Handles of the files that are lent under this name. Raises OSError, ValueError if nobody of
+    this user lends them."""
+    if not name.startswith(_PREFIX):
+        raise ValueError("no agent lends its memory")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(LIMIT_S)
+        asking.connect(f"\0{name}")
+        if not _is_own(asking):
+            raise ValueError(f"what listens at {name} belongs to somebody else")
+        _, files, _, _ = socket.recv_fds(asking, 1, MOST)
+    return files
+
+
+def _serve(listener: socket.socket, files: list[int]) -> None:
+    while True:
+        try:
+            asking, _ = listener.accept()
+        except OSError as error:
+            debug("lending memory to a worker", error)
+            return
+        with asking, suppressed(OSError, doing="lending memory to a worker"):
+            asking.settimeout(LIMIT_S)
+            if _is_own(asking):
+                socket.send_fds(asking, [b"."], files)
+
+
+def _is_own(other: socket.socket) -> bool:
+    """Whether the same user is at the other end, as seen in the user namespace of this process."""
+    data = other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _WHO.size)
+    _, user, _ = _WHO.unpack(data)
+    return bool(user == os.geteuid())
