@@ -119,6 +119,7 @@ def test_a_pool_is_followed_until_it_is_over_and_wishes(bench: Bench, tmp_path: 
     assert found
     job = int(found[1])
     bench.tick_until(job, has(3))
+    wait_until(lambda: "3 running" in command.stdout.readline(), 20)
     said = bench.malleable("wish", "--job", str(job), "1")
     assert said.stdout == f"job {job}: wishes for 1 node(s) at most\n", said.stderr
     bench.tick_until(job, has(1))
@@ -131,4 +132,30 @@ def test_a_pool_is_followed_until_it_is_over_and_wishes(bench: Bench, tmp_path: 
     output, errors = command.communicate()
     assert (command.returncode, errors) == (0, "")
     assert output.endswith(f"job {job}: over\n")
-    assert "3 running" in output
+
+
+def test_a_worker_wishes_in_words_and_in_a_file_and_finishes(bench: Bench, tmp_path: Path) -> None:
+    """The command `malleable` as a job has it in PATH."""
+    worker = f"""
+    if [ $MALLEABLE_FRAGMENT = 0 ]; then
+        until [ -e {tmp_path}/wish ]; do sleep 0.2; done
+        malleable wish 1 && touch {tmp_path}/told
+        until [ -e {tmp_path}/finish ]; do sleep 0.2; done
+        malleable finish
+    else
+        sleep 600
+    fi"""
+    flags = ["--time=10", f"--output={tmp_path}/log.%a", f"--wish-file={tmp_path}/wanted"]
+    said = bench.malleable("pool", "--max=3", "--detach", *flags, "--", "sh", "-c", worker)
+    job = int(said.stdout)
+    bench.tick_until(job, has(3))
+    time.sleep(1.1)  # the others are younger
+    (tmp_path / "wish").touch()
+    wait_until(lambda: (tmp_path / "told").exists(), 20)
+    bench.tick_until(job, has(1))
+    time.sleep(1.1)
+    (tmp_path / "wanted").write_text("2\n")
+    bench.tick_until(job, has(2))
+    (tmp_path / "finish").touch()
+    bench.tick_until(job, lambda j: not any(f.is_active for f in j.fragments))
+    assert "a worker said that all work is done" in bench.malleable("explain", str(job)).stdout
