@@ -80,6 +80,11 @@ def read_order(place: Path) -> dict[str, Any]:
     return found
 
 
+def is_over(place: Path, found: Counts) -> bool:
+    """Whether no worker has a task or will take one: all have ended, or it is stopped."""
+    return not found.left or (not found.run and (place / "stop").exists())
+
+
 def put_back(place: Path) -> None:
     """Have what runs nowhere any more and what has failed tried again. Only once no job works on
     it. Raises OSError."""

@@ -26,7 +26,7 @@ from slurm_hooks.commands.following import (
     stopped,
 )
 from slurm_hooks.errors import UsageError
-from slurm_hooks.map_directory import Counts, count, failures, jobs_of, put_back
+from slurm_hooks.map_directory import Counts, count, failures, is_over, jobs_of, put_back
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, has_option, read_id, shown, submit
@@ -45,7 +45,7 @@ def main(words: Sequence[str]) -> int:
     place = _prepared(arguments, rest[:at], rest[at + 1 :] if at < len(rest) else None)
     port, left = reach(arguments), 0
     job_id = _at_work(port, place)
-    if job_id is None:
+    if job_id is None or is_over(place, count(place)):
         put_back(place)
         left = count(place).left
         job_id = _submitted(port, place, arguments.max, left, options) if left else 0
@@ -149,7 +149,7 @@ def _follow(port: Port, place: Path, job_id: int, is_quiet: bool) -> None:
         while True:
             began = time.monotonic()
             found = count(place)
-            if not found.left:
+            if is_over(place, found):
                 return
             look_s = max(LOOK_S, 4 * (time.monotonic() - began))  # of very many tasks not so often
             if time.monotonic() >= next_look:

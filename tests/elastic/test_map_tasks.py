@@ -184,8 +184,10 @@ def test_failures_are_tried_again_and_then_stop_the_map(tmp_path: Path) -> None:
     (one,) = map_directory.failures(tmp_path)
     assert (one["task"], one["exit_code"]) == (1, 4)
     assert (tmp_path / "stop").exists()
+    assert map_directory.is_over(tmp_path, map_directory.count(tmp_path))
     map_directory.put_back(tmp_path)
     assert map_directory.count(tmp_path).todo == 1
+    assert not map_directory.is_over(tmp_path, map_directory.count(tmp_path))
 
 
 @pytest.mark.parametrize("keep_going", [True, False])
