@@ -150,7 +150,7 @@ def test_a_worker_wishes_in_words_and_in_a_file_and_finishes(bench: Bench, tmp_p
     bench.tick_until(job, has(3))
     time.sleep(1.1)  # the others are younger
     (tmp_path / "wish").touch()
-    wait_until(lambda: (tmp_path / "told").exists(), 20)
+    wait_until((tmp_path / "told").exists, 20)
     bench.tick_until(job, has(1))
     time.sleep(1.1)
     (tmp_path / "wanted").write_text("2\n")
