@@ -20,6 +20,7 @@ from typing import Any
 import shtab
 
 from slurm_hooks import __version__, cli
+from slurm_hooks.commands import mapping, pool
 from slurm_hooks.replay import cli as replay_cli
 from slurm_hooks.sandbox import cli as sandbox_cli
 from slurm_hooks.settings import Settings
@@ -147,6 +148,8 @@ def whole_parser() -> argparse.ArgumentParser:
     """The parser of `malleable` with those in it that the command hands its words to."""
     parser = cli.make_parser()
     action = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    action.choices["pool"] = pool.make_parser()
+    action.choices["map"] = mapping.make_parser()
     action.choices["replay"] = replay_cli.make_parser()
     action.choices["sandbox"] = sandbox_cli.make_parser()
     return parser

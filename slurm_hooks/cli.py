@@ -14,8 +14,10 @@ from slurm_hooks.commands import (
     bundle,
     doctor,
     inspect,
+    mapping,
     metrics,
     pause,
+    pool,
     profile,
     reconcile,
     render,
@@ -23,6 +25,7 @@ from slurm_hooks.commands import (
     switch,
     test,
     top,
+    wish,
 )
 from slurm_hooks.commands.console import Parser, debug_lines, err
 from slurm_hooks.errors import MalleableError, MissingProgram
@@ -34,6 +37,7 @@ FAMILIES = (
     top,
     reconcile,
     pause,
+    wish,
     switch,
     doctor,
     test,
@@ -84,6 +88,10 @@ def _run(words: list[str]) -> int:
         os.execv(sys.executable, [sys.executable, "-m", "slurm_hooks.elastic", *words])
     if words[:1] == ["replay"]:
         return replay_cli.main(words[1:])
+    if words[:1] == ["pool"]:
+        return pool.main(words[1:])
+    if words[:1] == ["map"]:
+        return mapping.main(words[1:])
     arguments = make_parser().parse_args(words)
     command: Callable[[argparse.Namespace], int] = arguments.command
     return command(arguments)
@@ -121,6 +129,8 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for family in FAMILIES:
         family.add(commands)
+    commands.add_parser("pool", help="submit a pool of workers, and follow it", add_help=False)
+    commands.add_parser("map", help="a program over many inputs, by a pool", add_help=False)
     commands.add_parser("replay", help="what a recorded machine would have gained", add_help=False)
     commands.add_parser("sandbox", help="a throwaway real Slurm on this host", add_help=False)
     return parser

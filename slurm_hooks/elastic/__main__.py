@@ -14,6 +14,7 @@ from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.standing import element
 from slurm_hooks.elastic.batch.wish import WishError, write_wish
 from slurm_hooks.elastic.engines.gang import run as gang
+from slurm_hooks.elastic.engines.pool import map_worker
 from slurm_hooks.elastic.engines.pool import run as pool
 from slurm_hooks.elastic.engines.table import ENGINES
 from slurm_hooks.elastic.log import say
@@ -84,6 +85,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], int]] = {
     "run": run,
     "wish": wish,
     "finish": finish,
+    "map-worker": map_worker.main,
 }
 
 

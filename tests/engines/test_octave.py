@@ -57,6 +57,8 @@ def mapping(recipe: Recipe, inputs: list[str]) -> Iterator[subprocess.Popen[str]
     finally:
         process.terminate()
         process.wait(20)
+        assert process.stdout
+        process.stdout.close()
 
 
 @pytest.mark.slurm

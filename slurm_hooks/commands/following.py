@@ -1,0 +1,89 @@
+"""What `malleable pool` and `malleable map` share: options, a job that is followed, the way out."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Mapping, Sequence
+
+from slurm_hooks.commands.console import Parser, add_settings, err, live
+from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
+from slurm_hooks.report.text import print_lines
+from slurm_hooks.settings_file import load
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.pools import count, states
+from slurm_hooks.slurm.text import Command
+
+INTERRUPTED = 130
+
+
+def parser_of(name: str, text: str) -> argparse.ArgumentParser:
+    """A parser that leaves what it does not know to sbatch, and with what both take."""
+    parser = Parser(
+        prog=f"malleable {name}",
+        description=text,
+        epilog="All other options go to sbatch: --time=2:00:00, --cpus-per-task=4, --mem=8G ...",
+    )
+    parser.add_argument("--detach", action="store_true", help="submit, print the id, and return")
+    parser.add_argument(
+        "--cancel-on-exit", action="store_true", help="cancel the job when this command is ended"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    add_settings(parser)
+    return parser
+
+
+def size(text: str) -> int:
+    """A number of nodes, for argparse. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 5:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number of nodes")
+    return int(text)
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Ours and sbatch's words, and the command behind `--`."""
+    if "--" not in words:
+        return list(words), []
+    at = list(words).index("--")
+    return list(words[:at]), list(words[at + 1 :])
+
+
+def check_options(options: Sequence[str]) -> None:
+    """Raises UsageError for what is ours to say to sbatch."""
+    for word in options:
+        if word.split("=", 1)[0] in ("--malleable", "--array", "-a", "--wrap", "--parsable"):
+            raise UsageError(f"{word}: this command says that to sbatch itself; leave it out")
+
+
+def reach(arguments: argparse.Namespace) -> Port:
+    """Slurm, as the settings say."""
+    return live(load(arguments.settings))
+
+
+def look(port: Port, job_id: int) -> Mapping[str, int] | None:
+    """How many elements are in which state, none once the job is over; None if Slurm does not
+    answer now."""
+    try:
+        return count(port.ask(states(job_id)))
+    except CommandRefused:  # it has forgotten the job
+        return {}
+    except RetryLater:
+        return None
+
+
+def listen(arguments: argparse.Namespace) -> None:
+    """Have SIGTERM and SIGHUP, which notebooks and terminals send at their end, do as Ctrl-C where
+    the job is to be cancelled then."""
+    if arguments.cancel_on_exit:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
+
+
+def stopped(port: Port, job_id: int, is_cancelled: bool) -> int:
+    """Somebody has interrupted this command: says what becomes of the job. The exit code."""
+    if is_cancelled:
+        port.ask(Command(("scancel", f"{job_id}")))
+        print_lines(err, [f"job {job_id}: cancelled"])
+    else:
+        print_lines(err, [f"job {job_id} goes on; to end it: scancel {job_id}"])
+    return INTERRUPTED

@@ -1,0 +1,190 @@
+"""`malleable map --max 64 -- program {}`: a program over many inputs, by a pool of workers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from slurm_hooks import map_directory
+from slurm_hooks.commands.console import err, out
+from slurm_hooks.commands.following import (
+    check_options,
+    listen,
+    look,
+    parser_of,
+    reach,
+    size,
+    split,
+    stopped,
+)
+from slurm_hooks.errors import UsageError
+from slurm_hooks.map_directory import Counts, count, failures, is_over, jobs_of, put_back
+from slurm_hooks.report.text import print_lines
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.pools import Pool, has_option, read_id, shown, submit
+
+TEXT = "Run a program once for each input, on as many nodes as can be spared, and follow it."
+LOOK_S, ASK_S = 1.0, 5.0  # at the directory; Slurm
+LISTED = 20  # failures
+
+
+def main(words: Sequence[str]) -> int:
+    """Run it; the exit code: 0 if every task has ended with 0, else 1. Raises MalleableError."""
+    ours, rest = split(words)
+    arguments, options = make_parser().parse_known_args(ours)
+    check_options(options)
+    at = rest.index(":::") if ":::" in rest else len(rest)
+    place = _prepared(arguments, rest[:at], rest[at + 1 :] if at < len(rest) else None)
+    port, left = reach(arguments), 0
+    job_id = _at_work(port, place)
+    if job_id is None or is_over(place, count(place)):
+        put_back(place)
+        left = count(place).left
+        job_id = _submitted(port, place, arguments.max, left, options) if left else 0
+    if arguments.detach:
+        told = {"job_id": job_id, "directory": str(place)}
+        print(json.dumps(told) if arguments.json else f"{job_id} {place}")
+        return 0
+    listen(arguments)
+    try:
+        if job_id:
+            _follow(port, place, job_id, is_quiet=arguments.json)
+    except KeyboardInterrupt:
+        print_lines(err, [f"the same command with --dir {place} goes on"])
+        return stopped(port, job_id, arguments.cancel_on_exit)
+    return _summary(place, job_id, arguments.json)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Its command line; what it does not know goes to sbatch."""
+    parser = parser_of("map", TEXT)
+    parser.usage = (
+        "malleable map --max N [--inputs FILE|-] [options] [sbatch's options] -- "
+        "PROGRAM [{}] [::: INPUT...]"
+    )
+    parser.add_argument("--max", type=size, required=True, metavar="N", help="nodes at most")
+    parser.add_argument("--inputs", metavar="FILE", help="an input a line; - is standard input")
+    parser.add_argument(
+        "--retries", type=size, default=2, metavar="N", help="of a task that fails (2)"
+    )
+    parser.add_argument(
+        "--keep-going", action="store_true", help="go on with other tasks when one has failed"
+    )
+    parser.add_argument(
+        "--dir", type=Path, metavar="DIR", help="queue and logs; the same one again goes on with it"
+    )
+    return parser
+
+
+def _prepared(arguments: argparse.Namespace, command: list[str], given: list[str] | None) -> Path:
+    """The directory of the map, which may be there already. Raises UsageError."""
+    if not arguments.max:
+        raise UsageError("--max 0: a map without workers would never end")
+    name = f"map-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    place = (arguments.dir or Path(".malleable") / name).absolute()
+    if map_directory.is_map(place):
+        known = map_directory.read_order(place)["command"]
+        if command and command != known:
+            raise UsageError(
+                f"{place} is of another command: {' '.join(known)}; choose another one"
+            )
+        return place
+    if not command:
+        raise UsageError(
+            "give the program behind --: malleable map --max 8 -- convert {} ::: *.png"
+        )
+    inputs = given if given is not None else _lines(arguments.inputs)
+    map_directory.make(place, command, inputs, arguments.retries, arguments.keep_going)
+    return place
+
+
+def _lines(name: str | None) -> list[str]:
+    """Raises UsageError."""
+    if name is None:
+        raise UsageError("give inputs: --inputs FILE, --inputs - or ::: INPUT... at the end")
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read inputs from {name}: {error}") from error
+    return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+
+
+def _at_work(port: Port, place: Path) -> int | None:
+    """The job that still works on it. Raises UsageError if Slurm cannot say."""
+    known = jobs_of(place)[-1:]
+    found = look(port, known[0]) if known else {}
+    if found is None:
+        raise UsageError(f"Slurm does not say whether job {known[0]} still works on {place}")
+    return known[0] if found else None
+
+
+def _submitted(port: Port, place: Path, most: int, left: int, options: list[str]) -> int:
+    """No more workers than tasks."""
+    own = [] if has_option(options, "--output", "-o") else [f"--output={place}/worker-%a.log"]
+    own += [] if has_option(options, "--open-mode") else ["--open-mode=append"]
+    own += [] if has_option(options, "--job-name", "-J") else ["--job-name=map"]
+    worker = ("malleable", "map-worker", str(place))
+    # Tasks take no notice of SIGURG, so they go on until the notice is nearly over.
+    pool = Pool(worker, min(most, left), 0, ("--signal=URG",), (*own, *options))
+    job_id = read_id(port.ask(submit(pool)))
+    map_directory.note_job(place, job_id)
+    return job_id
+
+
+def _follow(port: Port, place: Path, job_id: int, is_quiet: bool) -> None:
+    """Until all tasks have ended, or the job is over."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    before, next_look, size_now = "", 0.0, "submitted"
+    is_bar = out.is_terminal and not is_quiet
+    with Progress(*columns, TimeElapsedColumn(), console=out, disable=not is_bar) as progress:
+        bar = progress.add_task(f"job {job_id}")
+        while True:
+            began = time.monotonic()
+            found = count(place)
+            if is_over(place, found):
+                return
+            look_s = max(LOOK_S, 4 * (time.monotonic() - began))  # of very many tasks not so often
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + ASK_S
+                states = look(port, job_id)
+                if states is not None and not states:
+                    return
+                size_now = size_now if states is None else shown(states)
+            text = f"job {job_id}: {_counted(found)}; workers: {size_now}"
+            ended = found.done + found.failed
+            progress.update(bar, total=found.total, completed=ended, description=text)
+            if not is_bar and not is_quiet and text != before:
+                print_lines(out, [text])
+                before = text
+            time.sleep(look_s)
+
+
+def _counted(found: Counts) -> str:
+    again = f", {found.interrupted} interrupted" if found.interrupted else ""
+    failed = f", {found.failed} failed" if found.failed else ""
+    return f"{found.done} of {found.total} done, {found.run} running{failed}{again}"
+
+
+def _summary(place: Path, job_id: int, is_json: bool) -> int:
+    found, failed = count(place), failures(place)
+    is_well = not failed and not found.left
+    if is_json:
+        told = {"job_id": job_id, "directory": str(place), "tasks": asdict(found)}
+        print(json.dumps({**told, "failures": failed}))
+        return 0 if is_well else 1
+    print_lines(out, [f"{_counted(found)}; what they printed is in {place}/logs"])
+    for one in failed[:LISTED]:
+        print_lines(err, [f"task {one['task']}: exit code {one['exit_code']}: {one['log']}"])
+    if len(failed) > LISTED:
+        print_lines(err, [f"and {len(failed) - LISTED} more: see {place}/results"])
+    if not is_well:
+        print_lines(err, [f"what is left, and what has failed: malleable map --dir {place} ..."])
+    return 0 if is_well else 1

@@ -1,0 +1,86 @@
+"""`malleable pool --max 16 -- COMMAND`: a pool of workers, submitted and followed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+
+from slurm_hooks.commands.console import out
+from slurm_hooks.commands.following import (
+    check_options,
+    listen,
+    look,
+    parser_of,
+    reach,
+    size,
+    split,
+    stopped,
+)
+from slurm_hooks.errors import UsageError
+from slurm_hooks.report.text import print_lines
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.pools import Pool, read_id, shown, submit
+
+EVERY_S = 5.0
+TEXT = "Submit a pool of workers, one on each node that can be spared, and follow it."
+
+
+def main(words: Sequence[str]) -> int:
+    """Run it; the exit code. Raises MalleableError."""
+    ours, command = split(words)
+    arguments, options = make_parser().parse_known_args(ours)
+    check_options(options)
+    if not command:
+        raise UsageError("give the worker behind --: malleable pool --max 16 -- dask worker ...")
+    flags = [f"--signal={arguments.signal}"] if arguments.signal else []
+    flags += [f"--wish-file={arguments.wish_file}"] if arguments.wish_file else []
+    port = reach(arguments)
+    pool = Pool(tuple(command), arguments.max, arguments.min, tuple(flags), tuple(options))
+    job_id = read_id(port.ask(submit(pool)))
+    if arguments.json:
+        print(json.dumps({"job_id": job_id}), flush=True)
+    elif arguments.detach:
+        print(job_id)
+    if arguments.detach:
+        return 0
+    listen(arguments)
+    try:
+        _follow(port, job_id, is_quiet=arguments.json)
+    except KeyboardInterrupt:
+        return stopped(port, job_id, arguments.cancel_on_exit)
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Its command line; what it does not know goes to sbatch."""
+    parser = parser_of("pool", TEXT)
+    parser.usage = "malleable pool --max N [options] [sbatch's options] -- COMMAND..."
+    parser.add_argument("--max", type=size, required=True, metavar="N", help="nodes at most")
+    parser.add_argument("--min", type=size, default=0, metavar="N", help="to start with (0)")
+    parser.add_argument("--signal", metavar="NAME", help="asks a worker to leave (TERM)")
+    parser.add_argument("--wish-file", metavar="FILE", help="holds how many nodes are wanted now")
+    return parser
+
+
+def _follow(port: Port, job_id: int, is_quiet: bool) -> None:
+    """A line for each change, or one that is written anew on a terminal, until the job is over."""
+    before = ""
+    is_live = out.is_terminal and not is_quiet
+    with out.status(f"job {job_id}: submitted") if is_live else nullcontext() as line:
+        while (found := look(port, job_id)) is None or found:
+            text = _said(job_id, found)
+            if line is not None:
+                line.update(text)
+            elif not is_quiet and text != before:
+                print_lines(out, [text])
+            before = text
+            time.sleep(EVERY_S)
+    if not is_quiet:
+        print_lines(out, [f"job {job_id}: over"])
+
+
+def _said(job_id: int, found: Mapping[str, int] | None) -> str:
+    return f"job {job_id}: {'Slurm does not answer' if found is None else shown(found)}"

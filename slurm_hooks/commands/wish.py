@@ -1,0 +1,50 @@
+"""`malleable wish --job ID N`: how many nodes a job of yours wants now."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING
+
+from slurm_hooks.commands.console import add_settings, job_id, live, out
+from slurm_hooks.errors import UsageError
+from slurm_hooks.model.wish import MOST_NODES
+from slurm_hooks.report.text import print_lines
+from slurm_hooks.settings_file import load
+from slurm_hooks.wishing import wish
+
+if TYPE_CHECKING:
+    from slurm_hooks.commands.console import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add this command to the parser."""
+    text = "how many nodes a pool wants now, at most (in a job: malleable wish N)"
+    parser = commands.add_parser("wish", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser.add_argument("--job", metavar="JOBID", help="id of the job array")
+    parser.add_argument("nodes", metavar="N", type=_nodes, help="0: none, it waits")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    add_settings(parser)
+    parser.set_defaults(command=_wish)
+
+
+def _nodes(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 5 or int(text) > MOST_NODES:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r}: give 0 to {MOST_NODES} nodes")
+    return int(text)
+
+
+def _wish(arguments: argparse.Namespace) -> int:
+    if arguments.job is None:
+        raise UsageError("this is no fragment of a malleable job: malleable wish --job JOBID N")
+    settings, job = load(arguments.settings), job_id(arguments.job)
+    partitions = tuple(settings.site.partitions)
+    told = wish(live(settings), partitions, job, arguments.nodes, time.time())
+    if arguments.json:
+        print(json.dumps({"job_id": job, "nodes": told.nodes, "at": int(told.at.timestamp())}))
+    else:
+        cut = f", which is its MAX ({arguments.nodes} is more)"
+        end = cut if told.nodes < arguments.nodes else ""
+        print_lines(out, [f"job {job}: wishes for {told.nodes} node(s) at most{end}"])
+    return 0

@@ -1,0 +1,213 @@
+"""`malleable map-worker DIRECTORY`: one worker of `malleable map`, started by `malleable run`.
+
+It claims a task, runs it, records its end, and claims the next. At a notice (SIGURG) it begins
+nothing more and gives its task what is left of the notice; at SIGTERM the task gets SIGTERM. What
+has not ended by itself is given back, to be done again. A worker that finds nothing to do ends with
+0; one of them stays until all tasks have ended, for what others may have to give back.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.elastic.agent.options import number
+from slurm_hooks.elastic.batch.wish import WishError, write_wish
+from slurm_hooks.elastic.engines.pool.task_files import (
+    Order,
+    TaskFiles,
+    read_inputs,
+    read_order,
+)
+from slurm_hooks.elastic.engines.pool.tasks import (
+    State,
+    Task,
+    Worker,
+    ended,
+    given_back,
+    is_of_earlier_run,
+    wish_for,
+)
+from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.signals import SignalListener
+
+POLL_S = 0.2
+BEAT_S = 5.0
+LOST_S = 60.0  # without a beat; the clocks of nodes are not compared
+WAIT_S = 1.0  # between two looks of the one that stays
+SPARE_S = 8.0  # of the notice, for the task's own end and what follows
+NOTICE_S = 20.0
+
+
+@dataclass
+class Sightings:
+    """Since when the beat of each task has not changed, by the clock of this process."""
+
+    lost_s: float = LOST_S
+    _seen: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def is_lost(self, task: Task, mark: int, now: float) -> bool:
+        """Whether its owner has not been heard of for too long."""
+        known = self._seen.get(task.name)
+        if known is None or known[0] != mark:
+            self._seen[task.name] = (mark, now)
+            return False
+        return now - known[1] >= self.lost_s
+
+
+class MapWorker:
+    """Methods raise OSError where the directory cannot be reached."""
+
+    def __init__(self, files: TaskFiles, me: Worker, env: Mapping[str, str]) -> None:
+        self._files = files
+        self._me = me
+        self._env = env
+        self._order: Order = read_order(files.place)
+        self._inputs = read_inputs(files.place)
+        self._signals = SignalListener()
+        self._signals.silence()
+        self._sightings = Sightings()
+        self._notice_s = number(env.get("MALLEABLE_NOTICE_S", "")) or NOTICE_S
+        self._most = number(env.get("MALLEABLE_MAX", "")) or 1
+
+    def work(self) -> None:
+        """Until there is nothing left to do here, or this worker has to go."""
+        self._take_back_own()
+        while not self._is_leaving:
+            tasks = self._files.all()
+            waiting = [task for task in tasks if task.state is State.TODO]
+            if waiting and not self._files.is_stopped:
+                self._files.leave()
+                self._wish(tasks)
+                self._do_all(waiting)
+                continue
+            others = [task for task in tasks if task.state is State.RUN]
+            if not others or not self._files.is_guard():
+                break
+            self._take_back_lost(others)
+            self._signals.wait_end(WAIT_S)
+        self._files.leave()
+
+    @property
+    def _is_leaving(self) -> bool:
+        return self._signals.is_terminated or self._signals.has_notice
+
+    def _take_back_own(self) -> None:
+        for task in self._files.all():
+            if task.state is State.RUN and is_of_earlier_run(task, self._me):
+                self._files.move(task, given_back(task))
+
+    def _take_back_lost(self, running: Sequence[Task]) -> None:
+        for task in running:
+            if self._sightings.is_lost(task, self._files.age_mark(task), time.monotonic()):
+                say(f"the worker of task {task.number} is gone: it is done again")
+                self._files.move(task, given_back(task))
+
+    def _do_all(self, waiting: Sequence[Task]) -> None:
+        """All that nobody else takes, the first ones first but not all workers the same."""
+        spread = 2 * self._most
+        for task in sorted(waiting, key=lambda task: task.number + random.uniform(0, spread)):
+            if self._is_leaving or self._files.is_stopped:
+                return
+            mine = self._files.claim(task)
+            if mine is not None:
+                self._do(mine)
+
+    def _do(self, task: Task) -> None:
+        began = time.time()
+        try:
+            code = self._run(task)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            self._files.draft(task, "err").write_text(f"cannot run it: {error}\n")
+            code = 127
+        if code is None:
+            self._files.discard(task)
+            self._files.move(task, given_back(task))
+            return
+        after = ended(task, code, self._order.retries)
+        if self._files.age_mark(task):  # still ours
+            seconds = round(time.time() - began, 3)
+            said = {"exit_code": code, "seconds": seconds, "host": os.uname().nodename}
+            self._files.publish(task, {**said, "tries": 1 + task.failed + task.interrupted})
+            self._files.move(task, after)
+        if after.state is State.FAILED and not self._order.keep_going:
+            self._files.stop()
+
+    def _run(self, task: Task) -> Optional[int]:
+        """The exit code as a shell has it; None if it was interrupted."""
+        text = self._inputs[task.number - 1]
+        env = {**self._env, "MALLEABLE_TASK": str(task.number), "MALLEABLE_INPUT": text}
+        paths = (self._files.draft(task, kind) for kind in ("out", "err"))
+        out, err = (path.open("wb") for path in paths)
+        with out, err:
+            words = self._order.words(text)
+            child = subprocess.Popen(
+                words, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            )
+            is_ours = self._watch(child, task)
+        if child.returncode:
+            time.sleep(POLL_S)  # Slurm's signals reach the task and this process in any order
+        if not is_ours or (child.returncode and self._is_leaving):
+            return None
+        return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+    def _watch(self, child: subprocess.Popen[bytes], task: Task) -> bool:
+        """Until it has ended; whether it has remained ours."""
+        next_beat, over, is_ours = time.monotonic() + BEAT_S, float("inf"), True
+        while True:
+            try:
+                child.wait(POLL_S)
+                return is_ours
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+            if now >= next_beat:
+                next_beat = now + BEAT_S
+                is_ours = self._files.beat(task)
+            if self._signals.has_notice:
+                over = min(over, now + max(0.0, self._notice_s - SPARE_S))
+            if self._signals.is_terminated or not is_ours or now >= over:
+                child.send_signal(signal.SIGTERM)
+
+    def _wish(self, tasks: Sequence[Task]) -> None:
+        """Tell how many nodes there is work for, once for each number."""
+        nodes = wish_for(tasks, self._most)
+        if nodes is None or not self._files.is_first(f"wish.{self._me.job}.{nodes}"):
+            return
+        try:
+            write_wish(self._env, str(nodes))
+        except WishError as error:
+            debug("telling how many tasks are left", error)
+
+
+def identity(env: Mapping[str, str]) -> Worker:
+    """The run of the element that this environment is of."""
+    return Worker(
+        number(env.get("SLURM_ARRAY_JOB_ID", "")),
+        number(env.get("SLURM_ARRAY_TASK_ID", "")),
+        number(env.get("SLURM_RESTART_COUNT", "")),
+        secrets.token_hex(4),
+    )
+
+
+def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """The exit code: 0 if nothing is left for this worker."""
+    if len(argv) != 1:
+        say("usage: malleable map-worker DIRECTORY, as `malleable map` starts it")
+        return 2
+    me = identity(env)
+    try:
+        MapWorker(TaskFiles(Path(argv[0]), me), me, env).work()
+    except (OSError, ValueError) as error:
+        say(f"{argv[0]}: {error}")
+        return 1
+    return 0

@@ -1,0 +1,137 @@
+"""The directory of a map as its submitter sees it: made, counted, read once it has ended.
+
+Workers write it (slurm_hooks/elastic/engines/pool/tasks.py says what the names mean, which this
+side must not import; a test holds the two together).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_hooks.errors import UsageError
+
+_NAME = re.compile(
+    r"([1-9]\d{0,8})\.(\d{1,6})\.(\d{1,6})\.(todo|run|done|failed)(?:\..*)?", re.ASCII
+)
+MOST_TASKS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many tasks are in each state; `interrupted`: tries that were, and are done again."""
+
+    todo: int = 0
+    run: int = 0
+    done: int = 0
+    failed: int = 0
+    interrupted: int = 0
+
+    @property
+    def left(self) -> int:
+        """Tasks that have not ended."""
+        return self.todo + self.run
+
+    @property
+    def total(self) -> int:
+        """All tasks."""
+        return self.left + self.done + self.failed
+
+
+def is_map(place: Path) -> bool:
+    """Whether there is one."""
+    return (place / "map.json").exists()
+
+
+def make(
+    place: Path, command: Sequence[str], inputs: Sequence[str], retries: int, keep_going: bool
+) -> None:
+    """Make the directory of a new map; map.json comes last, so that half of one is none. Raises
+    UsageError, OSError."""
+    if not 0 < len(inputs) <= MOST_TASKS:
+        raise UsageError(f"{len(inputs)} inputs: a map has 1 to {MOST_TASKS}")
+    for name in ("tasks", "logs", "results"):
+        (place / name).mkdir(parents=True, exist_ok=True)
+    (place / "inputs").write_text(
+        "".join(f"{json.dumps(text)}\n" for text in inputs), encoding="utf-8"
+    )
+    for number in range(1, len(inputs) + 1):
+        (place / "tasks" / f"{number}.0.0.todo").touch()
+    order = {"command": list(command), "retries": retries, "keep_going": keep_going}
+    draft = place / "map.json.draft"
+    draft.write_text(json.dumps({**order, "tasks": len(inputs)}) + "\n", encoding="utf-8")
+    draft.replace(place / "map.json")
+
+
+def read_order(place: Path) -> dict[str, Any]:
+    """What map.json says. Raises UsageError."""
+    try:
+        found = json.loads((place / "map.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{place} has no map that can be read: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("command"), list):
+        raise UsageError(f"{place}/map.json is not one of `malleable map`")
+    return found
+
+
+def is_over(place: Path, found: Counts) -> bool:
+    """Whether no worker has a task or will take one: all have ended, or it is stopped."""
+    return not found.left or (not found.run and (place / "stop").exists())
+
+
+def put_back(place: Path) -> None:
+    """Have what runs nowhere any more and what has failed tried again. Only once no job works on
+    it. Raises OSError."""
+    tasks = place / "tasks"
+    for name in os.listdir(tasks):
+        if name.startswith("wait."):
+            (tasks / name).unlink()
+        found = _NAME.fullmatch(name)
+        if found and found[4] in ("run", "failed"):
+            interrupted = int(found[2]) + (found[4] == "run")
+            (tasks / name).rename(tasks / f"{found[1]}.{interrupted}.0.todo")
+    (place / "stop").unlink(missing_ok=True)
+
+
+def count(place: Path) -> Counts:
+    """How far it is. Raises OSError."""
+    found = [match for name in os.listdir(place / "tasks") if (match := _NAME.fullmatch(name))]
+    states = Counter(match[4] for match in found)
+    return Counts(**states, interrupted=sum(int(match[2]) for match in found))
+
+
+def failures(place: Path) -> list[dict[str, Any]]:
+    """The tasks that have failed: number, exit code, log. Raises OSError."""
+    names = [_NAME.fullmatch(name) for name in os.listdir(place / "tasks")]
+    numbers = sorted(int(match[1]) for match in names if match and match[4] == "failed")
+    return [_failure(place, number) for number in numbers]
+
+
+def _failure(place: Path, number: int) -> dict[str, Any]:
+    try:
+        said: Mapping[str, Any] = json.loads((place / "results" / f"{number}.json").read_text())
+        code = said["exit_code"]
+    except (OSError, ValueError, KeyError, TypeError):
+        code = None
+    return {"task": number, "exit_code": code, "log": str(place / "logs" / f"{number}.err")}
+
+
+def jobs_of(place: Path) -> list[int]:
+    """The jobs that have worked on it, the last one last."""
+    try:
+        words = (place / "jobs").read_text(encoding="ascii", errors="replace").split()
+    except OSError:
+        return []
+    return [int(word) for word in words if word.isascii() and word.isdigit()]
+
+
+def note_job(place: Path, job_id: int) -> None:
+    """Remember who works on it. Raises OSError."""
+    with open(place / "jobs", "a", encoding="ascii") as file:
+        file.write(f"{job_id}\n")

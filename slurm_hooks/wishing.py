@@ -1,0 +1,50 @@
+"""Tells Slurm, from a host where people submit, how many nodes a job of theirs wants now."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
+from slurm_hooks.model import Fragment, FragmentState, MalleableJob, Wish
+from slurm_hooks.slurm.gateway import look_at_jobs
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.wish import parse_wish, wish_commands, with_wish
+
+# Nobody else writes into the Comment of an element that waits.
+_ORDER = (
+    FragmentState.HELD,
+    FragmentState.PENDING,
+    FragmentState.RUNNING,
+)
+_TRIES = 3
+
+
+def wish(port: Port, partitions: tuple[str, ...], job_id: int, nodes: int, at: float) -> Wish:
+    """Have the job want at most so many nodes from now on, never more than its MAX; returns what
+    Slurm has taken. Raises UsageError, CommandRefused, RetryLater if the agent of the element
+    writes again and again."""
+    job = _job(port, partitions, job_id)
+    if not job.request.is_pool:
+        raise UsageError(f"job {job_id} is a gang: only a pool (engine=pool) can wish for nodes")
+    found = _writable(job)
+    told = Wish(datetime.fromtimestamp(int(at), timezone.utc), min(nodes, job.request.max_nodes))
+    question, write = wish_commands(str(found.id))
+    for _ in range(_TRIES):
+        port.ask(write(with_wish(port.ask(question).strip("\n"), told)))
+        if parse_wish(port.ask(question).strip("\n")) == told:
+            return told
+    raise RetryLater(f"job {job_id}: the wish does not stay in the Comment of {found.id}")
+
+
+def _writable(job: MalleableJob) -> Fragment:
+    known = [f for f in job.fragments if f.state in _ORDER]
+    if not known:
+        raise UsageError(f"job {job.job_id}: no fragment waits or runs; is it ending?")
+    return min(known, key=lambda f: (_ORDER.index(f.state), f.id.index))
+
+
+def _job(port: Port, partitions: tuple[str, ...], job_id: int) -> MalleableJob:
+    for job in look_at_jobs(port, partitions):
+        if job.job_id == job_id:
+            return job
+    raise CommandRefused(f"Slurm knows no malleable job {job_id} (see `malleable status`)")

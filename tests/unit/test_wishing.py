@@ -1,0 +1,59 @@
+"""A wish from the host of submission: into which element, and whether it stays there."""
+
+from __future__ import annotations
+
+import pytest
+
+from fake_parts import START, Script
+from fake_slurm import FakeSlurm
+from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
+from slurm_hooks.slurm.gateway import look_at_jobs
+from slurm_hooks.slurm.text import Command
+from slurm_hooks.wishing import wish
+
+POOL = "malleable{min=0,max=4,unit=1,engine=pool,frags=4,lease=600,hole=120}"
+GANG = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
+
+
+class Comments(FakeSlurm):
+    """One that answers and obeys what a user asks about Comment; an agent may write over it."""
+
+    agent_writes = False
+
+    def ask(self, command: Command) -> str:
+        if "--format=%k" in command.argv:
+            return f"{self.elements[command.argv[2].partition('=')[2]].comment or '(null)'}\n"
+        if command.argv[:2] == ("scontrol", "update"):
+            job, comment = (word.partition("=")[2] for word in command.argv[2:])
+            self.elements[job].comment = "joined{0}" if self.agent_writes else comment
+            return ""
+        return super().ask(command)
+
+
+def cluster(mark: str = POOL) -> Comments:
+    slurm = Comments({"n1": "", "n2": ""})
+    slurm.submit(1, 4, mark, script=Script(joins=False))
+    return slurm
+
+
+def test_it_is_in_one_element_and_never_above_max() -> None:
+    slurm = cluster()
+    slurm.elements["1_0"].comment = "joined{3};mine"
+    assert wish(slurm, ("malleable",), 1, 9, START).nodes == 4
+    (job,) = look_at_jobs(slurm, ["malleable"])
+    assert {f.id.index: f.wish.nodes for f in job.fragments if f.wish} == {0: 4}
+    assert slurm.elements["1_0"].comment == f"joined{{3}};wish{{4,{START}}};mine"
+
+
+def test_an_agent_that_writes_over_it_again_and_again() -> None:
+    slurm = cluster()
+    slurm.agent_writes = True
+    with pytest.raises(RetryLater, match="does not stay"):
+        wish(slurm, ("malleable",), 1, 2, START)
+
+
+def test_what_cannot_wish_is_told_so() -> None:
+    with pytest.raises(UsageError, match="is a gang"):
+        wish(cluster(GANG), ("malleable",), 1, 2, START)
+    with pytest.raises(CommandRefused, match="no malleable job 7"):
+        wish(cluster(), ("malleable",), 7, 2, START)
