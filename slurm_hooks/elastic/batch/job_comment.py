@@ -1,8 +1,8 @@
 """The Comment of this job, which its user may write. It holds entries of ours and what the
 user wrote: `remark{...}` for `malleable explain`, and first of all, since the reconciler reads no
 further, where the fragment stands, what it costs to lose it (`h{600}r` if a planned change costs
-as much), and how fast its job trains, how many
-nodes it wants: `trained{3};h{600};wish{8,1790000000};progress{...}`.
+as much), how many nodes it wants, and how fast it trains:
+`trained{3};h{600};wish{8,1790000000};progress{...}`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _STANDING = re.compile(r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}
 _HIT = re.compile(
     r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\};h\{([0-9]{1,5})\}(r?)"
 )
+_WISH = re.compile(r";wish\{[0-9,]{1,17}\}")
 _PROGRESS = re.compile(r"(?<![^; ])progress\{[^{}]*\}")
 READ = 24  # characters that the reconciler reads of the first two
 _TURN = threading.Lock()  # several threads of an agent write
@@ -71,17 +72,27 @@ def loss_of(comment: str) -> Optional[Loss]:
 def with_progress(comment: str, progress: str) -> str:
     """The comment with this `progress{...}` behind the entries that the reconciler reads; as it
     is if it does not begin with where the fragment stands."""
-    first = _HIT.match(comment) or _STANDING.match(comment)
+    first = _head(comment)
     if not first:
         return comment
-    rest = _tidy(_PROGRESS.sub("", comment[first.end() :]))
-    return ";".join(part for part in (first.group(), progress, rest) if part)
+    rest = _tidy(_PROGRESS.sub("", comment[len(first) :]))
+    return ";".join(part for part in (first, progress, rest) if part)
 
 
 def has_progress(comment: str, progress: str) -> bool:
     """Whether the comment tells it where the reconciler reads."""
-    first = _HIT.match(comment) or _STANDING.match(comment)
-    return first is not None and comment[first.end() :].startswith(f";{progress}")
+    first = _head(comment)
+    return bool(first) and comment[len(first) :].startswith(f";{progress}")
+
+
+def _head(comment: str) -> str:
+    """The short entries that come before all others; empty if it does not say where the fragment
+    stands."""
+    found = _HIT.match(comment) or _STANDING.match(comment)
+    if not found:
+        return ""
+    wish = _WISH.match(comment, found.end())
+    return comment[: wish.end() if wish else found.end()]
 
 
 def with_wish(comment: str, wish: str) -> str:

@@ -1,0 +1,181 @@
+"""`malleable` in a job: wishes, the end of a pool, and words that are for another command."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_hooks.elastic.batch.job_comment import (
+    has_progress,
+    merged,
+    standing,
+    with_loss,
+    with_progress,
+    with_wish,
+)
+from slurm_hooks.elastic.batch.standing import Standing, entry
+from slurm_hooks.elastic.observed import Loss
+from slurm_hooks.slurm.wish import parse_wish
+from waiting import wait_until
+
+from .processes import launch
+from .test_standing import ENV, asked, slurm  # noqa: F401
+
+POOL = {**ENV, "MALLEABLE_JOB_ID": "7", "MALLEABLE_ENGINE": "pool", "MALLEABLE_MAX": "8"}
+
+
+def call(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "slurm_hooks.elastic", *words]
+    known = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    return subprocess.run(
+        argv, env={**known, **env}, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def comment(place: Path) -> str:
+    return (place / "comment").read_text()
+
+
+changes = st.lists(
+    st.sampled_from(
+        [
+            lambda text: with_wish(text, "wish{65535,99999999999}"),
+            lambda text: with_wish(text, "wish{0,1}"),
+            lambda text: with_loss(text, Loss(99999, True)),
+            lambda text: with_loss(text, None),
+            lambda text: with_progress(text, "progress{" + "n1:2.5," * 14 + "}"),
+            lambda text: merged(text, entry(Standing.TRAINED, 3)),
+            lambda text: merged(text, "remark{no}"),
+        ]
+    ),
+    max_size=8,
+)
+
+
+@given(changes, st.sampled_from(["", "(null)", "mine", "mine; and more"]))
+def test_whoever_writes_a_wish_is_read_as_long_as_it_is_there(changes: list, own: str) -> None:
+    """By the reconciler, which reads 145 bytes."""
+    text = merged(own, entry(Standing.JOINED, 3))
+    wished = False
+    for change in changes:
+        text = change(text)
+        wished = wished or "wish{" in text
+        assert standing(text)
+        assert text.count("wish{") == wished
+        assert (parse_wish(text[:145]) is not None) is wished
+        found = re.search(r"progress\{[^}]*\}", text)
+        assert found is None or has_progress(text, found.group())
+        assert own == "(null)" or all(word in text for word in own.split(";"))
+
+
+def test_a_wish_keeps_what_else_is_there(slurm: Path) -> None:  # noqa: F811
+    (slurm / "comment").write_text("joined{2};h{60};mine;wish{1,5}")
+    before = int(time.time())
+    assert call("wish", "5", **POOL).returncode == 0
+    head, wish, rest = re.fullmatch(r"(.*?);(wish\{.*?\});(.*)", comment(slurm)).groups()  # type: ignore[union-attr]
+    assert (head, rest) == ("joined{2};h{60}", "mine")
+    told = parse_wish(comment(slurm))
+    assert told is not None
+    assert told.nodes == 5
+    assert before <= told.at.timestamp() <= time.time()
+    assert wish.startswith("wish{5,")
+
+
+def test_a_wish_above_max_is_cut_and_says_so(slurm: Path) -> None:  # noqa: F811
+    done = call("wish", "100", **POOL)
+    assert done.returncode == 0
+    assert "100 is above the MAX of this job: it wishes for 8" in done.stderr
+    assert comment(slurm).startswith("wish{8,")
+
+
+@pytest.mark.parametrize("words", [(), ("x",), ("-1",), ("1", "2"), ("70000",)])
+def test_what_is_no_wish_is_refused(slurm: Path, words: tuple[str, ...]) -> None:  # noqa: F811
+    assert call("wish", *words, **POOL).returncode == 2
+    assert asked(slurm) == []
+
+
+def test_outside_of_a_job_they_say_so(slurm: Path) -> None:  # noqa: F811
+    for words, said in (
+        (("wish", "3"), "not in a fragment"),
+        (("run", "true"), "no fragment of a malleable job"),
+        (("finish",), "for the workers of a pool"),
+    ):
+        done = call(*words)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert asked(slurm) == []
+
+
+def test_slurm_that_refuses_a_wish_is_quoted(slurm: Path) -> None:  # noqa: F811
+    (slurm / "refuse").touch()
+    done = call("wish", "3", **POOL)
+    assert done.returncode == 2
+    assert "Slurm does not take it" in done.stderr
+
+
+def test_finish_tells_that_all_work_is_done(slurm: Path) -> None:  # noqa: F811
+    assert call("finish", **POOL).returncode == 0
+    assert comment(slurm) == "finished{2}"
+    assert call("finish", **{**POOL, "MALLEABLE_ENGINE": "mpi"}).returncode == 2
+
+
+def test_other_words_go_to_the_next_command(tmp_path: Path) -> None:
+    other = tmp_path / "malleable"
+    other.write_text('#!/bin/sh\necho "other $*"\nexit 5\n')
+    other.chmod(0o755)
+    for words in (("status", "--json"), ("wish", "--job", "7", "3")):
+        done = call(*words, PATH=f"{tmp_path}:{os.environ['PATH']}")
+        assert (done.returncode, done.stdout) == (5, f"other {' '.join(words)}\n")
+    done = call("status", PATH="/nowhere")
+    assert done.returncode == 127
+    assert "'status' is for the command that this node does not have" in done.stderr
+
+
+def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
+    file = tmp_path / "wanted"
+    argv = [sys.executable, "-m", "slurm_hooks.elastic", "run", f"--wish-file={file}"]
+    agent = launch([*argv, "--", "sleep", "60"], {**os.environ, **POOL}, stderr=subprocess.PIPE)
+    wait_until(lambda: "joined{2}" in comment(slurm), 20)
+    file.write_text("3\n")
+    wait_until(lambda: "wish{3," in comment(slurm), 20)
+    assert standing(comment(slurm)) == "joined{2}"
+    file.write_text("junk")
+    time.sleep(6)
+    assert "wish{3," in comment(slurm)
+    agent.send_signal(signal.SIGTERM)
+    assert "is not a number of nodes" in agent.communicate(timeout=40)[1]
+
+
+def test_what_a_worker_has_started_ends_with_it(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
+    argv = [sys.executable, "-m", "slurm_hooks.elastic", "run", "--grace=0.5", "--"]
+    deaf = f"trap '' TERM; sleep 300 & echo $! > {tmp_path}/child; echo begun; wait"
+    agent = launch([*argv, "sh", "-c", deaf], {**os.environ, **POOL}, stderr=subprocess.PIPE)
+    assert agent.stdout is not None
+    assert agent.stdout.readline() == "begun\n"
+    child = int((tmp_path / "child").read_text())
+    agent.send_signal(signal.SIGTERM)
+    agent.communicate(timeout=40)
+    wait_until(lambda: not is_alive(child), 10)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_worker_is_told_when_its_lease_ends(slurm: Path) -> None:  # noqa: F811
+    ends = str(int(time.time()) + 900)
+    words = ("run", "--", "sh", "-c", "echo $MALLEABLE_LEASE_END")
+    done = call(*words, **POOL, SLURM_JOB_END_TIME=ends)
+    assert (done.returncode, done.stdout) == (0, f"{ends}\n")
+    assert not any("requeue" in line or "finished" in line for line in asked(slurm))
