@@ -59,16 +59,12 @@ class GangWorld:
 
 def told(world: GangWorld) -> dict[str, str]:
     """What every command finds in its environment, whatever it is."""
-    first = world.places[0].address
     return {
         "MALLEABLE_ROUND": str(world.round),
         "MALLEABLE_RANK": str(world.rank),
         "MALLEABLE_WORLD_SIZE": str(world.size),
         "MALLEABLE_HOSTS": ",".join(place.host for place in world.places),
-        "MALLEABLE_COORDINATOR": first,
-        "JAX_COORDINATOR_ADDRESS": first,
-        "JAX_NUM_PROCESSES": str(world.size),
-        "JAX_PROCESS_ID": str(world.rank),
+        "MALLEABLE_COORDINATOR": world.places[0].address,
     }
 
 
