@@ -16,7 +16,7 @@ from engines.recipes import Recipe
 from promises.bench import Bench
 from waiting import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.timeout(300)]
 OPEN_MPI = {  # all nodes of a sandbox are this host, which may be without a network
     "OMPI_MCA_btl_tcp_if_include": "lo",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -52,7 +52,7 @@ def live_through(recipe: Recipe, job: int, program: str) -> float:
     workers = recipe.processes(program)
     os.kill(workers[-1], signal.SIGKILL)
     wait_until(lambda: not set(workers) & set(recipe.processes(program)), 30)
-    recipe.tick_to_end(job, 120)
+    recipe.tick_to_end(job, 150)
     return float(json.loads((recipe.place / "result.json").read_text())["accuracy"])
 
 
@@ -71,5 +71,5 @@ def test_mpi(bench: Bench) -> None:
 def test_tensorflow(bench: Bench) -> None:
     pytest.importorskip("tf_keras")
     recipe = Recipe.copied(bench, "tensorflow")
-    job = recipe.submit("train.sh", "--epochs=50", "--pace=1")
+    job = recipe.submit("train.sh", "--epochs=40", "--pace=0.5")
     assert live_through(recipe, job, "train.py") > 0.9

@@ -44,6 +44,10 @@ class Command:
         self._signal(signal.SIGKILL)
         self._process.wait()
 
+    def end_rest(self) -> None:
+        """It has ended: kill what it has left behind."""
+        self._signal(signal.SIGKILL)
+
     def _has_processes(self) -> bool:
         self._process.poll()
         try:

@@ -59,7 +59,7 @@ def run(order: Order, env: Mapping[str, str]) -> int:
             own_element.put_back()
             return TERMINATED if signals.is_terminated else 0
         wish_file.look()
-    command.stop(0.0)  # what it has left behind
+    command.end_rest()
     row = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
     if code == 0 and not (row and row.is_pool):
         own_element.report_finished()
