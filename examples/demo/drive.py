@@ -147,12 +147,19 @@ def _submit_due(run: Run) -> None:
     for rigid in RIGID:
         if rigid.name not in run.ids and _is_due(rigid, run):
             run.ids[rigid.name] = (_submit(rigid, run.main), _submit(rigid, run.alone))
-    if not run.job and run.now >= SUBMIT_AT_S:
+    if not run.job and run.now >= SUBMIT_AT_S and _has_begun(run):
         run.job = _submit_training(run)
     if not run.is_booked and run.now >= BOOKING.at_s:
         for box in (run.main, run.alone):
             box.run(_booking(run.zero))
         run.is_booked = True
+
+
+def _has_begun(run: Run) -> bool:
+    """The load: a busy slurmctld may take seconds for what comes first."""
+    first = [run.ids[rigid.name][0] for rigid in RIGID if rigid.at_s == 0]
+    rows = {row.job: row for row in _rows(run)}
+    return all(job in rows and rows[job].is_on_nodes for job in first)
 
 
 def _is_due(rigid: Rigid, run: Run) -> bool:
