@@ -5,7 +5,7 @@ BUILD := build
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
-	bench-learned-curves bench-learning bench-ledger bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics test-browser rpm deb package-tools \
+	bench-engines bench-learned-curves bench-learning bench-ledger bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages
 
 help:
@@ -171,6 +171,11 @@ bench-live: plugin
 # HITS_PYTHON=FILE: an interpreter that has lightning, transformers and accelerate.
 bench-hits: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/hits.py $(BENCH_ARGS)
+
+# Libraries for MPI and TensorFlow: `make test-engines` puts them into build/engines.
+bench-engines: plugin
+	@PYTHONPATH=. $(or $(wildcard $(BUILD)/engines/bin/python),$(PYTHON)) benchmarks/rescale.py \
+		--engines malleable torchft command mpi tensorflow pool $(BENCH_ARGS)
 
 # Two hundred changes made by hand on this host; with --slurm by a real Slurm and its ticks.
 bench-random: plugin

@@ -253,19 +253,10 @@ def show(rows: list[dict[str, object]], say: Console) -> None:
     say.print(table)
 
 
-def names(text: str) -> list[str]:
-    """Of trainings. Raises ArgumentTypeError."""
-    found = text.split(",")
-    if unknown := sorted(set(found) - set(TRAININGS)):
-        known = ", ".join(TRAININGS)
-        raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}, but {known}")
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--hits", type=int, default=10, help="of each training")
-    parser.add_argument("--trainings", type=names, default=",".join(TRAININGS))
+    parser.add_argument("--trainings", nargs="+", choices=TRAININGS, default=list(TRAININGS))
     parser.add_argument("--logs", type=Path, help="a directory that is to keep what jobs said")
     parser.add_argument(
         "--rest", type=float, default=1.0, help="seconds between warm workers and a hit"

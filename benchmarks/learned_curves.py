@@ -236,18 +236,9 @@ def show(rows: list[Row], say: Console) -> None:
     say.print(table)
 
 
-def names(text: str) -> list[str]:
-    """Of trainings. Raises ArgumentTypeError."""
-    found = text.split(",")
-    if unknown := sorted(set(found) - set(KINDS)):
-        known = ", ".join(KINDS)
-        raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}, but {known}")
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--kinds", type=names, default=",".join(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     say = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
     rows, failed = [], []
     for kind in parser.parse_args().kinds:

@@ -6,6 +6,8 @@ is how long it takes from the request to the first step at the new size on every
 `slurm` how much of that passes until the batch script of a fragment that comes has started.
 A planned change is what each has: for a malleable job what the tick does, which is a notice and,
 when that is over, requeueing; for the others requeueing at once, SIGTERM to all processes.
+A preemption is an ordinary job that takes the node of a fragment. What is done `again` are steps
+that survivors finished twice, of a pool tasks that anybody did.
 A loss is SIGKILL to all processes of a fragment; to torchft, "rank 0" is who keeps the lighthouse.
 Between two changes, minutes apart in life, the training is left alone for `--rest` seconds: a
 change that comes before the warm workers of the one before are ready costs what it costs without
@@ -26,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from rescale_engines import ENGINES, Engine, script
+from rescale_engines import ENGINES, Engine, lacking, script
 from rescale_fleet import Fleet, FleetError, MalleableFleet
 from rescale_steps import Begins, Steps, starts
 from rich.console import Console
@@ -41,14 +43,19 @@ SIZE = 4
 PATIENCE_S = 150.0
 LOOK_S, ASK_S = 0.1, 1.0  # how often the steps are read, and how often Slurm is asked
 REQUEUE_REST_S = 4.0  # see docs/slurm-facts.md
+RESCALED = ("malleable", "torchft", "cold", "stock")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-CHANGES = ("shrink", "grow", "kill", "grow", "kill rank 0", "grow", "half", "double")
+CHANGES = (
+    *("shrink", "grow", "kill", "grow", "kill rank 0", "grow", "half", "double"),
+    *("preempt", "grow"),
+)
 LABELS = {
     "start": "start",
     "grow": "grow by one",
     "shrink": "shrink by one",
     "kill": "SIGKILL of one",
     "kill rank 0": "SIGKILL of rank 0's",
+    "preempt": "preemption of one",
     "half": "4 to 2",
     "double": "2 to 4",
 }
@@ -66,12 +73,15 @@ class Row:
     effects: list[float] = field(default_factory=list)
     slurm: list[float] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
+    again: int = 0
     restarts: int = 0
     lost: int = 0
 
     @property
     def newest(self) -> str:
         """The newest entry in words."""
+        if not self.pauses:
+            return f"trains after {self.effects[-1]:.1f} s"
         again = f"survivors started anew {self.begins[-1]}x"
         return f"{self.pauses[-1]:.2f} s pause, effect after {self.effects[-1]:.1f} s, {again}"
 
@@ -101,11 +111,12 @@ class Course:
         self._steps, self._begins = Steps(work), Begins(work)
         self._running: list[int] = []
 
-    def start(self) -> None:
+    def start(self, row: Row) -> None:
         """The whole size at once. Raises LostError if it does not train."""
         begun = Change(time.time(), list(range(SIZE)), [], [])
         self._fleet.release(begun.coming)
-        self._settle(begun)
+        row.effects.append(self._settle(begun) - begun.asked)
+        row.slurm.append(max(starts(self._work, begun.coming)) - begun.asked)
 
     def measure(self, kind: str, row: Row) -> None:
         """Live through one change and note what it cost. Raises LostError."""
@@ -115,7 +126,10 @@ class Course:
         begun = self._begins.count(change.survivors)
         self._carry_out(kind, change)
         arrived = self._settle(change)
-        row.pauses.append(self._steps.pause(change.survivors, change.asked - 0.5))
+        since = change.asked - 0.5
+        row.pauses.append(self._steps.pause(change.survivors, since))
+        steps, is_pool = self._steps, self._engine.is_pool
+        row.again += steps.tasks_again(since) if is_pool else steps.again(change.survivors, since)
         row.effects.append(arrived - change.asked)
         row.restarts += self._begins.restarts(change.survivors) - restarts
         now = self._begins.count(change.survivors)
@@ -132,6 +146,7 @@ class Course:
             "half": others[-2:],
             "kill": others[-1:],
             "kill rank 0": [first],
+            "preempt": others[-1:],
         }.get(kind, [])
         absent = [f for f in range(SIZE) if f not in self._running]
         coming = {"grow": absent[:1], "double": absent[:2]}.get(kind, [])
@@ -143,6 +158,8 @@ class Course:
             self._fleet.release(change.coming)
         elif kind in ("shrink", "half"):
             self._fleet.dismiss(change.going)
+        elif kind == "preempt":
+            self._fleet.preempt(change.going)
         else:
             self._fleet.kill(change.going)
 
@@ -180,7 +197,9 @@ def run_course(
         course = Course(engine, fleet, box.work, rest_s)
         kind = "start"
         try:
-            course.start()
+            row = rows.setdefault(kind, Row())
+            course.start(row)
+            say.print(f"{engine.name} {label}: {LABELS[kind]}: {row.newest}")
             for kind in CHANGES:
                 row = rows.setdefault(kind, Row())
                 course.measure(kind, row)
@@ -215,7 +234,8 @@ def summary(engine: Engine, kind: str, row: Row) -> dict[str, object]:
         "worst_s": round(max(row.pauses), 2) if row.pauses else None,
         "effect_s": middle(row.effects),
         "slurm_s": middle(row.slurm),
-        "count": len(row.pauses),
+        "count": len(row.effects),
+        "done_again": row.again,
         "restarts_used": row.restarts,
         "jobs_lost": row.lost,
     }
@@ -224,7 +244,16 @@ def summary(engine: Engine, kind: str, row: Row) -> dict[str, object]:
 def show(lines: list[dict[str, object]], say: Console) -> None:
     """The table."""
     table = Table("engine", "change", title="Pause of training when its size changes")
-    titles = ("median s", "worst s", "effect s", "slurm s", "of", "restarts used", "jobs lost")
+    titles = (
+        "median s",
+        "worst s",
+        "effect s",
+        "slurm s",
+        "of",
+        "again",
+        "restarts used",
+        "jobs lost",
+    )
     for title in titles:
         table.add_column(title, justify="right")
     for line in lines:
@@ -246,12 +275,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--baseline-runs", type=int, help="of what they are compared with (default: --runs)"
     )
-    parser.add_argument("--engines", default=",".join(ENGINES), help=f"of {', '.join(ENGINES)}")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=RESCALED)
     parser.add_argument("--rest", type=float, default=10.0, help="seconds between changes")
     options = parser.parse_args()
-    options.engines = options.engines.split(",")
-    if unknown := [name for name in options.engines if name not in ENGINES]:
-        parser.error(f"--engines: no {', '.join(unknown)}; there are {', '.join(ENGINES)}")
     if options.rest < REQUEUE_REST_S:
         parser.error(f"--rest: a node refuses a fragment that left it within {REQUEUE_REST_S} s")
     if options.baseline_runs is None:
@@ -265,7 +291,12 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
             signal.signal(number, stop_once)
     say = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 120)
-    found: dict[str, dict[str, Row]] = {name: {} for name in options.engines}
+    found: dict[str, dict[str, Row]] = {}
+    for name in options.engines:
+        if missing := lacking(ENGINES[name]):
+            say.print(f"{ENGINES[name].name}: left out, for want of {', '.join(missing)}")
+        else:
+            found[name] = {}
     try:
         for run in range(max(options.runs, options.baseline_runs)):
             for name, rows in found.items():  # in turn: what else the host does hits all alike

@@ -7,8 +7,10 @@ rescale_steps.py reads.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -52,18 +54,21 @@ def lighthouse(work: Path) -> int:
 class Engine:
     """`request` is the value of --malleable; without one the job is a plain array of held elements.
 
-    `beside` runs for as long as the job does and gives variables that its script exports; `first`
-    tells which fragment has what the others depend on.
+    `needs` are the programs and modules without which it is left out; with `is_pool` its fragments
+    are workers, who do tasks instead of steps. `beside` runs for as long as the job does and gives
+    variables that its script exports; `first` tells which fragment has what the others depend on.
     """
 
     name: str
     request: str = ""
-    command: str = "torchrun"
+    starter: tuple[str, ...] = ("torchrun",)
     training: str = "rescale_train.py"
     variables: Mapping[str, str] = field(default_factory=dict)
     beside: Callable[[], AbstractContextManager[dict[str, str]]] = nothing
     first: Callable[[Path], int] = rank_zero
     is_ours: bool = True
+    is_pool: bool = False
+    needs: tuple[str, ...] = ()
 
 
 # Stock torchrun gets the best it can have. Without TORCH_DISABLE_SHARE_RDZV_TCP_STORE the loss of
@@ -78,6 +83,8 @@ STOCK = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
 }
 
+RUN = ("malleable", "run", "--", sys.executable)
+
 ENGINES = {
     "malleable": Engine("torchrun engine", SIZES),
     "torchft": Engine(
@@ -87,9 +94,37 @@ ENGINES = {
         variables={"RUST_LOG": "error"},
         first=lighthouse,
     ),
+    "command": Engine(
+        "command engine",
+        f"{SIZES},engine=command",
+        starter=RUN,
+        training="rescale_train_command.py",
+    ),
+    "mpi": Engine(
+        "mpi engine (Open MPI)",
+        f"{SIZES},engine=mpi",
+        starter=(*RUN[:-1], "mpirun.openmpi", *RUN[-1:]),
+        training="rescale_train_mpi.py",
+        variables={"OMPI_MCA_btl_tcp_if_include": "lo", "OMPI_ALLOW_RUN_AS_ROOT": "1"},
+        needs=("mpirun.openmpi", "mpi4py"),
+    ),
+    "tensorflow": Engine(
+        "tensorflow engine",
+        f"{SIZES},engine=tensorflow",
+        starter=RUN,
+        training="rescale_train_tensorflow.py",
+        variables={"TF_CPP_MIN_LOG_LEVEL": "3"},
+        needs=("tensorflow",),
+    ),
     "cold": Engine("without warm workers", SIZES, variables={"MALLEABLE_WARM": "0"}, is_ours=False),
     "stock": Engine("stock torchrun", variables=STOCK, beside=safe_store, is_ours=False),
 }
+
+
+def lacking(engine: Engine) -> list[str]:
+    """What it needs and is not here."""
+    is_there = (shutil.which(name) or importlib.util.find_spec(name) for name in engine.needs)
+    return [name for name, found in zip(engine.needs, is_there) if not found]
 
 
 def script(engine: Engine, work: Path, added: Mapping[str, str]) -> str:
@@ -97,7 +132,7 @@ def script(engine: Engine, work: Path, added: Mapping[str, str]) -> str:
     quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     exports = {**quiet, **engine.variables, **added}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
-    words = [engine.command, str(HERE / engine.training), str(work)]
+    words = [*engine.starter, str(HERE / engine.training), str(work)]
     return "\n".join(
         [
             "#!/bin/bash",

@@ -91,6 +91,13 @@ class Fleet:
             if time.monotonic() > deadline:
                 raise FleetError(f"processes {found} survive SIGKILL")
 
+    def preempt(self, fragments: Sequence[int]) -> None:
+        """An ordinary job comes, needs the nodes of these, and is soon done."""
+        nodes = ",".join(map(node, fragments))
+        words = ["sbatch", "--partition=main", "--exclusive", f"--nodes={len(fragments)}"]
+        words += [f"--nodelist={nodes}", "--time=1", "--output=/dev/null", "--wrap=exec sleep 1"]
+        self.box.run(words)
+
     def _processes(self, fragment: int) -> list[int]:
         job, conf = self.job_id, self.box.environment["SLURM_CONF"]
         words = (f"SLURM_ARRAY_JOB_ID={job}", f"SLURM_ARRAY_TASK_ID={fragment}")

@@ -1,7 +1,8 @@
 """What a training wrote down while its size changed, and how long it paused. Reads files only.
 
-Every process appends "TIME STEP SIZE" to steps-FRAGMENT.log when it has finished a step, and a line
-to begins.jsonl when it starts to train: rank, fragment, and how many restarts its agent has used.
+Every process appends "TIME STEP SIZE" to steps-FRAGMENT.log when it has finished a step, a worker
+of a pool "TIME TASK SIZE" when it has finished a task; and a line to begins.jsonl when it starts to
+train: rank, fragment, and how many restarts its agent has used.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ SETTLED = 5  # steps in a row at the new size: then the change has taken effect
 
 
 class Step(NamedTuple):
-    """A finished step: when, in seconds since 1970, and how many trained together."""
+    """A finished step, or task: when, in seconds since 1970, how many trained together, which."""
 
     at: float
     size: int
+    number: int
 
 
 class Steps:
@@ -47,7 +49,7 @@ class Steps:
         whole = text[: text.rfind(b"\n") + 1]
         self._offsets[fragment] = self._offsets.get(fragment, 0) + len(whole)
         rows = (line.split() for line in whole.splitlines())
-        return [Step(float(at), int(size)) for at, _, size in rows]
+        return [Step(float(at), int(size), int(number)) for at, number, size in rows]
 
     def arrival(self, fragments: Iterable[int], size: int, since: float) -> float | None:
         """When the last of these fragments first finished a step at `size`; None if not all do."""
@@ -59,6 +61,16 @@ class Steps:
             first.append(next(step.at for step in steps if step.size == size))
         return max(first)
 
+    def again(self, fragments: Iterable[int], since: float) -> int:
+        """Steps that these fragments, who do the same ones, finished twice, counted once."""
+        return max(_repeated([step.number for step in self.of(f, since)]) for f in fragments)
+
+    def tasks_again(self, since: float) -> int:
+        """Tasks of a pool that were finished more than once, by whomever."""
+        logs = self._work.glob("steps-*.log")
+        fragments = [int(path.stem.removeprefix("steps-")) for path in logs]
+        return _repeated([step.number for f in fragments for step in self.of(f, since)])
+
     def pause(self, fragments: Iterable[int], since: float) -> float:
         """The longest time that any of these fragments went without finishing a step; seconds."""
         return max(_longest_gap([step.at for step in self.of(f, since)]) for f in fragments)
@@ -66,6 +78,10 @@ class Steps:
 
 def _longest_gap(times: list[float]) -> float:
     return max((after - before for before, after in zip(times, times[1:])), default=0.0)
+
+
+def _repeated(numbers: list[int]) -> int:
+    return len(numbers) - len(set(numbers))
 
 
 class Begins:

@@ -92,6 +92,7 @@ from slurm_hooks.jobpath import write_job_path
 write_job_path(pathlib.Path(sys.argv[1]))' "$draft/jobpath"
   name=$(readlink "$draft/jobpath")
   copy_tree "$draft/$name" "$share/client/$name"
+  chmod 755 "$share/client/$name/bin/malleable"
   ln -s "$name" "$share/client/current"
   rm -rf "$draft"
 }

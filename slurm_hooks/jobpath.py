@@ -1,9 +1,10 @@
 """The directory that a job gets on its PYTHONPATH: the rendezvous and nothing else.
 
 A job must not see the reconciler's dependencies, and torchrun finds handlers through
-installed metadata, as frameworks find callbacks; so the directory holds `slurm_hooks/elastic` and
-a `dist-info` that names its entry points. Each content has a directory of its own, beside a link
-to the one that is current. It must not know where a site wants them.
+installed metadata, as frameworks find callbacks; so the directory holds `slurm_hooks/elastic`,
+a `dist-info` that names its entry points, and `bin` for the job's PATH. Each content has a
+directory of its own, beside a link to the one that is current. It must not know where a site wants
+them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,36 @@ malleable = {_FRAMEWORKS}:lightning_callbacks
 
 [pytorch_lightning.callbacks_factory]
 malleable = {_FRAMEWORKS}:pytorch_lightning_callbacks
+"""
+COMMAND = """\
+#!/bin/sh
+# `malleable` in a job: finds its modules beside itself, whatever has become of PYTHONPATH.
+here=$(readlink -f "$0") || exit
+here=${here%/bin/*}
+if ! command -v python3 >/dev/null; then
+  echo "malleable: there is no python3 in PATH ($PATH); load or activate an environment with" \\
+    "Python 3.9 or newer" >&2
+  exit 127
+fi
+case $PYTHONPATH in
+  "$here" | "$here":*) ;;
+  *) export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" ;;
+esac
+exec python3 "$here" "$@"
+"""
+# As a directory's main program, and not with -m, Python looks for modules there and not in the
+# working directory, where a user may have a signal.py. Any Python 3 can read it.
+MAIN = """\
+import sys
+
+if sys.version_info < (3, 9):
+    sys.exit(
+        "malleable: %s is Python %d.%d; load or activate an environment with Python 3.9 or newer"
+        % ((sys.executable,) + sys.version_info[:2])
+    )
+import runpy
+
+runpy.run_module("slurm_hooks.elastic", run_name="__main__", alter_sys=True)
 """
 
 
@@ -75,8 +106,12 @@ def _lay_out(directory: Path) -> None:
         f"Metadata-Version: 2.1\nName: slurm-malleable-elastic\nVersion: {__version__}\n"
     )
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    (directory / "__main__.py").write_text(MAIN)
+    command = directory / "bin" / "malleable"
+    command.parent.mkdir()
+    command.write_text(COMMAND)
     for path in (directory, *directory.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
+        path.chmod(0o755 if path.is_dir() or path == command else 0o644)
 
 
 def _digest(directory: Path) -> str:

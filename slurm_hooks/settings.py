@@ -75,6 +75,7 @@ class RequestLimits:
     """What a user may ask for."""
 
     max_fragments: int = _number(64, 1, 10_000)
+    max_workers: int = _number(1000, 1, 65_535)
     max_nodes: int = _number(1024, 1, 65_535)
     max_array_size: int = _number(1001, 2, 4_000_001)
     engines: tuple[str, ...] = _names(*ENGINES)

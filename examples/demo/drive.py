@@ -23,16 +23,14 @@ from demo.scenario import (
     NODES,
     PARTITION,
     RIGID,
-    SCRIPTS,
     SUBMIT_AT_S,
     TICK_S,
-    TRAINING,
     Rigid,
-    request,
 )
+from demo.work import Work
 from slurm_hooks.sandbox import Sandbox
 
-DIGITS = Path(__file__).resolve().parents[1] / "digits"
+EXAMPLES = Path(__file__).resolve().parents[1]
 PAUSE_S = 0.2
 URGENT_PATIENCE_S = 15.0
 FIRST_START_S = 90.0
@@ -50,7 +48,7 @@ class Run:
     main: Sandbox
     alone: Sandbox
     user: Optional[str]
-    engine: str = "torchrun"
+    work: Work
     zero: float = 0.0
     job: str = ""
     ids: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -67,7 +65,7 @@ class Run:
     @property
     def log(self) -> list[str]:
         """The job's log so far."""
-        path = self.main.work / f"digits-{self.job}.log"
+        path = self.main.work / f"{self.work.job}-{self.job}.log"
         return path.read_text(errors="replace").splitlines() if path.exists() else []
 
     @property
@@ -90,7 +88,7 @@ class Run:
             result=_result(self.main.work / "result.json"),
             begin=begin,
             end=begin + 60 * BOOKING.minutes,
-            engine=self.engine,
+            work=self.work,
         )
 
     def _rounds(self) -> str:
@@ -119,9 +117,8 @@ def play(run: Run, out: Path, watch: Callable[[Run], None]) -> None:
 
     Raises DemoFailed if the training stops, does not start, or is not done in time.
     """
-    script = SCRIPTS[run.engine]
-    for name in {"train.py", f"{script}.py", f"{script}.sh"}:
-        shutil.copy(DIGITS / name, run.main.work / name)
+    for name in run.work.files:
+        shutil.copy(EXAMPLES / run.work.folder / name, run.main.work / name)
     ticks = out / "ticks.jsonl"
     ticks.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
@@ -183,8 +180,8 @@ def _submit(rigid: Rigid, box: Sandbox) -> str:
 def _submit_training(run: Run) -> str:
     """As its user would: the environment's own bin directory in PATH, so torchrun is found."""
     path = f"{Path(sys.executable).parent}:{run.main.environment['PATH']}"
-    script = f"{SCRIPTS[run.engine]}.sh"
-    argv = ["sbatch", "--parsable", *request(run.engine), script, *TRAINING]
+    work = run.work
+    argv = ["sbatch", "--parsable", *work.request, work.script, *work.arguments]
     answer = run.main.run(argv, user=run.user, env={"PATH": path})
     return answer.stdout.strip()
 
@@ -224,8 +221,8 @@ def _raise_if_stuck(run: Run) -> None:
     if run.now > LIMIT_S:
         done, of = run.steps
         raise DemoFailed(f"not done after {LIMIT_S:.0f} s: step {done} of {of}")
-    if run.job and run.now > FIRST_START_S and not run.recording.rounds:
-        raise DemoFailed(f"the training has not begun after {run.now:.0f} s")
+    if run.job and run.now > FIRST_START_S and not run.recording.has_begun:
+        raise DemoFailed(f"the job has not begun after {run.now:.0f} s")
 
 
 def complaints(run: Run) -> list[str]:

@@ -11,7 +11,7 @@ import pwd
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Optional
 
 from demo.scenario import NODES, SETTINGS, TICK_S
@@ -51,30 +51,28 @@ every_s = {TICK_S}
 """
 
 
-def submitter() -> tuple[Optional[str], str]:
+def submitter(modules: Sequence[str]) -> tuple[Optional[str], str]:
     """The user who submits the training, and why; None is the current user.
 
-    `nobody`, if we are root and nobody can run this Python with torch in it. Trying it also gets
-    torch off the disk before the load begins. Raises UsageError if we cannot run it either.
+    `nobody`, if we are root and nobody can run this Python with the modules in it. Trying it also
+    gets them off the disk before the load begins. Raises UsageError if we cannot run it either.
     """
-    if os.geteuid() == 0 and _can_train("nobody"):
+    if os.geteuid() == 0 and _can_import("nobody", modules):
         return "nobody", "user nobody, who has no rights, submits the training"
     me = pwd.getpwuid(os.geteuid()).pw_name
-    if not _can_train(None):
-        raise UsageError(
-            f"{sys.executable} cannot import torch, torchft and sklearn; run `make demo`."
-        )
+    if not _can_import(None, modules):
+        raise UsageError(f"{sys.executable} cannot import {', '.join(modules)}; run `make demo`.")
     why = f": user nobody cannot run {sys.executable}" if os.geteuid() == 0 else ""
     return None, f"user {me} submits the training{why}"
 
 
-def _can_train(user: Optional[str]) -> bool:
-    """Whether this user (None: the current one) can run this Python with torch in it."""
+def _can_import(user: Optional[str], modules: Sequence[str]) -> bool:
+    """Whether this user (None: the current one) can run this Python with these modules in it."""
     try:
         account = None if user is None else pwd.getpwnam(user)
         identity = _identity(account) if account else {}
         done = subprocess.run(
-            [sys.executable, "-c", "import torch, torchft, sklearn"],
+            [sys.executable, "-c", f"import {', '.join(modules)}"],
             cwd="/",
             env={"PATH": os.defpath, "HOME": account.pw_dir if account else "/"},
             capture_output=True,

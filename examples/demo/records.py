@@ -13,6 +13,8 @@ from typing import Any, Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
+from demo.work import WORKS, Work
+from slurm_hooks.engines import ENGINES
 from slurm_hooks.slurm.text import expand, parse_time
 
 FIELDS = (
@@ -190,7 +192,14 @@ class Recording:
     result: Mapping[str, Any] = field(default_factory=dict)
     begin: float = float("inf")
     end: float = float("inf")
-    engine: str = "torchrun"
+    work: Work = WORKS["torchrun"]
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a round was formed, or, without rounds, a fragment ran."""
+        if ENGINES[self.work.engine].has_rounds:
+            return bool(self.rounds)
+        return any(sample.held for sample in self.with_it)
 
     @property
     def names(self) -> dict[str, str]:

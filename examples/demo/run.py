@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 
 from demo import drive, place, show, timeline, verdict
-from demo.scenario import SCRIPTS
+from demo.work import WORKS
 from slurm_hooks.errors import MalleableError
 
 # Elsewhere than on a terminal rich would fold lines at 80 columns.
@@ -53,7 +53,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A malleable job in an eight-node Slurm.")
     parser.add_argument("--out", type=Path, default=Path("demo"), help="default: %(default)s")
-    parser.add_argument("--engine", choices=sorted(SCRIPTS), default="torchrun")
+    parser.add_argument("--engine", choices=WORKS, default="torchrun")
     parser.add_argument("--keep", action="store_true", help="leave the sandbox up afterwards")
     return parser.parse_args()
 
@@ -83,12 +83,13 @@ def _signals_raise() -> Iterator[None]:
 
 def _demo(arguments: argparse.Namespace) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
-    user, who = place.submitter()
+    work = WORKS[arguments.engine]
+    user, who = place.submitter(work.modules)
     say("Starting two Slurms of eight nodes on this host: the same load with and without a")
     say(f"malleable job (engine {arguments.engine}); {who}.")
     has_run = False
     with place.sandboxes(lambda: arguments.keep and has_run) as (main_box, alone):
-        run = drive.Run(main_box, alone, user, arguments.engine)
+        run = drive.Run(main_box, alone, user, work)
         try:
             _play(run, arguments.out)
         except (drive.DemoFailed, MalleableError):

@@ -9,16 +9,11 @@ from dataclasses import dataclass
 
 NODES = 8
 PARTITION = "main"  # of the rigid jobs
-MIN_NODES, MAX_NODES = 1, 6
 KILL_WAIT_S = 5
 SUBMIT_AT_S = 1.0  # of the malleable job
 TICK_S = 5
 LIMIT_S = 262.0  # the load is given up after this long
 CLOCK_S = 3.0  # Slurm keeps whole seconds, in two sandboxes, and looks once a second
-TARGET_ACCURACY = 0.95
-
-TRAINING = ("--steps=480", "--pace=0.85", "--every=10")
-SCRIPTS = {"torchrun": "train", "torchft": "train_torchft"}  # engine -> examples/digits/NAME.sh
 
 # Short leases, so that a renewal and an end of a lease fit into minutes. The margin is shorter
 # than slurmctld's half minute between two looks at limits plus a little: agents leave by
@@ -34,12 +29,6 @@ start_timeout_s = 20
 [plan]
 snooze_s = 10
 """
-
-
-def request(engine: str) -> tuple[str, ...]:
-    """What sbatch is told of the malleable job."""
-    size = f"{MIN_NODES}-{MAX_NODES}"
-    return (f"--malleable={size},engine={engine}", "--time=2", "--time-min=1")
 
 
 @dataclass(frozen=True)

@@ -219,8 +219,8 @@ def _facts(report: dict[str, Any]) -> list[str]:
         "",
         f"Reservation {booked['name']} of {','.join(booked['nodes'])} from "
         f"{booked['start']:.0f} s: {when}.",
-        f"Training ({job['engine']}): {job['steps']} steps, accuracy {job['final_accuracy']}, "
-        f"{job['rounds']} rounds, {job['restarts_used']} restarts of torchrun's budget used.",
+        f"The malleable job ({job['engine']}): {job['steps']} steps, {_of_rounds(job)}"
+        f"{job['goal']['of']} {job['goal']['seen']}.",
         f"Ticks: {ticks['count']}, RPCs {ticks['rpcs_per_tick']['median']:g} (at most "
         f"{ticks['rpcs_per_tick']['max']}), seconds {ticks['seconds_per_tick']['median']:g} "
         f"(at most {ticks['seconds_per_tick']['max']:g}).",
@@ -229,6 +229,13 @@ def _facts(report: dict[str, Any]) -> list[str]:
         f"{there[IDLE]:.0f} idle).",
         "",
     ]
+
+
+def _of_rounds(job: dict[str, Any]) -> str:
+    """Of a job without rounds, nothing."""
+    if not job["rounds"]:
+        return ""
+    return f"{job['rounds']} rounds, {job['restarts_used']} restarts of the budget used, "
 
 
 def _checks_table(found: Sequence[dict[str, Any]]) -> Table:

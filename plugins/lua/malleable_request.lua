@@ -12,11 +12,11 @@ local function is_count(value)
   return type(value) == "number" and value >= 1 and value % 1 == 0
 end
 
---- Enabled engines, sorted, for a message.
-local function list_engines(set)
+--- Enabled engines, sorted, for a message; with `among`, those that are there as well.
+local function list_engines(set, among)
   local names = {}
   for name, on in pairs(set) do
-    if on then names[#names + 1] = tostring(name) end
+    if on and (not among or among[name]) then names[#names + 1] = tostring(name) end
   end
   table.sort(names)
   return table.concat(names, " or engine=")
@@ -34,6 +34,12 @@ function M.check_policy(policy)
   end
   for _, key in ipairs({ "partitions", "preemptible", "operators", "engines" }) do
     if type(policy[key]) ~= "table" then faults[#faults + 1] = key .. " is not a table" end
+  end
+  if policy.pools ~= nil and type(policy.pools) ~= "table" then
+    faults[#faults + 1] = "pools is not a table"
+  end
+  if policy.max_workers ~= nil and not is_count(policy.max_workers) then
+    faults[#faults + 1] = "max_workers is not a whole number of at least 1"
   end
   if policy.max_submitted ~= nil and type(policy.max_submitted) ~= "number" then
     faults[#faults + 1] = "max_submitted is no number"
@@ -101,7 +107,7 @@ function M.parse(text)
   local request = { min = parse_count(low), max = parse_count(high), unit = 1, engine = "torchrun" }
   local faults, seen = {}, {}
   if not (request.min and request.max) then
-    faults[1] = string.format("--malleable: '%s' is not MIN-MAX, two node counts of 1 to %d; "
+    faults[1] = string.format("--malleable: '%s' is not MIN-MAX, two node counts up to %d; "
       .. "write for example --malleable=2-16", first:sub(1, 40), MAX_COUNT)
   end
   for part in rest:gmatch(",([^,]*)") do
@@ -111,9 +117,18 @@ function M.parse(text)
   return request, faults
 end
 
---- Largest number of fragments of a job, and the name of the limit.
-local function limit_fragments(policy)
+--- True if its engine is a pool, whose workers need no other: MIN may be 0. A policy of an older
+-- version knows of none.
+local function is_pool(request, policy)
+  return policy.pools ~= nil and policy.pools[request.engine] == true
+end
+
+--- Largest number of fragments of such a job, and the name of the limit.
+local function limit_fragments(request, policy)
   local limit, name = policy.max_fragments, "max_fragments"
+  if request.unit == 1 and is_pool(request, policy) and policy.max_workers then
+    limit, name = policy.max_workers, "max_workers"
+  end
   if policy.max_array_size < limit then
     limit, name = policy.max_array_size, "Slurm's MaxArraySize"
   end
@@ -126,14 +141,27 @@ end
 --- MIN-MAX reduced to what the site allows with this unit, which is at most max_nodes.
 local function spell_largest(request, policy)
   local unit = request.unit
-  local largest = math.min(limit_fragments(policy), math.floor(policy.max_nodes / unit)) * unit
-  local min = math.max(math.floor(math.min(request.min, largest) / unit), 1) * unit
+  local most = math.floor(policy.max_nodes / unit)
+  local largest = math.min(limit_fragments(request, policy), most) * unit
+  local least = is_pool(request, policy) and request.min == 0 and 0 or 1
+  local min = math.max(math.floor(math.min(request.min, largest) / unit), least) * unit
   return spell(min, math.min(largest, math.max(request.max, unit)), request)
+end
+
+--- A gang of no nodes is none.
+local function check_min(request, policy)
+  if request.min > 0 or is_pool(request, policy) then return nil end
+  local unit = request.unit
+  local pools = list_engines(policy.pools or {}, policy.engines)
+  return string.format("--malleable: MIN 0 is for pools of workers%s; with engine=%s write %s",
+    pools == "" and ", which are not offered here" or ", engine=" .. pools, request.engine,
+    spell_largest({ min = unit, max = math.floor(request.max / unit) * unit, unit = unit,
+      engine = request.engine, launch = request.launch }, policy))
 end
 
 local function check_range(request, policy)
   local min, max, unit = request.min, request.max, request.unit
-  if min < 1 or max < 1 or unit < 1 or max > MAX_COUNT then
+  if max < 1 or unit < 1 or max > MAX_COUNT then
     return string.format("--malleable: MIN, MAX and unit count nodes from 1 to %d; "
       .. "write for example %s", MAX_COUNT,
       spell_largest({ min = 1, max = max, unit = 1, engine = "torchrun" }, policy))
@@ -146,6 +174,8 @@ local function check_range(request, policy)
     return string.format("--malleable: unit %d is more than the %d nodes a job may have here "
       .. "(max_nodes); write a smaller unit", unit, policy.max_nodes)
   end
+  local fault = check_min(request, policy)
+  if fault then return fault end
   if max > policy.max_nodes then
     return string.format("--malleable: MAX %d is more than the %d nodes a job may have here "
       .. "(max_nodes); write %s", max, policy.max_nodes, spell_largest(request, policy))
@@ -171,7 +201,7 @@ local function find_unit(request, limit)
 end
 
 local function check_fragments(request, policy)
-  local limit, name = limit_fragments(policy)
+  local limit, name = limit_fragments(request, policy)
   local count = request.max / request.unit
   if count <= limit then return nil end
   local advice = spell_largest(request, policy)

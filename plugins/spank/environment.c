@@ -12,7 +12,7 @@ const char *const environment_names[] = {
 	"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "PET_LOCAL_ADDR",
 	"PET_MAX_RESTARTS", "MALLEABLE_JOB_ID", "MALLEABLE_FRAGMENT", "MALLEABLE_MIN",
 	"MALLEABLE_MAX", "MALLEABLE_UNIT", "MALLEABLE_ENGINE", "MALLEABLE_DIR",
-	"MALLEABLE_NOTICE_S", "MALLEABLE_FAREWELL_S", NULL,
+	"MALLEABLE_NOTICE_S", "MALLEABLE_FAREWELL_S", "MALLEABLE_ADDR", NULL,
 };
 
 const char *environment_value(char *const *list, const char *name)
@@ -215,8 +215,10 @@ bool environment_decide(const struct request *request, const struct settings *se
 		dir = NULL;
 	if (!settle_fragment(environment, list, place, dir))
 		return false;
-	if (!engine || !engine->by_torchrun)
+	if (!engine)
 		return true;
+	if (!engine->by_torchrun)
+		return settle(environment, list, "MALLEABLE_ADDR", place->node_addr);
 	return settle_torchrun(environment, list, request, engine->is_gang, place, dir) &&
 	       settle_number(environment, list, "PET_MAX_RESTARTS", settings->max_restarts);
 }
@@ -300,7 +302,7 @@ char *environment_path_without(const char *path, const char *entry)
 		if (is_entry(at, length, entry)) {
 			found = true;
 		} else {
-			/* Empty entries mean something to Python and are kept. */
+			/* Empty entries mean something to Python and shells and are kept. */
 			if (!first)
 				result[used++] = ':';
 			memcpy(result + used, at, length);

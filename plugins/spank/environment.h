@@ -19,7 +19,7 @@
 #include "request.h"
 #include "settings.h"
 
-#define ENVIRONMENT_VARIABLES 15
+#define ENVIRONMENT_VARIABLES 15 /* of one job at most: PET_* or MALLEABLE_ADDR */
 #define ENVIRONMENT_MARKS_SIZE 512
 #define ENVIRONMENT_KEPT_SIZE 384
 
@@ -27,6 +27,7 @@
 #define ENVIRONMENT_MARKS "MALLEABLE_SET"
 #define ENVIRONMENT_KEPT "MALLEABLE_KEPT"
 #define ENVIRONMENT_ENTRY "MALLEABLE_PYTHONPATH"
+#define ENVIRONMENT_BIN "/bin" /* below that: the directory in PATH */
 
 /*
  * The canonical request, the shared directory, the notice and the farewell, under
@@ -96,7 +97,7 @@ bool environment_is_ours(const char *marks, const char *name, const char *value)
 bool environment_expand(const char *pattern, const struct place *place, char *path, size_t size);
 
 /*
- * PYTHONPATH with `entry` in front, or without `entry`. The caller frees the
+ * PYTHONPATH or PATH with `entry` in front, or without `entry`. The caller frees the
  * result; NULL if nothing changes or memory is out.
  */
 char *environment_path_with(const char *path, const char *entry);

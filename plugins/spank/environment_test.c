@@ -78,8 +78,9 @@ static void test_everything_is_set(void)
 	}
 	expect(scene.environment.count == ENVIRONMENT_VARIABLES, "count", NULL);
 	for (size_t i = 0; environment_names[i]; i++)
-		expect(decided(&scene.environment, environment_names[i]) != NULL, "listed",
-		       environment_names[i]);
+		expect(!strcmp(environment_names[i], "MALLEABLE_ADDR") ==
+			       !decided(&scene.environment, environment_names[i]),
+		       "listed", environment_names[i]);
 	expect_text(scene.environment.kept, "", "kept");
 	environment_free(&scene.environment);
 }
@@ -214,6 +215,31 @@ static void test_rigid(void)
 	environment_free(&scene.environment);
 }
 
+/* What PET_LOCAL_ADDR is for torchrun; nothing else starts with torchrun's own names. */
+static void test_without_torchrun(void)
+{
+	static const char *const texts[] = {"2-4,engine=mpi", "2-4,engine=tensorflow",
+					    "2-4,engine=command", "0-4,engine=pool"};
+	struct scene scene;
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		prepare(&scene, texts[i]);
+		decide(&scene, NULL);
+		expect_text(decided(&scene.environment, "MALLEABLE_ADDR"), "10.0.0.7", texts[i]);
+		expect_text(decided(&scene.environment, "PET_LOCAL_ADDR"), NULL, texts[i]);
+		expect_text(decided(&scene.environment, "MALLEABLE_DIR"),
+			    "/home/ada/run/.malleable-1000/42", texts[i]);
+		environment_free(&scene.environment);
+	}
+	decide(&scene, (char *[]){"MALLEABLE_ADDR=lo", NULL});
+	expect_text(scene.environment.kept, "MALLEABLE_ADDR", "the user's own");
+	environment_free(&scene.environment);
+	prepare(&scene, "0-4,engine=pool");
+	decide(&scene, NULL);
+	expect_text(decided(&scene.environment, "MALLEABLE_MIN"), "0", "MIN");
+	environment_free(&scene.environment);
+}
+
 static void test_other_engine(void)
 {
 	struct scene scene;
@@ -222,6 +248,7 @@ static void test_other_engine(void)
 	decide(&scene, NULL);
 	expect_text(decided(&scene.environment, "PET_NNODES"), NULL, "PET_NNODES");
 	expect_text(decided(&scene.environment, "MALLEABLE_ENGINE"), "tasks", "engine");
+	expect_text(decided(&scene.environment, "MALLEABLE_ADDR"), NULL, "MALLEABLE_ADDR");
 	expect_text(decided(&scene.environment, "MALLEABLE_JOB_ID"), "42", "job id");
 	expect_text(decided(&scene.environment, "MALLEABLE_NOTICE_S"), NULL, "nobody said");
 	environment_free(&scene.environment);
@@ -288,6 +315,7 @@ int main(void)
 	test_handed_down_dir();
 	test_astray();
 	test_rigid();
+	test_without_torchrun();
 	test_other_engine();
 	test_marks();
 	test_expand();

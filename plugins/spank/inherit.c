@@ -1,5 +1,7 @@
 #include "inherit.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,17 +45,28 @@ bool inherit_is_option(const char *value)
 	return inherit_is_inside() && inherited && value && !strcmp(inherited, value);
 }
 
-static void forget_python_path(void)
+static void forget_entry(const char *name, const char *entry)
 {
-	const char *path = getenv("PYTHONPATH");
-	const char *entry = getenv(ENVIRONMENT_ENTRY);
-	char *rest = (path && entry) ? environment_path_without(path, entry) : NULL;
+	const char *path = getenv(name);
+	char *rest = path ? environment_path_without(path, entry) : NULL;
 
 	if (rest && *rest)
-		setenv("PYTHONPATH", rest, 1);
+		setenv(name, rest, 1);
 	else if (rest)
-		unsetenv("PYTHONPATH");
+		unsetenv(name);
 	free(rest);
+}
+
+static void forget_paths(void)
+{
+	const char *entry = getenv(ENVIRONMENT_ENTRY);
+	char bin[PATH_MAX + sizeof(ENVIRONMENT_BIN)];
+
+	if (!entry)
+		return;
+	forget_entry("PYTHONPATH", entry);
+	if ((size_t)snprintf(bin, sizeof(bin), "%s" ENVIRONMENT_BIN, entry) < sizeof(bin))
+		forget_entry("PATH", bin);
 }
 
 static void forget_variables(void)
@@ -64,7 +77,7 @@ static void forget_variables(void)
 		if (environment_is_ours(marks, *name, getenv(*name)))
 			unsetenv(*name);
 	}
-	forget_python_path();
+	forget_paths();
 	unsetenv(ENVIRONMENT_MARKS);
 	unsetenv(ENVIRONMENT_KEPT);
 	unsetenv(ENVIRONMENT_ENTRY);

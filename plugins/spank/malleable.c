@@ -4,10 +4,11 @@
  *
  * Dispatch only: identity.c says on which releases of Slurm the plugin does
  * anything, request.c parses the option, settings.c the plugstack line,
- * environment.c decides on variables, place.c finds out where we are, inherit.c
- * drops what comes from a surrounding job. It must never fail or delay a job,
- * so it is meant to be `optional` in plugstack.conf, opens no file, and does
- * nothing for a job without the option.
+ * environment.c decides on variables, paths.c puts the job path in front of two
+ * lists, place.c finds out where we are, inherit.c drops what comes from a
+ * surrounding job. It must never fail or delay a job, so it is meant to be
+ * `optional` in plugstack.conf, opens no file, and does nothing for a job without
+ * the option.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,6 +21,7 @@
 #include "environment.h"
 #include "identity.h"
 #include "inherit.h"
+#include "paths.h"
 #include "place.h"
 #include "request.h"
 #include "settings.h"
@@ -81,7 +83,8 @@ static struct spank_option option = {
 	.name = "malleable",
 	.arginfo = "MIN-MAX[,unit=N][,engine=NAME][,launch=srun]",
 	.usage = "run on MIN to MAX nodes, growing and shrinking as nodes are left over; "
-		 "unit: nodes per fragment (1), engine: what grows and shrinks (torchrun), "
+		 "unit: nodes per fragment (1), engine: what grows and shrinks (torchrun; "
+		 "with pool MIN may be 0), "
 		 "launch=srun: the script starts its workers with srun. sbatch only",
 	.has_arg = 1,
 	.val = 0,
@@ -205,38 +208,6 @@ static spank_err_t set_variables(spank_t spank, const struct environment *enviro
 }
 
 /*
- * The current target of a link in the site's setting, so that an upgrade changes
- * no module under a running script. A step uses the same as its script, unless
- * this node lacks it.
- */
-static const char *find_entry(const char *of_script, char resolved[PATH_MAX])
-{
-	if (of_script && !access(of_script, R_OK))
-		return of_script;
-	return realpath(settings.pythonpath, resolved) ? resolved : settings.pythonpath;
-}
-
-static spank_err_t set_python_path(spank_t spank)
-{
-	char **list = NULL;
-	char resolved[PATH_MAX];
-	const char *entry = NULL;
-	char *path = NULL;
-	spank_err_t error = spank_get_item(spank, S_JOB_ENV, &list);
-
-	if (error || !*settings.pythonpath)
-		return error;
-	entry = find_entry(environment_value(list, ENVIRONMENT_ENTRY), resolved);
-	path = environment_path_with(environment_value(list, "PYTHONPATH"), entry);
-	if (path)
-		error = spank_setenv(spank, "PYTHONPATH", path, 1);
-	if (!error)
-		error = spank_setenv(spank, ENVIRONMENT_ENTRY, entry, 1);
-	free(path);
-	return error;
-}
-
-/*
  * For the batch script and steps, as the user. slurmstepd has changed to the
  * working directory before it calls this; a step's may not be the job's.
  */
@@ -266,7 +237,7 @@ int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
 		report(&place, &environment);
 	if (set_variables(spank, &environment))
 		goto fail;
-	if (place.in_array && set_python_path(spank))
+	if (place.in_array && paths_set(spank, settings.pythonpath))
 		goto fail;
 	environment_free(&environment);
 	return 0;

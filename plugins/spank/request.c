@@ -56,8 +56,8 @@ static bool is_text(struct item item, const char *text)
 	return item.length == strlen(text) && !memcmp(item.start, text, item.length);
 }
 
-/* A decimal number from 1 to 65535; no sign, no blanks. */
-static bool read_number(struct item item, unsigned *number)
+/* A decimal number from 0 to 65535; no sign, no blanks. */
+static bool read_count(struct item item, unsigned *number)
 {
 	unsigned value = 0;
 
@@ -69,7 +69,13 @@ static bool read_number(struct item item, unsigned *number)
 		value = value * 10 + (unsigned)(item.start[i] - '0');
 	}
 	*number = value;
-	return value >= 1 && value <= NODES_MAX;
+	return value <= NODES_MAX;
+}
+
+/* The same from 1 on. */
+static bool read_number(struct item item, unsigned *number)
+{
+	return read_count(item, number) && *number;
 }
 
 static bool is_lower(char c)
@@ -119,10 +125,10 @@ static bool read_range(const struct reader *reader, struct item item, struct req
 		return refuse(reader, "it must begin with MIN-MAX, the fewest and the most nodes; "
 				      "write for example --malleable=2-16");
 	}
-	if (!read_number(min, &request->min_nodes) || !read_number(max, &request->max_nodes))
+	if (!read_count(min, &request->min_nodes) || !read_number(max, &request->max_nodes))
 		return refuse(reader,
-			      "MIN and MAX must be whole numbers of nodes from 1 to %u; "
-			      "write for example --malleable=2-16",
+			      "MIN and MAX must be whole numbers of nodes from 1 to %u "
+			      "(engine=pool: MIN from 0); write for example --malleable=2-16",
 			      NODES_MAX);
 	if (request->min_nodes > request->max_nodes)
 		return refuse(reader, "MIN %u is above MAX %u; write --malleable=%u-%u",
@@ -193,6 +199,21 @@ static bool read_key(const struct reader *reader, struct item item, struct reque
 			      "launch=srun");
 }
 
+/* MIN 0 means that a job of no nodes is one that runs: true of workers that need no other. */
+static bool check_min(const struct reader *reader, const struct request *request)
+{
+	const struct engine *engine = engine_find(request->engine);
+	unsigned unit = request->unit_nodes;
+	unsigned high = request->max_nodes / unit * unit;
+
+	if (request->min_nodes || !high || (engine && engine->is_pool))
+		return true;
+	return refuse(reader,
+		      "MIN 0 is for engine=pool, whose workers need none of the others; for "
+		      "engine=%s write --malleable=%u-%u and the rest as it is",
+		      request->engine, unit, high);
+}
+
 /* The multiples of unit around the given range: what the user probably meant. */
 static bool check_unit(const struct reader *reader, const struct request *request)
 {
@@ -202,7 +223,7 @@ static bool check_unit(const struct reader *reader, const struct request *reques
 
 	if (request->min_nodes == low && request->max_nodes == high)
 		return true;
-	if (low > high)
+	if (low > high || !high)
 		return refuse(reader,
 			      "MIN and MAX must be multiples of unit=%u and none lies in %u-%u; "
 			      "write another range or leave unit out",
@@ -234,7 +255,7 @@ bool request_parse(const char *text, struct request *request, char *fault, size_
 		if (!read_key(&reader, item, request, seen))
 			return false;
 	}
-	return check_unit(&reader, request);
+	return check_min(&reader, request) && check_unit(&reader, request);
 }
 
 bool request_print(const struct request *request, char *text, size_t size)

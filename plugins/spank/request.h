@@ -1,5 +1,5 @@
 /*
- * The value of --malleable: MIN-MAX[,unit=N][,engine=NAME][,launch=srun].
+ * The value of --malleable: MIN-MAX[,unit=N][,engine=NAME][,launch=srun]. MIN is 0 for pools only.
  *
  * One parser for the command line, #SBATCH lines and the value that reaches the
  * node. It uses neither Slurm nor the process environment, so it is compiled and

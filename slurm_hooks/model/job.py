@@ -34,12 +34,19 @@ class Request:
     name: str = ""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_nodes <= self.max_nodes:
+        low = 0 if self.is_pool else 1
+        if not low <= self.min_nodes <= self.max_nodes or not self.max_nodes:
             raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} are not a range")
         if self.unit < 1 or self.min_nodes % self.unit or self.max_nodes % self.unit:
             raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} do not fit unit {self.unit}")
         if self.fragments < 1 or self.lease <= timedelta(0):
             raise ValueError("a request needs a fragment and a lease")
+
+    @property
+    def is_pool(self) -> bool:
+        """True for a pool: workers that never meet, and come and go each on its own."""
+        engine = ENGINES.get(self.engine)
+        return engine is not None and engine.is_pool
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def weighings(
     """Of each job, in their order; all of them share `nodes`.
 
     Only a job of which something is `learned`, be it nothing yet, is looked at, and only while they
-    want more than there is: else each has what it can use, whatever its curve.
+    want more than there is: else there is nothing to choose between them.
     """
     wishes = [min(max(s.reachable, 1), nodes) for s in situations]
     shares = equal_shares(wishes, nodes, [min(s.least, w) for s, w in zip(situations, wishes)])

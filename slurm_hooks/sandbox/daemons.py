@@ -84,7 +84,8 @@ def _copy_parts(spec: SandboxSpec, layout: Layout, directory: Path) -> None:
     if spec.job_path is not None:
         shutil.copytree(spec.job_path, job_path, dirs_exist_ok=True)
         for path in [job_path, *job_path.rglob("*")]:
-            path.chmod(0o755 if path.is_dir() else 0o644)
+            is_program = path.is_dir() or path.parent.name == "bin"
+            path.chmod(0o755 if is_program else 0o644)
 
 
 def start_munged(slurm: Installation, layout: Layout) -> Process:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Optional, Protocol
 
+from slurm_hooks.engines import ENGINES
 from slurm_hooks.model import Slurm
 from slurm_hooks.settings import Settings
 
@@ -48,7 +49,9 @@ def render_policy(
         f"operators = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},",
         *given,
         f"engines = {_flags(dict.fromkeys(request.engines, True))},",
+        f"pools = {_flags({name: True for name, row in ENGINES.items() if row.is_pool})},",
         f"max_fragments = {request.max_fragments},",
+        f"max_workers = {request.max_workers},",
         f"max_nodes = {request.max_nodes},",
         f"max_array_size = {min(request.max_array_size, cluster.slurm.max_array_size)},",
         f"lease_s = {lease.length_s},",

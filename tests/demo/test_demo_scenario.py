@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from made_up import scenario, story
+from made_up import scenario, story, work
 
 from slurm_hooks import settings
 
@@ -34,7 +34,8 @@ def test_modules_stay_small():
 
 
 def test_training_has_an_end_before_the_load_is_given_up():
-    steps = next(int(a.split("=")[1]) for a in scenario.TRAINING if a.startswith("--steps"))
-    pace = next(float(a.split("=")[1]) for a in scenario.TRAINING if re.match("--pace", a))
+    arguments = work.WORKS["torchrun"].arguments
+    steps = next(int(a.split("=")[1]) for a in arguments if a.startswith("--steps"))
+    pace = next(float(a.split("=")[1]) for a in arguments if re.match("--pace", a))
     left_s = scenario.LIMIT_S - scenario.BOOKING.starts_s
-    assert steps * pace / scenario.MAX_NODES < left_s
+    assert steps * pace / work.MOST_NODES < left_s

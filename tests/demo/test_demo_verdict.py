@@ -81,7 +81,7 @@ def test_report_has_the_promised_keys_and_is_json():
     }
     job = report["malleable_jobs"][0]
     assert job["steps"] == 480
-    assert job["final_accuracy"] == 0.97
+    assert job["goal"] == {"of": "accuracy", "seen": 0.97}
     assert job["restarts_used"] == 1
     assert report["ticks"]["count"] == 8
     assert report["ticks"]["rpcs_per_tick"] == {"median": 5, "max": 17}

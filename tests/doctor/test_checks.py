@@ -39,6 +39,7 @@ from slurm_hooks.doctor.run import run
 from slurm_hooks.settings import Learn, Settings, Site, parse
 
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
+NO_POOLS = {"settings": parse('[request]\nengines = ["torchrun"]\n')}
 LONG_LEASES = {"settings": parse("[lease]\nlength_s = 50001\n")}
 RARE_TICKS = {
     "settings": parse("[tick]\nevery_s = 300\n[lease]\nlength_s = 3600\nshortest_hole_s = 600\n")
@@ -176,6 +177,12 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("unkillable", slurm(config={"UnkillableStepTimeout": "10"}), "warning", r"10 is shorter"),
     ("max-array-size", SMALL, "warning", r"MaxArraySize=1001 allows 1000.*MaxArraySize=2001"),
     ("max-job-count", slurm(config={"MaxJobCount": "100"}), "warning", r"1 malleable.*=10000"),
+    (
+        "max-job-count",
+        slurm(config={"MaxJobCount": "5000"}),
+        "warning",
+        r"5 malleable jobs of 1000 elements \(request.max_workers\)",
+    ),
     ("submit-limits", {"accounting": LIMITED}, "note", r"qos low: MaxSubmitPU=10 is below"),
     ("submit-limits", {"accounting": LIMITED}, "note", r"association u: GrpSubmit=9"),
     (
@@ -298,7 +305,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "slurmctld-hooks",
         hook("EpilogSlurmctld", "/e", text="sleep 5"),
         "warning",
-        "up to 64.*sleeps",
+        "up to 1000.*sleeps",
     ),
     ("slurmctld-hooks", hook("PrologSlurmctld", "/p", None, None), "note", "once for each"),
     ("last-tick", tick(silent_s=None), "error", "no tick has ever.*reconcile --dry-run"),
@@ -382,6 +389,7 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("farewell", slurm(config={"KillWait": "3 sec"})),
     ("farewell", {"settings": parse("[lease]\nfarewell_s = 29\n")}),
     ("submit-limits", {"accounting": Accounting((), (OTHER_CLUSTER,), {})}),
+    ("max-job-count", {**NO_POOLS, **slurm(config={"MaxJobCount": "5000"})}),
     ("running-limits", limits(LAB, enforced="associations")),
     ("running-limits", limits(LAB, *SPARE, account="spare")),
     ("running-limits", limits(qos=({"Name": "normal", "GrpJobs": "5"},), site_qos="low")),

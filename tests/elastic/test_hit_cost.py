@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -18,23 +17,10 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 HERE = Path(__file__).parent
 LONG = 100_000
 
-# One Comment for each element, in a file.
-SQUEUE = """#!/bin/sh
-cat {place}/comment.${{2#--job=}} 2>/dev/null || echo '(null)'
-"""
-SCONTROL = """#!/bin/sh
-[ "$1" != update ] || printf %s "${{3#Comment=}}" > {place}/comment.${{2#JobId=}}
-"""
-
 
 @pytest.fixture
 def job(gang: Gang) -> Gang:
-    tools = gang.work / "tools"
-    tools.mkdir()
-    for name, text in (("squeue", SQUEUE), ("scontrol", SCONTROL)):
-        (tools / name).write_text(text.format(place=gang.work))
-        (tools / name).chmod(0o755)
-    gang.extra |= {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_ARRAY_JOB_ID": "77"}
+    gang.pretend_slurm()
     return gang
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,13 +21,15 @@ PROGRAMS = Path(sys.executable).parent
 
 def submit(bench: Bench, example: str, request: str, **more: str) -> int:
     """Submit an example's script, with more in its environment; the job's id."""
-    words = [f"export PATH={PROGRAMS}:$PATH", *(f"export {n}={v!r}" for n, v in more.items())]
-    text = (EXAMPLES / example).read_text()
-    for line in text.splitlines():
-        if not line.startswith("#SBATCH"):
-            words.append(line)
-    options = ["--time=30", f"--chdir={bench.box.work}", "--open-mode=append", "--output=pool.log"]
-    return bench.submit("\n".join(words), request, TRAINER, options)
+    lines = (EXAMPLES / example).read_text().splitlines()
+    options = [line for line in lines if line.startswith("#SBATCH")]
+    words = [line for line in lines if not line.startswith("#")]
+    first = [f"export PATH={PROGRAMS}:$PATH", *(f"export {n}={v!r}" for n, v in more.items())]
+    for file in (EXAMPLES / example).parent.glob("*.py"):
+        shutil.copy(file, bench.box.work)
+    text = "\n".join([*options, *first, *words])
+    where = [f"--chdir={bench.box.work}", "--output=pool.log", "--time=30"]
+    return bench.submit(text, request, TRAINER, where)
 
 
 @contextmanager

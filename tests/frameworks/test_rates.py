@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Optional
@@ -10,7 +9,6 @@ from typing import Optional
 import pytest
 
 from elastic.gang import Gang
-from elastic.test_hit_cost import SCONTROL, SQUEUE
 from slurm_hooks.model import Rate, Telemetry
 from slurm_hooks.slurm.jobs import parse_telemetry
 from waiting import wait_until
@@ -22,13 +20,8 @@ LATEST_S = 75.0  # to tell a change: it takes some seconds to see, and its turn 
 
 @pytest.fixture
 def job(gang: Gang) -> Gang:
-    tools = gang.work / "tools"
-    tools.mkdir()
-    for name, text in (("squeue", SQUEUE), ("scontrol", SCONTROL)):
-        (tools / name).write_text(text.format(place=gang.work))
-        (tools / name).chmod(0o755)
+    gang.pretend_slurm()
     gang.script = gang.script.parents[1] / "frameworks" / "train_unknowing.py"
-    gang.extra |= {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_ARRAY_JOB_ID": "77"}
     return gang
 
 

@@ -28,10 +28,14 @@ local function check(name, ok, seen)
   print("FAILED " .. name .. ": saw " .. show(seen))
 end
 
+local ABSENT = {} -- as a change: the key is not there
+
 local function merge(base, changes)
   local result = {}
   for key, value in pairs(base) do result[key] = value end
-  for key, value in pairs(changes or {}) do result[key] = value end
+  for key, value in pairs(changes or {}) do
+    if value == ABSENT then result[key] = nil else result[key] = value end
+  end
   return result
 end
 
@@ -39,7 +43,7 @@ local POLICY = {
   partitions = { "malleable", "scavenge" },
   preemptible = { malleable = true },
   operators = { [0] = true, [64030] = true },
-  engines = { torchrun = true, tasks = true },
+  engines = { torchrun = true, tasks = true }, pools = { tasks = true }, max_workers = 1000,
   max_fragments = 64, max_nodes = 1024, max_array_size = 1001, lease_s = 600, hole_s = 120,
   notice_s = 20,
 }
@@ -139,6 +143,13 @@ local SOUND = {
   { name = "the site's notice", policy = { notice_s = 35.0 }, notice = "35", set = {} },
   { name = "the site's farewell", policy = { farewell_s = 3 }, farewell = "3", set = {} },
   { name = "exactly max_fragments", text = "1-64", set = { array_inx = "0-63" } },
+  { name = "a pool", text = "0-64,unit=1,engine=tasks", set = { array_inx = "0-63", min_nodes = 1,
+    admin_comment = "malleable{min=0,max=64,unit=1,engine=tasks,frags=64,lease=600,hole=120}" } },
+  { name = "exactly max_workers", text = "0-1000,engine=tasks", set = { array_inx = "0-999" } },
+  { name = "a pool with a least size and srun", text = "4-64,unit=2,engine=tasks,launch=srun",
+    set = { array_inx = "0-31", min_nodes = 2 } },
+  { name = "a pool under a policy of an older version", text = "1-64,engine=tasks",
+    policy = { pools = ABSENT, max_workers = ABSENT }, set = { array_inx = "0-63" } },
   { name = "the site's QOS", policy = { qos = "scavenge" }, set = { qos = "scavenge" } },
   { name = "the site's QOS, asked for", policy = { qos = "scavenge" }, job = { qos = "scavenge" },
     set = { qos = "scavenge" } },
@@ -183,7 +194,35 @@ local UNSOUND = {
     max_submitted = 8 },
     faults = { "may have 8 here .the submit limit of QOS scavenge.; .*=1%-8$" } },
   { name = "MIN above MAX", text = "8-4", faults = { "write %-%-malleable=4%-8$" } },
-  { name = "zero MIN", text = "0-4", faults = { "count nodes from 1.*=1%-4$" } },
+  { name = "zero MIN", text = "0-4",
+    faults = { "MIN 0 is for pools.*, engine=tasks; with engine=torchrun write .*=1%-4$" } },
+  { name = "zero MIN with a unit", text = "0-5,unit=2,launch=srun",
+    faults = { "MIN 0 is for.*write %-%-malleable=2%-4,unit=2,launch=srun$" } },
+  { name = "zero MIN, unit above MAX", text = "0-1,unit=2",
+    faults = { "MIN 0 is.*=2%-2,unit=2$" } },
+  { name = "zero MIN beyond the limit", text = "0-5000", faults = { "MIN 0 is for.*=1%-64$" } },
+  { name = "zero MIN, no pools here", text = "0-4", policy = { engines = { torchrun = true } },
+    faults = { "pools of workers, which are not offered here; .*=1%-4$" } },
+  { name = "a pool that is not offered", text = "0-4,engine=tasks",
+    policy = { engines = { torchrun = true } },
+    faults = { "engine tasks is not offered here; write engine=torchrun$" } },
+  { name = "zero MIN, a policy of an older version", text = "0-4,engine=tasks",
+    policy = { pools = ABSENT, max_workers = ABSENT },
+    faults = { "MIN 0 is for.*=1%-4,engine=tasks$" } },
+  { name = "a pool of no workers", text = "0-0,engine=tasks", faults = { "from 1 to 65535" } },
+  { name = "a pool beyond max_workers", text = "0-1024,engine=tasks", faults = {
+    "1024 fragments, a job may have 1000 here %(max_workers%); .*=0%-1000,engine=tasks$" } },
+  { name = "a pool beyond max_nodes", text = "0-2000,engine=tasks",
+    faults = { "1024 nodes.*=0%-1000,engine=tasks$" } },
+  { name = "a pool beyond MaxArraySize", text = "0-600,engine=tasks",
+    policy = { max_array_size = 500 }, faults = { "MaxArraySize%); .*=0%-500,engine=tasks$" } },
+  { name = "a pool with a unit", text = "0-512,unit=2,engine=tasks",
+    faults = { "%(max_fragments%); write %-%-malleable=0%-128,unit=2,engine=tasks or "
+      .. "%-%-malleable=0%-512,unit=8,engine=tasks$" } },
+  { name = "a pool of no multiples", text = "0-9,unit=4,engine=tasks",
+    faults = { "=0%-8,unit=4,engine=tasks$" } },
+  { name = "a pool of less than a unit", text = "0-1,unit=4,engine=tasks",
+    faults = { "=0%-4,unit=4,engine=tasks$" } },
   { name = "zero MAX", text = "0-0", faults = { "count nodes from 1.*=1%-1$" } },
   { name = "zero unit", text = "1-4,unit=0", faults = { "count nodes from 1" } },
   { name = "beyond 16 bits", text = "1-99999", faults = { "from 1 to 65535; .*=1%-64$" } },
@@ -293,6 +332,9 @@ local POLICIES = {
   { name = "no account by that name", change = { account = "" }, faults = 1 },
   { name = "no QOS by that name", change = { qos = "", max_submitted = "9" }, faults = 2 },
   { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },
+  { name = "no pools: a file of an older version", faults = 0,
+    change = { pools = ABSENT, max_workers = ABSENT } },
+  { name = "pools that are none", change = { pools = 1, max_workers = 0 }, faults = 2 },
   { name = "no tables", change = { engines = 1, operators = "root", preemptible = false },
     faults = 3 },
 }

@@ -1,14 +1,15 @@
 -- Reads requests from standard input, a line of hexadecimal bytes each, and says what they are.
 --
--- usage: lua request_lines.lua MODULES; one line of output each: `request MIN MAX UNIT` if it is
--- accepted, `faults N` if it is refused, `neither` if it is not clear.
+-- usage: lua request_lines.lua MODULES; one line of output each: `request MIN MAX UNIT ENGINE` if
+-- it is accepted, `faults N` if it is refused, `neither` if it is not clear.
 package.path = arg[1] .. "/?.lua"
 local request = require("malleable_request")
 
 local policy = {
   partitions = { "malleable" }, preemptible = { malleable = true }, operators = { [0] = true },
-  engines = { torchrun = true, torchft = true }, max_fragments = 64, max_nodes = 1024,
-  max_array_size = 1001, lease_s = 600, hole_s = 120,
+  engines = { torchrun = true, torchft = true, pool = true }, pools = { pool = true },
+  max_fragments = 64, max_workers = 500, max_nodes = 1024, max_array_size = 1001,
+  lease_s = 600, hole_s = 120,
 }
 
 for line in io.lines() do
@@ -18,7 +19,8 @@ for line in io.lines() do
     for _, fault in ipairs(faults) do assert(type(fault) == "string" and fault ~= "") end
     print("faults " .. #faults)
   else
-    local sizes = found and string.format("%d %d %d", found.min, found.max, found.unit)
+    local sizes = found and string.format("%d %d %d %s", found.min, found.max, found.unit,
+      found.engine)
     print(sizes and "request " .. sizes or "neither")
   end
 end

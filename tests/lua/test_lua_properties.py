@@ -19,7 +19,9 @@ NUMBERS = st.sampled_from(["0", "1", "2", "4", "16", "64", "1024", "65535", "655
 OPTIONS = st.builds(
     "{}={}".format,
     st.sampled_from(["unit", "engine", "launch", "other", ""]),
-    st.sampled_from(["1", "2", "3", "0", "torchrun", "torchft", "srun", "", "%s", "9" * 20]),
+    st.sampled_from(
+        ["1", "2", "3", "0", "torchrun", "torchft", "pool", "srun", "", "%s", "9" * 20]
+    ),
 )
 REQUESTS = st.builds(
     lambda low, high, options: ",".join([f"{low}-{high}", *options]).encode(),
@@ -55,24 +57,31 @@ def answers(lua: str, requests: list[bytes]) -> list[list[str]]:
 def test_any_request_is_read_or_refused(lua: str, requests: list[bytes]) -> None:
     found = answers(lua, requests)
     assert len(found) == len(requests)
-    for word, *numbers in found:
+    for word, *words in found:
         assert word in ("request", "faults")
         if word == "request":
-            low, high, unit = map(int, numbers)
-            assert 1 <= unit <= low <= high <= 1024
+            low, high, unit = map(int, words[:3])
+            is_pool = words[3] == "pool"
+            assert 1 <= unit <= high <= 1024
+            assert (0 if is_pool else unit) <= low <= high
             assert low % unit == high % unit == 0
-            assert high // unit <= 64
+            assert high // unit <= (500 if is_pool and unit == 1 else 64)
 
 
 @some
 @given(
     sizes=st.lists(
-        st.tuples(st.integers(1, 8), st.integers(0, 8), st.integers(1, 4)), min_size=1, max_size=50
+        st.tuples(st.integers(0, 8), st.integers(1, 8), st.integers(1, 4)), min_size=1, max_size=50
     )
 )
 def test_what_the_site_allows_is_read_as_written(
     lua: str, sizes: list[tuple[int, int, int]]
 ) -> None:
-    wanted = [(low * unit, (low + more) * unit, unit) for low, more, unit in sizes]
-    texts = [f"{low}-{high},unit={unit}".encode() for low, high, unit in wanted]
-    assert answers(lua, texts) == [["request", *map(str, numbers)] for numbers in wanted]
+    """Gangs have a least size, pools need none."""
+    wanted = [
+        (low * unit, (low + more) * unit, unit, "torchrun" if low else "pool")
+        for low, more, unit in sizes
+    ]
+    texts = [f"{low}-{high},unit={unit},engine={name}" for low, high, unit, name in wanted]
+    found = answers(lua, [text.encode() for text in texts])
+    assert found == [["request", *map(str, numbers)] for numbers in wanted]

@@ -116,6 +116,7 @@ def test_a_job_imports_the_client_with_any_python(packages: Packages, root: Root
         for python in ("/usr/bin/python3", sys.executable):
             done = root.run([*as_user, python, "-c", ask], env=env)
             assert done.stdout.startswith(where)
+        root.run([*as_user, "test", "-x", f"{where}/bin/malleable"])
 
 
 @pytest.mark.parametrize("solver", ["auto", "highs", "cbc"])

@@ -77,7 +77,7 @@ def test_processes_are_found_by_what_they_were_started_with() -> None:
     one = subprocess.Popen(argv, env={**os.environ, "RESCALE_A": "1", "RESCALE_B": "1"})
     other = subprocess.Popen(argv, env={**os.environ, "RESCALE_A": "1", "RESCALE_B": "11"})
     try:
-        assert find_processes(["RESCALE_A=1", "RESCALE_B=1"]) == [one.pid]
+        wait_until(lambda: find_processes(["RESCALE_A=1", "RESCALE_B=1"]) == [one.pid])
     finally:
         for process in (one, other):
             process.kill()

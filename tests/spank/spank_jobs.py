@@ -25,6 +25,7 @@ NAMES = {
     "MALLEABLE_UNIT", "MALLEABLE_ENGINE", "MALLEABLE_DIR", "MALLEABLE_NOTICE_S",
     "MALLEABLE_FAREWELL_S",
 }  # fmt: skip
+WITHOUT_TORCHRUN = {name for name in NAMES if not name.startswith("PET_")} | {"MALLEABLE_ADDR"}
 BOOKKEEPING = {"MALLEABLE_SET", "MALLEABLE_KEPT", "MALLEABLE_PYTHONPATH"}
 
 
@@ -82,7 +83,7 @@ def printed(log: str, who: str) -> dict[str, str]:
 
 
 def ours(environment: Mapping[str, str]) -> set[str]:
-    return set(environment) & (NAMES | BOOKKEEPING)
+    return set(environment) & (NAMES | WITHOUT_TORCHRUN | BOOKKEEPING)
 
 
 def shared_dir(sandbox: Any, job: str, user: str = USER) -> str:

@@ -91,6 +91,7 @@ def test_nested_submission_inherits_nothing(
     kept = {} if name == "none" else {"PET_MAX_RESTARTS": "9", "PET_RDZV_ID": "abc"}
     assert {variable: found[variable] for variable in ours(found)} == kept
     assert found.get("PYTHONPATH") == (None if name == "none" else "/mine")
+    assert "jobpath" not in found["PATH"]
 
 
 @pytest.mark.parametrize(("name", "most"), [("own", "2"), ("directive", "3")])
@@ -115,6 +116,8 @@ def test_nested_malleable_job_has_its_own_values(
     assert found["MALLEABLE_DIR"] == shared_dir(sandbox, job, SHELL_USER)
     assert found["MALLEABLE_KEPT"] == "PET_RDZV_ID,PET_MAX_RESTARTS"
     assert found["PYTHONPATH"] == f"{found['MALLEABLE_PYTHONPATH']}:/mine"
+    assert found["PATH"].startswith(f"{found['MALLEABLE_PYTHONPATH']}/bin:")
+    assert found["PATH"].count("jobpath") == 1
 
 
 @pytest.mark.parametrize("who", ["salloc", "sallocstep", "srun"])
@@ -122,6 +125,7 @@ def test_new_allocations_inside_start_clean(nested: tuple[str, dict[str, str]], 
     found = printed(nested[0], who)
     assert ours(found) == {"PET_MAX_RESTARTS", "PET_RDZV_ID"}
     assert found["PYTHONPATH"] == "/mine"
+    assert "jobpath" not in found["PATH"]
     assert not [variable for variable in found if "SPANK" in variable]
 
 

@@ -72,7 +72,8 @@ def test_option_in_the_script(sandbox: Any) -> None:
         ("", "--malleable=2-16"),
         ("4", "--malleable=1-4"),
         ("4-2", "--malleable=2-4"),
-        ("0-3", "from 1 to 65535"),
+        ("0-3", "MIN 0 is for engine=pool"),
+        ("0-0", "from 1 to 65535"),
         ("2-70000", "from 1 to 65535"),
         ("a-b", "from 1 to 65535"),
         ("2-5,unit=2", "--malleable=2-4,unit=2"),
@@ -147,6 +148,16 @@ def test_python_path(basic: tuple[str, str]) -> None:
     for who in ("batch", "step"):
         seen = printed(basic[1], who)
         assert seen["PYTHONPATH"] == f"{seen['MALLEABLE_PYTHONPATH']}:/mine"
+
+
+def test_the_path_of_programs(basic: tuple[str, str]) -> None:
+    for who in ("batch", "step"):
+        seen = printed(basic[1], who)
+        first, *rest = seen["PATH"].split(":")
+        assert first == f"{seen['MALLEABLE_PYTHONPATH']}/bin"
+        assert rest
+        assert first not in rest
+    assert "PATH" not in printed(basic[1], "bare")  # so a shell there has its own
 
 
 def test_step_sees_what_the_script_sees(basic: tuple[str, str]) -> None:

@@ -17,6 +17,7 @@ from slurm_hooks.elastic.engines.entry import world_maker
 from slurm_hooks.engines import DEFAULT, ENGINES
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.lua_policy import render_policy
+from slurm_hooks.slurm.mark import format_mark, parse_mark
 
 TREE = Path(__file__).resolve().parent.parent.parent
 ROWS = [astuple(row) for row in ENGINES.values()]
@@ -49,9 +50,28 @@ def test_job_submit_offers_them_unless_the_site_says_otherwise() -> None:
     policy = render_policy(Settings(), slurm, {})
     (line,) = re.findall(r"engines = \{(.*)\},", policy)
     assert re.findall(r'\["(\w+)"\] = true', line) == list(ENGINES)
+    (pools,) = re.findall(r"pools = \{(.*)\},", policy)
+    assert re.findall(r'\["(\w+)"\] = true', pools) == [
+        r.name for r in ENGINES.values() if r.is_pool
+    ]
     request = (TREE / "plugins" / "lua" / "malleable_request.lua").read_text()
     named = re.findall(r'engine (?:=|~=) "(\w+)"', request)
     assert set(named) == {DEFAULT}
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "unheard_of"])
+def test_only_pools_have_marks_without_a_least_size(engine: str) -> None:
+    """The plugin's own test is plugins/spank/request_test.c."""
+    mark = f"malleable{{min=0,max=4,unit=1,engine={engine},frags=4,lease=600,hole=120}}"
+    row = ENGINES.get(engine)
+    if row is None or not row.is_pool:
+        with pytest.raises(ValueError, match="0-4 are not a range"):
+            parse_mark(mark)
+        return
+    read = parse_mark(mark)
+    assert read is not None
+    assert (read[0].request.min_nodes, read[0].request.is_pool) == (0, True)
+    assert format_mark(*read) == mark
 
 
 @pytest.mark.parametrize("name", [row.name for row in table.ENGINES.values() if row.by_torchrun])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from slurm_hooks.doctor.checks.limits import largest_job
 from slurm_hooks.doctor.facts import CannotLook, Facts, Hook, known
 from slurm_hooks.doctor.finding import Category, Change, Check, Finding, note, warning
 
@@ -80,7 +81,7 @@ def _patterns(facts: Facts, hook: Hook) -> Iterator[Finding]:
 
 
 def _on_controller(facts: Facts) -> Iterator[Finding]:
-    most = facts.settings.request.max_fragments
+    most, _ = largest_job(facts)
     for hook in (*_hooks(facts, "EpilogSlurmctld"), *_hooks(facts, "PrologSlurmctld")):
         slow = hook.text is not None and "sleep" in hook.text
         told = warning if slow else note

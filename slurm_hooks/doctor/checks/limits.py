@@ -18,6 +18,7 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
+from slurm_hooks.engines import ENGINES
 from slurm_hooks.slurm.scontrol import Words
 from slurm_hooks.slurm.text import parse_limit
 
@@ -33,6 +34,15 @@ _SUBMIT_LIMITS = (
 )
 
 
+def largest_job(facts: Facts) -> tuple[int, str]:
+    """How many elements a malleable job may have, and the setting that says so."""
+    request = facts.settings.request
+    has_pools = any(ENGINES[name].is_pool for name in request.engines if name in ENGINES)
+    if has_pools and request.max_workers > request.max_fragments:
+        return request.max_workers, "request.max_workers"
+    return request.max_fragments, "request.max_fragments"
+
+
 def _array_size(facts: Facts) -> Iterator[Finding]:
     most = known(facts.slurm).number("MaxArraySize", 1001)
     wanted = facts.settings.request.max_fragments
@@ -45,17 +55,17 @@ def _array_size(facts: Facts) -> Iterator[Finding]:
 
 def _job_count(facts: Facts) -> Iterator[Finding]:
     most = known(facts.slurm).number("MaxJobCount", 10_000)
-    fragments = facts.settings.request.max_fragments
-    if most < JOBS_OF_ALL * fragments:
+    elements, name = largest_job(facts)
+    if most < JOBS_OF_ALL * elements:
         yield warning(
-            f"MaxJobCount={most}: {most // fragments} malleable jobs of {fragments} fragments "
-            "would fill it",
-            Change("MaxJobCount", str(max(10_000, JOBS_OF_ALL * fragments)), then=_RESTART),
+            f"MaxJobCount={most}: {max(1, most // elements)} malleable jobs of {elements} "
+            f"elements ({name}) would fill it",
+            Change("MaxJobCount", str(max(10_000, JOBS_OF_ALL * elements)), then=_RESTART),
         )
 
 
 def _submit_limits(facts: Facts) -> Iterator[Finding]:
-    qos, wanted = known(facts.accounting).qos, facts.settings.request.max_fragments
+    qos, (wanted, name) = known(facts.accounting).qos, largest_job(facts)
     for kind, rows in (("qos", qos), ("association", here(facts))):
         for key in _SUBMIT_LIMITS:
             low = [w for w in rows if w.get(key, "").isdigit() and int(w[key]) < wanted]
@@ -63,8 +73,7 @@ def _submit_limits(facts: Facts) -> Iterator[Finding]:
                 least = min(low, key=lambda words: int(words[key]))
                 others = f" (and {len(low) - 1} more)" if len(low) > 1 else ""
                 yield note(
-                    f"{kind} {named(least)}{others}: {key}={least[key]} is below "
-                    f"request.max_fragments = {wanted}",
+                    f"{kind} {named(least)}{others}: {key}={least[key]} is below {name} = {wanted}",
                     advice="its users can submit malleable jobs of up to that many fragments, "
                     "less whatever else they have in the queue",
                 )
@@ -154,7 +163,7 @@ TABLE = (
     Check(
         "submit-limits",
         Category.LIMITS,
-        "submit limits of associations and QOS have room for request.max_fragments",
+        "submit limits of associations and QOS have room for the largest malleable job",
         "Every fragment counts against MaxSubmitJobs and GrpSubmitJobs, so a large malleable job "
         "is refused at submission where they are lower.",
         _submit_limits,
