@@ -1,0 +1,71 @@
+"""Dask workers as a pool: the computation is complete and right, whatever happens to them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engines.pools import beside, kill, preempt, submit, taken, tick_until
+from promises.bench import Bench
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.filterwarnings("default")]
+distributed = pytest.importorskip("distributed")
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    bench = Bench(sandbox, notice_s=10)
+    yield bench
+    bench.cancel_all()
+
+
+def squares(notes: Path, seconds: float) -> Callable[[int], int]:
+    """A task: a line in the notes at its end. Made here, as workers do not have this module."""
+
+    def square(number: int) -> int:
+        time.sleep(seconds)
+        with notes.open("a") as file:
+            file.write(f"{number}\n")
+        return number * number
+
+    return square
+
+
+def counted(notes: Path) -> Counter[str]:
+    return Counter(notes.read_text().split()) if notes.exists() else Counter()
+
+
+def test_results_outlive_the_workers(bench: Bench) -> None:
+    notes = bench.box.work / "notes"
+    where = str(bench.box.work / "scheduler.json")
+    words = ("dask", "scheduler", "--scheduler-file", where, "--host", "127.0.0.1", "--port", "0")
+    with beside(bench, *words, "--no-dashboard", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="20"):
+        job = submit(bench, "dask/workers.sh", "0-4,engine=pool", SCHEDULER_FILE=where)
+        wait_until(Path(where).exists, 30)
+        with distributed.Client(scheduler_file=where, set_as_default=False) as client:
+
+            def workers() -> int:
+                return len(client.scheduler_info(n_workers=-1)["workers"])
+
+            tick_until(bench, lambda: workers() == 4, 60)  # it grows
+            first = client.map(squares(notes, 0.2), range(40), pure=False)
+            wait_until(lambda: all(f.done() for f in first), 60)
+            with taken(bench, job):  # a planned leave: results move, nothing is done again
+                wait_until(lambda: workers() == 3, 20)
+                assert sum(client.gather(first)) == sum(n * n for n in range(40))
+                assert set(counted(notes).values()) == {1}
+
+            second = client.map(squares(notes, 0.5), range(40, 160), pure=False)
+            kill("bin/dask worker", {"SLURM_ARRAY_JOB_ID": str(job)})
+            tick_until(bench, lambda: sum(f.done() for f in second) > 30)
+            preempt(bench, 4, 4)  # all nodes go at once
+            tick_until(bench, lambda: all(f.done() for f in first + second), 90)
+            assert sum(client.gather(first + second)) == sum(n * n for n in range(160))
+    assert set(counted(notes)) == {str(n) for n in range(160)}
+    print(f"done again: {sum(counted(notes).values()) - 160}")
