@@ -45,7 +45,8 @@ def test_results_outlive_the_workers(bench: Bench) -> None:
     notes = bench.box.work / "notes"
     where = str(bench.box.work / "scheduler.json")
     words = ("dask", "scheduler", "--scheduler-file", where, "--host", "127.0.0.1", "--port", "0")
-    with beside(bench, *words, "--no-dashboard", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="20"):
+    failures = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "20"}
+    with beside(bench, *words, "--no-dashboard", **failures):
         job = submit(bench, "dask/workers.sh", "0-4,engine=pool", SCHEDULER_FILE=where)
         wait_until(Path(where).exists, 30)
         with distributed.Client(scheduler_file=where, set_as_default=False) as client:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.pools import PROGRAMS, beside, kill, preempt, submit, taken, tick_until
+from engines.pools import beside, kill, preempt, submit, taken, tick_until
 from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
 
