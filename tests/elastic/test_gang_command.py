@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,7 @@ FOREVER = 100_000
 
 
 @pytest.fixture
-def job(gang: Gang) -> Gang:
+def job(gang: Gang) -> Iterator[Gang]:
     gang.launcher = ["-c", RUN]
     gang.flags = ["--grace=2", "--", sys.executable]
     gang.script = Path(__file__).with_name("work_anew.py")
@@ -33,7 +36,11 @@ def job(gang: Gang) -> Gang:
         "MALLEABLE_UNIT": "1",
     }
     gang.pretend_slurm()
-    return gang
+    yield gang
+    gang.stop()
+    for begin in begins(gang):  # of an agent that was killed nobody else ends the command
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(begin["pid"]), signal.SIGKILL)
 
 
 def start(job: Gang, fragment: int, steps: int = FOREVER, *more: str, restarts: int = 0) -> None:
@@ -41,10 +48,15 @@ def start(job: Gang, fragment: int, steps: int = FOREVER, *more: str, restarts: 
     job.start(fragment, "1:4", steps, *more, restarts=restarts)
 
 
+def begins(job: Gang) -> list[dict[str, str]]:
+    """What the commands of all rounds found."""
+    path = job.work / "begins.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def newest(job: Gang) -> list[dict[str, str]]:
     """What the commands of the newest round found, by rank."""
-    path = job.work / "begins.jsonl"
-    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    found = begins(job)
     last = max((int(begin["round"]) for begin in found), default=0)
     return sorted((b for b in found if int(b["round"]) == last), key=lambda b: int(b["rank"]))
 
