@@ -303,7 +303,8 @@ def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> N
     write_job_path(tmp_path)
     path = write_job_path(tmp_path)  # renewing is fine
     info = f"slurm_malleable_elastic-{__version__}.dist-info"
-    assert sorted(p.name for p in path.iterdir()) == sorted(["slurm_hooks", info])
+    assert {p.name for p in path.iterdir()} == {"slurm_hooks", info, "__main__.py", "bin"}
+    assert [p.name for p in (path / "bin").iterdir()] == ["malleable"]
     assert sorted(p.name for p in (path / "slurm_hooks").iterdir()) == ["__init__.py", "elastic"]
     code = (
         "import sys; from importlib.metadata import distributions;"

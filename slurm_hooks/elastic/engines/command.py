@@ -12,6 +12,7 @@ from contextlib import suppress
 from slurm_hooks.elastic.log import say
 
 POLL_S = 0.05
+PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Command:
@@ -26,6 +27,12 @@ class Command:
         self._name = words[0]
         self._end_signal = end_signal
         self._process = subprocess.Popen(words, env=dict(env), start_new_session=True)
+
+    def pass_on_signals(self) -> None:
+        """From now on what a user sends to the job reaches the command, which is in a process
+        group of its own. In the main thread only."""
+        for number in PASSED_ON:
+            signal.signal(number, lambda found, _frame: self._signal(signal.Signals(found)))
 
     def exit_code(self) -> int | None:
         """As a shell has it; None while it runs."""

@@ -76,14 +76,18 @@ class Crew:
         if self._engine == TENSORFLOW:
             env |= worlds.told_tensorflow(world)
         if self._engine != MPI:
-            self._command = Command(self._order.command, env, self._order.signal)
+            self._run(env)
         else:
             env = worlds.without_slurm(env)
             self._daemons.begin_round(world.round, env)
             if world.rank == 0:
                 env |= worlds.told_mpi(self._lay_out(world))
                 env["MALLEABLE_AGENTS"] = worlds.agents_of(world)
-                self._command = Command(self._order.command, env, self._order.signal)
+                self._run(env)
+
+    def _run(self, env: Mapping[str, str]) -> None:
+        self._command = Command(self._order.command, env, self._order.signal)
+        self._command.pass_on_signals()
 
     def _lay_out(self, world: GangWorld) -> str:
         """The folder with what an MPI needs in this round."""

@@ -40,6 +40,7 @@ def run(order: Order, env: Mapping[str, str]) -> int:
     wish_file = WishFile(order.wish_file, env)
     told = {"MALLEABLE_LEASE_END": str(lease.ends)} if lease.ends else {}
     command = Command(order.command, {**env, **told}, order.signal)
+    command.pass_on_signals()
     own_element.report(Standing.JOINED)
     first_end, code = lease.ends, None
     while code is None:
