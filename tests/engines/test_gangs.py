@@ -70,7 +70,7 @@ def test_mpi(bench: Bench) -> None:
     assert live_through(recipe, job, "train.py") > 0.9
 
 
-# Deaf to SIGTERM; its child has a session of its own. The launchers put a rank in a group of its own.
+# Deaf to SIGTERM; its child has a session of its own, as each rank has a group of its own.
 STUBBORN = """#!/bin/bash
 trap '' TERM INT HUP
 setsid sleep 977 &
