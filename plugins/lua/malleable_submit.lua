@@ -83,6 +83,13 @@ else
 end
 if broken then slurm.log_error("malleable: %s", broken) end
 
+--- Look for the policy again while there is none. Slurm compares whole seconds, so a `touch` in the
+-- second in which it read job_submit.lua would be lost.
+local function find_missing_policy()
+  if policy or not loaded then return end
+  policy, broken = load_policy(modules.request)
+end
+
 --- The variable MALLEABLE of a job's environment: from a submit host without the plugin, or REST.
 local function read_variable(job_desc)
   local value = job_desc.environment and job_desc.environment[VARIABLE]
@@ -122,6 +129,7 @@ local function wake()
 end
 
 local function submit(text, job, job_desc, parts)
+  find_missing_policy()
   if not policy then
     say({ "--malleable: malleable jobs are off here, as their policy cannot be read; submit "
       .. "without it, or tell your administrator: " .. broken })
@@ -151,6 +159,7 @@ local function submit(text, job, job_desc, parts)
 end
 
 local function modify(job_desc, job_rec, uid)
+  find_missing_policy()
   if modules.modify.is_operator(uid, job_rec.user_id, policy) then
     return slurm.SUCCESS
   end

@@ -165,6 +165,20 @@ def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
     ]
 
 
+def test_another_process_of_the_run_has_said_that_the_work_is_done(slurm: Path) -> None:
+    """`malleable finish`, by the command that the agent runs."""
+    agent = OwnElement(ENV, SignalListener())
+    agent.report_started()
+    OwnElement(ENV, SignalListener()).report_finished()
+    for later in (Standing.JOINED, Standing.LEAVING):
+        agent.report(later)
+        wait_until(lambda: agent._standing is Standing.FINISHED)
+    agent.report_trained()
+    wait_until(lambda: agent._standing is Standing.FINISHED)
+    assert says(slurm, "finished{2}")()
+    assert [line.rpartition("=")[2] for line in asked(slurm)] == ["started{2}", "finished{2}"]
+
+
 def test_the_next_training_of_a_process_begins_anew(slurm: Path) -> None:
     own_element = OwnElement(ENV, SignalListener())
     for word in ("joined", "trained"):

@@ -175,6 +175,19 @@ for _, name in ipairs({ "policy_bad.lua", "policy_syntax.lua", "policy_missing.l
   check(name .. ": an operator can", slurm_job_modify(release, held, {}, 64030) == 0)
 end
 
+-- A policy that is written after this was read, in the same second: no `touch` tells Slurm of it.
+local function copy(from, to)
+  local source, target = io.open(scratch .. "/" .. from), io.open(scratch .. "/" .. to, "w")
+  target:write(source:read("*a"))
+  source:close()
+  target:close()
+end
+
+load_glue("policy_late.lua")
+check("no policy yet: ours are refused", slurm_job_submit(describe_job(), {}, 1000) == -1)
+copy("policy_good.lua", "policy_late.lua")
+check("a late policy is found", slurm_job_submit(describe_job(), {}, 1000) == 0, said[1])
+
 -- A module that is missing.
 load_glue("policy_good.lua")
 MALLEABLE_WRAPPED = nil

@@ -30,10 +30,16 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
     bench.cancel_all()
 
 
+@pytest.fixture
+def ends(bench: Bench, tmp_path: Path) -> Path:
+    """Where a test says whose work is done, which the job's user can read."""
+    directory = bench.box.work / tmp_path.name
+    directory.mkdir()
+    directory.chmod(0o755)
+    return directory
+
+
 def submit(bench: Bench, directory: Path, most: int = 4) -> int:
-    directory.chmod(0o777)
-    for above in list(directory.parents)[:2]:
-        above.chmod(0o755)
     return bench.submit(WORKER.format(dir=directory), f"1-{most},engine=pool")
 
 
@@ -48,10 +54,10 @@ def runs_of(job: MalleableJob) -> dict[int, int]:
     return {f.id.index: f.restarts for f in job.fragments}
 
 
-def test_workers_end_one_by_one_and_the_last_ends_the_array(bench: Bench, tmp_path: Path) -> None:
-    job = submit(bench, tmp_path)
+def test_workers_end_one_by_one_and_the_last_ends_the_array(bench: Bench, ends: Path) -> None:
+    job = submit(bench, ends)
     bench.tick_until(job, has(4))
-    (tmp_path / "end.2").touch()
+    (ends / "end.2").touch()
     bench.until(job, has(1, FragmentState.DONE))
     bench.tick_until(job, lambda j: has(3)(j) and has(1, HELD)(j))
     time.sleep(4)  # longer than a fragment that was put back rests
@@ -61,7 +67,7 @@ def test_workers_end_one_by_one_and_the_last_ends_the_array(bench: Bench, tmp_pa
     (idle,) = (f for f in bench.job(job).fragments if f.state is HELD)
     assert (idle.id.index, idle.mark.idle is not None, idle.mark.failures) == (2, True, 0)
     assert "1 worker(s) found no work left" in bench.malleable("explain", str(job)).stdout
-    (tmp_path / "end.all").touch()
+    (ends / "end.all").touch()
     bench.tick_until(job, lambda j: not [f for f in j.fragments if f.state in (HELD, RUNNING)])
     said = bench.malleable("explain", str(job)).stdout
     assert "no work was left" in said
@@ -69,13 +75,13 @@ def test_workers_end_one_by_one_and_the_last_ends_the_array(bench: Bench, tmp_pa
 
 
 def test_a_preempted_worker_comes_back_though_another_found_no_work(
-    bench: Bench, tmp_path: Path
+    bench: Bench, ends: Path
 ) -> None:
     """And the ordinary job that took its node did not wait for it."""
-    job = submit(bench, tmp_path)
+    job = submit(bench, ends)
     bench.tick_until(job, has(4))
     bench.tick()  # holds them in case of a requeue
-    (tmp_path / "end.0").touch()
+    (ends / "end.0").touch()
     bench.until(job, has(1, FragmentState.DONE))
     rigid = ["sbatch", "-p", "main", "-N2", "--time=1", "--parsable", "--wrap", "sleep 5"]
     number = bench.box.run(rigid).stdout.strip()
@@ -89,8 +95,8 @@ def test_a_preempted_worker_comes_back_though_another_found_no_work(
     assert next(f for f in found.fragments if f.id.index == 0).state is HELD
 
 
-def test_the_size_follows_the_wish(bench: Bench, tmp_path: Path) -> None:
-    job = submit(bench, tmp_path)
+def test_the_size_follows_the_wish(bench: Bench, ends: Path) -> None:
+    job = submit(bench, ends)
     bench.tick_until(job, has(4))
     wish(bench, job, 1, 2)
     bench.tick_until(job, has(2))
@@ -120,15 +126,15 @@ def test_a_pool_whose_workers_all_fail_is_tried_with_one_and_stopped(bench: Benc
 
 
 def test_who_says_that_the_work_is_done_goes_on_and_the_others_end(
-    bench: Bench, tmp_path: Path
+    bench: Bench, ends: Path
 ) -> None:
-    job = submit(bench, tmp_path)
+    job = submit(bench, ends)
     bench.tick_until(job, has(4))
     argv = ["scontrol", "update", f"jobid={job}_1", "Comment=finished{0}"]
     bench.box.run(argv, user=USER)
     bench.tick()
     bench.until(job, lambda j: has(1)(j) and has(3, FragmentState.CANCELLED)(j))
-    (tmp_path / "end.1").touch()
+    (ends / "end.1").touch()
     bench.until(job, has(1, FragmentState.DONE))
     assert not bench.tick().plan.actions
     assert "a worker said that all work is done" in bench.malleable("explain", str(job)).stdout

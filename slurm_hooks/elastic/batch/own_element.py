@@ -45,6 +45,7 @@ class OwnElement:
         self._wake = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._has_trained = False
+        self._has_begun = False  # of this training something is recorded
         self._has_complained = False
         self._is_mute = False  # Slurm's commands were missing at the start
         self._news = News(self._element if self._is_reporter else "", env)
@@ -64,7 +65,7 @@ class OwnElement:
         moment, so this returns when that is recorded, or after START_S; then, or without
         Slurm's commands, it is written in the background. Once a training; what the agent has
         reported of one that goes on stays."""
-        self._has_trained = False
+        self._has_trained = self._has_begun = False
         if not self._is_reporter or self._standing not in (None, Standing.FINISHED):
             return
         self._standing = Standing.STARTED
@@ -156,10 +157,13 @@ class OwnElement:
 
         def edit(before: str) -> Optional[str]:
             self._news.told_loss = job_comment.loss_of(before)
+            if self._has_begun and holds(before, Standing.FINISHED, self._run):
+                self._standing = Standing.FINISHED  # `malleable finish` has said so
             is_current = self._standing is standing
             return job_comment.merged(before, entry(standing, self._run)) if is_current else None
 
         job_comment.change(self._element, edit, limit_s)
+        self._has_begun = True
 
     def put_back(self) -> None:
         """Have Slurm put this element back into the held state, and wait for the end that it

@@ -1,0 +1,124 @@
+"""A command is ended with all that came of it, and does not outlive its agent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.engines.command import Command
+from slurm_hooks.elastic.engines.kin import Kin
+from waiting import wait_until
+
+# Three that no signal to the command's group reaches, deaf to SIGTERM: in a group of its own, in a
+# session of its own, and in a group of its own without a parent, as ranks of an MPI may be.
+FAMILY = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def child(name, prepare):
+    if os.fork() == 0:
+        prepare()
+        with open(os.path.join(sys.argv[1], name + ".new"), "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(file.name, os.path.join(sys.argv[1], name))
+        time.sleep(120)
+def orphan():
+    os.setpgid(0, 0)
+    if os.fork():
+        os._exit(0)
+child("group", lambda: os.setpgid(0, 0))
+child("session", os.setsid)
+child("orphan", orphan)
+if sys.argv[2] == "stays":
+    time.sleep(120)
+"""
+NAMES = ("group", "session", "orphan")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    for name in NAMES:
+        with suppress(OSError, ValueError):
+            os.kill(int((tmp_path / name).read_text()), signal.SIGKILL)
+
+
+def words(place: Path, manner: str = "stays") -> list[str]:
+    return [sys.executable, "-c", FAMILY, str(place), manner]
+
+
+def alive(place: Path, name: str) -> bool:
+    try:
+        stat = Path(f"/proc/{(place / name).read_text()}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def all_there(place: Path) -> bool:
+    return all((place / name).exists() for name in NAMES)
+
+
+def test_it_is_ended_with_all_that_it_has_started(place: Path) -> None:
+    command = Command(words(place), os.environ)
+    wait_until(lambda: all_there(place))
+    command.stop(0.2)
+    assert not [name for name in NAMES if alive(place, name)]
+    assert command.exit_code() == 128 + signal.SIGKILL
+
+
+def test_what_it_leaves_in_its_session_is_ended_too(place: Path) -> None:
+    command = Command(words(place, "goes"), os.environ)
+    wait_until(lambda: all_there(place) and command.exit_code() is not None)
+    command.end_rest()
+    # Who has left the session of a command that has ended is not known to be of it.
+    assert [name for name in NAMES if alive(place, name)] == ["session"]
+
+
+def test_it_gets_its_time_though_its_first_process_has_ended(place: Path) -> None:
+    command = Command(words(place, "goes"), os.environ)
+    wait_until(lambda: all_there(place) and command.exit_code() is not None)
+    began = time.monotonic()
+    command.stop(1.0)
+    assert time.monotonic() - began >= 1.0
+    assert not alive(place, "group")
+
+
+def test_it_ends_with_an_agent_that_is_killed(tmp_path: Path) -> None:
+    agent = (
+        "import sys, time\n"
+        "from slurm_hooks.elastic.engines.command import Command\n"
+        "command = Command(sys.argv[1:], {})\n"
+        "print(command._process.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    argv = [sys.executable, "-c", agent, "/bin/sleep", "60"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        (tmp_path / "sleep").write_text(process.stdout.readline().strip())
+        assert alive(tmp_path, "sleep")
+        process.kill()
+    wait_until(lambda: not alive(tmp_path, "sleep"))
+
+
+def test_a_number_that_is_used_again_is_somebody_else(tmp_path: Path) -> None:
+    def write(pid: int, parent: int, session: int, born: int) -> None:
+        (tmp_path / str(pid)).mkdir(exist_ok=True)
+        rest = " ".join(["0"] * 15)
+        text = f"{pid} (a ) b) S {parent} 1 {session} {rest} {born} 0\n"
+        (tmp_path / str(pid) / "stat").write_text(text)
+
+    write(10, 1, 10, 500)
+    write(11, 10, 11, 501)
+    write(12, 1, 1, 3)
+    kin = Kin(10, tmp_path)
+    assert {process.pid for process in kin.look()} == {10, 11}
+    write(11, 1, 1, 900)
+    assert {process.pid for process in kin.look()} == {10}
