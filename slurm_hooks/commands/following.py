@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from slurm_hooks.commands.console import Parser, add_settings, err
+from slurm_hooks.commands.console import Parser, add_settings, err, out
 from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings_file import load
@@ -61,6 +61,12 @@ def reach(arguments: argparse.Namespace) -> Port:
     """Slurm, as the settings say, by commands that the signals to this one's group do not reach."""
     tick = load(arguments.settings).tick
     return Live(tick.command_timeout_s, tick.slurm_bin, is_detached=True)
+
+
+def is_terminal() -> bool:
+    """Whether a line on standard output can be written anew. Rich says so of all that has
+    FORCE_COLOR in its environment, as what a notebook starts has."""
+    return out.file.isatty()
 
 
 def look(port: Port, job_id: int) -> Mapping[str, int] | None:

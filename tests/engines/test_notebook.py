@@ -1,4 +1,4 @@
-"""The notebook in a real JupyterLab: its computation grows into idle nodes and outlives a preemption."""
+"""The notebook in a real JupyterLab: it grows into idle nodes and outlives a preemption."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from waiting import wait_until
 NOTEBOOK = EXAMPLES / "notebook" / "growing.ipynb"
 # A kernel that believes itself in a test shows nothing of what its children print.
 LAB = f"/usr/bin/env -u PYTEST_CURRENT_TEST {PROGRAMS / 'jupyter'} lab --no-browser --allow-root"
-OPTIONS = (
-    "--ServerApp.ip=127.0.0.1 --IdentityProvider.token= --LabApp.expose_app_in_browser=True"
-    " --LabApp.news_url= --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
-)
+OPTIONS = "--ServerApp.ip=127.0.0.1 --IdentityProvider.token= --LabApp.expose_app_in_browser=True"
 RUN_ALL = "jupyterapp.commands.execute('notebook:run-all-cells'); 1"
-SHUT_DOWN = "jupyterapp.commands.execute('kernelmenu:shutdown'); 1"
+BARE = (
+    "jupyterapp.commands.execute('application:toggle-left-area')"
+    ".then(() => document.querySelectorAll('.Toastify').forEach(e => e.remove()))"
+)
+SHUT_DOWN = "jupyterapp.serviceManager.kernels.shutdownAll()"
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_it_grows_and_outlives_a_preemption(bench: Bench, page: Page) -> None:
     assert seen[-1] == 4
     (job,) = {int(found) for found in re.findall(r"job (\d+): \d+ running", text)}
     if os.environ.get("PICTURE"):
-        page.value("document.querySelectorAll('.jp-Cell')[3].scrollIntoView(); 1")
+        page.value(f"{BARE}.then(() => document.querySelectorAll('.jp-Cell')[2].scrollIntoView())")
         page.picture(Path(os.environ["PICTURE"]))
     page.value(SHUT_DOWN)
     wait_until(lambda: is_over(bench, job), 30)

@@ -20,7 +20,8 @@ BURST = (signal.SIGINT, *[signal.SIGTERM] * 6)  # of ipykernel 7.4 at the end of
 
 
 def follower(place: Path, *options: str) -> subprocess.Popen[str]:
-    """It, with commands in Slurm's place, once it has told the size of its job."""
+    """It, with commands in Slurm's place, once it has told the size of its job. FORCE_COLOR is
+    what a notebook sets: it makes no terminal of a pipe."""
     for name, text in SLURM.items():
         (place / name).write_text(f"#!/bin/sh\n{text}\n")
         (place / name).chmod(0o755)
@@ -30,7 +31,7 @@ def follower(place: Path, *options: str) -> subprocess.Popen[str]:
     command = subprocess.Popen(
         [sys.executable, "-m", "slurm_hooks.cli", *words],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "FORCE_COLOR": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
