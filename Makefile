@@ -227,7 +227,7 @@ install: plugin docs
 	sed 's|@BINDIR@|$(BINDIR)|' etc/cron/slurm-malleable | install -m 644 /dev/stdin $(SHARE)/cron/slurm-malleable
 	for page in docs/man/*; do install -m 644 $$page $(MAN)$${page##*.} || exit 1; done
 	install -m 644 $(BUILD)/bash-completion/malleable $(COMPLETIONS)
-	for tree in dashboards ondemand; do cp -R etc/$$tree $(SHARE) && chmod -R a+rX $(SHARE)/$$tree || exit 1; done
+	for tree in dashboards jupyterhub ondemand ondemand-notebook; do cp -R etc/$$tree $(SHARE) && chmod -R a+rX $(SHARE)/$$tree || exit 1; done
 	[ -e $(CONFIG)/malleable.toml ] || install -m 644 etc/malleable.toml $(CONFIG)
 	@id slurm-malleable >/dev/null 2>&1 || \
 		echo "note: the unit runs as slurm-malleable: systemd-sysusers && systemd-tmpfiles --create; docs/packages.md"
