@@ -12,7 +12,7 @@
 # take nothing new, finish their tasks and hand their blocks to others (spark.storage.decommission.*
 # of the application). It does not end by itself: malleable run ends it when the notice is over.
 SPARK_HOME=${SPARK_HOME:-$(python3 -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')}
-exec malleable run --signal=PWR -- "$SPARK_HOME/bin/spark-class" -Dspark.decommission.enabled=true \
-  org.apache.spark.deploy.worker.Worker --host "$MALLEABLE_ADDR" --webui-port 0 \
-  --cores "${SLURM_CPUS_PER_TASK:-1}" --memory "${SPARK_WORKER_MEMORY:-1g}" \
-  --work-dir "/tmp/spark-$SLURM_JOB_ID" "$SPARK_MASTER"
+export SPARK_WORKER_OPTS="-Dspark.decommission.enabled=true ${SPARK_WORKER_OPTS:-}"
+exec malleable run --signal=PWR -- "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.worker.Worker \
+  --host "$MALLEABLE_ADDR" --webui-port 0 --cores "${SLURM_CPUS_PER_TASK:-1}" \
+  --memory "${SPARK_WORKER_MEMORY:-1g}" --work-dir "/tmp/spark-$SLURM_JOB_ID" "$SPARK_MASTER"
