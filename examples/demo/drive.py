@@ -188,8 +188,9 @@ def _submit_malleable(run: Run) -> str:
     """As its user would: the environment's own bin directory in PATH, so its programs are found."""
     path = f"{run.who.python.parent}:{run.main.environment['PATH']}"
     work = run.work
+    told = {name: value.format(work=run.main.work) for name, value in work.variables.items()}
     argv = ["sbatch", "--parsable", *work.request, work.script, *work.arguments]
-    answer = run.main.run(argv, user=run.who.user, env={**work.variables, "PATH": path})
+    answer = run.main.run(argv, user=run.who.user, env={**told, "PATH": path})
     return answer.stdout.strip()
 
 

@@ -29,9 +29,10 @@ class Work:
     """A batch script of the examples, what it is given, and what must come of it.
 
     `files` are the script and what it needs, all in `folder`; a Python must be able to import
-    `modules`, and `programs` be in PATH. The script finds `variables` in its environment. `job` is
-    its name, which its log has too. `goal` is what people are told of, `others` must be met too.
-    `unit` is what its log and its result count, `name` what it is called.
+    `modules`, and `programs` be in PATH. The script finds `variables` in its environment, where
+    {work} stands for its directory. `job` is its name, which its log has too. `goal` is what people
+    are told of, `others` must be met too. `unit` is what its log and its result count, `name` what
+    it is called.
     """
 
     engine: str
@@ -62,7 +63,9 @@ class Work:
 
 _TRAINING = ("--steps=480", "--pace=0.85", "--every=10")
 _TASKS = 360
-_OPEN_MPI = {  # all nodes are this host, which may be without a network, and the user may be root
+_OPEN_MPI = {
+    "TMPDIR": "{work}",  # some hosts let nobody write into /tmp
+    # All nodes are this host, which may be without a network, and the user may be root.
     "OMPI_MCA_btl_tcp_if_include": "lo",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -110,7 +113,7 @@ WORKS = {
             folder="mpi",
             files=("train.sh", "train.py"),
             arguments=_TRAINING,
-            goal=_ACCURACY,
+            goal=Goal("accuracy of 0.93 or better", "accuracy", 0.93),  # a linear model
             job="mpi",
             modules=("numpy", "sklearn", "mpi4py"),
             programs=("mpirun",),
