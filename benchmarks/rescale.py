@@ -7,8 +7,8 @@ is how long it takes from the request to the first step at the new size on every
 A planned change is what each has: for a malleable job what the tick does, which is a notice and,
 when that is over, requeueing; for the others requeueing at once, SIGTERM to all processes.
 A preemption is an ordinary job that takes the node of a fragment. What is done `again` are steps
-that survivors finished twice, of a pool tasks that anybody did twice; its lost tasks are those that no
-worker has ended or will find.
+that survivors finished twice, of a pool tasks that anybody did twice; its lost tasks are those that
+no worker has ended or will find.
 A loss is SIGKILL to all processes of a fragment; to torchft, "rank 0" is who keeps the lighthouse.
 What is `ours` of a restart is the time from the end of one command to the start of the next: the
 rest is what the program takes to end and to begin.

@@ -1,10 +1,11 @@
 """A worker of a pool, with nothing but Python: it does tasks of a directory until there are none.
 
 Task N looks for the longest Collatz chain that begins in the N-th thousand of numbers. A task is a
-file, tasks/N.todo, and whoever renames it to N.run.FRAGMENT does it. At SIGTERM it is given back; a
-worker that had no time for that finds what it left when Slurm starts it again. `history` says which
-tasks each worker has begun and ended; the worker that does the last one counts them, writes
-result.json and ends the pool.
+file, tasks/N.todo, and whoever renames it to N.run.FRAGMENT does it, and touches it from time to
+time. At SIGTERM it is given back. A worker that had no time for that finds what it left when Slurm
+starts it again, or others see that it is silent: who finds nothing to do stays until all tasks have
+ended. `history` says which tasks each worker has begun and ended; the worker that does the last one
+counts them, writes result.json and ends the pool.
 """
 
 import argparse
@@ -14,13 +15,16 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Optional
 
 THOUSAND = 1000
+BEAT_S, LOST_S = 5.0, 60.0
 TASKS, HISTORY, RESULT = Path("tasks"), Path("history"), Path("result.json")
 
 
@@ -105,13 +109,23 @@ class Worker:
         self._history = open(HISTORY / f"{self._mine}.{run}", "a", buffering=1)  # noqa: SIM115
         self._task: Optional[Path] = None
         self._is_asked_to_go = False
+        self._seen: dict[Path, tuple[float, float]] = {}
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def _beat(self) -> None:
+        while True:
+            with suppress(FileNotFoundError):
+                if (task := self._task) is not None:
+                    os.utime(task)
+            time.sleep(BEAT_S)
 
     def stop(self, _number: int, _frame: Optional[FrameType]) -> None:
         """At SIGTERM: give back what is not done."""
         self._is_asked_to_go = True
         task, self._task = self._task, None
         if task is not None:
-            give_back(task)
+            with suppress(FileNotFoundError):  # somebody took this worker for lost
+                give_back(task)
             sys.exit(0)
 
     def take_back(self) -> None:
@@ -120,13 +134,26 @@ class Worker:
             give_back(path)
 
     def work(self) -> None:
-        """All that nobody else takes."""
-        while waiting := list(TASKS.glob("*.todo")):
-            random.shuffle(waiting)
-            for path in waiting:
-                if self._is_asked_to_go:
-                    return
-                self._claim(path)
+        """All that nobody else takes, until nothing is left to do."""
+        while not self._is_asked_to_go:
+            if waiting := list(TASKS.glob("*.todo")):
+                self._claim(random.choice(waiting))
+            elif running := list(TASKS.glob("*.run.*")):
+                self._take_over_lost(running)
+                time.sleep(1)
+            else:
+                return
+
+    def _take_over_lost(self, running: list[Path]) -> None:
+        """Tasks whose worker has been silent for as long as this one has watched."""
+        for path in running:
+            with suppress(FileNotFoundError):
+                touched = path.stat().st_mtime
+                before, since = self._seen.get(path, (0.0, 0.0))
+                if before != touched:
+                    self._seen[path] = (touched, time.monotonic())
+                elif time.monotonic() - since > LOST_S:
+                    give_back(path)
 
     def _claim(self, path: Path) -> None:
         name = path.name.split(".")[0]
@@ -143,7 +170,8 @@ class Worker:
         length, start = solve(int(name), self._pace_s)
         self._task = None  # from here on it is done, whoever asks us to go
         self._history.write(f"end {name} {length} {start}\n")
-        mine.rename(path.with_name(f"{name}.done"))
+        with suppress(FileNotFoundError):  # somebody took this worker for lost
+            mine.rename(path.with_name(f"{name}.done"))
         tell(self._total)
 
 
