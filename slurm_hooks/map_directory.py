@@ -10,10 +10,13 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from slurm_hooks.errors import UsageError
 
@@ -21,6 +24,7 @@ _NAME = re.compile(
     r"([1-9]\d{0,8})\.(\d{1,6})\.(\d{1,6})\.(todo|run|done|failed)(?:\..*)?", re.ASCII
 )
 MOST_TASKS = 1_000_000
+TURN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,24 @@ class Counts:
     def total(self) -> int:
         """All tasks."""
         return self.left + self.done + self.failed
+
+
+@contextmanager
+def turn(place: Path) -> Iterator[None]:
+    """Alone of all that make, look at or submit this map now; a directory without a map goes again.
+    Raises UsageError, OSError."""
+    path = place / "lock"
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path, timeout=TURN_S):
+            yield
+    except Timeout:
+        raise UsageError(f"somebody else is at {place}: {path} is locked") from None
+    finally:
+        if not is_map(place):
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # something else is in it
+                place.rmdir()
 
 
 def is_map(place: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 import sys
 import time
@@ -42,14 +43,19 @@ def main(words: Sequence[str]) -> int:
     ours, rest = split(words)
     arguments, options = make_parser().parse_known_args(ours)
     check_options(options)
+    if not arguments.max:
+        raise UsageError("--max 0: a map without workers would never end")
     at = rest.index(":::") if ":::" in rest else len(rest)
-    place = _prepared(arguments, rest[:at], rest[at + 1 :] if at < len(rest) else None)
-    port, left = reach(arguments), 0
-    job_id = _at_work(port, place)
-    if job_id is None or is_over(place, count(place)):
-        put_back(place)
-        left = count(place).left
-        job_id = _submitted(port, place, arguments.max, left, options) if left else 0
+    name = f"map-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    place = (arguments.dir or Path(".malleable") / name).absolute()
+    port = reach(arguments)
+    with map_directory.turn(place):  # the second of two at once is to follow
+        _prepare(place, arguments, rest[:at], rest[at + 1 :] if at < len(rest) else None)
+        job_id = _at_work(port, place)
+        if job_id is None or is_over(place, count(place)):
+            put_back(place)
+            left = count(place).left
+            job_id = _submitted(port, place, arguments.max, left, options) if left else 0
     if arguments.detach:
         told = {"job_id": job_id, "directory": str(place)}
         print(json.dumps(told) if arguments.json else f"{job_id} {place}")
@@ -85,26 +91,23 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _prepared(arguments: argparse.Namespace, command: list[str], given: list[str] | None) -> Path:
-    """The directory of the map, which may be there already. Raises UsageError."""
-    if not arguments.max:
-        raise UsageError("--max 0: a map without workers would never end")
-    name = f"map-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    place = (arguments.dir or Path(".malleable") / name).absolute()
+def _prepare(
+    place: Path, arguments: argparse.Namespace, command: list[str], given: list[str] | None
+) -> None:
+    """Make the directory of the map, which may be there already. Raises UsageError."""
     if map_directory.is_map(place):
         known = map_directory.read_order(place)["command"]
         if command and command != known:
             raise UsageError(
                 f"{place} is of another command: {' '.join(known)}; choose another one"
             )
-        return place
+        return
     if not command:
         raise UsageError(
             "give the program behind --: malleable map --max 8 -- convert {} ::: *.png"
         )
     inputs = given if given is not None else _lines(arguments.inputs)
     map_directory.make(place, command, inputs, arguments.retries, arguments.keep_going)
-    return place
 
 
 def _lines(name: str | None) -> list[str]:
@@ -112,10 +115,11 @@ def _lines(name: str | None) -> list[str]:
     if name is None:
         raise UsageError("give inputs: --inputs FILE, --inputs - or ::: INPUT... at the end")
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
         raise UsageError(f"cannot read inputs from {name}: {error}") from error
-    return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+    lines = os.fsdecode(data).split("\n")  # names of files may be of any bytes
+    return [line.rstrip("\r") for line in lines if line.strip()]
 
 
 def _at_work(port: Port, place: Path) -> int | None:

@@ -102,6 +102,16 @@ def test_it_gets_its_time_though_its_first_process_has_ended(place: Path) -> Non
     assert not alive(place, "group")
 
 
+def test_an_orphan_that_has_ended_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """It is this process that has to collect it."""
+    command = Command(["sh", "-c", "sleep 0.2 & exit 0"], os.environ)
+    wait_until(lambda: command.exit_code() == 0)
+    time.sleep(0.4)
+    began = time.monotonic()
+    command.stop(10.0)
+    assert time.monotonic() - began < 2
+
+
 def test_it_ends_with_an_agent_that_is_killed(tmp_path: Path) -> None:
     agent = (
         "import sys, time\n"

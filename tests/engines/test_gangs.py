@@ -55,6 +55,7 @@ def live_through(recipe: Recipe, job: int, program: str) -> float:
     os.kill(workers[-1], signal.SIGKILL)
     wait_until(lambda: not set(workers) & set(recipe.processes(program)), 30)
     recipe.tick_to_end(job, 150)
+    wait_until(lambda: not rounds_alive(recipe), 20)
     return float(json.loads((recipe.place / "result.json").read_text())["accuracy"])
 
 
@@ -124,4 +125,11 @@ def test_tensorflow(bench: Bench) -> None:
     pytest.importorskip("tf_keras")
     recipe = Recipe.copied(bench, "tensorflow")
     job = recipe.submit("train.sh", "--epochs=40", "--pace=0.5")
+    assert live_through(recipe, job, "train.py") > 0.9
+
+
+def test_jax(bench: Bench) -> None:
+    pytest.importorskip("jax")
+    recipe = Recipe.copied(bench, "jax")
+    job = recipe.submit("train.sh", "--steps=400", "--pace=0.4", "--every=5")
     assert live_through(recipe, job, "train.py") > 0.9

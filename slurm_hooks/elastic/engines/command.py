@@ -12,7 +12,7 @@ from contextlib import suppress
 from slurm_hooks.elastic.engines.kin import Kin, adopt, dies_with
 from slurm_hooks.elastic.log import say
 
-POLL_S = 0.05
+LOOK_S, LOOK_MOST_S = 0.02, 0.5  # between two looks at what lives, the first and the longest
 ROUNDS = 20  # of SIGKILL: what forks meanwhile is met by the next
 PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -53,10 +53,7 @@ class Command:
         """End it with all that it has started: its signal, and SIGKILL after so long."""
         self._kin.look()
         self._signal(self._end_signal)
-        deadline = time.monotonic() + grace_s
-        while self._has_processes() and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-        if self._has_processes():
+        if not self._has_ended(grace_s):
             name = self._end_signal.name
             say(f"{self._name} has not ended within {grace_s:g} s of {name}")
         self.end_rest()
@@ -66,17 +63,23 @@ class Command:
         """Kill all that is left of it."""
         for _ in range(ROUNDS):
             self._kin.kill()
-            if not self._has_processes():
+            if self._has_ended(LOOK_MOST_S):
                 break
-            time.sleep(POLL_S)
         self._kin.forget()
 
-    def _has_processes(self) -> bool:
-        self._process.poll()
-        with suppress(OSError):  # its own group has ended, which is cheap to know
-            os.killpg(self._process.pid, 0)
-            return True
-        return bool(self._kin.look())
+    def _has_ended(self, patience_s: float) -> bool:
+        """Whether nothing of it is left within so long. A look at all processes of a node takes
+        milliseconds, so there are fewer of them as time goes by."""
+        deadline, pause_s = time.monotonic() + patience_s, LOOK_S
+        while True:
+            self._process.poll()
+            if not self._kin.look():
+                return True
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(1.5 * pause_s, LOOK_MOST_S)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(OSError):  # all have ended

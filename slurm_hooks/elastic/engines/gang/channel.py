@@ -11,6 +11,7 @@ import json
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,7 @@ from slurm_hooks.elastic.log import debug, suppressed
 CONNECT_S = 10.0
 GREETING_S = 10.0  # for a stranger to show that it is none
 STRANGERS = 64  # at a time
+AGAIN_S = 0.1
 _LINE = 1 << 20  # bytes of a request
 _CHALLENGE = 16  # bytes
 
@@ -39,7 +41,9 @@ class Listener:
     def __init__(self, secret: bytes, handlers: Mapping[str, Handler]) -> None:
         self._secret = secret
         self._handlers = handlers
-        self._room = threading.BoundedSemaphore(STRANGERS)
+        self._turn = threading.Lock()
+        self._strangers: dict[socket.socket, None] = {}  # the oldest first
+        self._is_closed = False
         is_dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if is_dual else socket.AF_INET
         self._socket = socket.create_server(
@@ -50,25 +54,41 @@ class Listener:
 
     def close(self) -> None:
         """Listen no more; what is being handled goes on."""
+        self._is_closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def _listen(self) -> None:
-        with suppressed(OSError, doing="listening for other agents"):
-            while True:
+        while not self._is_closed:
+            try:
                 end, _ = self._socket.accept()
-                if self._room.acquire(blocking=False):
-                    threading.Thread(target=self._serve, args=(end,), daemon=True).start()
-                else:
-                    end.close()
+            except OSError as error:  # there may be no descriptor left for now
+                if not self._is_closed:
+                    debug("listening for other agents", error)
+                    time.sleep(AGAIN_S)
+                continue
+            self._admit(end)
+            with suppressed(RuntimeError, doing="starting a thread for another agent"):
+                threading.Thread(target=self._serve, args=(end,), daemon=True).start()
+
+    def _admit(self, end: socket.socket) -> None:
+        """If there are too many strangers, the one that has been silent for longest has to go."""
+        with self._turn:
+            if len(self._strangers) >= STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._strangers[end] = None
 
     def _serve(self, end: socket.socket) -> None:
         with end, suppressed(OSError, ValueError, doing="answering another agent"):
             try:
                 request = self._greet(end)
             finally:
-                self._room.release()
+                with self._turn:
+                    self._strangers.pop(end, None)
             if request is not None:
                 self._handlers[request["what"]](request, end)
 

@@ -128,7 +128,8 @@ class MapWorker:
         except OSError as error:
             if error.filename is None:
                 raise
-            self._files.draft(task, "err").write_text(f"cannot run it: {error}\n")
+            said = f"cannot run it: {error}\n"
+            self._files.draft(task, "err").write_text(said, errors="backslashreplace")
             code = 127
         if code is None:
             self._files.discard(task)
@@ -137,8 +138,8 @@ class MapWorker:
         after = ended(task, code, self._order.retries)
         if self._files.age_mark(task):  # still ours
             seconds = round(time.time() - began, 3)
-            said = {"exit_code": code, "seconds": seconds, "host": os.uname().nodename}
-            self._files.publish(task, {**said, "tries": 1 + task.failed + task.interrupted})
+            result = {"exit_code": code, "seconds": seconds, "host": os.uname().nodename}
+            self._files.publish(task, {**result, "tries": 1 + task.failed + task.interrupted})
             self._files.move(task, after)
         if after.state is State.FAILED and not self._order.keep_going:
             self._files.stop()

@@ -1,0 +1,81 @@
+"""Requests between agents, while strangers do what they like to their ports."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from slurm_hooks.elastic.engines.gang.channel import (
+    STRANGERS,
+    ChannelError,
+    Listener,
+    Request,
+    call,
+    receive_line,
+    send_line,
+)
+
+SECRET = b"s" * 64
+
+
+def echo(request: Request, end: socket.socket) -> None:
+    send_line(end, request["said"])
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    found = Listener(SECRET, {"echo": echo})
+    yield found
+    found.close()
+
+
+def asked(listener: Listener, said: object, secret: bytes = SECRET) -> object:
+    with call(("127.0.0.1", listener.port), secret, {"what": "echo", "said": said}) as end:
+        end.settimeout(5)
+        return json.loads(receive_line(end))
+
+
+def test_who_knows_the_secret_is_answered(listener: Listener) -> None:
+    assert asked(listener, [1, "two"]) == [1, "two"]
+    with pytest.raises(ValueError, match="no end"):
+        asked(listener, 1, b"another")
+
+
+def test_silent_strangers_keep_nobody_out(listener: Listener) -> None:
+    address = ("127.0.0.1", listener.port)
+    with ExitStack() as strangers:
+        for _ in range(3 * STRANGERS):
+            strangers.enter_context(socket.create_connection(address, timeout=5))
+        began = time.monotonic()
+        assert asked(listener, "here") == "here"
+        assert time.monotonic() - began < 3
+    assert asked(listener, "still") == "still"
+
+
+def test_a_connection_that_cannot_be_taken_is_not_the_last(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the process is out of descriptors."""
+    accept, refused = socket.socket.accept, []
+
+    def first_not(self: socket.socket) -> tuple[socket.socket, object]:
+        if len(refused) < 2:
+            refused.append(1)
+            raise OSError(24, "Too many open files")
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", first_not)
+    assert asked(listener, 1) == 1  # the listener waits in the real accept()
+    assert asked(listener, 2) == 2
+    assert len(refused) == 2
+
+
+def test_nobody_answers_once_it_is_closed(listener: Listener) -> None:
+    listener.close()
+    with pytest.raises(ChannelError):
+        asked(listener, 1)

@@ -1,0 +1,57 @@
+"""`malleable map`, started twice at once, and with inputs of any bytes; no Slurm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.engines.pool.task_files import read_inputs
+
+SLURM = {
+    "sbatch": 'cat >/dev/null; sleep 1; echo once >>"{place}/submitted"; echo 17',
+    "squeue": "echo RUNNING",
+    "scancel": "true",
+}
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    for name, text in SLURM.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text.format(place=tmp_path)}\n")
+        (tmp_path / name).chmod(0o755)
+    settings = tmp_path / "malleable.toml"
+    settings.write_text(f'[tick]\nslurm_bin = "{tmp_path}"\n')
+    python = [sys.executable, "-m", "slurm_hooks.cli", "map", "--max=2", "--detach"]
+    return [*python, f"--settings={settings}", f"--dir={tmp_path / 'map'}"]
+
+
+def start(words: list[str], place: Path) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, cwd=place, env=env, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def test_of_two_at_once_one_submits(words: list[str], tmp_path: Path) -> None:
+    both = [start([*words, "--", "true", ":::", "a", "b"], tmp_path) for _ in range(2)]
+    said = {one.communicate(timeout=30)[0] for one in both}
+    assert said == {f"17 {tmp_path / 'map'}\n".encode()}
+    assert [one.returncode for one in both] == [0, 0]
+    assert (tmp_path / "submitted").read_text() == "once\n"
+
+
+def test_inputs_are_of_any_bytes(words: list[str], tmp_path: Path) -> None:
+    one = start([*words, "--inputs=-", "--", "cat"], tmp_path)
+    one.communicate(b"a\r\n\n\xff \xc3\xa4\n", timeout=30)
+    assert one.returncode == 0
+    assert list(map(os.fsencode, read_inputs(tmp_path / "map"))) == [b"a", b"\xff \xc3\xa4"]
+
+
+def test_a_mistake_leaves_no_directory(words: list[str], tmp_path: Path) -> None:
+    one = start(words, tmp_path)
+    assert b"give the program behind --" in one.communicate(timeout=30)[1]
+    assert one.returncode == 64
+    assert not (tmp_path / "map").exists()
