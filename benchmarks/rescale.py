@@ -7,7 +7,8 @@ is how long it takes from the request to the first step at the new size on every
 A planned change is what each has: for a malleable job what the tick does, which is a notice and,
 when that is over, requeueing; for the others requeueing at once, SIGTERM to all processes.
 A preemption is an ordinary job that takes the node of a fragment. What is done `again` are steps
-that survivors finished twice, of a pool tasks that anybody did.
+that survivors finished twice, of a pool tasks that anybody did twice; its lost tasks are those that
+no worker has ended or will find.
 A loss is SIGKILL to all processes of a fragment; to torchft, "rank 0" is who keeps the lighthouse.
 What is `ours` of a restart is the time from the end of one command to the start of the next: the
 rest is what the program takes to end and to begin.
@@ -33,6 +34,7 @@ from types import FrameType
 from rescale_engines import ENGINES, Engine, lacking, script
 from rescale_fleet import Fleet, FleetError, MalleableFleet
 from rescale_steps import Begins, Steps, between, starts
+from rescale_train_pool import lost
 from rich.console import Console
 from rich.table import Table
 
@@ -77,6 +79,7 @@ class Row:
     ours: list[float] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
     again: int = 0
+    tasks_lost: int = 0
     restarts: int = 0
     lost: int = 0
 
@@ -113,6 +116,7 @@ class Course:
         self._rest_s = rest_s
         self._steps, self._begins = Steps(work), Begins(work)
         self._running: list[int] = []
+        self._lost = 0
 
     def start(self, row: Row) -> None:
         """The whole size at once. Raises LostError if it does not train."""
@@ -133,6 +137,7 @@ class Course:
         row.pauses.append(self._steps.pause(change.survivors, since))
         steps, is_pool = self._steps, self._engine.is_pool
         row.again += steps.tasks_again(since) if is_pool else steps.again(change.survivors, since)
+        row.tasks_lost += self._newly_lost()
         row.effects.append(arrived - change.asked)
         ours = between(self._work, change.survivors)
         row.ours += [] if ours is None else [ours]
@@ -142,6 +147,11 @@ class Course:
         if change.coming:
             row.slurm.append(max(starts(self._work, change.coming)) - change.asked)
         self._fleet.put_back(change.going)
+
+    def _newly_lost(self) -> int:
+        """Tasks of a pool that were lost since the last change."""
+        before, self._lost = self._lost, lost(self._work) if self._engine.is_pool else 0
+        return self._lost - before
 
     def _plan(self, kind: str) -> Change:
         first = self._engine.first(self._work)
@@ -209,9 +219,9 @@ def run_course(
                 row = rows.setdefault(kind, Row())
                 course.measure(kind, row)
                 say.print(f"{engine.name} {label}: {LABELS[kind]}: {row.newest}")
-        except LostError as lost:
+        except LostError as error:
             rows.setdefault(kind, Row()).lost += 1
-            say.print(f"{engine.name} {label}: {LABELS[kind]}: job lost, {lost}")
+            say.print(f"{engine.name} {label}: {LABELS[kind]}: job lost, {error}")
             say.print(evidence(box.work), markup=False)
         except (FleetError, MalleableError) as error:  # Slurm's side failed, not the training
             say.print(f"{engine.name} {label}: {LABELS[kind]}: given up, {error}", markup=False)
@@ -242,6 +252,7 @@ def summary(engine: Engine, kind: str, row: Row) -> dict[str, object]:
         "ours_s": middle(row.ours),
         "count": len(row.effects),
         "done_again": row.again,
+        "tasks_lost": row.tasks_lost if engine.is_pool else None,
         "restarts_used": row.restarts,
         "jobs_lost": row.lost,
     }
@@ -258,6 +269,7 @@ def show(lines: list[dict[str, object]], say: Console) -> None:
         "ours s",
         "of",
         "again",
+        "tasks lost",
         "restarts used",
         "jobs lost",
     )

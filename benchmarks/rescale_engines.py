@@ -124,6 +124,13 @@ ENGINES = {
         variables={"TF_CPP_MIN_LOG_LEVEL": "3"},
         needs=("tensorflow",),
     ),
+    "pool": Engine(
+        "pool engine",
+        f"{SIZES.replace('1', '0', 1)},engine=pool",
+        starter=RUN,
+        training="rescale_train_pool.py",
+        is_pool=True,
+    ),
     "cold": Engine("without warm workers", SIZES, variables={"MALLEABLE_WARM": "0"}, is_ours=False),
     "stock": Engine("stock torchrun", variables=STOCK, beside=safe_store, is_ours=False),
 }

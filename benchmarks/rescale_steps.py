@@ -53,13 +53,15 @@ class Steps:
         return [Step(float(at), int(size), int(number)) for at, number, size in rows]
 
     def arrival(self, fragments: Iterable[int], size: int, since: float) -> float | None:
-        """When the last of these fragments first finished a step at `size`; None if not all do."""
+        """When the last of these fragments finished a step at `size` and no more at another; None
+        if not all do."""
         first = []
         for fragment in fragments:
             steps = self.of(fragment, since)
             if len(steps) < SETTLED or any(step.size != size for step in steps[-SETTLED:]):
                 return None
-            first.append(next(step.at for step in steps if step.size == size))
+            lasting = list(takewhile(lambda step: step.size == size, reversed(steps)))
+            first.append(lasting[-1].at)
         return max(first)
 
     def again(self, fragments: Iterable[int], since: float) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from demo import place
 from demo.records import Recording, Row, last_step, parse_rounds
 from demo.sampler import Reconciler, Sampler
 from demo.scenario import (
@@ -47,7 +47,7 @@ class Run:
 
     main: Sandbox
     alone: Sandbox
-    user: Optional[str]
+    who: place.Submitter
     work: Work
     zero: float = 0.0
     job: str = ""
@@ -70,8 +70,8 @@ class Run:
 
     @property
     def steps(self) -> tuple[int, int]:
-        """Training steps done and in all."""
-        return last_step(self.log)
+        """Steps, or tasks, done and in all."""
+        return last_step(self.log, self.work.unit)
 
     @property
     def recording(self) -> Recording:
@@ -105,7 +105,7 @@ def _read(path: Path) -> str:
 
 
 def _result(path: Path) -> dict[str, Any]:
-    """What the training wrote at its end; nothing while it is being written."""
+    """What the job wrote at its end; nothing while it is being written."""
     try:
         return dict(json.loads(_read(path)))
     except ValueError:
@@ -115,7 +115,7 @@ def _result(path: Path) -> dict[str, Any]:
 def play(run: Run, out: Path, watch: Callable[[Run], None]) -> None:
     """Play the scenario to its end, calling `watch` several times a second.
 
-    Raises DemoFailed if the training stops, does not start, or is not done in time.
+    Raises DemoFailed if the malleable job stops, does not start, or is not done in time.
     """
     for name in run.work.files:
         shutil.copy(EXAMPLES / run.work.folder / name, run.main.work / name)
@@ -148,7 +148,7 @@ def _submit_due(run: Run) -> None:
         if rigid.name not in run.ids and _is_due(rigid, run):
             run.ids[rigid.name] = (_submit(rigid, run.main), _submit(rigid, run.alone))
     if not run.job and run.now >= SUBMIT_AT_S and _has_begun(run):
-        run.job = _submit_training(run)
+        run.job = _submit_malleable(run)
     if not run.is_booked and run.now >= BOOKING.at_s:
         for box in (run.main, run.alone):
             box.run(_booking(run.zero))
@@ -184,12 +184,13 @@ def _submit(rigid: Rigid, box: Sandbox) -> str:
     return box.run(argv).stdout.strip()
 
 
-def _submit_training(run: Run) -> str:
-    """As its user would: the environment's own bin directory in PATH, so torchrun is found."""
-    path = f"{Path(sys.executable).parent}:{run.main.environment['PATH']}"
+def _submit_malleable(run: Run) -> str:
+    """As its user would: the environment's own bin directory in PATH, so its programs are found."""
+    path = f"{run.who.python.parent}:{run.main.environment['PATH']}"
     work = run.work
+    told = {name: value.format(work=run.main.work) for name, value in work.variables.items()}
     argv = ["sbatch", "--parsable", *work.request, work.script, *work.arguments]
-    answer = run.main.run(argv, user=run.user, env={"PATH": path})
+    answer = run.main.run(argv, user=run.who.user, env={**told, "PATH": path})
     return answer.stdout.strip()
 
 
@@ -201,7 +202,7 @@ def _booking(zero: float) -> list[str]:
 
 
 def _is_over(run: Run) -> bool:
-    """True once the training and every rigid job have ended and the reservation has begun."""
+    """True once the malleable job and every rigid job have ended and the reservation has begun."""
     if not run.job or len(run.ids) < len(RIGID) or run.now < BOOKING.starts_s + 3:
         return False
     rigid = [row.state for row in _rows(run) if not row.is_fragment]
@@ -215,8 +216,8 @@ def _rows(run: Run) -> tuple[Row, ...]:
 
 def _has_ended(run: Run) -> bool:
     """True if every fragment has ended for good: a job that goes on has some held or running."""
-    training = [row.state for row in _rows(run) if row.is_fragment]
-    return bool(training) and all(state in ENDED for state in training)
+    states = [row.state for row in _rows(run) if row.is_fragment]
+    return bool(states) and all(state in ENDED for state in states)
 
 
 def _raise_if_stuck(run: Run) -> None:
@@ -224,10 +225,10 @@ def _raise_if_stuck(run: Run) -> None:
         said = "\n".join(run.reconciler.complaints[-10:])
         raise DemoFailed(f"malleable reconcile ended by itself at {run.now:.0f} s:\n{said}")
     if _has_ended(run) and not run.recording.result:
-        raise DemoFailed(f"the training has ended without a result after {run.now:.0f} s")
+        raise DemoFailed(f"the {run.work.name} has ended without a result after {run.now:.0f} s")
     if run.now > LIMIT_S:
         done, of = run.steps
-        raise DemoFailed(f"not done after {LIMIT_S:.0f} s: step {done} of {of}")
+        raise DemoFailed(f"not done after {LIMIT_S:.0f} s: {run.work.unit} {done} of {of}")
     if run.job and run.now > FIRST_START_S and not run.recording.has_begun:
         raise DemoFailed(f"the job has not begun after {run.now:.0f} s")
 

@@ -8,16 +8,22 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Optional
 
 from demo.scenario import NODES, SETTINGS, TICK_S
+from demo.work import Work
 from slurm_hooks.errors import MalleableError, UsageError
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
+
+ENGINES_PYTHON = Path(__file__).resolve().parents[2] / "build" / "engines" / "bin" / "python"
 
 
 @contextlib.contextmanager
@@ -51,28 +57,63 @@ every_s = {TICK_S}
 """
 
 
-def submitter(modules: Sequence[str]) -> tuple[Optional[str], str]:
-    """The user who submits the training, and why; None is the current user.
+@dataclass(frozen=True)
+class Submitter:
+    """Who submits the malleable job (None: the current user), with which Python in PATH; `told` is
+    the same in words."""
 
-    `nobody`, if we are root and nobody can run this Python with the modules in it. Trying it also
-    gets them off the disk before the load begins. Raises UsageError if we cannot run it either.
+    user: Optional[str]
+    python: Path
+    told: str
+
+
+def submitter(work: Work) -> Submitter:
+    """Who can run this work: `nobody`, if we are root and nobody can run a Python with its modules.
+
+    Trying it also gets them off the disk before the load begins. Raises UsageError, with what to
+    install, if we cannot run it either.
     """
-    if os.geteuid() == 0 and _can_import("nobody", modules):
-        return "nobody", "user nobody, who has no rights, submits the training"
+    absent = [name for name in work.programs if shutil.which(name) is None]
+    if absent:
+        raise UsageError(f"engine {work.engine} needs {', '.join(absent)} in PATH; install it.")
     me = pwd.getpwuid(os.geteuid()).pw_name
-    if not _can_import(None, modules):
-        raise UsageError(f"{sys.executable} cannot import {', '.join(modules)}; run `make demo`.")
-    why = f": user nobody cannot run {sys.executable}" if os.geteuid() == 0 else ""
-    return None, f"user {me} submits the training{why}"
+    is_root = os.geteuid() == 0
+    for python in _pythons() if is_root else ():
+        if _can_import("nobody", python, work.modules):
+            told = "user nobody, who has no rights, submits it"
+            return Submitter("nobody", python, told)
+    for python in _pythons():
+        if _can_import(None, python, work.modules):
+            why = f": user nobody cannot run {python}" if is_root else ""
+            return Submitter(None, python, f"user {me} submits it{why}")
+    raise UsageError(_how_to_get(work))
 
 
-def _can_import(user: Optional[str], modules: Sequence[str]) -> bool:
-    """Whether this user (None: the current one) can run this Python with these modules in it."""
+def _pythons() -> list[Path]:
+    """The one that runs the demo, then one for programs of other engines."""
+    other = os.environ.get("ENGINES_PYTHON")
+    found = [Path(sys.executable), Path(other) if other else ENGINES_PYTHON]
+    return [python for python in found if python.exists()]
+
+
+def _how_to_get(work: Work) -> str:
+    names = ", ".join(work.modules)
+    if work.engine in ("torchrun", "torchft"):
+        return f"{sys.executable} cannot import {names}; run `make demo`."
+    return (
+        f"engine {work.engine} needs a Python with {names}, which neither {sys.executable} nor "
+        f"{os.environ.get('ENGINES_PYTHON') or ENGINES_PYTHON} is: name one that has them in "
+        "ENGINES_PYTHON, or let `make test-engines` make the latter (3 GB)."
+    )
+
+
+def _can_import(user: Optional[str], python: Path, modules: Sequence[str]) -> bool:
+    """Whether this user (None: the current one) can run a Python with these modules in it."""
     try:
         account = None if user is None else pwd.getpwnam(user)
         identity = _identity(account) if account else {}
         done = subprocess.run(
-            [sys.executable, "-c", f"import {', '.join(modules)}"],
+            [str(python), "-c", "; ".join(f"import {name}" for name in modules)],
             cwd="/",
             env={"PATH": os.defpath, "HOME": account.pw_dir if account else "/"},
             capture_output=True,

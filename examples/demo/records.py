@@ -164,11 +164,11 @@ def parse_rounds(text: str) -> tuple[Round, ...]:
     return tuple(rounds)
 
 
-def last_step(lines: Sequence[str]) -> tuple[int, int]:
-    """How far the training's log says it is: steps done and steps in all; zeros if unknown."""
+def last_step(lines: Sequence[str], unit: str = "step") -> tuple[int, int]:
+    """How far the job's log says it is: steps or tasks done and in all; zeros if unknown."""
     for line in reversed(lines):
         words = line.replace(":", " ").split()
-        is_step = len(words) > 3 and words[0] == "step" and words[2] == "of"
+        is_step = len(words) > 3 and words[0] == unit and words[2] == "of"
         if is_step and words[1].isdigit() and words[3].isdigit():
             return int(words[1]), int(words[3])
     return 0, 0

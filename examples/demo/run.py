@@ -84,12 +84,12 @@ def _signals_raise() -> Iterator[None]:
 def _demo(arguments: argparse.Namespace) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     work = WORKS[arguments.engine]
-    user, who = place.submitter(work.modules)
+    who = place.submitter(work)
     say("Starting two Slurms of eight nodes on this host: the same load with and without a")
-    say(f"malleable job (engine {arguments.engine}); {who}.")
+    say(f"malleable job (engine {arguments.engine}); {who.told}.")
     has_run = False
     with place.sandboxes(lambda: arguments.keep and has_run) as (main_box, alone):
-        run = drive.Run(main_box, alone, user, work)
+        run = drive.Run(main_box, alone, who, work)
         try:
             _play(run, arguments.out)
         except (drive.DemoFailed, MalleableError):

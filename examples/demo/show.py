@@ -49,9 +49,9 @@ class Frame:
     @property
     def progress(self) -> str:
         """Size and steps in words."""
-        steps = f", step {self.steps} of {self.of}" if self.of else ""
+        steps = f", {self.recording.work.unit} {self.steps} of {self.of}" if self.of else ""
         nodes = "1 node" if self.size == 1 else f"{self.size} nodes"
-        return f"the job trains on {nodes}{steps}" if self.size else f"the job has no node{steps}"
+        return f"the job works on {nodes}{steps}" if self.size else f"the job has no node{steps}"
 
 
 class Plain:
@@ -219,7 +219,7 @@ def _facts(report: dict[str, Any]) -> list[str]:
         "",
         f"Reservation {booked['name']} of {','.join(booked['nodes'])} from "
         f"{booked['start']:.0f} s: {when}.",
-        f"The malleable job ({job['engine']}): {job['steps']} steps, {_of_rounds(job)}"
+        f"The malleable job ({job['engine']}): {job['count']} {job['unit']}s, {_of_rounds(job)}"
         f"{job['goal']['of']} {job['goal']['seen']}.",
         f"Ticks: {ticks['count']}, RPCs {ticks['rpcs_per_tick']['median']:g} (at most "
         f"{ticks['rpcs_per_tick']['max']}), seconds {ticks['seconds_per_tick']['median']:g} "

@@ -105,12 +105,17 @@ def why_gone(fragment: str, before: Sample, after: Sample, recording: Recording)
     if order is not None and order.cause == "requeued by Slurm":
         return PREEMPTED
     if order is not None:
-        return order.cause
+        return in_words(order.cause, recording)
     if now is not None and now.state == "PENDING":
         return PREEMPTED
     if now is not None and now.state in ("COMPLETED", "TIMEOUT"):
-        return FINISHED if recording.result else LEASE_ENDED
+        return in_words(FINISHED, recording) if recording.result else LEASE_ENDED
     return UNKNOWN
+
+
+def in_words(cause: str, recording: Recording) -> str:
+    """The cause as a tick gives it, of a job that may not be a training."""
+    return f"{recording.work.name} finished" if cause == FINISHED else cause
 
 
 def _order_to_go(fragment: str, after: Sample, recording: Recording) -> Optional[Act]:
@@ -170,7 +175,7 @@ def _act_text(act: Act, recording: Recording) -> str:
     nodes = act.nodes or (_nodes_then(act, recording) if act.kind in ("notice", "renew") else ())
     where = f" on {','.join(nodes)}" if nodes else ""
     verb = VERBS.get((act.kind, act.cause), act.kind.replace("-", " "))
-    return f"{verb} {who}{where}: {act.cause}"
+    return f"{verb} {who}{where}: {in_words(act.cause, recording)}"
 
 
 def _nodes_then(act: Act, recording: Recording) -> tuple[str, ...]:

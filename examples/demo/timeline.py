@@ -45,7 +45,7 @@ def draw(recording: Recording, path: Path) -> Path:
     _draw_nodes(bottom, recording)
     _draw_markers((top, bottom), recording)
     bottom.set_xlabel("time since the load began (s)")
-    figure.suptitle("One malleable training job in the holes of an eight-node Slurm", fontsize=14)
+    figure.suptitle(title(recording), fontsize=14)
     handles = [
         Patch(facecolor=COLOURS[kind], hatch=HATCHES.get(kind), label=_kind_label(kind))
         for kind in ORDER
@@ -54,6 +54,13 @@ def draw(recording: Recording, path: Path) -> Path:
     figure.savefig(path, dpi=130)
     plt.close(figure)
     return path
+
+
+def title(recording: Recording) -> str:
+    """What the picture is of, and how much the job did."""
+    work, done = recording.work, recording.result.get(f"{recording.work.unit}s")
+    told = f", {done} {work.unit}s" if done is not None else ""
+    return f"One malleable {work.name} in the holes of an eight-node Slurm{told}"
 
 
 def _kind_label(kind: str) -> str:
@@ -146,7 +153,7 @@ def markers(recording: Recording) -> list[tuple[float, str]]:
         found.append((recording.begin - recording.zero, f"{BOOKING.name} begins"))
     changes = sizes(recording)
     if recording.result and changes[-1].nodes == 0:
-        found.append((changes[-1].t, "training done"))
+        found.append((changes[-1].t, f"{recording.work.name} done"))
     return sorted(found)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Optional
 from demo.records import Recording, Row, Sample
 from demo.scenario import BOOKING, CLOCK_S, KILL_WAIT_S, RIGID, Rigid
 from demo.story import IDLE, OURS, RESERVED, Size, occupants, pairs, preempted, sizes
+from slurm_hooks.engines import ENGINES
 
 SAMPLING_S = 1.0
 
@@ -189,7 +190,8 @@ def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
         "job_id": recording.job,
         "engine": recording.work.engine,
         "sizes": [{"t": s.t, "nodes": s.nodes, "cause": s.cause} for s in changes],
-        "steps": result.get("steps"),
+        "unit": recording.work.unit,
+        "count": result.get(f"{recording.work.unit}s"),
         "goal": {"of": recording.work.goal.key, "seen": result.get(recording.work.goal.key)},
         "restarts_used": max((r.restarts_used for r in recording.rounds), default=None),
         "rounds": len(recording.rounds),
@@ -212,7 +214,7 @@ def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
 
 def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> list[Check]:
     """What must hold for the demo to succeed."""
-    goal, result = recording.work.goal, recording.result
+    work, result = recording.work, recording.result
     freed = found["reservations"][0]["freed_before_s"]
     renewals = sum(act.is_renewal for tick in recording.ticks for act in tick.acts)
     taken = preempted(recording)
@@ -234,8 +236,14 @@ def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> 
             freed is not None and freed > 0,
             "never ours" if freed is None else f"{freed:.0f} s before",
         ),
-        Check("training finished after the reservation began", is_after, f"at {last.t:.0f} s"),
-        Check(goal.what, goal.is_met(result), f"{result.get(goal.key)}"),
+        Check(
+            f"the {work.name} was done after the reservation began", is_after, f"at {last.t:.0f} s"
+        ),
+        *[
+            Check(goal.what, goal.is_met(result), f"{result.get(goal.key)}")
+            for goal in (work.goal, *work.others)
+        ],
+        *_worker_checks(recording),
     ]
 
 
@@ -243,7 +251,7 @@ def _made_room(
     changes: Sequence[Size], taken: Sequence[tuple[float, str]], rigid: Sequence[dict[str, Any]]
 ) -> str:
     """How a job with a planned start got a node of ours: a fragment left because the hole closed,
-    or stayed until Slurm took it, because being hit costs this training little."""
+    or stayed until Slurm took it, because being hit costs this job little."""
     for job in rigid:
         if job["planned_start"] is None or job["start"] is None:
             continue
@@ -254,6 +262,15 @@ def _made_room(
             if abs(t - job["start"]) <= CLOCK_S:
                 return f"{fragment} stayed until {t:.0f} s, when it started"
     return ""
+
+
+def _worker_checks(recording: Recording) -> list[Check]:
+    """What is asked of a pool instead of rounds: workers come and go, and none of them fails."""
+    if not ENGINES[recording.work.engine].is_pool:
+        return []
+    rows = [row for sample in recording.with_it for row in sample.rows if row.is_fragment]
+    failed = sorted({row.job for row in rows if row.state in ("FAILED", "NODE_FAIL")})
+    return [Check("no worker failed", not failed, ", ".join(failed) or "none")]
 
 
 def _taken_for_urgent(

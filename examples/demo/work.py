@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 MOST_NODES = 6
@@ -11,24 +11,28 @@ MOST_NODES = 6
 
 @dataclass(frozen=True)
 class Goal:
-    """What `result.json` has to say at the end: at least so much under this key."""
+    """What `result.json` has to say at the end: a number in these limits under this key."""
 
     what: str
     key: str
-    least: float
+    least: float = float("-inf")
+    most: float = float("inf")
 
     def is_met(self, result: Mapping[str, Any]) -> bool:
         """Whether it says so."""
         found = result.get(self.key)
-        return isinstance(found, (int, float)) and found >= self.least
+        return isinstance(found, (int, float)) and self.least <= found <= self.most
 
 
 @dataclass(frozen=True)
 class Work:
     """A batch script of the examples, what it is given, and what must come of it.
 
-    `files` are the script and what it needs, all in `folder`; the Python that runs the demo must be
-    able to import `modules`. `job` is its name, which its log has too.
+    `files` are the script and what it needs, all in `folder`; a Python must be able to import
+    `modules`, and `programs` be in PATH. The script finds `variables` in its environment, where
+    {work} stands for its directory. `job` is its name, which its log has too. `goal` is what people
+    are told of, `others` must be met too. `unit` is what its log and its result count, `name` what
+    it is called.
     """
 
     engine: str
@@ -37,8 +41,13 @@ class Work:
     arguments: tuple[str, ...]
     goal: Goal
     job: str
-    modules: tuple[str, ...]
+    modules: tuple[str, ...] = ()
     least_nodes: int = 1
+    others: tuple[Goal, ...] = ()
+    unit: str = "step"
+    name: str = "training"
+    programs: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def script(self) -> str:
@@ -53,6 +62,14 @@ class Work:
 
 
 _TRAINING = ("--steps=480", "--pace=0.85", "--every=10")
+_TASKS = 360
+_OPEN_MPI = {
+    "TMPDIR": "{work}",  # some hosts let nobody write into /tmp
+    # All nodes are this host, which may be without a network, and the user may be root.
+    "OMPI_MCA_btl_tcp_if_include": "lo",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
 _ACCURACY = Goal("accuracy of 0.95 or better", "accuracy", 0.95)
 
 WORKS = {
@@ -75,6 +92,32 @@ WORKS = {
             goal=_ACCURACY,
             job="digits",
             modules=("torch", "torchft", "sklearn"),
+        ),
+        Work(
+            "pool",
+            folder="farm",
+            files=("farm.sh", "worker.py"),
+            arguments=(f"--tasks={_TASKS}", "--pace=2"),
+            goal=Goal("every task was done", "done", least=_TASKS),
+            job="farm",
+            least_nodes=0,
+            others=(
+                Goal("no task was lost", "lost", most=0),
+                Goal("no task was done twice", "repeated", most=0),
+            ),
+            unit="task",
+            name="task farm",
+        ),
+        Work(
+            "mpi",
+            folder="mpi",
+            files=("train.sh", "train.py"),
+            arguments=_TRAINING,
+            goal=Goal("accuracy of 0.93 or better", "accuracy", 0.93),  # a linear model
+            job="mpi",
+            modules=("numpy", "sklearn", "mpi4py"),
+            programs=("mpirun",),
+            variables=_OPEN_MPI,
         ),
     )
 }

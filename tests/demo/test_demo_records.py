@@ -59,3 +59,5 @@ def test_finds_the_last_step():
     lines = ["step 0 of 480: 3 processes", "step 50 of 480: loss 0.1", "malleable: round 2"]
     assert records.last_step(lines) == (50, 480)
     assert records.last_step(["nothing"]) == (0, 0)
+    tasks = ["step 50 of 480", "task 7 of 9: by fragment 3", "another line"]
+    assert records.last_step(tasks, "task") == (7, 9)

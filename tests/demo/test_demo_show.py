@@ -38,7 +38,7 @@ def test_a_heartbeat_when_nothing_happens():
         before = text.getvalue()
         view.update(frame(3, 61.0))
     assert text.getvalue()[len(before) :] == (
-        "   61 s  ... the job trains on 4 nodes, step 50 of 480\n"
+        "   61 s  ... the job works on 4 nodes, step 50 of 480\n"
     )
 
 

@@ -13,11 +13,13 @@ from made_up import (
     good,
     planned,
     recording,
+    records,
     rigid,
     sample,
     story,
     tick,
     verdict,
+    work,
 )
 
 
@@ -80,7 +82,7 @@ def test_report_has_the_promised_keys_and_is_json():
         "checks",
     }
     job = report["malleable_jobs"][0]
-    assert job["steps"] == 480
+    assert (job["count"], job["unit"]) == (480, "step")
     assert job["goal"] == {"of": "accuracy", "seen": 0.97}
     assert job["restarts_used"] == 1
     assert report["ticks"]["count"] == 8
@@ -190,6 +192,45 @@ def test_node_seconds_add_up_to_all_nodes_over_all_time():
     total = verdict.node_seconds(run.with_it, run)
     assert sum(total.values()) == pytest.approx(8 * (run.with_it[-1].t - run.with_it[0].t))
     assert total["reserved"] == 19.0
+
+
+def farm(**told: int) -> records.Recording:
+    """The good run as a pool's, whose result says this."""
+    result = {"tasks": 360, "done": 360, "lost": 0, "repeated": 0, **told}
+    return replace(good(), work=work.WORKS["pool"], rounds=(), result=result)
+
+
+def failed_checks(run: records.Recording) -> list[str]:
+    return [check["what"] for check in verdict.report(run, ABOUT)["checks"] if not check["met"]]
+
+
+def test_a_pool_is_judged_by_its_tasks_and_told_in_them():
+    assert failed_checks(farm()) == []
+    job = verdict.report(farm(), ABOUT)["malleable_jobs"][0]
+    assert (job["count"], job["unit"], job["rounds"]) == (360, "task", 0)
+    assert story.sizes(farm())[-1].cause == "task farm finished"
+
+
+@pytest.mark.parametrize(
+    ("told", "what"),
+    [
+        ({"done": 359}, "every task was done"),
+        ({"lost": 1}, "no task was lost"),
+        ({"repeated": 1}, "no task was done twice"),
+    ],
+)
+def test_a_pool_that_loses_or_repeats_a_task_fails(told: dict[str, int], what: str):
+    assert failed_checks(farm(**told)) == [what]
+
+
+def test_a_worker_that_fails_is_seen_though_others_finish():
+    run = farm()
+    first = run.with_it[1]
+    broken = replace(first, rows=(*first.rows, fragment(5, "", 4, 125, state="FAILED")))
+    seen = replace(run, with_it=(run.with_it[0], broken, *run.with_it[2:]))
+    assert failed_checks(seen) == ["no worker failed"]
+    training = replace(seen, work=work.WORKS["torchrun"], result=good().result)
+    assert "no worker failed" not in failed_checks(training)
 
 
 def test_nothing_seen_is_reported_not_raised():

@@ -50,6 +50,12 @@ def test_a_change_has_taken_effect_when_the_last_one_trains_at_the_new_size(tmp_
     assert steps.arrival([0, 1], 3, 10.5) is None
 
 
+def test_what_was_at_the_new_size_for_a_moment_does_not_count(tmp_path: Path) -> None:
+    passing = every(0.1, 10, 11, 4) + every(0.1, 11, 11.3, 3) + every(0.1, 11.3, 12, 4)
+    write_steps(tmp_path, 0, passing + every(0.1, 12, 13, 3))
+    assert Steps(tmp_path).arrival([0], 3, 10.5) == pytest.approx(12.0)
+
+
 def test_a_line_that_is_being_written_waits_for_its_end(tmp_path: Path) -> None:
     steps = Steps(tmp_path)
     path = tmp_path / "steps-0.log"

@@ -1,0 +1,96 @@
+"""A worker of the pool that `benchmarks/rescale.py` disturbs: tasks of 30 ms, without end.
+
+A task is a number. Whoever makes claims/N has it, says so in run/N.FRAGMENT, and notes its end; at
+SIGTERM it goes to back/N, for the next worker that looks. One that had no time for that finds it
+in run/ when it starts again. How many work together is seen from locks, which the kernel ends with
+their process; all fragments are on one host here. Standard library only.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+TASK_S = 0.03
+
+
+class Worker:
+    """Of one fragment, in the directory of the job."""
+
+    def __init__(self, work: Path) -> None:
+        self._name = os.environ["MALLEABLE_FRAGMENT"]
+        places = [work / name for name in ("claims", "run", "back", "alive")]
+        for place in places:
+            place.mkdir(exist_ok=True)
+        self._claims, self._run, self._back, self._alive = places
+        self._next = len(os.listdir(self._claims))
+        self._is_asked_to_go = False
+        signal.signal(signal.SIGTERM, self._stop)
+        for left in self._run.glob(f"*.{self._name}"):
+            left.rename(self._back / left.stem)
+        self._lock = open(self._alive / self._name, "w")  # noqa: SIM115
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        fragment = int(self._name)
+        begin = {"rank": fragment, "fragment": fragment, "restarts": 0}
+        with open(work / "begins.jsonl", "a") as file:
+            file.write(json.dumps(begin) + "\n")
+        self._log = open(work / f"steps-{fragment}.log", "a", buffering=1)  # noqa: SIM115
+
+    def _stop(self, _number: int, _frame: object) -> None:
+        self._is_asked_to_go = True
+
+    def work(self) -> None:
+        """Task after task, until asked to go."""
+        while not self._is_asked_to_go:
+            mine = self._claim()
+            time.sleep(TASK_S)
+            if self._is_asked_to_go:
+                mine.rename(self._back / mine.stem)
+                return
+            self._log.write(f"{time.time():.3f} {mine.stem} {self._workers()}\n")
+            mine.unlink()
+
+    def _claim(self) -> Path:
+        for number in os.listdir(self._back):
+            mine = self._run / f"{number}.{self._name}"
+            with suppress(FileNotFoundError):
+                (self._back / number).rename(mine)
+                return mine
+        while True:
+            claim = self._claims / str(self._next)
+            mine = self._run / f"{self._next}.{self._name}"
+            self._next += 1
+            with suppress(FileExistsError):
+                claim.touch(exist_ok=False)
+                mine.touch()
+                return mine
+
+    def _workers(self) -> int:
+        return sum(is_locked(path) for path in self._alive.iterdir())
+
+
+def is_locked(path: Path) -> bool:
+    """Whether its worker lives."""
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def lost(work: Path) -> int:
+    """Tasks that were begun, have not ended, and that no worker has or will find."""
+    claims = set(os.listdir(work / "claims"))
+    kept = set(os.listdir(work / "back")) | {path.stem for path in (work / "run").iterdir()}
+    texts = [path.read_text() for path in work.glob("steps-*.log")]
+    ended = {line.split()[1] for text in texts for line in text.splitlines()}
+    return len(claims - kept - ended)
+
+
+if __name__ == "__main__":
+    Worker(Path(sys.argv[1])).work()

@@ -1,0 +1,38 @@
+"""Who submits the demo's job with which Python, and what is said where none will do."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up import place, work
+
+from slurm_hooks.errors import UsageError
+
+MPI = work.WORKS["mpi"]
+
+
+def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINES_PYTHON", "/nowhere/python")
+    with pytest.raises(UsageError, match="no_such_program"):
+        place.submitter(replace(MPI, programs=("no_such_program",)))
+    wanted = replace(MPI, programs=(), modules=("no_such_module",))
+    with pytest.raises(UsageError, match=r"no_such_module.*ENGINES_PYTHON.*make test-engines"):
+        place.submitter(wanted)
+    with pytest.raises(UsageError, match="run `make demo`"):
+        place.submitter(replace(wanted, engine="torchrun"))
+
+
+def test_the_python_of_other_engines_is_taken_where_ours_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    (tmp_path / "only_there.py").touch()
+    monkeypatch.setenv("ENGINES_PYTHON", str(other))
+    alone = replace(MPI, programs=())
+    assert place.submitter(replace(alone, modules=("only_there",))).python == other
+    assert place.submitter(replace(alone, modules=("json",))).python == Path(sys.executable)
