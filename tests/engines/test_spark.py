@@ -71,7 +71,8 @@ def test_the_sum_is_right(bench: Bench, master: str) -> None:
         tick_until(bench, lambda: len(counted(notes)) > 8, 120)
         with taken(bench, job):  # a planned leave: no task is done twice
             assert set(counted(notes).values()) == {1}
-        kill("deploy.worker.Worker", {"SLURM_ARRAY_JOB_ID": str(job)})
+        # Java's process, not malleable run, which has the same words behind its own.
+        kill("=ALL-UNNAMED org.apache.spark.deploy.worker.Worker", {"SLURM_ARRAY_JOB_ID": str(job)})
         tick_until(bench, lambda: len(counted(notes)) > 22, 120)
         preempt(bench, 4, 3)  # all nodes go at once
         tick_until(bench, lambda: squares.poll() is not None, 150)
