@@ -21,7 +21,7 @@ from waiting import wait_until
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-quic"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--remote-debugging-port=0", "--remote-allow-origins=*", "--window-size=1000,1000"),
+    *("--remote-debugging-port=0", "--remote-allow-origins=*", "--window-size=1000,1060"),
 )
 
 
