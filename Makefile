@@ -18,7 +18,7 @@ help:
 	@echo "make test-pyslurm SLURM_SOURCE=FILE  the same, and the adapter, on a Slurm built from source for pyslurm"
 	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
 	@echo "make test-frameworks  Lightning, transformers and accelerate, in an environment of their own (2 GB)"
-	@echo "make test-engines  Optuna, Dask, Ray, MPI, TensorFlow and Octave as pools and gangs, in an environment of their own (3 GB)"
+	@echo "make test-engines  Optuna, Dask, Ray, Spark, MPI, TensorFlow and Octave as pools and gangs, in an environment of their own (4 GB)"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, learned-curves, learning, ledger, tick, load,"
@@ -72,7 +72,7 @@ test-frameworks:
 
 # Into an environment of its own too; Debian has the programs that are not Python.
 test-engines:
-	@packaging/install-missing.sh octave openmpi-bin libopenmpi-dev mpich
+	@packaging/install-missing.sh octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
 	@$(MAKE) --no-print-directory plugin
 	@packaging/engines.sh $(BUILD)/engines $(PYTEST_ARGS)
 
@@ -227,7 +227,7 @@ install: plugin docs
 	sed 's|@BINDIR@|$(BINDIR)|' etc/cron/slurm-malleable | install -m 644 /dev/stdin $(SHARE)/cron/slurm-malleable
 	for page in docs/man/*; do install -m 644 $$page $(MAN)$${page##*.} || exit 1; done
 	install -m 644 $(BUILD)/bash-completion/malleable $(COMPLETIONS)
-	for tree in dashboards ondemand; do cp -R etc/$$tree $(SHARE) && chmod -R a+rX $(SHARE)/$$tree || exit 1; done
+	for tree in dashboards jupyterhub ondemand ondemand-notebook; do cp -R etc/$$tree $(SHARE) && chmod -R a+rX $(SHARE)/$$tree || exit 1; done
 	[ -e $(CONFIG)/malleable.toml ] || install -m 644 etc/malleable.toml $(CONFIG)
 	@id slurm-malleable >/dev/null 2>&1 || \
 		echo "note: the unit runs as slurm-malleable: systemd-sysusers && systemd-tmpfiles --create; docs/packages.md"

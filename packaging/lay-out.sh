@@ -56,6 +56,8 @@ settings_and_units() {
   sed 's|@BINDIR@|/usr/bin|' etc/cron/slurm-malleable >"$share/cron/slurm-malleable"
   copy_tree etc/dashboards "$share/dashboards"
   copy_tree etc/ondemand "$share/ondemand"
+  copy_tree etc/ondemand-notebook "$share/ondemand-notebook"
+  copy_tree etc/jupyterhub "$share/jupyterhub"
   install -d "$root/usr/share/bash-completion/completions"
   PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$code:$code/vendor" "${BUILD_PYTHON:-/usr/bin/python3}" \
     packaging/reference.py "$root/usr/share/bash-completion/completions/malleable" >/dev/null

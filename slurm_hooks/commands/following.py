@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import signal
 from collections.abc import Mapping, Sequence
+from types import FrameType
 
-from slurm_hooks.commands.console import Parser, add_settings, err, live
+from slurm_hooks.commands.console import Parser, add_settings, err, out
 from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings_file import load
-from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.pools import count, states
 from slurm_hooks.slurm.text import Command
 
 INTERRUPTED = 130
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def parser_of(name: str, text: str) -> argparse.ArgumentParser:
@@ -56,8 +58,15 @@ def check_options(options: Sequence[str]) -> None:
 
 
 def reach(arguments: argparse.Namespace) -> Port:
-    """Slurm, as the settings say."""
-    return live(load(arguments.settings))
+    """Slurm, as the settings say, by commands that the signals to this one's group do not reach."""
+    tick = load(arguments.settings).tick
+    return Live(tick.command_timeout_s, tick.slurm_bin, is_detached=True)
+
+
+def is_terminal() -> bool:
+    """Whether a line on standard output can be written anew. Rich says so of all that has
+    FORCE_COLOR in its environment, as what a notebook starts has."""
+    return out.file.isatty()
 
 
 def look(port: Port, job_id: int) -> Mapping[str, int] | None:
@@ -73,10 +82,17 @@ def look(port: Port, job_id: int) -> Mapping[str, int] | None:
 
 def listen(arguments: argparse.Namespace) -> None:
     """Have SIGTERM and SIGHUP, which notebooks and terminals send at their end, do as Ctrl-C where
-    the job is to be cancelled then."""
+    the job is to be cancelled then. Jupyter sends eight signals in three seconds: the first one
+    counts, the others do not keep scancel from its work."""
     if arguments.cancel_on_exit:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.default_int_handler)
+        for number in ENDS:
+            signal.signal(number, _interrupt_once)
+
+
+def _interrupt_once(number: int, frame: FrameType | None) -> None:
+    for other in ENDS:
+        signal.signal(other, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def stopped(port: Port, job_id: int, is_cancelled: bool) -> int:

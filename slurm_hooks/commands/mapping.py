@@ -17,6 +17,7 @@ from slurm_hooks import map_directory
 from slurm_hooks.commands.console import err, out
 from slurm_hooks.commands.following import (
     check_options,
+    is_terminal,
     listen,
     look,
     parser_of,
@@ -143,7 +144,7 @@ def _follow(port: Port, place: Path, job_id: int, is_quiet: bool) -> None:
     """Until all tasks have ended, or the job is over."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     before, next_look, size_now = "", 0.0, "submitted"
-    is_bar = out.is_terminal and not is_quiet
+    is_bar = is_terminal() and not is_quiet
     with Progress(*columns, TimeElapsedColumn(), console=out, disable=not is_bar) as progress:
         bar = progress.add_task(f"job {job_id}")
         while True:

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from slurm_hooks.commands.console import out
 from slurm_hooks.commands.following import (
     check_options,
+    is_terminal,
     listen,
     look,
     parser_of,
@@ -68,7 +69,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _follow(port: Port, job_id: int, is_quiet: bool) -> None:
     """A line for each change, or one that is written anew on a terminal, until the job is over."""
     before = ""
-    is_live = out.is_terminal and not is_quiet
+    is_live = is_terminal() and not is_quiet
     with out.status(f"job {job_id}: submitted") if is_live else nullcontext() as line:
         while (found := look(port, job_id)) is None or found:
             text = _said(job_id, found)

@@ -78,8 +78,19 @@ def test_what_it_leaves_in_its_session_is_ended_too(place: Path) -> None:
     command = Command(words(place, "goes"), os.environ)
     wait_until(lambda: all_there(place) and command.exit_code() is not None)
     command.end_rest()
-    # Who has left the session of a command that has ended is not known to be of it.
-    assert [name for name in NAMES if alive(place, name)] == ["session"]
+    assert not [name for name in NAMES if alive(place, name)]
+
+
+def test_what_this_process_runs_beside_it_is_left_alone(place: Path) -> None:
+    command, other = Command(words(place), os.environ), Command(["sleep", "60"], os.environ)
+    wait_until(lambda: all_there(place))
+    with subprocess.Popen(["sleep", "60"]) as mine:
+        command.stop(0.1)
+        assert mine.poll() is None
+        mine.kill()
+    assert other.exit_code() is None
+    other.stop(5.0)
+    assert other.exit_code() == 128 + signal.SIGTERM
 
 
 def test_it_gets_its_time_though_its_first_process_has_ended(place: Path) -> None:

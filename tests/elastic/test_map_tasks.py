@@ -165,7 +165,8 @@ def test_every_task_has_one_result_though_workers_are_killed_at_random(tmp_path:
                 runs[element] += 1
                 workers[element] = start(tmp_path, element, runs[element])
     for worker in workers.values():
-        assert worker.wait(20) == 0
+        # The last signal may have met one that was just starting.
+        assert worker.wait(20) in (0, -signal.SIGTERM, -signal.SIGKILL)
     found = map_directory.count(tmp_path)
     assert (found.done, found.total) == (120, 120)
     assert kills >= 3

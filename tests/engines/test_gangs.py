@@ -9,6 +9,8 @@ import os
 import re
 import shutil
 import signal
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +68,56 @@ def test_mpi(bench: Bench) -> None:
     script.write_text(exports + script.read_text())
     job = recipe.submit("train.sh", "--steps=600", "--pace=0.5", "--every=5")
     assert live_through(recipe, job, "train.py") > 0.9
+
+
+# Deaf to SIGTERM; its child has a session of its own, as each rank has a group of its own.
+STUBBORN = """#!/bin/bash
+trap '' TERM INT HUP
+setsid sleep 977 &
+echo "$MALLEABLE_ROUND" >> {place}/rounds
+sleep 988
+"""
+
+
+def rounds_alive(recipe: Recipe) -> list[int]:
+    """Of each process of the job that was started in a round, the number of that round."""
+    wanted = f"MALLEABLE_DIR={recipe.bench.box.work}"
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (entry / "environ").read_text(errors="replace").split("\0")
+            if any(word.startswith(wanted) for word in words):
+                found += [int(w[16:]) for w in words if w.startswith("MALLEABLE_ROUND=")]
+    return found
+
+
+@pytest.mark.parametrize("mpirun", ["mpirun.openmpi", "mpirun.mpich"])
+def test_nothing_of_a_round_outlives_it(bench: Bench, mpirun: str) -> None:
+    if not shutil.which(mpirun):
+        pytest.skip(f"{mpirun} is not installed (Debian: openmpi-bin, mpich)")
+    recipe = Recipe.copied(bench, "mpi")
+    rank = recipe.place / "rank.sh"
+    rank.write_text(STUBBORN.format(place=recipe.place))
+    rank.chmod(0o755)
+    exports = "".join(f"export {name}={value}\n" for name, value in OPEN_MPI.items())
+    run = f"malleable run --grace=2 -- {mpirun} {rank}\n"
+    (recipe.place / "train.sh").write_text(f"#!/bin/bash\n{exports}{run}")
+    job = recipe.submit("train.sh", request="1-4,engine=mpi")
+
+    def has_begun(size: int, at_least: int) -> bool:
+        noted = recipe.place / "rounds"
+        found = [int(word) for word in noted.read_text().split()] if noted.exists() else [0]
+        return max(found) >= at_least and found.count(max(found)) == size
+
+    recipe.tick_until(lambda: has_begun(4, 1), 60, job)
+    first = max(rounds_alive(recipe))
+    recipe.preempt(nodes=1, seconds=10)
+    recipe.tick_until(lambda: has_begun(3, first + 1), 60, job)
+    assert min(rounds_alive(recipe)) == first + 1
+    recipe.tick_until(lambda: has_begun(4, first + 2), 60, job)
+    assert min(rounds_alive(recipe)) == first + 2
+    bench.box.run(["scancel", str(job)])
+    wait_until(lambda: not rounds_alive(recipe), 30)
 
 
 def test_tensorflow(bench: Bench) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from slurm_hooks.elastic.engines.kin import Kin, dies_with
+from slurm_hooks.elastic.engines.kin import Kin, adopt, dies_with
 from slurm_hooks.elastic.log import say
 
 POLL_S = 0.05
@@ -28,6 +28,7 @@ class Command:
     ) -> None:
         self._name = words[0]
         self._end_signal = end_signal
+        adopt()
         mortal = dies_with(os.getpid())  # a system call or two, and no lock
         self._process = subprocess.Popen(
             words,
@@ -66,8 +67,9 @@ class Command:
         for _ in range(ROUNDS):
             self._kin.kill()
             if not self._has_processes():
-                return
+                break
             time.sleep(POLL_S)
+        self._kin.forget()
 
     def _has_processes(self) -> bool:
         self._process.poll()

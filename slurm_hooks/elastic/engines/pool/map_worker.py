@@ -163,7 +163,8 @@ class MapWorker:
 
     def _watch(self, child: subprocess.Popen[bytes], task: Task) -> bool:
         """Until it has ended; whether it has remained ours."""
-        next_beat, over, is_ours = time.monotonic() + BEAT_S, float("inf"), True
+        next_beat, over = time.monotonic() + BEAT_S, float("inf")
+        is_ours, is_asked = True, False
         while True:
             try:
                 child.wait(POLL_S)
@@ -175,8 +176,9 @@ class MapWorker:
                 is_ours = self._files.beat(task)
             if self._signals.has_notice:
                 over = min(over, now + max(0.0, self._notice_s - SPARE_S))
-            if self._signals.is_terminated or not is_ours or now >= over:
-                child.send_signal(signal.SIGTERM)
+            if not is_asked and (self._signals.is_terminated or not is_ours or now >= over):
+                child.send_signal(signal.SIGTERM)  # once: it may be saving
+                is_asked = True
 
     def _wish(self, tasks: Sequence[Task]) -> None:
         """Tell how many nodes there is work for, once for each number."""

@@ -1,0 +1,63 @@
+"""How `malleable pool` ends: what becomes of its job at signals such as a notebook's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SLURM = {
+    "sbatch": "echo 17",
+    "squeue": "echo RUNNING",
+    "scancel": 'sleep 0.5; echo "$@" >>cancelled',
+}
+BURST = (signal.SIGINT, *[signal.SIGTERM] * 6)  # of ipykernel 7.4 at the end of a kernel
+
+
+def follower(place: Path, *options: str) -> subprocess.Popen[str]:
+    """It, with commands in Slurm's place, once it has told the size of its job. FORCE_COLOR is
+    what a notebook sets: it makes no terminal of a pipe."""
+    for name, text in SLURM.items():
+        (place / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / name).chmod(0o755)
+    settings = place / "malleable.toml"
+    settings.write_text(f'[tick]\nslurm_bin = "{place}"\n')
+    words = ["pool", "--max=4", f"--settings={settings}", *options, "--", "worker"]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "slurm_hooks.cli", *words],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "FORCE_COLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert command.stdout is not None
+    assert command.stdout.readline() == "job 17: 1 running, 0 waiting\n"
+    return command
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+def test_a_burst_of_signals_cancels_once(tmp_path: Path, is_group: bool) -> None:
+    command = follower(tmp_path, "--cancel-on-exit")
+    for number in BURST:
+        (os.killpg if is_group else os.kill)(command.pid, number)
+        time.sleep(0.05)
+    _, said = command.communicate(timeout=20)
+    assert command.returncode == 130, said
+    assert (tmp_path / "cancelled").read_text() == "17\n"
+    assert said == "job 17: cancelled\n"
+
+
+def test_without_the_option_the_job_goes_on(tmp_path: Path) -> None:
+    command = follower(tmp_path)
+    command.send_signal(signal.SIGINT)
+    _, said = command.communicate(timeout=20)
+    assert command.returncode == 130
+    assert said == "job 17 goes on; to end it: scancel 17\n"
+    assert not (tmp_path / "cancelled").exists()
