@@ -222,7 +222,7 @@ def run_course(
         except LostError as error:
             rows.setdefault(kind, Row()).lost += 1
             say.print(f"{engine.name} {label}: {LABELS[kind]}: job lost, {error}")
-            say.print(evidence(box.work), markup=False)
+            say.print(f"{fleet.seen()}{evidence(box.work)}", markup=False)
         except (FleetError, MalleableError) as error:  # Slurm's side failed, not the training
             say.print(f"{engine.name} {label}: {LABELS[kind]}: given up, {error}", markup=False)
 

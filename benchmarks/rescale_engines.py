@@ -56,7 +56,8 @@ class Engine:
     """`request` is the value of --malleable; without one the job is a plain array of held elements.
 
     `needs` are the programs and modules without which it is left out: those of a Python of its own,
-    in build/engines or $ENGINES_PYTHON. With `is_pool` fragments do tasks instead of steps.
+    in build/engines or $ENGINES_PYTHON. With `has_own_tmp` each fragment has a directory for
+    temporary files, as a node has. With `is_pool` fragments do tasks instead of steps.
     `beside` runs for as long as the job does and gives variables that its script exports; `first`
     tells which fragment has what the others depend on.
     """
@@ -70,6 +71,7 @@ class Engine:
     first: Callable[[Path], int] = rank_zero
     is_ours: bool = True
     is_pool: bool = False
+    has_own_tmp: bool = False
     needs: tuple[str, ...] = ()
 
 
@@ -114,6 +116,7 @@ ENGINES = {
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         },
+        has_own_tmp=True,
         needs=("mpirun.openmpi", "mpi4py"),
     ),
     "tensorflow": Engine(
@@ -152,6 +155,8 @@ def script(engine: Engine, work: Path, added: Mapping[str, str]) -> str:
     quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     exports = {**quiet, **engine.variables, **added}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
+    if engine.has_own_tmp:
+        lines.append('export TMPDIR=$PWD/tmp-$SLURM_ARRAY_TASK_ID; mkdir -p "$TMPDIR"')
     words = [*engine.starter, str(HERE / engine.training), str(work)]
     return "\n".join(
         [

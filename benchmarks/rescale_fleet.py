@@ -66,6 +66,12 @@ class Fleet:
         rows = (line.split("|") for line in self.box.run(words).stdout.splitlines())
         return {int(f): fragment_state(state.strip(), p.strip()) for f, state, p, *_ in rows}
 
+    def seen(self) -> str:
+        """The fragments and their nodes as Slurm tells them, for people."""
+        fields = "-OJobArrayID:12,State:12,Reason:28,StartTime:21,PriorityLong:12,NodeList"
+        jobs = self.box.run(["squeue", "--array", "--states=all", fields], check=False).stdout
+        return jobs + self.box.run(["sinfo", "--Node", "--long"], check=False).stdout
+
     def release(self, fragments: Iterable[int]) -> None:
         """Start these, each on its node."""
         lines = []
