@@ -18,7 +18,7 @@ help:
 	@echo "make test-pyslurm SLURM_SOURCE=FILE  the same, and the adapter, on a Slurm built from source for pyslurm"
 	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
 	@echo "make test-frameworks  Lightning, transformers and accelerate, in an environment of their own (2 GB)"
-	@echo "make test-engines  Optuna, Dask, Ray, Spark, MPI, TensorFlow and Octave as pools and gangs, in an environment of their own (4 GB)"
+	@echo "make test-engines  Optuna, Dask, Ray, Spark, MPI, TensorFlow, JAX and Octave as pools and gangs, in an environment of their own (4 GB)"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, learned-curves, learning, ledger, tick, load,"

@@ -8,7 +8,7 @@ directory=$1
 shift
 here=$(cd "$(dirname "$0")/.." && pwd)
 if [ ! -x "$directory/bin/python" ]; then
-  echo "Installing Optuna, Dask, Ray, Spark, mpi4py, TensorFlow, torch and JupyterLab into $directory (four gigabytes)"
+  echo "Installing Optuna, Dask, Ray, Spark, mpi4py, TensorFlow, JAX, torch and JupyterLab into $directory (four gigabytes)"
   /usr/bin/python3 -m venv "$directory" # as .venv: the Python of Debian, which an image of it has too
 fi
 # Once for each state of the list: these are many packages to look through.

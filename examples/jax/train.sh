@@ -6,4 +6,5 @@
 #SBATCH --output=jax-%A.log
 #SBATCH --open-mode=append
 
-malleable run --grace=2 -- python3 train.py "$@"
+export JAX_ENABLE_PREEMPTION_SERVICE=false # else SIGTERM is news for JAX, and it works on
+malleable run -- python3 train.py "$@"

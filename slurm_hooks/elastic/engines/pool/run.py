@@ -26,6 +26,7 @@ from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.signals import SignalListener
 
 POLL_S = 0.2
+SETTLE_S = 1.0  # Slurm's signals reach the command and this process in any order
 TERMINATED = 128 + signal.SIGTERM
 
 
@@ -49,7 +50,7 @@ def run(order: Order, env: Mapping[str, str]) -> int:
         if 0 < first_end < time.time():
             own_element.report_trained()
         if code is not None:
-            time.sleep(POLL_S)  # Slurm's signals reach the command and this process in any order
+            time.sleep(SETTLE_S)
         if signals.is_terminated:
             command.stop(farewell_s(env))
             return TERMINATED
