@@ -63,7 +63,16 @@ def test_mpi(bench: Bench) -> None:
     pytest.importorskip("mpi4py")
     if not shutil.which("mpirun.openmpi"):
         pytest.skip("mpirun.openmpi is not installed (Debian: openmpi-bin)")
-    recipe = Recipe.copied(bench, "mpi")
+    lives_with_open_mpi(bench, "mpi")
+
+
+def test_horovod(bench: Bench) -> None:
+    pytest.importorskip("horovod.torch")
+    lives_with_open_mpi(bench, "horovod")
+
+
+def lives_with_open_mpi(bench: Bench, example: str) -> None:
+    recipe = Recipe.copied(bench, example)
     script = recipe.place / "train.sh"
     exports = "".join(f"export {name}={value}\n" for name, value in OPEN_MPI.items())
     script.write_text(exports + script.read_text())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
@@ -41,7 +40,7 @@ class Crew:
         handlers = {GATHER: Gatherings().handle, LAUNCH: self._daemons.handle}
         self._listener = Listener(secret, handlers)
         self._command: Optional[Command] = None
-        self._folder: Optional[str] = None
+        self._folder: Optional[Path] = None
         self._round: Optional[Round] = None
         self._rank = 0
 
@@ -90,13 +89,15 @@ class Crew:
         self._command.pass_on_signals()
 
     def _lay_out(self, world: GangWorld) -> str:
-        """The folder with what an MPI needs in this round."""
-        self._folder = tempfile.mkdtemp(prefix="malleable-mpi-")
+        """The folder with what an MPI needs in this round, in the job's own directory: of a leader
+        that is killed nothing stays on its node."""
+        self._folder = Path(self._env["MALLEABLE_DIR"]).absolute() / f"mpi-{world.round}"
+        self._folder.mkdir(mode=0o700, exist_ok=True)
         for name, text in worlds.files_of(world, sys.executable, _PACKAGE_PATH).items():
-            path = Path(self._folder) / name
+            path = self._folder / name
             path.write_text(text)
             path.chmod(0o700)
-        return self._folder
+        return str(self._folder)
 
     def exit_code(self, session: Session) -> Optional[int]:
         """How the command has ended here; None while it runs. Where only the leader has one, 0
