@@ -103,8 +103,18 @@ def read_order(place: Path) -> dict[str, Any]:
 
 
 def is_over(place: Path, found: Counts) -> bool:
-    """Whether no worker has a task or will take one: all have ended, or it is stopped."""
-    return not found.left or (not found.run and (place / "stop").exists())
+    """Whether no worker has a task or will take one: all have ended, or it is stopped. Looks again,
+    as a file that is renamed while a directory is listed may be missing. Raises OSError."""
+
+    def says(counts: Counts) -> bool:
+        return not counts.left or (not counts.run and (place / "stop").exists())
+
+    return says(found) and says(count(place))
+
+
+def lost(place: Path, found: Counts) -> int:
+    """How many tasks have no file any more. Raises UsageError."""
+    return max(0, int(read_order(place).get("tasks", 0)) - found.total)
 
 
 def put_back(place: Path) -> None:

@@ -180,7 +180,8 @@ def _counted(found: Counts) -> str:
 
 def _summary(place: Path, job_id: int, is_json: bool) -> int:
     found, failed = count(place), failures(place)
-    is_well = not failed and not found.left
+    lost = map_directory.lost(place, found)
+    is_well = not failed and not found.left and not lost
     if is_json:
         told = {"job_id": job_id, "directory": str(place), "tasks": asdict(found)}
         print(json.dumps({**told, "failures": failed}))
@@ -190,6 +191,8 @@ def _summary(place: Path, job_id: int, is_json: bool) -> int:
         print_lines(err, [f"task {one['task']}: exit code {one['exit_code']}: {one['log']}"])
     if len(failed) > LISTED:
         print_lines(err, [f"and {len(failed) - LISTED} more: see {place}/results"])
-    if not is_well:
+    if lost:
+        print_lines(err, [f"{lost} task(s) have no file in {place}/tasks any more; begin it anew"])
+    elif not is_well:
         print_lines(err, [f"what is left, and what has failed: malleable map --dir {place} ..."])
     return 0 if is_well else 1

@@ -178,6 +178,26 @@ def test_every_task_has_one_result_though_workers_are_killed_at_random(tmp_path:
     assert sum(begun.values()) - 120 <= found.interrupted
 
 
+def test_a_task_that_is_missing_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    """As one that is renamed while the directory is listed."""
+    make(tmp_path, ["true"], 2)
+    hidden = tmp_path / "2.0.0.todo"
+    (tmp_path / "tasks" / "2.0.0.todo").rename(hidden)
+    worker = start(tmp_path, 0)
+    wait_until(lambda: map_directory.count(tmp_path).done == 1)
+    hidden.rename(tmp_path / "tasks" / "2.0.0.todo")
+    assert worker.wait(20) == 0
+    assert map_directory.count(tmp_path).done == 2
+
+
+def test_files_that_somebody_has_removed_are_not_waited_for_for_ever(tmp_path: Path) -> None:
+    make(tmp_path, ["true"], 2)
+    (tmp_path / "tasks" / "2.0.0.todo").unlink()
+    assert start(tmp_path, 0).wait(20) == 0
+    found = map_directory.count(tmp_path)
+    assert (found.done, map_directory.lost(tmp_path, found)) == (1, 1)
+
+
 def test_failures_are_tried_again_and_then_stop_the_map(tmp_path: Path) -> None:
     make(tmp_path, ["sh", "-c", 'echo x >> "$0/tries"; exit 4', str(tmp_path)], 1, retries=2)
     assert start(tmp_path, 0).wait(20) == 0

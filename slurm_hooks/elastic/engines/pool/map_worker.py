@@ -43,6 +43,7 @@ POLL_S = 0.2
 BEAT_S = 5.0
 LOST_S = 60.0  # without a beat; the clocks of nodes are not compared
 WAIT_S = 1.0  # between two looks of the one that stays
+LOOKS = 3
 SPARE_S = 8.0  # of the notice, for the task's own end and what follows
 NOTICE_S = 20.0
 
@@ -76,6 +77,7 @@ class MapWorker:
         self._signals.silence()
         self._sightings = Sightings()
         self._notice_s = number(env.get("MALLEABLE_NOTICE_S", "")) or NOTICE_S
+        self._looks = 0
         self._most = number(env.get("MALLEABLE_MAX", "")) or 1
 
     def work(self) -> None:
@@ -90,11 +92,19 @@ class MapWorker:
                 self._do_all(waiting)
                 continue
             others = [task for task in tasks if task.state is State.RUN]
-            if not others or not self._files.is_guard():
+            is_open = others or self._may_miss(tasks)
+            if not (is_open and self._files.is_guard()):
                 break
             self._take_back_lost(others)
             self._signals.wait_end(WAIT_S)
         self._files.leave()
+
+    def _may_miss(self, tasks: Sequence[Task]) -> bool:
+        """Whether some tasks were not to be seen, now but not for several looks in a row: a file
+        that is renamed while a directory is listed may be missing."""
+        is_whole = len({task.number for task in tasks}) >= len(self._inputs)
+        self._looks = 0 if is_whole else self._looks + 1
+        return 0 < self._looks < LOOKS
 
     @property
     def _is_leaving(self) -> bool:
