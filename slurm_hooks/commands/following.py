@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FrameType
 
 from slurm_hooks.commands.console import Parser, add_settings, err, out
@@ -87,6 +88,23 @@ def listen(arguments: argparse.Namespace) -> None:
     if arguments.cancel_on_exit:
         for number in ENDS:
             signal.signal(number, _interrupt_once)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals that would end this command wait until the end of the block: a job that has been
+    submitted is not left behind without its id."""
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda found, _frame: came.append(found)) for number in ENDS
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def _interrupt_once(number: int, frame: FrameType | None) -> None:

@@ -26,6 +26,7 @@ from slurm_hooks.commands.following import (
     size,
     split,
     stopped,
+    undisturbed,
 )
 from slurm_hooks.errors import UsageError
 from slurm_hooks.map_directory import Counts, count, failures, is_over, jobs_of, put_back
@@ -48,23 +49,26 @@ def main(words: Sequence[str]) -> int:
     at = rest.index(":::") if ":::" in rest else len(rest)
     name = f"map-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     place = (arguments.dir or Path(".malleable") / name).absolute()
-    port = reach(arguments)
-    with map_directory.turn(place):  # the second of two at once is to follow
-        _prepare(place, arguments, rest[:at], rest[at + 1 :] if at < len(rest) else None)
-        job_id = _at_work(port, place)
-        if job_id is None or is_over(place, count(place)):
-            put_back(place)
-            left = count(place).left
-            job_id = _submitted(port, place, arguments.max, left, options) if left else 0
-    if arguments.detach:
-        told = {"job_id": job_id, "directory": str(place)}
-        print(json.dumps(told) if arguments.json else f"{job_id} {place}")
-        return 0
+    port, job_id = reach(arguments), None
     listen(arguments)
     try:
+        # The second of two at once is to follow.
+        with map_directory.turn(place):
+            _prepare(place, arguments, rest[:at], rest[at + 1 :] if at < len(rest) else None)
+            job_id = _at_work(port, place)
+            if job_id is None or is_over(place, count(place)):
+                put_back(place)
+                with undisturbed():
+                    job_id = _submitted(port, place, arguments.max, options)
+        if arguments.detach:
+            told = {"job_id": job_id, "directory": str(place)}
+            print(json.dumps(told) if arguments.json else f"{job_id} {place}")
+            return 0
         if job_id:
             _follow(port, place, job_id, is_quiet=arguments.json)
     except KeyboardInterrupt:
+        if not job_id:
+            raise
         print_lines(err, [f"the same command with --dir {place} goes on"])
         return stopped(port, job_id, arguments.cancel_on_exit)
     return _summary(place, job_id, arguments.json)
@@ -131,8 +135,11 @@ def _at_work(port: Port, place: Path) -> int | None:
     return known[0] if found else None
 
 
-def _submitted(port: Port, place: Path, most: int, left: int, options: list[str]) -> int:
-    """No more workers than tasks."""
+def _submitted(port: Port, place: Path, most: int, options: list[str]) -> int:
+    """The new job, with no more workers than tasks; 0 if none is left."""
+    left = count(place).left
+    if not left:
+        return 0
     own = [] if has_option(options, "--output", "-o") else [f"--output={place}/worker-%a.log"]
     own += [] if has_option(options, "--open-mode") else ["--open-mode=append"]
     own += [] if has_option(options, "--job-name", "-J") else ["--job-name=map"]

@@ -19,6 +19,7 @@ from slurm_hooks.commands.following import (
     size,
     split,
     stopped,
+    undisturbed,
 )
 from slurm_hooks.errors import UsageError
 from slurm_hooks.report.text import print_lines
@@ -40,17 +41,20 @@ def main(words: Sequence[str]) -> int:
     flags += [f"--wish-file={arguments.wish_file}"] if arguments.wish_file else []
     port = reach(arguments)
     pool = Pool(tuple(command), arguments.max, arguments.min, tuple(flags), tuple(options))
-    job_id = read_id(port.ask(submit(pool)))
-    if arguments.json:
-        print(json.dumps({"job_id": job_id}), flush=True)
-    elif arguments.detach:
-        print(job_id)
-    if arguments.detach:
-        return 0
     listen(arguments)
+    job_id = 0
     try:
-        _follow(port, job_id, is_quiet=arguments.json)
+        with undisturbed():
+            job_id = read_id(port.ask(submit(pool)))
+        if arguments.json:
+            print(json.dumps({"job_id": job_id}), flush=True)
+        elif arguments.detach:
+            print(job_id)
+        if not arguments.detach:
+            _follow(port, job_id, is_quiet=arguments.json)
     except KeyboardInterrupt:
+        if not job_id:
+            raise
         return stopped(port, job_id, arguments.cancel_on_exit)
     return 0
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,16 +20,18 @@ SLURM = {
 BURST = (signal.SIGINT, *[signal.SIGTERM] * 6)  # of ipykernel 7.4 at the end of a kernel
 
 
-def follower(place: Path, *options: str) -> subprocess.Popen[str]:
-    """It, with commands in Slurm's place, once it has told the size of its job. FORCE_COLOR is
-    what a notebook sets: it makes no terminal of a pipe."""
-    for name, text in SLURM.items():
+def started(
+    place: Path, words: Sequence[str], commands: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    """It, with these in the place of Slurm's commands. FORCE_COLOR is what a notebook sets: it
+    makes no terminal of a pipe."""
+    for name, text in commands.items():
         (place / name).write_text(f"#!/bin/sh\n{text}\n")
         (place / name).chmod(0o755)
     settings = place / "malleable.toml"
     settings.write_text(f'[tick]\nslurm_bin = "{place}"\n')
-    words = ["pool", "--max=4", f"--settings={settings}", *options, "--", "worker"]
-    command = subprocess.Popen(
+    words = [words[0], f"--settings={settings}", *words[1:]]
+    return subprocess.Popen(
         [sys.executable, "-m", "slurm_hooks.cli", *words],
         cwd=place,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "FORCE_COLOR": "1"},
@@ -37,6 +40,11 @@ def follower(place: Path, *options: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def follower(place: Path, *options: str) -> subprocess.Popen[str]:
+    """One that has told the size of its job."""
+    command = started(place, ["pool", "--max=4", *options, "--", "worker"], SLURM)
     assert command.stdout is not None
     assert command.stdout.readline() == "job 17: 1 running, 0 waiting\n"
     return command
@@ -61,3 +69,24 @@ def test_without_the_option_the_job_goes_on(tmp_path: Path) -> None:
     assert command.returncode == 130
     assert said == "job 17 goes on; to end it: scancel 17\n"
     assert not (tmp_path / "cancelled").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pool", "--max=4", "--cancel-on-exit", "--", "true"],
+        ["map", "--max=4", "--cancel-on-exit", "--dir=map", "--", "true", ":::", "a"],
+    ],
+)
+def test_a_signal_while_the_job_is_submitted_waits_for_its_id(
+    tmp_path: Path, words: list[str]
+) -> None:
+    slow = {**SLURM, "sbatch": "touch begun; sleep 1; echo 17"}
+    command = started(tmp_path, words, slow)
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.02)
+    command.send_signal(signal.SIGTERM)
+    _, said = command.communicate(timeout=20)
+    assert command.returncode == 130, said
+    assert said.splitlines()[-1] == "job 17: cancelled"
+    assert (tmp_path / "cancelled").read_text() == "17\n"
