@@ -117,7 +117,7 @@ def test_what_it_leaves_is_collected_while_it_runs(
 ) -> None:
     """Tasks of a worker that runs for days may leave thousands."""
     monkeypatch.setattr("slurm_hooks.elastic.engines.command.COLLECT_S", 0.2)
-    line = f'(sleep 0.1 & echo $! >{tmp_path}/left) & wait; sleep 60'
+    line = f"(sleep 0.1 & echo $! >{tmp_path}/left) & wait; sleep 60"
     command = Command(["sh", "-c", line], os.environ)
     wait_until(lambda: (tmp_path / "left").exists() and (tmp_path / "left").read_text().strip())
     left = Path("/proc", (tmp_path / "left").read_text().strip())
