@@ -250,6 +250,16 @@ def test_at_a_notice_a_task_has_the_rest_of_it_and_then_is_given_back(tmp_path: 
     assert not list((tmp_path / "logs").iterdir())
 
 
+def test_one_that_was_killed_while_it_stayed_does_not_stay_for_ever(tmp_path: Path) -> None:
+    make(tmp_path, ["true"], 1)
+    gone, other = "wait.7_0-0-00000000", "wait.7_1-0-00000000"
+    for name in (gone, other):
+        (tmp_path / "tasks" / name).touch()
+    assert start(tmp_path, 0, run=1).wait(20) == 0
+    assert not (tmp_path / "tasks" / gone).exists()
+    assert (tmp_path / "tasks" / other).exists()
+
+
 def test_one_without_a_task_stays_until_all_have_ended(tmp_path: Path) -> None:
     make(tmp_path, ["sh", "-c", 'sleep 1; echo "$0"'], 1)
     workers = [start(tmp_path, element) for element in range(3)]

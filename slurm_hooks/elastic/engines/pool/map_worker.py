@@ -102,6 +102,7 @@ class MapWorker:
         return self._signals.is_terminated or self._signals.has_notice
 
     def _take_back_own(self) -> None:
+        self._files.forget_earlier_runs()
         for task in self._files.all():
             if task.state is State.RUN and is_of_earlier_run(task, self._me):
                 self._files.move(task, given_back(task))
