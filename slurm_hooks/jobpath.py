@@ -78,8 +78,11 @@ def write_job_path(dest: Path) -> Path:
         draft = Path(scratch) / "draft"
         _lay_out(draft)
         final = dest.with_name(f"{dest.name}-{__version__}-{_digest(draft)}")
-        if not final.exists():
+        try:
             draft.rename(final)
+        except OSError:
+            if not final.exists():  # another may have been faster
+                raise
         _switch(dest, final, Path(scratch))
     return dest
 

@@ -63,7 +63,8 @@ def solve(number: int, pace_s: float) -> tuple[int, int]:
 
 def give_back(path: Path) -> None:
     """A task that was begun waits again."""
-    path.rename(path.with_name(f"{path.name.split('.')[0]}.todo"))
+    with suppress(FileNotFoundError):  # somebody took its worker for lost
+        path.rename(path.with_name(f"{path.name.split('.')[0]}.todo"))
 
 
 def told() -> list[list[str]]:
@@ -114,7 +115,7 @@ class Worker:
 
     def _beat(self) -> None:
         while True:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # it is not ours any more, or the file server is away
                 if (task := self._task) is not None:
                     os.utime(task)
             time.sleep(BEAT_S)
@@ -124,8 +125,7 @@ class Worker:
         self._is_asked_to_go = True
         task, self._task = self._task, None
         if task is not None:
-            with suppress(FileNotFoundError):  # somebody took this worker for lost
-                give_back(task)
+            give_back(task)
             sys.exit(0)
 
     def take_back(self) -> None:
@@ -142,6 +142,8 @@ class Worker:
                 self._take_over_lost(running)
                 time.sleep(1)
             else:
+                if not RESULT.exists():  # who did the last one was killed before it was counted
+                    tell(self._total)
                 return
 
     def _take_over_lost(self, running: list[Path]) -> None:

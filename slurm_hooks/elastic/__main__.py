@@ -62,15 +62,18 @@ def finish(words: Sequence[str], env: Mapping[str, str]) -> int:
     if words or not element(env) or row is None or not row.is_pool:
         say("`malleable finish` is for the workers of a pool (engine=pool), and takes no words")
         return WRONG
-    OwnElement(env, SignalListener()).report_finished()
+    as_first = {**env, "SLURM_PROCID": ""}  # the user says so, whichever process it is
+    OwnElement(as_first, SignalListener()).report_finished()
     return 0
 
 
 def pass_on(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """Become the next `malleable` in PATH, with its own modules. Returns if there is none."""
+    """Become the next `malleable` in PATH, with its own modules; without this one in its PATH, as
+    it may be that of another job path and pass on too. Returns if there is none."""
     own = JOB_PATH / "bin"
     others = [p for p in env.get("PATH", "").split(":") if p and Path(p).resolve() != own]
-    found = shutil.which("malleable", path=":".join(others))
+    path = ":".join(others)
+    found = shutil.which("malleable", path=path)
     if found is None:
         sys.stderr.write(USAGE)
         say(f"{' '.join(words[:1]) or 'nothing'!r} is for the command that this node does not have")
@@ -78,7 +81,7 @@ def pass_on(words: Sequence[str], env: Mapping[str, str]) -> int:
     modules = [
         p for p in env.get("PYTHONPATH", "").split(":") if p and Path(p).resolve() != JOB_PATH
     ]
-    os.execve(found, [found, *words], {**env, "PYTHONPATH": ":".join(modules)})
+    os.execve(found, [found, *words], {**env, "PATH": path, "PYTHONPATH": ":".join(modules)})
 
 
 COMMANDS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], int]] = {

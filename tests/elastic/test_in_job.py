@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import slurm_hooks
 from slurm_hooks.elastic.batch.job_comment import (
     has_progress,
     merged,
@@ -127,6 +128,11 @@ def test_finish_tells_that_all_work_is_done(slurm: Path) -> None:  # noqa: F811
     assert call("finish", **{**POOL, "MALLEABLE_ENGINE": "mpi"}).returncode == 2
 
 
+def test_any_process_of_a_fragment_may_say_that_all_is_done(slurm: Path) -> None:  # noqa: F811
+    assert call("finish", **POOL, SLURM_PROCID="3").returncode == 0
+    assert comment(slurm) == "finished{2}"
+
+
 def test_other_words_go_to_the_next_command(tmp_path: Path) -> None:
     other = tmp_path / "malleable"
     other.write_text('#!/bin/sh\necho "other $*"\nexit 5\n')
@@ -137,6 +143,16 @@ def test_other_words_go_to_the_next_command(tmp_path: Path) -> None:
     done = call("status", PATH="/nowhere")
     assert done.returncode == 127
     assert "'status' is for the command that this node does not have" in done.stderr
+
+
+def test_the_next_command_does_not_pass_it_back(tmp_path: Path) -> None:
+    """Two job paths in PATH would become each other for ever."""
+    own = Path(slurm_hooks.__file__).parents[1] / "bin"
+    other = tmp_path / "malleable"
+    other.write_text('#!/bin/sh\necho "$PATH"\n')
+    other.chmod(0o755)
+    done = call("status", PATH=f"{own}:{tmp_path}:/bin")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}:/bin\n")
 
 
 def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa: F811

@@ -112,6 +112,19 @@ def test_an_orphan_that_has_ended_keeps_nobody_waiting(tmp_path: Path) -> None:
     assert time.monotonic() - began < 2
 
 
+def test_what_it_leaves_is_collected_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks of a worker that runs for days may leave thousands."""
+    monkeypatch.setattr("slurm_hooks.elastic.engines.command.COLLECT_S", 0.2)
+    line = f"(sleep 0.1 & echo $! >{tmp_path}/left) & wait; sleep 60"
+    command = Command(["sh", "-c", line], os.environ)
+    wait_until(lambda: (tmp_path / "left").exists() and (tmp_path / "left").read_text().strip())
+    left = Path("/proc", (tmp_path / "left").read_text().strip())
+    wait_until(lambda: command.exit_code() is None and not left.exists(), 10)
+    command.stop(5.0)
+
+
 def test_it_ends_with_an_agent_that_is_killed(tmp_path: Path) -> None:
     agent = (
         "import sys, time\n"

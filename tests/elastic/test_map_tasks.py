@@ -43,6 +43,18 @@ module.BEAT_S, module.WAIT_S = 0.1, 0.1
 module.Sightings.__init__.__defaults__ = (1.0, *module.Sightings.__init__.__defaults__[1:])
 sys.exit(module.main(sys.argv[1:], os.environ))
 """
+# Before it: each beat but that of the claim fails, as on a file server that restarts.
+STALE = """
+import errno
+from slurm_hooks.elastic.engines.pool.task_files import TaskFiles
+true, beats = TaskFiles.beat, []
+def beat(self, task):
+    beats.append(task)
+    if len(beats) > 1:
+        raise OSError(errno.ESTALE, "Stale file handle", task.name)
+    return true(self, task)
+TaskFiles.beat = beat
+"""
 numbers = st.integers(0, 999_999)
 tasks = st.builds(
     Task, st.integers(1, 999_999_999), numbers, numbers, st.sampled_from(["todo", "done", "failed"])
@@ -125,10 +137,10 @@ def make(place: Path, command: list[str], count: int, retries: int = 2, go: bool
     map_directory.make(place, command, [f"in {i}" for i in range(1, count + 1)], retries, go)
 
 
-def start(place: Path, element: int, run: int = 0) -> subprocess.Popen[str]:
+def start(place: Path, element: int, run: int = 0, code: str = WORKER) -> subprocess.Popen[str]:
     env = {**os.environ, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": str(element)}
     env |= {"SLURM_RESTART_COUNT": str(run), "MALLEABLE_NOTICE_S": "9", "MALLEABLE_MAX": "3"}
-    return launch([sys.executable, "-c", WORKER, str(place)], env, stderr=subprocess.PIPE)
+    return launch([sys.executable, "-c", code, str(place)], env, stderr=subprocess.PIPE)
 
 
 def test_only_one_of_two_gets_a_task(tmp_path: Path) -> None:
@@ -228,6 +240,24 @@ def test_a_program_that_is_missing_is_a_failure_with_a_log(tmp_path: Path) -> No
     assert "/nowhere/program" in Path(one["log"]).read_text()
 
 
+def test_an_input_that_no_program_can_get_is_a_failure_with_a_log(tmp_path: Path) -> None:
+    map_directory.make(tmp_path, ["echo"], ["a\0b", "c"], 0, keep_going=True)
+    assert start(tmp_path, 0).wait(20) == 0
+    found = map_directory.count(tmp_path)
+    assert (found.done, found.failed) == (1, 1)
+    assert "null byte" in (tmp_path / "logs" / "1.err").read_text()
+
+
+def test_a_directory_that_is_out_of_order_for_a_moment_is_no_failure_of_the_task(
+    tmp_path: Path,
+) -> None:
+    make(tmp_path, ["sh", "-c", "sleep 1; echo whole"], 1, retries=0)
+    worker = start(tmp_path, 0, code=STALE + WORKER)
+    assert worker.wait(20) == 0
+    assert map_directory.count(tmp_path) == map_directory.Counts(done=1)
+    assert (tmp_path / "logs" / "1.out").read_text() == "whole\n"
+
+
 def test_at_a_notice_a_task_has_the_rest_of_it_and_then_is_given_back(tmp_path: Path) -> None:
     make(tmp_path, ["sh", "-c", "sleep 60"], 1)
     worker = start(tmp_path, 0)
@@ -238,6 +268,16 @@ def test_at_a_notice_a_task_has_the_rest_of_it_and_then_is_given_back(tmp_path: 
     assert time.monotonic() - began >= 0.9  # nine seconds less eight
     assert map_directory.count(tmp_path) == map_directory.Counts(todo=1, interrupted=1)
     assert not list((tmp_path / "logs").iterdir())
+
+
+def test_one_that_was_killed_while_it_stayed_does_not_stay_for_ever(tmp_path: Path) -> None:
+    make(tmp_path, ["true"], 1)
+    gone, other = "wait.7_0-0-00000000", "wait.7_1-0-00000000"
+    for name in (gone, other):
+        (tmp_path / "tasks" / name).touch()
+    assert start(tmp_path, 0, run=1).wait(20) == 0
+    assert not (tmp_path / "tasks" / gone).exists()
+    assert (tmp_path / "tasks" / other).exists()
 
 
 def test_one_without_a_task_stays_until_all_have_ended(tmp_path: Path) -> None:

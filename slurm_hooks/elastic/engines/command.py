@@ -13,6 +13,7 @@ from slurm_hooks.elastic.engines.kin import Kin, adopt, dies_with
 from slurm_hooks.elastic.log import say
 
 LOOK_S, LOOK_MOST_S = 0.02, 0.5  # between two looks at what lives, the first and the longest
+COLLECT_S = 10.0  # between two looks while it runs
 ROUNDS = 20  # of SIGKILL: what forks meanwhile is met by the next
 PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -37,6 +38,7 @@ class Command:
             preexec_fn=mortal,  # noqa: PLW1509
         )
         self._kin = Kin(self._process.pid)
+        self._next_look = time.monotonic() + COLLECT_S
 
     def pass_on_signals(self) -> None:
         """From now on what a user sends to the job reaches the command, which is in a process
@@ -45,7 +47,11 @@ class Command:
             signal.signal(number, lambda found, _frame: self._signal(signal.Signals(found)))
 
     def exit_code(self) -> int | None:
-        """As a shell has it; None while it runs."""
+        """As a shell has it; None while it runs. To be asked again and again: what the command has
+        left to this process would stay a zombie otherwise."""
+        if time.monotonic() >= self._next_look:
+            self._kin.look()
+            self._next_look = time.monotonic() + COLLECT_S
         code = self._process.poll()
         return code if code is None or code >= 0 else 128 - code
 

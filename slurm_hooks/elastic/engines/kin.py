@@ -44,7 +44,8 @@ class Kin:
 
     def look(self) -> set[Process]:
         """Those that live now: of the session, seen before, left to this process by parents that
-        have ended, or descended from one of these."""
+        have ended, or descended from one of these. What has ended of those left to this process
+        is collected."""
         everybody = living(self._proc)
         alive = {process for process in everybody if not process.is_over}
         orphans = {process for process in everybody if self._is_orphan(process)}
@@ -56,16 +57,20 @@ class Kin:
             if not more:
                 break
             found |= more
-        for process in orphans - alive:
-            with suppress(OSError):  # somebody else was faster
-                os.waitpid(process.pid, os.WNOHANG)
+        for process in everybody:
+            if process.is_over and self._is_adopted(process):
+                with suppress(OSError):  # somebody else was faster
+                    os.waitpid(process.pid, os.WNOHANG)
         self._known = found
         return found
 
     def _is_orphan(self, process: Process) -> bool:
-        """What this process starts for itself stays in its own session."""
-        own = os.getsid(0)
-        return process.parent == os.getpid() and process.session not in {own, *Kin._roots}
+        return self._is_adopted(process) and process.session not in Kin._roots
+
+    def _is_adopted(self, process: Process) -> bool:
+        """What this process starts for itself stays in its own session, but for the commands."""
+        is_child = process.parent == os.getpid() and process.session != os.getsid(0)
+        return is_child and process.pid not in Kin._roots
 
     def kill(self) -> None:
         """SIGKILL to all that live."""

@@ -110,9 +110,13 @@ def told_mpi(folder: str) -> dict[str, str]:
 
 
 def files_of(world: GangWorld, python: str, path: str) -> dict[str, str]:
-    """What has to be in that folder, by name. `path` is where `python` finds this package."""
-    module = f"{__package__}.launch"
-    launch = f"PYTHONPATH={shlex.quote(path)} exec {shlex.quote(python)} -m {module}"
+    """What has to be in that folder, by name. `path` is where `python` finds this package, there and
+    not in the working directory, where a user may have a json.py."""
+    program = (
+        f"import sys; sys.path = [{path!r}, *filter(None, sys.path)]; "
+        f"from {__package__}.launch import main; sys.exit(main(sys.argv[1:]))"
+    )
+    launch = f"exec {shlex.quote(python)} -c {shlex.quote(program)}"
     return {
         OPEN_MPI_HOSTS: "".join(f"{p.name} slots={p.slots}\n" for p in world.places),
         HYDRA_HOSTS: "".join(f"{p.name}:{p.slots}\n" for p in world.places),

@@ -36,7 +36,7 @@ from slurm_hooks.elastic.engines.pool.tasks import (
     is_of_earlier_run,
     wish_for,
 )
-from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.signals import SignalListener
 
 POLL_S = 0.2
@@ -89,7 +89,8 @@ class MapWorker:
             if waiting and not self._files.is_stopped:
                 self._files.leave()
                 self._wish(tasks)
-                self._do_all(waiting)
+                if not self._do_all(waiting):  # others have them, or the list is an old one
+                    self._signals.wait_end(POLL_S)
                 continue
             others = [task for task in tasks if task.state is State.RUN]
             is_open = others or self._may_miss(tasks)
@@ -111,6 +112,7 @@ class MapWorker:
         return self._signals.is_terminated or self._signals.has_notice
 
     def _take_back_own(self) -> None:
+        self._files.forget_earlier_runs()
         for task in self._files.all():
             if task.state is State.RUN and is_of_earlier_run(task, self._me):
                 self._files.move(task, given_back(task))
@@ -121,22 +123,25 @@ class MapWorker:
                 say(f"the worker of task {task.number} is gone: it is done again")
                 self._files.move(task, given_back(task))
 
-    def _do_all(self, waiting: Sequence[Task]) -> None:
-        """All that nobody else takes, the first ones first but not all workers the same."""
-        spread = 2 * self._most
+    def _do_all(self, waiting: Sequence[Task]) -> bool:
+        """All that nobody else takes, the first ones first but not all workers the same; whether
+        there was one."""
+        spread, has_worked = 2 * self._most, False
         for task in sorted(waiting, key=lambda task: task.number + random.uniform(0, spread)):
             if self._is_leaving or self._files.is_stopped:
-                return
+                break
             mine = self._files.claim(task)
             if mine is not None:
+                has_worked = True
                 self._do(mine)
+        return has_worked
 
     def _do(self, task: Task) -> None:
         began = time.time()
         try:
             code = self._run(task)
-        except OSError as error:
-            if error.filename is None:
+        except (OSError, ValueError) as error:  # ValueError: an input with a NUL in it
+            if isinstance(error, OSError) and error.filename is None:
                 raise
             said = f"cannot run it: {error}\n"
             self._files.draft(task, "err").write_text(said, errors="backslashreplace")
@@ -184,7 +189,8 @@ class MapWorker:
                 now = time.monotonic()
             if now >= next_beat:
                 next_beat = now + BEAT_S
-                is_ours = self._files.beat(task)
+                with suppressed(OSError, doing="showing that this worker lives"):
+                    is_ours = self._files.beat(task)
             if self._signals.has_notice:
                 over = min(over, now + max(0.0, self._notice_s - SPARE_S))
             if not is_asked and (self._signals.is_terminated or not is_ours or now >= over):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_hooks.elastic.engines.pool.tasks import Task, Worker, claimed, parse
+from slurm_hooks.elastic.engines.pool.tasks import Task, Worker, claimed, is_earlier_run, parse
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,13 @@ class TaskFiles:
             os.close(os.open(self._tasks / own, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         waiting = [name for name in os.listdir(self._tasks) if name.startswith("wait.")]
         return min(waiting, default=own) == own
+
+    def forget_earlier_runs(self) -> None:
+        """Of this element: one that was killed while it stayed keeps all others from that."""
+        for name in os.listdir(self._tasks):
+            if name.startswith("wait.") and is_earlier_run(name[len("wait.") :], self._worker):
+                with suppress(FileNotFoundError):
+                    (self._tasks / name).unlink()
 
     def leave(self) -> None:
         """This worker does not wait any more."""

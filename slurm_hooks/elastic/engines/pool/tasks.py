@@ -99,7 +99,12 @@ def ended(task: Task, exit_code: int, retries: int) -> Task:
 def is_of_earlier_run(task: Task, worker: Worker) -> bool:
     """Whether an earlier run of the same element owns it: Slurm starts none before the last has
     ended, so that owner is gone."""
-    found = _OWNER.fullmatch(task.owner)
+    return is_earlier_run(task.owner, worker)
+
+
+def is_earlier_run(owner: str, worker: Worker) -> bool:
+    """Whether that is the name of an earlier run of this worker's element."""
+    found = _OWNER.fullmatch(owner)
     if not found:
         return False
     is_same = (int(found[1]), int(found[2])) == (worker.job, worker.element)

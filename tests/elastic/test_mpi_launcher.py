@@ -1,0 +1,28 @@
+"""The program that takes the place of ssh for an MPI."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import slurm_hooks
+from slurm_hooks.elastic.engines.gang.world import LAUNCHER, GangWorld, Place, files_of
+
+
+def test_files_of_the_user_do_not_stand_in_for_modules(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(9)")
+    world = GangWorld(1, 0, (Place("10.0.0.1", "a", 1, 2, 1),))
+    here = str(Path(slurm_hooks.__file__).parents[1])
+    program = tmp_path / "launch"
+    program.write_text(files_of(world, sys.executable, here)[LAUNCHER])
+    done = subprocess.run(
+        ["/bin/sh", str(program), "-x", "b", "true"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+        env={"MALLEABLE_AGENTS": "{}"},
+    )
+    assert (done.returncode, "b is not a node" in done.stderr) == (255, True), done.stderr
