@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -18,6 +19,7 @@ from slurm_hooks.slurm.text import Command
 
 INTERRUPTED = 130
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_interrupts: list[int] = []  # the signals that have come
 
 
 def parser_of(name: str, text: str) -> argparse.ArgumentParser:
@@ -85,9 +87,16 @@ def listen(arguments: argparse.Namespace) -> None:
     """Have SIGTERM and SIGHUP, which notebooks and terminals send at their end, do as Ctrl-C where
     the job is to be cancelled then. Jupyter sends eight signals in three seconds: the first one
     counts, the others do not keep scancel from its work."""
-    if arguments.cancel_on_exit:
-        for number in ENDS:
-            signal.signal(number, _interrupt_once)
+    for number in ENDS if arguments.cancel_on_exit else ENDS[:1]:
+        signal.signal(number, _interrupt_once)
+
+
+def pause(seconds: float) -> None:
+    """Sleep. Raises KeyboardInterrupt also for one that Python has dropped, as it does with those
+    that meet a destructor."""
+    time.sleep(seconds)
+    if _interrupts:
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -110,6 +119,7 @@ def undisturbed() -> Iterator[None]:
 def _interrupt_once(number: int, frame: FrameType | None) -> None:
     for other in ENDS:
         signal.signal(other, signal.SIG_IGN)
+    _interrupts.append(number)
     raise KeyboardInterrupt
 
 

@@ -22,6 +22,7 @@ from slurm_hooks.commands.following import (
     listen,
     look,
     parser_of,
+    pause,
     reach,
     size,
     split,
@@ -176,7 +177,7 @@ def _follow(port: Port, place: Path, job_id: int, is_quiet: bool) -> None:
             if not is_bar and not is_quiet and text != before:
                 print_lines(out, [text])
                 before = text
-            time.sleep(look_s)
+            pause(look_s)
 
 
 def _counted(found: Counts) -> str:

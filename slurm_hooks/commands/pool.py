@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
@@ -15,6 +14,7 @@ from slurm_hooks.commands.following import (
     listen,
     look,
     parser_of,
+    pause,
     reach,
     size,
     split,
@@ -82,7 +82,7 @@ def _follow(port: Port, job_id: int, is_quiet: bool) -> None:
             elif not is_quiet and text != before:
                 print_lines(out, [text])
             before = text
-            time.sleep(EVERY_S)
+            pause(EVERY_S)
     if not is_quiet:
         print_lines(out, [f"job {job_id}: over"])
 

@@ -146,3 +146,15 @@ def test_a_command_that_has_outlived_a_lease_has_made_progress(slurm: Path) -> N
     wait_until(says(slurm, "trained{2}"))
     agent.send_signal(signal.SIGTERM)
     agent.communicate(timeout=40)
+
+
+def test_what_a_user_sends_at_the_end_kills_nobody(slurm: Path) -> None:  # noqa: F811
+    """The agent reports that the work has finished, and goes, while signals still come."""
+    agent = begun("sh", "-c", "trap '' USR1; echo begun; sleep 1")
+    time.sleep(0.3)  # the agent has its handlers
+    while agent.poll() is None:
+        agent.send_signal(signal.SIGUSR1)
+        time.sleep(0.002)
+    assert agent.communicate(timeout=40)
+    assert agent.returncode == 0
+    assert says(slurm, "finished{2}")()

@@ -39,10 +39,12 @@ class Command:
         )
         self._kin = Kin(self._process.pid)
         self._next_look = time.monotonic() + COLLECT_S
+        self._passes_on = False
 
     def pass_on_signals(self) -> None:
         """From now on what a user sends to the job reaches the command, which is in a process
-        group of its own. In the main thread only."""
+        group of its own; once it has ended, nobody. In the main thread only."""
+        self._passes_on = True
         for number in PASSED_ON:
             signal.signal(number, lambda found, _frame: self._signal(signal.Signals(found)))
 
@@ -72,6 +74,9 @@ class Command:
             if self._has_ended(LOOK_MOST_S):
                 break
         self._kin.forget()
+        if self._passes_on:  # a handler in Python does not live as long as the interpreter
+            for number in PASSED_ON:
+                signal.signal(number, signal.SIG_IGN)
 
     def _has_ended(self, patience_s: float) -> bool:
         """Whether nothing of it is left within so long. A look at all processes of a node takes
