@@ -132,8 +132,8 @@ def entered(path: Path) -> Iterator[int]:
 
 
 def read_file(path: Path, name: str, limit: int) -> bytes:
-    """At most `limit` bytes of a file in the directory `path`; no link is followed. Raises OSError,
-    DirectoryError."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    """At most `limit` bytes of a file in the directory `path`; no link is followed, and a FIFO is
+    not waited for. Raises OSError, DirectoryError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     with entered(path) as handle, open(os.open(name, flags, dir_fd=handle), "rb") as file:
-        return file.read(limit)
+        return file.read(limit) or b""

@@ -107,6 +107,16 @@ def test_it_goes_on_without_one_that_was_killed(job: Gang) -> None:
     runs(job, 0, 2)
 
 
+def test_it_goes_on_though_somebody_has_removed_its_secret(job: Gang) -> None:
+    for fragment in (0, 1):
+        start(job, fragment)
+    runs(job, 0, 1)
+    (secret,) = job.shared.rglob("secret")
+    secret.unlink()
+    start(job, 2)
+    runs(job, 0, 1, 2)
+
+
 def test_a_finish_ends_all(job: Gang) -> None:
     for fragment in (0, 1):
         start(job, fragment, 40)

@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import slurm_hooks
+from slurm_hooks.elastic.batch import wish
 from slurm_hooks.elastic.batch.job_comment import (
     has_progress,
     merged,
@@ -168,6 +171,41 @@ def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa:
     assert "wish{3," in comment(slurm)
     agent.send_signal(signal.SIGTERM)
     assert "is not a number of nodes" in agent.communicate(timeout=40)[1]
+
+
+def test_a_wish_that_slurm_has_refused_is_told_again(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
+    file = tmp_path / "wanted"
+    argv = [sys.executable, "-m", "slurm_hooks.elastic", "run", f"--wish-file={file}"]
+    agent = launch([*argv, "--", "sleep", "60"], {**os.environ, **POOL}, stderr=subprocess.PIPE)
+    wait_until(lambda: "joined{2}" in comment(slurm), 20)
+    (slurm / "refuse").touch()
+    tries = len(asked(slurm))
+    file.write_text("3")
+    wait_until(lambda: any("wish{3," in line for line in asked(slurm)[tries:]), 20)
+    (slurm / "refuse").unlink()
+    wait_until(lambda: "wish{3," in comment(slurm), 20)
+    agent.send_signal(signal.SIGTERM)
+    agent.communicate(timeout=40)
+
+
+def test_a_wish_that_the_agent_has_written_over_is_told_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever reads before the wish is there, and writes after, puts the older one back."""
+    written: list[str] = []
+
+    def change(_job: str, edit: Callable[[str], Optional[str]]) -> None:
+        written.append(edit("joined{2};wish{9,5}") or "")
+
+    def read(_job: str) -> str:
+        return "trained{2};wish{9,5}" if len(written) < 2 else written[-1]
+
+    monkeypatch.setattr(wish.job_comment, "change", change)
+    monkeypatch.setattr(wish.job_comment, "read", read)
+    monkeypatch.setattr(wish, "CONFIRM_S", 0.0)
+    assert wish.write_wish(POOL, "4") == 4
+    assert len(written) == 2
+    assert written[1].startswith("joined{2};wish{4,")
 
 
 def test_what_a_worker_has_started_ends_with_it(slurm: Path, tmp_path: Path) -> None:  # noqa: F811

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_hooks.elastic.engines import kin
 from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.kin import Kin
 from waiting import wait_until
@@ -40,6 +41,13 @@ if sys.argv[2] == "stays":
     time.sleep(120)
 """
 NAMES = ("group", "session", "orphan")
+
+
+@pytest.fixture(autouse=True)
+def adopts_no_more() -> Iterator[None]:
+    """This process runs other tests, too, and collects nobody's daemons."""
+    yield
+    kin._libc.prctl(kin._PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -152,7 +160,7 @@ def test_a_number_that_is_used_again_is_somebody_else(tmp_path: Path) -> None:
     write(10, 1, 10, 500)
     write(11, 10, 11, 501)
     write(12, 1, 1, 3)
-    kin = Kin(10, tmp_path)
-    assert {process.pid for process in kin.look()} == {10, 11}
+    family = Kin(10, tmp_path)
+    assert {process.pid for process in family.look()} == {10, 11}
     write(11, 1, 1, 900)
-    assert {process.pid for process in kin.look()} == {10}
+    assert {process.pid for process in family.look()} == {10}

@@ -24,6 +24,7 @@ _HIT = re.compile(
     r"(?:started|joined|trained|leaving|finished)\{[0-9]{1,9}\};h\{([0-9]{1,5})\}(r?)"
 )
 _WISH = re.compile(r";wish\{[0-9,]{1,17}\}")
+_TIME = re.compile(r"(?<![^; ])wish\{[0-9]{1,5},([0-9]{1,11})\}")
 _PROGRESS = re.compile(r"(?<![^; ])progress\{[^{}]*\}")
 READ = 24  # characters that the reconciler reads of the first two
 _TURN = threading.Lock()  # several threads of an agent write
@@ -100,6 +101,12 @@ def with_wish(comment: str, wish: str) -> str:
     found = _HIT.match(comment) or _STANDING.match(comment)
     first = found.group() if found else ""
     return ";".join(p for p in (first, wish, without(comment[len(first) :], "wish")) if p)
+
+
+def wished_at(comment: str) -> int:
+    """When the wish in the comment was told, in epoch seconds; 0 if there is none."""
+    found = _TIME.search(comment)
+    return int(found.group(1)) if found else 0
 
 
 def _tidy(comment: str) -> str:

@@ -10,13 +10,19 @@ import time
 from collections.abc import Mapping
 
 from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch.news import CONFIRM_S
 from slurm_hooks.elastic.batch.standing import element
 
 MOST = 65_535
+TRIES = 3
 
 
 class WishError(Exception):
     """The wish cannot be told; the message says why, and what to do."""
+
+
+class UnheardError(WishError):
+    """Slurm does not take it now, as when slurmctld is busy."""
 
 
 def read_nodes(text: str, most: str = "") -> int:
@@ -33,10 +39,21 @@ def write_wish(env: Mapping[str, str], text: str) -> int:
     nodes, name = read_nodes(text, env.get("MALLEABLE_MAX", "")), element(env)
     if not name:
         raise WishError("this is not in a fragment of a malleable job: name one with --job")
-    entry = f"wish{{{nodes},{int(time.time())}}}"
     try:
-        job_comment.change(name, lambda before: job_comment.with_wish(before, entry))
+        _write(name, nodes, int(time.time()))
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", "") or str(error)
-        raise WishError(f"Slurm does not take it: {' '.join(said.split())[:200]}") from None
+        raise UnheardError(f"Slurm does not take it: {' '.join(said.split())[:200]}") from None
     return nodes
+
+
+def _write(name: str, nodes: int, now: int) -> None:
+    """Again if the agent has written at the same moment, and ours is lost. Raises OSError,
+    SubprocessError."""
+    for _ in range(TRIES):
+        job_comment.change(
+            name, lambda before: job_comment.with_wish(before, f"wish{{{nodes},{now}}}")
+        )
+        time.sleep(CONFIRM_S)
+        if job_comment.wished_at(job_comment.read(name)) >= now:
+            break

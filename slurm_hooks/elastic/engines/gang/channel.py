@@ -39,7 +39,7 @@ class Listener:
     `what`."""
 
     def __init__(self, secret: bytes, handlers: Mapping[str, Handler]) -> None:
-        self._secret = secret
+        self.secret = secret
         self._handlers = handlers
         self._turn = threading.Lock()
         self._strangers: dict[socket.socket, None] = {}  # the oldest first
@@ -100,7 +100,7 @@ class Listener:
         end.sendall(challenge + b"\n")
         said = json.loads(receive_line(end))
         request: Request = said if isinstance(said, dict) else {}
-        is_known = is_answer(self._secret, challenge, str(request.get("answer", "")))
+        is_known = is_answer(self.secret, challenge, str(request.get("answer", "")))
         if not is_known or request.get("what") not in self._handlers:
             debug("somebody else has connected to this agent")
             return None

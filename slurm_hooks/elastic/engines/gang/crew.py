@@ -21,7 +21,8 @@ from slurm_hooks.elastic.engines.gang.gathering import GATHER, Gatherings, gathe
 from slurm_hooks.elastic.engines.gang.launching import LAUNCH, Daemons
 from slurm_hooks.elastic.engines.gang.world import GangWorld, Place, place_said
 from slurm_hooks.elastic.engines.order import Order
-from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.log import debug, say, suppressed
+from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.state import Round
 
 ARRIVE_S = 60.0
@@ -31,14 +32,19 @@ _PACKAGE_PATH = str(Path(__file__).resolve().parents[4])
 
 
 class Crew:
-    """`env` is the fragment's environment; `host` the address of this node."""
+    """`env` is the fragment's environment; `host` the address of this node; `find_secret` gives the
+    job's secret of now."""
 
-    def __init__(self, order: Order, env: Mapping[str, str], host: str, secret: bytes) -> None:
-        self._order, self._env, self._host, self._secret = order, env, host, secret
+    def __init__(
+        self, order: Order, env: Mapping[str, str], host: str, find_secret: Callable[[], bytes]
+    ) -> None:
+        self._order, self._env, self._host = order, env, host
+        self._find_secret = find_secret
+        self._secret = find_secret()
         self._engine = env.get("MALLEABLE_ENGINE", "")
         self._daemons = Daemons()
         handlers = {GATHER: Gatherings().handle, LAUNCH: self._daemons.handle}
-        self._listener = Listener(secret, handlers)
+        self._listener = Listener(self._secret, handlers)
         self._command: Optional[Command] = None
         self._folder: Optional[Path] = None
         self._round: Optional[Round] = None
@@ -52,6 +58,9 @@ class Crew:
     def begin_round(self, round_: Round, rank: int, is_broken: Callable[[], bool]) -> bool:
         """Meet the others and start; False if the round breaks before."""
         self._round, self._rank = round_, rank
+        with suppressed(DirectoryError, doing="reading the job's secret again"):
+            # Somebody may have removed it, and whoever joins now knows the one that is there now.
+            self._secret = self._listener.secret = self._find_secret()
         with socket.socket(_family(self._host)) as reserved:
             reserved.bind(("", 0))
             mine = self._place(reserved.getsockname()[1])

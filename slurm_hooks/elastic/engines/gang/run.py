@@ -86,7 +86,7 @@ def run(order: Order, env: MutableMapping[str, str]) -> None:
     sight = Sight(mailbox, own_element, keep_state=False)
     session = Session(job, membership, lease, signals, forewarning, own_element, sight)
     ending = Ending(job, session, signals, own_element, Alone())
-    crew = Crew(order, env, job.host, _secret(job))
+    crew = Crew(order, env, job.host, lambda: _secret(job))
     ending.dismiss = crew.close
     GangAgent(session, signals, ending, crew, farewell_s(env)).run()
 

@@ -110,7 +110,7 @@ def told_mpi(folder: str) -> dict[str, str]:
 
 
 def files_of(world: GangWorld, python: str, path: str) -> dict[str, str]:
-    """What has to be in that folder, by name. `path` is where `python` finds this package, there
+    """What has to be in that folder, by name. `path` is where `python` finds this package: there
     and not in the working directory, where a user may have a json.py."""
     program = (
         f"import sys; sys.path = [{path!r}, *filter(None, sys.path)]; "

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.elastic.batch.wish import WishError, write_wish
+from slurm_hooks.elastic.batch.wish import UnheardError, WishError, write_wish
 from slurm_hooks.elastic.log import debug, say
 
 EVERY_S = 5.0  # slurmctld is told no more often
@@ -43,6 +43,9 @@ class WishFile:
     def _write(self, text: str) -> None:
         try:
             write_wish(self._env, text)
+        except UnheardError as error:
+            debug(f"telling the wish in {self._path}", error)
+            self._told = None  # again later
         except WishError as error:
             say(f"{self._path}: {error}")
 
