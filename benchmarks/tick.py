@@ -1,5 +1,6 @@
-"""What a tick costs: its decisions on a large machine, what learned jobs add to them, then whole
-ticks on a real Slurm with many jobs in the queue (seconds, commands, RPCs).
+"""What a tick costs: its decisions on a large machine, what learned jobs add to them, a whole tick
+there from text to text, then whole ticks on a real Slurm with many jobs in the queue (seconds,
+commands, RPCs).
 
 Run: python benchmarks/tick.py [--rigid N] [--malleable N]; the last line is one JSON object.
 """
@@ -15,6 +16,7 @@ from dataclasses import asdict
 
 from tick_learned import learned_costs, learned_lines
 from tick_plan import costs, table
+from tick_whole import lines, whole_ticks
 
 from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
@@ -34,11 +36,18 @@ def main() -> None:
     print(table(decisions))
     learned = learned_costs()
     print(learned_lines(learned))
+    whole = whole_ticks()
+    print(lines(whole))
     with Sandbox.up(project_spec(nodes=16)) as box:
         result = measure(box, options.rigid, options.malleable)
     print(
         json.dumps(
-            {**result, "decisions": [asdict(cost) for cost in decisions], "learned": learned}
+            {
+                **result,
+                "decisions": [asdict(cost) for cost in decisions],
+                "learned": learned,
+                "whole": whole,
+            }
         )
     )
 

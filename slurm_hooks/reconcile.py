@@ -7,9 +7,10 @@ Decisions are made in planning.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Callable, Optional
 
 from slurm_hooks.entry_points import find_objective
@@ -67,7 +68,8 @@ def tick(
     refused: list[str] = []
     objective = find_objective(settings.plan.objective)
     settings = with_host_lists(settings)
-    with contextlib.nullcontext(Outcome()) if is_dry else locked(settings.tick) as outcome:
+    lock = contextlib.nullcontext(Outcome()) if is_dry else locked(settings.tick)
+    with lock as outcome, _uncollected():
         seen = observe(port, settings.site.partitions)
         seen = with_switch(seen, settings.tick.state_dir, is_dry)
         if needs_accounts(seen, settings) or needs_charges(seen, settings):
@@ -85,6 +87,19 @@ def tick(
     asked = tuple(port.asked[before:])
     seconds = time.monotonic() - began
     return TickReport(seen.now, plan, seen, tuple(refused), asked, seconds, is_dry)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile: all that a tick makes lives until its end, and looking
+    through it again and again took a third of its time (19,200 fragments)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _write(

@@ -85,7 +85,8 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
             comment=e.comment or None,
             admin_comment=e.admin_comment,
         )
-    for j in slurm.rigid:
+    is_about_all = not any(word.startswith("--partition=") for word in command.argv)
+    for j in slurm.rigid if is_about_all else ():
         if j.seen <= slurm.now:
             place = "SchedNodes" if j.state == "PENDING" else "NodeList"
             yield row(

@@ -34,8 +34,9 @@ def ending_jobs(plan: Plan) -> frozenset[int]:
 def with_summaries(plan: Plan, seen: Snapshot, summaries: Mapping[int, str]) -> Plan:
     """The plan with one line for each job that it closes, by job id."""
     actions: list[Action] = list(plan.actions)
+    ending = ending_jobs(plan)
     for job in seen.jobs:
-        text = summaries.get(job.job_id, "") if job.job_id in ending_jobs(plan) else ""
+        text = summaries.get(job.job_id, "") if job.job_id in ending else ""
         fragment = _bearer(job) if text else None
         if fragment is not None:
             actions = _summed_up(actions, fragment, text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -38,7 +39,7 @@ class Pool:
     still on its way out takes up room. It `is_over` if more is held than may be given.
     """
 
-    free: dict[ClassKey, list[str]] = field(default_factory=dict)
+    free: dict[ClassKey, deque[str]] = field(default_factory=dict)
     held: dict[ClassKey, dict[int, list[Fragment]]] = field(default_factory=dict)
     ceiling: Optional[int] = None
     room: Optional[int] = None
@@ -85,13 +86,14 @@ def pool_of(ground: Ground, eligibility: Eligibility, situations: Sequence[Situa
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
             key = _key(ground, seconds[worst], eligibility.jobs(worst))
             pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
+    free: dict[ClassKey, list[str]] = {}
     for name, node in ground.nodes.items():
         jobs = eligibility.jobs(name) if node.state is NodeState.FREE and name not in taken else ()
         if jobs:
             seconds = fleeing if gains_past.isdisjoint(jobs) else staying
-            pool.free.setdefault(_key(ground, seconds[name], jobs), []).append(name)
-    for names in pool.free.values():
-        names.sort(key=lambda name: (-fleeing[name], natural(name)))
+            free.setdefault(_key(ground, seconds[name], jobs), []).append(name)
+    for key, names in free.items():
+        pool.free[key] = deque(sorted(names, key=lambda name: (-fleeing[name], natural(name))))
     _limit(pool, ground.mandate, kept, len(taken))
     return pool
 

@@ -110,7 +110,7 @@ def _dismiss(fragment: Fragment, cause: Cause, now: datetime) -> Action:
 
 def _take(pool: Pool, key: ClassKey, count: int) -> list[str]:
     free = pool.free[key]
-    taken, pool.free[key] = free[:count], free[count:]
+    taken = [free.popleft() for _ in range(count)]
     pool.room = None if pool.room is None else pool.room - count
     return taken
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
@@ -131,6 +132,7 @@ _DOWN = {
 _BASE = {"IDLE": NodeState.FREE, "ALLOCATED": NodeState.BUSY, "MIXED": NodeState.BUSY}
 
 
+@lru_cache(maxsize=256)
 def node_state(text: str) -> NodeState:
     """Fold Slurm's base state and flags; a word this version does not know gives UNKNOWN."""
     words = set(text.replace("*", "+NOT_RESPONDING").split("+")) - _IGNORED

@@ -79,7 +79,7 @@ def read_accounts(port: Port, jobs: Iterable[MalleableJob]) -> dict[int, str]:
 
 def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, ...]:
     """Our jobs alone, in one command: what has become of them since they were observed."""
-    return parse_jobs(port.ask(jobs_command()), partitions).malleable
+    return parse_jobs(port.ask(jobs_command(partitions)), partitions).malleable
 
 
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:

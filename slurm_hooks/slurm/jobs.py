@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
@@ -212,6 +213,7 @@ def parse_telemetry(comment: str) -> Optional[Telemetry]:
     return parse_progress(without_wish(comment[found.end() :])) if found else None
 
 
+@lru_cache(maxsize=256)
 def exit_code(text: str) -> str:
     """Code and signal as `7:0`; squeue (22.05) prints the wait status, here 1792."""
     is_status = re.fullmatch(r"\d{1,9}", text, re.ASCII)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Optional
 
 from slurm_hooks.engines import DEFAULT
@@ -19,6 +20,7 @@ _SUMMARY = re.compile(r" malleable: [0-9.]+ node-h, [0-9]+ hits, [0-9]+-[0-9]+ n
 NO_NOTE = "\0"  # where the mark stood in the rest of the comment
 
 
+@lru_cache(maxsize=1 << 16)  # most fragments have their neighbour's, and had it a look before
 def parse_mark(comment: str) -> Optional[tuple[Mark, str]]:
     """The mark and the rest of the comment; None if there is no mark.
 

@@ -10,6 +10,7 @@ RECORD_END, which is longer than all that a user can put there.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Optional
 
 from slurm_hooks.slurm.telemetry import LENGTH
@@ -48,14 +49,17 @@ _PLAIN = JOB_FIELDS[:-3]
 _BEGINNING = re.compile(r"\d+[^|\n]*\|", re.ASCII)
 
 
-def jobs_command() -> Command:
-    """Every job that slurmctld knows, ended ones too, one array element a line.
+def jobs_command(partitions: Sequence[str] = ()) -> Command:
+    """Every job that slurmctld knows, or those in these partitions; ended ones too, one array
+    element a line.
 
     Without --array squeue (22.05) folds held elements into one line even where they differ.
     """
     plain = ",".join(f"{name}:|" for name in _PLAIN)
     fields = f"{plain},Feature:{FEATURES_END},admin_comment:|,comment:{SAID_WIDTH}{RECORD_END}"
-    return Command(("squeue", "--noheader", "--all", "--array", "--states=all", f"-O{fields}"))
+    where = (f"--partition={','.join(partitions)}",) if partitions else ()
+    everything = ("squeue", "--noheader", "--all", "--array", "--states=all")
+    return Command((*everything, *where, f"-O{fields}"))
 
 
 def records_in(text: str) -> tuple[list[str], list[str]]:
@@ -86,11 +90,11 @@ def row_of(record: str) -> Optional[dict[str, str]]:
     if len(parts) != len(_PLAIN) + 1 or not _BEGINNING.match(record):
         return None
     features, is_there, rest = parts[-1].partition(FEATURES_END)
-    if not is_there or any("\n" in part for part in (*parts[:-1], features)):
+    if not is_there or "\n" in record[: len(record) - len(rest)]:
         return None
     admin, said = _comments(rest)
     values = [*parts[:-1], features, admin, said]
-    return dict(zip(JOB_FIELDS, (value.strip() for value in values)))
+    return dict(zip(JOB_FIELDS, map(str.strip, values)))
 
 
 def _comments(text: str) -> tuple[str, str]:

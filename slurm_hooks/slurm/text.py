@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Optional
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
@@ -29,11 +30,12 @@ def parse_time(text: str) -> Optional[datetime]:
     """A moment printed with SLURM_TIME_FORMAT=%s; None for none. Raises ValueError otherwise."""
     if text in ("", "N/A", "Unknown", "None", "NONE"):
         return None
-    if not re.fullmatch(r"\d{1,10}", text, re.ASCII):
+    if not (text.isdecimal() and text.isascii() and len(text) <= 10):
         raise ValueError(f"not a moment: {text!r}")
     return datetime.fromtimestamp(int(text), timezone.utc)
 
 
+@lru_cache(maxsize=1024)
 def parse_limit(text: str) -> Optional[timedelta]:
     """A time limit, [days-]hours:minutes:seconds with leading parts left out; None for none."""
     if text in ("", "UNLIMITED", "NOT_SET", "INVALID", "N/A", "Partition_Limit"):
@@ -48,12 +50,14 @@ def parse_limit(text: str) -> Optional[timedelta]:
 _UNITS = {"": 0, "K": -10, "M": 0, "G": 10, "T": 20}
 
 
+@lru_cache(maxsize=1024)
 def parse_memory(text: str) -> int:
     """MiB, from `1000M`, `62.50G` or plain MiB; 0 for what is no size."""
     found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,3})?)([KMGT]?)[cn]?", text, re.ASCII)
     return int(float(found.group(1)) * 2.0 ** _UNITS[found.group(2)]) if found else 0
 
 
+@lru_cache(maxsize=1024)
 def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
     """Counts by name, sorted: `gpu:a100:4(S:0-1),tmp:1` gives gpu, gpu:a100 and tmp.
 
@@ -72,10 +76,15 @@ def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(counts.items()))
 
 
+_ONE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
 def expand(names: str) -> frozenset[str]:
     """Node names of a Slurm host list; empty for none. Raises NodeSetParseError."""
     if names in ("", "(null)", "N/A", "None"):
         return frozenset()
+    if _ONE_NAME.fullmatch(names):
+        return frozenset((names,))
     return frozenset(NodeSet(names, resolver=RESOLVER_NOGROUP))  # @ is no group of this host
 
 
