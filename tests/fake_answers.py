@@ -61,8 +61,17 @@ def _cell(text: str, size: str) -> str:
     return cut.decode("utf-8", "surrogateescape")
 
 
+def exclusion_lines(slurm: FakeSlurm) -> Iterable[str]:
+    """What squeue says with --states=PENDING --format=%i|%x."""
+    waiting = (e for e in slurm.elements.values() if e.state == "PENDING")
+    return (f"{e.name}|{fold(e.barred)}" for e in waiting)
+
+
 def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
     find_unfit(slurm)
+    if "--format=%i|%x" in command.argv:
+        yield from exclusion_lines(slurm)
+        return
     for e in slurm.elements.values():
         yield row(
             command,

@@ -19,12 +19,15 @@ NOT_RUNNING = "Job is not running"
 UNKNOWN = "Invalid job id specified"
 DENIED = "Access/permission denied"
 _MINUTE = timedelta(minutes=1)
+_OF_ONE = frozenset({"ReqNodeList", "NumNodes"})  # scontrol takes them for no range
 _OF_USERS = frozenset({"Comment", "ArrayTaskThrottle"})  # the rest job_submit refuses
 
 
 def obey(slurm: FakeSlurm, words: list[str], user: str) -> list[str]:
     """One line for scontrol. What cannot be done to one element does not keep it from others."""
     verb, target, *rest = words
+    if "[" in target and _OF_ONE & {word.partition("=")[0] for word in rest}:
+        return [f"Invalid job ID {target}"]
     found, faults = named(slurm, re.sub(r"(?i)^jobid=", "", target))
     for element in found:
         slurm.watch(verb, element, user)
@@ -103,6 +106,10 @@ def _nodes(_slurm: FakeSlurm, element: Element, text: str) -> None:
     element.asked = expand(text)
 
 
+def _barred(_slurm: FakeSlurm, element: Element, text: str) -> None:
+    element.barred = expand(text)
+
+
 def _count(_slurm: FakeSlurm, element: Element, text: str) -> None:
     element.count = int(text.partition("-")[0])
 
@@ -133,6 +140,7 @@ _CHANGES: dict[str, Callable[[FakeSlurm, Element, str], None]] = {
     "TimeLimit": _limit,
     "EndTime": _end_time,
     "ReqNodeList": _nodes,
+    "ExcNodeList": _barred,
     "NumNodes": _count,
     "StartTime": _start_time,
     "ArrayTaskThrottle": _throttle,

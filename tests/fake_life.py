@@ -133,6 +133,7 @@ def waits_for(slurm: FakeSlurm, element: Element) -> Optional[str]:
 def _place(slurm: FakeSlurm, element: Element) -> tuple[frozenset[str], str]:
     """Nodes on which it can start now, or why there are none."""
     able = {n for n in slurm.nodes if element.features <= slurm.features.get(n, frozenset())}
+    able -= element.barred
     if not element.asked <= able or len(able) < element.count:
         return frozenset(), "BadConstraints"
     broken = sorted(n for n in element.asked if slurm.nodes[n] not in ("", "+PLANNED"))

@@ -48,6 +48,7 @@ class Element:
     is_unfit: bool = False  # Slurm found that the nodes asked for can never run it
     nodes: frozenset[str] = frozenset()
     asked: frozenset[str] = frozenset()
+    barred: frozenset[str] = frozenset()  # nodes that it is excluded from
     start: Optional[int] = None
     end: Optional[int] = None
     eligible: Optional[int] = None

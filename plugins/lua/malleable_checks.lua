@@ -11,6 +11,7 @@ M.NO_VAL = 4294967294 -- an unset 32-bit field
 M.NO_VAL16 = 65534 -- the same in a 16-bit field
 M.INFINITE = 4294967295
 M.MARK_PATTERN = "malleable%b{}"
+M.EXCLUDED_LENGTH = 1000 -- of the nodes in --exclude, which the mark of each element holds, too
 M.NAME_LENGTH = 24 -- of a job's name, as much as the mark of each element holds
 
 -- Only SLURM_* names reach the script under sbatch --export=NONE and a step under srun's. From the
@@ -166,11 +167,21 @@ local function write_name(name)
   return ",name=" .. name:gsub("[^A-Za-z0-9_.-]", "_"):sub(1, M.NAME_LENGTH)
 end
 
-local function write_mark(request, lease, hole, name)
+--- The nodes of --exclude in the mark, where commas and brackets cannot stand. While they are not
+-- in it, fragments get node lists of their own, and Slurm alone keeps to the exclusion.
+local function write_excluded(nodes)
+  if not nodes or nodes == "" then return ",not=-" end
+  local isnt_plain = nodes:find("[^A-Za-z0-9_.,%[%]-]") or nodes == "-"
+  if isnt_plain or #nodes > M.EXCLUDED_LENGTH then return "" end
+  return ",not=" .. nodes:gsub("[%[%],]", { ["["] = "(", ["]"] = ")", [","] = "+" })
+end
+
+local function write_mark(request, lease, hole, name, excluded)
   local launch = request.launch and ",launch=" .. request.launch or ""
-  return string.format("malleable{min=%d,max=%d,unit=%d,engine=%s,frags=%d,lease=%d,hole=%d%s%s}",
+  return string.format(
+    "malleable{min=%d,max=%d,unit=%d,engine=%s,frags=%d,lease=%d,hole=%d%s%s%s}",
     request.min, request.max, request.unit, request.engine, request.max / request.unit,
-    lease, hole, launch, write_name(name))
+    lease, hole, launch, write_name(name), write_excluded(excluded))
 end
 
 --- True if all fragments would write to the same file.
@@ -221,7 +232,8 @@ local function write_fields(request, job, site, partition, lease, hole)
     requeue = 1,
     shared = SHARED_NONE, -- we count whole nodes, whatever the partition says
     time_limit = math.max(math.floor(lease / 60), 1),
-    admin_comment = write_comment(site.admin_comment, write_mark(request, lease, hole, job.name)),
+    admin_comment = write_comment(site.admin_comment,
+      write_mark(request, lease, hole, job.name, site.exc_nodes)),
   }
   -- With a minimum, backfill would shorten the limit that the reconciler set.
   if is_given(job.time_min) then set.time_min = M.NO_VAL end
@@ -233,9 +245,9 @@ end
 --- Decide on one submission.
 -- asked: {request, faults} from malleable_request.lua (request is nil if it cannot be parsed), and
 -- in `options` the faults that malleable_options.lua found in the job's other options;
--- job: fields as the user set them; site: {partition, admin_comment, parts, expedite}: the first
--- two after the site's own function, Slurm's partition records by name, and the bit in bitflags
--- that means --requeue=expedite (nil before 25.11); policy: a checked policy.
+-- job: fields as the user set them; site: {partition, admin_comment, exc_nodes, parts, expedite}:
+-- the first three after the site's own function, Slurm's partition records by name, and the bit in
+-- bitflags that means --requeue=expedite (nil before 25.11); policy: a checked policy.
 -- Returns {faults, notes, set, environment}: refuse if there are faults, else write `set` into the
 -- job and `environment` into its script's environment.
 function M.submit(asked, job, site, policy)

@@ -137,7 +137,7 @@ local function submit(text, job, job_desc, parts)
   end
   local request, faults = modules.request.read(text, policy)
   local site = { partition = job_desc.partition, admin_comment = job_desc.admin_comment,
-    parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
+    exc_nodes = job_desc.exc_nodes, parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
   local asked = { request = request, faults = faults, options = modules.options.check(job) }
   local decision = modules.checks.submit(asked, job, site, policy)
   say(decision.faults)

@@ -22,7 +22,8 @@ class Request:
 
     `lease` is the longest lease of one fragment (`--time`), `shortest_hole` the shortest hole
     worth starting in (`--time-min`), `fragments` the number of array elements. `name`
-    is the beginning of the job's name, empty if the mark is one of an older version.
+    is the beginning of the job's name, empty if the mark is one of an older version. `excluded` are
+    the nodes of `--exclude`, None if they are not known here: then only Slurm keeps to them.
     """
 
     min_nodes: int
@@ -34,6 +35,7 @@ class Request:
     engine: str = DEFAULT
     launch: str = ""
     name: str = ""
+    excluded: Optional[frozenset[str]] = None
 
     def __post_init__(self) -> None:
         low = 0 if self.is_pool else 1
@@ -43,6 +45,11 @@ class Request:
             raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} do not fit unit {self.unit}")
         if self.fragments < 1 or self.lease <= timedelta(0):
             raise ValueError("a request needs a fragment and a lease")
+
+    @property
+    def is_exchangeable(self) -> bool:
+        """True if Slurm may choose among the nodes of fragments that are released together."""
+        return self.unit == 1 and self.excluded is not None
 
     @property
     def is_pool(self) -> bool:

@@ -21,6 +21,7 @@ from slurm_hooks.planning.modes import NOT_A_CANARY_NODE
 from slurm_hooks.planning.situation import Situation
 
 DIED = "a fragment died there"
+EXCLUDED = "the job excludes it (--exclude)"
 UNFIT = "Slurm finds it unfit for the job"
 HOLE_SHORT = "its hole is too short"
 _IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
@@ -120,6 +121,7 @@ class Eligibility:
 
     def _kept_from(self, job: MalleableJob, shunned: Shunned) -> dict[str, str]:
         found = dict.fromkeys(shunned.unfit, UNFIT)
+        found.update(dict.fromkeys(job.request.excluded or (), EXCLUDED))
         if not shunned.died:
             return found
         kind, own = self._jobs[job.job_id], _nodes_of(job)

@@ -1,4 +1,9 @@
-"""Actions as Slurm commands: equal changes share one."""
+"""Actions as Slurm commands: equal changes share one.
+
+Fragments of a job that get the same lease and the same mark are released as a group: Slurm may
+start each of them on any node of the group, since all others are excluded. A list of one's own
+nodes would take a command for each (scontrol takes ReqNodeList for a range in no release).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple, Optional
 
 from ClusterShell.RangeSet import RangeSet
 
@@ -21,6 +27,7 @@ from slurm_hooks.model import (
     Renew,
     SetMark,
 )
+from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.mark import NO_NOTE, format_mark
 from slurm_hooks.slurm.text import Command, fold
 
@@ -36,15 +43,16 @@ class Update:
     @property
     def is_plain(self) -> bool:
         """True if no word could be read as more than one by scontrol's own line reader."""
-        return all(re.fullmatch(r"[A-Za-z0-9_.,:=@+\[\]{}/-]+", word) for word in self.words)
+        return all(re.fullmatch(r"[A-Za-z0-9_.,:=@+()\[\]{}/-]+", word) for word in self.words)
 
 
-def commands(actions: Sequence[Action], notes: Notes) -> list[Command]:
+def commands(actions: Sequence[Action], notes: Notes, nodes: Iterable[str] = ()) -> list[Command]:
     """The commands for all actions, in the order in which they must happen.
 
     Fragments are held first, then leases are set, then fragments are asked to leave or put back,
     and only then are new ones released: killed anywhere, the rest is still safe. `notes` is what
-    AdminComment says beside our mark, per fragment. The mark of a Notice is written by a SetMark.
+    AdminComment says beside our mark, per fragment; `nodes` are all that Slurm has. The mark of a
+    Notice is written by a SetMark.
     """
     done: list[Command] = []
     done += _scontrol(_holds(a for a in actions if isinstance(a, Hold)))
@@ -54,7 +62,8 @@ def commands(actions: Sequence[Action], notes: Notes) -> list[Command]:
     done += _signals([a.fragment for a in actions if isinstance(a, Notice)])
     done += _scontrol(_put_backs([a for a in actions if isinstance(a, PutBack)], notes))
     done += _cancels([f for a in actions if isinstance(a, Cancel) for f in a.fragments])
-    done += _scontrol(_grows([a for a in actions if isinstance(a, Grow)], notes))
+    grows = [a for a in actions if isinstance(a, Grow)]
+    done += _scontrol(_grows(grows, notes, AllBut(nodes if grows else ())))
     return done
 
 
@@ -132,18 +141,53 @@ def _put_backs(actions: Sequence[PutBack], notes: Notes) -> list[Update]:
     return lines
 
 
-def _grows(actions: Sequence[Grow], notes: Notes) -> list[Update]:
-    """Each fragment gets its node, then all of a job are released together: one by one they keep
-    slurmctld from starting them. StartTime=now lifts the two minutes that Slurm makes a requeued
-    job wait."""
-    lines = []
+def _grows(actions: Sequence[Grow], notes: Notes, machine: AllBut) -> list[Update]:
+    """Fragments get their nodes, then all of a job are released together: one by one they keep
+    slurmctld from starting them."""
+    groups: dict[_Group, list[Grow]] = {}
+    alone = []
     for action in actions:
-        where = f"jobid={action.fragment}"
-        limit = f"TimeLimit={_minutes(action.limit)}"
-        comment = _comment(action.fragment, action.mark, notes)
-        nodes = (f"ReqNodeList={fold(action.nodes)}", f"NumNodes={len(action.nodes)}")
-        lines.append(Update(("update", where, *nodes, limit, "StartTime=now", comment)))
-    return lines + [Update(("release", word)) for word in ranges(a.fragment for a in actions)]
+        if action.mark.request.is_exchangeable:
+            groups.setdefault(_group(action, notes), []).append(action)
+        else:
+            alone.append(_grow(action, notes))
+    together = [_grow_together(group, found, machine) for group, found in groups.items()]
+    released = [Update(("release", word)) for word in ranges(a.fragment for a in actions)]
+    return alone + together + released
+
+
+class _Group(NamedTuple):
+    """What fragments that are released together have in common. One that did not start the last
+    time is alone: whether its node fits, Slurm says only of a single one."""
+
+    job_id: int
+    limit: timedelta
+    comment: str
+    alone: Optional[FragmentId]
+
+
+def _group(action: Grow, notes: Notes) -> _Group:
+    comment = _comment(action.fragment, action.mark, notes)
+    alone = action.fragment if action.mark.vain else None
+    return _Group(action.fragment.job_id, action.limit, comment, alone)
+
+
+def _grow_together(group: _Group, actions: Sequence[Grow], machine: AllBut) -> Update:
+    (where,) = ranges(action.fragment for action in actions)
+    others = machine.listed(frozenset(name for action in actions for name in action.nodes))
+    return _release_words(where, (f"ExcNodeList={others}",), group.limit, group.comment)
+
+
+def _grow(action: Grow, notes: Notes) -> Update:
+    nodes = (f"ReqNodeList={fold(action.nodes)}", f"NumNodes={len(action.nodes)}")
+    comment = _comment(action.fragment, action.mark, notes)
+    return _release_words(str(action.fragment), nodes, action.limit, comment)
+
+
+def _release_words(where: str, nodes: tuple[str, ...], limit: timedelta, comment: str) -> Update:
+    """StartTime=now lifts the two minutes that Slurm makes a requeued job wait."""
+    words = (f"TimeLimit={_minutes(limit)}", "StartTime=now", comment)
+    return Update(("update", f"jobid={where}", *nodes, *words))
 
 
 _SCANCEL_THREADS = 10  # fragments that one scancel signals at a time

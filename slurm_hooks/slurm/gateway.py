@@ -13,7 +13,13 @@ from slurm_hooks.model import Action, MalleableJob, Snapshot, Waiter
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
-from slurm_hooks.slurm.jobs import parse_jobs
+from slurm_hooks.slurm.groups import (
+    exclusions_command,
+    is_unplaced,
+    parse_exclusions,
+    placed,
+)
+from slurm_hooks.slurm.jobs import Jobs, parse_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 from slurm_hooks.slurm.rows import jobs_command
@@ -29,9 +35,12 @@ def read_cluster(port: Port) -> Cluster:
 
 
 def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
-    """The cluster now, in two commands whatever its size."""
+    """The cluster now, in two commands whatever its size; three while a group of fragments that was
+    released has not started."""
     jobs = parse_jobs(port.ask(jobs_command()), partitions)
     cluster = read_cluster(port)
+    if any(map(is_unplaced, jobs.malleable)):
+        jobs = _placed(port, jobs, cluster, partitions)
     records, ours, nodes = jobs.records, len(jobs.malleable), len(cluster.nodes)
     _log.debug("seen: %d job record(s), %d malleable job(s), %d node(s)", records, ours, nodes)
     return Snapshot(
@@ -46,6 +55,13 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         started=jobs.started,
         waiting=jobs.waiting,
     )
+
+
+def _placed(port: Port, jobs: Jobs, cluster: Cluster, partitions: Sequence[str]) -> Jobs:
+    """The jobs with the nodes that fragments which were released together wait for."""
+    excluded = parse_exclusions(port.ask(exclusions_command(partitions)))
+    found = (placed(job, excluded, cluster.nodes) for job in jobs.malleable)
+    return replace(jobs, malleable=tuple(found))
 
 
 def with_charges(port: Port, seen: Snapshot) -> Snapshot:
@@ -109,7 +125,8 @@ def apply(
     """
     notes = {f.id: f.note for job in seen.jobs for f in job.fragments}
     refused: list[str] = []
-    for is_quick, group in groupby(commands(actions, notes), lambda c: c.patience_s > 0):
+    written = commands(actions, notes, (node.name for node in seen.nodes))
+    for is_quick, group in groupby(written, lambda c: c.patience_s > 0):
         found = list(group)
         for command in found:
             pause(" ".join(command.argv))

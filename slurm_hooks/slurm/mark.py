@@ -6,16 +6,20 @@ belongs to the site and is kept. plugins/lua/malleable_checks.lua writes the fir
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Optional
 
+from ClusterShell.NodeSet import NodeSetParseError
+
 from slurm_hooks.engines import DEFAULT
 from slurm_hooks.model import AvoidedNode, Mark, Request
+from slurm_hooks.slurm.text import expand, fold
 
 _MARK = re.compile(r"malleable\{([^{}]*)\}")
-_PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+-]+)")
+_PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+()-]+)")
 _SUMMARY = re.compile(r" malleable: [0-9.]+ node-h, [0-9]+ hits, [0-9]+-[0-9]+ nodes")
 NO_NOTE = "\0"  # where the mark stood in the rest of the comment
 
@@ -54,6 +58,7 @@ def _mark(values: dict[str, str]) -> Mark:
         engine=values.get("engine", DEFAULT),
         launch=values.get("launch", ""),
         name=values.get("name", ""),
+        excluded=_excluded(values.get("not", "")),
     )
     return Mark(
         request=request,
@@ -74,6 +79,27 @@ def _mark(values: dict[str, str]) -> Mark:
         idle=_time(values.get("idle")),
         stopped=values.get("stop", ""),
     )
+
+
+_NO_NODES = "-"
+_WRITTEN, _MEANT = "(+)", "[,]"  # a host list, as commas and brackets cannot stand in a mark
+
+
+def _excluded(text: str) -> Optional[frozenset[str]]:
+    """The nodes of --exclude; None if an older version wrote the mark, or the list is not one."""
+    if not text:
+        return None
+    with contextlib.suppress(NodeSetParseError):
+        names = "" if text == _NO_NODES else text
+        return expand(names.translate(str.maketrans(_WRITTEN, _MEANT)))
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _excluded_text(nodes: Optional[frozenset[str]]) -> str:
+    if nodes is None:
+        return ""
+    return fold(nodes).translate(str.maketrans(_MEANT, _WRITTEN)) or _NO_NODES
 
 
 def _avoided(text: str) -> tuple[AvoidedNode, ...]:
@@ -104,6 +130,7 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
         "lease": int(request.lease.total_seconds()),
         "hole": int(request.shortest_hole.total_seconds()),
         "name": request.name,
+        "not": _excluded_text(request.excluded),
         "at": _epoch(mark.released),
         "run": mark.run or "",
         "leave": _epoch(mark.noticed),

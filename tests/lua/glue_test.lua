@@ -52,7 +52,7 @@ local function heard(pattern)
 end
 
 local PLAIN = { spank_job_env = false }
-local MARK = "malleable{min=2,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
+local MARK = "malleable{min=2,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120,not=-}"
 
 load_glue("policy_good.lua")
 local job = describe_job()
@@ -61,7 +61,11 @@ check("array", job.array_inx == "0-3", job.array_inx)
 check("mark", job.admin_comment == MARK, job.admin_comment)
 job = describe_job({ name = "train.sh" })
 check("with a name", slurm_job_submit(job, {}, 1000) == 0, said[1])
-check("which is in the mark", job.admin_comment == MARK:sub(1, -2) .. ",name=train.sh}",
+check("which is in the mark", job.admin_comment == MARK:gsub(",not", ",name=train.sh,not"),
+  job.admin_comment)
+job = describe_job({ exc_nodes = "n[1,3]" })
+check("with nodes excluded", slurm_job_submit(job, {}, 1000) == 0, said[1])
+check("which are in the mark", job.admin_comment == MARK:gsub("not=%-", "not=n(1+3)"),
   job.admin_comment)
 job = describe_job()
 slurm_job_submit(job, {}, 1000)

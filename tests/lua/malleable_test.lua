@@ -75,21 +75,22 @@ local SOUND = {
   { name = "canonical", set = {
     partition = "malleable", array_inx = "0-15", min_nodes = 1, max_nodes = 1, priority = 0,
     requeue = 1, shared = 0, time_limit = 10, admin_comment =
-      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120}" } },
+      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120,not=-}" } },
   { name = "short form", text = "2-4", set = { array_inx = "0-3" } },
   { name = "one node", text = "1-1", set = { array_inx = "0-0" } },
   { name = "unit and launch", text = "4-16,unit=4,engine=tasks,launch=srun", set = {
     array_inx = "0-3", min_nodes = 4, max_nodes = 4, admin_comment =
-      "malleable{min=4,max=16,unit=4,engine=tasks,frags=4,lease=600,hole=120,launch=srun}" } },
+      "malleable{min=4,max=16,unit=4,engine=tasks,frags=4,lease=600,hole=120,"
+        .. "launch=srun,not=-}" } },
   { name = "keys in any order", text = "2-4,engine=tasks,unit=2", set = { array_inx = "0-1" } },
   { name = "floats as Lua 5.3 sees Slurm's numbers", job = { time_limit = 5.0, time_min = 3.0 },
     set = { time_limit = 5, time_min = NO_VAL, admin_comment =
-      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=300,hole=180}" } },
+      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=300,hole=180,not=-}" } },
   { name = "time is capped", job = { time_limit = 60 }, set = { time_limit = 10 } },
   { name = "time unlimited", job = { time_limit = INFINITE }, set = { time_limit = 10 } },
   { name = "shorter time with its own minimum", job = { time_limit = 1, time_min = 1 },
     set = { time_limit = 1, admin_comment =
-      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=60,hole=60}" } },
+      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=60,hole=60,not=-}" } },
   { name = "odd lease is rounded down", policy = { lease_s = 199 }, set = { time_limit = 3 } },
   { name = "short lease is one minute", policy = { lease_s = 40, hole_s = 30 },
     set = { time_limit = 1 } },
@@ -104,16 +105,26 @@ local SOUND = {
   { name = "partition by name", job = { partition = "malleable" },
     set = { partition = "malleable" } },
   { name = "site comment is kept", site = { admin_comment = "paid by x" }, set = { admin_comment =
-    "paid by x;malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120}" } },
+    "paid by x;malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120,"
+      .. "not=-}" } },
   { name = "older mark is replaced", site = { admin_comment = "a;malleable{lease=9999}" },
     set = { admin_comment =
-      "a;malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120}" } },
+      "a;malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120,not=-}" } },
+  { name = "nodes that are excluded", site = { exc_nodes = "n[1-3,7],x-a,x.b" }, set = {
+    admin_comment =
+      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120,"
+        .. "not=n(1-3+7)+x-a+x.b}" } },
+  { name = "what is no plain host list", site = { exc_nodes = "n1;x" }, set = { admin_comment =
+      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120}" } },
+  { name = "a host list too long for a mark", site = { exc_nodes = ("n1,"):rep(400) .. "n2" },
+    set = { admin_comment =
+      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120}" } },
   { name = "the name of the job", job = { name = "train a,b}=\n|7.sh" }, set = { admin_comment =
       "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120,"
-        .. "name=train_a_b____7.sh}" } },
+        .. "name=train_a_b____7.sh,not=-}" } },
   { name = "a long name is cut", text = "2-4", job = { name = ("x"):rep(99) }, set = {
     admin_comment = "malleable{min=2,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120,name="
-      .. ("x"):rep(24) .. "}" } },
+      .. ("x"):rep(24) .. ",not=-}" } },
   { name = "nodes equal to the unit", text = "2-4,unit=2", job = { min_nodes = 2, max_nodes = 2 },
     set = { min_nodes = 2 } },
   { name = "tasks that fit", job = { num_tasks = 4, ntasks_per_node = 4 }, set = { requeue = 1 } },
@@ -144,7 +155,8 @@ local SOUND = {
   { name = "the site's farewell", policy = { farewell_s = 3 }, farewell = "3", set = {} },
   { name = "exactly max_fragments", text = "1-64", set = { array_inx = "0-63" } },
   { name = "a pool", text = "0-64,unit=1,engine=tasks", set = { array_inx = "0-63", min_nodes = 1,
-    admin_comment = "malleable{min=0,max=64,unit=1,engine=tasks,frags=64,lease=600,hole=120}" } },
+    admin_comment = "malleable{min=0,max=64,unit=1,engine=tasks,frags=64,lease=600,"
+      .. "hole=120,not=-}" } },
   { name = "exactly max_workers", text = "0-1000,engine=tasks", set = { array_inx = "0-999" } },
   { name = "a pool with a least size and srun", text = "4-64,unit=2,engine=tasks,launch=srun",
     set = { array_inx = "0-31", min_nodes = 2 } },

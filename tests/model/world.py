@@ -66,8 +66,8 @@ class World:
         self.trainings[job] = Training(job, low * unit, high * unit, unit, script)
         mark = (
             f"malleable{{min={low * unit},max={high * unit},unit={unit},engine=torchrun,"
-            f"frags={high},lease=3600,hole=120}}"
-        )
+            f"frags={high},lease=3600,hole=120{'' if job % 3 == 0 else ',not=-'}}}"
+        )  # each third was submitted to an older version
         self.slurm.submit(job, high, mark, script=script)
         for element in self.slurm.of(job):
             element.count = unit
@@ -197,10 +197,20 @@ class World:
             training.ended.add(element.name)
 
     def _check_nodes(self, given: Element) -> None:
-        """What the tick gives to one, no other may be on, or about to start on."""
-        others = (e for e in self.slurm.elements.values() if e is not given)
+        """What the tick gives to one, no other may be on, or about to start on; to a group, no
+        other and no fellow may be, until there are too few nodes for those that wait."""
+        others = [e for e in self.slurm.elements.values() if e is not given]
         taken = given.asked & frozenset(n for e in others for n in _claimed(e))
         self.faults += [f"{name} is given to {given.name} too" for name in sorted(taken)]
+        fellows = [e for e in others if (e.job, e.barred) == (given.job, given.barred)]
+        waiting = [e for e in fellows if _is_released(e)]
+        left = self._open_to(given) - frozenset(n for e in others for n in _claimed(e))
+        if given.barred and len(left) <= len(waiting):
+            self.faults.append(f"{given.name} and its group have no node for each: {sorted(left)}")
+
+    def _open_to(self, element: Element) -> frozenset[str]:
+        """The nodes that an element is not excluded from."""
+        return frozenset(self.slurm.nodes) - element.barred
 
     def _started(self, element: Element) -> None:
         if element.name in self.admin_held:
@@ -327,5 +337,8 @@ def _claimed(element: Element) -> frozenset[str]:
     """The nodes that an element is on, or may start on at any moment."""
     if element.state in ON_NODES or element.state == "SUSPENDED":
         return element.nodes
-    is_released = element.state == "PENDING" and not element.is_held and not element.is_unfit
-    return element.asked if is_released else frozenset()
+    return element.asked if _is_released(element) else frozenset()
+
+
+def _is_released(element: Element) -> bool:
+    return element.state == "PENDING" and not element.is_held and not element.is_unfit

@@ -44,14 +44,20 @@ def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
     lease = draw(st.sampled_from([120, 300, 600, 3600]))
     count = high // unit
     mark = MARK.format(low=low, high=high, unit=unit, n=count, lease=lease, engine=engine)
+    is_exchangeable = unit == 1 and draw(st.booleans())
+    mark += ",not=-" if is_exchangeable else ""
     for index in range(count):
         element = Element(job, index, mark)
         element.limit_min = draw(st.integers(2, 10))
         notes = draw(st.sampled_from(POOL_NOTES if is_pool else NOTES))
         state = draw(st.sampled_from(["HELD"] * 3 + ["PENDING"] + ["RUNNING"] * 2 + ["ENDED"]))
         if state in ("PENDING", "RUNNING") and len(free) >= unit:
-            element.asked = frozenset(free.pop(0) for _ in range(unit))
-            notes += _under_way(draw, element, state)
+            given = frozenset(free.pop(0) for _ in range(unit))
+            notes += _under_way(draw, element, state, given)
+            if is_exchangeable:
+                element.barred = frozenset(slurm.nodes) - given
+            else:
+                element.asked = given
         elif state == "ENDED":
             element.state = draw(
                 st.sampled_from(["COMPLETED", "FAILED", "TIMEOUT", "TIMEOUT", "CANCELLED", "ODD"])
@@ -75,14 +81,14 @@ def _wish(draw: st.DrawFn, element: Element) -> None:
         element.comment = f"{said};{wish};{rest}" if is_standing else f"{wish};{element.comment}"
 
 
-def _under_way(draw: st.DrawFn, element: Element, state: str) -> str:
+def _under_way(draw: st.DrawFn, element: Element, state: str, nodes: frozenset[str]) -> str:
     """Make an element pending or running; returns the rest of its mark."""
     released = START - draw(st.integers(0, 90))
     element.hold = ""
     if state == "PENDING":
         element.eligible = released + draw(st.sampled_from([0, 0, 120]))
         return f",at={released}"
-    element.state, element.nodes = "RUNNING", element.asked
+    element.state, element.nodes = "RUNNING", nodes
     element.start = START - draw(st.integers(0, 60 * element.limit_min - 1))
     element.comment = draw(
         st.sampled_from(["joined{0}", "trained{0};text", "trained{0};h{1};text", "text", ""])

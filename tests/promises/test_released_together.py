@@ -1,0 +1,94 @@
+"""Fragments of a job released by one command, in a real Slurm: on which nodes, for how long."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from promises.bench import Bench, has, occupied
+from slurm_hooks.model import FragmentState
+from slurm_hooks.reconcile import tick
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = pytest.mark.slurm
+SLEEP = "exec sleep 600"
+NODES = {"n1", "n2", "n3", "n4"}
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    bench = Bench(sandbox)
+    yield bench
+    bench.cancel_all()
+
+
+def scontrol(bench: Bench, words: str) -> subprocess.CompletedProcess[str]:
+    return bench.box.run(["scontrol", *words.split()])
+
+
+def asked(bench: Bench, job: int) -> set[str]:
+    """The node lists that elements ask for; with one, no range can be changed."""
+    said = bench.box.run(["squeue", "-h", "--array", f"--jobs={job}", "-o%n"]).stdout
+    return set(said.split()) - {"(null)"}
+
+
+def test_one_line_gives_nodes_to_all_and_one_releases_them(bench: Bench) -> None:
+    job = bench.submit(SLEEP, "1-4")
+    written = [a.rpcs for a in bench.tick().asked if a.argv == ("scontrol",)]
+    assert written == [2]
+    bench.until(job, has(4))
+    assert occupied(bench.job(job)) == NODES
+    assert asked(bench, job) == set()
+
+
+def test_holes_that_end_at_different_times_have_leases_of_their_own(bench: Bench) -> None:
+    scontrol(
+        bench,
+        "create reservation reservationname=r1 starttime=now+110 duration=1 users=root nodes=n1,n2",
+    )
+    try:
+        job = bench.submit(SLEEP, "1-4", options=["--time-min=1"])
+        bench.tick()
+        bench.until(job, has(4))
+        limits = {name: f.limit for f in bench.job(job).fragments for name in f.nodes}
+        short, long = timedelta(minutes=1), timedelta(minutes=2)
+        assert limits == {"n1": short, "n2": short, "n3": long, "n4": long}
+    finally:
+        scontrol(bench, "delete reservationname=r1")
+
+
+def test_what_the_user_excludes_stays_excluded(bench: Bench) -> None:
+    job = bench.submit(SLEEP, "1-4", options=["--exclude=n[1,3]"])
+    bench.tick()
+    bench.until(job, has(2))
+    assert occupied(bench.job(job)) == {"n2", "n4"}
+    bench.box.run(["scontrol", "requeue", f"{job}_0"])
+    bench.box.run(["scontrol", "requeue", f"{job}_1"])
+    bench.until(job, has(0))
+    bench.tick_until(job, has(2))
+    assert occupied(bench.job(job)) == {"n2", "n4"}
+
+
+def test_one_whose_node_went_away_waits_for_that_node(bench: Bench) -> None:
+    """The group's other nodes are its fellows'; nobody else is given the one that is left."""
+
+    def drain(command: str) -> None:
+        if command == "scontrol" and not drained:
+            drained.append(command)
+            scontrol(bench, "update nodename=n3 state=drain reason=test")
+
+    drained: list[str] = []
+    job = bench.submit(SLEEP, "1-4")
+    try:
+        tick(bench.live, bench.settings, pause=drain)
+        bench.until(job, has(3))
+        (waiting,) = (f for f in bench.job(job).fragments if f.state is FragmentState.PENDING)
+        assert waiting.nodes == {"n3"}
+        assert occupied(bench.job(job)) == NODES - {"n3"}
+    finally:
+        scontrol(bench, "update nodename=n3 state=resume")
+    wait_until(lambda: occupied(bench.job(job)) == NODES, 30, every_s=0.5)

@@ -1,0 +1,112 @@
+"""Fragments that are released together: one update for all, and which nodes they wait for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Optional
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fake_slurm import FakeSlurm
+from slurm_hooks.model import Cause, FragmentId, FragmentState, Grow, Mark, Request
+from slurm_hooks.reconcile import tick
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.actions import commands
+from slurm_hooks.slurm.all_but import AllBut
+from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.slurm.groups import parse_exclusions
+from slurm_hooks.slurm.text import expand
+
+MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120,not=NOT}"
+NODES = [f"n{i}" for i in range(1, 9)]
+FAMILIES = [*NODES, *(f"r1c{i:03}" for i in range(12)), "n10", "login", "gpu-7b", "0", "x0", "x00"]
+
+
+@given(st.frozensets(st.sampled_from(FAMILIES)), st.frozensets(st.sampled_from(FAMILIES)))
+def test_all_but_some(names: frozenset[str], left_out: frozenset[str]) -> None:
+    text = AllBut(names).listed(left_out)
+    assert expand(text) == names - left_out
+    assert text or names <= left_out
+
+
+def test_rows_of_numbers_are_folded() -> None:
+    nodes = [f"n{i}" for i in range(1, 10_001)]
+    assert AllBut(nodes).listed({"n7", "n9", "n10000"}) == "n[1-6,8,10-9999]"
+
+
+def grow(
+    index: int, node: str, excluded: Optional[frozenset[str]] = frozenset(), **changes: object
+) -> Grow:
+    request = Request(1, 6, 6, timedelta(600), timedelta(60), excluded=excluded)
+    mark = replace(Mark(request), **changes)  # type: ignore[arg-type]
+    limit = timedelta(seconds=600 if index < 4 else 300)
+    return Grow(FragmentId(7, index), frozenset((node,)), limit, mark, Cause.HOLE_OPEN)
+
+
+def said(*grows: Grow) -> list[list[str]]:
+    (command,) = commands(grows, {}, NODES)
+    lines = [line.split(" ") for line in command.stdin.splitlines()]
+    return [[word for word in line if not word.startswith("AdminComment")] for line in lines]
+
+
+def test_one_update_for_all_of_a_job_that_have_limit_and_mark_in_common() -> None:
+    words = said(grow(0, "n2"), grow(1, "n5"), grow(2, "n6"), grow(4, "n8"))
+    assert words == [
+        ["update", "jobid=7_[0-2]", "ExcNodeList=n[1,3-4,7-8]", "TimeLimit=10", "StartTime=now"],
+        ["update", "jobid=7_4", "ExcNodeList=n[1-7]", "TimeLimit=5", "StartTime=now"],
+        ["release", "7_[0-2,4]"],
+    ]
+
+
+def test_one_that_did_not_start_is_alone() -> None:
+    """Only of a fragment with a single node does Slurm say that the node does not fit."""
+    words = said(grow(0, "n2", vain=1), grow(1, "n5", vain=1), grow(2, "n6"))
+    assert [line[1] for line in words] == ["jobid=7_0", "jobid=7_1", "jobid=7_2", "7_[0-2]"]
+
+
+def test_who_is_excluded_from_what_must_be_known() -> None:
+    """Of a job of an older version only Slurm knows --exclude: our list would take its place."""
+    words = said(grow(0, "n2", None), grow(1, "n5", None))
+    assert [line[1:3] for line in words[:2]] == [
+        ["jobid=7_0", "ReqNodeList=n2"],
+        ["jobid=7_1", "ReqNodeList=n5"],
+    ]
+
+
+def test_the_nodes_of_a_group_are_left_to_those_that_have_not_started() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 3, MARK.replace("NOT", "n(2+4-8)"))
+    tick(slurm, Settings())
+    assert {e.barred for e in slurm.of(7)} == {frozenset(NODES) - {"n1", "n3"}, frozenset()}
+    slurm.nodes["n3"] = "+DRAIN"
+    slurm.advance(1)
+    (job,) = observe(slurm, ["malleable"]).jobs
+    states = {f.state: f.nodes for f in job.fragments}
+    assert states[FragmentState.RUNNING] == {"n1"}
+    assert states[FragmentState.PENDING] == {"n3"}
+    assert len(slurm.commands[-1].argv) > len(slurm.commands[-2].argv)  # squeue once more, last
+
+
+def test_nobody_asks_for_exclusions_while_no_group_waits() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 3, MARK.replace("NOT", "-"))
+    tick(slurm, Settings())
+    slurm.advance(1)
+    before = len(slurm.commands)
+    observe(slurm, ["malleable"])
+    assert len(slurm.commands) == before + 2
+
+
+def test_a_node_that_is_excluded_is_not_given() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 6, MARK.replace("NOT", "n(1-5+7)"))
+    tick(slurm, Settings())
+    slurm.advance(1)
+    assert {n for e in slurm.of(7) for n in e.nodes} == {"n6", "n8"}
+
+
+def test_odd_lines_are_passed_over() -> None:
+    text = "7_1|n[1-2]\n7_2|\n8|n3\nsqueue: error\n7_[3-4]|n4\n7_5|n6 n7\n"
+    assert parse_exclusions(text) == {FragmentId(7, 1): "n[1-2]", FragmentId(7, 2): ""}
