@@ -10,13 +10,14 @@ of slurmctld, and the ratio.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import statistics
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from live_slurm import controller_cpu_s
 
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.slurm.gateway import observe
@@ -25,7 +26,6 @@ from slurm_hooks.slurm.live import Live, Port
 
 ARRAY = 1000
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=64,lease=120,hole=60}"
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,6 @@ class Look:
     controller_s: float
     records: int
     commands: tuple[str, ...]
-
-
-def controller_cpu_s(box: Sandbox) -> float:
-    """CPU seconds of slurmctld so far."""
-    pid = int((box.dir / "run" / "slurmctld.pid").read_text())
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def own_cpu_s() -> float:

@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from slurm_hooks.sandbox import Sandbox
 
 T = TypeVar("T")
 PATIENCE_S = 120.0
+CLOCK = os.sysconf("SC_CLK_TCK")
 SETTINGS = """
 [lease]
 length_s = {lease_s}
@@ -54,6 +56,28 @@ def ticks(box: Sandbox, *words: str) -> Iterator[None]:
             process.wait(60)
         finally:
             process.kill()
+
+
+def controller_cpu_s(box: Sandbox) -> float:
+    """Processor seconds of slurmctld so far."""
+    pid = int((box.dir / "run" / "slurmctld.pid").read_text())
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK
+
+
+def submitted(box: Sandbox, *words: str) -> str:
+    """Hand a job in; its id."""
+    return box.run(["sbatch", "--parsable", *words], cwd=box.work).stdout.strip()
+
+
+def empty(box: Sandbox, partition: str, nodes: int) -> None:
+    """Cancel all jobs, and wait until as many nodes of the partition are free."""
+    for name in (partition, "main"):
+        box.run(["scancel", f"--partition={name}", "--full"], check=False)
+        box.run(["scancel", f"--partition={name}"], check=False)
+    await_(lambda: not box.run(["squeue", "-h"]).stdout.strip(), "an empty Slurm")
+    idle = ["sinfo", "-h", "-t", "idle", "-o", "%D", "-p", partition]
+    await_(lambda: box.run(idle).stdout.strip() == str(nodes), "free nodes")
 
 
 def await_(look: Callable[[], T], what: str, every_s: float = 0.1) -> T:
