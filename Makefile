@@ -5,7 +5,7 @@ BUILD := build
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
-	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-reclaim bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
+	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
 	test-browser rpm deb package-tools \
 	package-lock test-packages
 
@@ -22,7 +22,7 @@ help:
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
 	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, impact, launch, learned-curves, learning, ledger, tick, load,"
-	@echo "             rescale, random, frameworks, watch, hits, live, optuna-search, reaction, reclaim, observe, library, state, replay-reference, replay-better, replay-hits, replay-ahead,"
+	@echo "             rescale, random, frameworks, watch, hits, live, optuna-search, reaction, reclaim, scale, observe, library, state, replay-reference, replay-better, replay-hits, replay-ahead,"
 	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
 	@echo "             roots of their own; make package-lock pins the libraries that they carry anew"
@@ -147,6 +147,9 @@ bench-launch: plugin
 
 bench-impact: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/impact.py $(BENCH_ARGS)
+
+bench-scale: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/scale.py
 
 bench-reclaim: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/reclaim.py $(BENCH_ARGS)

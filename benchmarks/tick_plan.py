@@ -108,7 +108,8 @@ def snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
 
 
 def _job(job_id: int, fragments: int, free: Iterator[str]) -> MalleableJob:
-    request = Request(1, fragments, fragments, LEASE, timedelta(seconds=120))
+    hole = timedelta(seconds=120)
+    request = Request(1, fragments, fragments, LEASE, hole, excluded=frozenset())
     running = [name for _, name in zip(range(fragments // 2), free)]
     found = tuple(
         _running(FragmentId(job_id, i), request, running[i])

@@ -1,0 +1,137 @@
+"""Beyond this machine: `make bench-scale`, for docs/scale.md.
+
+Whole ticks without Slurm, from text to text, up to 100,000 nodes, 1,000 malleable jobs of 64
+fragments and 100,000 pending jobs of others: seconds of the processor, in parts. Then the
+allocator on problems of that size, in whole and divided into parts that know nothing of each other
+(POP: Narayanan et al., SOSP 2021), each with a share of the jobs, their nodes and of the free
+nodes: how much of the value is lost.
+
+Prints two tables; the last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from allocator import make_problem
+from rich.console import Console
+from rich.table import Table
+from slurm_text import Answers, answers
+from tick_plan import FRAGMENTS, snapshot
+from tick_whole import Row, measured
+
+from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.value import value
+from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.actions import commands
+from slurm_hooks.slurm.cluster import parse_cluster
+from slurm_hooks.slurm.jobs import parse_jobs
+
+MACHINES = ((10_000, 300, 50_000), (40_000, 1_000, 100_000), (100_000, 1_000, 100_000))
+PROBLEMS = ((300, 10_000, 30), (1_000, 30_000, 30), (1_000, 100_000, 100))
+PARTS = (1, 2, 4, 8)
+LIMITS = Limits(seconds=60.0)
+SAY = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120)
+T = TypeVar("T")
+
+
+def main() -> int:
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
+    ticks = [{**measured(*machine), **parts_of_a_tick(*machine)} for machine in MACHINES]
+    show("a tick, processor seconds", ticks)
+    solved = [divided(make_problem(*shape), parts) for shape in PROBLEMS for parts in PARTS]
+    show("the allocator, in whole and in parts", solved)
+    print(json.dumps({"benchmark": "scale", "ticks": ticks, "allocator": solved}))
+    return 0
+
+
+def parts_of_a_tick(nodes: int, jobs: int, others: int) -> Row:
+    """Microseconds to read a record of each kind; seconds to plan, to check, to write commands."""
+    seen = snapshot(nodes, jobs, FRAGMENTS)
+    port, without = answers(seen, others), answers(seen)
+    ours_s, whole_s = _reading(without), _reading(port)
+    _, nodes_s = timed(lambda: parse_cluster(port.cluster))
+    plan, plan_s = timed(lambda: make_plan(seen, Settings(), time.process_time))
+    _, guard_s = timed(lambda: guard(plan, seen, seen, Settings()))
+    told, write_s = timed(lambda: commands(plan.actions, {}, (n.name for n in seen.nodes)))
+    return {
+        "fragment_us": round(1e6 * ours_s / (jobs * FRAGMENTS), 1),
+        "other_us": round(1e6 * (whole_s - ours_s) / others, 1),
+        "node_us": round(1e6 * nodes_s / nodes, 1),
+        "plan_s": round(plan_s, 2),
+        "guard_s": round(guard_s, 2),
+        "write_s": round(write_s, 2),
+        "commands_kib": round(sum(len(c.stdin) for c in told) / 1024),
+    }
+
+
+def _reading(port: Answers) -> float:
+    return timed(lambda: parse_jobs(port.queue, ["malleable"]))[1]
+
+
+def timed(body: Callable[[], T]) -> tuple[T, float]:
+    """What it returns, and its processor seconds."""
+    began = time.process_time()
+    found = body()
+    return found, time.process_time() - began
+
+
+def divided(problem: Problem, parts: int) -> Row:
+    """The value of so many parts together, each solved by itself, and their seconds."""
+    whole = value(problem, allocate(problem, LIMITS, clock=time.monotonic).counts)
+    got, seconds = 0.0, []
+    for part in split(problem, parts):
+        found, took = timed(lambda part=part: allocate(part, LIMITS, clock=time.monotonic))
+        got += value(part, found.counts)
+        seconds.append(took)
+    return {
+        "jobs": len(problem.jobs),
+        "nodes": sum(c.capacity for c in problem.classes),
+        "classes": len(problem.classes),
+        "parts": parts,
+        "all_s": round(sum(seconds), 2),
+        "longest_s": round(max(seconds), 2),
+        "share": round(got / whole, 5),
+    }
+
+
+def split(problem: Problem, parts: int) -> list[Problem]:
+    """Problems with every so-manieth job, in random order, what these hold, and as many of the
+    free nodes of each class."""
+    order = list(problem.jobs)
+    random.Random(1).shuffle(order)
+    found = []
+    for at in range(parts):
+        jobs = tuple(order[at::parts])
+        classes = tuple(_share(problem, i, jobs, parts) for i in range(len(problem.classes)))
+        found.append(replace(problem, jobs=jobs, classes=classes))
+    return found
+
+
+def _share(problem: Problem, i: int, jobs: tuple[JobAsk, ...], parts: int) -> NodeClass:
+    whole = problem.classes[i]
+    held = sum(job.held[i] for job in problem.jobs)
+    mine = sum(job.held[i] for job in jobs)
+    return replace(whole, capacity=mine + (whole.capacity - held) // parts)
+
+
+def show(title: str, rows: list[Row]) -> None:
+    """A column for each."""
+    table = Table("", *("" for _ in rows), title=title)
+    for name in rows[0]:
+        table.add_row(name, *(str(row[name]) for row in rows))
+    SAY.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
