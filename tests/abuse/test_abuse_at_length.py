@@ -22,6 +22,8 @@ pytestmark = [
 USER, OTHER = "nobody", "games"
 SLEEP = "exec sleep 900"
 MOST_JOBS = 1500
+HUGE = "x" * 100_000  # what the kernel takes as one word of a command is little more
+SLOWER_S = 1.0
 LATE_S = 60  # slurmctld looks at limits every half minute
 NewSandbox = Callable[..., Sandbox]
 
@@ -98,3 +100,31 @@ def test_what_a_user_requeues_does_not_start_without_a_tick(full: Bench, row: Ro
     states = set(full.states(job))
     assert states == {FragmentState.HELD}
     row("requeue of both fragments, then no tick for 150 s", "both wait, held")
+
+
+def test_comments_of_megabytes_slow_no_tick_down(full: Bench, row: Row) -> None:
+    """squeue gets all of each comment from slurmctld, whatever it prints."""
+    other = full.submit(SLEEP, "1-2", user=OTHER)
+    full.tick_until(other, has(2))
+    jobs = [full.submit(SLEEP, "1-64") for _ in range(4)]
+    before = tick_s(full)
+    taken = 0
+    for job in jobs:
+        for index in range(64):
+            words = ["scontrol", "update", f"jobid={job}_{index}", f"Comment={HUGE}"]
+            taken += full.box.run(words, user=USER, check=False).returncode == 0
+    after = tick_s(full)
+    assert has(2)(full.job(other))
+    assert after < before + SLOWER_S
+    said = f"{taken} taken; a tick {before:.2f} s before, {after:.2f} s after"
+    row(f"{4 * 64} comments of {len(HUGE) // 1024} KiB", said)
+
+
+def tick_s(bench: Bench) -> float:
+    """Seconds of the quickest of three ticks."""
+    found = []
+    for _ in range(3):
+        began = time.monotonic()
+        bench.tick()
+        found.append(time.monotonic() - began)
+    return min(found)
