@@ -219,7 +219,7 @@ def test_what_lies_in_the_shared_directory_is_nothing_to_root(bench: Bench, row:
 @pytest.mark.parametrize("kind", ["fifo", "link"])
 def test_output_of_a_fragment_into_odd_files(bench: Bench, kind: str, row: Row) -> None:
     """Slurm opens it, as the user: a FIFO without a reader, and a link to a file of root."""
-    victim, path = bench.box.dir / "log", bench.box.work / f"out.{kind}"
+    victim, path = bench.box.dir / "of_root", bench.box.work / f"out.{kind}"
     victim.write_text("root's own\n")
     victim.chmod(0o600)
     if kind == "fifo":
