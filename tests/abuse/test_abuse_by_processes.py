@@ -37,18 +37,22 @@ if os.fork(): os._exit(0)
 os.setsid()
 if os.fork(): os._exit(0)
 os.execv('./deaf.sh', ['deaf.sh', 'double', '$J'])"
-env -i PATH=/usr/bin:/bin setsid ./deaf.sh bare $J </dev/null >/dev/null 2>&1 &
+(env -i PATH=/usr/bin:/bin setsid ./deaf.sh bare $J </dev/null >/dev/null 2>&1 &)
 while :; do sleep 1; done
 """
 # Whoever sees the Epilog at work stops it; only what is of this user and of this sandbox.
 HUNTER = """
 import glob, os, signal, sys
+found = set()
 while True:
+    with open(sys.argv[2], "w") as file:
+        print(os.getpid(), len(found), file=file)
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
             words = open(path).read()
             if sys.argv[1] in words and "epilog.sh" in words and "\\0work\\0" in words:
                 os.kill(int(path.split("/")[2]), signal.SIGSTOP)
+                found.add(path)
         except OSError:
             pass
 """
@@ -64,7 +68,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 def pid_in(bench: Bench, name: str, job: int) -> int:
     path = bench.box.work / f"pid.{name}.{job}"
-    return int(wait_until(lambda: path.exists() and path.read_text().strip(), 20))
+    return int(wait_until(lambda: path.exists() and path.read_text().split(), 20)[0])
 
 
 def lives(pid: int) -> bool:
@@ -124,7 +128,7 @@ def test_hundreds_of_daemons_with_large_environments(bench: Bench, row: Row) -> 
     """The Epilog looks at each of them, and at no more than it has time for."""
     body = f"""
     export FILL=$(head -c 60000 /dev/zero | tr '\\0' x)
-    for i in $(seq {CROWD}); do setsid sleep 300 >/dev/null 2>&1 & done
+    for i in $(seq {CROWD}); do (setsid sleep 300 </dev/null >/dev/null 2>&1 &) done
     sleep 1; touch crowd.$SLURM_ARRAY_JOB_ID; exec sleep 600
     """
     job = bench.submit(body, "1-1")
@@ -155,7 +159,7 @@ def test_an_epilog_that_the_user_stops(bench: Bench, row: Row) -> None:
     hunter.write_text(HUNTER)
     place = f"{bench.box.dir}/"
     body = (
-        f"setsid python3 {hunter} {place} </dev/null >/dev/null 2>&1 & echo $! >pid.hunter.$J\n"
+        f"(env -i setsid /usr/bin/python3 {hunter} {place} pid.hunter.$J </dev/null &) 2>&1\n"
         "exec sleep 600"
     )
     job = bench.submit(f"J=$SLURM_ARRAY_JOB_ID\n{body}", "1-1")
@@ -163,13 +167,20 @@ def test_an_epilog_that_the_user_stops(bench: Bench, row: Row) -> None:
     pid = pid_in(bench, "hunter", job)
     try:
         took = urgent(bench)
+        stopped = wait_until(lambda: counted(bench, job), 5)
     finally:
         end(pid)
     assert took <= KILL_WAIT_S + EPILOG_S + SLACK_S
     assert not drained(bench)
     left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if is_epilog(p, place)]
     assert not left
-    row("SIGSTOP to each process of the Epilog", f"nodes after {took:.1f} s, none drained")
+    row("SIGSTOP to each process of the Epilog", f"{stopped} stopped; nodes after {took:.1f} s")
+
+
+def counted(bench: Bench, job: int) -> int:
+    """How many processes of the Epilog the hunter has stopped."""
+    words = (bench.box.work / f"pid.hunter.{job}").read_text().split()
+    return int(words[1]) if len(words) == 2 else 0
 
 
 def is_epilog(path: Path, place: str) -> bool:
