@@ -4,6 +4,7 @@ object. Arguments are pytest's."""
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,7 +39,11 @@ class Rows:
             return
         told = {str(name): str(value) for name, value in report.user_properties}
         verdict = {"passed": "held", "failed": "FELL", "skipped": "not run"}[report.outcome]
-        name = report.nodeid.rpartition("::test_")[2].replace("_", " ")
+        if hasattr(report, "wasxfail"):
+            verdict = "falls in Slurm"
+        name = re.sub(
+            r"[_-]", " ", report.nodeid.rpartition("::test_")[2].replace("[", ": ").strip("]")
+        )
         happened = told.get("happened") or _reason(report)
         self.found.append(
             Row(name, told.get("tried", ""), happened, verdict, round(report.duration, 1))
