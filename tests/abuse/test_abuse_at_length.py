@@ -22,8 +22,6 @@ pytestmark = [
 USER, OTHER = "nobody", "games"
 SLEEP = "exec sleep 900"
 MOST_JOBS = 1500
-HUGE = "x" * 100_000  # what the kernel takes as one word of a command is little more
-SLOWER_S = 1.0
 LATE_S = 60  # slurmctld looks at limits every half minute
 NewSandbox = Callable[..., Sandbox]
 
@@ -63,16 +61,14 @@ def test_one_user_submits_until_slurm_takes_no_more(full: Bench, request_: str, 
         report = full.tick()
         ticks.append(time.monotonic() - began)
         assert not report.lacks_rights
-    assert has(2)(full.job(other))
-    ended = full.box.run(["scancel", f"{other}_0"], user=OTHER)
-    assert ended.returncode == 0
+    left = sum(state is FragmentState.RUNNING for state in full.states(other))
+    assert left >= 1  # its MIN, which comes before anybody's extra
+    full.box.run(["scancel", str(other)], user=OTHER)
     full.box.run(["scancel", f"--user={USER}"])
     wait_until(lambda: full.tick() and full.box.run(
         ["squeue", "-h", f"--user={USER}", "-t", "PD,R"]).stdout == "", 60)  # fmt: skip
     slowest = f"ticks {min(ticks):.2f} to {max(ticks):.2f} s"
-    said = (
-        f"{count} jobs in {filled_s:.0f} s, then refused; {slowest}; the other job kept its nodes"
-    )
+    said = f"{count} jobs in {filled_s:.0f} s, then refused; {slowest}; {left} of 2 nodes left to another job of MIN 1"
     row(f"--malleable={request_} until MaxJobCount={MOST_JOBS}", said)
 
 
@@ -100,31 +96,3 @@ def test_what_a_user_requeues_does_not_start_without_a_tick(full: Bench, row: Ro
     states = set(full.states(job))
     assert states == {FragmentState.HELD}
     row("requeue of both fragments, then no tick for 150 s", "both wait, held")
-
-
-def test_comments_of_megabytes_slow_no_tick_down(full: Bench, row: Row) -> None:
-    """squeue gets all of each comment from slurmctld, whatever it prints."""
-    other = full.submit(SLEEP, "1-2", user=OTHER)
-    full.tick_until(other, has(2))
-    jobs = [full.submit(SLEEP, "1-64") for _ in range(4)]
-    before = tick_s(full)
-    taken = 0
-    for job in jobs:
-        for index in range(64):
-            words = ["scontrol", "update", f"jobid={job}_{index}", f"Comment={HUGE}"]
-            taken += full.box.run(words, user=USER, check=False).returncode == 0
-    after = tick_s(full)
-    assert has(2)(full.job(other))
-    assert after < before + SLOWER_S
-    said = f"{taken} taken; a tick {before:.2f} s before, {after:.2f} s after"
-    row(f"{4 * 64} comments of {len(HUGE) // 1024} KiB", said)
-
-
-def tick_s(bench: Bench) -> float:
-    """Seconds of the quickest of three ticks."""
-    found = []
-    for _ in range(3):
-        began = time.monotonic()
-        bench.tick()
-        found.append(time.monotonic() - began)
-    return min(found)

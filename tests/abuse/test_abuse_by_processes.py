@@ -18,6 +18,7 @@ from waiting import wait_until
 
 pytestmark = [
     pytest.mark.slurm,
+    pytest.mark.abuse,
     pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
 ]
 USER = "nobody"
@@ -242,7 +243,6 @@ def test_output_into_a_link_to_a_file_of_root(bench: Bench, row: Row) -> None:
     row("--output is a link to a file of root", f"stopped as failing; nodes after {took:.1f} s")
 
 
-@pytest.mark.abuse
 @pytest.mark.parametrize("request_", ["1-1", ""], ids=["ours", "an-ordinary-job"])
 def test_output_into_a_fifo_that_nobody_reads(
     fresh_sandbox: Callable[..., Sandbox], request_: str, row: Row

@@ -81,6 +81,11 @@ ENDS = (
 )  # fmt: skip
 
 
+def said_of(which: str) -> tuple[str, ...]:
+    """The comments as changes of one element."""
+    return tuple(f"update jobid={{{which}}} {comment}" for comment in COMMENTS)
+
+
 @pytest.fixture(scope="module")
 def sandbox(new_site: object) -> Sandbox:
     """A site that lets users order their own jobs."""
@@ -174,10 +179,14 @@ def attack(bench: Bench) -> Attack:
 
 @pytest.mark.parametrize(
     "texts",
-    [RELEASES, LEASES, PLACES, tuple(f"update jobid={{held}} {c}" for c in COMMENTS),
-     tuple(f"update jobid={{run}} {c}" for c in COMMENTS)],
-    ids=["order", "leases", "places", "words-of-the-held", "words-of-the-running"],
-)  # fmt: skip
+    [
+        pytest.param(RELEASES, id="order"),
+        pytest.param(LEASES, id="leases", marks=pytest.mark.abuse),
+        pytest.param(PLACES, id="places", marks=pytest.mark.abuse),
+        pytest.param(said_of("held"), id="words-of-the-held", marks=pytest.mark.abuse),
+        pytest.param(said_of("run"), id="words-of-the-running", marks=pytest.mark.abuse),
+    ],
+)
 def test_what_a_user_says_of_his_fragments(
     attack: Attack, texts: tuple[str, ...], row: Row
 ) -> None:
@@ -193,6 +202,7 @@ def test_what_a_user_says_of_his_fragments(
     row(f"{len(texts)} changes", said)
 
 
+@pytest.mark.abuse
 def test_ends_that_a_user_makes(attack: Attack, row: Row) -> None:
     """What a user requeues waits for a tick, and gets a lease like any other."""
     for text in ENDS:

@@ -27,14 +27,21 @@ pytestmark = [
 USER, OTHER = "nobody", "games"
 UID = pwd.getpwnam(USER).pw_uid
 HERE = Path(__file__).resolve().parent
-DIGITS = HERE.parents[1] / "examples" / "digits" / "train.py"
+DIGITS = HERE.parents[1] / "examples" / "digits"
 BEAT = "sh -c 'while sleep 0.2; do date >$0.new; mv $0.new beat; done' beat.$SLURM_ARRAY_TASK_ID"
 SCRIPTS = {
     "torchrun": f"{WITH_TORCHRUN}\nexec torchrun train.py --steps=1000000 --pace=0.02 --every=5",
+    "torchft": f"{WITH_TORCHRUN}\nexec torchrun train_torchft.py --steps=1000000 --pace=0.02 --every=5",
     "command": f"exec malleable run -- {BEAT}",
     "pool": f"exec malleable run -- {BEAT}",
 }
-SIGNS = {"torchrun": "checkpoint.pt", "command": "beat", "pool": "beat"}
+SIGNS = {
+    "torchrun": "checkpoint.pt",
+    "torchft": "checkpoint_torchft.pt",
+    "command": "beat",
+    "pool": "beat",
+}
+NEEDS = {"torchrun": ("torch", "sklearn"), "torchft": ("torch", "sklearn", "torchft")}
 ATTACK_S = 12.0
 LISTENING = "0A"
 
@@ -43,7 +50,8 @@ LISTENING = "0A"
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
     bench = Bench(sandbox)
     bench.share_at_once()
-    shutil.copy(DIGITS, sandbox.work / "train.py")
+    for name in ("train.py", "train_torchft.py"):
+        shutil.copy(DIGITS / name, sandbox.work)
     yield bench
     bench.cancel_all()
 
@@ -82,9 +90,8 @@ def rounds(bench: Bench, job: int) -> list[str]:
 
 @pytest.mark.parametrize("engine", sorted(SCRIPTS))
 def test_strangers_at_every_port_of_a_job(bench: Bench, engine: str, row: Row) -> None:
-    if engine == "torchrun":
-        pytest.importorskip("torch")
-        pytest.importorskip("sklearn")
+    for module in NEEDS.get(engine, ()):
+        pytest.importorskip(module)
     box, sign = bench.box, bench.box.work / SIGNS[engine]
     job = bench.submit(SCRIPTS[engine], f"2-2,engine={engine}", USER)
     bench.tick_until(job, has(2))
