@@ -40,7 +40,7 @@ class Rows:
         told = {str(name): str(value) for name, value in report.user_properties}
         verdict = {"passed": "held", "failed": "FELL", "skipped": "not run"}[report.outcome]
         if hasattr(report, "wasxfail"):
-            verdict = "falls in Slurm"
+            verdict = "not ours"
         name = re.sub(
             r"[_-]", " ", report.nodeid.rpartition("::test_")[2].replace("[", ": ").strip("]")
         )

@@ -68,7 +68,8 @@ def test_one_user_submits_until_slurm_takes_no_more(full: Bench, request_: str, 
     wait_until(lambda: full.tick() and full.box.run(
         ["squeue", "-h", f"--user={USER}", "-t", "PD,R"]).stdout == "", 60)  # fmt: skip
     slowest = f"ticks {min(ticks):.2f} to {max(ticks):.2f} s"
-    said = f"{count} jobs in {filled_s:.0f} s, then refused; {slowest}; {left} of 2 nodes left to another job of MIN 1"
+    said = f"{count} jobs in {filled_s:.0f} s, then refused; {slowest}"
+    said += f"; {left} of 2 nodes left to another job of MIN 1"
     row(f"--malleable={request_} until MaxJobCount={MOST_JOBS}", said)
 
 
