@@ -7,7 +7,7 @@ BUILD := build
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
 	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
 	test-browser rpm deb package-tools \
-	package-lock test-packages
+	package-lock test-packages abuse
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-sites  how sites differ: QOS, accounting on MariaDB, reservations, partitions, hosts"
 	@echo "make test-matrix  plugin, promises and demo on other Debian releases' Slurms; root only"
 	@echo "make test-pyslurm SLURM_SOURCE=FILE  the same, and the adapter, on a Slurm built from source for pyslurm"
+	@echo "make abuse  what an ordinary user can try against the rest, on a real Slurm: a table and one JSON object"
 	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
 	@echo "make test-frameworks  Lightning, transformers and accelerate, in an environment of their own (2 GB)"
 	@echo "make test-engines  Optuna, Dask, Ray, Spark, MPI, TensorFlow, JAX and Octave as pools and gangs, in an environment of their own (4 GB)"
@@ -41,7 +42,7 @@ demo: plugin
 # Two at a time, since real Slurms mostly wait; a file stays together, because its tests share a sandbox.
 # More of them would miss their times on two cores. One after the other: PYTEST_ARGS=-n0
 test: plugin lint
-	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks and not engines" --ignore=tests/sites \
+	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks and not engines and not abuse" --ignore=tests/sites \
 		-n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # On top of what the other tests need: MariaDB and slurmdbd, which only sandboxes start.
@@ -49,6 +50,10 @@ test-sites:
 	@packaging/install-missing.sh mariadb-server slurmdbd
 	@$(MAKE) --no-print-directory plugin
 	@$(PYTHON) -m pytest tests/sites $(PYTEST_ARGS)
+
+# Root only: a user of the host attacks, as another.
+abuse: plugin
+	@PYTHONPATH=.:tests $(PYTHON) tests/abuse/run.py $(PYTEST_ARGS)
 
 # Examples that nobody has seen yet, where `make test` repeats its own.
 search: export HYPOTHESIS_PROFILE := search

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from slurm_hooks.errors import NoTickForLong, RetryLater, SettingsError
 from slurm_hooks.settings import Tick
+from slurm_hooks.storage.place import refuse_open_above
 
 _log = logging.getLogger(__name__)
 SHORTEST_PATIENCE_S = 300.0
@@ -113,6 +114,7 @@ def _make_directory(path: Path) -> None:
             f"others can write to {path} ({stat.filemode(found.st_mode)}) and could block every "
             "tick: name a directory that is used for nothing else"
         )
+    refuse_open_above(path)
 
 
 @contextlib.contextmanager

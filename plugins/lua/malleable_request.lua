@@ -6,6 +6,7 @@
 local M = {}
 
 local MAX_COUNT = 65535
+local MAX_LENGTH = 200 -- of a request, all of whose parts are short; each fault is a message
 local COUNTS = { "max_fragments", "max_nodes", "max_array_size", "lease_s", "hole_s", "notice_s" }
 
 local function is_count(value)
@@ -102,6 +103,10 @@ end
 --- Split `2-16,unit=1,engine=torchrun[,launch=srun]`.
 -- Returns the request {min, max, unit, engine, launch} or nil, and a list of faults.
 function M.parse(text)
+  if #text > MAX_LENGTH then
+    return nil, { string.format("--malleable: '%s...' is longer than any request; write for "
+      .. "example --malleable=2-16", text:sub(1, 40)) }
+  end
   local first, rest = text:match("^([^,]*)(.*)$")
   local low, high = first:match("^(%d+)%-(%d+)$")
   local request = { min = parse_count(low), max = parse_count(high), unit = 1, engine = "torchrun" }

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "paths.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 static const char *find_entry(const char *of_script, const char *job_path,
 			      char resolved[PATH_MAX])
 {
-	if (of_script && !access(of_script, R_OK))
+	/* access() would ask for the real user, which is root here, and so tell of root's files. */
+	if (of_script && !faccessat(AT_FDCWD, of_script, R_OK, AT_EACCESS))
 		return of_script;
 	return realpath(job_path, resolved) ? resolved : job_path;
 }

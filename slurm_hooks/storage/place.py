@@ -24,10 +24,23 @@ def make_place(path: Path) -> Path:
             f"others can write to {directory} ({stat.filemode(found.st_mode)}): tick.state_dir "
             "must belong to the user that runs the tick, and to nobody else"
         )
+    refuse_open_above(directory)
     for name in (path, *beside(path)):
         if name.is_symlink():
             raise PermissionError(f"{name} is a symbolic link: remove it")
     return path
+
+
+def refuse_open_above(directory: Path) -> None:
+    """Raises PermissionError if anybody could put another directory in the place of this one: one
+    above it can be written by all, and is not sticky as /tmp is."""
+    for above in directory.resolve().parents:
+        mode = above.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise PermissionError(
+                f"others can write to {above} ({stat.filemode(mode)}) and so replace {directory}: "
+                "name a directory elsewhere, or take that right away (chmod o-w)"
+            )
 
 
 def beside(path: Path) -> tuple[Path, ...]:

@@ -205,6 +205,8 @@ local UNSOUND = {
   { name = "beyond the QOS's submit limit", text = "1-9", policy = { qos = "scavenge",
     max_submitted = 8 },
     faults = { "may have 8 here .the submit limit of QOS scavenge.; .*=1%-8$" } },
+  { name = "more parts than any request has", text = "1-2" .. (",x"):rep(50000),
+    faults = { "^%-%-malleable: '1%-2,x,x.*%.%.%.' is longer than any request" } },
   { name = "MIN above MAX", text = "8-4", faults = { "write %-%-malleable=4%-8$" } },
   { name = "zero MIN", text = "0-4",
     faults = { "MIN 0 is for pools.*, engine=tasks; with engine=torchrun write .*=1%-4$" } },

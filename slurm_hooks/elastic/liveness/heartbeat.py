@@ -169,7 +169,7 @@ class Heartbeat:
             self._absence.look(time.monotonic(), state, self._token)
             others = watched(state, self._token)
             self._connections.keep(_addresses(state, frozenset(others)))
-            is_watched = watchers(state, self._token) <= self.listener.watchers
+            is_watched = self._is_watched(watchers(state, self._token))
             if not is_watched:
                 self._directory.write_beat(self._token, self._count)
             silent = self._watch.observe(time.monotonic(), {t: self._sign(t) for t in others})
@@ -182,6 +182,11 @@ class Heartbeat:
         except DirectoryError as error:
             debug("watching other agents", error)
             self._watch.reset()  # what cannot be read is not dead
+
+    def _is_watched(self, names: frozenset[str]) -> bool:
+        """Whether all of these are connected, so that none needs a heartbeat file."""
+        self.listener.expect(names)
+        return names <= self.listener.watchers and not self.listener.was_crowded()
 
     def _sign(self, token: str) -> int | None:
         """What changes while `token` is alive."""

@@ -20,7 +20,8 @@ from slurm_hooks.elastic.polling import readable
 PROBE_S = 0.5
 SUSPECT_BEATS = 2.5
 HARD_FACTOR = 10.0
-CLIENTS = 32  # of those without a name
+STRANGERS = 32  # connections at a time of who is not expected to watch, and news to accept at once
+SAME_NAME = 2  # connections of one expected watcher: one that broke may still look open
 PARALLEL_CONNECTS = 32
 TOKEN_BYTES = 16
 ALIVE, NEWS = b".", b"!"
@@ -57,6 +58,8 @@ class ProbeListener:
         )
         self._socket.setblocking(False)
         self._clients: list[_Client] = []
+        self._expected: frozenset[str] = frozenset()
+        self._is_crowded = False
         self.port = int(self._socket.getsockname()[1])
 
     def filenos(self) -> list[int]:
@@ -68,26 +71,51 @@ class ProbeListener:
         """The tokens of those that stay connected."""
         return frozenset(c.name for c in self._clients if c.name)
 
+    def expect(self, names: frozenset[str]) -> None:
+        """Who watches this agent: room for them is kept, whoever else connects."""
+        self._expected = names
+
+    def was_crowded(self) -> bool:
+        """Whether connections had to be closed for others since this was asked last: then those
+        that are open need not be whose they say, nor those that watch be able to connect."""
+        was_crowded, self._is_crowded = self._is_crowded, False
+        return was_crowded
+
     def answer(self) -> bool:
         """Answer new probes, which their clients close, and take in what watchers sent; whether
         somebody has news. Never blocks, never raises."""
         with suppressed(OSError, doing="accepting a probe"):
-            while readable([self._socket.fileno()], 0):
-                end, _ = self._socket.accept()
-                end.setblocking(False)
-                end.send(self._token)
-                self._clients.append(_Client(end))
+            self._accept()
         ready = readable([c.end.fileno() for c in self._clients], 0)
         news = [c.receive() for c in self._clients if c.end.fileno() in ready]
-        self._drop_closed()
+        self._drop()
         return any(news)
 
-    def _drop_closed(self) -> None:
-        nameless = [c for c in self._clients if not c.name]
-        gone = {*nameless[:-CLIENTS], *(c for c in self._clients if c.has_closed)}
-        for client in gone:
-            client.end.close()
-        self._clients = [c for c in self._clients if c not in gone]
+    def _accept(self) -> None:
+        """Some of those who wait: more of them are as many calls. Raises OSError."""
+        for _ in range(STRANGERS):
+            if not readable([self._socket.fileno()], 0):
+                return
+            end, _ = self._socket.accept()
+            end.setblocking(False)
+            self._clients.append(_Client(end))
+            end.send(self._token)
+
+    def _drop(self) -> None:
+        """Whoever has closed, and what is too much; of those the newest stay."""
+        there = [c for c in self._clients if not c.has_closed]
+        kept = there[:0]
+        room = {**dict.fromkeys(self._expected, SAME_NAME), "": STRANGERS}
+        for client in reversed(there):
+            name = client.name if client.name in self._expected else ""
+            if room[name]:
+                room[name] -= 1
+                kept.insert(0, client)
+        self._is_crowded = self._is_crowded or len(kept) < len(there)
+        for client in self._clients:
+            if client not in kept:
+                client.end.close()
+        self._clients = kept
 
     def send(self, word: bytes) -> None:
         """Send ALIVE or NEWS to the watchers. Never blocks, never raises."""

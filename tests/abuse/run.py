@@ -1,0 +1,74 @@
+"""`make abuse`: runs the tests beside this, and prints a table and, as its last line, one JSON
+object. Arguments are pytest's."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Row:
+    """One abuse; `seconds` are those of the test itself."""
+
+    abuse: str
+    tried: str
+    happened: str
+    verdict: str
+    seconds: float
+
+
+@dataclass
+class Rows:
+    """Takes the rows from the reports of tests, as a plugin of pytest."""
+
+    found: list[Row] = field(default_factory=list)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A row for each test, and one for a fixture that fails or skips."""
+        if report.when != "call" and report.passed:
+            return
+        told = {str(name): str(value) for name, value in report.user_properties}
+        verdict = {"passed": "held", "failed": "FELL", "skipped": "not run"}[report.outcome]
+        if hasattr(report, "wasxfail"):
+            verdict = "not ours"
+        name = re.sub(
+            r"[_-]", " ", report.nodeid.rpartition("::test_")[2].replace("[", ": ").strip("]")
+        )
+        happened = told.get("happened") or _reason(report)
+        self.found.append(
+            Row(name, told.get("tried", ""), happened, verdict, round(report.duration, 1))
+        )
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """The last line of why it failed or was skipped."""
+    lines = str(report.longrepr or "").strip().splitlines()
+    return lines[-1][:200] if lines else ""
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code of pytest."""
+    rows = Rows()
+    code = pytest.main(["-q", "-p", "no:cacheprovider", str(HERE), *arguments], plugins=[rows])
+    table = Table("abuse", "tried", "happened", "verdict", "s")
+    for each in rows.found:
+        table.add_row(each.abuse, each.tried, each.happened, each.verdict, f"{each.seconds:g}")
+    Console(width=200).print(table)
+    fell = sum(each.verdict == "FELL" for each in rows.found)
+    told = {"rows": [asdict(each) for each in rows.found], "count": len(rows.found), "fell": fell}
+    print(json.dumps({"benchmark": "abuse", **told}))
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
