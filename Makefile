@@ -7,7 +7,7 @@ BUILD := build
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
 	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
 	test-browser rpm deb package-tools \
-	package-lock test-packages abuse
+	package-lock test-packages abuse fuzz
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-sites  how sites differ: QOS, accounting on MariaDB, reservations, partitions, hosts"
 	@echo "make test-matrix  plugin, promises and demo on other Debian releases' Slurms; root only"
 	@echo "make test-pyslurm SLURM_SOURCE=FILE  the same, and the adapter, on a Slurm built from source for pyslurm"
+	@echo "make fuzz [FUZZ_ARGS=\"--inputs 1000000\"]  every parser fed with damaged texts: a table and one JSON object"
 	@echo "make abuse  what an ordinary user can try against the rest, on a real Slurm: a table and one JSON object"
 	@echo "make test-metrics, make test-browser  rules and dashboard in a real Prometheus, the report in a real browser"
 	@echo "make test-frameworks  Lightning, transformers and accelerate, in an environment of their own (2 GB)"
@@ -50,6 +51,9 @@ test-sites:
 	@packaging/install-missing.sh mariadb-server slurmdbd
 	@$(MAKE) --no-print-directory plugin
 	@$(PYTHON) -m pytest tests/sites $(PYTEST_ARGS)
+
+fuzz: setup
+	@PYTHONPATH=.:tests $(PYTHON) tests/fuzz/run.py $(FUZZ_ARGS)
 
 # Root only: a user of the host attacks, as another.
 abuse: plugin

@@ -72,7 +72,7 @@ def _clock(config: Words) -> Optional[datetime]:
 
 def _slurm(config: Words) -> Slurm:
     def number(key: str, default: int) -> int:
-        found = re.match(r"\d+", config.get(key, ""))
+        found = re.match(r"\d{1,9}", config.get(key, ""))
         return int(found.group()) if found else default
 
     version = tuple(int(n) for n in re.findall(r"\d+", config["SLURM_VERSION"])[:3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Optional
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetParseError
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
 
 
 _ONE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+MOST_NAMES = 1 << 20  # more than any Slurm has: a few characters can stand for billions
 
 
 def expand(names: str) -> frozenset[str]:
@@ -85,7 +87,31 @@ def expand(names: str) -> frozenset[str]:
         return frozenset()
     if _ONE_NAME.fullmatch(names):
         return frozenset((names,))
-    return frozenset(NodeSet(names, resolver=RESOLVER_NOGROUP))  # @ is no group of this host
+    if _length(names) > MOST_NAMES:
+        raise NodeSetParseError(names[:80], f"more than {MOST_NAMES} names")
+    try:
+        return frozenset(NodeSet(names, resolver=RESOLVER_NOGROUP))  # @ is no group of this host
+    except (AssertionError, ValueError) as error:  # of ClusterShell's own on odd ranges
+        raise NodeSetParseError(names[:80], str(error)) from error
+
+
+def _length(names: str) -> int:
+    """How many names a host list may stand for, at most; brackets multiply."""
+    total = 0
+    for name in re.split(r",(?![^\[]*\])", names):
+        inside = re.findall(r"\[([^\]]*)", name)
+        total += math.prod(sum(map(_span, part.split(","))) for part in inside)
+    return total
+
+
+def _span(part: str) -> int:
+    first, _, last = part.partition("-")
+    return 1 + abs(_int(last or first) - _int(first))
+
+
+def _int(text: str) -> int:
+    digits = text.partition("/")[0].strip()
+    return int(digits) if digits.isdecimal() and len(digits) < 20 else 0
 
 
 def fold(names: Iterable[str]) -> str:

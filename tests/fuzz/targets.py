@@ -1,0 +1,205 @@
+"""What is fuzzed: each parser of something that a user, a file, a peer or Slurm has written.
+
+`read` raises what it likes of `refuses`, and asserts what must be true of all it accepts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ClusterShell.NodeSet import NodeSetParseError
+
+from captured_slurm import CAPTURED, SITUATIONS, VERSIONS, as_asked_today, recorded
+from slurm_hooks.elastic.batch import expected, wish
+from slurm_hooks.elastic.engines.pool import tasks
+from slurm_hooks.elastic.liveness import absent
+from slurm_hooks.elastic.rendezvous.causes import causes_in
+from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
+from slurm_hooks.elastic.rendezvous.state import Member, Round, State
+from slurm_hooks.errors import MalleableError
+from slurm_hooks.model import FragmentId, Wish
+from slurm_hooks.replay.logs.idle_csv import read_idle
+from slurm_hooks.replay.logs.log_lines import Log
+from slurm_hooks.replay.logs.sacct import read_sacct
+from slurm_hooks.replay.logs.swf import read_swf
+from slurm_hooks.settings import parse as parse_settings
+from slurm_hooks.slurm import accounts, groups, jobs, mark, qos, remarks, sdiag, telemetry, text
+from slurm_hooks.slurm import wish as slurm_wish
+from slurm_hooks.slurm.cluster import parse_cluster
+from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.slurm.rows import RECORD_END, row_of
+from slurm_hooks.snapshot import file as snapshots
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACE = tempfile.TemporaryDirectory()
+NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)
+PLAIN = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
+FULL = (
+    "site;malleable{min=1,max=6,unit=1,engine=torchrun,launch=srun,frags=6,lease=120,hole=60,"
+    "name=a.sh,not=n(1-3+7),at=1800000000,run=2,leave=1800000009,fails=1,gone=1,"
+    "avoid=n1@1800000000+n2@1800000001,unfit=n3@1800000000,vain=2,why=Resources,prio=7,for=12_3,"
+    "alone=1,pause=1,done=1,idle=1800000000,stop=x}more"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parser, sound texts for it, and the exceptions with which it may refuse one."""
+
+    sound: tuple[str, ...]
+    read: Callable[[str], object]
+    refuses: tuple[type[Exception], ...] = ()
+
+
+def _captured(kind: str) -> tuple[str, ...]:
+    paths = (CAPTURED / v / f"{s}.{kind}.txt" for v in VERSIONS for s in SITUATIONS)
+    return tuple(path.read_text() for path in paths if path.exists())
+
+
+QUEUES = tuple(as_asked_today(found) for found in _captured("squeue"))
+CLUSTERS = _captured("scontrol")
+_RUNNING = as_asked_today((CAPTURED / "22.05" / "running.squeue.txt").read_text())
+BEFORE = next(
+    f"{row}{RECORD_END}\n" for row in _RUNNING.split(f"{RECORD_END}\n") if "_0|RUNNING|" in row
+)
+
+
+def _queue(found: str) -> None:
+    """Whatever a row holds, the row before it is read as ever."""
+    seen = jobs.parse_jobs(BEFORE + found, ["malleable"])
+    alone = jobs.parse_jobs(BEFORE, ["malleable"])
+    (kept,) = (f for job in alone.malleable for f in job.fragments)
+    same = [f for job in seen.malleable for f in job.fragments if f.id == kept.id]
+    assert kept in same or not same, kept.id  # a second row of its name leaves the job alone
+
+
+def _comment(found: str) -> None:
+    """What users write freely: bounded and finite, whatever it is."""
+    jobs.parse_said(found, 0)
+    hit = jobs.parse_hit(found, 0)
+    assert hit is None or 0 <= hit < 1e6
+    told = jobs.parse_telemetry(found)
+    assert told is None or len(told.rates) <= 64
+    telemetry.parse_progress(found)
+    asked = slurm_wish.parse_wish(found)
+    assert asked is None or isinstance(asked, Wish)
+    slurm_wish.without_wish(found)
+
+
+def _mark(found: str) -> None:
+    """What is read of another hand is written in our own way, and that is read alike for ever."""
+    parsed = mark.parse_mark(found)
+    if parsed is not None:
+        written = mark.format_mark(*parsed)
+        again = mark.parse_mark(written)
+        assert again is not None
+        assert mark.format_mark(*again) == written
+
+
+def _state(found: str) -> None:
+    state = decode(found)
+    assert decode(encode(state)) == state
+
+
+def _settings(found: str) -> None:
+    parse_settings(found)
+
+
+def _snapshot(found: str) -> None:
+    path = Path(PLACE.name) / "snapshot"
+    path.write_bytes(found.encode("utf-8", "surrogateescape"))
+    snapshots.read(path)
+
+
+def _hosts(found: str) -> None:
+    names = text.expand(found)
+    assert len(names) <= text.MOST_NAMES
+
+
+def _task(found: str) -> None:
+    task = tasks.parse(found)
+    assert task is None or tasks.parse(task.name) == task
+
+
+def _in_file(read: Callable[[Log], object]) -> Callable[[str], object]:
+    def body(found: str) -> object:
+        path = Path(PLACE.name) / "log"
+        path.write_bytes(found.encode("utf-8", "surrogateescape"))
+        return read(Log(path, skip_bad=False))
+
+    return body
+
+
+def _exclusions(found: str) -> None:
+    for fragment, names in groups.parse_exclusions(found).items():
+        assert isinstance(fragment, FragmentId)
+        assert "\n" not in names
+
+
+SACCT = (
+    "JobIDRaw|Submit|Start|End|NodeList\n"
+    "1|2024-01-01T00:00:00|2024-01-01T00:00:00|2024-01-01T01:00:00|n[1-3]\n"
+)
+QOS = "normal|||00:00:00|00:00:00|||\nscavenge|normal|requeue|00:00:10||10|5|\n"
+SNAPSHOTS = tuple(
+    snapshots.snapshot_text(observe(recorded(name), ["malleable"])) for name in SITUATIONS[:4]
+)
+_ME = Member("a" * 16, 1, 0, "1.0", "n1", ends=9000, probe_port=4000)
+_ROUND = Round(1, ("a" * 16,), (1,), "n1", 5000, causes_in("lost 3"), 1_800_000_000)
+STATES = tuple(
+    encode(state)
+    for state in (
+        State(run="7"),
+        State(run="7", revision=3, members=(_ME,), round=_ROUND, rounds=1, wanted=(0, 1)),
+    )
+)
+TARGETS: Mapping[str, Target] = {
+    "squeue": Target(QUEUES, _queue),
+    "squeue row": Target(tuple(q.split(RECORD_END)[0] for q in QUEUES if q), row_of),
+    "scontrol": Target(CLUSTERS, parse_cluster, (MalleableError,)),
+    "comment": Target(
+        (
+            "trained{3};h{600}r;wish{8,1790000000};progress{s1,1:9/1/9,2:7/0/9};remark{x}",
+            "finished{0}",
+            "wish{0,1}",
+        ),
+        _comment,
+    ),
+    "mark": Target((PLAIN, FULL), _mark, (ValueError,)),
+    "host list": Target(
+        ("n1", "n[1-3,007-012],x-a.b", "r[1-2]c[01-03]"), _hosts, (NodeSetParseError,)
+    ),
+    "time": Target(("1800000000", "N/A", ""), text.parse_time, (ValueError,)),
+    "limit": Target(("1-02:03:04", "10:00", "UNLIMITED"), text.parse_limit, (ValueError,)),
+    "memory": Target(("1000M", "62.50G", "5"), text.parse_memory),
+    "gres": Target(("gpu:a100:4(S:0-1),tmp:1", "gres/gpu:2"), text.parse_gres),
+    "exclusions": Target(("7_1|n[1-2]\n7_2|\n",), _exclusions),
+    "accounts": Target(("7|physics    |normal |\n",), accounts.parse_charges),
+    "qos": Target((QOS,), qos.parse_qos, (MalleableError,)),
+    "remarks": Target(("trained{1};remark{loss 3}",), remarks.parse_remarks),
+    "sdiag": Target(("Server thread count:  3\nAgent queue size:     0\n",), sdiag.parse_threads),
+    "settings": Target(
+        ((ROOT / "etc" / "malleable.toml").read_text(),), _settings, (MalleableError,)
+    ),
+    "snapshot": Target(SNAPSHOTS, _snapshot, (MalleableError,)),
+    "state of a job": Target(STATES, _state, (StateFormatError,)),
+    "an agent's squeue": Target(
+        ("0|RUNNING|0|1|1800000000|1800000600|None\n1|PENDING|9|1|N/A|N/A|Resources\n",),
+        lambda found: (expected.parse(found, 0), absent.running(found, 1.8e9)),
+    ),
+    "wish file": Target(("8", "0"), lambda found: wish.read_nodes(found, "16"), (wish.WishError,)),
+    "name of a task": Target(("17.0.0.todo", "17.2.1.run.7_3-0-abcdef", "17.0.0.done"), _task),
+    "swf": Target(
+        ("; MaxNodes: 8\n1 0 0 10 4 -1 -1 4 20 -1 1 1 1 -1 1 -1 -1 -1\n",),
+        _in_file(read_swf),
+        (MalleableError,),
+    ),
+    "sacct": Target((SACCT,), _in_file(read_sacct), (MalleableError,)),
+    "idle nodes": Target(
+        ("node,column,idle_from_s,idle_to_s\na,0,0,100\n",), _in_file(read_idle), (MalleableError,)
+    ),
+}
