@@ -131,7 +131,7 @@ def _stay(columns: dict[str, int], text: str) -> Stay:
 def _expanded(folded: str) -> list[str]:
     try:
         return list(NodeSet(folded))
-    except (NodeSetException, ValueError, AssertionError) as error:  # numbers of 4,300 and 10 digits
+    except (NodeSetException, ValueError, AssertionError) as error:  # long numbers
         raise BadLine(f"node list {folded[:80]!r}: {error}") from error
 
 
