@@ -44,8 +44,8 @@ SIGNS = {
     "pool": "beat",
 }
 NEEDS = {"torchrun": ("torch", "sklearn"), "torchft": ("torch", "sklearn", "torchft")}
-# Sets a key where a store answers, asks for the page where a lighthouse does. Agents' own ports speak
-# first.
+# Sets a key where a store answers, asks for the page where a lighthouse does. What speaks first is
+# an agent's own.
 ASK = """
 import socket
 from datetime import timedelta
