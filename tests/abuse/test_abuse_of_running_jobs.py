@@ -76,6 +76,33 @@ def ask(port):
     except Exception:
         pass
 """
+# What a stranger gets to see of processes, of a directory, and over sockets without a file.
+PEEP = """
+import glob, os, re, socket, sys
+directory, *pids = sys.argv[1:]
+paths = [path for pid in pids for name in ("mem", "environ", "maps", "fd/*", "root/", "cwd/")
+         for path in [f"/proc/{pid}/{name}"]]
+paths += [f"/proc/{pid}/fd/{number}" for pid in pids for number in range(64)]
+paths += [directory, *(f"{directory}/{name}" for name in ("secret", "state.1", "beats"))]
+for path in paths:
+    try:
+        os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        print("file:" + path)
+    except OSError:
+        pass
+names = re.findall(r"@(malleable-\\S+)", open("/proc/net/unix").read())
+print("asked:%d" % len(names))
+for name in names:
+    with socket.socket(socket.AF_UNIX) as end:
+        end.settimeout(3)
+        try:
+            end.connect("\\0" + name)
+            data, files, _, _ = socket.recv_fds(end, 100, 8)
+            if data or files:
+                print("memory:" + name)
+        except OSError:
+            pass
+"""
 ATTACK_S = 12.0
 LISTENING = "0A"
 
@@ -175,3 +202,17 @@ def test_what_torch_opens_itself(bench: Bench, engine: str, row: Row) -> None:
     row(tried, f"served: {', '.join(kinds) or 'none'}")
     if served:
         pytest.xfail("torch's stores and torchft's lighthouse are open to the network")
+
+
+def test_memory_and_files_of_a_running_job(bench: Bench, row: Row) -> None:
+    """Those of its agents and workers, its directory, and the sockets over which memory is lent."""
+    job = started(bench, "torchrun")
+    pids = [path.name for path in processes(job, bench.box)]
+    words = ["/usr/bin/python3", "-c", PEEP, str(bench.box.work / f".malleable-{UID}/{job}"), *pids]
+    said = bench.box.run(words, user=OTHER).stdout.split()
+    (asked,) = (int(word[6:]) for word in said if word.startswith("asked:"))
+    assert len(said) == 1, said
+    assert asked
+    own = bench.box.run(words, user=USER).stdout.split()
+    assert len(own) > len(pids)  # so the question is one that can be answered
+    row(f"{len(pids)} processes, the shared directory, {asked} sockets", "nothing is readable")
