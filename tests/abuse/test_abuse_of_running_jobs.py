@@ -199,10 +199,8 @@ def test_strangers_at_every_port_of_a_job(bench: Bench, engine: str, row: Row) -
         for port, said in sorted(told["greetings"].items())
     )
     tried = f"{len(found)} ports of engine={engine}, {told['held']} held, {took:.0f} s"
-    row(
-        tried,
-        f"no new round, work goes on within {goes_on_s:.1f} s; a stranger hears {greetings or 'nothing: no port'}",
-    )
+    said = f"no new round, work goes on within {goes_on_s:.1f} s"
+    row(tried, f"{said}; a stranger hears {greetings or 'nothing: no port'}")
 
 
 @pytest.mark.parametrize("engine", ["torchrun", "torchft"])
