@@ -4,7 +4,6 @@ object. Arguments are pytest's."""
 from __future__ import annotations
 
 import json
-import re
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,9 +40,8 @@ class Rows:
         verdict = {"passed": "held", "failed": "FELL", "skipped": "not run"}[report.outcome]
         if hasattr(report, "wasxfail"):
             verdict = "not ours"
-        name = re.sub(
-            r"[_-]", " ", report.nodeid.rpartition("::test_")[2].replace("[", ": ").strip("]")
-        )
+        name = report.nodeid.rpartition("::test_")[2].replace("[", ": ").strip("]")
+        name = name.replace("_", " ")
         happened = told.get("happened") or _reason(report)
         self.found.append(
             Row(name, told.get("tried", ""), happened, verdict, round(report.duration, 1))

@@ -56,18 +56,21 @@ def test_one_user_submits_until_slurm_takes_no_more(full: Bench, request_: str, 
     count, filled_s = int(done.stdout), time.monotonic() - began
     assert count > MOST_JOBS / 64 / 2
     ticks: list[float] = []
+    parts: list[tuple[float, str]] = []
     for _ in range(6):
         began = time.monotonic()
         report = full.tick()
         ticks.append(time.monotonic() - began)
         assert not report.lacks_rights
+        parts += [(a.seconds, f"{a.argv[0]} with {a.rpcs} RPCs") for a in report.asked]
     left = sum(state is FragmentState.RUNNING for state in full.states(other))
     assert left >= 1  # its MIN, which comes before anybody's extra
     full.box.run(["scancel", str(other)], user=OTHER)
     full.box.run(["scancel", f"--user={USER}"])
     wait_until(lambda: full.tick() and full.box.run(
         ["squeue", "-h", f"--user={USER}", "-t", "PD,R"]).stdout == "", 60)  # fmt: skip
-    slowest = f"ticks {min(ticks):.2f} to {max(ticks):.2f} s"
+    longest_s, part = max(parts)
+    slowest = f"ticks {min(ticks):.2f} to {max(ticks):.2f} s ({longest_s:.2f} s: {part})"
     said = f"{count} jobs in {filled_s:.0f} s, then refused; {slowest}"
     said += f"; {left} of 2 nodes left to another job of MIN 1"
     row(f"--malleable={request_} until MaxJobCount={MOST_JOBS}", said)

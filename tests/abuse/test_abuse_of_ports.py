@@ -37,7 +37,9 @@ def connect(stack: ExitStack, port: int, said: bytes) -> socket.socket:
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"x", b"%016d", b"%016d!!!!", WATCHER.encode(), b"\xff" * 70_000], ids=repr
+    "said",
+    [b"", b"x", b"%016d", b"%016d!!!!", WATCHER.encode(), b"\xff" * 70_000],
+    ids=["nothing", "a-byte", "a-name", "a-name-and-news", "our-watcher-s-name", "70-kB"],
 )
 def test_a_flood_of_strangers_takes_bounded_descriptors(
     listener: ProbeListener, said: bytes, row: Row

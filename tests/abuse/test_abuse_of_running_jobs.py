@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -44,8 +45,8 @@ SIGNS = {
     "pool": "beat",
 }
 NEEDS = {"torchrun": ("torch", "sklearn"), "torchft": ("torch", "sklearn", "torchft")}
-# Sets a key where a store answers, asks for the page where a lighthouse does. Agents' own ports
-# speak first.
+# Sets a key where a store answers, asks for the page where a lighthouse does. What speaks first is
+# an agent's own.
 ASK = """
 import socket
 from datetime import timedelta
@@ -62,19 +63,46 @@ def ask(port):
     except OSError:
         pass
     try:
-        if urlopen(f"http://127.0.0.1:{port}/", timeout=2).status == 200:
+        if urlopen(f"http://127.0.0.1:{port}/", timeout=5).status == 200:
             print(f"page:{port}")
             return
     except Exception:
         pass
     try:
         store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False,
-                         timeout=timedelta(seconds=3))
+                         timeout=timedelta(seconds=8))
         store.set("stranger", "x")
         if store.get("stranger") == b"x":
             print(f"store:{port}")
     except Exception:
         pass
+"""
+# What a stranger gets to see of processes, of a directory, and over sockets without a file.
+PEEP = """
+import glob, os, re, socket, sys
+directory, *pids = sys.argv[1:]
+paths = [path for pid in pids for name in ("mem", "environ", "maps", "fd/*", "root/", "cwd/")
+         for path in [f"/proc/{pid}/{name}"]]
+paths += [f"/proc/{pid}/fd/{number}" for pid in pids for number in range(64)]
+paths += [directory, *(f"{directory}/{name}" for name in ("secret", "state.1", "beats"))]
+for path in paths:
+    try:
+        os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        print("file:" + path)
+    except OSError:
+        pass
+names = re.findall(r"@(malleable-\\S+)", open("/proc/net/unix").read())
+print("asked:%d" % len(names))
+for name in names:
+    with socket.socket(socket.AF_UNIX) as end:
+        end.settimeout(3)
+        try:
+            end.connect("\\0" + name)
+            data, files, _, _ = socket.recv_fds(end, 100, 8)
+            if data or files:
+                print("memory:" + name)
+        except OSError:
+            pass
 """
 ATTACK_S = 12.0
 LISTENING = "0A"
@@ -135,6 +163,15 @@ def started(bench: Bench, engine: str) -> int:
     return job
 
 
+def until_next_sign(sign: Path) -> Optional[float]:
+    """Seconds until the job has done some more; None if it has not in a minute."""
+    began, seen = time.monotonic(), sign.stat().st_mtime
+    with suppress(AssertionError):
+        wait_until(lambda: sign.stat().st_mtime > seen, 60)
+        return time.monotonic() - began
+    return None
+
+
 @pytest.mark.parametrize("engine", sorted(SCRIPTS))
 def test_strangers_at_every_port_of_a_job(bench: Bench, engine: str, row: Row) -> None:
     job = started(bench, engine)
@@ -146,8 +183,11 @@ def test_strangers_at_every_port_of_a_job(bench: Bench, engine: str, row: Row) -
     began = time.monotonic()
     told = json.loads(box.run(words, user=OTHER, timeout_s=120).stdout)
     took = time.monotonic() - began
-    seen = sign.stat().st_mtime
-    wait_until(lambda: sign.stat().st_mtime > seen, 10)
+    goes_on_s = until_next_sign(sign)
+    if goes_on_s is None and engine == "torchft":
+        row(f"{len(found)} ports of engine=torchft", "the training stands still for a minute")
+        pytest.xfail("torchft's own ports take anybody's word")
+    assert goes_on_s is not None
     bench.tick()
     time.sleep(3)
     after = bench.job(job)
@@ -159,19 +199,34 @@ def test_strangers_at_every_port_of_a_job(bench: Bench, engine: str, row: Row) -
         for port, said in sorted(told["greetings"].items())
     )
     tried = f"{len(found)} ports of engine={engine}, {told['held']} held, {took:.0f} s"
-    row(tried, f"no new round, work goes on; a stranger hears {greetings or 'nothing: no port'}")
+    said = f"no new round, work goes on within {goes_on_s:.1f} s"
+    row(tried, f"{said}; a stranger hears {greetings or 'nothing: no port'}")
 
 
 @pytest.mark.parametrize("engine", ["torchrun", "torchft"])
 def test_what_torch_opens_itself(bench: Bench, engine: str, row: Row) -> None:
     """Stores and torchft's lighthouse know no secret: whoever reaches them is served."""
     job = started(bench, engine)
-    found = sorted(ports(job, bench.box))
+    found = sorted(port for port, where in ports(job, bench.box).items() if where == "all")
     text = f"import sys\n{ASK}\nfor port in sys.argv[1:]: ask(int(port))"
     words = [sys.executable, "-c", text, *map(str, found)]
-    served = bench.box.run(words, user=OTHER, timeout_s=200).stdout.split()
+    served = bench.box.run(words, user=OTHER, timeout_s=240).stdout.split()
     tried = f"a client of torch's own at {len(found)} ports of engine={engine}"
     kinds = sorted(word.partition(":")[0] for word in served)
     row(tried, f"served: {', '.join(kinds) or 'none'}")
     if served:
         pytest.xfail("torch's stores and torchft's lighthouse are open to the network")
+
+
+def test_memory_and_files_of_a_running_job(bench: Bench, row: Row) -> None:
+    """Those of its agents and workers, its directory, and the sockets over which memory is lent."""
+    job = started(bench, "torchrun")
+    pids = [path.name for path in processes(job, bench.box)]
+    words = ["/usr/bin/python3", "-c", PEEP, str(bench.box.work / f".malleable-{UID}/{job}"), *pids]
+    said = bench.box.run(words, user=OTHER).stdout.split()
+    (asked,) = (int(word[6:]) for word in said if word.startswith("asked:"))
+    assert len(said) == 1, said
+    assert asked
+    own = bench.box.run(words, user=USER).stdout.split()
+    assert len(own) > len(pids)  # so the question is one that can be answered
+    row(f"{len(pids)} processes, the shared directory, {asked} sockets", "nothing is readable")
