@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from faults.course import Course, Row
+from faults.course import Course, NewCourse, Row
 from faults.table import object_line, table
 from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
@@ -15,7 +15,6 @@ from slurm_hooks.sandbox import Sandbox
 ROW = "fault"
 _rows: list[dict[str, Any]] = []
 _broken: list[str] = []
-NewCourse = Callable[..., Course]
 
 
 @pytest.fixture

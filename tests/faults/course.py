@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from faults.checker import (
     ELEMENTS,
@@ -22,7 +22,6 @@ from faults.checker import (
 )
 from promises.bench import Bench, has
 from slurm_hooks.commands.ticking import booked_tick
-from slurm_hooks.model import SetMark
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.sandbox.processes import identify
 from slurm_hooks.slurm.live import Asked, Live
@@ -189,3 +188,6 @@ class Course:
         process = self.bench.box.record.daemons[daemon]
         assert identify(process.pid) == process
         os.kill(process.pid, number)
+
+
+NewCourse = Callable[[Bench, str], Course]

@@ -2,46 +2,141 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from faults.course import Course
-from promises.bench import Bench, has, occupied
-from slurm_hooks.sandbox import daemons
-from slurm_hooks.sandbox.processes import Process, find_processes, stop
+from faults.course import Course, NewCourse
+from promises.bench import Bench
+from slurm_hooks.sandbox import Sandbox, daemons
+from slurm_hooks.sandbox.processes import Process, find_processes, is_alive, stop
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 long = pytest.mark.faults
+NewSandbox = Callable[..., Sandbox]
+TIMEOUT_S = 10
+SHORT = f"SlurmdTimeout={TIMEOUT_S}"  # a dead node is given up after so long
 
 
-def _one_of(course: Course) -> str:
+def one_node(course: Course) -> str:
+    """A node on which a fragment of the job runs."""
     return min(course.bench.job(course.job).nodes)
 
 
-def _stepd(course: Course, node: str) -> list[Process]:
-    """The slurmstepd and the job's processes on a node."""
+def on_node(course: Course, node: str) -> list[Process]:
+    """What runs on a node for jobs."""
     layout = course.bench.box.record.layout
-    found = find_processes(layout.dir, layout.conf)
-    mine = []
-    for process in found:
-        try:
-            environ = open(f"/proc/{process.pid}/environ", "rb").read().split(b"\0")
-        except OSError:
-            continue
-        if f"SLURMD_NODENAME={node}".encode() in environ:
-            mine.append(process)
-    return mine
+    return [p for p in find_processes(layout.dir, layout.conf) if _is_on(p, node)]
+
+
+def _is_on(process: Process, node: str) -> bool:
+    try:
+        found = Path(f"/proc/{process.pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return f"SLURMD_NODENAME={node}".encode() in found.split(b"\0")
+
+
+def kill_slurmd(course: Course, node: str) -> None:
+    course.signal(node, signal.SIGKILL)
+    wait_until(lambda: node not in course.bench.box.running(), 10)
 
 
 def test_slurmd_killed_and_started_again(course: Course) -> None:
+    """It finds its fragment running, which never stopped."""
     course.start()
-    node = _one_of(course)
-    course.signal(node, signal.SIGKILL)
-    wait_until(lambda: node not in course.bench.box.running(), 10)
+    node = one_node(course)
+    before = on_node(course, node)
+    kill_slurmd(course, node)
     course.tick()
     course.bench.box.start_node(node)
     course.settle(3)
+    assert before
+    assert all(map(is_alive, before))
+
+
+@pytest.fixture
+def short_bench(fresh_sandbox: NewSandbox) -> Iterator[Bench]:
+    """On its own: nodes that do not answer are down after seconds."""
+    yield Bench(fresh_sandbox(nodes=4, extra_conf=SHORT))
+
+
+@long
+def test_a_node_dies_and_comes_back_with_its_fragment(
+    short_bench: Bench, new_course: NewCourse
+) -> None:
+    """slurmd dies alone: Slurm gives the node up and requeues, while the processes run on."""
+    course = new_course(short_bench, "slurmd dies")
+    course.start()
+    node = one_node(course)
+    kill_slurmd(course, node)
+    left = on_node(course, node)
+    course.settle(3, {node: "Not responding"}, most_ticks=4, limit_s=90)
+    assert left
+    course.fault = "slurmd comes back with a fragment running"
+    short_bench.box.start_node(node)
+    wait_until(lambda: not any(map(is_alive, left)), 30)
+    course.settle(3)
+
+
+@long
+def test_a_node_reboots(course: Course) -> None:
+    course.start()
+    node, box = one_node(course), course.bench.box
+    kill_slurmd(course, node)
+    stop(on_node(course, node), grace_s=0)
+    layout, slurm = box.record.layout, box.record.slurm
+    argv = [slurm.daemon("slurmd"), "-b", "-D", "-f", str(layout.conf), "-N", node]
+    booted = daemons.spawn(argv, slurm, layout, layout.logs / f"{node}.out")
+    try:
+        course.settle(3, most_ticks=4, limit_s=90)
+    finally:
+        stop([booted], grace_s=5)
+        box.start_node(node)
+
+
+@long
+def test_a_node_drained_in_mid_lease(course: Course) -> None:
+    course.start()
+    node = one_node(course)
+    run = course.bench.box.run
+    run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=operator"])
+    try:
+        course.settle(3, {node: "drained operator"}, most_ticks=4)
+    finally:
+        run(["scontrol", "update", f"nodename={node}", "state=resume"])
+
+
+@long
+def test_a_node_removed_from_the_configuration(
+    fresh_sandbox: NewSandbox, new_course: NewCourse
+) -> None:
+    """The last one, under its fragment; three are left."""
+    box = fresh_sandbox(nodes=4)
+    course = new_course(Bench(box), "node removed from the configuration")
+    course.start(wanted=4)
+    box.stop_node("n4")
+    left = on_node(course, "n4")
+    conf = box.dir / "etc" / "slurm.conf"
+    port = box.record.layout.node_port
+    text = conf.read_text().replace("n[1-4]", "n[1-3]")
+    conf.write_text(text.replace(f"{port}-{port + 3}", f"{port}-{port + 2}"))
+    box.restart_controller()
+    for name in ("n1", "n2", "n3"):
+        box.stop_node(name)
+        box._remember({name: daemons.start_node(box.record.slurm, box.record.layout, name)})
+    box.wait_ready(["n1", "n2", "n3"])
+    course.settle(3, most_ticks=4, limit_s=60)
+    stop(left, grace_s=0)
+
+
+@long
+def test_a_black_hole(course: Course) -> None:
+    """Every fragment that starts on n3 fails at once."""
+    script = "[ $SLURMD_NODENAME = n3 ] && exit 1; exec sleep 600"
+    course.start(script=script, is_strict=False)
+    course.settle(3, most_ticks=6, limit_s=60)
+    assert "n3" not in {e.nodes for e in course.looks[-1].elements if e.state == "RUNNING"}
