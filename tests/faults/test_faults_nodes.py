@@ -45,6 +45,10 @@ def kill_slurmd(course: Course, node: str) -> None:
     wait_until(lambda: node not in course.bench.box.running(), 10)
 
 
+def is_down(course: Course, node: str) -> bool:
+    return any(n.name == node and n.state.startswith("down") for n in course.look().nodes)
+
+
 def test_slurmd_killed_and_started_again(course: Course) -> None:
     """It finds its fragment running, which never stopped."""
     course.start()
@@ -74,6 +78,7 @@ def test_a_node_dies_and_comes_back_with_its_fragment(
     node = one_node(course)
     kill_slurmd(course, node)
     left = on_node(course, node)
+    wait_until(lambda: is_down(course, node), 60, every_s=1)
     course.settle(3, {node: "Not responding"}, most_ticks=4, limit_s=90)
     assert left
     course.fault = "slurmd comes back with a fragment running"
@@ -105,7 +110,7 @@ def test_a_node_drained_in_mid_lease(course: Course) -> None:
     run = course.bench.box.run
     run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=operator"])
     try:
-        course.settle(3, {node: "drained operator"}, most_ticks=4)
+        course.settle(3, {node: "drained operator"}, most_ticks=5)
     finally:
         run(["scontrol", "update", f"nodename={node}", "state=resume"])
 
