@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from faults.course import Course, NewCourse, Row
+from faults.course import Course, NewCourse, Row, patient
 from faults.table import object_line, table
 from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
@@ -15,11 +15,12 @@ from slurm_hooks.sandbox import Sandbox
 ROW = "fault"
 _rows: list[dict[str, Any]] = []
 _broken: list[str] = []
+_known: dict[str, str] = {}  # test -> the fault of ours that it shows
 
 
 @pytest.fixture
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
+    bench = patient(Bench(sandbox))
     yield bench
     bench.cancel_all()
 
@@ -41,8 +42,12 @@ def course(request: pytest.FixtureRequest, bench: Bench, new_course: NewCourse) 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed:
         _broken.append(report.nodeid)
+    if hasattr(report, "wasxfail"):
+        _known[report.nodeid] = report.wasxfail
     if report.when == "teardown":
-        _rows.extend(row for key, row in report.user_properties if key == ROW)
+        known = _known.get(report.nodeid, "")
+        found = (row for key, row in report.user_properties if key == ROW)
+        _rows.extend({**row, "known": known} for row in found)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

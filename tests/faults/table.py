@@ -18,8 +18,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     found = (_told(row[key]) for key in ("leases", "nodes", "elements"))
-    ticks = f"{row['ticks']} of {row['most_ticks']}"
-    verdict = "good" if row["is_good"] else "FAULT"
+    ticks = "never" if row["ticks"] is None else f"{row['ticks']} of {row['most_ticks']}"
+    verdict = "good" if row["is_good"] else "known" if row["known"] else "FAULT"
     return (row["fault"], f"{row['seconds']:.1f}", *found, ticks, verdict)
 
 
@@ -29,5 +29,5 @@ def _told(faults: Sequence[str]) -> str:
 
 def object_line(rows: Sequence[Mapping[str, Any]], broken: Sequence[str]) -> str:
     """Everything in one line; `broken` names the tests that failed before or at a verdict."""
-    is_good = not broken and all(row["is_good"] for row in rows)
+    is_good = not broken and all(row["is_good"] or row["known"] for row in rows)
     return json.dumps({"faults": list(rows), "failed": list(broken), "is_good": is_good})
