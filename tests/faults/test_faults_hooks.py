@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 
 from faults.course import Course, NewCourse, patient
 from promises.bench import Bench
+from sites.admin import skip_without_database
 from slurm_hooks.sandbox import Sandbox
 
 pytestmark = [pytest.mark.slurm, pytest.mark.faults]
@@ -90,15 +91,16 @@ def test_slow(hooks: Hooks, course: Course, name: str) -> None:
     course.settle(3, most_ticks=6, limit_s=60)
 
 
-def test_slurmdbd_absent(fresh_sandbox: NewSandbox, new_course: NewCourse) -> None:
-    """slurmctld keeps what it would tell it; nobody listens there."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    conf = (
-        "AccountingStorageType=accounting_storage/slurmdbd\n"
-        f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={port}\n"
-    )
-    bench = patient(Bench(fresh_sandbox(nodes=3, extra_conf=conf)))
-    course = new_course(bench, "slurmdbd absent")
-    course.start(is_strict=False)
-    course.settle(3)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "silent"])
+def test_slurmdbd(fresh_sandbox: NewSandbox, new_course: NewCourse, number: int) -> None:
+    """slurmctld keeps what it would tell it. (It starts with a database that has answered once.)"""
+    skip_without_database()
+    bench = patient(Bench(fresh_sandbox(nodes=3, is_accounting=True)))
+    course = new_course(bench, f"slurmdbd gone by {signal.Signals(number).name}")
+    course.start(2)
+    course.signal("slurmdbd", number)
+    victim = min(e.name for e in course.look().elements if e.state == "RUNNING")
+    bench.box.run(["scontrol", "requeue", victim])
+    course.settle(2, most_ticks=6, limit_s=60)
+    if number == signal.SIGSTOP:
+        course.signal("slurmdbd", signal.SIGCONT)
