@@ -52,7 +52,9 @@ test-sites:
 	@$(PYTHON) -m pytest tests/sites $(PYTEST_ARGS)
 
 # Slurm, its daemons and ours broken on purpose: one table, and one JSON object as the last line.
-faults: plugin
+faults:
+	@packaging/install-missing.sh libfaketime mariadb-server slurmdbd
+	@$(MAKE) --no-print-directory plugin
 	@$(PYTHON) -m pytest tests/faults -q $(PYTEST_ARGS)
 
 # Examples that nobody has seen yet, where `make test` repeats its own.

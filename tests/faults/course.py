@@ -22,6 +22,7 @@ from faults.checker import (
 )
 from promises.bench import Bench, has
 from slurm_hooks.commands.ticking import booked_tick
+from slurm_hooks.errors import RetryLater
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.sandbox.processes import identify
 from slurm_hooks.slurm.live import Asked, Live
@@ -174,7 +175,10 @@ class Course:
         changing, deadline = 0, time.monotonic() + limit_s
         while time.monotonic() < deadline:
             is_there = self.running() == nodes
-            is_change = bool(self.tick().plan.actions)
+            try:
+                is_change = bool(self.tick().plan.actions)
+            except RetryLater:  # which asks for another tick, and nothing else
+                continue
             changing += is_change
             if is_there and not is_change and self.running() == nodes:
                 return changing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ DEEDS = {
     "out of disk space": "echo note >/dev/full || exit 1",
 }
 SLOW = "/bin/sleep 5"
+SILENT_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -91,16 +93,33 @@ def test_slow(hooks: Hooks, course: Course, name: str) -> None:
     course.settle(3, most_ticks=6, limit_s=60)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "silent"])
-def test_slurmdbd(fresh_sandbox: NewSandbox, new_course: NewCourse, number: int) -> None:
-    """slurmctld keeps what it would tell it. (It starts with a database that has answered once.)"""
+def accounted(fresh_sandbox: NewSandbox) -> Bench:
+    """slurmctld starts only with a database that has answered once."""
     skip_without_database()
-    bench = patient(Bench(fresh_sandbox(nodes=3, is_accounting=True)))
-    course = new_course(bench, f"slurmdbd gone by {signal.Signals(number).name}")
-    course.start(2)
-    course.signal("slurmdbd", number)
+    return patient(Bench(fresh_sandbox(nodes=3, is_accounting=True)))
+
+
+def put_one_back(course: Course) -> None:
     victim = min(e.name for e in course.look().elements if e.state == "RUNNING")
-    bench.box.run(["scontrol", "requeue", victim])
+    course.bench.box.run(["scontrol", "requeue", victim])
+
+
+def test_slurmdbd_absent(fresh_sandbox: NewSandbox, new_course: NewCourse) -> None:
+    """slurmctld keeps what it would tell it."""
+    course = new_course(accounted(fresh_sandbox), "slurmdbd dies")
+    course.start(2)
+    course.signal("slurmdbd", signal.SIGKILL)
+    put_one_back(course)
     course.settle(2, most_ticks=6, limit_s=60)
-    if number == signal.SIGSTOP:
-        course.signal("slurmdbd", signal.SIGCONT)
+
+
+def test_slurmdbd_silent(fresh_sandbox: NewSandbox, new_course: NewCourse) -> None:
+    """slurmctld waits for it, and ticks for slurmctld."""
+    course = new_course(accounted(fresh_sandbox), f"slurmdbd silent for {SILENT_S:.0f} s")
+    course.start(2)
+    course.signal("slurmdbd", signal.SIGSTOP)
+    awake = threading.Timer(SILENT_S, course.signal, ("slurmdbd", signal.SIGCONT))
+    awake.start()
+    put_one_back(course)
+    course.settle(2, most_ticks=6, limit_s=90)
+    awake.join()
