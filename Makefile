@@ -55,7 +55,7 @@ test-sites:
 faults:
 	@packaging/install-missing.sh libfaketime mariadb-server slurmdbd
 	@$(MAKE) --no-print-directory plugin
-	@$(PYTHON) -m pytest tests/faults -q $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest tests/faults -q -n 2 --dist loadfile $(PYTEST_ARGS)
 
 # Examples that nobody has seen yet, where `make test` repeats its own.
 search: export HYPOTHESIS_PROFILE := search
