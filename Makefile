@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 BUILD := build
 
-.PHONY: help setup plugin demo test fast matrix test-sites test-matrix search lint docs install clean bench-allocator bench-bftrainer \
+.PHONY: help setup plugin demo test fast matrix test-sites test-matrix faults search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
 	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
@@ -14,6 +14,7 @@ help:
 	@echo "make test    every test, the real-Slurm ones included (make fast: without those)"
 	@echo "make search  properties and the model with examples that nobody has seen; LIVES=3000"
 	@echo "make test-sites  how sites differ: QOS, accounting on MariaDB, reservations, partitions, hosts"
+	@echo "make faults  what breaks in Slurm and in ours, one by one: a table and one JSON object"
 	@echo "make test-matrix  plugin, promises and demo on other Debian releases' Slurms; root only"
 	@echo "make test-pyslurm SLURM_SOURCE=FILE  the same, and the adapter, on a Slurm built from source for pyslurm"
 	@echo "make fuzz [FUZZ_ARGS=\"--inputs 1000000\"]  every parser fed with damaged texts: a table and one JSON object"
@@ -43,7 +44,7 @@ demo: plugin
 # Two at a time, since real Slurms mostly wait; a file stays together, because its tests share a sandbox.
 # More of them would miss their times on two cores. One after the other: PYTEST_ARGS=-n0
 test: plugin lint
-	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks and not engines and not abuse" --ignore=tests/sites \
+	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults" --ignore=tests/sites \
 		-n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # On top of what the other tests need: MariaDB and slurmdbd, which only sandboxes start.
@@ -58,6 +59,12 @@ fuzz: setup
 # Root only: a user of the host attacks, as another.
 abuse: plugin
 	@PYTHONPATH=.:tests $(PYTHON) tests/abuse/run.py $(PYTEST_ARGS)
+
+# Slurm, its daemons and ours broken on purpose: one table, and one JSON object as the last line.
+faults:
+	@packaging/install-missing.sh libfaketime mariadb-server slurmdbd
+	@$(MAKE) --no-print-directory plugin
+	@$(PYTHON) -m pytest tests/faults -q -n 2 --dist loadfile $(PYTEST_ARGS)
 
 # Examples that nobody has seen yet, where `make test` repeats its own.
 search: export HYPOTHESIS_PROFILE := search

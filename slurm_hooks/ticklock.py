@@ -159,8 +159,9 @@ def _taken(path: Path, holder: int) -> Iterator[None]:
             f"another tick is running (process {who} holds {path}); nothing done"
         ) from error
     try:
-        os.ftruncate(holder, 0)
-        os.pwrite(holder, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk takes the number; the lock is held
+            os.ftruncate(holder, 0)
+            os.pwrite(holder, f"{os.getpid()}\n".encode(), 0)
         _log.debug("locked %s", path)
         yield
     finally:

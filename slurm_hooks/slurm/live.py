@@ -17,6 +17,7 @@ from slurm_hooks.slurm.text import Command
 _log = logging.getLogger(__name__)
 _BUSY = re.compile(
     r"Unable to contact|Socket timed out|Connection refused|connect failure|Zero Bytes|"
+    r"missing socket|standby mode|Message (?:send|receive) failure|Communication connection|"
     r"try again|temporarily unable|Munge|munge|Slurm controller not|DNS SRV",
 )
 # What people set to save typing, such as SQUEUE_PARTITION: others' jobs would not be seen.

@@ -50,6 +50,8 @@ def test_times_are_seconds_and_options_in_the_environment_count_for_nothing(
         "slurm_load_jobs error: Socket timed out on send/recv operation",
         "error: Munge encode failed: Failed to access socket",
         "slurm_update error: Job is being set, try again",
+        "slurm_load_jobs error: Unexpected missing socket error",
+        "slurm_load_jobs error: Slurm backup controller in standby mode",
     ],
 )
 def test_a_busy_slurm_is_asked_later(tmp_path: Path, complaint: str) -> None:

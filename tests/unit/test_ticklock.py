@@ -222,6 +222,19 @@ def test_a_full_disk_is_told_with_the_setting(tmp_path: Path, mocker: MockerFixt
         tick(recorded("running"), settings)
 
 
+def test_a_full_disk_takes_the_holder_s_number_and_nothing_else(
+    tmp_path: Path, mocker: MockerFixture
+) -> None:
+    """Files are there, as after any tick: what a number takes is not."""
+    chosen = Tick(lock=str(tmp_path / "tick.lock"))
+    with locked(chosen):
+        pass
+    full = OSError(errno.ENOSPC, "No space left on device")
+    mocker.patch("slurm_hooks.ticklock.os.pwrite", side_effect=full)
+    with locked(chosen), pytest.raises(RetryLater, match="unknown"), locked(chosen):
+        pass
+
+
 def test_descriptors_are_given_back(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     before = len(os.listdir("/proc/self/fd"))

@@ -1,0 +1,145 @@
+"""What must hold after any fault, judged from what squeue and sinfo answered and what ticks wrote.
+
+Pure, and apart from the product's own readers: a fault of theirs must not hide itself here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+ELEMENTS = ("squeue", "-h", "-r", "-t", "all", "-p", "malleable", "-o", "%i|%T|%S|%e|%p|%r|%N")
+NODES = ("sinfo", "-h", "-N", "-p", "main", "-o", "%N|%T|%E")
+HEALTHY = frozenset({"idle", "mixed", "allocated", "completing", "reserved", "planned"})
+WAITING = frozenset({"PENDING", "SPECIAL_EXIT"})
+ALIVE = WAITING | {"RUNNING", "COMPLETING"}
+
+
+@dataclass(frozen=True)
+class Element:
+    """One array element; times in seconds since the epoch, 0 for one that squeue does not know.
+
+    `end` of a running element is the end of its lease, of an ended one the moment of its end.
+    """
+
+    name: str
+    state: str
+    start: float
+    end: float
+    is_held: bool
+    reason: str = ""
+    nodes: str = ""
+
+
+@dataclass(frozen=True)
+class NodeSeen:
+    """One node: its state in sinfo's words, a star for no answer, and the reason noted on it."""
+
+    name: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """Slurm at one moment."""
+
+    at: float
+    elements: tuple[Element, ...]
+    nodes: tuple[NodeSeen, ...]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How late a lease may end, and how long one may be, in seconds."""
+
+    grace_s: float
+    longest_s: float
+
+
+def parse_elements(text: str) -> tuple[Element, ...]:
+    """The answer to ELEMENTS, asked with SLURM_TIME_FORMAT=%s."""
+    found = []
+    for line in text.splitlines():
+        name, state, start, end, priority, reason, nodes = line.split("|")
+        is_held = state in WAITING and float(priority) == 0
+        found.append(Element(name, state, _epoch(start), _epoch(end), is_held, reason, nodes))
+    return tuple(sorted(found, key=lambda element: element.name))
+
+
+def parse_nodes(text: str) -> tuple[NodeSeen, ...]:
+    """The answer to NODES."""
+    rows = (line.split("|", 2) for line in text.splitlines())
+    return tuple(NodeSeen(name, state.rstrip("+-"), reason) for name, state, reason in rows)
+
+
+def _epoch(text: str) -> float:
+    return float(text) if text.isdecimal() else 0.0
+
+
+def late_leases(looks: Sequence[Look], bounds: Bounds) -> list[str]:
+    """Runs that were longer on their nodes than their lease, and leases longer than allowed."""
+    ends: dict[tuple[str, float], float] = {}
+    faults = []
+    for look in looks:
+        for element in look.elements:
+            run = (element.name, element.start)
+            if element.state == "RUNNING":
+                ends[run] = element.end
+                if element.end + bounds.grace_s < look.at:
+                    over_s = look.at - element.end
+                    faults.append(f"{element.name} ran {over_s:.0f} s past its lease")
+                if element.end - look.at > bounds.longest_s:
+                    left_s = element.end - look.at
+                    faults.append(f"{element.name} has a lease of {left_s:.0f} s")
+            elif run in ends and element.end - ends[run] > bounds.grace_s:
+                faults.append(f"{element.name} ended {element.end - ends[run]:.0f} s late")
+    return list(dict.fromkeys(faults))
+
+
+def changed_nodes(look: Look, expected: Mapping[str, str]) -> list[str]:
+    """Nodes that are not as the fault itself made them.
+
+    `expected` names what the state and reason of a node must hold; all others are healthy.
+    """
+    faults = []
+    for node in look.nodes:
+        told = f"{node.state} {node.reason}"
+        if node.name in expected:
+            is_wrong = expected[node.name] not in told
+        else:
+            is_wrong = node.state not in HEALTHY or node.reason not in ("", "none")
+        if is_wrong:
+            faults.append(f"{node.name} is {told}")
+    return faults
+
+
+def writes_on_nodes(lines: Iterable[str]) -> list[str]:
+    """Lines given to Slurm that would change a node, a partition or a reservation."""
+    touched = ("nodename=", "partitionname=", "reservationname=", "reconfig", "shutdown", "reboot")
+    return [line for line in lines if any(word in line.lower() for word in touched)]
+
+
+def lost_elements(look: Look, job: int, count: int, is_over: bool = False) -> list[str]:
+    """Elements of a job with `count` of them that are no more, or that nobody can start again.
+
+    Those of a job that `is_over` may have ended.
+    """
+    found = {element.name: element for element in look.elements}
+    faults = []
+    for index in range(count):
+        name = f"{job}_{index}"
+        element = found.get(name)
+        if element is None:
+            faults += [] if is_over else [f"{name} is gone"]
+        elif element.state not in ALIVE and not is_over:
+            faults.append(f"{name} stays {element.state}")
+        elif element.reason in ("BadConstraints", "DependencyNeverSatisfied"):
+            faults.append(f"{name} waits for ever: {element.reason}")
+    return faults
+
+
+def doubled_nodes(look: Look) -> list[str]:
+    """Nodes that two running elements hold."""
+    running = [e.nodes for e in look.elements if e.state == "RUNNING"]
+    return sorted({f"{node} holds two" for node in running if running.count(node) > 1})

@@ -1,0 +1,100 @@
+"""The checker of faults sees what it is there to see."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from faults.checker import (
+    Bounds,
+    Element,
+    Look,
+    NodeSeen,
+    changed_nodes,
+    doubled_nodes,
+    late_leases,
+    lost_elements,
+    parse_elements,
+    parse_nodes,
+    writes_on_nodes,
+)
+from faults.course import Row
+from faults.table import object_line, table
+
+BOUNDS = Bounds(grace_s=10, longest_s=180)
+
+
+def element(state: str = "RUNNING", end: float = 1100, name: str = "7_0", **more: str) -> Element:
+    return Element(name, state, 1000, end, state == "PENDING", **more)
+
+
+def look(at: float, *elements: Element, nodes: tuple[NodeSeen, ...] = ()) -> Look:
+    return Look(at, elements, nodes)
+
+
+def test_answers_are_read() -> None:
+    held, runs = parse_elements(
+        "7_1|RUNNING|1000|1120|0.0|None|n1\n7_0|PENDING|N/A|N/A|0.0|JobHeldUser|\n"
+    )
+    assert (held.name, held.is_held, held.end) == ("7_0", True, 0)
+    assert (runs.end, runs.is_held, runs.nodes) == (1120, False, "n1")
+    (node,) = parse_nodes("n1|drained*|Prolog error|again\n")
+    assert node == NodeSeen("n1", "drained*", "Prolog error|again")
+
+
+@pytest.mark.parametrize(
+    ("looks", "is_late"),
+    [
+        ([look(1109, element())], False),
+        ([look(1111, element())], True),
+        ([look(1090, element()), look(1200, element("TIMEOUT", 1110))], False),
+        ([look(1090, element()), look(1200, element("TIMEOUT", 1111))], True),
+        ([look(1000, element(end=1180))], False),
+        ([look(1000, element(end=1181))], True),
+        ([look(1090, element()), look(1100, element(end=1200)), look(1205, element())], True),
+    ],
+)
+def test_a_lease_that_ends_late_is_seen(looks: list[Look], is_late: bool) -> None:
+    assert bool(late_leases(looks, BOUNDS)) is is_late
+
+
+def test_a_node_must_be_as_the_fault_made_it() -> None:
+    nodes = (NodeSeen("n1", "drained", "Prolog error"), NodeSeen("n2", "idle", "none"))
+    seen = look(0, nodes=nodes)
+    assert not changed_nodes(seen, {"n1": "Prolog error"})
+    assert changed_nodes(seen, {}) == ["n1 is drained Prolog error"]
+    assert changed_nodes(seen, {"n1": "Prolog error", "n2": "drain"}) == ["n2 is idle none"]
+
+
+def test_writes_on_nodes_are_seen() -> None:
+    fine = ["update jobid=7_0 ReqNodeList=n1 TimeLimit=2", "release 7_[0-3]"]
+    assert not writes_on_nodes(fine)
+    assert writes_on_nodes([*fine, "update NodeName=n1 State=RESUME"])
+
+
+def test_a_lost_element_is_seen() -> None:
+    rest = (element(), element("PENDING", name="7_1"))
+    assert not lost_elements(look(0, *rest), 7, 2)
+    assert lost_elements(look(0, *rest), 7, 3) == ["7_2 is gone"]
+    assert lost_elements(look(0, element("TIMEOUT")), 7, 1) == ["7_0 stays TIMEOUT"]
+    assert not lost_elements(look(0, element("COMPLETED")), 7, 2, is_over=True)
+    stuck = element("PENDING", reason="BadConstraints")
+    assert lost_elements(look(0, stuck), 7, 1) == ["7_0 waits for ever: BadConstraints"]
+
+
+def test_two_on_one_node_are_seen() -> None:
+    one, two = element(nodes="n1"), element(nodes="n1", name="7_1")
+    assert doubled_nodes(look(0, one, two)) == ["n1 holds two"]
+    assert not doubled_nodes(look(0, one, element("TIMEOUT", nodes="n1")))
+
+
+@pytest.mark.parametrize(("ticks", "is_good"), [(3, True), (4, False), (None, False)])
+def test_a_row_is_judged_and_shown(ticks: int | None, is_good: bool) -> None:
+    row = Row("x", 1.0, (), (), (), ticks, 3)
+    assert row.is_good is is_good
+    data = {**row.data(), "known": ""}
+    assert ("good" if is_good else "FAULT") in table([data])[1].split()[-1]
+    assert json.loads(object_line([data], []))["is_good"] is is_good
+    assert json.loads(object_line([{**data, "known": "yes"}], []))["is_good"]
+    assert not json.loads(object_line([data], ["test_y"]))["is_good"]

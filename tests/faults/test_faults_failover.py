@@ -1,0 +1,96 @@
+"""A backup slurmctld takes over, and the first one comes back.
+
+Each has a host name of its own, by a name space: by name slurmctld tells which of the two it is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+
+from faults.course import Course, NewCourse, patient
+from promises.bench import Bench
+from slurm_hooks.errors import MalleableError, RetryLater
+from slurm_hooks.sandbox import Sandbox, daemons
+from slurm_hooks.sandbox.daemons import CONTROLLER
+from slurm_hooks.sandbox.processes import Process, stop
+from waiting import wait_until
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.faults,
+    pytest.mark.skipif(os.geteuid() != 0, reason="gives a process a host name"),
+]
+SAVED_S = 7.0  # slurmctld writes its state a few seconds late (22.05)
+HOSTS = {"first": "127.0.0.1", "second": "127.0.0.2"}
+# A host name, and a hosts file that knows it, for one process.
+ON_HOST = "mount --bind {hosts} /etc/hosts && hostname {name} && exec {slurmctld} -D -f {conf}"
+
+
+def test_failover_to_a_backup(fresh_sandbox: Callable[..., Sandbox], new_course: NewCourse) -> None:
+    box = fresh_sandbox(nodes=4, extra_conf="SlurmctldTimeout=10")
+    give_two_controllers(box)
+    first = start_on(box, "first")
+    box._remember({CONTROLLER: first})
+    wait_until(lambda: "first is UP" in pinged(box), 30)
+    second = start_on(box, "second")
+    box.wait_ready()
+    course = new_course(patient(Bench(box)), "slurmctld fails over to a backup")
+    course.start()
+    time.sleep(SAVED_S)
+    course.began = time.monotonic()
+    stop([first], grace_s=0)
+    box._remember({CONTROLLER: second})
+    wait_until(lambda: answers(course), 60, every_s=1)
+    course.settle(3)
+    course.fault = "the first slurmctld comes back"
+    box._remember({CONTROLLER: start_on(box, "first")})
+    wait_until(lambda: "first is UP" in pinged(box), 30)
+    wait_until(lambda: answers(course), 60, every_s=1)
+    box.wait_ready()
+    course.settle(3)
+    stop([second], grace_s=5)
+
+
+def give_two_controllers(box: Sandbox) -> None:
+    """Stops the one there is; nodes read the configuration anew."""
+    box._stop(CONTROLLER, grace_s=30)
+    conf = box.record.layout.conf
+    hosts = "\n".join(f"SlurmctldHost={name}({address})" for name, address in HOSTS.items())
+    conf.write_text(conf.read_text().replace("SlurmctldHost=localhost(127.0.0.1)", hosts))
+    known = "".join(f"{address} {name}\n" for name, address in HOSTS.items())
+    (conf.parent / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
+    for node in box.nodes:
+        box.stop_node(node)
+        started = daemons.start_node(box.record.slurm, box.record.layout, node)
+        box._remember({node: started})
+
+
+def start_on(box: Sandbox, name: str) -> Process:
+    slurm, layout = box.record.slurm, box.record.layout
+    (layout.run / "slurmctld.pid").unlink(missing_ok=True)  # it would end who wrote that
+    text = ON_HOST.format(
+        hosts=layout.etc / "hosts",
+        name=name,
+        slurmctld=slurm.daemon(CONTROLLER),
+        conf=layout.conf,
+    )
+    argv = ["unshare", "--mount", "--uts", "sh", "-c", text]
+    return daemons.spawn(argv, slurm, layout, layout.logs / f"{name}.out")
+
+
+def pinged(box: Sandbox) -> str:
+    return box.run(["scontrol", "ping"], check=False).stdout
+
+
+def answers(course: Course) -> bool:
+    """Whether a tick gets its answers; until then it is to be told to come back later."""
+    try:
+        course.tick(timeout_s=5.0)
+    except MalleableError as error:
+        assert error.exit_code == RetryLater.exit_code, error  # noqa: PT017
+        return False
+    return True

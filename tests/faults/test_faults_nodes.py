@@ -1,0 +1,197 @@
+"""slurmd dead, rebooted, drained, taken out of the configuration, back with a fragment running."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faults.course import SLEEP, Course, NewCourse, patient
+from promises.bench import Bench, has
+from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.sandbox import Sandbox, daemons
+from slurm_hooks.sandbox.processes import Process, find_processes, is_alive, stop
+from waiting import wait_until
+
+pytestmark = pytest.mark.slurm
+long = pytest.mark.faults
+NewSandbox = Callable[..., Sandbox]
+TIMEOUT_S = 10
+SHORT = f"SlurmdTimeout={TIMEOUT_S}"  # a dead node is given up after so long
+
+
+def one_node(course: Course) -> str:
+    """A node on which a fragment of the job runs."""
+    return min(course.bench.job(course.job).nodes)
+
+
+def on_node(course: Course, node: str) -> list[Process]:
+    """What runs on a node for jobs."""
+    layout = course.bench.box.record.layout
+    return [p for p in find_processes(layout.dir, layout.conf) if _is_on(p, node)]
+
+
+def _is_on(process: Process, node: str) -> bool:
+    try:
+        found = Path(f"/proc/{process.pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return f"SLURMD_NODENAME={node}".encode() in found.split(b"\0")
+
+
+def kill_slurmd(course: Course, node: str) -> None:
+    course.signal(node, signal.SIGKILL)
+    wait_until(lambda: node not in course.bench.box.running(), 10)
+
+
+def is_down(course: Course, node: str) -> bool:
+    return any(n.name == node and n.state.startswith("down") for n in course.look().nodes)
+
+
+def test_slurmd_killed_and_started_again(course: Course) -> None:
+    """It finds its fragment running, which never stopped."""
+    course.start()
+    node = one_node(course)
+    before = on_node(course, node)
+    kill_slurmd(course, node)
+    course.tick()
+    course.bench.box.start_node(node)
+    course.settle(3)
+    assert before
+    assert all(map(is_alive, before))
+
+
+@pytest.fixture
+def short_bench(fresh_sandbox: NewSandbox) -> Bench:
+    """On its own: nodes that do not answer are down after seconds."""
+    return patient(Bench(fresh_sandbox(nodes=4, extra_conf=SHORT)))
+
+
+@long
+def test_a_node_dies_and_comes_back_with_its_fragment(
+    short_bench: Bench, new_course: NewCourse
+) -> None:
+    """slurmd dies alone: Slurm gives the node up and requeues, while the processes run on."""
+    course = new_course(short_bench, "slurmd dies")
+    course.start()
+    node = one_node(course)
+    kill_slurmd(course, node)
+    left = on_node(course, node)
+    wait_until(lambda: is_down(course, node), 60, every_s=1)
+    course.settle(3, {node: "Not responding"}, most_ticks=4, limit_s=90)
+    assert left
+    course.fault = "slurmd comes back with a fragment running"
+    short_bench.box.start_node(node)
+    wait_until(lambda: not any(map(is_alive, left)), 30)
+    course.settle(3)
+
+
+@long
+def test_a_node_reboots(course: Course) -> None:
+    course.start()
+    node, box = one_node(course), course.bench.box
+    kill_slurmd(course, node)
+    stop(on_node(course, node), grace_s=0)
+    layout, slurm = box.record.layout, box.record.slurm
+    argv = [slurm.daemon("slurmd"), "-b", "-D", "-f", str(layout.conf), "-N", node]
+    booted = daemons.spawn(argv, slurm, layout, layout.logs / f"{node}.out")
+    try:
+        course.settle(3, most_ticks=4, limit_s=90)
+    finally:
+        stop([booted], grace_s=5)
+        box.start_node(node)
+
+
+@long
+def test_a_node_drained_in_mid_lease(course: Course) -> None:
+    course.start()
+    node = one_node(course)
+    run = course.bench.box.run
+    run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=operator"])
+    try:
+        course.settle(3, {node: "drained operator"}, most_ticks=6)
+    finally:
+        run(["scontrol", "update", f"nodename={node}", "state=resume"])
+
+
+@long
+def test_a_node_removed_from_the_configuration(
+    fresh_sandbox: NewSandbox, new_course: NewCourse
+) -> None:
+    """Drained and empty, as sites do it; a fragment that ran there waits, others run."""
+    box = fresh_sandbox(nodes=4)
+    course = new_course(patient(Bench(box)), "node removed from the configuration")
+    course.start(wanted=4)
+    run = box.run
+    run(["scontrol", "update", "nodename=n4", "state=drain", "reason=removed"])
+    course.bench.tick_until(course.job, lambda job: len(job.active) == 3 and not leaving(job))
+    course.began = time.monotonic()
+    remove_last(box)
+    course.settle(3)
+
+
+@long
+def test_a_node_removed_under_its_fragment(
+    fresh_sandbox: NewSandbox, new_course: NewCourse
+) -> None:
+    box = fresh_sandbox(nodes=4)
+    course = new_course(patient(Bench(box)), "node removed under its fragment")
+    course.start(wanted=4)
+    left = on_node(course, "n4")
+    remove_last(box)
+    try:
+        course.settle(3)
+    finally:
+        stop(left, grace_s=0)
+
+
+@long
+@pytest.mark.xfail(strict=True, reason="a fragment of several nodes keeps its last ReqNodeList")
+def test_a_node_removed_that_a_waiting_pair_once_ran_on(
+    fresh_sandbox: NewSandbox, new_course: NewCourse
+) -> None:
+    """A fragment of two nodes has them in its ReqNodeList; slurmctld (22.05) ends, for good, what
+    names a node that is no more."""
+    box = fresh_sandbox(nodes=4)
+    course = new_course(patient(Bench(box)), "node removed, fragments of two nodes")
+    course.job = course.bench.submit(SLEEP, "2-4,unit=2")
+    course.count = 2
+    course.tick()
+    course.bench.until(course.job, has(2))
+    box.run(["scontrol", "update", "nodename=n4", "state=drain", "reason=removed"])
+    course.bench.tick_until(course.job, lambda j: has(1)(j) and has(1, FragmentState.HELD)(j))
+    course.began = time.monotonic()
+    remove_last(box)
+    course.settle(1, limit_s=15)
+
+
+def leaving(job: MalleableJob) -> bool:
+    return any(
+        f.state in (FragmentState.RUNNING, FragmentState.ENDING) and f.is_leaving
+        for f in job.fragments
+    )
+
+
+def remove_last(box: Sandbox) -> None:
+    """n4 leaves slurm.conf; slurmctld and the other slurmd are restarted, as the manual asks."""
+    box.stop_node("n4")
+    conf, port = box.record.layout.conf, box.record.layout.node_port
+    text = conf.read_text().replace("n[1-4]", "n[1-3]")
+    conf.write_text(text.replace(f"{port}-{port + 3}", f"{port}-{port + 2}"))
+    box.restart_controller()
+    for name in ("n1", "n2", "n3"):
+        box.stop_node(name)
+        box._remember({name: daemons.start_node(box.record.slurm, box.record.layout, name)})
+    box.wait_ready(["n1", "n2", "n3"])
+
+
+@long
+def test_a_black_hole(course: Course) -> None:
+    """Every fragment that starts on n3 fails at once."""
+    script = "[ $SLURMD_NODENAME = n3 ] && exit 1; exec sleep 600"
+    course.start(script=script, is_strict=False)
+    course.settle(3, most_ticks=6, limit_s=60)
+    assert "n3" not in {e.nodes for e in course.looks[-1].elements if e.state == "RUNNING"}
