@@ -14,6 +14,7 @@ from pathlib import Path
 from ClusterShell.NodeSet import NodeSetParseError
 
 from captured_slurm import CAPTURED, SITUATIONS, VERSIONS, as_asked_today, recorded
+from fuzz import plugin
 from slurm_hooks.elastic.batch import expected, wish
 from slurm_hooks.elastic.engines.pool import tasks
 from slurm_hooks.elastic.liveness import absent
@@ -182,6 +183,17 @@ TARGETS: Mapping[str, Target] = {
     "qos": Target((QOS,), qos.parse_qos, (MalleableError,)),
     "remarks": Target(("trained{1};remark{loss 3}",), remarks.parse_remarks),
     "sdiag": Target(("Server thread count:  3\nAgent queue size:     0\n",), sdiag.parse_threads),
+    "plugin": Target(
+        (
+            "2-16,unit=2,engine=torchrun,launch=srun",
+            "0-64,engine=pool",
+            "pythonpath=/opt/malleable",
+            "dir=%w/.malleable-%U/%A",
+            "PYTHONPATH=/a:/b\nMALLEABLE_SET=PYTHONPATH:0123456789abcdef\nPATH=/bin",
+        ),
+        plugin.read,
+        (plugin.RefusedError,),
+    ),
     "settings": Target(
         ((ROOT / "etc" / "malleable.toml").read_text(),), _settings, (MalleableError,)
     ),
