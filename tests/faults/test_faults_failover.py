@@ -6,12 +6,13 @@ Each has a host name of its own, by a name space: by name slurmctld tells which 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 
 import pytest
 
-from faults.course import Course, NewCourse, patient
+from faults.course import SLEEP, Course, NewCourse, patient
 from promises.bench import Bench
 from slurm_hooks.errors import MalleableError, RetryLater
 from slurm_hooks.sandbox import Sandbox, daemons
@@ -30,29 +31,59 @@ HOSTS = {"first": "127.0.0.1", "second": "127.0.0.2"}
 ON_HOST = "mount --bind {hosts} /etc/hosts && hostname {name} && exec {slurmctld} -D -f {conf}"
 
 
-def test_failover_to_a_backup(fresh_sandbox: Callable[..., Sandbox], new_course: NewCourse) -> None:
+@pytest.fixture
+def second(fresh_sandbox: Callable[..., Sandbox]) -> tuple[Sandbox, Process]:
+    """A sandbox with two slurmctld, and the one that stands by."""
     box = fresh_sandbox(nodes=4, extra_conf="SlurmctldTimeout=10")
     give_two_controllers(box)
-    first = start_on(box, "first")
-    box._remember({CONTROLLER: first})
+    box._remember({CONTROLLER: start_on(box, "first")})
     wait_until(lambda: "first is UP" in pinged(box), 30)
-    second = start_on(box, "second")
+    backup = start_on(box, "second")
     box.wait_ready()
+    return box, backup
+
+
+def fail_over(course: Course, backup: Process) -> None:
+    """The first one dies, and ticks are tried until the backup answers."""
+    box = course.bench.box
+    course.began = time.monotonic()
+    box.kill_controller()
+    box._remember({CONTROLLER: backup})
+    wait_until(lambda: answers(course), 60, every_s=1)
+
+
+def test_failover_to_a_backup(second: tuple[Sandbox, Process], new_course: NewCourse) -> None:
+    box, backup = second
     course = new_course(patient(Bench(box)), "slurmctld fails over to a backup")
     course.start()
     time.sleep(SAVED_S)
-    course.began = time.monotonic()
-    stop([first], grace_s=0)
-    box._remember({CONTROLLER: second})
-    wait_until(lambda: answers(course), 60, every_s=1)
+    fail_over(course, backup)
     course.settle(3)
-    course.fault = "the first slurmctld comes back"
+    course.fault, course.began = "the first slurmctld comes back", time.monotonic()
     box._remember({CONTROLLER: start_on(box, "first")})
     wait_until(lambda: "first is UP" in pinged(box), 30)
     wait_until(lambda: answers(course), 60, every_s=1)
     box.wait_ready()
     course.settle(3)
-    stop([second], grace_s=5)
+    stop([backup], grace_s=5)
+
+
+@pytest.mark.xfail(strict=True, reason="released before the nodes told what runs: Duplicate jobid")
+def test_failover_with_writes_lost(second: tuple[Sandbox, Process], new_course: NewCourse) -> None:
+    """The backup believes that the fragments wait, and starts them where they run."""
+    box, backup = second
+    course = new_course(patient(Bench(box)), "slurmctld fails over, its last writes lost")
+    state, old = box.record.layout.state, box.dir / "old-state"
+    course.job, course.count = course.bench.submit(SLEEP, "1-3"), 3
+    time.sleep(SAVED_S)
+    shutil.copytree(state, old)
+    course.tick()
+    course.bench.tick_until(course.job, lambda job: len(job.active) == 3)
+    box.kill_controller()
+    shutil.rmtree(state)
+    old.rename(state)
+    fail_over(course, backup)
+    course.settle(3, limit_s=20)
 
 
 def give_two_controllers(box: Sandbox) -> None:

@@ -84,6 +84,7 @@ def test_a_node_dies_and_comes_back_with_its_fragment(
     course.settle(3, {node: "Not responding"}, most_ticks=4, limit_s=90)
     assert left
     course.fault = "slurmd comes back with a fragment running"
+    course.began = time.monotonic()
     short_bench.box.start_node(node)
     wait_until(lambda: not any(map(is_alive, left)), 30)
     course.settle(3)
