@@ -100,7 +100,8 @@ def late_leases(looks: Sequence[Look], bounds: Bounds) -> list[str]:
 def changed_nodes(look: Look, expected: Mapping[str, str]) -> list[str]:
     """Nodes that are not as the fault itself made them.
 
-    `expected` names what the state and reason of a node must hold; all others are healthy.
+    `expected` names what the state and reason of a node must hold; all others are healthy, even if
+    one does not answer at the moment.
     """
     faults = []
     for node in look.nodes:
@@ -108,7 +109,7 @@ def changed_nodes(look: Look, expected: Mapping[str, str]) -> list[str]:
         if node.name in expected:
             is_wrong = expected[node.name] not in told
         else:
-            is_wrong = node.state not in HEALTHY or node.reason not in ("", "none")
+            is_wrong = node.state.rstrip("*") not in HEALTHY or node.reason not in ("", "none")
         if is_wrong:
             faults.append(f"{node.name} is {told}")
     return faults

@@ -150,9 +150,8 @@ class Course:
         ticks = self._converge(nodes, limit_s)
         look = self.looks[-1]
         settings = self.bench.settings
-        bounds = Bounds(
-            settings.lease.margin_s, settings.lease.length_s + 60
-        )  # limits are whole minutes
+        whole_minute_s = 60  # Slurm's limits are in minutes
+        bounds = Bounds(settings.lease.margin_s, settings.lease.length_s + whole_minute_s)
         row = Row(
             fault=self.fault,
             seconds=round(time.monotonic() - self.began, 1),

@@ -64,6 +64,8 @@ def test_a_node_must_be_as_the_fault_made_it() -> None:
     seen = look(0, nodes=nodes)
     assert not changed_nodes(seen, {"n1": "Prolog error"})
     assert changed_nodes(seen, {}) == ["n1 is drained Prolog error"]
+    assert not changed_nodes(look(0, nodes=(NodeSeen("n1", "idle*", "none"),)), {})
+    assert changed_nodes(look(0, nodes=(NodeSeen("n1", "down*", "none"),)), {})
     assert changed_nodes(seen, {"n1": "Prolog error", "n2": "drain"}) == ["n2 is idle none"]
 
 

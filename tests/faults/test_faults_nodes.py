@@ -19,6 +19,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.slurm
 long = pytest.mark.faults
 NewSandbox = Callable[..., Sandbox]
+REMINDED = 9  # ticks: each repeats a notice, once a second here, as long as it lasts
 TIMEOUT_S = 10
 SHORT = f"SlurmdTimeout={TIMEOUT_S}"  # a dead node is given up after so long
 
@@ -113,7 +114,7 @@ def test_a_node_drained_in_mid_lease(course: Course) -> None:
     run = course.bench.box.run
     run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=operator"])
     try:
-        course.settle(3, {node: "drained operator"}, most_ticks=6)
+        course.settle(3, {node: "drained operator"}, most_ticks=REMINDED)
     finally:
         run(["scontrol", "update", f"nodename={node}", "state=resume"])
 

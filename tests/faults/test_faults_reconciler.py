@@ -101,7 +101,7 @@ def test_killed_at_every_write(bench: Bench, new_course: NewCourse, kind: str) -
         course = Course(bench, f"tick killed at each write: {kind}", rows)
         is_killed = killed_after(course, prepare, writes)
         drained = {n.name: "drain" for n in course.look().nodes if n.reason == "x"}
-        course.settle(nodes, drained, most_ticks=7, is_over=kind == "cancel")
+        course.settle(nodes, drained, most_ticks=9, is_over=kind == "cancel")
         for name in drained:
             bench.box.run(["scontrol", "update", f"nodename={name}", "state=resume"])
         bench.cancel_all()
