@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -32,15 +32,21 @@ ON_HOST = "mount --bind {hosts} /etc/hosts && hostname {name} && exec {slurmctld
 
 
 @pytest.fixture
-def second(fresh_sandbox: Callable[..., Sandbox]) -> tuple[Sandbox, Process]:
-    """A sandbox with two slurmctld, and the one that stands by."""
+def second(fresh_sandbox: Callable[..., Sandbox]) -> Iterator[tuple[Sandbox, Process]]:
+    """A sandbox with two slurmctld, and the one that stands by.
+
+    That one is ended here: in a name space of its own the sandbox does not look for processes.
+    """
     box = fresh_sandbox(nodes=4, extra_conf="SlurmctldTimeout=10")
     give_two_controllers(box)
     box._remember({CONTROLLER: start_on(box, "first")})
     wait_until(lambda: "first is UP" in pinged(box), 30)
     backup = start_on(box, "second")
-    box.wait_ready()
-    return box, backup
+    try:
+        box.wait_ready()
+        yield box, backup
+    finally:
+        stop([backup], grace_s=0)
 
 
 def fail_over(course: Course, backup: Process) -> None:
@@ -65,7 +71,6 @@ def test_failover_to_a_backup(second: tuple[Sandbox, Process], new_course: NewCo
     wait_until(lambda: answers(course), 60, every_s=1)
     box.wait_ready()
     course.settle(3)
-    stop([backup], grace_s=5)
 
 
 @pytest.mark.xfail(strict=True, reason="released before the nodes told what runs: Duplicate jobid")
