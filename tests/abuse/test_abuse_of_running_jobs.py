@@ -55,7 +55,7 @@ from torch.distributed import TCPStore
 def speaks(port):
     with socket.create_connection(("127.0.0.1", port), timeout=1) as end:
         end.settimeout(1)
-        return bool(end.recv(1))
+        return end.recv(64).strip().isalnum()
 def ask(port):
     try:
         if speaks(port):
