@@ -39,7 +39,8 @@ def greeting(port: int) -> str:
     """What it says first; how it ends if it says nothing."""
     try:
         with connected(port) as end:
-            return end.recv(200).decode("ascii", "replace") or "(closes)"
+            said = end.recv(200).strip().decode("ascii", "replace")
+            return (said if said.isprintable() else "(binary)") or "(closes)"
     except socket.timeout:
         return "(silent)"
     except OSError as error:

@@ -20,6 +20,7 @@ from waiting import wait_until
 
 pytestmark = [
     pytest.mark.slurm,
+    pytest.mark.abuse,
     pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
 ]
 USER, OTHER = "nobody", "games"
@@ -181,10 +182,10 @@ def attack(bench: Bench) -> Attack:
     "texts",
     [
         pytest.param(RELEASES, id="order"),
-        pytest.param(LEASES, id="leases", marks=pytest.mark.abuse),
-        pytest.param(PLACES, id="places", marks=pytest.mark.abuse),
-        pytest.param(said_of("held"), id="words-of-the-held", marks=pytest.mark.abuse),
-        pytest.param(said_of("run"), id="words-of-the-running", marks=pytest.mark.abuse),
+        pytest.param(LEASES, id="leases"),
+        pytest.param(PLACES, id="places"),
+        pytest.param(said_of("held"), id="words-of-the-held"),
+        pytest.param(said_of("run"), id="words-of-the-running"),
     ],
 )
 def test_what_a_user_says_of_his_fragments(
@@ -202,7 +203,6 @@ def test_what_a_user_says_of_his_fragments(
     row(f"{len(texts)} changes", said)
 
 
-@pytest.mark.abuse
 def test_ends_that_a_user_makes(attack: Attack, row: Row) -> None:
     """What a user requeues waits for a tick, and gets a lease like any other."""
     for text in ENDS:

@@ -52,22 +52,25 @@ import socket
 from datetime import timedelta
 from urllib.request import urlopen
 from torch.distributed import TCPStore
-def speaks(port):
-    with socket.create_connection(("127.0.0.1", port), timeout=1) as end:
-        end.settimeout(1)
-        return bool(end.recv(1))
-def ask(port):
+def greeting(port):
     try:
-        if speaks(port):
-            return
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as end:
+            end.settimeout(1)
+            return end.recv(64).strip()
     except OSError:
-        pass
+        return b""
+def ask(port):
+    said = greeting(port)
+    if said.isalnum():
+        return
     try:
         if urlopen(f"http://127.0.0.1:{port}/", timeout=5).status == 200:
             print(f"page:{port}")
             return
     except Exception:
         pass
+    if said:
+        return
     try:
         store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False,
                          timeout=timedelta(seconds=8))
