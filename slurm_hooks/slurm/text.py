@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -78,6 +77,7 @@ def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
 
 
 _ONE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_PARTS = re.compile(r"\[([^\[\]]*)\]|,")
 MOST_NAMES = 1 << 20  # more than any Slurm has: a few characters can stand for billions
 
 
@@ -96,12 +96,16 @@ def expand(names: str) -> frozenset[str]:
 
 
 def _length(names: str) -> int:
-    """How many names a host list may stand for, at most; brackets multiply."""
-    total = 0
-    for name in re.split(r",(?![^\[]*\])", names):
-        inside = re.findall(r"\[([^\]]*)", name)
-        total += math.prod(sum(map(_span, part.split(","))) for part in inside)
-    return total
+    """How many names a host list stands for, up to MOST_NAMES; brackets of one name multiply."""
+    total, size = 0, 1
+    for part in _PARTS.finditer(names):
+        if part.group() == ",":
+            total, size = total + size, 1
+        else:
+            size *= sum(map(_span, part.group(1).split(",")))
+        if total + size > MOST_NAMES:
+            break
+    return total + size
 
 
 def _span(part: str) -> int:
