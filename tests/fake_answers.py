@@ -61,16 +61,17 @@ def _cell(text: str, size: str) -> str:
     return cut.decode("utf-8", "surrogateescape")
 
 
-def exclusion_lines(slurm: FakeSlurm) -> Iterable[str]:
-    """What squeue says with --states=PENDING --format=%i|%x."""
-    waiting = (e for e in slurm.elements.values() if e.state == "PENDING")
-    return (f"{e.name}|{fold(e.barred)}" for e in waiting)
+def place_lines(slurm: FakeSlurm) -> Iterable[str]:
+    """What squeue says with --states=PENDING,RUNNING,COMPLETING --format=%i|%x|%N."""
+    asked = ("PENDING", "RUNNING", "COMPLETING")
+    found = (e for e in slurm.elements.values() if e.state in asked)
+    return (f"{e.name}|{fold(e.barred)}|{fold(e.nodes)}" for e in found)
 
 
 def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
     find_unfit(slurm)
-    if "--format=%i|%x" in command.argv:
-        yield from exclusion_lines(slurm)
+    if "--format=%i|%x|%N" in command.argv:
+        yield from place_lines(slurm)
         return
     for e in slurm.elements.values():
         yield row(

@@ -14,10 +14,10 @@ from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.groups import (
-    exclusions_command,
     is_unplaced,
-    parse_exclusions,
+    parse_places,
     placed,
+    places_command,
 )
 from slurm_hooks.slurm.jobs import Jobs, parse_jobs
 from slurm_hooks.slurm.live import Port
@@ -59,8 +59,8 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
 
 def _placed(port: Port, jobs: Jobs, cluster: Cluster, partitions: Sequence[str]) -> Jobs:
     """The jobs with the nodes that fragments which were released together wait for."""
-    excluded = parse_exclusions(port.ask(exclusions_command(partitions)))
-    found = (placed(job, excluded, cluster.nodes) for job in jobs.malleable)
+    places = parse_places(port.ask(places_command(partitions)))
+    found = (placed(job, places, cluster.nodes) for job in jobs.malleable)
     return replace(jobs, malleable=tuple(found))
 
 

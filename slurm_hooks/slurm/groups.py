@@ -11,6 +11,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple, Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
@@ -25,21 +27,36 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.slurm.text import Command, expand
 
-_ROW = re.compile(r"(\d{1,10})_(\d{1,10})\|(\S*)", re.ASCII)
+_ROW = re.compile(r"(\d{1,10})_(\d{1,10})\|([^\s|]*)\|([^\s|]*)", re.ASCII)
 
 
-def exclusions_command(partitions: Sequence[str]) -> Command:
-    """The nodes that pending elements are excluded from."""
-    where = f"--partition={','.join(partitions)}"
-    return Command(
-        ("squeue", "--noheader", "--all", "--array", "--states=PENDING", where, "--format=%i|%x")
-    )
+class Place(NamedTuple):
+    """The nodes on which an element may not start, and those on which it has."""
+
+    excluded: frozenset[str]
+    nodes: frozenset[str] = frozenset()
 
 
-def parse_exclusions(text: str) -> dict[FragmentId, str]:
-    """Host lists by element; empty for those that are excluded from no node."""
-    rows = filter(None, map(_ROW.fullmatch, text.splitlines()))
-    return {FragmentId(int(row.group(1)), int(row.group(2))): row.group(3) for row in rows}
+def places_command(partitions: Sequence[str]) -> Command:
+    """The nodes that elements are excluded from, and those of elements that have started since."""
+    words = ("squeue", "--noheader", "--all", "--array", "--states=PENDING,RUNNING,COMPLETING")
+    return Command((*words, f"--partition={','.join(partitions)}", "--format=%i|%x|%N"))
+
+
+def parse_places(text: str) -> dict[FragmentId, Place]:
+    """By element; what is no row of an element is passed over."""
+    listed = lru_cache(maxsize=None)(expand)  # the members of a group have one list
+    found = {}
+    for job, index, excluded, nodes in filter(None, map(_cells, text.splitlines())):
+        with contextlib.suppress(NodeSetParseError):
+            place = Place(listed(excluded), listed(nodes))
+            found[FragmentId(int(job), int(index))] = place
+    return found
+
+
+def _cells(line: str) -> Optional[tuple[str, ...]]:
+    row = _ROW.fullmatch(line)
+    return row.groups() if row else None
 
 
 def is_unplaced(job: MalleableJob) -> bool:
@@ -55,30 +72,30 @@ def _waits(fragment: Fragment) -> bool:
 
 
 def placed(
-    job: MalleableJob, excluded: Mapping[FragmentId, str], nodes: Iterable[Node]
+    job: MalleableJob, places: Mapping[FragmentId, Place], nodes: Iterable[Node]
 ) -> MalleableJob:
-    """The job with a node for each fragment of a group that has not started.
+    """The job with a node for each fragment of a group that had not started when it was read.
 
     As many nodes are left to the group as fragments: which of them gets which is not known, nor
-    does it matter. Those that are free come first.
+    does it matter. Those that are free come first. One that has started meanwhile has its own.
     """
     if not is_unplaced(job):
         return job
+    waiting = [(f, places[f.id]) for f in job.fragments if _waits(f) and f.id in places]
+    found = {f.id: place.nodes for f, place in waiting if place.nodes}
     taken = {name for f in job.fragments if f.state in ON_NODES for name in f.nodes}
+    taken = taken.union(*found.values())
     left = sorted((n.state is not NodeState.FREE, n.name) for n in nodes if n.name not in taken)
-    found: dict[FragmentId, frozenset[str]] = {}
-    for text, group in _groups(job, excluded).items():
-        with contextlib.suppress(NodeSetParseError):
-            barred = expand(text)
-            names = (name for _, name in left if name not in barred)
-            found.update((f.id, frozenset((name,))) for f, name in zip(group, names))
+    for excluded, group in _groups(waiting).items():
+        names = (name for _, name in left if name not in excluded)
+        found.update((f.id, frozenset((name,))) for f, name in zip(group, names))
     fragments = (replace(f, nodes=found.get(f.id, f.nodes)) for f in job.fragments)
     return replace(job, fragments=tuple(fragments))
 
 
-def _groups(job: MalleableJob, excluded: Mapping[FragmentId, str]) -> dict[str, list[Fragment]]:
-    groups: defaultdict[str, list[Fragment]] = defaultdict(list)
-    for fragment in filter(_waits, job.fragments):
-        if fragment.id in excluded:
-            groups[excluded[fragment.id]].append(fragment)
+def _groups(waiting: Iterable[tuple[Fragment, Place]]) -> dict[frozenset[str], list[Fragment]]:
+    groups: defaultdict[frozenset[str], list[Fragment]] = defaultdict(list)
+    for fragment, place in waiting:
+        if not place.nodes:
+            groups[place.excluded].append(fragment)
     return groups

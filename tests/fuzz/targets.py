@@ -135,10 +135,10 @@ def _in_file(read: Callable[[Log], object]) -> Callable[[str], object]:
     return body
 
 
-def _exclusions(found: str) -> None:
-    for fragment, names in groups.parse_exclusions(found).items():
+def _places(found: str) -> None:
+    for fragment, place in groups.parse_places(found).items():
         assert isinstance(fragment, FragmentId)
-        assert "\n" not in names
+        assert len(place.excluded | place.nodes) <= 2 * text.MOST_NAMES
 
 
 SACCT = (
@@ -178,7 +178,7 @@ TARGETS: Mapping[str, Target] = {
     "limit": Target(("1-02:03:04", "10:00", "UNLIMITED"), text.parse_limit, (ValueError,)),
     "memory": Target(("1000M", "62.50G", "5"), text.parse_memory),
     "gres": Target(("gpu:a100:4(S:0-1),tmp:1", "gres/gpu:2"), text.parse_gres),
-    "exclusions": Target(("7_1|n[1-2]\n7_2|\n",), _exclusions),
+    "places": Target(("7_1|n[1-2]|\n7_2||n3\n",), _places),
     "accounts": Target(("7|physics    |normal |\n",), accounts.parse_charges),
     "qos": Target((QOS,), qos.parse_qos, (MalleableError,)),
     "remarks": Target(("trained{1};remark{loss 3}",), remarks.parse_remarks),
