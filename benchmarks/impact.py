@@ -1,9 +1,11 @@
 """What ordinary jobs feel of us: `make bench-impact BENCH_ARGS="--nodes 8 64 --starts 100"`.
 
 On real Slurms. Starts: `srun -N1 true` again and again, on a machine that is empty, on one that
-malleable jobs fill but for a headroom of two nodes, and on one that they fill; ticks at their own
-pace. In rounds, so that each finds the same host. Overheads: the same srun and sbatch on two Slurms
-of four nodes in turns, one of them without anything of ours, and no malleable job on either.
+ordinary jobs of one node fill but for two nodes, on one that malleable jobs fill but for a headroom
+of two, and on one that they fill; ticks at their own pace. In rounds, so that each finds the same
+host, and each kind of machine is left alone until all its nodes, which share this host, are done
+with starting. Overheads: the same srun and sbatch on two Slurms of four nodes in turns, one of them
+without anything of ours, and no malleable job on either.
 
 Prints a table each; the last line is one JSON object.
 """
@@ -29,7 +31,14 @@ from slurm_hooks.sandbox.project import project_spec
 GOAL = 1.1  # times the empty machine, at the median and at p99
 FRAGMENTS = 64  # of a malleable job
 HEADROOM = 2
-KINDS = {"empty": "empty", "headroom": f"full but for {HEADROOM} nodes", "full": "full"}
+KINDS = {
+    "empty": "empty",
+    "ordinary": f"ordinary jobs on all but {HEADROOM}",
+    "headroom": f"ours on all but {HEADROOM}",
+    "full": "ours on all",
+}
+SETTLE_S = 10.0
+PAUSE_S = 0.25  # between two starts, so that they meet ticks and lease renewals as they come
 SAY = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120)
 Times = dict[str, list[float]]
 
@@ -66,12 +75,19 @@ def starts(nodes: int, each: int, rounds: int) -> Times:
         shipped = box.settings.read_text()
         for _ in track(range(rounds), f"{nodes} nodes", console=SAY, disable=not SAY.is_terminal):
             for kind in KINDS:
-                free = {"empty": nodes, "headroom": HEADROOM, "full": 0}[kind]
+                free = {"empty": nodes, "full": 0}.get(kind, HEADROOM)
                 plan = f"[plan]\nheadroom_nodes = {free}\n"
                 box.settings.write_text(shipped.replace("[plan]\n", plan))
-                with filled(box, nodes, free):
-                    found[kind] += [_seconds(box, "srun", "-N1", "true") for _ in range(each)]
+                fill = others if kind == "ordinary" else filled
+                with fill(box, nodes, free):
+                    time.sleep(SETTLE_S)
+                    found[kind] += [_start(box) for _ in range(each)]
     return found
+
+
+def _start(box: Sandbox) -> float:
+    time.sleep(PAUSE_S)
+    return _seconds(box, "srun", "-N1", "true")
 
 
 @contextlib.contextmanager
@@ -88,6 +104,18 @@ def filled(box: Sandbox, nodes: int, free: int) -> Iterator[None]:
                 submitted(box, f"--malleable=1-{min(FRAGMENTS, nodes)}", "-o/dev/null", "filler")
             await_(lambda: _running(box) == nodes - free, f"{nodes - free} fragments")
             yield
+    finally:
+        empty(box, "malleable", nodes)
+
+
+@contextlib.contextmanager
+def others(box: Sandbox, nodes: int, free: int) -> Iterator[None]:
+    """Ordinary jobs of one node on all nodes but these, in the partition of malleable jobs."""
+    words = ("--exclusive", "-N1", "-t60", "-o/dev/null", "--wrap=exec sleep 3600")
+    submitted(box, "-pmalleable", f"--array=1-{nodes - free}", *words)
+    try:
+        await_(lambda: _running(box) == nodes - free, f"{nodes - free} ordinary jobs")
+        yield
     finally:
         empty(box, "malleable", nodes)
 

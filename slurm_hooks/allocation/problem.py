@@ -22,7 +22,7 @@ class JobAsk:
     new nodes of class c (it may always keep what it holds). Sizes are in nodes and multiples of
     `unit` in each class. `grow_s`, `shrink_s` and `start_s` are the seconds without progress after
     growing, shrinking and starting from nothing. A job with `may_grow` False keeps or loses nodes.
-    `weight` multiplies its value.
+    `weight` multiplies its progress; a second with MIN nodes or more is worth `claim` besides.
     """
 
     name: str
@@ -36,6 +36,7 @@ class JobAsk:
     shrink_s: float = 0.0
     start_s: float = 0.0
     weight: float = 1.0
+    claim: float = 0.0
     may_grow: bool = True
 
     @cached_property

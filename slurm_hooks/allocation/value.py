@@ -53,6 +53,12 @@ def progress(job: JobAsk, size: int) -> float:
     return job.weight * job.speedup(size)
 
 
+def rate(job: JobAsk, size: int) -> float:
+    """What a second at `size` nodes is worth: its progress, and its claim to a minimum."""
+    is_run = job.min_nodes <= size <= job.max_nodes
+    return progress(job, size) + job.claim if is_run else 0.0
+
+
 def progress_now(job: JobAsk) -> float:
     """The progress it makes now, which a rescale interrupts."""
     return progress(job, min(job.size, job.max_nodes))
@@ -66,20 +72,20 @@ def is_idle(job: JobAsk) -> bool:
 def row_value(job: JobAsk, spans: Sequence[Period], row: Row) -> float:
     """What the counts `row` (class) of one job are worth, in weighted normalised node-seconds.
 
-    Sum over the periods of seconds times `progress` at the size still open then; a job whose open
+    Sum over the periods of seconds times `rate` at the size still open then; a job whose open
     nodes fall below MIN makes none from there on. Less, at most one of:
 
     * it trains now and gains nodes: `grow_s` times its progress now,
     * it trains now and loses nodes, or all of them: `shrink_s` times its progress now,
-    * it does not train now and will: `start_s` times its progress in the first period.
+    * it does not train now and will: `start_s` times its rate in the first period.
 
     And less `MOVE_S` times the weight for each node that comes or goes.
     """
     sizes = [sum(compress(row, p.is_open)) for p in spans]
-    total = sum(p.seconds * progress(job, size) for p, size in zip(spans, sizes))
+    total = sum(p.seconds * rate(job, size) for p, size in zip(spans, sizes))
     gained = sum(map(max, row, job.held)) - job.size
     lost = gained - (sum(row) - job.size)
-    delay = job.start_s * progress(job, sizes[0]) if is_idle(job) else 0.0
+    delay = job.start_s * rate(job, sizes[0]) if is_idle(job) else 0.0
     return total - delay - change_cost(job, gained, lost)
 
 

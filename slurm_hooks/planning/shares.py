@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Optional, Union
 
@@ -20,6 +19,7 @@ from slurm_hooks.allocation.objectives import (
 )
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.model import FragmentState, Snapshot, Solve, Spared
+from slurm_hooks.planning.claims import with_claims
 from slurm_hooks.planning.looking import Weighing, weighings
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
@@ -72,7 +72,7 @@ def share_out(
         for situation, weighing in zip(placed, weighings_of)
     ]
     problem = Problem(
-        jobs=_minimums_first(placed, [each.ask for each in asking], plan.horizon_s),
+        jobs=with_claims(placed, [each.ask for each in asking], snapshot, plan),
         classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in pool.keys),
         horizon_s=plan.horizon_s,
         headroom_nodes=plan.headroom_nodes,
@@ -156,31 +156,3 @@ def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> 
         start_s=0.0 if is_pool else plan.start_s,
         may_grow=not situation.snoozes or 0 < situation.size < situation.least,
     )
-
-
-_NEXT_TO = 0.99  # of the same worth the gang wins
-
-
-def _minimums_first(
-    placed: Sequence[Situation], asks: Sequence[JobAsk], horizon_s: float
-) -> tuple[JobAsk, ...]:
-    """The asks with those of pools made modest: a node of a pool, which is worth as much as any
-    other of it, counts less than that of any gang at its least size. So gangs get their minimum
-    first, whatever the pool's maximum, and what they gain beyond is weighed against it."""
-    is_pool = [situation.job.request.is_pool for situation in placed]
-    gangs = [ask for ask, is_one in zip(asks, is_pool) if not is_one]
-    worths = [worth for ask in gangs if (worth := _worth_at_least(ask, horizon_s)) > 0]
-    most = _NEXT_TO * min(worths, default=math.inf)
-    return tuple(
-        replace(ask, weight=min(ask.weight, most)) if is_one else ask
-        for ask, is_one in zip(asks, is_pool)
-    )
-
-
-def _worth_at_least(ask: JobAsk, horizon_s: float) -> float:
-    """What a node of the job is worth in a second if it has no more than its minimum, a start from
-    nothing included; 0 for a job that cannot have any."""
-    if not any(ask.usable) and not ask.size:
-        return 0.0
-    trained = max(0.0, 1 - ask.start_s / horizon_s)
-    return ask.weight * ask.speedup(ask.min_nodes) / ask.min_nodes * trained

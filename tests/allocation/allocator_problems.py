@@ -67,6 +67,7 @@ def jobs(draw: st.DrawFn, name: str, held: tuple[int, ...]) -> JobAsk:
         shrink_s=draw(seconds),
         start_s=draw(seconds),
         weight=draw(st.sampled_from([1.0, 0.0, 0.3, 4.0])),
+        claim=draw(st.sampled_from([0.0, 0.0, 1.0, 9.0])),
         may_grow=draw(st.sampled_from([True, True, False])),
     )
 

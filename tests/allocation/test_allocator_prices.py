@@ -82,6 +82,16 @@ def test_search_is_allowed_and_between_greedy_and_bound(problem: Problem) -> Non
     assert found.bound >= best - 1e-6
 
 
+def test_a_gang_that_is_not_completed_is_given_up() -> None:
+    """Its one node alone would be an answer that is not allowed."""
+    curve = Curve(((0, 0.0), (1, 0.125)))
+    whole = JobAsk("whole", 4, 4, curve, held=(0, 1), usable=(True, True))
+    other = JobAsk("other", 1, 2, Curve(((0, 0.0), (2, 0.125))), (0, 0), (True, True))
+    problem = Problem((whole, other), (NodeClass(2), NodeClass(4)), ceiling_nodes=5)
+    found = solve_prices(problem, solve_greedy(problem), 1e-9)
+    assert infeasibility(problem, found.counts) == ""
+
+
 @settings(max_examples=60, deadline=None)
 @given(problems())
 def test_allocate_keeps_the_gap_it_claims(problem: Problem) -> None:

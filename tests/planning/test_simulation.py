@@ -198,3 +198,20 @@ def test_a_plan_at_rest_writes_nothing() -> None:
     live(slurm, 100)
     plan, _ = one_tick(slurm)
     assert [a for a in plan.actions if not isinstance(a, Notice)] == []
+
+
+def test_two_that_have_no_room_for_both_take_turns() -> None:
+    """After an hour the one that waits comes in, after another hour the first is back."""
+    slurm = cluster(4)
+    whole = MARK.replace("min=1,max=6", "min=4,max=4").replace("frags=6", "frags=4")
+    slurm.submit(1, 4, whole)
+    live(slurm, 60)
+    slurm.submit(2, 4, whole)
+    turns = []
+    for _ in range(150):
+        live(slurm, 60, tick_s=60)
+        turns.append(tuple(len(running(slurm, job)) for job in (1, 2)))
+    assert turns[:55] == [(4, 0)] * 55
+    assert turns[66:115] == [(0, 4)] * 49
+    assert turns[-15:] == [(4, 0)] * 15
+    assert slurm.violations == []

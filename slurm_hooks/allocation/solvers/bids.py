@@ -25,7 +25,7 @@ from slurm_hooks.allocation.value import (
     is_idle,
     is_off_unit,
     may_gain,
-    progress,
+    rate,
     row_value,
     size_range,
 )
@@ -108,7 +108,7 @@ class Bidder:
         self._more: Optional[_Mode] = None
         if not is_off_unit(job):
             most = min(job.max_nodes, sum(caps)) // job.unit
-            whole = [progress(job, n * job.unit) for n in range(most + 1)]
+            whole = [rate(job, n * job.unit) for n in range(most + 1)]
             self._held = self._held_mode(depths, whole)
             self._more = self._more_mode(depths, whole)
 

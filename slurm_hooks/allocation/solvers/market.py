@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from slurm_hooks.allocation.problem import Problem
 from slurm_hooks.allocation.solvers.bids import Bid, Bidder, depths_of
 from slurm_hooks.allocation.solvers.greedy import climb_from
-from slurm_hooks.allocation.value import Counts, Row, nodes_to_give, periods, value
+from slurm_hooks.allocation.value import Counts, Row, nodes_to_give, periods, row_fault, value
 
 FITS = 6
 
@@ -139,11 +139,13 @@ class Market:
             got = self._bidders[at].answer(asked.prices, shelf.order, limits)
             self._urgency[at] += bid.surplus - got.surplus
             lost += bid.surplus - got.surplus
-            added = tuple(n - o for n, o in zip(got.row, rows[at]))
-            if sum(added) <= budget:
-                rows[at] = got.row
-                budget -= sum(added)
-                shelf.take(added)
+            row = got.row if sum(got.row) - sum(rows[at]) <= budget else rows[at]
+            if row_fault(self.problem.jobs[at], row):
+                row = (0,) * len(row)  # what it keeps is too little to run on
+            added = tuple(n - o for n, o in zip(row, rows[at]))
+            rows[at] = row
+            budget -= sum(added)
+            shelf.take(added)
         return lost + self._worth(asked.prices, shelf.left), tuple(rows)
 
     def _worth(self, prices: Sequence[float], nodes: Sequence[int]) -> float:

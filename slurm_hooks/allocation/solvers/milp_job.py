@@ -22,7 +22,7 @@ from slurm_hooks.allocation.value import (
     is_off_unit,
     kinks,
     may_gain,
-    progress,
+    rate,
     row_value,
 )
 
@@ -182,7 +182,7 @@ def _add_whole(sheet: Sheet, job: JobAsk, size: list[Term], seconds: float) -> N
 
     def worth(n: int) -> float:
         cost = change_cost(job, max(0, n - job.size), max(0, job.size - n))
-        return seconds * progress(job, n) - cost
+        return seconds * rate(job, n) - cost
 
     none = worth(0)
     sheet.constant += none
@@ -199,7 +199,7 @@ def _add_rest(sheet: Sheet, job: JobAsk, size: list[Term], seconds: float) -> No
     sizes = kinks(job, _most(size))
     if not sizes:
         return
-    points = [(n, seconds * progress(job, n)) for n in sizes]
+    points = [(n, seconds * rate(job, n)) for n in sizes]
     mixed, runs = _add_curve(sheet, points, job.unit, _at_start(size))
     too_few = float(sizes[0] - job.unit)
     sheet.at_most([*mixed, *_times(size, -1)], 0)

@@ -1,0 +1,65 @@
+"""Whose minimum comes first: nobody has nodes beyond its own while another could start with them.
+
+Progress alone would leave a wide job waiting for ever: nodes that it uses badly are worth more to a
+neighbour that scales well. And where not all have room with their minimum, who waits does not
+wait for ever either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from slurm_hooks.allocation.problem import JobAsk
+from slurm_hooks.model import MalleableJob, Slurm, Snapshot
+from slurm_hooks.planning.moments import requeue_of
+from slurm_hooks.planning.situation import Situation
+from slurm_hooks.settings import Planning
+
+_MOST_TURNS = 4  # a claim far above all progress would hide it from the solvers' gap
+
+
+def with_claims(
+    situations: Sequence[Situation], asks: Sequence[JobAsk], snapshot: Snapshot, plan: Planning
+) -> tuple[JobAsk, ...]:
+    """The asks, each node of a minimum worth more than any node beyond one, since no speed-up is
+    above linear; and as much again for each `patience_s` that the job has waited for it."""
+    most = max((ask.weight for ask in asks), default=0.0)
+    trained = max(0.0, 1 - plan.start_s / plan.horizon_s)
+    found = []
+    for situation, ask in zip(situations, asks):
+        times = 1.0 if situation.job.request.min_nodes else 0.0
+        if situation.size < situation.least and trained:
+            times += _turns(waited(situation.job, snapshot), plan.patience_s)
+            times /= trained
+        claim = times * most * ask.min_nodes - _above_linear(ask)
+        found.append(replace(ask, claim=max(0.0, claim) if ask.weight > 0 else 0.0))
+    return tuple(found)
+
+
+def _above_linear(ask: JobAsk) -> float:
+    """What its minimum is worth beyond one of a job that scales perfectly: a job of which nothing
+    is known counts more to get its share of what others have beyond theirs, not to oust them."""
+    return ask.weight * max(0.0, ask.speedup(ask.min_nodes) - ask.min_nodes)
+
+
+def _turns(waited_for: timedelta, patience_s: float) -> int:
+    """How many times the job has waited for its patience, up to `_MOST_TURNS`."""
+    if not patience_s:
+        return 0
+    return min(_MOST_TURNS, int(waited_for.total_seconds() // patience_s))
+
+
+def waited(job: MalleableJob, snapshot: Snapshot) -> timedelta:
+    """How long a job that does not run has waited: since its submission, or since the last of its
+    fragments was put back or preempted."""
+    known = (when for when in _moments(job, snapshot.slurm) if when <= snapshot.now)
+    return snapshot.now - max(known, default=snapshot.now)
+
+
+def _moments(job: MalleableJob, slurm: Slurm) -> Iterator[datetime]:
+    if job.submitted is not None:
+        yield job.submitted
+    for fragment in job.fragments:
+        yield from filter(None, (fragment.mark.noticed, requeue_of(fragment, slurm)))

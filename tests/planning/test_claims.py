@@ -1,0 +1,115 @@
+"""Everybody's minimum comes before anybody's extra, and nobody waits for its own for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Optional
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from readings import SHIPPED, plan_for
+
+from build import after, make_fragment, make_job, make_node, make_request, make_snapshot
+from slurm_hooks.model import Curve, FragmentState, MalleableJob, Node, NodeState
+from slurm_hooks.planning.claims import waited
+from slurm_hooks.settings import Settings
+
+RUNNING = FragmentState.RUNNING
+LINEAR = Curve(((0, 0.0), (1, 1.0), (64, 64.0)))
+FLAT = Curve(((0, 0.0), (1, 1.0), (64, 1.5)))  # hardly better than a single node
+HOUR_S = SHIPPED.plan.patience_s
+
+
+def gang(
+    job_id: int, least: int, most: int = 8, on: int = 0, waited_s: Optional[float] = None
+) -> MalleableJob:
+    """A job that runs on so many nodes, or has waited since its submission."""
+    request = make_request(least, most)
+    fragments = (
+        make_fragment(i, RUNNING, {f"j{job_id}n{i}"}, job_id, request=request, eligible=after(-201))
+        for i in range(on)
+    )
+    job = make_job(*fragments, held=most - on, job_id=job_id, request=request)
+    return job if waited_s is None else replace(job, submitted=after(-waited_s))
+
+
+def nodes_of(*jobs: MalleableJob, free: int) -> list[Node]:
+    busy = sorted(name for job in jobs for name in job.nodes)
+    named = [make_node(name, NodeState.BUSY) for name in busy]
+    return [*named, *(make_node(f"free{i}") for i in range(free))]
+
+
+def sizes(
+    *jobs: MalleableJob, free: int = 0, chosen: Settings = SHIPPED, **curves: Curve
+) -> list[int]:
+    known = {int(name[1:]): curve for name, curve in curves.items()}
+    seen = make_snapshot(*jobs, nodes=nodes_of(*jobs, free=free), curves=known)
+    return [job.nodes_planned for job in plan_for(seen, chosen).jobs]
+
+
+def test_a_wide_job_has_its_minimum_before_a_better_one_has_more() -> None:
+    assert sizes(gang(8, 1), gang(9, 6), free=8, j8=LINEAR, j9=FLAT) == [2, 6]
+
+
+def kept(*jobs: MalleableJob, chosen: Settings = SHIPPED, **curves: Curve) -> list[int]:
+    """The nodes of all but the last, which gets what they leave once they have left it."""
+    return sizes(*jobs, chosen=chosen, **curves)[:-1]
+
+
+def test_a_running_job_makes_room_for_a_minimum() -> None:
+    assert kept(gang(8, 1, on=8), gang(9, 4), j8=LINEAR, j9=FLAT) == [4]
+
+
+def test_who_runs_stays_where_minimums_compete() -> None:
+    assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S / 2)) == [4]
+
+
+def test_who_has_lost_patience_comes_first() -> None:
+    assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)) == [0]
+    never = replace(SHIPPED, plan=replace(SHIPPED.plan, patience_s=0))
+    assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1), chosen=never) == [4]
+
+
+def test_a_wide_one_too_pushes_out_narrow_ones_in_time() -> None:
+    narrow = [gang(i, 1, most=1, on=1) for i in range(10, 14)]
+    assert kept(*narrow, gang(9, 4, waited_s=HOUR_S / 2)) == [1, 1, 1, 1]
+    assert kept(*narrow, gang(9, 4, waited_s=HOUR_S + 1)) == [0, 0, 0, 0]
+
+
+def test_a_job_that_counts_for_nothing_claims_nothing() -> None:
+    """What a site's own objective gives no weight waits until nobody else wants the nodes."""
+    chosen = replace(SHIPPED, plan=replace(SHIPPED.plan, objective="throughput"))
+    idle = Curve(((0, 0.0), (1, 0.0)))
+    assert sizes(gang(8, 1), gang(9, 1), free=4, chosen=chosen, j8=LINEAR, j9=idle) == [4, 0]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_nobody_has_an_extra_that_another_lacks_to_start(data: st.DataObject) -> None:
+    free = data.draw(st.integers(1, 12))
+    jobs, curves = [], {}
+    for job_id in range(8, 8 + data.draw(st.integers(2, 4))):
+        jobs.append(gang(job_id, data.draw(st.integers(1, 5))))
+        steps = sorted((data.draw(st.floats(0.05, 1.0)) for _ in range(8)), reverse=True)
+        curves[f"j{job_id}"] = Curve(tuple((n, sum(steps[:n])) for n in range(9)))
+    found = sizes(*jobs, free=free, **curves)
+    least = [job.request.min_nodes for job in jobs]
+    extra = sum(size - need for size, need in zip(found, least) if size)
+    left = free - sum(found)
+    assert all(size or left + extra < need for size, need in zip(found, least))
+
+
+def test_how_long_a_job_has_waited() -> None:
+    seen = make_snapshot()
+
+    def seconds(job: MalleableJob) -> float:
+        return waited(job, seen).total_seconds()
+
+    job = gang(8, 2, waited_s=5_000)
+    assert seconds(job) == 5_000
+    back_s = seen.slurm.requeue_wait.total_seconds()
+    noticed = make_fragment(0, job_id=8, noticed=after(-900))
+    preempted = make_fragment(1, job_id=8, eligible=after(back_s - 300))
+    assert seconds(replace(job, fragments=(noticed, *job.fragments[1:]))) == 900
+    assert seconds(replace(job, fragments=(noticed, preempted))) == 300
+    assert seconds(replace(job, submitted=after(60))) == 0  # the clock was set back
