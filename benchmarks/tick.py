@@ -14,6 +14,7 @@ import statistics
 import time
 from dataclasses import asdict
 
+from live_slurm import controller_cpu_s
 from tick_learned import learned_costs, learned_lines
 from tick_plan import costs, table
 from tick_whole import lines, whole_ticks
@@ -25,6 +26,8 @@ from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Live
 
 TICKS = 7
+IDLE_S = 5.0
+HALF = 500  # of the largest array
 
 
 def main() -> None:
@@ -38,7 +41,7 @@ def main() -> None:
     print(learned_lines(learned))
     whole = whole_ticks()
     print(lines(whole))
-    with Sandbox.up(project_spec(nodes=16)) as box:
+    with Sandbox.up(project_spec(nodes=16, extra_conf="MaxJobCount=300000\n")) as box:
         result = measure(box, options.rigid, options.malleable)
     print(
         json.dumps(
@@ -54,10 +57,7 @@ def main() -> None:
 
 def measure(box: Sandbox, rigid: int, malleable: int) -> dict[str, object]:
     """Fill the queue, then time ticks that only look, and squeue beside them."""
-    hold = ["sbatch", "-p", "main", "--hold", "--wrap", "sleep 1", "--output=/dev/null"]
-    box.run([*hold, f"--array=0-{min(rigid, 1000) - 1}"])
-    for _ in range(rigid // 1000 - 1):
-        box.run([*hold, "--array=0-999"])
+    _queue(box, rigid)
     script = box.work / "job.sh"
     script.write_text("#!/bin/bash\nexec sleep 600\n")
     for _ in range(malleable):
@@ -65,7 +65,12 @@ def measure(box: Sandbox, rigid: int, malleable: int) -> dict[str, object]:
     settings, port = load(box.settings), Live(environment={**os.environ, **box.environment})
     first = tick(port, settings)
     time.sleep(3)
+    used = controller_cpu_s(box)
+    time.sleep(IDLE_S)
+    idle_s = (controller_cpu_s(box) - used) / IDLE_S
+    used, began = controller_cpu_s(box), time.monotonic()
     reports = [tick(port, settings) for _ in range(TICKS)]
+    used, took_s = controller_cpu_s(box) - used, time.monotonic() - began
     reads = [a for r in reports for a in r.asked]
     return {
         "jobs_of_others": rigid,
@@ -77,8 +82,21 @@ def measure(box: Sandbox, rigid: int, malleable: int) -> dict[str, object]:
         "rpcs": statistics.median(r.rpcs for r in reports),
         "commands": statistics.median(len(r.asked) for r in reports),
         "slurm_s": round(sum(a.seconds for a in reads) / len(reports), 3),
+        "slurmctld_cpu_s": round((used - idle_s * took_s) / TICKS, 4),
+        "slurmctld_idle_cpu": round(idle_s, 4),
         "solver_s": round(statistics.median(r.plan.solve.seconds for r in reports), 3),
     }
+
+
+def _queue(box: Sandbox, jobs: int) -> None:
+    """So many pending jobs of others, each with a record of its own: of an array slurmctld keeps
+    and tells one for all elements that nobody has touched, so every second one is touched."""
+    hold = ["sbatch", "-p", "main", "--hold", "--wrap", "sleep 1", "--output=/dev/null"]
+    for _ in range(jobs // HALF):
+        words = [*hold, "--parsable", f"--array=0-{2 * HALF - 1}"]
+        job_id = box.run(words).stdout.strip()
+        some = ",".join(map(str, range(0, 2 * HALF, 2)))
+        box.run(["scontrol", "update", f"jobid={job_id}_[{some}]", "TimeLimit=10"])
 
 
 if __name__ == "__main__":
