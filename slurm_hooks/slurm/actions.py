@@ -58,7 +58,9 @@ def commands(actions: Sequence[Action], notes: Notes, nodes: Iterable[str] = ())
     done += _scontrol(_holds(a for a in actions if isinstance(a, Hold)))
     done += _scontrol(_renewals(a for a in actions if isinstance(a, Renew)))
     marks = [a for a in actions if isinstance(a, SetMark)]
-    done += _scontrol([_mark_line(a.fragment, a.mark, notes, a.summary) for a in marks])
+    done += _scontrol(
+        _marks((a.fragment, _comment(a.fragment, a.mark, notes, a.summary)) for a in marks)
+    )
     done += _signals([a.fragment for a in actions if isinstance(a, Notice)])
     done += _scontrol(_put_backs([a for a in actions if isinstance(a, PutBack)], notes))
     done += _cancels([f for a in actions if isinstance(a, Cancel) for f in a.fragments])
@@ -124,21 +126,25 @@ def _comment(fragment: FragmentId, mark: Mark, notes: Notes, summary: str = "") 
     return f"AdminComment={text}"
 
 
-def _mark_line(fragment: FragmentId, mark: Mark, notes: Notes, summary: str = "") -> Update:
-    return Update(("update", f"jobid={fragment}", _comment(fragment, mark, notes, summary)))
+def _marks(comments: Iterable[tuple[FragmentId, str]]) -> list[Update]:
+    """Fragments of one job that get the same words share a line."""
+    sharing: dict[tuple[int, str], list[FragmentId]] = {}
+    for fragment, comment in comments:
+        sharing.setdefault((fragment.job_id, comment), []).append(fragment)
+    return [
+        Update(("update", f"jobid={word}", comment))
+        for (_, comment), fragments in sharing.items()
+        for word in ranges(fragments)
+    ]
 
 
 def _put_backs(actions: Sequence[PutBack], notes: Notes) -> list[Update]:
     """Not requeuehold: its "job requeued in held state" hides an operator's hold (22.05). What
     ended comes back with the reason of its end, which uhold replaces."""
-    lines = []
-    for action in actions:
-        lines.append(Update(("requeue", str(action.fragment))))
-        if action.is_ended and not action.is_paused:
-            lines.append(Update(("uhold", str(action.fragment))))
-        if action.mark is not None:
-            lines.append(_mark_line(action.fragment, action.mark, notes))
-    return lines
+    ended = [a.fragment for a in actions if a.is_ended and not a.is_paused]
+    marked = ((a.fragment, _comment(a.fragment, a.mark, notes)) for a in actions if a.mark)
+    back = [Update(("requeue", word)) for word in ranges(a.fragment for a in actions)]
+    return [*back, *(Update(("uhold", word)) for word in ranges(ended)), *_marks(marked)]
 
 
 def _grows(actions: Sequence[Grow], notes: Notes, machine: AllBut) -> list[Update]:

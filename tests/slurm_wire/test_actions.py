@@ -92,14 +92,31 @@ def test_all_holds_of_a_job_are_one_line() -> None:
     ]
 
 
+def test_fragments_of_a_job_are_put_back_and_marked_together() -> None:
+    other = make_mark(make_request(), noticed=after(-9))
+    assert lines(
+        PutBack(A, Cause.DIED, MARK, is_ended=True),
+        PutBack(B, Cause.NOTICE_OVER, other),
+        PutBack(C, Cause.DIED, MARK, is_ended=True, is_paused=True),
+        PutBack(FragmentId(8, 0), Cause.NOTICE_OVER),
+    ) == [
+        "requeue 7_[0-2]",
+        "requeue 8_0",
+        "uhold 7_0",
+        f"update jobid=7_[0,2] AdminComment={TEXT}",
+        f"update jobid=7_1 AdminComment={format_mark(other)}",
+    ]
+
+
 def test_plain_lines_share_a_process() -> None:
-    said = commands([PutBack(f, Cause.NOTICE_OVER) for f in (A, B, C)], {})
+    some = [FragmentId(job, 0) for job in (7, 8, 9)]
+    said = commands([PutBack(f, Cause.NOTICE_OVER) for f in some], {})
     assert [c.argv for c in said] == [("scontrol",)]
     assert said[0].rpcs == 3
 
 
 def test_a_word_that_is_not_plain_gets_its_own_process() -> None:
-    notes = {B: 'it\'s "ours"; \0 | $(reboot)\nrelease 1'}
+    notes = {B: 'it\'s "ours"; \0 | $(reboot)\nrelease 1', C: "site"}
     said = commands([SetMark(f, MARK, Cause.NOTED) for f in (A, B, C)], notes)
     assert [len(c.argv) for c in said] == [1, 4, 1]
     comment = said[1].argv[-1]
