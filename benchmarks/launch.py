@@ -4,9 +4,10 @@ A sandbox of so many nodes, a real Slurm; in turns, the same script on every nod
 that Slurm starts by itself; one that was held and is released with one command; gangs of 64
 fragments that one tick releases, a node each; and a pool of one worker a node. Counted is the time
 until the last has written its first line, of ours from the tick's first write: what a tick reads
-and decides is a row of its own. Processor seconds are slurmctld's.
+and decides is a row of its own. Processor seconds are slurmctld's. And how many processes a node
+starts: as many at once as a node of the projection has cores, told for 512 nodes of 64.
 
-Prints a table; the last line is one JSON object.
+Prints two tables; the last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -32,6 +34,8 @@ from slurm_hooks.slurm.live import Live
 
 FRAGMENTS = 64  # of a gang, as sites ship
 GOAL = 1.2  # times a plain array
+PROJECTED, CORES = 512, 64  # nodes and cores of each; LLSC: 32,000 processes in 4 s
+PATIENCE_S = 300.0
 SCRIPT = """#!/bin/bash
 echo "$(date +%s.%N)" >starts/$SLURM_JOB_ID
 exec sleep 600
@@ -119,6 +123,40 @@ class Run:
         self._starts.rmdir()
 
 
+@dataclass(frozen=True)
+class Starts:
+    """So many processes started at once on this host: seconds until the last has ended."""
+
+    command: str
+    processes: int
+    seconds: float
+
+    @property
+    def per_core(self) -> float:
+        """Processes a second and core."""
+        return self.processes / self.seconds / (os.cpu_count() or 1)
+
+
+def process_starts() -> list[Starts]:
+    """What a node does once its fragment runs; each command has run before, so from memory."""
+    found = []
+    for code, count in (("pass", CORES), ("import torch", CORES // 4)):
+        argv = [sys.executable, "-c", code]
+        subprocess.run(argv, check=True, timeout=PATIENCE_S)
+        began = time.monotonic()
+        running = [subprocess.Popen(argv) for _ in range(count)]
+        for process in running:
+            process.wait(PATIENCE_S)
+        found.append(Starts(f"python -c '{code}'", count, time.monotonic() - began))
+    return found
+
+
+def projected_s(launch: Launch, nodes: int, starts: Starts) -> float:
+    """Seconds for `CORES` processes on each of `PROJECTED` nodes: the tick before its first write,
+    slurmctld's processor time for as many fragments, and on every node at once a process a core."""
+    return launch.before_s + launch.controller_s / nodes * PROJECTED + 1 / starts.per_core
+
+
 ROWS = {
     "array": "plain array, from sbatch",
     "held": "held array, from its release",
@@ -134,9 +172,15 @@ def main() -> int:
     options = parser.parse_args()
     found = measure(options.nodes, options.runs)
     show(options.nodes, found)
+    starts = process_starts()
+    pool = min(found["pool"], key=lambda launch: launch.seconds)
+    seconds = {s.command: projected_s(pool, options.nodes, s) for s in starts}
+    show_starts(starts, seconds)
     written = {name: [asdict(launch) for launch in found[name]] for name in ROWS}
     ratios = {name: middle(found[name]) / middle(found["array"]) for name in ROWS}
     row = {"nodes": options.nodes, "ratios": ratios, "launches": written, "goal": GOAL}
+    row["processes"] = [{**asdict(s), "per_core": s.per_core} for s in starts]
+    row["projected_s"] = seconds
     print(json.dumps({"benchmark": "launch", **row}))
     return 0 if max(ratios["gangs"], ratios["pool"]) <= GOAL else 1
 
@@ -158,6 +202,19 @@ def show(nodes: int, found: dict[str, list[Launch]]) -> None:
         cells = [f"{seconds:.2f}", f"{seconds / middle(found['array']):.2f}", f"{before:.2f}"]
         cells += [f"{used:.2f}", str(found[name][0].rpcs), f"{nodes / seconds:.0f}"]
         table.add_row(what, *cells)
+    Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def show_starts(starts: list[Starts], projected: dict[str, float]) -> None:
+    """What a core starts, and what that makes of the whole machine."""
+    table = Table(title=f"processes, and {PROJECTED} nodes of {CORES} cores projected")
+    for name in ("", "at once", "s", "a second and core", "all nodes, s", "in all a second"):
+        table.add_column(name)
+    for found in starts:
+        seconds = projected[found.command]
+        cells = [str(found.processes), f"{found.seconds:.2f}", f"{found.per_core:.1f}"]
+        cells += [f"{seconds:.2f}", f"{PROJECTED * CORES / seconds:,.0f}"]
+        table.add_row(found.command, *cells)
     Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120).print(table)
 
 
