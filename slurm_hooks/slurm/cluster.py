@@ -75,7 +75,7 @@ def _slurm(config: Words) -> Slurm:
         found = re.match(r"\d{1,9}", config.get(key, ""))
         return int(found.group()) if found else default
 
-    version = tuple(int(n) for n in re.findall(r"\d+", config["SLURM_VERSION"])[:3])
+    version = tuple(int(n) for n in re.findall(r"\d{1,9}", config["SLURM_VERSION"])[:3])
     return Slurm(
         version=version,
         kill_wait=timedelta(seconds=number("KillWait", 30)),

@@ -77,16 +77,23 @@ def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
 
 
 _ONE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_RANGES = r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*"
+_HOST_LIST = re.compile(rf"(?:[A-Za-z0-9_.,@-]|\[{_RANGES}\])+", re.ASCII)
 _PARTS = re.compile(r"\[([^\[\]]*)\]|,")
-MOST_NAMES = 1 << 20  # more than any Slurm has: a few characters can stand for billions
+MOST_NAMES = 1 << 17  # more than any Slurm has: a few characters can stand for billions
 
 
 def expand(names: str) -> frozenset[str]:
-    """Node names of a Slurm host list; empty for none. Raises NodeSetParseError."""
+    """Node names of a Slurm host list; empty for none. Raises NodeSetParseError.
+
+    What ClusterShell reads beyond Slurm's own grammar (set operators, steps, signs) is refused.
+    """
     if names in ("", "(null)", "N/A", "None"):
         return frozenset()
     if _ONE_NAME.fullmatch(names):
         return frozenset((names,))
+    if not _HOST_LIST.fullmatch(names):
+        raise NodeSetParseError(names[:80], "no host list of Slurm's")
     if _length(names) > MOST_NAMES:
         raise NodeSetParseError(names[:80], f"more than {MOST_NAMES} names")
     try:
@@ -110,12 +117,7 @@ def _length(names: str) -> int:
 
 def _span(part: str) -> int:
     first, _, last = part.partition("-")
-    return 1 + abs(_int(last or first) - _int(first))
-
-
-def _int(text: str) -> int:
-    digits = text.partition("/")[0].strip()
-    return int(digits) if digits.isdecimal() and len(digits) < 20 else 0
+    return 1 + abs(int(last or first) - int(first))
 
 
 def fold(names: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -20,6 +21,7 @@ from fuzz.course import CORPUS, run
 from fuzz.targets import TARGETS
 
 PART = 20_000
+MOST_MEMORY = 2 << 30  # bytes of address space; a text that asks for more fails by name
 
 
 @dataclass
@@ -61,6 +63,7 @@ def main() -> int:
 
 
 def _part(name: str, seed: int, inputs: int) -> tuple[str, Sum, list[tuple[str, str]]]:
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     began = time.process_time()
     count = run(name, seed, inputs)
     took = time.process_time() - began
