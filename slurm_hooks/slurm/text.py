@@ -77,7 +77,8 @@ def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
 
 
 _ONE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_RANGES = r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*"
+_NUMBER = r"\d{1,4000}"  # as long as int() takes
+_RANGES = rf"{_NUMBER}(?:-{_NUMBER})?(?:,{_NUMBER}(?:-{_NUMBER})?)*"
 _HOST_LIST = re.compile(rf"(?:[A-Za-z0-9_.,@-]|\[{_RANGES}\])+", re.ASCII)
 _PARTS = re.compile(r"\[([^\[\]]*)\]|,")
 MOST_NAMES = 1 << 17  # more than any Slurm has: a few characters can stand for billions

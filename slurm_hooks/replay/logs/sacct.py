@@ -18,6 +18,7 @@ from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log
 from slurm_hooks.replay.record import Interval, Record
+from slurm_hooks.slurm.text import expand
 
 COLUMNS = ("JobIDRaw", "Submit", "Start", "End", "NodeList")
 NEVER = ("Unknown", "None", "")
@@ -128,10 +129,10 @@ def _stay(columns: dict[str, int], text: str) -> Stay:
     return Stay(submit, start, end, tuple(_expanded(node_list)) if end > start else ())
 
 
-def _expanded(folded: str) -> list[str]:
+def _expanded(folded: str) -> frozenset[str]:
     try:
-        return list(NodeSet(folded))
-    except (NodeSetException, ValueError, AssertionError) as error:  # long numbers
+        return expand(folded)
+    except NodeSetException as error:
         raise BadLine(f"node list {folded[:80]!r}: {error}") from error
 
 
