@@ -137,7 +137,8 @@ def write_entries(entries: Iterator[Entry], part: str, most: int) -> None:
     Symbolic links come last, so that nothing is ever written through one. Raises NotLaid, OSError.
     """
     os.mkdir(part, 0o700)
-    links, times = {}, {}
+    links: dict[str, str] = {}
+    times: dict[str, float] = {}
     for entry in entries:
         path = os.path.join(part, entry.name) if entry.name else part
         most -= entry.size + 4096
@@ -147,8 +148,7 @@ def write_entries(entries: Iterator[Entry], part: str, most: int) -> None:
         if entry.target:
             links[path] = entry.target
         elif entry.hard:
-            _make_room(path)
-            os.link(os.path.join(part, entry.hard), path)
+            _write_hard_link(os.path.join(part, entry.hard), path, links)
         elif stat.S_ISDIR(entry.mode):
             os.makedirs(path, 0o700, exist_ok=True)
             times[path] = entry.mtime
@@ -159,6 +159,14 @@ def write_entries(entries: Iterator[Entry], part: str, most: int) -> None:
         os.symlink(target, path)
     for path, mtime in reversed(list(times.items())):
         os.utime(path, (mtime, mtime))
+
+
+def _write_hard_link(target: str, path: str, links: dict[str, str]) -> None:
+    if target in links:
+        links[path] = links[target]
+        return
+    _make_room(path)
+    os.link(target, path, follow_symlinks=False)
 
 
 def _make_room(path: str) -> None:
@@ -416,7 +424,7 @@ def wait_for(child: int, seconds: float) -> None:
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         if time.monotonic() > end:
             os.kill(child, signal.SIGKILL)
-            tell(f"not laid within {seconds:g} s; the job uses the original")
+            tell(f"process {child} was not ready in time; the job uses the original")
             return
         time.sleep(0.02)
 
@@ -434,6 +442,30 @@ def run_as_user(path: str, job: str, rules: Rules) -> None:
         tell(f"job {job}: {name} after {time.monotonic() - begin:.2f} s")
     except (NotLaid, OSError, tarfile.TarError, EOFError, ValueError, MemoryError) as error:
         tell(f"job {job}: not laid, the job uses the original: {error}")
+
+
+def tidy_once_a_day(store: str, rules: Rules, seconds: float) -> None:
+    """Evict, each as its user, in the directories of users who may never come back."""
+    stamp = os.path.join(store, ".tidied")
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - os.lstat(stamp).st_mtime < 86400:
+            return
+    os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    os.utime(stamp, None)
+    end = time.monotonic() + seconds
+    for name in filter(str.isdecimal, os.listdir(store)):
+        if time.monotonic() > end or (os.geteuid() not in (0, int(name))):
+            return
+        at = os.lstat(os.path.join(store, name))
+        home = open_home(store, int(name), at.st_gid)
+        child = os.fork()
+        if child == 0:
+            become(int(name), at.st_gid, home)
+            with contextlib.suppress(OSError):
+                evict(rules, time.time())
+            os._exit(0)
+        os.close(home)
+        wait_for(child, end - time.monotonic())
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -454,7 +486,7 @@ def main(words: list[str], environ: Mapping[str, str]) -> None:
         return
     uid, gid = int(environ["SLURM_JOB_UID"]), int(environ["SLURM_JOB_GID"])
     site = arguments(words)
-    if os.geteuid() not in (0, uid) or (uid == 0) != (os.geteuid() == 0 == uid):
+    if os.geteuid() not in (0, uid):
         raise NotLaid("this is neither root nor the job's user")
     rules = Rules(int(site.user_gib * GIB), int(site.free_gib * GIB), site.days * 86400)
     home = open_home(site.store, uid, gid)
@@ -463,7 +495,9 @@ def main(words: list[str], environ: Mapping[str, str]) -> None:
         become(uid, gid, home)
         run_as_user(path, job, rules)
         os._exit(0)
+    end = time.monotonic() + site.seconds
     wait_for(child, site.seconds)
+    tidy_once_a_day(site.store, rules, end - time.monotonic())
 
 
 if __name__ == "__main__":
