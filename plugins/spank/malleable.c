@@ -195,10 +195,8 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 		return 0;
 	if (spank_context() == S_CTX_ALLOCATOR && is_requested)
 		return pass_request_on(spank);
-	if (spank_context() == S_CTX_ALLOCATOR && *env_path) {
-		slurm_error("malleable: --malleable-env goes with --malleable=MIN-MAX");
-		return -1;
-	}
+	if (spank_context() == S_CTX_ALLOCATOR && *env_path) /* too late to refuse it */
+		slurm_error("malleable: --malleable-env is ignored: it goes with --malleable=MIN-MAX");
 	if (spank_context() != S_CTX_REMOTE)
 		return 0;
 	if (!is_requested)

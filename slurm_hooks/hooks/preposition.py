@@ -301,12 +301,17 @@ def _fill(file: Optional[IO[bytes]], path: str, part: str, most: int) -> str:
         write_entries(tree_entries(path), part, most)
         after, digest = tree_manifest(path), before
     else:
-        before = repr(os.fstat(file.fileno())[6:9])
+        before = _written(file)
         digest = _fill_from_file(file, part, most)
-        after = repr(os.fstat(file.fileno())[6:9])
+        after = _written(file)
     if before != after:
         raise NotLaid("it was written to while it was read")
     return digest
+
+
+def _written(file: IO[bytes]) -> str:
+    at = os.fstat(file.fileno())
+    return f"{at.st_size} {at.st_mtime_ns}"
 
 
 def _fill_from_file(file: IO[bytes], part: str, most: int) -> str:
@@ -317,7 +322,9 @@ def _fill_from_file(file: IO[bytes], part: str, most: int) -> str:
         write_entries(tar_entries(source), part, most)
         return source.finish()
     at = os.fstat(file.fileno())
-    image = Entry("image.squashfs", 0o400, at.st_mtime, at.st_size, source=cast("IO[bytes]", source))
+    image = Entry(
+        "image.squashfs", 0o400, at.st_mtime, at.st_size, source=cast("IO[bytes]", source)
+    )
     write_entries(iter([image]), part, most)
     return source.finish()
 
@@ -357,7 +364,9 @@ def _drop_links(now: float) -> None:
         if not name.startswith(("job-", "of-")):
             continue
         is_old = now - os.lstat(name).st_mtime > STARTING_S
-        if (name.startswith("job-") and is_old and name[4:] not in running) or not os.path.exists(name):
+        if (name.startswith("job-") and is_old and name[4:] not in running) or not os.path.exists(
+            name
+        ):
             os.unlink(name)
 
 
