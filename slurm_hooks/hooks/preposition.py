@@ -96,7 +96,7 @@ def checked_name(name: str) -> str:
 
 
 def tar_entries(source: Digesting) -> Iterator[Entry]:
-    """The members of a tar, compressed or not, in its order. Raises NotLaid for devices and FIFOs."""
+    """The members of a tar, compressed or not, in its order. Raises NotLaid for a device or FIFO."""
     with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|*") as archive:
         for member in archive:
             entry = Entry(checked_name(member.name), member.mode, member.mtime)
@@ -115,7 +115,7 @@ def tar_entries(source: Digesting) -> Iterator[Entry]:
 
 
 def tree_entries(root: str) -> Iterator[Entry]:
-    """The same of a directory, names in order; what is neither file, directory nor link is left out."""
+    """The same of a directory, names in order, without what is neither file, directory nor link."""
     for where, directories, files in os.walk(root):
         directories.sort()
         for name in sorted(directories + files):
@@ -415,7 +415,7 @@ def open_home(store: str, uid: int, gid: int) -> int:
 
 
 def become(uid: int, gid: int, home: int) -> None:
-    """Give up root's rights for good; work in `home`, with bounds, and with no file open but stderr."""
+    """Give up root's rights for good; work in `home`, with bounds, no file open but stderr."""
     os.fchdir(home)
     os.closerange(3, 256)
     if os.geteuid() == 0:
