@@ -5,7 +5,7 @@ BUILD := build
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix faults search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
-	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
+	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-preposition bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
 	test-browser rpm deb package-tools \
 	package-lock test-packages abuse fuzz
 
@@ -160,6 +160,9 @@ bench-learning: setup
 
 bench-launch: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/launch.py $(BENCH_ARGS)
+
+bench-preposition: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/preposition.py $(BENCH_ARGS)
 
 bench-impact: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/impact.py $(BENCH_ARGS)
