@@ -16,6 +16,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import time
@@ -26,10 +27,10 @@ from pathlib import Path
 
 from slurm_hooks.hooks import preposition
 
-PACKAGES = (
-    "torch torchgen functorch numpy numpy.libs sympy mpmath networkx jinja2 markupsafe fsspec "
-    "filelock typing_extensions.py setuptools _distutils_hack"
-).split()
+PACKAGES = """
+torch torchgen functorch numpy numpy.libs sympy mpmath networkx jinja2 markupsafe fsspec filelock
+typing_extensions.py setuptools _distutils_hack
+""".split()  # noqa: SIM905  (a list of words)
 PYTHON = os.path.realpath(sys.executable)
 SLOW = Path(__file__).with_name("slow_metadata.c")
 
@@ -57,7 +58,7 @@ class Bench:
         return self.top / "slow.so"
 
     def import_torch(self, tree: Path, delay_ms: float) -> tuple[float, int]:
-        """Seconds of a whole process that imports torch from `tree`, and how many opens and stats."""
+        """Seconds of a process that imports torch from `tree`, and how many opens and stats it took."""
         count = self.top / "count"
         environ = {
             "PYTHONPATH": str(tree),
@@ -91,9 +92,7 @@ def bench() -> Iterator[Bench]:
 
 def copy_packages(target: Path) -> None:
     """torch and what it imports, as this interpreter has them, with their compiled files."""
-    import torch
-
-    site = Path(torch.__file__).parents[1]
+    site = Path(sysconfig.get_path("platlib"))
     for name in PACKAGES:
         if (site / name).is_dir():
             shutil.copytree(site / name, target / name, symlinks=True)
@@ -110,7 +109,7 @@ def lay(made: Bench, job: int) -> float:
         "SLURM_JOB_UID": str(os.geteuid()),
         "SLURM_JOB_GID": str(os.getegid()),
     }
-    hook = [sys.executable, "-I", preposition.__file__]
+    hook = [sys.executable, "-I", str(Path(preposition.__file__).parent)]
     words = [f"--store={made.store}", "--seconds=300", "--free-gib=0"]
     began = time.perf_counter()
     subprocess.run([*hook, *words], env=environ, check=True)

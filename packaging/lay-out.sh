@@ -81,7 +81,8 @@ slurm_side() {
   make -s -C plugins/spank BUILD_DIR="$PWD/build/spank-package" PLUGIN_DIR="$PLUGIN_DIR" \
     DESTDIR="$root" ${STRICT:+STRICT=$STRICT} all install
   put 644 "$share/lua" plugins/lua/*.lua
-  put 755 "$root/usr/libexec/slurm-malleable" slurm_hooks/hooks/epilog.sh slurm_hooks/hooks/preposition.py
+  put 755 "$root/usr/libexec/slurm-malleable" slurm_hooks/hooks/epilog.sh
+  put 644 "$root/usr/libexec/slurm-malleable/preposition" slurm_hooks/hooks/preposition/*.py
 }
 
 # The directory for a job's PYTHONPATH, named by its content. The packages' scripts put it beside the

@@ -20,9 +20,10 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.hooks import preposition
+from slurm_hooks.hooks.preposition import hook, store
 from waiting import wait_until
 
-HOOK = Path(preposition.__file__)
+HOOK = Path(preposition.__file__).parent
 IS_ROOT = os.geteuid() == 0
 USER = pwd.getpwnam("nobody") if IS_ROOT else pwd.getpwuid(os.geteuid())
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="a hook that is not root changes to nobody")
@@ -132,6 +133,20 @@ def test_a_squashfs_image_is_copied_as_it_is(node: Node) -> None:
     (node.shared / "env.squashfs").write_bytes(b"hsqs" + bytes(5000))
     node.run(node.shared / "env.squashfs")
     assert (node.home / "job-7/image.squashfs").read_bytes() == b"hsqs" + bytes(5000)
+
+
+def test_a_venv_s_python_finds_its_modules_in_the_copy(node: Node) -> None:
+    venv = node.shared / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    (site / "of_the_user.py").write_text("print(__file__)")
+    with tarfile.open(node.shared / "venv.tar.gz", "w:gz") as archive:
+        archive.add(venv, ".")
+    shutil.rmtree(venv)
+    node.run(node.shared / "venv.tar.gz")
+    python = [node.home / "job-7/bin/python", "-m", "of_the_user"]
+    said = subprocess.run(python, check=True, capture_output=True, text=True).stdout
+    assert said.startswith(f"{node.home}/")
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x"])
@@ -270,7 +285,7 @@ def test_what_a_dead_one_left_is_removed_by_the_next(node: Node) -> None:
 def test_when_its_seconds_are_over_the_job_starts_without(node: Node) -> None:
     tar = slow_tar(node)
     begin = time.monotonic()
-    assert "not ready in time" in node.run(tar, 7, "--seconds=0.4")
+    assert "was not ready after 0.4 s" in node.run(tar, 7, "--seconds=0.4")
     assert time.monotonic() - begin < 3
     assert node.laid() == []
     assert not os.path.lexists(node.home / "job-7")
@@ -322,11 +337,11 @@ def test_once_a_day_the_old_goes_of_users_who_do_not_come_back(node: Node) -> No
     node.run(node.tar("env.tar", a="x"))
     age(node.home / "job-7", 1)
     age(node.home / node.laid()[0], 30)
-    rules = preposition.Rules(2**30, 0, 14 * 86400)
-    preposition.tidy_once_a_day(str(node.store), rules, 10)
+    rules = store.Rules(2**30, 0, 14 * 86400)
+    hook.tidy_once_a_day(str(node.store), rules, 10)
     assert len(node.laid()) == 1  # the hook itself was here today
     age(node.store / ".tidied", 2)
-    preposition.tidy_once_a_day(str(node.store), rules, 10)
+    hook.tidy_once_a_day(str(node.store), rules, 10)
     assert node.laid() == []
 
 
@@ -334,7 +349,7 @@ def test_once_a_day_the_old_goes_of_users_who_do_not_come_back(node: Node) -> No
 def test_other_people_s_jobs_are_left_alone(node: Node, name: str) -> None:
     environ = {"SPANK_MALLEABLE": "1", "SPANK_MALLEABLE_ENV": "/x", "SLURM_JOB_ID": "1"}
     del environ[name]
-    preposition.main(["--store=/nowhere"], environ)
+    hook.main(["--store=/nowhere"], environ)
 
 
 @pytest.mark.parametrize("words", [["--store"], ["--days=x"], []])

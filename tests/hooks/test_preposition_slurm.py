@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -32,8 +33,8 @@ def site(new_site: SandboxFactory) -> Iterator[Any]:
     store = Path(STORE.format(pid=os.getpid()))
     store.mkdir(mode=0o711)
     prolog = store / "prolog.sh"
-    hook = store / "preposition.py"
-    hook.write_bytes(Path(preposition.__file__).read_bytes())
+    hook = store / "preposition"
+    shutil.copytree(Path(preposition.__file__).parent, hook)
     call = f"{sys.executable} -I {hook} --store={store} --seconds=20 --free-gib=0"
     prolog.write_text(f"#!/bin/sh\n{call} 2>>{store}/log\nexit 0\n")
     prolog.chmod(0o755)
@@ -41,7 +42,7 @@ def site(new_site: SandboxFactory) -> Iterator[Any]:
     plugstack = Path(box.environment["SLURM_CONF"]).with_name("plugstack.conf")
     plugstack.write_text(plugstack.read_text().rstrip("\n") + f" env_store={store}\n")
     yield box, store
-    preposition.remove(str(store))
+    shutil.rmtree(store)
 
 
 def run(box: Any, name: str, *options: str, body: str = SCRIPT) -> str:
