@@ -58,7 +58,7 @@ class Bench:
         return self.top / "slow.so"
 
     def import_torch(self, tree: Path, delay_ms: float) -> tuple[float, int]:
-        """Seconds of a process that imports torch from `tree`, and how many opens and stats it took."""
+        """Seconds of a process that imports torch from `tree`, and its opens and stats."""
         count = self.top / "count"
         environ = {
             "PYTHONPATH": str(tree),

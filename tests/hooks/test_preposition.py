@@ -318,6 +318,8 @@ def test_the_unused_go_by_age_and_by_size_and_what_a_job_uses_stays(node: Node) 
     assert second.exists()
     assert third.exists()  # the oldest, but job 3 runs
     node.run(jobs[2], 2)
+    assert third.exists()  # nothing is evicted where nothing is laid
+    node.run(node.tar("5.tar", a="5"), 5)
     assert not third.exists()
 
 
