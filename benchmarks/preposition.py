@@ -1,6 +1,6 @@
 """`import torch` from a directory as slow as a loaded file system, beside the copy on the node.
 
-Run: python benchmarks/preposition.py [--delay-ms 0 1 5]; the last line is one JSON object. The hook
+Run: python benchmarks/preposition.py [--delay-ms 0 1]; the last line is one JSON object. The hook
 that lays the copy runs as the caller, on a tar. The directory is slowed with LD_PRELOAD
 (slow_metadata.c): each open and stat below it takes so much longer; reads are as fast as the disk,
 and what the dynamic linker opens is not slowed, so a real file system is worse. Cold: the pages of
@@ -142,7 +142,7 @@ def measure(made: Bench, tree: Path, delay_ms: float, runs: int) -> dict[str, fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--delay-ms", type=float, nargs="+", default=[0, 1, 5])
+    parser.add_argument("--delay-ms", type=float, nargs="+", default=[0, 1])
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     with bench() as made:
