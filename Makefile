@@ -5,7 +5,7 @@ BUILD := build
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix faults search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
-	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
+	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-preposition bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
 	test-browser rpm deb package-tools \
 	package-lock test-packages abuse fuzz
 
@@ -161,6 +161,9 @@ bench-learning: setup
 bench-launch: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/launch.py $(BENCH_ARGS)
 
+bench-preposition: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/preposition.py $(BENCH_ARGS)
+
 bench-impact: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/impact.py $(BENCH_ARGS)
 
@@ -245,6 +248,8 @@ install: plugin docs
 	install -m 644 plugins/lua/*.lua $(SHARE)/lua
 	umask 022 && $(PYTHON) -m slurm_hooks.cli render job-path $(SHARE)/jobpath
 	install -m 755 slurm_hooks/hooks/epilog.sh $(LIBEXEC)
+	umask 022 && install -d $(LIBEXEC)/preposition
+	install -m 644 slurm_hooks/hooks/preposition/*.py $(LIBEXEC)/preposition
 	@# A slurm.conf may still name the Prolog that older versions had, and one that is missing drains nodes.
 	[ ! -e $(LIBEXEC)/prolog.sh ] || printf '#!/bin/sh\nexit 0\n' >$(LIBEXEC)/prolog.sh
 	for unit in etc/systemd/*; do \

@@ -6,8 +6,11 @@
 #include <string.h>
 
 #include "environment.h"
+#include "preposition.h"
 
 #define OPTION_ENTRY "_SLURM_SPANK_OPTION_malleable_malleable"
+#define ENV_OPTION_ENTRY "_SLURM_SPANK_OPTION_malleable_malleable_env"
+#define INHERITED_ENV_OPTION "SLURM_SPANK_" ENV_OPTION_ENTRY
 #define INHERITED_OPTION "SLURM_SPANK_" OPTION_ENTRY
 #define VARIABLE "MALLEABLE"
 
@@ -93,10 +96,16 @@ void inherit_forget(spank_t spank)
 	unsetenv(ENVIRONMENT_FAREWELL);
 	unsetenv(INHERITED_OPTION);
 	unsetenv(OPTION_ENTRY);
+	unsetenv(ENVIRONMENT_ENV);
+	unsetenv(PREPOSITION_VARIABLE);
+	unsetenv(INHERITED_ENV_OPTION);
+	unsetenv(ENV_OPTION_ENTRY);
 	/* srun has copied SLURM_SPANK_* before it asks us; sbatch and salloc have not. */
 	spank_job_control_unsetenv(spank, "MALLEABLE");
 	spank_job_control_unsetenv(spank, "MALLEABLE_DIR");
 	spank_job_control_unsetenv(spank, "MALLEABLE_NOTICE_S");
 	spank_job_control_unsetenv(spank, "MALLEABLE_FAREWELL_S");
 	spank_job_control_unsetenv(spank, OPTION_ENTRY);
+	spank_job_control_unsetenv(spank, PREPOSITION_VARIABLE);
+	spank_job_control_unsetenv(spank, ENV_OPTION_ENTRY);
 }

@@ -5,7 +5,7 @@
  * Dispatch only: identity.c says on which releases of Slurm the plugin does
  * anything, request.c parses the option, settings.c the plugstack line,
  * environment.c decides on variables, paths.c puts the job path in front of two
- * lists, place.c finds out where we are, inherit.c drops what comes from a
+ * lists, preposition.c says where its environment is, place.c finds out where we are, inherit.c drops what comes from a
  * surrounding job. It must never fail or delay a job, so it is meant to be
  * `optional` in plugstack.conf, opens no file, and does nothing for a job without
  * the option.
@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@
 #include "inherit.h"
 #include "paths.h"
 #include "place.h"
+#include "preposition.h"
 #include "request.h"
 #include "settings.h"
 #include "slurm_symbols.h"
@@ -30,6 +32,7 @@
 static bool is_on; /* false where the plugin was not tested: then it calls nothing of Slurm */
 static bool is_requested;
 static struct request request;
+static char env_path[PATH_MAX]; /* of --malleable-env; empty if there is none */
 static struct settings settings; /* read in slurmstepd only */
 
 /*
@@ -91,6 +94,31 @@ static struct spank_option option = {
 	.cb = take_option,
 };
 
+/* srun reads it back in a job; only sbatch can name one. */
+static int take_env(int val, const char *value, int remote)
+{
+	(void)val;
+	if (remote || spank_context() != S_CTX_ALLOCATOR)
+		return 0;
+	if (!preposition_is_path(value)) {
+		slurm_error("malleable: --malleable-env=%.80s: this is no absolute path; write for "
+			    "example --malleable-env=$PWD/env.tar", value ? value : "");
+		return -1;
+	}
+	snprintf(env_path, sizeof(env_path), "%s", value);
+	return 0;
+}
+
+static struct spank_option env_option = {
+	.name = "malleable-env",
+	.arginfo = "PATH",
+	.usage = "with --malleable: a tar, directory or squashfs image to be laid on each node before "
+		 "the script starts there, if the site does that; MALLEABLE_ENV says where it is",
+	.has_arg = 1,
+	.val = 1,
+	.cb = take_env,
+};
+
 /* srun may instead start a step of the current job. */
 static bool is_new_job(spank_context_t context)
 {
@@ -113,6 +141,8 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
 	else if (context == S_CTX_ALLOCATOR && !is_salloc())
 		inherit_offer_variable();
 	error = spank_option_register(spank, &option);
+	if (!error)
+		error = spank_option_register(spank, &env_option);
 	if (error)
 		slurm_error("malleable: cannot register --malleable: %s", spank_strerror(error));
 	return 0;
@@ -126,6 +156,8 @@ static int pass_request_on(spank_t spank)
 
 	if (request_print(&request, text, sizeof(text)))
 		error = spank_job_control_setenv(spank, "MALLEABLE", text, 1);
+	if (!error && *env_path)
+		error = preposition_pass_on(spank, env_path);
 	if (!error)
 		return 0;
 	slurm_error("malleable: cannot pass --malleable=%s on to the controller: %s", text,
@@ -163,6 +195,8 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 		return 0;
 	if (spank_context() == S_CTX_ALLOCATOR && is_requested)
 		return pass_request_on(spank);
+	if (spank_context() == S_CTX_ALLOCATOR && *env_path) /* too late to refuse it */
+		slurm_error("malleable: --malleable-env is ignored: it goes with --malleable=MIN-MAX");
 	if (spank_context() != S_CTX_REMOTE)
 		return 0;
 	if (!is_requested)
@@ -238,6 +272,8 @@ int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
 	if (set_variables(spank, &environment))
 		goto fail;
 	if (place.in_array && paths_set(spank, settings.pythonpath))
+		goto fail;
+	if (preposition_set(spank, settings.env_store))
 		goto fail;
 	environment_free(&environment);
 	return 0;

@@ -172,11 +172,12 @@ static void test_settings(void)
 {
 	static const char *const good[] = {"pythonpath=/opt/a", "notice=20", "notice=",
 					   "max_restarts=1000000", "dir=/scratch/%A",
+					   "env_store=/local/env",
 					   "dir=%w/.m/%A/100%%"};
 	static const char *const bad[] = {"pythonpath=", "pythonpath=a", "pythonpath=/a:/b",
 					  "max_restarts=1s", "max_restarts=-1", "max_restarts=",
 					  "max_restarts=99999999999", "max_restarts=1000001", "dir=",
-					  "dir=x/%A", "dir=/a/%u/%A", "dir=/a/%A/%", "dir=%w/x",
+					  "dir=x/%A", "env_store=", "env_store=a", "dir=/a/%u/%A", "dir=/a/%A/%", "dir=%w/x",
 					  "colour=blue", "notice", ""};
 	struct settings settings;
 	char fault[SETTINGS_FAULT_SIZE] = "";
@@ -185,6 +186,7 @@ static void test_settings(void)
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
 		expect(settings_take(&settings, good[i], fault, sizeof(fault)), good[i], fault);
 	expect_text(settings.pythonpath, "/opt/a", "pythonpath");
+	expect_text(settings.env_store, "/local/env", "env_store");
 	expect_text(settings.dir, "%w/.m/%A/100%%", "dir");
 	expect(settings.max_restarts == 1000000, "max_restarts", NULL);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

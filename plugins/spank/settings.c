@@ -10,6 +10,7 @@ void settings_default(struct settings *settings)
 {
 	*settings = (struct settings){
 		.pythonpath = "",
+		.env_store = "",
 		.dir = "%w/.malleable-%U/%A",
 		.max_restarts = 1000,
 	};
@@ -44,6 +45,11 @@ static bool take_text(const char *text, char *target)
 static bool take_pythonpath(struct settings *settings, const char *value)
 {
 	return value[0] == '/' && !strchr(value, ':') && take_text(value, settings->pythonpath);
+}
+
+static bool take_env_store(struct settings *settings, const char *value)
+{
+	return value[0] == '/' && take_text(value, settings->env_store);
 }
 
 static bool take_dir(struct settings *settings, const char *value)
@@ -88,6 +94,7 @@ static const struct {
 	{"dir=", take_dir,
 	 "a path that begins with / or %w and contains %A (%w: the job's work directory, "
 	 "%A: array job id, %U: uid, %%: a percent sign)"},
+	{"env_store=", take_env_store, "one absolute directory on the nodes"},
 	{"untested=", take_untested, "the word use"},
 };
 
@@ -107,7 +114,7 @@ bool settings_take(struct settings *settings, const char *argument, char *fault,
 	}
 	snprintf(fault, fault_size,
 		 "plugstack.conf: ignored '%.80s': the arguments are pythonpath=, "
-		 "max_restarts=, dir= and untested=",
+		 "max_restarts=, dir=, env_store= and untested=",
 		 argument);
 	return false;
 }

@@ -16,6 +16,7 @@
 struct settings {
 	char pythonpath[PATH_MAX]; /* empty: PYTHONPATH is left alone */
 	char dir[PATH_MAX];        /* pattern with %w, %A, %U and %% */
+	char env_store[PATH_MAX];  /* empty: no environments are laid on nodes */
 	unsigned max_restarts;
 };
 

@@ -1,0 +1,155 @@
+"""The hook that a site's Prolog calls as root (docs/slurm-settings.md), with `python3 -I`.
+
+Python 3.9 and its standard library are enough. It is never the reason why a job does not start: it
+ends with 0, within its seconds, and a job whose environment is not laid by then uses the original.
+Root opens the store and nothing else: what the user named is read, and written, by a child that is
+this user. Nothing of the user's is executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import signal
+import sys
+import tarfile
+import time
+from collections.abc import Mapping
+
+from .content import NotLaid
+from .store import Rules, evict, lay
+
+GIB = 2**30
+TIDY_S = 0.5  # for one user; what is left is for the next day
+MEMORY = 4 * GIB  # of address space: tarfile keeps what it has read of a tar's members
+
+
+def open_home(store: str, uid: int, gid: int) -> int:
+    """The user's directory of the store, made if it is missing. Raises NotLaid if it, or the store,
+    is not as it must be, OSError."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    top = os.open(store, flags)
+    try:
+        at = os.fstat(top)
+        if at.st_uid != os.geteuid() or at.st_mode & 0o022:
+            raise NotLaid(f"{store} is not root's, or others may write to it")
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(str(uid), 0o700, dir_fd=top)
+        home = os.open(str(uid), flags, dir_fd=top)
+    finally:
+        os.close(top)
+    if os.fstat(home).st_uid == os.geteuid() != uid:
+        os.fchown(home, uid, gid)
+    if os.fstat(home).st_uid != uid or os.fstat(home).st_mode & 0o077:
+        raise NotLaid(f"{store}/{uid} is not the user's own")
+    return home
+
+
+def become(uid: int, gid: int, home: int) -> None:
+    """Give up root's rights for good; work in `home`, with bounds, no file open but stderr."""
+    os.fchdir(home)
+    os.closerange(3, 256)
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    os.umask(0o077)
+
+
+def wait_for(child: int, seconds: float) -> None:
+    """Wait that long, then kill it and do not wait: it may hang in a dead file system."""
+    end = time.monotonic() + seconds
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            tell(
+                f"process {child} was not ready after {seconds:g} s; what it was to do is not done"
+            )
+            return
+        time.sleep(0.02)
+
+
+def tell(text: str) -> None:
+    """One line for slurmd's log."""
+    print(f"malleable: preposition: {ascii(text)[1:-1]}", file=sys.stderr, flush=True)
+
+
+def run_as_user(path: str, job: str, rules: Rules) -> None:
+    """The child's part; tells what it did."""
+    begin = time.monotonic()
+    try:
+        name = lay(path, job, rules)
+        tell(f"job {job}: {name} after {time.monotonic() - begin:.2f} s")
+    except (NotLaid, OSError, tarfile.TarError, EOFError, ValueError, MemoryError) as error:
+        tell(f"job {job}: not laid, the job uses the original: {error}")
+
+
+def tidy_once_a_day(store: str, rules: Rules, seconds: float) -> None:
+    """Evict, each as its user, in the directories of users who may never come back."""
+    stamp = os.path.join(store, ".tidied")
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - os.lstat(stamp).st_mtime < 86400:
+            return
+    os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    os.utime(stamp, None)
+    end = time.monotonic() + seconds
+    for name in filter(str.isdecimal, os.listdir(store)):
+        if time.monotonic() > end or (os.geteuid() not in (0, int(name))):
+            return
+        at = os.lstat(os.path.join(store, name))
+        try:
+            home = open_home(store, int(name), at.st_gid)
+        except (NotLaid, OSError):
+            continue
+        child = os.fork()
+        if child == 0:
+            become(int(name), at.st_gid, home)
+            with contextlib.suppress(OSError):
+                evict(rules, time.time())
+            os._exit(0)
+        os.close(home)
+        wait_for(child, TIDY_S)  # nobody's stopped process holds up another one's job for long
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    """What the site's Prolog says."""
+    parser = argparse.ArgumentParser(description="lay a malleable job's environment on the node")
+    parser.add_argument("--store", required=True, help="root's directory on the node's own disk")
+    parser.add_argument("--seconds", type=float, default=60.0, help="then the job starts without")
+    parser.add_argument("--user-gib", type=float, default=50.0, help="of one user, on one node")
+    parser.add_argument("--free-gib", type=float, default=10.0, help="to be left free on the disk")
+    parser.add_argument("--days", type=float, default=14.0, help="unused for so long: removed")
+    return parser.parse_args(words)
+
+
+def main(words: list[str], environ: Mapping[str, str]) -> None:
+    """Lay what the job of this environment names. Raises NotLaid, OSError, ValueError."""
+    path, job = environ.get("SPANK_MALLEABLE_ENV", ""), environ.get("SLURM_JOB_ID", "")
+    if not path.startswith("/") or not environ.get("SPANK_MALLEABLE") or not job.isdecimal():
+        return
+    uid, gid = int(environ["SLURM_JOB_UID"]), int(environ["SLURM_JOB_GID"])
+    site = arguments(words)
+    if os.geteuid() not in (0, uid):
+        raise NotLaid("this is neither root nor the job's user")
+    rules = Rules(int(site.user_gib * GIB), int(site.free_gib * GIB), site.days * 86400)
+    home = open_home(site.store, uid, gid)
+    child = os.fork()
+    if child == 0:
+        become(uid, gid, home)
+        run_as_user(path, job, rules)
+        os._exit(0)
+    end = time.monotonic() + site.seconds
+    wait_for(child, site.seconds)
+    tidy_once_a_day(site.store, rules, end - time.monotonic())
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:], os.environ)
+    except (Exception, SystemExit) as error:  # any other end drains the node
+        tell(f"{type(error).__name__}: {error}")
+    os._exit(0)
