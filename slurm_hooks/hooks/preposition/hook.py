@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pwd
 import resource
 import signal
 import sys
@@ -52,12 +53,20 @@ def become(uid: int, gid: int, home: int) -> None:
     os.fchdir(home)
     os.closerange(3, 256)
     if os.geteuid() == 0:
-        os.setgroups([])
+        _take_groups(uid, gid)
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     os.umask(0o077)
+
+
+def _take_groups(uid: int, gid: int) -> None:
+    """The groups that the user's own processes have: what he named may be his group's."""
+    try:
+        os.initgroups(pwd.getpwuid(uid).pw_name, gid)
+    except KeyError:  # nobody of that number is known on this node
+        os.setgroups([])
 
 
 def wait_for(child: int, seconds: float) -> None:
