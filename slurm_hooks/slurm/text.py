@@ -78,7 +78,7 @@ def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
 
 _ONE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _RANGES = r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*"
-_LONG_NUMBER = re.compile(r"\d{256}", re.ASCII)  # no host has such a name; int() takes 4,300 digits
+_LONG_NUMBER = re.compile(r"\d{100}", re.ASCII)  # ClusterShell ends at 1e100
 _HOST_LIST = re.compile(rf"(?:[A-Za-z0-9_.,@-]|\[{_RANGES}\])+", re.ASCII)
 _PARTS = re.compile(r"\[([^\[\]]*)\]|,")
 MOST_NAMES = 1 << 17  # more than any Slurm has: a few characters can stand for billions
@@ -92,7 +92,7 @@ def expand(names: str) -> frozenset[str]:
     if names in ("", "(null)", "N/A", "None"):
         return frozenset()
     if _LONG_NUMBER.search(names):
-        raise NodeSetParseError(names[:80], "a number of more than 255 digits")
+        raise NodeSetParseError(names[:80], "a number of a hundred digits")
     if _ONE_NAME.fullmatch(names):
         return frozenset((names,))
     if not _HOST_LIST.fullmatch(names):
