@@ -248,8 +248,8 @@ install: plugin docs
 	install -m 644 plugins/lua/*.lua $(SHARE)/lua
 	umask 022 && $(PYTHON) -m slurm_hooks.cli render job-path $(SHARE)/jobpath
 	install -m 755 slurm_hooks/hooks/epilog.sh $(LIBEXEC)
-	umask 022 && install -d $(LIBEXEC)/preposition
-	install -m 644 slurm_hooks/hooks/preposition/*.py $(LIBEXEC)/preposition
+	umask 022 && install -d $(SHARE)/preposition
+	install -m 644 slurm_hooks/hooks/preposition/*.py $(SHARE)/preposition
 	@# A slurm.conf may still name the Prolog that older versions had, and one that is missing drains nodes.
 	[ ! -e $(LIBEXEC)/prolog.sh ] || printf '#!/bin/sh\nexit 0\n' >$(LIBEXEC)/prolog.sh
 	for unit in etc/systemd/*; do \

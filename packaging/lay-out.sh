@@ -82,7 +82,7 @@ slurm_side() {
     DESTDIR="$root" ${STRICT:+STRICT=$STRICT} all install
   put 644 "$share/lua" plugins/lua/*.lua
   put 755 "$root/usr/libexec/slurm-malleable" slurm_hooks/hooks/epilog.sh
-  put 644 "$root/usr/libexec/slurm-malleable/preposition" slurm_hooks/hooks/preposition/*.py
+  put 644 "$share/preposition" slurm_hooks/hooks/preposition/*.py
 }
 
 # The directory for a job's PYTHONPATH, named by its content. The packages' scripts put it beside the
