@@ -7,7 +7,7 @@ BUILD := build
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
 	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-preposition bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
 	test-browser rpm deb package-tools \
-	package-lock test-packages abuse fuzz
+	package-lock test-packages abuse fuzz soak
 
 help:
 	@echo "make demo    an eight-node Slurm on this host, and a training job that lives in its holes"
@@ -163,6 +163,10 @@ bench-launch: plugin
 
 bench-preposition: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/preposition.py $(BENCH_ARGS)
+
+# A day of a real machine in 24 minutes and more; SOAK_ARGS="--hours 4" for four of its hours.
+soak: plugin
+	@PYTHONPATH=.:tests $(PYTHON) benchmarks/soak.py $(SOAK_ARGS)
 
 bench-impact: plugin
 	@PYTHONPATH=. $(PYTHON) benchmarks/impact.py $(BENCH_ARGS)

@@ -42,14 +42,15 @@ def configure(
 
 
 @contextmanager
-def ticks(box: Sandbox, *words: str) -> Iterator[None]:
-    """A loop of ticks, at its own pace if there are no `words`; it writes to `ticks.log`."""
+def ticks(box: Sandbox, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A loop of ticks, at its own pace if there are no `words`; it writes to `ticks.log`. Gives its
+    process."""
     argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", *words]
     environment = {**os.environ, **box.environment}
     with (box.work / "ticks.log").open("w") as log:
         process = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         try:

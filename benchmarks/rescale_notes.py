@@ -7,6 +7,14 @@ import os
 import time
 from pathlib import Path
 
+STEP_S = float(os.environ.get("TRAIN_STEP_S", "0.03"))
+UNTIL = float(os.environ.get("TRAIN_UNTIL", "inf"))  # seconds since 1970; then a training ends
+
+
+def is_over() -> bool:
+    """True once the training is to end."""
+    return time.time() >= UNTIL
+
 
 class Notes:
     """Of one process, `rank` of `size`. `step` is the newest finished step of the training."""

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-
-STEP_S = 0.03
+from rescale_notes import STEP_S, is_over
 
 
 def main() -> None:
@@ -28,9 +27,11 @@ def main() -> None:
     with open(work / "begins.jsonl", "a") as file:
         file.write(json.dumps({"rank": rank, "fragment": fragment, "restarts": restarts}) + "\n")
     log = open(work / f"steps-{fragment}.log", "a", buffering=1)  # noqa: SIM115  (until the end)
-    while True:
+    over = torch.zeros(256)
+    while not over[0]:
         time.sleep(STEP_S)
-        dist.all_reduce(torch.ones(256))
+        over = torch.full((256,), float(is_over()))
+        dist.all_reduce(over)
         step += 1
         if rank == 0:
             draft = work / "step.new"

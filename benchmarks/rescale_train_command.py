@@ -8,15 +8,13 @@ import sys
 import time
 from pathlib import Path
 
-from rescale_notes import Notes
-
-STEP_S = 0.03
+from rescale_notes import STEP_S, Notes, is_over
 
 
 def main() -> None:
     rank, size = int(os.environ["MALLEABLE_RANK"]), int(os.environ["MALLEABLE_WORLD_SIZE"])
     notes = Notes(Path(sys.argv[1]), rank, size)
-    while True:
+    while not is_over():
         time.sleep(STEP_S)
         notes.finish_step()
 

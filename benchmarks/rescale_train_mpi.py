@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
-from rescale_notes import Notes
-
-STEP_S = 0.03
+from rescale_notes import STEP_S, Notes, is_over
 
 
 def main() -> None:
@@ -18,7 +16,7 @@ def main() -> None:
     notes = Notes(Path(sys.argv[1]), world.Get_rank(), world.Get_size())
     notes.step = world.bcast(notes.step, root=0)
     given, summed = np.ones(256), np.empty(256)
-    while True:
+    while not world.allreduce(is_over(), op=MPI.LOR):
         time.sleep(STEP_S)
         world.Allreduce(given, summed)
         notes.finish_step()

@@ -1,4 +1,4 @@
-"""A worker of the pool that `benchmarks/rescale.py` disturbs: tasks of 30 ms, without end.
+"""A worker of the pool that `benchmarks/rescale.py` disturbs: tasks of 30 ms, without end for it.
 
 A task is a number. Whoever makes claims/N has it, says so in run/N.FRAGMENT, and notes its end; at
 SIGTERM it goes to back/N, for the next worker that looks. One that had no time for that finds it
@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-TASK_S = 0.03
+from rescale_notes import STEP_S, is_over
 
 
 class Worker:
@@ -45,9 +45,9 @@ class Worker:
 
     def work(self) -> None:
         """Task after task, until asked to go."""
-        while not self._is_asked_to_go:
+        while not self._is_asked_to_go and not is_over():
             mine = self._claim()
-            time.sleep(TASK_S)
+            time.sleep(STEP_S)
             if self._is_asked_to_go:
                 mine.rename(self._back / mine.stem)
                 return

@@ -10,9 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+from rescale_notes import STEP_S, is_over
 from torchft import Manager, ProcessGroupGloo
-
-STEP_S = 0.03
 
 
 def main() -> None:
@@ -33,7 +32,7 @@ def main() -> None:
     begin = {"rank": 0, "fragment": int(group), "restarts": restarts, "t": time.time()}
     with open(work / "begins.jsonl", "a") as file:
         file.write(json.dumps(begin) + "\n")
-    while True:
+    while not is_over():
         manager.start_quorum()
         time.sleep(STEP_S)
         gradient = torch.ones(256)

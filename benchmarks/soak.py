@@ -1,0 +1,266 @@
+"""A day of a real machine in minutes, with malleable trainings of every engine in its holes.
+
+Run: make soak [SOAK_ARGS="--hours 4"]. Ordinary jobs of ThetaGPU's log (24 nodes) are submitted as
+its users did, 60 times as fast, to a real Slurm of as many nodes; Slurm starts them, backfill and
+all. Ten malleable jobs of real engines train in what is left, with slow steps, since one host plays
+all nodes; ticks at their own pace. All along it is looked whether anybody waits for nodes of ours,
+a lease is overrun, a node drained or given twice, an element lost; and what grows. At the end of
+the day the trainings end by themselves, and all jobs must be gone. The holes that there were are
+given to the replay, whose used share stands beside the measured one.
+
+Prints a table; the last line is one JSON object. Exit code 1 if a promise broke or something
+leaked. Without the log it says so and succeeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from live_replay import predicted
+from live_slurm import configure, submitted, ticks
+from load import Watch
+from replay_runs import data
+from rescale_engines import ENGINES, Engine, lacking, script
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from soak_day import Growth, Ordinary, Seen, growth, holes, leaks, ordinary_jobs, used_node_s
+
+from faults.checker import (
+    ELEMENTS,
+    NODES,
+    Look,
+    changed_nodes,
+    doubled_nodes,
+    lost_elements,
+    parse_elements,
+    parse_nodes,
+)
+from slurm_hooks.model import Curve
+from slurm_hooks.replay.logs.log_lines import Log
+from slurm_hooks.replay.logs.swf import Workload, read_swf
+from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.sandbox.project import project_spec
+from slurm_hooks.settings_file import load
+from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.text import expand
+
+LOG = "thetagpu_2020"
+KILL_WAIT_S = 5
+LEASE_S = 300
+LOOK_S = 2.0
+STEP_S = 1.0
+BACK_S = 45.0  # until an element that ended is put back
+GONE_S = 240.0  # after the end of the day: the last lease, and two ticks
+# Name in ENGINES, MAX, how many jobs. Ten in all, should every engine be here.
+JOBS = (
+    ("malleable", 4, 2),
+    ("torchft", 3, 1),
+    ("command", 8, 2),
+    ("mpi", 4, 1),
+    ("tensorflow", 2, 1),
+    ("pool", 24, 3),
+)
+# Growth between early and late. Python's allocator keeps what a busy tick needed; a fragment more
+# at work is a socket or two.
+ALLOWED = {"tick loop MiB": 40.0, "tick loop descriptors": 8.0, "files of the tick": 10.0}
+SAY = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120)
+
+
+@dataclass
+class Course:
+    """What was seen so far. `jobs` are the elements of each malleable job."""
+
+    box: Sandbox
+    watch: Watch = field(default_factory=Watch)
+    seen: list[Seen] = field(default_factory=list)
+    samples: list[tuple[float, dict[str, float]]] = field(default_factory=list)
+    jobs: dict[int, int] = field(default_factory=dict)
+    broken: dict[str, float] = field(default_factory=dict)
+    since: dict[str, float] = field(default_factory=dict)
+
+    def look(self, at_s: float, since_s: float, pids: Mapping[str, int]) -> None:
+        """One look at Slurm and at our processes, `since_s` after the last."""
+        port = Live(environment={**os.environ, **self.box.environment})
+        self.watch.look(port, since_s)
+        found = self._slurm()
+        for fault in (*changed_nodes(found, {}), *doubled_nodes(found)):
+            self.broken.setdefault(fault, at_s)
+        self._judge_elements(found, at_s)
+        ours = frozenset(e.nodes for e in found.elements if e.state in ("RUNNING", "COMPLETING"))
+        words = ["squeue", "-h", "-p", "main", "-t", "R,CG", "-o", "%N"]
+        others = [expand(line) for line in self.box.run(words).stdout.splitlines()]
+        self.seen.append(Seen(at_s, frozenset().union(*others), ours - {""}))
+        self.samples.append((at_s, self._sizes(pids)))
+
+    def _slurm(self) -> Look:
+        environment = {**os.environ, **self.box.environment, "SLURM_TIME_FORMAT": "%s"}
+        texts = [
+            subprocess.run(
+                words, env=environment, check=True, text=True, capture_output=True, timeout=60
+            ).stdout
+            for words in (ELEMENTS, NODES)
+        ]
+        return Look(time.time(), parse_elements(texts[0]), parse_nodes(texts[1]))
+
+    def _judge_elements(self, look: Look, at_s: float) -> None:
+        """What ended waits for the next tick; what waits for longer is lost."""
+        lost = [f for job, n in self.jobs.items() for f in lost_elements(look, job, n)]
+        self.since = {fault: self.since.get(fault, at_s) for fault in lost}
+        for fault, since in self.since.items():
+            if at_s - since > BACK_S:
+                self.broken.setdefault(fault, since)
+
+    def _sizes(self, pids: Mapping[str, int]) -> dict[str, float]:
+        found = {}
+        for name, pid in pids.items():
+            found[f"{name} MiB"] = _resident_mib(pid)
+            found[f"{name} descriptors"] = float(len(os.listdir(f"/proc/{pid}/fd")))
+        state = load(self.box.settings).tick.state_dir
+        files = [path for path in Path(state).rglob("*") if path.is_file()]
+        found["files of the tick"] = float(len(files))
+        found["files of jobs"] = float(sum(len(names) for _, _, names in os.walk(self.box.work)))
+        found["ledger MiB"] = sum(p.stat().st_size for p in files if "ledger" in p.name) / 2**20
+        return found
+
+
+def _resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--hours", type=float, default=24, help="of the log")
+    parser.add_argument("--compress", type=float, default=60)
+    parser.add_argument("--from-hour", type=float, default=48, help="where in the log to begin")
+    options = parser.parse_args()
+    workload = read_swf(Log(data() / "traces" / f"{LOG}.swf.gz"))
+    jobs = ordinary_jobs(workload, options.from_hour * 3600, options.hours, options.compress)
+    seconds = options.hours * 3600 / options.compress
+    with Sandbox.up(project_spec(nodes=workload.nodes, kill_wait_s=KILL_WAIT_S)) as box:
+        configure(box, lease_s=LEASE_S)
+        course, left_out = Course(box), [name for name, *_ in JOBS if lacking(ENGINES[name])]
+        stays = play(course, jobs, seconds)
+        found = judged(course, workload, stays)
+    told = {**vars(options), "ordinary_jobs": len(jobs), "left_out": left_out, **found}
+    show(told)
+    print(json.dumps({"benchmark": "soak", **told}))
+    return 1 if found["broken"] or found["leaks"] else 0
+
+
+def play(course: Course, jobs: list[Ordinary], seconds: float) -> list[str]:
+    """The day, and the end of all jobs after it; those that have not ended in time."""
+    box, until = course.box, time.time() + seconds
+    course.jobs = start(box, until)
+    with ticks(box) as loop, Progress(console=SAY, disable=not SAY.is_terminal) as bar:
+        task = bar.add_task("the day", total=seconds)
+        began = last = time.monotonic()
+        pids = {"tick loop": loop.pid, "slurmctld": int(_controller(box))}
+        coming = list(jobs)
+        while (now := time.monotonic()) - began < seconds:
+            while coming and coming[0].at_s <= now - began:
+                submit(box, coming.pop(0))
+            course.look(now - began, now - last, pids)
+            bar.update(task, completed=now - began)
+            last = now
+            time.sleep(max(0.0, now + LOOK_S - time.monotonic()))
+        box.run(["scancel", "--partition=main"])
+        return ends(course)
+
+
+def start(box: Sandbox, until: float) -> dict[int, int]:
+    """The malleable jobs, which train until then: their elements, by id."""
+    found = {}
+    for name, most, count in JOBS:
+        if lacking(ENGINES[name]):
+            continue
+        for number in range(count):
+            found[int(train(box, ENGINES[name], f"{name}{number}", most, until))] = most
+    return found
+
+
+def train(box: Sandbox, engine: Engine, name: str, most: int, until: float) -> str:
+    """Submit one training in a directory of its own; its id."""
+    work = box.work / name
+    work.mkdir()
+    added = {"TRAIN_UNTIL": f"{until:.0f}", "TRAIN_STEP_S": f"{STEP_S:g}"}
+    path = work / "job.sh"
+    path.write_text(script(engine, work, added))
+    request = replace(engine, request=engine.request or "1-8").request
+    size, _, rest = request.partition(",")
+    request = ",".join([f"{size.partition('-')[0]}-{most}", *filter(None, [rest])])
+    words = (f"--malleable={request}", f"--chdir={work}", "--output=job.log", str(path))
+    return submitted(box, *words)
+
+
+def submit(box: Sandbox, job: Ordinary) -> None:
+    """An ordinary job, as its user handed it in."""
+    words = [f"--nodes={job.nodes}", "--exclusive", f"--time={job.limit_min}"]
+    submitted(box, "-pmain", *words, "--output=/dev/null", f"--wrap=exec sleep {job.run_s:.2f}")
+
+
+def _controller(box: Sandbox) -> str:
+    return (box.dir / "run" / "slurmctld.pid").read_text()
+
+
+def ends(course: Course) -> list[str]:
+    """Wait until no malleable job is left; what is left of them after `GONE_S`."""
+    deadline = time.monotonic() + GONE_S
+    words = ["squeue", "-h", "-p", "malleable", "-o", "%F %j %T %r"]
+    while time.monotonic() < deadline:
+        left = sorted(set(course.box.run(words).stdout.splitlines()))
+        if not left:
+            return []
+        time.sleep(LOOK_S)
+    return left
+
+
+def judged(course: Course, workload: Workload, stays: list[str]) -> dict[str, Any]:
+    """What the day was like."""
+    record = holes(course.seen, course.box.nodes)
+    settings = load(course.box.settings)
+    linear = Curve(((0, 0.0), (1, 1.0), (workload.nodes, float(workload.nodes))))
+    said = predicted(record, len(course.jobs), settings, linear)
+    grown = {name: growth(course.samples, name) for name in course.samples[0][1]}
+    broken = {**course.broken, **course.watch.broken}
+    broken |= {f"not ended: {line}": 0.0 for line in stays}
+    return {
+        "malleable_jobs": len(course.jobs),
+        "looks": len(course.seen),
+        "idle_nodes": record.equivalent_nodes,
+        "used_share_run": used_node_s(course.seen) / record.idle_node_s,
+        "used_share_replay": said["used_share"],
+        "broken": broken,
+        "growth": {name: asdict(each) for name, each in grown.items()},
+        "leaks": leaks(grown, ALLOWED),
+        "load": os.getloadavg()[1],
+    }
+
+
+def show(told: Mapping[str, Any]) -> None:
+    """The growth as a table, and what broke."""
+    table = Table(title=f"{told['hours']:g} h of {LOG}, {told['compress']:g} times as fast")
+    for name in ("", "early", "late", "an hour"):
+        table.add_column(name)
+    for name, each in told["growth"].items():
+        grown = Growth(**each)
+        table.add_row(name, *(f"{v:.1f}" for v in (grown.early, grown.late, grown.per_hour)))
+    SAY.print(table)
+    run, replay = told["used_share_run"], told["used_share_replay"]
+    SAY.print(f"used of the holes: {run:.3f}, by the replay {replay:.3f}")
+    for line in (*told["broken"], *told["leaks"]):
+        SAY.print(f"broken: {line}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""What `make soak` plays, and what it makes of what it saw: a part of a log as ordinary jobs, the
+holes that there were as a record for the replay, growth of memory and files. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_hooks.replay.logs.swf import Workload
+from slurm_hooks.replay.record import Interval, Record
+
+END_S = 5.0  # a job's own start and end, within its limit
+
+
+@dataclass(frozen=True)
+class Ordinary:
+    """A job of somebody else: submitted `at_s` after the beginning, runs `run_s`; its limit."""
+
+    at_s: float
+    nodes: int
+    run_s: float
+    limit_min: int
+
+
+def ordinary_jobs(
+    workload: Workload, from_s: float, hours: float, compress: float
+) -> list[Ordinary]:
+    """The jobs that had nodes within these hours of the log, `compress` times as fast, in the order
+    of their submissions. What was there at the beginning is submitted then, with what was left."""
+    to_s, found = from_s + hours * 3600, []
+    for job in workload.jobs:
+        if job.start_s >= to_s or job.end_s <= from_s:
+            continue
+        gone_s = max(0.0, from_s - job.start_s)
+        run_s = (job.run_s - gone_s) / compress
+        limit_s = max((job.request_s - gone_s) / compress, run_s + END_S)
+        at_s = max(0.0, job.submit_s - from_s) / compress
+        found.append(Ordinary(at_s, job.nodes, run_s, math.ceil(limit_s / 60)))
+    return sorted(found, key=lambda job: job.at_s)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The nodes of others and of ours at one moment, in seconds since the beginning."""
+
+    at_s: float
+    others: frozenset[str]
+    ours: frozenset[str]
+
+
+def holes(seen: Sequence[Seen], nodes: Sequence[str]) -> Record:
+    """When each node was not somebody else's, as far as the looks tell."""
+    intervals = []
+    for place, name in enumerate(nodes):
+        since = None
+        for look in seen:
+            if name in look.others:
+                if since is not None:
+                    intervals.append(Interval(place, since, look.at_s))
+                since = None
+            elif since is None:
+                since = look.at_s
+        if since is not None and since < seen[-1].at_s:
+            intervals.append(Interval(place, since, seen[-1].at_s))
+    return Record(tuple(intervals), len(nodes), seen[0].at_s, seen[-1].at_s)
+
+
+def used_node_s(seen: Sequence[Seen]) -> float:
+    """Node-seconds that were ours."""
+    return math.fsum(len(a.ours) * (b.at_s - a.at_s) for a, b in zip(seen, seen[1:]))
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A quantity early, once all runs, and late: medians of the second and the last fifth."""
+
+    early: float
+    late: float
+    per_hour: float
+
+
+def growth(samples: Sequence[tuple[float, Mapping[str, float]]], name: str) -> Growth:
+    """How a sampled quantity grew; `samples` are (seconds, values by name), at least ten."""
+    known = [(at_s, values[name]) for at_s, values in samples if name in values]
+    fifth = max(1, len(known) // 5)
+    early, late = known[fifth : 2 * fifth], known[-fifth:]
+    first, last = (statistics.median(value for _, value in part) for part in (early, late))
+    hours = (statistics.mean(t for t, _ in late) - statistics.mean(t for t, _ in early)) / 3600
+    return Growth(first, last, (last - first) / hours if hours else 0.0)
+
+
+def leaks(found: Mapping[str, Growth], allowed: Mapping[str, float]) -> list[str]:
+    """What grew by more than it may, by name."""
+    return [
+        f"{name} grew from {found[name].early:g} to {found[name].late:g}"
+        for name, most in sorted(allowed.items())
+        if found[name].late - found[name].early > most
+    ]
