@@ -24,16 +24,16 @@ def with_claims(
     situations: Sequence[Situation], asks: Sequence[JobAsk], snapshot: Snapshot, plan: Planning
 ) -> tuple[JobAsk, ...]:
     """The asks, each node of a minimum worth more than any node beyond one, since no speed-up is
-    above linear; and as much again for each `patience_s` that the job has waited for it."""
+    above linear; and the job's own weight more for each `patience_s` that it has waited for it."""
     most = max((ask.weight for ask in asks), default=0.0)
     trained = max(0.0, 1 - plan.start_s / plan.horizon_s)
     found = []
     for situation, ask in zip(situations, asks):
-        times = 1.0 if situation.job.request.min_nodes else 0.0
+        node = most if situation.job.request.min_nodes else 0.0
         if situation.size < situation.least and trained:
-            times += _turns(waited(situation.job, snapshot), plan.patience_s)
-            times /= trained
-        claim = times * most * ask.min_nodes - _above_linear(ask)
+            node += ask.weight * _turns(waited(situation.job, snapshot), plan.patience_s)
+            node /= trained
+        claim = node * ask.min_nodes - _above_linear(ask)
         found.append(replace(ask, claim=max(0.0, claim) if ask.weight > 0 else 0.0))
     return tuple(found)
 

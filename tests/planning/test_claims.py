@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from readings import SHIPPED, plan_for
@@ -68,6 +69,15 @@ def test_who_has_lost_patience_comes_first() -> None:
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)) == [0]
     never = replace(SHIPPED, plan=replace(SHIPPED.plan, patience_s=0))
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1), chosen=never) == [4]
+
+
+@pytest.mark.parametrize(("weight", "stays"), [(1.0, 0), (0.6, 0), (0.1, 4)])
+def test_patience_weighs_as_the_job_does(weight: float, stays: int) -> None:
+    """In four hours; who counts little never takes the place of one that counts much."""
+    chosen = replace(SHIPPED, plan=replace(SHIPPED.plan, objective="throughput"))
+    slow = Curve(((0, 0.0), (1, weight), (64, 64 * weight)))
+    jobs = gang(8, 4, on=4), gang(9, 4, waited_s=4 * HOUR_S)
+    assert kept(*jobs, chosen=chosen, j8=LINEAR, j9=slow) == [stays]
 
 
 def test_a_wide_one_too_pushes_out_narrow_ones_in_time() -> None:
