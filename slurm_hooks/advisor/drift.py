@@ -25,7 +25,7 @@ def current(rates: Iterable[Rate]) -> tuple[Rate, ...]:
     """
     phase: list[Rate] = []
     doubtful: list[Rate] = []
-    for rate in sorted(rates, key=lambda r: (r.at, r.nodes, r.per_s)):
+    for rate in in_order(rates):
         if phase and is_other_batch(phase[-1], rate):
             phase, doubtful = [rate], []
         elif not _contradicts(phase, rate):
@@ -36,6 +36,11 @@ def current(rates: Iterable[Rate]) -> tuple[Rate, ...]:
         else:
             doubtful.append(rate)
     return tuple(phase)
+
+
+def in_order(rates: Iterable[Rate]) -> list[Rate]:
+    """By time; what was told in the same second always in the same order."""
+    return sorted(rates, key=lambda r: (r.at, r.nodes, r.per_s, r.error, r.batch))
 
 
 def is_other_batch(before: Rate, now: Rate) -> bool:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from slurm_hooks.advisor.drift import in_order
 from slurm_hooks.model import Rate
 
 FAR = 16  # units at which `slope` ends
@@ -82,7 +83,7 @@ class Seen(NamedTuple):
 def seen_of(rates: Iterable[Rate], unit: int) -> tuple[Seen, ...]:
     """The newest rate of each size, of the newest sizes, by size."""
     newest: dict[int, Rate] = {}
-    for rate in sorted(rates, key=lambda r: (r.at, r.nodes, r.per_s)):
+    for rate in in_order(rates):
         newest.pop(rate.nodes, None)
         newest[rate.nodes] = rate
     chosen = sorted(list(newest.values())[-MOST_SIZES:], key=lambda r: r.nodes)

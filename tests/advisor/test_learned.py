@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from advisor.strategies import ANY_RATES, priors, rates_of, shuffled
@@ -47,6 +47,7 @@ def test_whatever_a_job_tells_its_curve_is_safe(
 
 
 @settings(max_examples=50, deadline=None)
+@example([Rate(1, 1.0, 0.0, 0, 0.0), Rate(1, 1.0, 0.0, 0, 1.0), Rate(1, 2.0, 0.0, 0, 2.0)], 0)
 @given(st.lists(ANY_RATES, max_size=12), st.integers(0, 99))
 def test_the_order_in_which_rates_are_told_does_not_matter(rates: list[Rate], seed: int) -> None:
     assert learn(rates, NOBODY, 1, 16) == learn(shuffled(rates, seed), NOBODY, 1, 16)
