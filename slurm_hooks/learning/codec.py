@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, Optional
 
@@ -34,7 +35,7 @@ def learned_from(text: str, node_s: float, probed_node_s: float) -> Learned:
             node_s=node_s,
             probed_node_s=probed_node_s,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Damaged(f"not what is learned of a job: {text[:80]!r}") from error
 
 
@@ -47,9 +48,12 @@ def fit_text(fit: Fit) -> str:
 def fit_from(text: str) -> Fit:
     """Raises Damaged if it is not such a text."""
     try:
-        return Fit(*map(float, text.split()))
+        told = [float(word) for word in text.split()]
+        if all(map(math.isfinite, told)):
+            return Fit(*told)
     except (TypeError, ValueError) as error:
         raise Damaged(f"not a fit: {text[:80]!r}") from error
+    raise Damaged(f"not a finite fit: {text[:80]!r}")
 
 
 def shortened(curve: Optional[Curve], nodes: int) -> Optional[Curve]:
@@ -65,4 +69,5 @@ def _points(curve: Curve) -> list[tuple[int, float]]:
 
 
 def _curve(points: Sequence[Any]) -> Curve:
-    return Curve(tuple(map(tuple, points)))
+    """JSON knows whole numbers of any length. Raises ValueError, TypeError, OverflowError."""
+    return Curve(tuple((int(float(nodes)), float(value)) for nodes, value in points))

@@ -22,8 +22,8 @@ class Curve:
         sizes = [n for n, _ in self.points]
         if not self.points or self.points[0] != (0, 0.0):
             raise ValueError("a curve starts at (0, 0.0)")
-        if sizes != sorted(set(sizes)) or any(v < 0 for _, v in self.points):
-            raise ValueError("a curve has growing sizes and no negative value")
+        if sizes != sorted(set(sizes)) or not all(0 <= v < math.inf for _, v in self.points):
+            raise ValueError("a curve has growing sizes, and no value is negative or infinite")
 
     def __call__(self, nodes: float) -> float:
         """The throughput at `nodes`, in the curve's own unit."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fuzz.mutate import Mutator
-from fuzz.targets import TARGETS, Target
+from fuzz.target import Target
+from fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 MOST_S = 1.0  # processor seconds for one text of at most 100,000 characters

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -15,6 +14,9 @@ from ClusterShell.NodeSet import NodeSetParseError
 
 from captured_slurm import CAPTURED, SITUATIONS, VERSIONS, as_asked_today, recorded
 from fuzz import plugin
+from fuzz.kept import KEPT
+from fuzz.target import Target
+from slurm_hooks.doctor.gather.slurm import read_slurm
 from slurm_hooks.elastic.batch import expected, wish
 from slurm_hooks.elastic.engines.pool import tasks
 from slurm_hooks.elastic.liveness import absent
@@ -45,15 +47,6 @@ FULL = (
     "avoid=n1@1800000000+n2@1800000001,unfit=n3@1800000000,vain=2,why=Resources,prio=7,for=12_3,"
     "alone=1,pause=1,done=1,idle=1800000000,stop=x}more"
 )
-
-
-@dataclass(frozen=True)
-class Target:
-    """A parser, sound texts for it, and the exceptions with which it may refuse one."""
-
-    sound: tuple[str, ...]
-    read: Callable[[str], object]
-    refuses: tuple[type[Exception], ...] = ()
 
 
 def _captured(kind: str) -> tuple[str, ...]:
@@ -159,9 +152,13 @@ STATES = tuple(
     )
 )
 TARGETS: Mapping[str, Target] = {
+    **KEPT,
     "squeue": Target(QUEUES, _queue),
     "squeue row": Target(tuple(q.split(RECORD_END)[0] for q in QUEUES if q), row_of),
     "scontrol": Target(CLUSTERS, parse_cluster, (MalleableError,)),
+    "scontrol for the doctor": Target(
+        CLUSTERS, lambda found: read_slurm(found, ["malleable"]), (MalleableError,)
+    ),
     "comment": Target(
         (
             "trained{3};h{600}r;wish{8,1790000000};progress{s1,1:9/1/9,2:7/0/9};remark{x}",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fuzz.course import Count, known, run, try_one
-from fuzz.targets import TARGETS, Target
+from fuzz.target import Target
+from fuzz.targets import TARGETS
 
 INPUTS = 150
 

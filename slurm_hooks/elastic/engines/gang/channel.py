@@ -98,14 +98,22 @@ class Listener:
         challenge = secrets.token_hex(_CHALLENGE).encode()
         end.settimeout(GREETING_S)
         end.sendall(challenge + b"\n")
-        said = json.loads(receive_line(end))
-        request: Request = said if isinstance(said, dict) else {}
-        is_known = is_answer(self.secret, challenge, str(request.get("answer", "")))
-        if not is_known or request.get("what") not in self._handlers:
+        request = request_in(receive_line(end), self.secret, challenge)
+        if request is None or request.get("what") not in self._handlers:
             debug("somebody else has connected to this agent")
             return None
         end.settimeout(None)
         return request
+
+
+def request_in(line: bytes, secret: bytes, challenge: bytes) -> Request | None:
+    """The request of one that knows the secret; None from anybody else. Raises ValueError."""
+    try:
+        said = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("no request nests that deep") from error
+    request: Request = said if isinstance(said, dict) else {}
+    return request if is_answer(secret, challenge, str(request.get("answer", ""))) else None
 
 
 def call(address: tuple[str, int], secret: bytes, request: Request) -> socket.socket:

@@ -1,0 +1,129 @@
+"""What this software keeps or says to itself: files and messages that others may have damaged."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import astuple
+from datetime import datetime, timezone
+from pathlib import Path
+
+from fuzz.target import Target
+from slurm_hooks import map_directory, switch
+from slurm_hooks.elastic import observed, speed
+from slurm_hooks.elastic.engines import kin
+from slurm_hooks.elastic.engines.gang import channel
+from slurm_hooks.elastic.engines.gang.secret import answer
+from slurm_hooks.elastic.engines.pool import task_files
+from slurm_hooks.errors import UsageError
+from slurm_hooks.harvest import codec as harvest_codec
+from slurm_hooks.harvest.values import Promise, Seen, SeenRun
+from slurm_hooks.learning import codec as learning_codec
+from slurm_hooks.model import Curve, FragmentId, IdleReason, Learned
+from slurm_hooks.storage.database import Damaged
+
+PLACE = tempfile.TemporaryDirectory()
+NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)
+SECRET, CHALLENGE = b"s" * 64, b"c" * 32
+_NODES = frozenset({"n1", "n2"})
+_SEEN = Seen(
+    at=NOW,
+    runs=(
+        SeenRun(FragmentId(7, 0), 1, _NODES, NOW, NOW, "lease"),
+        SeenRun(FragmentId(7, 1), 0),
+    ),
+    idle=((IdleReason.NO_JOB, 3),),
+    promises=(Promise("12_3", NOW, 4.5),),
+)
+_CURVE = Curve(((0, 0.0), (1, 10.0), (4, 31.5)))
+_LEARNED = Learned(_CURVE, (_CURVE, _CURVE), (1, 4), is_shared=True)
+
+
+def _seen(found: str) -> None:
+    seen = harvest_codec.from_text(found)
+    assert harvest_codec.from_text(harvest_codec.to_text(seen)) == seen
+
+
+def _learned(found: str) -> None:
+    learned = learning_codec.learned_from(found, 1.0, 0.0)
+    for curve in (learned.curve, *learned.plausible):
+        assert curve is None or all(math.isfinite(curve(nodes)) for nodes in (1, 2, 64))
+
+
+def _fit(found: str) -> None:
+    assert all(map(math.isfinite, astuple(learning_codec.fit_from(found))))
+
+
+def _numbers(found: str) -> None:
+    """With a check that is right, or none of them would get any further."""
+    data = found.encode("utf-8", "surrogateescape")[:48].ljust(48, b"\0")
+    whole = (data + zlib.crc32(data).to_bytes(4, "little")).ljust(64, b"\0")
+    for seen in (speed.unpack(whole), observed.unpack(whole)):
+        assert seen is None or all(map(math.isfinite, astuple(seen)))
+    assert speed.unpack(data) is observed.unpack(data) is None
+
+
+def _order(found: str) -> None:
+    place = _file("map.json", found).parent
+    order = task_files.read_order(place)
+    assert all(isinstance(word, str) for word in order.words("x"))
+
+
+def _order_on_the_host(found: str) -> None:
+    map_directory.read_order(_file("map.json", found).parent)
+
+
+def _request(found: str) -> None:
+    line = found.encode("utf-8", "surrogateescape")
+    asked = channel.request_in(line, SECRET, CHALLENGE)
+    assert asked is None or asked["answer"] == answer(SECRET, CHALLENGE)
+
+
+def _reason(found: str) -> None:
+    off = switch.find_off(str(_file(switch.NAME, found).parent))
+    assert off is not None
+    assert len(off.reason) <= switch.LONGEST
+    assert "\n" not in off.reason
+
+
+def _process(found: str) -> None:
+    """The kernel's line, with a name that the process chose."""
+    name = found.replace("\0", "")[:15]
+    line = f"7 ({name}) S 1 7 7 0 -1 4194304 " + " ".join(map(str, range(40))) + "\n"
+    place = _file("stat", line, "7").parent
+    (process,) = kin.living(place.parent)
+    assert (process.pid, process.parent, process.is_over) == (7, 1, False)
+
+
+def _file(name: str, text: str, directory: str = "") -> Path:
+    path = Path(PLACE.name) / (directory or name.replace(".", "-")) / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    return path
+
+
+KEPT: Mapping[str, Target] = {
+    "what a tick remembers": Target((harvest_codec.to_text(_SEEN),), _seen, (ValueError,)),
+    "what is learned": Target((learning_codec.learned_text(_LEARNED),), _learned, (Damaged,)),
+    "a fit": Target(("3.5 0.25 1.5 0.125",), _fit, (Damaged,)),
+    "a worker's numbers": Target(("\x01" * 48, "\0" * 44 + "?@@@"), _numbers),
+    "map.json": Target(
+        ('{"command": ["a", "{}"], "retries": 2, "keep_going": true, "tasks": 9}',),
+        _order,
+        (ValueError,),
+    ),
+    "map.json, by its owner": Target(
+        ('{"command": ["a"], "retries": 2, "keep_going": true, "tasks": 9}',),
+        _order_on_the_host,
+        (UsageError,),
+    ),
+    "an agent's request": Target(
+        (f'{{"what": "gather", "answer": "{answer(SECRET, CHALLENGE)}", "round": [1, "n1"]}}',),
+        _request,
+        (ValueError,),
+    ),
+    "the switch": Target(("maintenance until noon\n",), _reason),
+    "a process": Target(("python", "a) R 1 (b"), _process),
+}
