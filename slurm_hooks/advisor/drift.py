@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from slurm_hooks.advisor.throughput import in_order
 from slurm_hooks.model import Rate
 
 SIGMAS = 4.0
@@ -36,11 +37,6 @@ def current(rates: Iterable[Rate]) -> tuple[Rate, ...]:
         else:
             doubtful.append(rate)
     return tuple(phase)
-
-
-def in_order(rates: Iterable[Rate]) -> list[Rate]:
-    """By time; what was told in the same second always in the same order."""
-    return sorted(rates, key=lambda r: (r.at, r.nodes, r.per_s, r.error, r.batch))
 
 
 def is_other_batch(before: Rate, now: Rate) -> bool:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from slurm_hooks.advisor.drift import in_order
 from slurm_hooks.model import Rate
 
 FAR = 16  # units at which `slope` ends
@@ -78,6 +77,11 @@ class Seen(NamedTuple):
     units: float
     log_rate: float
     error: float
+
+
+def in_order(rates: Iterable[Rate]) -> list[Rate]:
+    """By time; what was told in the same second always in the same order."""
+    return sorted(rates, key=lambda r: (r.at, r.nodes, r.per_s, r.error, r.batch))
 
 
 def seen_of(rates: Iterable[Rate], unit: int) -> tuple[Seen, ...]:
