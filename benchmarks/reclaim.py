@@ -59,13 +59,14 @@ WIDE = "#!/bin/bash\ndate +%s.%N >first\n"
 class Reclaim:
     """Seconds to the wide job's first line, and what was seen meanwhile: processor seconds of
     slurmctld, the share of the host's cores that was busy, the longest squeue in seconds, and the
-    most processes that ran or wanted to at once."""
+    most processes that ran or wanted to at once. `taken` are the nodes that others lost."""
 
     seconds: float
     controller_s: float
     busy: float
     squeue_s: float
     runnable: int
+    taken: int
 
 
 class Run:
@@ -88,9 +89,10 @@ class Run:
             await_(lambda: self._first.exists() and self._first.read_text(), "the wide job", 0.02)
         used, busy = controller_cpu_s(self._box) - used, busy_s() - busy
         seconds = float(self._first.read_text()) - asked
+        share = busy / (seconds * (os.cpu_count() or 1))
+        left = self._nodes - self._held() if kind != "empty" else 0
         empty(self._box, "malleable", self._nodes)
-        cores = os.cpu_count() or 1
-        return Reclaim(seconds, used, busy / (seconds * cores), max(found.squeues), found.runnable)
+        return Reclaim(seconds, used, share, max(found.squeues), found.runnable, left)
 
     def _fill(self, kind: str) -> None:
         quiet = ("--output=/dev/null", "filler")
@@ -122,9 +124,13 @@ class Run:
             self._box.run(["scontrol", "requeue", ",".join(given)])
             time.sleep(WAVE_S if first + step < size else 0)
 
+    def _held(self) -> int:
+        """How many nodes what fills the machine has."""
+        argv = ["squeue", "-h", "--array", "-pmalleable", "--states=R", "-o%D"]
+        return sum(map(int, self._box.run(argv).stdout.split()))
+
     def _is_full(self) -> bool:
-        argv = ["sinfo", "-h", "-pmalleable", "-talloc", "-o%D"]
-        return self._box.run(argv).stdout.strip() == str(self._nodes)
+        return self._held() == self._nodes
 
 
 def busy_s() -> float:
@@ -206,7 +212,7 @@ def show(nodes: int, found: dict[int, dict[str, list[Reclaim]]]) -> None:
     table = Table(title=f"{nodes} nodes: seconds until a wide job starts, median (worst)")
     for name in ("nodes", "machine full of", "s", "times empty", "slurmctld s", "cores busy"):
         table.add_column(name)
-    for name in ("processes at once", "longest squeue"):
+    for name in ("processes at once", "longest squeue", "nodes lost"):
         table.add_column(name)
     for size, kinds in found.items():
         for kind, rows in kinds.items():
