@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from dataclasses import replace
@@ -18,7 +19,7 @@ from slurm_hooks.doctor.gather import files
 from slurm_hooks.doctor.gather.controller import hooks, submission
 from slurm_hooks.doctor.gather.job import ask_job
 from slurm_hooks.doctor.gather.learned import read_learned
-from slurm_hooks.doctor.gather.plugstack import read_plugstack
+from slurm_hooks.doctor.gather.plugstack import ARGUMENTS, read_plugstack
 from slurm_hooks.doctor.gather.python import ask_python
 from slurm_hooks.doctor.gather.shared import file_system, job_directory, try_links
 from slurm_hooks.doctor.gather.site import Asked, gather
@@ -106,6 +107,12 @@ def test_plugstack_beside_slurm_conf(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found.ours.unknown == ("odd",)
     assert found.ours.arguments == {"pythonpath": str(tmp_path), "dir": "/s/%A"}
     assert found.ours.job_path_file is not None
+
+
+def test_the_arguments_are_those_of_the_plugin() -> None:
+    source = Path(__file__).resolve().parents[2] / "plugins" / "spank" / "settings.c"
+    table = source.read_text().partition("arguments[] = {")[2].partition("};")[0]
+    assert tuple(re.findall(r'\{"(\w+)="', table)) == ARGUMENTS
 
 
 def test_plugstack_that_is_not_there_is_where_it_should_be(
