@@ -18,7 +18,9 @@ def with_host_lists(settings: Settings) -> Settings:
         try:
             found |= expand(text)
         except NodeSetParseError as error:
-            raise SettingsError([f"mode.nodes: {text!r} is no host list: {error}"]) from error
+            raise SettingsError(
+                [f"mode.nodes: {text!r} cannot be read as a host list: {error}"]
+            ) from error
     if not found:
         return settings
     return replace(settings, mode=replace(settings.mode, nodes=tuple(sorted(found))))

@@ -263,8 +263,8 @@ def test_a_script_gets_the_time_that_a_command_may_take(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ('[mode]\nnodes = ["n[1-999999999]"]\n', "names more than 1,000,000 nodes"),
-        ('[mode]\nnodes = ["n[1-"]\n', "is no host list"),
+        ('[mode]\nnodes = ["n[1-999999999]"]\n', "more than 131072 names"),
+        ('[mode]\nnodes = ["n[1-"]\n', "cannot be read as a host list"),
         ('[plan]\nobjective = "nobodys"\n', "no installed package has it"),
     ],
 )

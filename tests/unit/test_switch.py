@@ -276,7 +276,7 @@ def test_a_host_list_that_is_none(capsys: Output, site: Path) -> None:
     path.write_text(path.read_text() + '[mode]\nlevel = "canary"\nnodes = ["n[1-"]\n')
     code, _, err = run(capsys, "reconcile")
     assert code == 78
-    assert "mode.nodes: 'n[1-' is no host list" in err
+    assert "mode.nodes: 'n[1-' cannot be read as a host list" in err
 
 
 def test_observing_is_said(capsys: Output, site: Path) -> None:
