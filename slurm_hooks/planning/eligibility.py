@@ -126,7 +126,7 @@ class Eligibility:
             return found
         kind, own = self._jobs[job.job_id], _nodes_of(job)
         fit = sum(n for traits, n in self._counts.items() if not self._judge(traits, kind)[0])
-        bad = shunned.died | shunned.unfit
+        bad = shunned.died | found.keys()
         lost = sum(self._is_choice(name, kind) for name in bad - self._held)
         least = max(job.request.min_nodes, job.request.unit)
         if fit - lost + len(own - bad) >= least:

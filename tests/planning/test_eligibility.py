@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -120,6 +121,14 @@ def test_without_any_other_node_it_is_tried_again_where_it_died() -> None:
     assert grown(plan_for(died_on("n1"), nodes=busy)) == set()  # n2 will be free again
     down = (make_node("n1"), make_node("n2", NodeState.DOWN))
     assert grown(plan_for(died_on("n1"), nodes=down)) == {"n1"}
+
+
+def test_nodes_that_the_job_excludes_are_no_choice() -> None:
+    """It would wait for as long as it avoids the node."""
+    request = replace(make_request(1, 1), excluded=frozenset({"n2", "n3"}))
+    job = died_on("n1", request=request)
+    assert grown(plan_for(job, nodes=make_nodes(3))) == {"n1"}
+    assert grown(plan_for(job, nodes=make_nodes(4))) == {"n4"}
 
 
 def test_nodes_of_other_malleable_jobs_are_no_choice() -> None:
