@@ -54,6 +54,7 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         records=jobs.records,
         started=jobs.started,
         waiting=jobs.waiting,
+        hidden=cluster.hidden,
     )
 
 
@@ -112,6 +113,7 @@ def look_again(port: Port, seen: Snapshot) -> Snapshot:
         nodes=cluster.nodes,
         reservations=cluster.reservations,
         unknown=seen.unknown + cluster.unknown,
+        hidden=cluster.hidden,
     )
 
 
@@ -125,7 +127,8 @@ def apply(
     """
     notes = {f.id: f.note for job in seen.jobs for f in job.fragments}
     refused: list[str] = []
-    written = commands(actions, notes, (node.name for node in seen.nodes))
+    nodes = (*(node.name for node in seen.nodes), *seen.hidden)
+    written = commands(actions, notes, nodes)
     for is_quick, group in groupby(written, lambda c: c.patience_s > 0):
         found = list(group)
         for command in found:

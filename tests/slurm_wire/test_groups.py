@@ -15,9 +15,10 @@ from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.all_but import AllBut
+from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.groups import Place, parse_places, places_command
-from slurm_hooks.slurm.text import expand
+from slurm_hooks.slurm.text import Command, expand
 
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120,not=NOT}"
 NODES = [f"n{i}" for i in range(1, 9)]
@@ -105,6 +106,27 @@ def test_a_node_that_is_excluded_is_not_given() -> None:
     tick(slurm, Settings())
     slurm.advance(1)
     assert {n for e in slurm.of(7) for n in e.nodes} == {"n6", "n8"}
+
+
+def test_nodes_that_slurm_does_not_show_are_excluded_as_well() -> None:
+    """Of a cloud it shows what is powered up; a group that waits would power up the rest."""
+    slurm = FakeSlurm(dict.fromkeys([*NODES, "cloud1"], ""), hidden={"cloud1"})
+    slurm.submit(7, 6, MARK.replace("NOT", "n(1-7)"))
+    tick(slurm, Settings())
+    assert "cloud1" in slurm.elements["7_0"].barred
+
+
+def test_a_node_that_joins_before_the_last_look_is_excluded_as_well() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 6, MARK.replace("NOT", "n(1-7)"))
+
+    def join(command: Command) -> None:
+        if command == cluster_command() and command in slurm.commands[:-1]:
+            slurm.nodes["n0"] = ""
+
+    slurm.before = join
+    tick(slurm, Settings())
+    assert slurm.elements["7_0"].barred == frozenset(NODES) - {"n8"} | {"n0"}
 
 
 def test_one_that_starts_between_the_two_questions_has_its_own_node() -> None:
