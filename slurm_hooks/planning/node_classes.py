@@ -35,7 +35,8 @@ class Pool:
     """Nodes that could be handed out or kept, by class.
 
     `free` lists free nodes, longest hole first; `held` the fragments of each job in each class;
-    `coming` counts the nodes that fragments are about to leave, which can be had in a later tick. Under a ceiling, `ceiling` is how many of all these may be given, `room` how many now: what is
+    `coming` counts the nodes that fragments are about to leave, which can be had in a later tick.
+    Under a ceiling, `ceiling` is how many of all these may be given, `room` how many now: what is
     still on its way out takes up room. It `is_over` if more is held than may be given.
     """
 
