@@ -60,15 +60,18 @@ def _cells(line: str) -> Optional[tuple[str, ...]]:
 
 
 def is_unplaced(job: MalleableJob) -> bool:
-    """True if a fragment waits for any of its group's nodes, or was found unfit for all of them."""
+    """True if a fragment waits for any of its group's nodes, or was found unfit for all of them and
+    that is not on record yet."""
     return job.request.is_exchangeable and any(map(_waits, job.fragments))
 
 
 def _waits(fragment: Fragment) -> bool:
-    is_released = fragment.mark.released is not None and not fragment.has_run
-    is_unfit = fragment.reason == "BadConstraints"
-    is_waiting = fragment.state is FragmentState.PENDING or is_unfit
-    return is_released and is_waiting and not fragment.nodes
+    since = fragment.mark.released
+    if since is None or fragment.has_run or fragment.nodes:
+        return False
+    is_news = not any(a.since > since for a in fragment.mark.unfit)
+    is_unfit = fragment.reason == "BadConstraints" and is_news
+    return fragment.state is FragmentState.PENDING or is_unfit
 
 
 def placed(

@@ -143,6 +143,34 @@ def test_one_that_starts_between_the_two_questions_has_its_own_node() -> None:
     assert set().union(*running.values()) == {"n1", "n2", "n3"}
 
 
+def test_each_node_is_tried_until_one_fits() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES[:4], ""), features={"n4": frozenset({"x*1"})})
+    slurm.submit(7, 1, MARK.replace("NOT", "-").replace("max=6", "max=1"))
+    slurm.elements["7_0"].features = frozenset({"x*1"})  # for Slurm to judge
+    for _ in range(4):
+        tick(slurm, Settings())
+        slurm.advance(10)
+    assert slurm.elements["7_0"].nodes == {"n4"}
+
+
+def test_a_node_that_joins_later_is_not_taken_for_one_that_did_not_fit() -> None:
+    """A bug once: what had been found unfit for its group waited for any node it knew not of."""
+    slurm = FakeSlurm({"n1": "", "n2": ""})
+    slurm.submit(7, 2, MARK.replace("NOT", "-"))
+    for element in slurm.of(7):
+        element.features = frozenset({"x*1"})  # for Slurm to judge
+    for _ in range(2):
+        tick(slurm, Settings())
+        slurm.advance(10)
+    before = len(slurm.commands)
+    observe(slurm, ["malleable"])
+    assert len(slurm.commands) == before + 2  # they are on record: nobody asks for places again
+    slurm.nodes["n0"], slurm.features["n0"] = "", frozenset({"x*1"})
+    tick(slurm, Settings())
+    slurm.advance(1)
+    assert {n for e in slurm.of(7) for n in e.nodes} == {"n0"}
+
+
 def test_odd_lines_are_passed_over() -> None:
     rows = ("7_1|n[1-2]|", "7_2||n9", "8|n3|", "squeue: error", "7_[3-4]|n4|", "7_5|n6 n7|")
     text = "\n".join((*rows, "7_6|n[1-|", "7_7|n1"))
