@@ -47,8 +47,8 @@ def grow(
 
 
 def said(*grows: Grow) -> list[list[str]]:
-    (command,) = commands(grows, {}, NODES)
-    lines = [line.split(" ") for line in command.stdin.splitlines()]
+    updates, release = commands(grows, {}, NODES)
+    lines = [line.split(" ") for line in (updates.stdin + release.stdin).splitlines()]
     return [[word for word in line if not word.startswith("AdminComment")] for line in lines]
 
 
@@ -169,6 +169,40 @@ def test_a_node_that_joins_later_is_not_taken_for_one_that_did_not_fit() -> None
     tick(slurm, Settings())
     slurm.advance(1)
     assert {n for e in slurm.of(7) for n in e.nodes} == {"n0"}
+
+
+def test_what_was_refused_its_nodes_is_not_released() -> None:
+    """A node is gone between the last look and the update: it would start with an older lease."""
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"), limit_min=600)
+
+    def remove(command: Command) -> None:
+        if command.stdin.startswith("update"):
+            slurm.nodes.pop("n4", None)
+
+    slurm.before = remove
+    report = tick(slurm, Settings())
+    slurm.advance(5)
+    assert not [e for e in slurm.of(7) if e.nodes]
+    assert "Invalid node name" in "".join(report.refused)
+    tick(slurm, Settings())
+    slurm.advance(5)
+    assert {n for e in slurm.of(7) for n in e.nodes} == {"n1", "n2", "n3"}
+
+
+def test_who_was_refused_his_nodes_keeps_nobody_else_from_starting() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"))
+    slurm.submit(8, 2, MARK.replace("NOT", "n(1-3)").replace("max=6", "max=2"))
+    slurm.before = lambda command: _cancelled(slurm, command)
+    tick(slurm, Settings())
+    slurm.advance(5)
+    assert {e.job for e in slurm.elements.values() if e.nodes} == {8}
+
+
+def _cancelled(slurm: FakeSlurm, command: Command) -> None:
+    if command.stdin.startswith("update"):
+        slurm.does("scancel 7_1")
 
 
 def test_odd_lines_are_passed_over() -> None:
