@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from readings import SHIPPED, plan_for
 
-from build import after, make_fragment, make_job, make_node, make_request, make_snapshot
+from build import after, make_fragment, make_job, make_node, make_request, make_snapshot, span
 from slurm_hooks.model import Curve, FragmentState, MalleableJob, Node, NodeState
 from slurm_hooks.planning.claims import waited
 from slurm_hooks.settings import Settings
@@ -24,10 +24,11 @@ HOUR_S = SHIPPED.plan.patience_s
 def gang(
     job_id: int, least: int, most: int = 8, on: int = 0, waited_s: Optional[float] = None
 ) -> MalleableJob:
-    """A job that runs on so many nodes, or has waited since its submission."""
+    """A job that has run for hours on so many nodes, or has waited since its submission."""
     request = make_request(least, most)
+    began = {"eligible": after(-9001), "start": after(-9000), "limit": span(9400)}
     fragments = (
-        make_fragment(i, RUNNING, {f"j{job_id}n{i}"}, job_id, request=request, eligible=after(-201))
+        make_fragment(i, RUNNING, {f"j{job_id}n{i}"}, job_id, request=request, **began)
         for i in range(on)
     )
     job = make_job(*fragments, held=most - on, job_id=job_id, request=request)
@@ -69,6 +70,20 @@ def test_who_has_lost_patience_comes_first() -> None:
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)) == [0]
     never = replace(SHIPPED, plan=replace(SHIPPED.plan, patience_s=0))
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1), chosen=never) == [4]
+
+
+def test_who_has_just_begun_stays() -> None:
+    """Of several who wait each would oust the one before it, as soon as that has started."""
+    old = gang(8, 4, on=4)
+    starts = (after(1 - HOUR_S), after(-60), after(-9000), after(-9000))
+    later = [replace(f, start=start) for f, start in zip(old.fragments, starts)]
+    young = replace(
+        old, fragments=tuple(replace(f, start=after(1 - HOUR_S)) for f in old.fragments)
+    )
+    waits = gang(9, 4, waited_s=4 * HOUR_S)
+    assert kept(replace(old, fragments=(*later, *old.fragments[4:])), waits) == [0]
+    assert kept(young, waits) == [4]
+    assert kept(gang(7, 1, on=8), waits) == [4]  # what is beyond a minimum is not a turn
 
 
 @pytest.mark.parametrize(("weight", "stays"), [(1.0, 0), (0.6, 0), (0.1, 4)])

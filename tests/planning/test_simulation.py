@@ -217,6 +217,18 @@ def test_two_that_have_no_room_for_both_take_turns() -> None:
     assert slurm.violations == []
 
 
+def test_several_that_have_no_room_take_turns() -> None:
+    """A bug once: all that had waited for long enough ousted each other, tick by tick."""
+    slurm = cluster(4)
+    whole = MARK.replace("min=1,max=6", "min=4,max=4").replace("frags=6", "frags=4")
+    for job in range(1, 5):
+        slurm.submit(job, 4, whole)
+    live(slurm, 5 * 3600, tick_s=60)
+    starts = [line for line in slurm.history if line.endswith("RUNNING")]
+    assert len(starts) == 5 * 4
+    assert len({line.split()[1].split("_")[0] for line in starts}) == 4
+
+
 def shared_by_four(leave_s: int = 15) -> FakeSlurm:
     """Sixteen nodes with four jobs that would take any, and need time to leave one."""
     slurm = cluster(16)
