@@ -121,12 +121,10 @@ def pool_of(ground: Ground, eligibility: Eligibility, situations: Sequence[Situa
 
 
 def _going(situation: Situation) -> Iterator[str]:
-    """The nodes of fragments that were asked to leave, or are now: whoever waits for these needs no
-    others, and would be given those meanwhile."""
+    """The nodes of fragments that were asked to leave by an earlier tick: whoever waits for these
+    needs no others, and what has come free of them is not given to somebody else."""
     for f in situation.job.fragments:
-        stay = situation.stays.get(f.id)
-        is_asked = f.is_leaving or (stay is not None and stay.leaves is not None)
-        if is_asked and f.state in (FragmentState.RUNNING, FragmentState.ENDING):
+        if f.is_leaving and f.state in (FragmentState.RUNNING, FragmentState.ENDING):
             yield from f.nodes
 
 
