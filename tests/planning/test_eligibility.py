@@ -131,6 +131,29 @@ def test_nodes_that_the_job_excludes_are_no_choice() -> None:
     assert grown(plan_for(job, nodes=make_nodes(4))) == {"n4"}
 
 
+def test_what_a_job_excludes_is_counted_as_such() -> None:
+    """Of what is free, fits, and is not its own; a job that is alike says nothing of it."""
+    nodes = (
+        *make_nodes(5),
+        make_node("busy", NodeState.BUSY),
+        make_node("own", NodeState.BUSY),
+        make_node("else", partitions=frozenset({"main"})),
+    )
+    request = replace(make_request(1, 9), excluded=frozenset({"n3", "n4", "busy", "own", "else"}))
+    job = make_job(make_fragment(0, RUNNING, ["own"], request=request), request=request)
+    other = make_job(request=make_request(1, 9), held=1, job_id=8)
+    one, two = plan_for(job, other, nodes=nodes).jobs
+    assert {r.text for r in one.reasons} == {
+        "1 other node(s): busy",
+        "2 other node(s): free, but the job excludes it (--exclude)",
+        "3 other node(s): free and usable",
+    }
+    assert {r.text for r in two.reasons} == {
+        "2 other node(s): busy",
+        "5 other node(s): free and usable",
+    }
+
+
 def test_nodes_of_other_malleable_jobs_are_no_choice() -> None:
     other = make_job(make_fragment(0, RUNNING, ["n2"], job_id=8), job_id=8)
     nodes = (make_node("n1"), make_node("n2", NodeState.BUSY))
