@@ -31,14 +31,16 @@ def with_claims(
     most = max((ask.weight for ask in asks), default=0.0)
     trained = max(0.0, 1 - plan.start_s / plan.horizon_s)
     boosts = [_boost(s, ask, snapshot, plan.patience_s) for s, ask in zip(situations, asks)]
+    widest = max((ask.min_nodes for ask, boost in zip(asks, boosts) if boost), default=0)
     found = []
     for situation, ask, boost in zip(situations, asks, boosts):
-        node = most if situation.job.request.min_nodes else 0.0
+        node, nodes = most if situation.job.request.min_nodes else 0.0, ask.min_nodes
         if situation.size < situation.least and trained:
             node = (node + boost) / trained
         elif node and _has_begun(situation.job, snapshot, plan.patience_s):
-            node += max(boosts)
-        claim = node * ask.min_nodes - _above_linear(ask)
+            node += most + max(boosts) if widest else 0.0
+            nodes = max(nodes, widest)  # a wide one would bid more than a narrow one has
+        claim = node * nodes - _above_linear(ask)
         found.append(replace(ask, claim=max(0.0, claim) if ask.weight > 0 else 0.0))
     return tuple(found)
 

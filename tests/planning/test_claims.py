@@ -72,18 +72,20 @@ def test_who_has_lost_patience_comes_first() -> None:
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1), chosen=never) == [4]
 
 
+def began(job: MalleableJob, *ago_s: float) -> MalleableJob:
+    """The same job, its first fragments so many seconds old."""
+    later = [replace(f, start=after(-s)) for f, s in zip(job.fragments, ago_s)]
+    return replace(job, fragments=(*later, *job.fragments[len(later) :]))
+
+
 def test_who_has_just_begun_stays() -> None:
     """Of several who wait each would oust the one before it, as soon as that has started."""
-    old = gang(8, 4, on=4)
-    starts = (after(1 - HOUR_S), after(-60), after(-9000), after(-9000))
-    later = [replace(f, start=start) for f, start in zip(old.fragments, starts)]
-    young = replace(
-        old, fragments=tuple(replace(f, start=after(1 - HOUR_S)) for f in old.fragments)
-    )
     waits = gang(9, 4, waited_s=4 * HOUR_S)
-    assert kept(replace(old, fragments=(*later, *old.fragments[4:])), waits) == [0]
-    assert kept(young, waits) == [4]
-    assert kept(gang(7, 1, on=8), waits) == [4]  # what is beyond a minimum is not a turn
+    assert kept(began(gang(8, 4, on=4), HOUR_S - 1, 60), waits) == [0]  # some have run for long
+    assert kept(began(gang(8, 4, on=4), *[HOUR_S - 1] * 4), waits) == [4]
+    narrow = began(gang(8, 3, most=3, on=3), 60, 60, 60)
+    assert sizes(narrow, waits, free=1)[:-1] == [3]
+    assert kept(began(gang(8, 1, on=8), *[60] * 8), waits) == [4]  # what is beyond is no turn
 
 
 @pytest.mark.parametrize(("weight", "stays"), [(1.0, 0), (0.6, 0), (0.1, 4)])
