@@ -8,10 +8,10 @@ from typing import Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from readings import SHIPPED, plan_for
+from readings import SHIPPED, noticed, plan_for
 
 from build import after, make_fragment, make_job, make_node, make_request, make_snapshot, span
-from slurm_hooks.model import Curve, FragmentState, MalleableJob, Node, NodeState
+from slurm_hooks.model import Cause, Curve, FragmentState, MalleableJob, Node, NodeState
 from slurm_hooks.planning.claims import waited
 from slurm_hooks.settings import Settings
 
@@ -64,6 +64,12 @@ def test_a_running_job_makes_room_for_a_minimum() -> None:
 
 def test_who_runs_stays_where_minimums_compete() -> None:
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S / 2)) == [4]
+
+
+def test_who_makes_room_is_told_so() -> None:
+    seen = [gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)]
+    plan = plan_for(make_snapshot(*seen, nodes=nodes_of(*seen, free=0)))
+    assert noticed(plan) == dict.fromkeys(range(4), Cause.BETTER_USE)  # not that it has too few
 
 
 def test_who_has_lost_patience_comes_first() -> None:
