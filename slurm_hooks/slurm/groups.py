@@ -88,10 +88,11 @@ def placed(
     found = {f.id: place.nodes for f, place in waiting if place.nodes}
     taken = {name for f in job.fragments if f.state in ON_NODES for name in f.nodes}
     taken = taken.union(*found.values())
-    left = sorted((n.state is not NodeState.FREE, n.name) for n in nodes if n.name not in taken)
+    left = sorted((n.state is not NodeState.FREE, n.name) for n in nodes)
     for excluded, group in _groups(waiting).items():
-        names = (name for _, name in left if name not in excluded)
+        names = [name for _, name in left if name not in excluded and name not in taken]
         found.update((f.id, frozenset((name,))) for f, name in zip(group, names))
+        taken.update(names[: len(group)])  # one that has joined since is open to every group
     fragments = (replace(f, nodes=found.get(f.id, f.nodes)) for f in job.fragments)
     return replace(job, fragments=tuple(fragments))
 

@@ -90,6 +90,17 @@ def test_the_nodes_of_a_group_are_left_to_those_that_have_not_started() -> None:
     assert len(slurm.commands[-1].argv) > len(slurm.commands[-2].argv)  # squeue once more, last
 
 
+def test_a_node_that_has_joined_since_counts_once() -> None:
+    groups = "7_0|n[3-4]|\n7_1|n[1-2]|"  # which are there now: n0 to n4
+    slurm = FakeSlurm(dict.fromkeys(["n0", *NODES[:4]], ""))
+    slurm.submit(7, 2, MARK.replace("NOT", "-").replace("max=6", "max=2"))
+    for element, barred in zip(slurm.of(7), parse_places(groups).values()):
+        element.hold, element.barred = "", barred.excluded
+        element.admin_comment = element.admin_comment.replace("not=-", "not=-,at=1799999990")
+    (job,) = observe(slurm, ["malleable"]).jobs
+    assert [f.nodes for f in job.fragments] == [{"n0"}, {"n3"}]
+
+
 def test_nobody_asks_for_places_while_no_group_waits() -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "-"))
