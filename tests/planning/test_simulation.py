@@ -52,7 +52,9 @@ def busy_life(seed: int) -> FakeSlurm:
     """Two jobs, and other people's jobs and reservations announced at random."""
     chance = random.Random(seed)
     slurm = cluster()
-    slurm.submit(1, 6, MARK.replace("}", ",not=-}") if seed % 2 else MARK)  # together, or one by one
+    slurm.submit(
+        1, 6, MARK.replace("}", ",not=-}") if seed % 2 else MARK
+    )  # together, or one by one
     slurm.submit(2, 2, PAIR)
     free_from = dict.fromkeys(slurm.nodes, START)
     for number in range(12):
