@@ -77,12 +77,14 @@ def tick(
         seen = recall(seen, settings)
         plan = make_plan(seen, settings, time.monotonic, objective)
         is_dry = is_dry or plan.level is Level.OBSERVE
+        newest = seen
         if needs_guard(plan):
-            plan = guard(plan, seen, look_again(port, seen), settings)
+            newest = look_again(port, seen)
+            plan = guard(plan, seen, newest, settings)
         _log.debug("planned: %d action(s); %s", len(plan.actions), solve_line(plan.solve))
         if not is_dry:
             plan = with_summaries(plan, seen, sum_up(seen, plan))
-            plan, refused = _write(port, seen, plan, settings, pause)
+            plan, refused = _write(port, newest, plan, settings, pause)
             outcome.is_completed = not lacks_rights(refused)
     asked = tuple(port.asked[before:])
     seconds = time.monotonic() - began

@@ -131,6 +131,8 @@ def _reason(slurm: FakeSlurm, element: Element) -> str:
 
 def cluster_lines(slurm: FakeSlurm) -> Iterable[str]:
     for name, flags in slurm.nodes.items():
+        if name in slurm.hidden:
+            continue
         yield (
             f"NodeName={name} CPUTot=2 ActiveFeatures={_features(slurm, name)} Gres=(null) "
             f"RealMemory=2000 "
@@ -142,8 +144,9 @@ def cluster_lines(slurm: FakeSlurm) -> Iterable[str]:
                 f"ReservationName={b.name} StartTime={b.start} EndTime={b.end} "
                 f"Nodes={fold(b.nodes)} Flags=SPEC_NODES"
             )
-    yield "PartitionName=main PreemptMode=OFF State=UP"
-    yield "PartitionName=malleable PreemptMode=REQUEUE State=UP"
+    nodes = fold(slurm.nodes)
+    yield f"PartitionName=main Nodes={nodes} PreemptMode=OFF State=UP"
+    yield f"PartitionName=malleable Nodes={nodes} PreemptMode=REQUEUE State=UP"
     yield f"Configuration data as of {slurm.now}"
     yield f"KillWait                = {slurm.kill_wait_s} sec"
     yield "MaxArraySize            = 1001"

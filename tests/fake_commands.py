@@ -68,6 +68,9 @@ def _refusal(slurm: FakeSlurm, element: Element, changes: dict[str, str], user: 
         return ENDED
     if user != "root" and not changes.keys() <= _OF_USERS:
         return DENIED
+    named = (expand(changes.get(key, "")) for key in ("ReqNodeList", "ExcNodeList"))
+    if not frozenset().union(*named) <= slurm.nodes.keys():
+        return "Invalid node name specified"
     if "EndTime" in changes:
         if element.state != "RUNNING":
             return NOT_RUNNING

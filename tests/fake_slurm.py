@@ -29,6 +29,7 @@ class FakeSlurm:
     """
 
     nodes: dict[str, str] = field(default_factory=dict)  # name: flags such as "+DRAIN", or "DOWN"
+    hidden: set[str] = field(default_factory=set)  # of these nodes: not shown, as in a cloud
     features: dict[str, frozenset[str]] = field(default_factory=dict)
     elements: dict[str, Element] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)

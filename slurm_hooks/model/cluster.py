@@ -127,6 +127,7 @@ class Snapshot:
     switched off. `waiting` are others' jobs that wait because of a limit on running jobs, and those
     for which a fragment has left, as long as they wait. `curves` are known from elsewhere,
     `learned` is what jobs have shown of themselves, both by job id; the first kind is believed.
+    `hidden` are nodes of partitions that Slurm does not show: powered down in a cloud, or FUTURE.
     """
 
     now: datetime
@@ -142,6 +143,7 @@ class Snapshot:
     started: tuple[OtherStart, ...] = ()
     off: Optional[Off] = None
     waiting: tuple[Waiter, ...] = ()
+    hidden: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.now.tzinfo is None:

@@ -24,16 +24,23 @@ def with_claims(
     situations: Sequence[Situation], asks: Sequence[JobAsk], snapshot: Snapshot, plan: Planning
 ) -> tuple[JobAsk, ...]:
     """The asks, each node of a minimum worth more than any node beyond one, since no speed-up is
-    above linear; and the job's own weight more for each `patience_s` that it has waited for it."""
+    above linear; and the job's own weight more for each `patience_s` that it has waited for it.
+
+    Who has run for less than that stays: of several who wait each would oust the one before it.
+    """
     most = max((ask.weight for ask in asks), default=0.0)
     trained = max(0.0, 1 - plan.start_s / plan.horizon_s)
+    boosts = [_boost(s, ask, snapshot, plan.patience_s) for s, ask in zip(situations, asks)]
+    widest = max((ask.min_nodes for ask, boost in zip(asks, boosts) if boost), default=0)
     found = []
-    for situation, ask in zip(situations, asks):
-        node = most if situation.job.request.min_nodes else 0.0
+    for situation, ask, boost in zip(situations, asks, boosts):
+        node, nodes = most if situation.job.request.min_nodes else 0.0, ask.min_nodes
         if situation.size < situation.least and trained:
-            node += ask.weight * _turns(waited(situation.job, snapshot), plan.patience_s)
-            node /= trained
-        claim = node * ask.min_nodes - _above_linear(ask)
+            node = (node + boost) / trained
+        elif node and _has_begun(situation.job, snapshot, plan.patience_s):
+            node += most + max(boosts) if widest else 0.0
+            nodes = max(nodes, widest)  # a wide one would bid more than a narrow one has
+        claim = node * nodes - _above_linear(ask)
         found.append(replace(ask, claim=max(0.0, claim) if ask.weight > 0 else 0.0))
     return tuple(found)
 
@@ -42,6 +49,19 @@ def _above_linear(ask: JobAsk) -> float:
     """What its minimum is worth beyond one of a job that scales perfectly: a job of which nothing
     is known counts more to get its share of what others have beyond theirs, not to oust them."""
     return ask.weight * max(0.0, ask.speedup(ask.min_nodes) - ask.min_nodes)
+
+
+def _boost(situation: Situation, ask: JobAsk, snapshot: Snapshot, patience_s: float) -> float:
+    """What a node of its minimum is worth more to a job because it has waited for it."""
+    if situation.size >= situation.least:
+        return 0.0
+    return ask.weight * _turns(waited(situation.job, snapshot), patience_s)
+
+
+def _has_begun(job: MalleableJob, snapshot: Snapshot, patience_s: float) -> bool:
+    """True if the job is in the first `patience_s` of its run, or about to begin it."""
+    since = job.oldest_start
+    return since is None or (snapshot.now - since).total_seconds() < patience_s
 
 
 def _turns(waited_for: timedelta, patience_s: float) -> int:

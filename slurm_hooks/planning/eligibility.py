@@ -67,11 +67,14 @@ class Eligibility:
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
         self._shunned: dict[int, dict[str, str]] = {}
         self._shunners: dict[str, set[int]] = {}
+        self._excluders: dict[frozenset[str], set[int]] = {}
         for situation in ranked:
             job_id = situation.job.job_id
             self._shunned[job_id] = self._kept_from(situation.job, situation.shunned)
             for name in self._shunned[job_id]:
                 self._shunners.setdefault(name, set()).add(job_id)
+            if situation.job.request.excluded:  # one set for many names, and often for many jobs
+                self._excluders.setdefault(situation.job.request.excluded, set()).add(job_id)
 
     def jobs(self, name: str) -> tuple[int, ...]:
         """The ids of the jobs for which this node is eligible."""
@@ -81,21 +84,23 @@ class Eligibility:
         if kind not in self._fitting:
             fit = (j for j, of_job in self._jobs.items() if not any(self._judge(kind, of_job)))
             self._fitting[kind] = tuple(fit)
-        fitting, shunners = self._fitting[kind], self._shunners.get(name)
-        return tuple(j for j in fitting if j not in shunners) if shunners else fitting
-
-    def why_not(self, name: str, job_id: int) -> str:
-        """Why a node is not eligible for a job, whether free or not; empty if it is."""
-        lack, hole = self._judge(self._nodes[name], self._jobs[job_id])
-        own = self._shunned[job_id].get(name, "")
-        return lack or own or self._why_nobody(name) or hole
+        fitting, shunners = self._fitting[kind], self._shunners.get(name, set())
+        found = (jobs for names, jobs in self._excluders.items() if name in names)
+        without = shunners.union(*found)
+        return tuple(j for j in fitting if j not in without) if without else fitting
 
     def likeness(self, job_id: int) -> object:
         """Equal for jobs that have the same nodes, but for those that each keeps away from."""
         return self._jobs[job_id]
 
+    def suits(self, name: str, kind: object) -> bool:
+        """True if jobs of a likeness could use the node, were its hole long enough."""
+        assert isinstance(kind, _JobKind)
+        return not self._judge(self._nodes[name], kind)[0]
+
     def why_not_for_kind(self, name: str, kind: object) -> str:
-        """As `why_not`, for all jobs of a likeness."""
+        """Why a node is not eligible for any job of a likeness, whether free or not; empty if it is
+        for those that do not keep away from it."""
         assert isinstance(kind, _JobKind)
         lack, hole = self._judge(self._nodes[name], kind)
         return lack or self._why_nobody(name) or hole
@@ -108,9 +113,9 @@ class Eligibility:
     def _is_open(self, node: Node) -> bool:
         return node.state in _IN_SERVICE and not self._ground.mandate.bars_node(node.name)
 
-    def shunned(self, job_id: int) -> Mapping[str, str]:
+    def shunned(self, job: MalleableJob) -> Mapping[str, str]:
         """The nodes that a job keeps away from now, with the reasons."""
-        return self._shunned[job_id]
+        return {**self._shunned[job.job_id], **dict.fromkeys(job.request.excluded or (), EXCLUDED)}
 
     def _judge(self, kind: _NodeKind, job: _JobKind) -> tuple[str, str]:
         """What nodes of a kind lack for jobs of a kind, and what is wrong with their holes."""
@@ -121,12 +126,11 @@ class Eligibility:
 
     def _kept_from(self, job: MalleableJob, shunned: Shunned) -> dict[str, str]:
         found = dict.fromkeys(shunned.unfit, UNFIT)
-        found.update(dict.fromkeys(job.request.excluded or (), EXCLUDED))
         if not shunned.died:
             return found
         kind, own = self._jobs[job.job_id], _nodes_of(job)
         fit = sum(n for traits, n in self._counts.items() if not self._judge(traits, kind)[0])
-        bad = shunned.died | shunned.unfit
+        bad = shunned.died.union(shunned.unfit, job.request.excluded or ())
         lost = sum(self._is_choice(name, kind) for name in bad - self._held)
         least = max(job.request.min_nodes, job.request.unit)
         if fit - lost + len(own - bad) >= least:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from slurm_hooks.model import (
     ON_NODES,
@@ -13,6 +13,7 @@ from slurm_hooks.model import (
     Hole,
     HoleEnd,
     MalleableJob,
+    Node,
     NodeState,
     Reason,
     Why,
@@ -35,26 +36,23 @@ class Obstacles:
         """`given` nodes go to all jobs together."""
         self.holes, self.now = ground.holes, ground.now
         self._ground, self._eligibility, self._given = ground, eligibility, given
-        self._counts: dict[object, Counter[str]] = {}
+        self._views: dict[object, _View] = {}
 
     def reasons(self, job: MalleableJob) -> list[Reason]:
         """Those of one job."""
-        key = self._eligibility.likeness(job.job_id)
-        if key not in self._counts:
-            names = self._ground.nodes
-            self._counts[key] = Counter(self._label(name, job, key) for name in names)
-        counted = Counter(self._counts[key])
+        view = self._view(job)
+        counted = Counter(view.counts)
         mine = {n for f in job.fragments if f.state in ON_NODES for n in f.nodes}
-        for name in mine & self._ground.nodes.keys():
-            counted[self._label(name, job, key)] -= 1
-        for name in self._eligibility.shunned(job.job_id).keys() - mine:
-            if name in self._ground.nodes:
-                counted[self._label(name, job, key)] -= 1
-                counted[self._label(name, job, None)] += 1
+        counted.subtract(view.labels[name] for name in mine & view.labels.keys())
+        shunned = self._eligibility.shunned(job)
+        changed = [name for name in shunned.keys() & view.suitable if name not in mine]
+        counted.subtract(view.labels[name] for name in changed)
+        for why, number in Counter(shunned[name] for name in changed).items():
+            counted[f"free, but {why}"] += number
         return [
             Reason(Why.OTHER_NODES, f"{n} other node(s): {what}")
             for what, n in sorted(counted.items())
-            if what and n > 0
+            if n > 0
         ]
 
     def ceiling(self, situation: Situation) -> list[Reason]:
@@ -71,18 +69,30 @@ class Obstacles:
         is_full = self._given + request.unit > ceiling
         return [Reason(Why.CEILING, f"{limit}, and get {self._given}")] if is_full else []
 
-    def _label(self, name: str, job: MalleableJob, kind: object) -> str:
-        """What to say of a node to all jobs of a kind, or to this one; nothing outside of its
-        partition."""
-        node = self._ground.nodes[name]
-        if job.partition not in node.partitions:
-            return ""
+    def _view(self, job: MalleableJob) -> _View:
+        """The nodes of its partition as all jobs that are like it see them."""
+        kind, nodes = self._eligibility.likeness(job.job_id), self._ground.nodes.values()
+        if kind not in self._views:
+            there = [n for n in nodes if job.partition in n.partitions]
+            labels = {n.name: self._label(n, kind) for n in there}
+            free = (n.name for n in there if n.state is NodeState.FREE)
+            suitable = frozenset(name for name in free if self._eligibility.suits(name, kind))
+            self._views[kind] = _View(labels, Counter(labels.values()), suitable)
+        return self._views[kind]
+
+    def _label(self, node: Node, kind: object) -> str:
         if node.state is not NodeState.FREE:
             return str(node.state.value)
-        nodes = self._eligibility
-        is_own = kind is None
-        why = nodes.why_not(name, job.job_id) if is_own else nodes.why_not_for_kind(name, kind)
-        return f"free, but {why}{_by(self.holes[name])}" if why else "free and usable"
+        why = self._eligibility.why_not_for_kind(node.name, kind)
+        return f"free, but {why}{_by(self.holes[node.name])}" if why else "free and usable"
+
+
+class _View(NamedTuple):
+    """What is said of nodes by name, how often, and which of them are free and would do."""
+
+    labels: Mapping[str, str]
+    counts: Counter[str]
+    suitable: frozenset[str]
 
 
 def reasons_for(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
@@ -34,13 +34,15 @@ class ClassKey:
 class Pool:
     """Nodes that could be handed out or kept, by class.
 
-    `free` lists free nodes, longest hole first; `held` the fragments of each job in each class.
+    `free` lists free nodes, longest hole first; `held` the fragments of each job in each class;
+    `coming` counts the nodes that fragments are about to leave, which can be had in a later tick.
     Under a ceiling, `ceiling` is how many of all these may be given, `room` how many now: what is
     still on its way out takes up room. It `is_over` if more is held than may be given.
     """
 
     free: dict[ClassKey, deque[str]] = field(default_factory=dict)
     held: dict[ClassKey, dict[int, list[Fragment]]] = field(default_factory=dict)
+    coming: Counter[ClassKey] = field(default_factory=Counter)
     ceiling: Optional[int] = None
     room: Optional[int] = None
     is_over: bool = False
@@ -48,7 +50,7 @@ class Pool:
     @property
     def keys(self) -> list[ClassKey]:
         """All classes, in a fixed order."""
-        return sorted(self.free.keys() | self.held.keys())
+        return sorted(self.free.keys() | self.held.keys() | self.coming.keys())
 
     @property
     def size(self) -> int:
@@ -57,9 +59,21 @@ class Pool:
         return sum(len(f.nodes) for f in rows)
 
     def capacity(self, key: ClassKey) -> int:
-        """Free and held nodes of a class."""
+        """Free, held and coming nodes of a class."""
         held = (f for found in self.held.get(key, {}).values() for f in found)
-        return len(self.free.get(key, ())) + sum(len(f.nodes) for f in held)
+        return len(self.free.get(key, ())) + sum(len(f.nodes) for f in held) + self.coming[key]
+
+    def keep_free(self, headroom: int, targets: Mapping[int, Mapping[ClassKey, int]]) -> None:
+        """Give no more now than the free nodes beyond the headroom, and as many as are given back:
+        what is still on its way out does not make up for it. `targets` are nodes by job id."""
+        if not headroom:
+            return
+        free = max(0, sum(map(len, self.free.values())) - headroom)
+        for key, by_job in self.held.items():
+            for job_id, found in by_job.items():
+                size = sum(len(f.nodes) for f in found)
+                free += max(0, size - targets.get(job_id, {}).get(key, 0))
+        self.room = free if self.room is None else min(self.room, free)
 
 
 def pool_of(ground: Ground, eligibility: Eligibility, situations: Sequence[Situation]) -> Pool:
@@ -87,15 +101,31 @@ def pool_of(ground: Ground, eligibility: Eligibility, situations: Sequence[Situa
             key = _key(ground, seconds[worst], eligibility.jobs(worst))
             pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
     free: dict[ClassKey, list[str]] = {}
+    going = {name for s in situations for name in _going(s)}
     for name, node in ground.nodes.items():
-        jobs = eligibility.jobs(name) if node.state is NodeState.FREE and name not in taken else ()
-        if jobs:
-            seconds = fleeing if gains_past.isdisjoint(jobs) else staying
-            free.setdefault(_key(ground, seconds[name], jobs), []).append(name)
+        is_coming = name in going and node.state is NodeState.BUSY
+        is_free = node.state is NodeState.FREE and name not in taken
+        jobs = eligibility.jobs(name) if is_free or is_coming else ()
+        if not jobs:
+            continue
+        seconds = fleeing if gains_past.isdisjoint(jobs) else staying
+        key = _key(ground, seconds[name], jobs)
+        if is_free:
+            free.setdefault(key, []).append(name)
+        else:
+            pool.coming[key] += 1
     for key, names in free.items():
         pool.free[key] = deque(sorted(names, key=lambda name: (-fleeing[name], natural(name))))
     _limit(pool, ground.mandate, kept, len(taken))
     return pool
+
+
+def _going(situation: Situation) -> Iterator[str]:
+    """The nodes of fragments that were asked to leave by an earlier tick: whoever waits for these
+    needs no others, and what has come free of them is not given to somebody else."""
+    for f in situation.job.fragments:
+        if f.is_leaving and f.state in (FragmentState.RUNNING, FragmentState.ENDING):
+            yield from f.nodes
 
 
 _STUCK = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)

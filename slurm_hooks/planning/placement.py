@@ -58,7 +58,12 @@ def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Cause:
         return Cause.CEILING
     if situation.wish is not None and size > situation.most:
         return Cause.WISH
-    return Cause.BETTER_USE if target or situation.job.request.is_pool else Cause.BELOW_MIN
+    is_enough = size >= situation.least  # then others take all of it
+    return (
+        Cause.BETTER_USE
+        if target or is_enough or situation.job.request.is_pool
+        else Cause.BELOW_MIN
+    )
 
 
 def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:

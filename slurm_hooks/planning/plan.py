@@ -54,6 +54,7 @@ def make_plan(
     eligibility = Eligibility(ground, situations)
     pool = pool_of(ground, eligibility, situations)
     shares = share_out(situations, pool, snapshot, settings, objective, clock)
+    pool.keep_free(settings.plan.headroom_nodes, shares.targets)
     obstacles = Obstacles(ground, eligibility, given(situations, shares))
     actions: list[Action] = []
     plans: list[JobPlan] = []

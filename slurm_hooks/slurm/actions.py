@@ -65,8 +65,7 @@ def commands(actions: Sequence[Action], notes: Notes, nodes: Iterable[str] = ())
     done += _scontrol(_put_backs([a for a in actions if isinstance(a, PutBack)], notes))
     done += _cancels([f for a in actions if isinstance(a, Cancel) for f in a.fragments])
     grows = [a for a in actions if isinstance(a, Grow)]
-    done += _scontrol(_grows(grows, notes, AllBut(nodes if grows else ())))
-    return done
+    return done + (starts(grows, notes, AllBut(nodes)) if grows else [])
 
 
 def _scontrol(lines: Sequence[Update]) -> list[Command]:
@@ -147,19 +146,25 @@ def _put_backs(actions: Sequence[PutBack], notes: Notes) -> list[Update]:
     return [*back, *(Update(("uhold", word)) for word in ranges(ended)), *_marks(marked)]
 
 
-def _grows(actions: Sequence[Grow], notes: Notes, machine: AllBut) -> list[Update]:
-    """Fragments get their nodes, then all of a job are released together: one by one they keep
-    slurmctld from starting them."""
-    groups: dict[_Group, list[Grow]] = {}
-    alone = []
-    for action in actions:
-        if action.mark.request.is_exchangeable:
-            groups.setdefault(_group(action, notes), []).append(action)
-        else:
-            alone.append(_grow(action, notes))
-    together = [_grow_together(group, found, machine) for group, found in groups.items()]
-    released = [Update(("release", word)) for word in ranges(a.fragment for a in actions)]
-    return alone + together + released
+def starts(grows: Sequence[Grow], notes: Notes, machine: AllBut) -> list[Command]:
+    """Fragments get their nodes, then, by the last command, all of a job are released together: one
+    by one they keep slurmctld from starting them.
+
+    Without its update a fragment would start anywhere, with the limit of the last time.
+    """
+    updates = [_start(group, notes, machine) for group in groups(grows, notes)]
+    released = [Update(("release", word)) for word in ranges(a.fragment for a in grows)]
+    return [*_scontrol(updates), *_batch(released)]
+
+
+def groups(grows: Iterable[Grow], notes: Notes) -> list[list[Grow]]:
+    """The fragments that get their nodes together."""
+    found: dict[object, list[Grow]] = {}
+    for grow in grows:
+        is_alone = not grow.mark.request.is_exchangeable
+        key = grow.fragment if is_alone else _group(grow, notes)
+        found.setdefault(key, []).append(grow)
+    return list(found.values())
 
 
 class _Group(NamedTuple):
@@ -178,22 +183,18 @@ def _group(action: Grow, notes: Notes) -> _Group:
     return _Group(action.fragment.job_id, action.limit, comment, alone)
 
 
-def _grow_together(group: _Group, actions: Sequence[Grow], machine: AllBut) -> Update:
-    (where,) = ranges(action.fragment for action in actions)
-    others = machine.listed(frozenset(name for action in actions for name in action.nodes))
-    return _release_words(where, (f"ExcNodeList={others}",), group.limit, group.comment)
-
-
-def _grow(action: Grow, notes: Notes) -> Update:
-    nodes = (f"ReqNodeList={fold(action.nodes)}", f"NumNodes={len(action.nodes)}")
-    comment = _comment(action.fragment, action.mark, notes)
-    return _release_words(str(action.fragment), nodes, action.limit, comment)
-
-
-def _release_words(where: str, nodes: tuple[str, ...], limit: timedelta, comment: str) -> Update:
+def _start(group: Sequence[Grow], notes: Notes, machine: AllBut) -> Update:
     """StartTime=now lifts the two minutes that Slurm makes a requeued job wait."""
-    words = (f"TimeLimit={_minutes(limit)}", "StartTime=now", comment)
-    return Update(("update", f"jobid={where}", *nodes, *words))
+    first = group[0]
+    names = frozenset(name for grow in group for name in grow.nodes)
+    if first.mark.request.is_exchangeable:
+        nodes = [f"ExcNodeList={machine.listed(names)}"]
+    else:
+        nodes = [f"ReqNodeList={fold(names)}", f"NumNodes={len(names)}"]
+    limit = f"TimeLimit={_minutes(first.limit)}"
+    comment = _comment(first.fragment, first.mark, notes)
+    (where,) = ranges(grow.fragment for grow in group)
+    return Update(("update", f"jobid={where}", *nodes, limit, "StartTime=now", comment))
 
 
 _SCANCEL_THREADS = 10  # fragments that one scancel signals at a time

@@ -9,9 +9,10 @@ from dataclasses import replace
 from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused
-from slurm_hooks.model import Action, MalleableJob, Snapshot, Waiter
+from slurm_hooks.model import Action, Grow, MalleableJob, Snapshot, Waiter
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
-from slurm_hooks.slurm.actions import commands
+from slurm_hooks.slurm.actions import commands, groups, starts
+from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.groups import (
     is_unplaced,
@@ -54,6 +55,7 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         records=jobs.records,
         started=jobs.started,
         waiting=jobs.waiting,
+        hidden=cluster.hidden,
     )
 
 
@@ -112,6 +114,7 @@ def look_again(port: Port, seen: Snapshot) -> Snapshot:
         nodes=cluster.nodes,
         reservations=cluster.reservations,
         unknown=seen.unknown + cluster.unknown,
+        hidden=cluster.hidden,
     )
 
 
@@ -124,8 +127,25 @@ def apply(
     between any two writes. Raises RetryLater if Slurm stopped answering: the next tick goes on.
     """
     notes = {f.id: f.note for job in seen.jobs for f in job.fragments}
+    grows = [a for a in actions if isinstance(a, Grow)]
+    others = [a for a in actions if not isinstance(a, Grow)]
+    refused = _write(port, commands(others, notes), pause)
+    machine = AllBut((*(node.name for node in seen.nodes), *seen.hidden) if grows else ())
+
+    def start(some: Sequence[Grow]) -> list[str]:
+        """Release these, but none whose update is refused: each group is tried by itself then."""
+        *updates, release = starts(some, notes, machine)
+        faults = _write(port, updates, pause)
+        if not faults:
+            return _write(port, [release], pause)
+        found = groups(some, notes)
+        return faults if len(found) == 1 else [line for group in found for line in start(group)]
+
+    return refused + (start(grows) if grows else [])
+
+
+def _write(port: Port, written: Sequence[Command], pause: Callable[[str], None]) -> list[str]:
     refused: list[str] = []
-    written = commands(actions, notes, (node.name for node in seen.nodes))
     for is_quick, group in groupby(written, lambda c: c.patience_s > 0):
         found = list(group)
         for command in found:

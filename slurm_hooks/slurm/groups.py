@@ -60,15 +60,18 @@ def _cells(line: str) -> Optional[tuple[str, ...]]:
 
 
 def is_unplaced(job: MalleableJob) -> bool:
-    """True if a fragment waits for any of its group's nodes, or was found unfit for all of them."""
+    """True if a fragment waits for any of its group's nodes, or was found unfit for all of them and
+    that is not on record yet."""
     return job.request.is_exchangeable and any(map(_waits, job.fragments))
 
 
 def _waits(fragment: Fragment) -> bool:
-    is_released = fragment.mark.released is not None and not fragment.has_run
-    is_unfit = fragment.reason == "BadConstraints"
-    is_waiting = fragment.state is FragmentState.PENDING or is_unfit
-    return is_released and is_waiting and not fragment.nodes
+    since = fragment.mark.released
+    if since is None or fragment.has_run or fragment.nodes:
+        return False
+    is_news = not any(a.since > since for a in fragment.mark.unfit)
+    is_unfit = fragment.reason == "BadConstraints" and is_news
+    return fragment.state is FragmentState.PENDING or is_unfit
 
 
 def placed(
@@ -85,10 +88,11 @@ def placed(
     found = {f.id: place.nodes for f, place in waiting if place.nodes}
     taken = {name for f in job.fragments if f.state in ON_NODES for name in f.nodes}
     taken = taken.union(*found.values())
-    left = sorted((n.state is not NodeState.FREE, n.name) for n in nodes if n.name not in taken)
+    left = sorted((n.state is not NodeState.FREE, n.name) for n in nodes)
     for excluded, group in _groups(waiting).items():
-        names = (name for _, name in left if name not in excluded)
+        names = [name for _, name in left if name not in excluded and name not in taken]
         found.update((f.id, frozenset((name,))) for f, name in zip(group, names))
+        taken.update(names[: len(group)])  # one that has joined since is open to every group
     fragments = (replace(f, nodes=found.get(f.id, f.nodes)) for f in job.fragments)
     return replace(job, fragments=tuple(fragments))
 

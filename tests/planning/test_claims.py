@@ -8,10 +8,10 @@ from typing import Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from readings import SHIPPED, plan_for
+from readings import SHIPPED, noticed, plan_for
 
-from build import after, make_fragment, make_job, make_node, make_request, make_snapshot
-from slurm_hooks.model import Curve, FragmentState, MalleableJob, Node, NodeState
+from build import after, make_fragment, make_job, make_node, make_request, make_snapshot, span
+from slurm_hooks.model import Cause, Curve, FragmentState, MalleableJob, Node, NodeState
 from slurm_hooks.planning.claims import waited
 from slurm_hooks.settings import Settings
 
@@ -24,10 +24,11 @@ HOUR_S = SHIPPED.plan.patience_s
 def gang(
     job_id: int, least: int, most: int = 8, on: int = 0, waited_s: Optional[float] = None
 ) -> MalleableJob:
-    """A job that runs on so many nodes, or has waited since its submission."""
+    """A job that has run for hours on so many nodes, or has waited since its submission."""
     request = make_request(least, most)
+    began = {"eligible": after(-9001), "start": after(-9000), "limit": span(9400)}
     fragments = (
-        make_fragment(i, RUNNING, {f"j{job_id}n{i}"}, job_id, request=request, eligible=after(-201))
+        make_fragment(i, RUNNING, {f"j{job_id}n{i}"}, job_id, request=request, **began)
         for i in range(on)
     )
     job = make_job(*fragments, held=most - on, job_id=job_id, request=request)
@@ -65,10 +66,32 @@ def test_who_runs_stays_where_minimums_compete() -> None:
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S / 2)) == [4]
 
 
+def test_who_makes_room_is_told_so() -> None:
+    seen = [gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)]
+    plan = plan_for(make_snapshot(*seen, nodes=nodes_of(*seen, free=0)))
+    assert noticed(plan) == dict.fromkeys(range(4), Cause.BETTER_USE)  # not that it has too few
+
+
 def test_who_has_lost_patience_comes_first() -> None:
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)) == [0]
     never = replace(SHIPPED, plan=replace(SHIPPED.plan, patience_s=0))
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1), chosen=never) == [4]
+
+
+def began(job: MalleableJob, *ago_s: float) -> MalleableJob:
+    """The same job, its first fragments so many seconds old."""
+    later = [replace(f, start=after(-s)) for f, s in zip(job.fragments, ago_s)]
+    return replace(job, fragments=(*later, *job.fragments[len(later) :]))
+
+
+def test_who_has_just_begun_stays() -> None:
+    """Of several who wait each would oust the one before it, as soon as that has started."""
+    waits = gang(9, 4, waited_s=4 * HOUR_S)
+    assert kept(began(gang(8, 4, on=4), HOUR_S - 1, 60), waits) == [0]  # some have run for long
+    assert kept(began(gang(8, 4, on=4), *[HOUR_S - 1] * 4), waits) == [4]
+    narrow = began(gang(8, 3, most=3, on=3), 60, 60, 60)
+    assert sizes(narrow, waits, free=1)[:-1] == [3]
+    assert kept(began(gang(8, 1, on=8), *[60] * 8), waits) == [4]  # what is beyond is no turn
 
 
 @pytest.mark.parametrize(("weight", "stays"), [(1.0, 0), (0.6, 0), (0.1, 4)])

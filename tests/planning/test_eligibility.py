@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -120,6 +121,37 @@ def test_without_any_other_node_it_is_tried_again_where_it_died() -> None:
     assert grown(plan_for(died_on("n1"), nodes=busy)) == set()  # n2 will be free again
     down = (make_node("n1"), make_node("n2", NodeState.DOWN))
     assert grown(plan_for(died_on("n1"), nodes=down)) == {"n1"}
+
+
+def test_nodes_that_the_job_excludes_are_no_choice() -> None:
+    """It would wait for as long as it avoids the node."""
+    request = replace(make_request(1, 1), excluded=frozenset({"n2", "n3"}))
+    job = died_on("n1", request=request)
+    assert grown(plan_for(job, nodes=make_nodes(3))) == {"n1"}
+    assert grown(plan_for(job, nodes=make_nodes(4))) == {"n4"}
+
+
+def test_what_a_job_excludes_is_counted_as_such() -> None:
+    """Of what is free, fits, and is not its own; a job that is alike says nothing of it."""
+    nodes = (
+        *make_nodes(5),
+        make_node("busy", NodeState.BUSY),
+        make_node("own", NodeState.BUSY),
+        make_node("else", partitions=frozenset({"main"})),
+    )
+    request = replace(make_request(1, 9), excluded=frozenset({"n3", "n4", "busy", "own", "else"}))
+    job = make_job(make_fragment(0, RUNNING, ["own"], request=request), request=request)
+    other = make_job(request=make_request(1, 9), held=1, job_id=8)
+    one, two = plan_for(job, other, nodes=nodes).jobs
+    assert {r.text for r in one.reasons} == {
+        "1 other node(s): busy",
+        "2 other node(s): free, but the job excludes it (--exclude)",
+        "3 other node(s): free and usable",
+    }
+    assert {r.text for r in two.reasons} == {
+        "2 other node(s): busy",
+        "5 other node(s): free and usable",
+    }
 
 
 def test_nodes_of_other_malleable_jobs_are_no_choice() -> None:

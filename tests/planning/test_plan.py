@@ -70,6 +70,15 @@ def test_headroom_stays_free() -> None:
     assert len(grown(plan_for(make_job(held=6), nodes=make_nodes(5), settings=settings))) == 3
 
 
+def test_what_is_on_its_way_out_makes_up_for_no_headroom() -> None:
+    settings = parse("[plan]\nheadroom_nodes = 2")
+    left = [make_fragment(i, RUNNING, {f"b{i}"}, job_id=8, noticed=after(-5)) for i in (0, 1)]
+    busy = tuple(make_node(f"b{i}", NodeState.BUSY) for i in (0, 1))
+    jobs = make_job(held=6), make_job(*left, job_id=8)
+    assert not grown(plan_for(*jobs, nodes=(*busy, *make_nodes(2)), settings=settings))
+    assert len(grown(plan_for(*jobs, nodes=(*busy, *make_nodes(3)), settings=settings))) == 1
+
+
 def test_a_job_that_just_shrank_snoozes() -> None:
     job = make_job(make_fragment(0, noticed=after(-30)), held=3)
     assert grown(plan_for(job, nodes=make_nodes(3))) == set()

@@ -52,7 +52,9 @@ def busy_life(seed: int) -> FakeSlurm:
     """Two jobs, and other people's jobs and reservations announced at random."""
     chance = random.Random(seed)
     slurm = cluster()
-    slurm.submit(1, 6, MARK)
+    slurm.submit(
+        1, 6, MARK.replace("}", ",not=-}") if seed % 2 else MARK
+    )  # together, or one by one
     slurm.submit(2, 2, PAIR)
     free_from = dict.fromkeys(slurm.nodes, START)
     for number in range(12):
@@ -215,3 +217,56 @@ def test_two_that_have_no_room_for_both_take_turns() -> None:
     assert turns[66:115] == [(0, 4)] * 49
     assert turns[-15:] == [(4, 0)] * 15
     assert slurm.violations == []
+
+
+def test_several_that_have_no_room_take_turns() -> None:
+    """A bug once: all that had waited for long enough ousted each other, tick by tick."""
+    slurm = cluster(4)
+    whole = MARK.replace("min=1,max=6", "min=4,max=4").replace("frags=6", "frags=4")
+    for job in range(1, 5):
+        slurm.submit(job, 4, whole)
+    live(slurm, 5 * 3600, tick_s=60)
+    starts = [line for line in slurm.history if line.endswith("RUNNING")]
+    assert len(starts) == 5 * 4
+    assert len({line.split()[1].split("_")[0] for line in starts}) == 4
+
+
+def shared_by_four(leave_s: int = 15) -> FakeSlurm:
+    """Sixteen nodes with four jobs that would take any, and need time to leave one."""
+    slurm = cluster(16)
+    slurm.leave_s = leave_s
+    for job in range(1, 5):
+        slurm.submit(job, 8, MARK.replace("max=6", "max=8").replace("frags=6", "frags=8"))
+    live(slurm, 300)
+    assert [len(running(slurm, job)) for job in range(1, 5)] == [4] * 4
+    return slurm
+
+
+WIDE = MARK.replace("min=1,max=6", "min=4,max=4").replace("frags=6", "frags=4")
+
+
+def test_no_more_are_asked_to_leave_than_somebody_waits_for() -> None:
+    """A bug once: each tick until the first had left asked for as many again."""
+    slurm = shared_by_four()
+    slurm.submit(9, 4, WIDE)
+    sizes = []
+    for _ in range(24):
+        live(slurm, 5, tick_s=5)
+        sizes.append(sum(len(running(slurm, job)) for job in range(1, 5)))
+    assert min(sizes) == 12
+    assert len(running(slurm, 9)) == 4
+
+
+def test_what_has_come_free_waits_for_the_rest() -> None:
+    """A bug once: it was given away, and the gang for which it had been freed never started."""
+    slurm = shared_by_four(leave_s=5)
+    for job in (1, 2):
+        slurm.jobs[job].script.ignores_notice = True  # for a minute or so
+    slurm.submit(9, 4, WIDE)
+    grown = 0
+    for _ in range(18):
+        before = sum(len(running(slurm, job)) for job in range(1, 5))
+        live(slurm, 5, tick_s=5)
+        grown += sum(len(running(slurm, job)) for job in range(1, 5)) > before
+    assert len(running(slurm, 9)) == 4
+    assert not grown

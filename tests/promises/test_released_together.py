@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from conftest import SandboxFactory
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import FragmentState
 from slurm_hooks.reconcile import tick
@@ -39,7 +40,7 @@ def asked(bench: Bench, job: int) -> set[str]:
 def test_one_line_gives_nodes_to_all_and_one_releases_them(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-4")
     written = [a.rpcs for a in bench.tick().asked if a.argv == ("scontrol",)]
-    assert written == [2]
+    assert written == [1, 1]  # their nodes; all released, if those were not refused
     bench.until(job, has(4))
     assert occupied(bench.job(job)) == NODES
     assert asked(bench, job) == set()
@@ -92,3 +93,33 @@ def test_one_whose_node_went_away_waits_for_that_node(bench: Bench) -> None:
     finally:
         scontrol(bench, "update nodename=n3 state=resume")
     wait_until(lambda: occupied(bench.job(job)) == NODES, 30, every_s=0.5)
+
+
+CLOUD = """
+SuspendTime=-1
+SuspendProgram=/bin/true
+ResumeProgram=/bin/true
+NodeName=c[1-2] CPUs=2 RealMemory=2000 State=CLOUD
+NodeName=f1 CPUs=2 RealMemory=2000 State=FUTURE
+"""
+
+
+def test_no_node_of_a_cloud_is_started_for_what_waits(fresh_sandbox: SandboxFactory) -> None:
+    """Slurm shows none that is powered down; it would power up one for a node that was taken."""
+    box = fresh_sandbox(nodes=2, extra_conf=CLOUD)
+    bench = Bench(box)
+    bench.share_at_once()
+
+    def take(command: str) -> None:
+        if command == "scontrol" and not taken:
+            taken.append(command)
+            box.run(["sbatch", "--exclusive", "--nodelist=n2", "--wrap", SLEEP])
+            wait_until(lambda: box.run(["squeue", "-ht", "running"]).stdout != "", 20)
+
+    taken: list[str] = []
+    job = bench.submit(SLEEP, "1-2")
+    tick(bench.live, bench.settings, pause=take)
+    bench.until(job, has(1))
+    said = box.run(["squeue", "-h", "--array", f"--jobs={job}", "-o%T|%N|%x"]).stdout.split()
+    assert sorted(said) == ["PENDING||c[1-2],f1", "RUNNING|n1|c[1-2],f1"]
+    assert bench.observe().hidden == {"c1", "c2", "f1"}

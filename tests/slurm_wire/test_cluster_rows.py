@@ -155,3 +155,12 @@ def test_who_can_be_preempted(partition: str, config: str, fits: bool) -> None:
 )
 def test_node_states(text: str, state: NodeState) -> None:
     assert node_state(text) is state
+
+
+@pytest.mark.parametrize("total", [1, 3])
+def test_nodes_of_a_partition_that_are_not_shown(total: int) -> None:
+    """A list that agrees with what is shown is not even read: the count says so."""
+    node = "NodeName=n1 CPUTot=2 RealMemory=2000 State=IDLE Partitions=main"
+    partition = f"PartitionName=main Nodes=n[1,3],c7 State=UP TotalNodes={total}"
+    hidden = cluster(node, partition, "PartitionName=odd Nodes=n[3- State=UP").hidden
+    assert hidden == ({"n3", "c7"} if total == 3 else set())

@@ -15,9 +15,10 @@ from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.all_but import AllBut
+from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.groups import Place, parse_places, places_command
-from slurm_hooks.slurm.text import expand
+from slurm_hooks.slurm.text import Command, expand
 
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120,not=NOT}"
 NODES = [f"n{i}" for i in range(1, 9)]
@@ -46,8 +47,8 @@ def grow(
 
 
 def said(*grows: Grow) -> list[list[str]]:
-    (command,) = commands(grows, {}, NODES)
-    lines = [line.split(" ") for line in command.stdin.splitlines()]
+    updates, release = commands(grows, {}, NODES)
+    lines = [line.split(" ") for line in (updates.stdin + release.stdin).splitlines()]
     return [[word for word in line if not word.startswith("AdminComment")] for line in lines]
 
 
@@ -89,6 +90,17 @@ def test_the_nodes_of_a_group_are_left_to_those_that_have_not_started() -> None:
     assert len(slurm.commands[-1].argv) > len(slurm.commands[-2].argv)  # squeue once more, last
 
 
+def test_a_node_that_has_joined_since_counts_once() -> None:
+    groups = "7_0|n[3-4]|\n7_1|n[1-2]|"  # which are there now: n0 to n4
+    slurm = FakeSlurm(dict.fromkeys(["n0", *NODES[:4]], ""))
+    slurm.submit(7, 2, MARK.replace("NOT", "-").replace("max=6", "max=2"))
+    for element, barred in zip(slurm.of(7), parse_places(groups).values()):
+        element.hold, element.barred = "", barred.excluded
+        element.admin_comment = element.admin_comment.replace("not=-", "not=-,at=1799999990")
+    (job,) = observe(slurm, ["malleable"]).jobs
+    assert [f.nodes for f in job.fragments] == [{"n0"}, {"n3"}]
+
+
 def test_nobody_asks_for_places_while_no_group_waits() -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "-"))
@@ -107,6 +119,27 @@ def test_a_node_that_is_excluded_is_not_given() -> None:
     assert {n for e in slurm.of(7) for n in e.nodes} == {"n6", "n8"}
 
 
+def test_nodes_that_slurm_does_not_show_are_excluded_as_well() -> None:
+    """Of a cloud it shows what is powered up; a group that waits would power up the rest."""
+    slurm = FakeSlurm(dict.fromkeys([*NODES, "cloud1"], ""), hidden={"cloud1"})
+    slurm.submit(7, 6, MARK.replace("NOT", "n(1-7)"))
+    tick(slurm, Settings())
+    assert "cloud1" in slurm.elements["7_0"].barred
+
+
+def test_a_node_that_joins_before_the_last_look_is_excluded_as_well() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 6, MARK.replace("NOT", "n(1-7)"))
+
+    def join(command: Command) -> None:
+        if command == cluster_command() and command in slurm.commands[:-1]:
+            slurm.nodes["n0"] = ""
+
+    slurm.before = join
+    tick(slurm, Settings())
+    assert slurm.elements["7_0"].barred == frozenset(NODES) - {"n8"} | {"n0"}
+
+
 def test_one_that_starts_between_the_two_questions_has_its_own_node() -> None:
     """Without it the tick would count one node less than the site's ceiling allows."""
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
@@ -119,6 +152,68 @@ def test_one_that_starts_between_the_two_questions_has_its_own_node() -> None:
     running = {e.index: e.nodes for e in slurm.of(7)}
     assert {f.id.index: f.nodes for f in job.fragments} == running
     assert set().union(*running.values()) == {"n1", "n2", "n3"}
+
+
+def test_each_node_is_tried_until_one_fits() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES[:4], ""), features={"n4": frozenset({"x*1"})})
+    slurm.submit(7, 1, MARK.replace("NOT", "-").replace("max=6", "max=1"))
+    slurm.elements["7_0"].features = frozenset({"x*1"})  # for Slurm to judge
+    for _ in range(4):
+        tick(slurm, Settings())
+        slurm.advance(10)
+    assert slurm.elements["7_0"].nodes == {"n4"}
+
+
+def test_a_node_that_joins_later_is_not_taken_for_one_that_did_not_fit() -> None:
+    """A bug once: what had been found unfit for its group waited for any node it knew not of."""
+    slurm = FakeSlurm({"n1": "", "n2": ""})
+    slurm.submit(7, 2, MARK.replace("NOT", "-"))
+    for element in slurm.of(7):
+        element.features = frozenset({"x*1"})  # for Slurm to judge
+    for _ in range(2):
+        tick(slurm, Settings())
+        slurm.advance(10)
+    before = len(slurm.commands)
+    observe(slurm, ["malleable"])
+    assert len(slurm.commands) == before + 2  # they are on record: nobody asks for places again
+    slurm.nodes["n0"], slurm.features["n0"] = "", frozenset({"x*1"})
+    tick(slurm, Settings())
+    slurm.advance(1)
+    assert {n for e in slurm.of(7) for n in e.nodes} == {"n0"}
+
+
+def test_what_was_refused_its_nodes_is_not_released() -> None:
+    """A node is gone between the last look and the update: it would start with an older lease."""
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"), limit_min=600)
+
+    def remove(command: Command) -> None:
+        if command.stdin.startswith("update"):
+            slurm.nodes.pop("n4", None)
+
+    slurm.before = remove
+    report = tick(slurm, Settings())
+    slurm.advance(5)
+    assert not [e for e in slurm.of(7) if e.nodes]
+    assert "Invalid node name" in "".join(report.refused)
+    tick(slurm, Settings())
+    slurm.advance(5)
+    assert {n for e in slurm.of(7) for n in e.nodes} == {"n1", "n2", "n3"}
+
+
+def test_who_was_refused_his_nodes_keeps_nobody_else_from_starting() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"))
+    slurm.submit(8, 2, MARK.replace("NOT", "n(1-3)").replace("max=6", "max=2"))
+    slurm.before = lambda command: _cancelled(slurm, command)
+    tick(slurm, Settings())
+    slurm.advance(5)
+    assert {e.job for e in slurm.elements.values() if e.nodes} == {8}
+
+
+def _cancelled(slurm: FakeSlurm, command: Command) -> None:
+    if command.stdin.startswith("update"):
+        slurm.does("scancel 7_1")
 
 
 def test_odd_lines_are_passed_over() -> None:

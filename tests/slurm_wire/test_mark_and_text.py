@@ -77,6 +77,16 @@ def test_round_trip_keeps_the_rest(mark: Mark, before: str, behind: str) -> None
     assert format_mark(*found) == comment
 
 
+def test_marks_of_a_job_share_what_it_excludes() -> None:
+    """`--exclude=n[1-9999]`: each mark that is remembered would take a MiB."""
+    text = "malleable{{min=1,max=4,frags=4,lease=600,hole=60,not=n(1-9999),at={}}}"
+    found = [parse_mark(text.format(1_800_000_000 + i)) for i in range(2)]
+    one, two = (seen[0].request.excluded for seen in found if seen)
+    assert one is two
+    assert one is not None
+    assert len(one) == 9999
+
+
 def test_the_rest_stays_when_the_mark_changes() -> None:
     found = parse_mark(f"site note; {PLAIN} | more")
     assert found is not None
