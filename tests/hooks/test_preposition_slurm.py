@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from conftest import SandboxFactory
 from slurm_hooks.hooks import preposition
 from waiting import wait_until
 
@@ -28,7 +27,7 @@ STORE = "/tmp/malleable-test-env-{pid}"
 
 
 @pytest.fixture(scope="module")
-def site(new_site: SandboxFactory) -> Iterator[Any]:
+def site(new_site: Any) -> Iterator[Any]:
     """A site whose Prolog lays environments, and its store."""
     store = Path(STORE.format(pid=os.getpid()))
     store.mkdir(mode=0o711)
