@@ -94,6 +94,7 @@ class Mark:
     `is_paused` is true while an operator holds the job, `is_alone` if its fragments do
     not meet, `is_finished` once its training has ended: Slurm may forget first who said so. `idle`
     is when it ended with exit code 0 as the worker of a pool, if it has not been released since.
+    `depended` is about when its job was last seen to wait for other jobs.
     """
 
     request: Request
@@ -112,6 +113,7 @@ class Mark:
     is_paused: bool = False
     is_finished: bool = False
     idle: Optional[datetime] = None
+    depended: Optional[datetime] = None
     stopped: str = ""
 
 

@@ -72,8 +72,8 @@ def _turns(waited_for: timedelta, patience_s: float) -> int:
 
 
 def waited(job: MalleableJob, snapshot: Snapshot) -> timedelta:
-    """How long a job that does not run has waited: since its submission, or since the last of its
-    fragments was put back or preempted."""
+    """How long a job that does not run has waited: since its submission, since the last of its
+    fragments was put back or preempted, or since it waited for other jobs."""
     known = (when for when in _moments(job, snapshot.slurm) if when <= snapshot.now)
     return snapshot.now - max(known, default=snapshot.now)
 
@@ -82,4 +82,5 @@ def _moments(job: MalleableJob, slurm: Slurm) -> Iterator[datetime]:
     if job.submitted is not None:
         yield job.submitted
     for fragment in job.fragments:
-        yield from filter(None, (fragment.mark.noticed, requeue_of(fragment, slurm)))
+        mark = fragment.mark
+        yield from filter(None, (mark.noticed, mark.depended, requeue_of(fragment, slurm)))

@@ -39,7 +39,7 @@ from slurm_hooks.planning.failures import (
     is_vain,
     why_stopped,
 )
-from slurm_hooks.planning.moments import is_within, moment, requeue_of
+from slurm_hooks.planning.moments import is_within, moment, noted_dependent, requeue_of
 from slurm_hooks.planning.steps import BACK_STATES, steps_of
 from slurm_hooks.planning.workers import (
     idle_since,
@@ -224,10 +224,10 @@ def _noted(
     job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm
 ) -> dict[FragmentId, Fragment]:
     """Fragments with news for their marks: the job trains again, elements are gone, a release was
-    not in vain, what the job's priority was before the hold."""
+    not in vain, what the job's priority was before the hold, that it waits for other jobs."""
     trains = job.failures > 0 and has_progressed(job, slurm, now, settings)
     is_ranked = any(f.mark.priority for f in job.fragments)
-    lost = gone(job)
+    lost, dependent = gone(job), noted_dependent(job, now, settings.plan.patience_s)
     noted: dict[FragmentId, Fragment] = {}
     for fragment in job.fragments:
         runs, mark = fragment.state is FragmentState.RUNNING, fragment.mark
@@ -236,6 +236,8 @@ def _noted(
             news["gone"] = lost
         if trains and mark.failures:
             news["failures"] = 0
+        if fragment is dependent:
+            news["depended"] = now
         if runs and mark.vain:
             news.update(vain=0, obstacle="")
         if runs and fragment.priority and not is_ranked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.model import Fragment, Slurm
+from slurm_hooks.model import WAITING_STATES, Fragment, MalleableJob, Slurm
 
 
 def is_within(now: datetime, since: Optional[datetime], span: timedelta) -> bool:
@@ -23,3 +23,13 @@ def moment(when: datetime, now: datetime) -> str:
 def requeue_of(fragment: Fragment, slurm: Slurm) -> Optional[datetime]:
     """When the last run of a waiting fragment ended in a requeue: Slurm makes it wait from then."""
     return fragment.eligible and fragment.eligible - slurm.requeue_wait
+
+
+def noted_dependent(job: MalleableJob, now: datetime, patience_s: float) -> Optional[Fragment]:
+    """The fragment to note on now that its job waits for others: that is no waiting for nodes. When
+    it ends Slurm does not say, so it is noted a few times in the patience that a job has."""
+    often = timedelta(seconds=patience_s / 4)
+    is_known = any(is_within(now, f.mark.depended, often) for f in job.fragments)
+    if is_known or not often or not any(f.depends for f in job.fragments):
+        return None
+    return next((f for f in job.fragments if f.state in WAITING_STATES), None)

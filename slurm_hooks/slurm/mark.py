@@ -77,6 +77,7 @@ def _mark(values: dict[str, str]) -> Mark:
         is_paused="pause" in values,
         is_finished="done" in values,
         idle=_time(values.get("idle")),
+        depended=_time(values.get("dep")),
         stopped=values.get("stop", ""),
     )
 
@@ -150,6 +151,7 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
         "pause": 1 if mark.is_paused else "",
         "done": 1 if mark.is_finished else "",
         "idle": _epoch(mark.idle),
+        "dep": _epoch(mark.depended),
         "stop": mark.stopped,
     }
     inner = ",".join(f"{key}={value}" for key, value in pairs.items() if value != "")

@@ -146,3 +146,5 @@ def test_how_long_a_job_has_waited() -> None:
     assert seconds(replace(job, fragments=(noticed, *job.fragments[1:]))) == 900
     assert seconds(replace(job, fragments=(noticed, preempted))) == 300
     assert seconds(replace(job, submitted=after(60))) == 0  # the clock was set back
+    dependent = make_fragment(0, job_id=8, depended=after(-700))
+    assert seconds(replace(job, fragments=(dependent, *job.fragments[1:]))) == 700

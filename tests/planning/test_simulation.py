@@ -219,6 +219,22 @@ def test_two_that_have_no_room_for_both_take_turns() -> None:
     assert slurm.violations == []
 
 
+def test_who_waits_for_other_jobs_waits_for_no_nodes() -> None:
+    """A bug once: each of a chain of jobs came before whoever ran, as soon as it could start."""
+    slurm = cluster(4)
+    whole = MARK.replace("min=1,max=6", "min=4,max=4").replace("frags=6", "frags=4")
+    slurm.submit(1, 4, whole)
+    slurm.submit(2, 4, whole)
+    slurm.jobs[2].is_dependent = True
+    live(slurm, 2 * 3600, tick_s=60)
+    assert sum("dep=" in e.admin_comment for e in slurm.of(2)) == 1
+    slurm.jobs[2].is_dependent = False
+    live(slurm, 2400, tick_s=60)
+    assert len(running(slurm, 1)) == 4
+    live(slurm, 1800, tick_s=60)
+    assert len(running(slurm, 2)) == 4
+
+
 def test_several_that_have_no_room_take_turns() -> None:
     """A bug once: all that had waited for long enough ousted each other, tick by tick."""
     slurm = cluster(4)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
 
-from conftest import SandboxFactory
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import FragmentState
 from slurm_hooks.reconcile import tick
@@ -104,7 +103,9 @@ NodeName=f1 CPUs=2 RealMemory=2000 State=FUTURE
 """
 
 
-def test_no_node_of_a_cloud_is_started_for_what_waits(fresh_sandbox: SandboxFactory) -> None:
+def test_no_node_of_a_cloud_is_started_for_what_waits(
+    fresh_sandbox: Callable[..., Sandbox],
+) -> None:
     """Slurm shows none that is powered down; it would power up one for a node that was taken."""
     box = fresh_sandbox(nodes=2, extra_conf=CLOUD)
     bench = Bench(box)
