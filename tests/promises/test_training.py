@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from promises.bench import TRAINER, WITH_TORCHRUN, Bench, has, occupied
-from slurm_hooks.model import FragmentState
+from slurm_hooks.model import FragmentState, NodeState
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
@@ -74,6 +74,8 @@ def test_a_start_and_a_growth_are_a_round_each_and_wait_for_nobody_else(bench: B
         wait_for(lambda: sizes(bench, job) == [1], bench, 90)
     finally:
         box.run(["scontrol", "update", *others[:1], "state=resume"])
+    # Slurm hears of resumed nodes one after another; a tick in between would grow by the first only.
+    wait_until(lambda: all(n.state is not NodeState.DOWN for n in bench.observe().nodes), 30)
     wait_for(lambda: len(rounds(bench, job)) > 1, bench, 120)
     assert sizes(bench, job) == [1, 4]
 
