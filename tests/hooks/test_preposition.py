@@ -365,6 +365,27 @@ def test_bad_arguments_do_not_drain_the_node(words: list[str]) -> None:
     assert done.stderr
 
 
+def test_a_full_disk_below_the_log_does_not_drain_the_node(node: Node) -> None:
+    environ = {"SPANK_MALLEABLE": "1", "SPANK_MALLEABLE_ENV": "/x", "SLURM_JOB_ID": "1"}
+    environ |= {"SLURM_JOB_UID": str(USER.pw_uid), "SLURM_JOB_GID": str(USER.pw_gid)}
+    with open("/dev/full", "w") as full:
+        for store in (node.store, node.store / "missing"):
+            words = [sys.executable, "-I", str(HOOK), f"--store={store}"]
+            assert subprocess.run(words, env=environ, stderr=full, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("mode", [0o300, 0o700])
+def test_a_directory_that_cannot_be_read_leaves_no_half_copy(node: Node, mode: int) -> None:
+    inner = node.shared / "venv/inner"
+    inner.mkdir(parents=True)
+    (inner / "module.py").write_text("x")
+    os.chown(inner, USER.pw_uid, USER.pw_gid)
+    inner.chmod(mode)
+    said = node.run(node.shared / "venv")
+    assert ("Permission denied" in said) == (mode == 0o300)
+    assert len(node.laid()) == (mode == 0o700)
+
+
 def test_a_hard_link_to_a_link_or_a_file_is_one(node: Node) -> None:
     with tarfile.open(node.shared / "env.tar", "w") as archive:
         add(archive, "./file", "x")

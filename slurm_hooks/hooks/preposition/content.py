@@ -80,9 +80,16 @@ def tar_entries(source: Digesting) -> Iterator[Entry]:
                 raise NotLaid(f"{member.name[:80]!r} is neither file, directory nor link")
 
 
+def _refuse(error: OSError) -> None:
+    raise error
+
+
 def tree_entries(root: str) -> Iterator[Entry]:
-    """The same of a directory, names in order, without what is neither file, directory nor link."""
-    for where, directories, files in os.walk(root):
+    """The same of a directory, names in order, without what is neither file, directory nor link.
+
+    Raises OSError for a directory that cannot be listed: a part is worse than nothing.
+    """
+    for where, directories, files in os.walk(root, onerror=_refuse):
         directories.sort()
         for name in sorted(directories + files):
             path = os.path.join(where, name)
@@ -157,7 +164,7 @@ def _write_file(path: str, entry: Entry, source: IO[bytes]) -> None:
 def tree_manifest(root: str) -> str:
     """A digest of names, kinds, modes, sizes and times in a directory; contents are not read."""
     found = hashlib.sha256()
-    for where, directories, files in os.walk(root):
+    for where, directories, files in os.walk(root, onerror=_refuse):
         directories.sort()
         for name in sorted(directories + files):
             path = os.path.join(where, name)

@@ -83,8 +83,9 @@ def wait_for(child: int, seconds: float) -> None:
 
 
 def tell(text: str) -> None:
-    """One line for slurmd's log."""
-    print(f"malleable: preposition: {ascii(text)[1:-1]}", file=sys.stderr, flush=True)
+    """One line for slurmd's log; none if that cannot be written, which is not the job's concern."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"malleable: preposition: {ascii(text)[1:-1]}\n".encode())
 
 
 def run_as_user(path: str, job: str, rules: Rules) -> None:
