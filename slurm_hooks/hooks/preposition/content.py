@@ -12,7 +12,7 @@ import stat
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Optional, cast
+from typing import IO, Any, Optional, cast
 
 BLOCK = 2**20
 NAME = 4096  # bytes of the disk that a name takes beside its content, about
@@ -94,7 +94,9 @@ def tar_entries(source: Digesting) -> Iterator[Entry]:
     """The members of a tar, compressed or not, in order. Raises NotLaid for a device or a FIFO."""
     with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|*") as archive:
         while member := archive.next():
-            archive.members.clear()  # or a tar of millions of names would fill the memory
+            cast(
+                "Any", archive
+            ).members.clear()  # or a tar of millions of names would fill the memory
             entry = Entry(checked_name(member.name), member.mode, member.mtime)
             if member.issym():
                 yield Entry(entry.name, 0, entry.mtime, target=member.linkname)
