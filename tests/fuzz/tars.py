@@ -32,7 +32,7 @@ def sound(kind: int) -> str:
         _add(archive, "a/file", tarfile.REGTYPE, content=b"x" * 700)
         _add(archive, "a/link", tarfile.SYMTYPE, "../out")
         _add(archive, "hard", tarfile.LNKTYPE, "a/file")
-        _add(archive, "long/" * 30 + "n", tarfile.REGTYPE, content=b"y")
+        _add(archive, "l" * 90 + "/" + "n" * 90, tarfile.REGTYPE, content=b"y")
         if kind == tarfile.PAX_FORMAT:
             text = b"1\n0\n1\n".ljust(512, b"\0") + b"z"
             _add(archive, "sparse", tarfile.REGTYPE, content=text, pax=SPARSE)
@@ -58,7 +58,8 @@ def _add(
 def read(found: str) -> None:
     """Nothing is written outside, nothing is more than allowed, nobody becomes somebody else."""
     data = _with_sums(found.encode("utf-8", "surrogateescape"))
-    part = Path(PLACE.name, "part")
+    part = Path(PLACE.name, str(os.getpid()), "part")  # many processes at a time
+    part.parent.mkdir(exist_ok=True)
     remove(str(part))
     try:
         write_entries(tar_entries(Digesting(io.BytesIO(data))), str(part), Room(MOST, lambda: True))
@@ -69,7 +70,8 @@ def read(found: str) -> None:
 
 
 def _look(part: Path) -> None:
-    assert set(os.listdir(PLACE.name)) <= {"part"}
+    assert set(os.listdir(part.parent)) <= {"part"}
+    assert all(name.isdecimal() for name in os.listdir(PLACE.name))
     total = 0
     for at, directories, files in os.walk(part):
         for name in directories + files:
