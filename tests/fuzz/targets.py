@@ -209,9 +209,10 @@ TARGETS: Mapping[str, Target] = {
     "name of a task": Target(("17.0.0.todo", "17.2.1.run.7_3-0-abcdef", "17.0.0.done"), _task),
     "tar": Target(
         tuple(map(tars.sound, (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT))),
-        tars.read,
+        tars.read_bytes,
         (NotLaid,),
     ),
+    "members of a tar": Target(tars.MEMBERS, tars.read_members, (NotLaid,)),
     "swf": Target(
         ("; MaxNodes: 8\n1 0 0 10 4 -1 -1 4 20 -1 1 1 1 -1 1 -1 -1 -1\n",),
         _in_file(read_swf),

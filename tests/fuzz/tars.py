@@ -21,6 +21,20 @@ from slurm_hooks.hooks.preposition.eviction import remove
 PLACE = tempfile.TemporaryDirectory()
 MOST = 2**20
 SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "4096"}
+FIELDS = {
+    "type": (156, 1),
+    "name": (0, 100),
+    "link": (157, 100),
+    "size": (124, 12),
+    "mode": (100, 8),
+    "mtime": (136, 12),
+    "prefix": (345, 155),
+}
+MEMBERS = (
+    "5\t.\t\t0\t755\t0\t\t\n0\ta/f\t\t3\t6755\t7777\tb\txyz\n2\ta/l\t../out\t0\t0\t0\t\t\n"
+    "1\th\tb/a/f\t0\t0\t0\t\t\nL\tx\t\t7\t0\t0\t\ttmp/a/b\n0\tg\t\t1\t0\t0\t\tz",
+    "x\tp\t\t13\t0\t0\t\t11 mtime=2\v\n0\tl/x\t\t1\t1\t1\t\ty\n2\tl\t/\t0\t0\t0\t\t",
+)
 OLD_SPARSE = {"GNU.sparse.map": "0,2,9,1", "GNU.sparse.size": "10", "mtime": "1.5"}
 
 
@@ -55,9 +69,30 @@ def _add(
     archive.addfile(member, io.BytesIO(content))
 
 
-def read(found: str) -> None:
-    """Nothing is written outside, nothing is more than allowed, nobody becomes somebody else."""
-    data = _with_sums(found.encode("utf-8", "surrogateescape"))
+def read_bytes(found: str) -> None:
+    """A tar with damage anywhere."""
+    _write(_with_sums(found.encode("utf-8", "surrogateescape")))
+
+
+def read_members(found: str) -> None:
+    """A tar of one member a line, of damaged fields in their places: FIELDS and the content."""
+    lines = (line.split("\t") for line in found.split("\n"))
+    members = (dict(zip((*FIELDS, "content"), line)) for line in lines)
+    _write(b"".join(map(_member, members)) + bytes(1024))
+
+
+def _member(fields: dict[str, str]) -> bytes:
+    header = bytearray(512)
+    header[257:265] = b"ustar\00000"
+    for name, (start, length) in FIELDS.items():
+        value = fields.get(name, "").encode("utf-8", "surrogateescape")[:length]
+        header[start : start + len(value)] = value
+    content = fields.get("content", "").replace("\v", "\n").encode("utf-8", "surrogateescape")
+    return _with_sum(bytes(header)) + content + bytes(-len(content) % 512)
+
+
+def _write(data: bytes) -> None:
+    """Nothing lands outside, nothing is more than allowed, nobody becomes somebody else."""
     part = Path(PLACE.name, str(os.getpid()), "part")  # many processes at a time
     part.parent.mkdir(exist_ok=True)
     remove(str(part))
