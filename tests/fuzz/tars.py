@@ -33,7 +33,7 @@ FIELDS = {
 MEMBERS = (
     "5\t.\t\t0\t755\t0\t\t\n0\ta/f\t\t3\t6755\t7777\tb\txyz\n2\ta/l\t../out\t0\t0\t0\t\t\n"
     "1\th\tb/a/f\t0\t0\t0\t\t\nL\tx\t\t7\t0\t0\t\ttmp/a/b\n0\tg\t\t1\t0\t0\t\tz",
-    "x\tp\t\t13\t0\t0\t\t11 mtime=2\v\n0\tl/x\t\t1\t1\t1\t\ty\n2\tl\t/\t0\t0\t0\t\t",
+    "x\tp\t\t13\t0\t0\t\t11 mtime=2\v\n0\tl/x\t\t1\t1\t1\t\ty\n2\tm\t/\t0\t0\t0\t\t",
 )
 OLD_SPARSE = {"GNU.sparse.map": "0,2,9,1", "GNU.sparse.size": "10", "mtime": "1.5"}
 
