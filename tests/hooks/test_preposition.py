@@ -502,6 +502,34 @@ def test_the_store_is_not_copied_into_itself(node: Node, name: str) -> None:
     assert "in the store, or the store in it" in said
 
 
+def test_a_copy_that_a_crash_may_have_cut_is_not_used_after_it(node: Node) -> None:
+    tar = node.tar("env.tar", a="content")
+    node.run(tar)
+    laid = node.home / node.laid()[0]
+    (mark,) = node.home.glob("boot-*")
+    (laid / "a").write_text("")  # a name without its content
+    mark.unlink()
+    mark.symlink_to("another-boot")
+    node.run(tar, 8)
+    assert (node.home / "job-8/a").read_text() == "content"
+    shutil.copy(tar, node.shared / "copy.tar")
+    (laid / "a").write_text("")
+    (mark,) = node.home.glob("boot-*")
+    mark.unlink()
+    mark.symlink_to("another-boot")
+    node.run(node.shared / "copy.tar", 9)
+    assert (node.home / "job-9/a").read_text() == "content"
+
+
+def test_a_copy_that_is_on_the_disk_stays_after_a_crash(node: Node) -> None:
+    tar = node.tar("env.tar", a="content")
+    node.run(tar)
+    (mark,) = node.home.glob("boot-*")
+    age(mark, 1)
+    node.run(tar, 8)
+    assert list(node.home.glob("boot-*")) == []
+
+
 def test_locks_do_not_pile_up(node: Node) -> None:
     for job in range(3):
         (node.shared / "env.tar").write_text(f"no tar {job}")

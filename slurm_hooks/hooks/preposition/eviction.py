@@ -45,8 +45,8 @@ def evict_unused(rules: Rules, now: float) -> None:
             _remove_dead(name, now)
     with locked("lock"):
         _drop_links(now)
-        _put_away([name for name in _idle() if _age(name, now) > rules.unused_s])
-    _remove_put_away()
+        put_away([name for name in _idle() if age(name, now) > rules.unused_s])
+    _removeput_away()
 
 
 def evict_surplus(rules: Rules) -> int:
@@ -62,14 +62,14 @@ def evict_surplus(rules: Rules) -> int:
         while surplus > 0 and len(going) < len(idle):
             going.append(idle[len(going)])
             surplus -= sizes[going[-1]]
-        _put_away(going)
-    _remove_put_away()
+        put_away(going)
+    _removeput_away()
     return in_use
 
 
 def _remove_dead(name: str, now: float) -> None:
     """What a dead process was to fill, or a lock that nobody has had for a day."""
-    if name.startswith("lock-") and _age(name, now) < DAY_S:
+    if name.startswith("lock-") and age(name, now) < DAY_S:
         return
     with locked("lock-" + name[5:], wait=False) as dead:
         if dead and name.startswith("part-"):
@@ -78,17 +78,18 @@ def _remove_dead(name: str, now: float) -> None:
             os.unlink(name)
 
 
-def _age(name: str, now: float) -> float:
+def age(name: str, now: float) -> float:
     """Seconds since its last use, and as many where a wrong clock has put it into the future."""
     return abs(now - os.lstat(name).st_mtime)
 
 
-def _put_away(names: list[str]) -> None:
+def put_away(names: list[str]) -> None:
+    """Nobody finds them any more; what is put away goes when the lock is free."""
     for name in names:
         os.rename(name, f"gone-{name}-{time.time_ns()}")
 
 
-def _remove_put_away() -> None:
+def _removeput_away() -> None:
     for name in os.listdir("."):
         if name.startswith("gone-"):
             remove(name)
@@ -108,9 +109,11 @@ def _idle() -> list[str]:
 def _drop_links(now: float) -> None:
     running = jobs_here()
     for name in os.listdir("."):
+        if name.startswith("boot-") and not os.path.lexists(f"env-{name[5:]}"):
+            os.unlink(name)
         if not name.startswith(("job-", "of-")):
             continue
-        is_old = _age(name, now) > STARTING_S
+        is_old = age(name, now) > STARTING_S
         if (name.startswith("job-") and is_old and name[4:] not in running) or not os.path.exists(
             name
         ):

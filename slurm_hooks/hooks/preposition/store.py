@@ -2,8 +2,9 @@
 
 There is `env-DIGEST`, an environment named after its content, whose time is that of its last use;
 `of-KEY`, a link to it, KEY standing for the file that it came from; `job-ID`, the link that a job
-follows; `lock-KEY`, locked by whoever lays it, in `part-KEY`; `gone-...`, on its way out. A lock
-ends with its process, so who gets the lock of a part knows that whoever began it is dead.
+follows; `boot-DIGEST`, naming the boot that laid it until it is surely on the disk (settled.py);
+`lock-KEY`, locked by whoever lays it, in `part-KEY`; `gone-...`, on its way out. A lock ends with
+its process, so who gets the lock of a part knows that whoever began it is dead.
 All works in the current directory. It must not know of root.
 """
 
@@ -29,6 +30,7 @@ from .content import (
 )
 from .eviction import Rules, evict_surplus, evict_unused, remove
 from .locks import locked
+from .settled import drop_if_doubtful, mark_as_new
 
 SQUASHFS = b"hsqs"  # its first bytes, on little-endian machines
 
@@ -89,6 +91,7 @@ def use(key: str, job: str) -> bool:
     with locked("lock"):
         try:
             name = os.readlink(f"of-{key}")
+            drop_if_doubtful(name)
             os.utime(name, None)
         except FileNotFoundError:
             return False
@@ -113,6 +116,8 @@ def _lay_new(file: Optional[IO[bytes]], path: str, key: str, rules: Rules, in_us
         remove(part)
         raise
     with locked("lock"):
+        drop_if_doubtful(f"env-{digest}")
+        mark_as_new(f"env-{digest}")
         with contextlib.suppress(OSError):  # two files of the same content: one is enough
             os.rename(part, f"env-{digest}")
         os.utime(f"env-{digest}", None)  # a tar may say how old its root is
