@@ -40,6 +40,7 @@ from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.settings import Learn, Settings, Site, parse
 
+PATIENT = {"BatchStartTimeout": "70 sec"}
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
 NO_POOLS = {"settings": parse('[request]\nengines = ["torchrun"]\n')}
 LONG_LEASES = {"settings": parse("[lease]\nlength_s = 50001\n")}
@@ -303,13 +304,19 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("environments-store", env_store(path="/tmp/env"), "warning", "old files are often removed"),
     (
         "environments-time",
-        {**env_store(), **slurm(config={"PrologEpilogTimeout": "60"})},
+        {**env_store(), **slurm(config={"PrologEpilogTimeout": "60", **PATIENT})},
         "error",
         "PrologEpilogTimeout=120",
     ),
     (
         "environments-time",
-        env_store(prolog=f"{LAYS} 2>&1 | logger"),
+        {**env_store(), **slurm(config={"BatchStartTimeout": "10 sec"})},
+        "warning",
+        "BatchStartTimeout=70",
+    ),
+    (
+        "environments-time",
+        {**env_store(prolog=f"{LAYS} 2>&1 | logger"), **slurm(config=PATIENT)},
         "note",
         "through a pipe",
     ),
@@ -428,7 +435,10 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("environments-laid", env_store(path="", prolog="exit 0")),
     ("environments-laid", env_store(path="", prolog=None)),
     ("environments-store", env_store()),
-    ("environments-time", {**env_store(), **slurm(config={"PrologEpilogTimeout": "61"})}),
+    (
+        "environments-time",
+        {**env_store(), **slurm(config={"PrologEpilogTimeout": "61", **PATIENT})},
+    ),
     ("plugin-release", plugin(tested=((22, 5), (24, 11)))),
     ("plugin-release", plugin(tested=((24, 11),), arguments={"untested": "use"})),
     ("shared-directory", shared(kind="ext4", met=2, of=2)),

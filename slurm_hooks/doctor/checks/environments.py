@@ -82,7 +82,7 @@ def _directory(facts: Facts) -> Iterator[Finding]:
 
 def _in_time(facts: Facts) -> Iterator[Finding]:
     slurm, laying = known(facts.slurm), _prologs(facts)
-    limit = slurm.number("PrologEpilogTimeout", 65534)
+    limit, start = slurm.number("PrologEpilogTimeout", 65534), slurm.number("BatchStartTimeout", 10)
     for text in laying:
         said = re.findall(r"--seconds[= ](\d+)", text)
         seconds = max(map(int, said), default=SECONDS)
@@ -91,6 +91,12 @@ def _in_time(facts: Facts) -> Iterator[Finding]:
                 f"--seconds={seconds} and PrologEpilogTimeout={limit}: slurmd may end the Prolog, "
                 "and then it drains the node",
                 Change("PrologEpilogTimeout", str(2 * seconds)),
+            )
+        if start <= seconds:
+            yield warning(
+                f"--seconds={seconds} and BatchStartTimeout={start}: a fragment whose Prolog still "
+                "runs is requeued as missing when slurmctld is reconfigured",
+                Change("BatchStartTimeout", str(seconds + 10)),
             )
         if re.search(r"\|\s*logger", text):
             yield note(
@@ -123,7 +129,9 @@ TABLE = (
         "environments-time",
         Category.HOOKS,
         "the hook gives up before slurmd gives up the Prolog",
-        "A Prolog that reaches PrologEpilogTimeout is killed, which drains the node.",
+        "A Prolog that reaches PrologEpilogTimeout is killed, which drains the node. A batch job "
+        "that a node does not know BatchStartTimeout after its start is requeued as missing, and "
+        "while its Prolog runs no node knows it.",
         _in_time,
         is_ours=True,
     ),
