@@ -110,7 +110,7 @@ def lay(made: Bench, job: int) -> float:
         "SLURM_JOB_GID": str(os.getegid()),
     }
     hook = [sys.executable, "-I", str(Path(preposition.__file__).parent)]
-    words = [f"--store={made.store}", "--seconds=300", "--free-gib=0"]
+    words = [f"--store={made.store}", "--seconds=300", "--free-gib=0", "--free-share=0"]
     began = time.perf_counter()
     subprocess.run([*hook, *words], env=environ, check=True)
     return time.perf_counter() - began

@@ -13,6 +13,7 @@ from typing import Any
 from slurm_hooks.doctor.checks import (
     basics,
     ending,
+    environments,
     hooks,
     job,
     learned,
@@ -43,6 +44,7 @@ MODULES = (
     submission,
     plugin,
     hooks,
+    environments,
     tick,
     learned,
     mode,

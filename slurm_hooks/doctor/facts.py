@@ -161,6 +161,7 @@ class PluginLine:
     arguments: Mapping[str, str]
     unknown: tuple[str, ...]
     job_path_file: Optional[FileSeen] = None
+    env_store_file: Optional[FileSeen] = None
     tested: tuple[tuple[int, int], ...] = ()  # the releases that the plugin's file says it knows
 
 

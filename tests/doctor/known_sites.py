@@ -224,6 +224,21 @@ def hook(key: str, value: str, file: Any = FILE, text: Any = "") -> dict[str, An
     return {"hooks": (Hook(key, value, file, text),)}
 
 
+LAYS = '[ -n "$SPANK_MALLEABLE_ENV" ] && python3 -I /x/preposition --store=/local/env --seconds=60'
+
+
+def env_store(
+    path: str = "/local/env", prolog: Any = LAYS, file: Any = DIRECTORY, **changes: Any
+) -> dict[str, Any]:
+    """A site with such a store in plugstack.conf, and such a Prolog."""
+    arguments = {**PLUGIN.arguments, **({"env_store": path} if path else {})}
+    seen = replace(file, **{"mode": 0o711, **changes}) if path and file else None
+    return {
+        **plugin(arguments=arguments, env_store_file=seen),
+        **hook("Prolog", "/etc/prolog", text=prolog),
+    }
+
+
 def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> dict[str, Any]:
     """A site that preempts by QOS, of which malleable jobs get the one called `name`."""
     rows = tuple({**row, **change} for row, change in zip(QOS, changes))

@@ -12,10 +12,12 @@ from known_sites import (
     DIRECTORY,
     FILE,
     GOOD_SITE,
+    LAYS,
     LONG_AGO,
     NO_ANSWER,
     by_database,
     canary,
+    env_store,
     hook,
     job,
     learned,
@@ -38,6 +40,7 @@ from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.settings import Learn, Settings, Site, parse
 
+PATIENT = {"BatchStartTimeout": "70 sec"}
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
 NO_POOLS = {"settings": parse('[request]\nengines = ["torchrun"]\n')}
 LONG_LEASES = {"settings": parse("[lease]\nlength_s = 50001\n")}
@@ -290,6 +293,33 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "warning",
         "every user",
     ),
+    ("environments-laid", env_store(prolog="exit 0"), "warning", "no Prolog lays"),
+    ("environments-laid", env_store(prolog="# preposition"), "warning", "no Prolog lays"),
+    ("environments-laid", {**env_store(), "hooks": ()}, "warning", "no Prolog lays"),
+    ("environments-laid", env_store(path=""), "warning", "add env_store=/local/env to"),
+    ("environments-laid", env_store(path="/local/other"), "warning", "lays environments in /loc"),
+    ("environments-store", env_store(mode=0o777), "error", "only root may change"),
+    ("environments-store", env_store(mode=0o711, uid=7), "error", "install -d -m 711"),
+    ("environments-store", env_store(mode=0o700), "warning", "users cannot enter"),
+    ("environments-store", env_store(path="/tmp/env"), "warning", "old files are often removed"),
+    (
+        "environments-time",
+        {**env_store(), **slurm(config={"PrologEpilogTimeout": "60", **PATIENT})},
+        "error",
+        "PrologEpilogTimeout=120",
+    ),
+    (
+        "environments-time",
+        {**env_store(), **slurm(config={"BatchStartTimeout": "10 sec"})},
+        "warning",
+        "BatchStartTimeout=70",
+    ),
+    (
+        "environments-time",
+        {**env_store(prolog=f"{LAYS} 2>&1 | logger"), **slurm(config=PATIENT)},
+        "note",
+        "through a pipe",
+    ),
     ("prolog", hook("Prolog", "/usr/libexec/slurm-malleable/prolog.sh"), "warning", "remove that"),
     ("prolog", hook("Prolog", "/etc/prolog", None), "warning", "not on this host"),
     (
@@ -401,6 +431,14 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("epilog", {"hooks": (), **slurm(config={"ProctrackType": "proctrack/cgroup"})}),
     ("epilog", {"hooks": (SITES_OWN, *known(GOOD_SITE.hooks))}),  # 24.11 runs both
     ("epilog", hook("Epilog", "/etc/e", text="/usr/libexec/slurm-malleable/epilog.sh")),
+    ("environments-laid", env_store()),
+    ("environments-laid", env_store(path="", prolog="exit 0")),
+    ("environments-laid", env_store(path="", prolog=None)),
+    ("environments-store", env_store()),
+    (
+        "environments-time",
+        {**env_store(), **slurm(config={"PrologEpilogTimeout": "61", **PATIENT})},
+    ),
     ("plugin-release", plugin(tested=((22, 5), (24, 11)))),
     ("plugin-release", plugin(tested=((24, 11),), arguments={"untested": "use"})),
     ("shared-directory", shared(kind="ext4", met=2, of=2)),
@@ -449,6 +487,8 @@ def test_a_good_site_passes(check: str) -> None:
         ("policy", submission(wanted=Unread("slurmdbd is down")), "slurmdbd is down"),
         ("nodes-meet", shared(of=1, met=1), "srun --nodes=2 malleable doctor --node"),
         ("epilog-readable", {"hooks": ()}, "not in use"),
+        ("environments-laid", env_store(prolog=None), "cannot be read here"),
+        ("environments-store", env_store(file=None), "may be no compute node"),
         ("usage-factor", qos({}, {}, name="none"), "there is no QOS none"),
         (
             "canary-accounts",

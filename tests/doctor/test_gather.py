@@ -86,7 +86,8 @@ def test_plugstack_beside_slurm_conf(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "spank_pyxis.so").write_bytes(b"\x7fELF\x00pyxis\x000.20.0\x00")
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.conf").write_text(
-        f"required {tmp_path}/malleable.so pythonpath={tmp_path} dir=/s/%A odd=1\n"
+        f"required {tmp_path}/malleable.so pythonpath={tmp_path} dir=/s/%A "
+        f"env_store={tmp_path}/d odd=1\n"
     )
     (tmp_path / "plugstack.conf").write_text(
         f"include d/*.conf\noptional {tmp_path}/spank_pyxis.so\n"
@@ -105,7 +106,10 @@ def test_plugstack_beside_slurm_conf(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert loaded.tested == ((22, 5), (24, 11))
     assert found.ours.where.file == str(tmp_path / "d" / "x.conf")
     assert found.ours.unknown == ("odd",)
-    assert found.ours.arguments == {"pythonpath": str(tmp_path), "dir": "/s/%A"}
+    store = f"{tmp_path}/d"
+    named = {"pythonpath": str(tmp_path), "dir": "/s/%A", "env_store": store}
+    assert found.ours.arguments == named
+    assert found.ours.env_store_file == files.see(tmp_path / "d")
     assert found.ours.job_path_file is not None
 
 

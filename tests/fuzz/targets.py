@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
@@ -13,7 +14,7 @@ from pathlib import Path
 from ClusterShell.NodeSet import NodeSetParseError
 
 from captured_slurm import CAPTURED, SITUATIONS, VERSIONS, as_asked_today, recorded
-from fuzz import plugin
+from fuzz import plugin, tars
 from fuzz.kept import KEPT
 from fuzz.target import Target
 from slurm_hooks.doctor.gather.slurm import read_slurm
@@ -24,6 +25,7 @@ from slurm_hooks.elastic.rendezvous.causes import causes_in
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.state import Member, Round, State
 from slurm_hooks.errors import MalleableError
+from slurm_hooks.hooks.preposition.content import NotLaid
 from slurm_hooks.model import FragmentId, Wish
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import Log
@@ -202,6 +204,12 @@ TARGETS: Mapping[str, Target] = {
     ),
     "wish file": Target(("8", "0"), lambda found: wish.read_nodes(found, "16"), (wish.WishError,)),
     "name of a task": Target(("17.0.0.todo", "17.2.1.run.7_3-0-abcdef", "17.0.0.done"), _task),
+    "tar": Target(
+        tuple(map(tars.sound, (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT))),
+        tars.read_bytes,
+        (NotLaid,),
+    ),
+    "members of a tar": Target(tars.MEMBERS, tars.read_members, (NotLaid,)),
     "swf": Target(
         ("; MaxNodes: 8\n1 0 0 10 4 -1 -1 4 20 -1 1 1 1 -1 1 -1 -1 -1\n",),
         _in_file(read_swf),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import pwd
@@ -13,6 +14,7 @@ import tarfile
 import tempfile
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,8 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.hooks import preposition
-from slurm_hooks.hooks.preposition import hook, store
+from slurm_hooks.hooks.preposition import content, hook
+from slurm_hooks.hooks.preposition.eviction import Rules
 from waiting import wait_until
 
 HOOK = Path(preposition.__file__).parent
@@ -48,7 +51,8 @@ class Node:
             "SLURM_JOB_UID": str(USER.pw_uid),
             "SLURM_JOB_GID": str(USER.pw_gid),
         }
-        words = [sys.executable, "-I", str(HOOK), f"--store={self.store}", "--free-gib=0", *more]
+        words = [sys.executable, "-I", str(HOOK), f"--store={self.store}"]
+        words += ["--free-gib=0", "--free-share=0", *more]
         return subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, text=True)
 
     def run(self, path: Path, job: int = 7, *more: str) -> str:
@@ -339,7 +343,7 @@ def test_once_a_day_the_old_goes_of_users_who_do_not_come_back(node: Node) -> No
     node.run(node.tar("env.tar", a="x"))
     age(node.home / "job-7", 1)
     age(node.home / node.laid()[0], 30)
-    rules = store.Rules(2**30, 0, 14 * 86400)
+    rules = Rules(2**30, 0, 14 * 86400)
     hook.tidy_once_a_day(str(node.store), rules, 10)
     assert len(node.laid()) == 1  # the hook itself was here today
     age(node.store / ".tidied", 2)
@@ -354,7 +358,7 @@ def test_other_people_s_jobs_are_left_alone(node: Node, name: str) -> None:
     hook.main(["--store=/nowhere"], environ)
 
 
-@pytest.mark.parametrize("words", [["--store"], ["--days=x"], []])
+@pytest.mark.parametrize("words", [["--store"], ["--days=x"], ["--store=/", "--seconds=nan"], []])
 def test_bad_arguments_do_not_drain_the_node(words: list[str]) -> None:
     environ = {"SPANK_MALLEABLE": "1", "SPANK_MALLEABLE_ENV": "/x", "SLURM_JOB_ID": "1"}
     environ |= {"SLURM_JOB_UID": str(os.geteuid()), "SLURM_JOB_GID": "0"}
@@ -363,6 +367,179 @@ def test_bad_arguments_do_not_drain_the_node(words: list[str]) -> None:
     )
     assert done.returncode == 0
     assert done.stderr
+
+
+def test_a_full_disk_below_the_log_does_not_drain_the_node(node: Node) -> None:
+    environ = {"SPANK_MALLEABLE": "1", "SPANK_MALLEABLE_ENV": "/x", "SLURM_JOB_ID": "1"}
+    environ |= {"SLURM_JOB_UID": str(USER.pw_uid), "SLURM_JOB_GID": str(USER.pw_gid)}
+    with open("/dev/full", "w") as full:
+        for store in (node.store, node.store / "missing"):
+            words = [sys.executable, "-I", str(HOOK), f"--store={store}"]
+            assert subprocess.run(words, env=environ, stderr=full, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("mode", [0o300, 0o700])
+def test_a_directory_that_cannot_be_read_leaves_no_half_copy(node: Node, mode: int) -> None:
+    inner = node.shared / "venv/inner"
+    inner.mkdir(parents=True)
+    (inner / "module.py").write_text("x")
+    os.chown(inner, USER.pw_uid, USER.pw_gid)
+    inner.chmod(mode)
+    said = node.run(node.shared / "venv")
+    assert ("Permission denied" in said) == (mode == 0o300)
+    assert len(node.laid()) == (mode == 0o700)
+
+
+def test_the_age_of_a_tar_s_root_is_not_that_of_its_use(node: Node) -> None:
+    with tarfile.open(node.shared / "env.tar", "w") as archive:
+        root = tarfile.TarInfo(".")
+        root.type, root.mtime = tarfile.DIRTYPE, 1_000_000_000
+        archive.addfile(root)
+        add(archive, "a", "x")
+    assert "env-" in node.run(node.shared / "env.tar")
+
+
+@pytest.mark.parametrize(("depth", "why"), [(200, "larger than"), (300, "deeper than 256 levels")])
+def test_directories_that_names_imply_are_counted(node: Node, depth: int, why: str) -> None:
+    names = {f"{i}{'/d' * depth}": "" for i in range(50)}
+    assert why in node.run(node.tar("env.tar", **names), 7, "--user-gib=0.02")
+    assert node.laid() == node.parts() == []
+
+
+def test_a_header_that_fills_the_memory_is_refused(node: Node) -> None:
+    header = tarfile.TarInfo("pax")
+    header.type, header.size = tarfile.XHDTYPE, 700 * 2**20
+    with gzip.open(node.shared / "env.tar.gz", "w", compresslevel=1) as written:
+        written.write(header.tobuf())
+        for _ in range(700):
+            written.write(bytes(2**20))
+    assert "MemoryError" in node.run(node.shared / "env.tar.gz")
+
+
+def test_the_members_of_a_tar_are_not_kept_in_memory(node: Node) -> None:
+    with node.tar("env.tar", **{f"m{i}": "x" for i in range(5000)}).open("rb") as source:
+        tracemalloc.start()
+        names = sum(1 for _ in content.tar_entries(content.Digesting(source)))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert names == 5000
+    assert most < 2**20
+
+
+def test_what_jobs_use_counts_for_the_limit(node: Node) -> None:
+    limit = f"--user-gib={500_000 / 2**30}"
+    for job in (1, 2, 3):
+        said = node.run(node.tar(f"{job}.tar", a=str(job) * 200_000), job, limit)
+        assert ("larger than" in said) == (job == 3)
+    age(node.home / "job-1", 1)
+    node.run(node.tar("3.tar", a="3" * 200_000), 3, limit)
+    assert (node.home / "job-3/a").exists()
+    assert len(node.laid()) == 2
+
+
+def test_a_share_of_the_disk_is_left_to_all(node: Node) -> None:
+    tar = node.tar("env.tar", a="x")
+    node.run(tar)
+    age(node.home / "job-7", 1)
+    said = node.run(node.tar("other.tar", a="y"), 8, "--free-share=1")
+    assert "fuller than the site allows" in said
+    assert node.laid() == node.parts() == []  # and what nobody uses makes room
+
+
+def test_the_disk_is_looked_at_while_much_is_written() -> None:
+    answers = iter([True, True, False])
+    room = content.Room(2**40, lambda: next(answers))
+    room.take(2**30)
+    room.note(content.LOOK + 1)
+    with pytest.raises(content.NotLaid, match="fuller"):
+        room.note(content.LOOK + 1)
+    with pytest.raises(content.NotLaid, match="below zero"):
+        room.take(-5000)
+
+
+def test_a_copy_that_a_job_has_write_protected_is_evicted(node: Node) -> None:
+    node.run(node.tar("env.tar", **{"a/b/c": "x"}))
+    laid = node.home / node.laid()[0]
+    for path in (laid / "a/b", laid / "a", laid):
+        path.chmod(0o500)
+    age(node.home / "job-7", 1)
+    age(laid, 30)
+    node.run(node.tar("other.tar", a="y"), 8)
+    assert not laid.exists()
+    assert list(node.home.glob("gone-*")) == []
+
+
+def test_a_clock_that_was_ahead_keeps_nothing_for_ever(node: Node) -> None:
+    node.run(node.tar("env.tar", a="x"))
+    for path in (node.home / "job-7", node.home / node.laid()[0], node.store / ".tidied"):
+        age(path, -4000)
+    hook.tidy_once_a_day(str(node.store), Rules(2**30, 0, 14 * 86400), 10)
+    assert node.laid() == []
+
+
+def test_who_has_no_time_to_tidy_leaves_it_to_the_next(node: Node) -> None:
+    hook.tidy_once_a_day(str(node.store), Rules(2**30, 0, 14 * 86400), 0)
+    assert not (node.store / ".tidied").exists()
+
+
+def test_a_hook_that_is_killed_leaves_no_process_for_long(node: Node) -> None:
+    first = node.begin(slow_tar(node), 7, "--seconds=0.5")
+    wait_until(lambda: node.home.exists() and node.parts(), 20)
+    (child,) = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGSTOP)
+    first.kill()
+    first.wait()
+    time.sleep(1.6)  # its seconds are over, and a stopped process knows nothing of them
+    os.kill(int(child), signal.SIGCONT)
+    first.communicate(timeout=5)  # until nobody has the other end
+    assert node.laid() == []
+
+
+@pytest.mark.parametrize("name", ["store", ".", "shared/link", "store/{uid}"])
+def test_the_store_is_not_copied_into_itself(node: Node, name: str) -> None:
+    (node.shared / "link").symlink_to(node.store)
+    said = node.run(node.store.parent / name.format(uid=USER.pw_uid))
+    assert "in the store, or the store in it" in said
+
+
+def test_a_copy_that_a_crash_may_have_cut_is_not_used_after_it(node: Node) -> None:
+    tar = node.tar("env.tar", a="content")
+    node.run(tar)
+    laid = node.home / node.laid()[0]
+    (mark,) = node.home.glob("boot-*")
+    (laid / "a").write_text("")  # a name without its content
+    mark.unlink()
+    mark.symlink_to("another-boot")
+    node.run(tar, 8)
+    assert (node.home / "job-8/a").read_text() == "content"
+    shutil.copy(tar, node.shared / "copy.tar")
+    (laid / "a").write_text("")
+    (mark,) = node.home.glob("boot-*")
+    mark.unlink()
+    mark.symlink_to("another-boot")
+    node.run(node.shared / "copy.tar", 9)
+    assert (node.home / "job-9/a").read_text() == "content"
+
+
+def test_a_copy_that_is_on_the_disk_stays_after_a_crash(node: Node) -> None:
+    tar = node.tar("env.tar", a="content")
+    node.run(tar)
+    (mark,) = node.home.glob("boot-*")
+    age(mark, 1)
+    node.run(tar, 8)
+    assert list(node.home.glob("boot-*")) == []
+
+
+def test_locks_do_not_pile_up(node: Node) -> None:
+    for job in range(3):
+        (node.shared / "env.tar").write_text(f"no tar {job}")
+        node.run(node.shared / "env.tar", job)
+    locks = list(node.home.glob("lock-*"))
+    assert len(locks) == 3
+    for lock in locks:
+        age(lock, 2)
+    node.run(node.tar("env.tar", a="x"))
+    assert len(list(node.home.glob("lock-*"))) == 1
 
 
 def test_a_hard_link_to_a_link_or_a_file_is_one(node: Node) -> None:

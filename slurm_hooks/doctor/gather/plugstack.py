@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.doctor.facts import Line, PluginLine, Plugstack, SlurmSays, Unread
+from slurm_hooks.doctor.facts import FileSeen, Line, PluginLine, Plugstack, SlurmSays, Unread
 from slurm_hooks.doctor.gather.files import attempt, configuration, see
 from slurm_hooks.errors import UsageError
 
@@ -71,18 +71,23 @@ def _plugin_line(line: Line, directory: str) -> PluginLine:
     plugin = _absolute(words[1] if len(words) > 1 else OUR_NAME, directory)
     pairs = [word.partition("=") for word in words[2:]]
     known = {name: value for name, _, value in pairs if name in ARGUMENTS}
-    job_path = attempt(lambda: see(Path(known["pythonpath"]))) if "pythonpath" in known else None
-    seen = attempt(lambda: see(Path(plugin)))
     return PluginLine(
         where=line,
         is_required=words[0] == "required",
         plugin=plugin,
-        plugin_file=None if isinstance(seen, Unread) else seen,
+        plugin_file=_seen(plugin),
         arguments=known,
         unknown=tuple(name for name, _, _ in pairs if name not in ARGUMENTS),
-        job_path_file=None if isinstance(job_path, Unread) else job_path,
+        job_path_file=_seen(known.get("pythonpath")),
+        env_store_file=_seen(known.get("env_store")),
         tested=_tested(Path(plugin)),
     )
+
+
+def _seen(path: Optional[str]) -> Optional[FileSeen]:
+    """What a path names; None if there is none, or if it cannot be seen."""
+    found = attempt(lambda: see(Path(path))) if path else None
+    return None if isinstance(found, Unread) else found
 
 
 def _tested(path: Path) -> tuple[tuple[int, int], ...]:

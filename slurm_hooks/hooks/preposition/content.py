@@ -10,11 +10,14 @@ import hashlib
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Optional, cast
+from typing import IO, Any, Optional, cast
 
 BLOCK = 2**20
+NAME = 4096  # bytes of the disk that a name takes beside its content, about
+DEEPEST = 256  # levels of a name: Python's own walks recurse
+LOOK = 64 * BLOCK  # written between two looks at the disk
 
 
 class NotLaid(Exception):
@@ -32,6 +35,30 @@ class Entry:
     target: str = ""
     hard: str = ""
     source: Optional[IO[bytes]] = None
+
+
+class Room:
+    """What may still be written: `most` bytes, and no more than `is_enough` says of the disk."""
+
+    def __init__(self, most: int, is_enough: Callable[[], bool]) -> None:
+        self.left, self.unseen, self.is_enough = most, LOOK, is_enough
+
+    def take(self, size: int) -> None:
+        """Room for one more name and its content. Raises NotLaid if there is none."""
+        if size < 0:
+            raise NotLaid("a size in it is below zero")
+        self.left -= size + NAME
+        if self.left < 0:
+            raise NotLaid("it is larger than what one user may have here")
+        self.note(NAME * 16)  # inodes run out sooner than bytes
+
+    def note(self, written: int) -> None:
+        """So many bytes were written. Raises NotLaid if the disk is now too full."""
+        self.unseen += written
+        if self.unseen > LOOK:
+            self.unseen = 0
+            if not self.is_enough():
+                raise NotLaid("the disk would be fuller than the site allows")
 
 
 class Digesting:
@@ -58,13 +85,18 @@ def checked_name(name: str) -> str:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts:
         raise NotLaid(f"{name[:80]!r} leads out of it")
+    if len(parts) > DEEPEST:
+        raise NotLaid(f"{name[:80]!r} is deeper than {DEEPEST} levels")
     return "/".join(parts)
 
 
 def tar_entries(source: Digesting) -> Iterator[Entry]:
     """The members of a tar, compressed or not, in order. Raises NotLaid for a device or a FIFO."""
     with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|*") as archive:
-        for member in archive:
+        while member := archive.next():
+            cast(
+                "Any", archive
+            ).members.clear()  # or a tar of millions of names would fill the memory
             entry = Entry(checked_name(member.name), member.mode, member.mtime)
             if member.issym():
                 yield Entry(entry.name, 0, entry.mtime, target=member.linkname)
@@ -80,9 +112,21 @@ def tar_entries(source: Digesting) -> Iterator[Entry]:
                 raise NotLaid(f"{member.name[:80]!r} is neither file, directory nor link")
 
 
+def _open_file(path: str, flags: int) -> int:
+    """It may no longer be what it was: a FIFO must not hold us up."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _refuse(error: OSError) -> None:
+    raise error
+
+
 def tree_entries(root: str) -> Iterator[Entry]:
-    """The same of a directory, names in order, without what is neither file, directory nor link."""
-    for where, directories, files in os.walk(root):
+    """The same of a directory, names in order, without what is neither file, directory nor link.
+
+    Raises OSError for a directory that cannot be listed: a part is worse than nothing.
+    """
+    for where, directories, files in os.walk(root, onerror=_refuse):
         directories.sort()
         for name in sorted(directories + files):
             path = os.path.join(where, name)
@@ -93,12 +137,12 @@ def tree_entries(root: str) -> Iterator[Entry]:
             elif stat.S_ISDIR(found.st_mode):
                 yield Entry(short, found.st_mode, found.st_mtime)
             elif stat.S_ISREG(found.st_mode):
-                with open(path, "rb") as source:
+                with open(path, "rb", opener=_open_file) as source:
                     yield Entry(short, found.st_mode, found.st_mtime, found.st_size, source=source)
 
 
-def write_entries(entries: Iterator[Entry], part: str, most: int) -> None:
-    """Write them below the new directory `part`, no more than `most` bytes. No setuid bits.
+def write_entries(entries: Iterator[Entry], part: str, room: Room) -> None:
+    """Write them below the new directory `part`, as long as there is room. No setuid bits.
 
     Symbolic links come last, so that nothing is ever written through one. Raises NotLaid, OSError.
     """
@@ -107,47 +151,59 @@ def write_entries(entries: Iterator[Entry], part: str, most: int) -> None:
     times: dict[str, float] = {}
     for entry in entries:
         path = os.path.join(part, entry.name) if entry.name else part
-        most -= entry.size + 4096
-        if most < 0:
-            raise NotLaid("it is larger than one user may have here")
+        if not entry.name and not stat.S_ISDIR(entry.mode):
+            raise NotLaid("a member of it has no name")
+        room.take(entry.size)
         links.pop(path, None)
         if entry.target:
             links[path] = entry.target
         elif entry.hard:
-            _write_hard_link(os.path.join(part, entry.hard), path, links)
+            _write_hard_link(os.path.join(part, entry.hard), path, links, room)
         elif stat.S_ISDIR(entry.mode):
-            os.makedirs(path, 0o700, exist_ok=True)
+            _make_directories(path, room)
             times[path] = entry.mtime
         elif entry.source:
-            _write_file(path, entry, entry.source)
+            _write_file(path, entry, entry.source, room)
     for path, target in links.items():
-        _make_room(path)
+        _make_way(path, room)
         os.symlink(target, path)
     for path, mtime in reversed(list(times.items())):
         os.utime(path, (mtime, mtime))
 
 
-def _write_hard_link(target: str, path: str, links: dict[str, str]) -> None:
+def _write_hard_link(target: str, path: str, links: dict[str, str], room: Room) -> None:
     if target in links:
         links[path] = links[target]
         return
-    _make_room(path)
+    _make_way(path, room)
     os.link(target, path, follow_symlinks=False)
 
 
-def _make_room(path: str) -> None:
-    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+def _make_directories(path: str, room: Room) -> None:
+    """One that is made on the way takes room too: a name may have hundreds."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        room.take(0)
+        os.mkdir(each, 0o700)
+
+
+def _make_way(path: str, room: Room) -> None:
+    _make_directories(os.path.dirname(path), room)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
-def _write_file(path: str, entry: Entry, source: IO[bytes]) -> None:
-    _make_room(path)
+def _write_file(path: str, entry: Entry, source: IO[bytes], room: Room) -> None:
+    _make_way(path, room)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with open(os.open(path, flags, 0o600), "wb") as written:
         left = entry.size
         while left and (content := source.read(min(BLOCK, left))):
             left -= written.write(content)
+            room.note(len(content))
         if left:
             raise NotLaid(f"{entry.name[:80]!r} ends too early")
     os.chmod(path, stat.S_IMODE(entry.mode) & 0o777 | 0o400)
@@ -157,7 +213,7 @@ def _write_file(path: str, entry: Entry, source: IO[bytes]) -> None:
 def tree_manifest(root: str) -> str:
     """A digest of names, kinds, modes, sizes and times in a directory; contents are not read."""
     found = hashlib.sha256()
-    for where, directories, files in os.walk(root):
+    for where, directories, files in os.walk(root, onerror=_refuse):
         directories.sort()
         for name in sorted(directories + files):
             path = os.path.join(where, name)

@@ -12,19 +12,20 @@ import argparse
 import contextlib
 import os
 import pwd
+import random
 import resource
 import signal
 import sys
-import tarfile
 import time
 from collections.abc import Mapping
 
 from .content import NotLaid
-from .store import Rules, evict, lay
+from .eviction import DAY_S, Rules, evict_surplus, evict_unused
+from .store import lay
 
 GIB = 2**30
 TIDY_S = 0.5  # for one user; what is left is for the next day
-MEMORY = 4 * GIB  # of address space: tarfile keeps what it has read of a tar's members
+MEMORY = GIB // 2  # of address space: a header of a tar may ask for as much as it likes
 
 
 def open_home(store: str, uid: int, gid: int) -> int:
@@ -48,8 +49,14 @@ def open_home(store: str, uid: int, gid: int) -> int:
     return home
 
 
-def become(uid: int, gid: int, home: int) -> None:
-    """Give up root's rights for good; work in `home`, with bounds, no file open but stderr."""
+def become(uid: int, gid: int, home: int, seconds: float) -> None:
+    """Give up root's rights for good; work in `home`, with bounds, no file open but stderr.
+
+    It ends after `seconds`, even if nobody is left to kill it.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     os.fchdir(home)
     os.closerange(3, 256)
     if os.geteuid() == 0:
@@ -83,8 +90,9 @@ def wait_for(child: int, seconds: float) -> None:
 
 
 def tell(text: str) -> None:
-    """One line for slurmd's log."""
-    print(f"malleable: preposition: {ascii(text)[1:-1]}", file=sys.stderr, flush=True)
+    """One line for slurmd's log; none if that cannot be written, which is not the job's concern."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"malleable: preposition: {ascii(text)[1:-1]}\n".encode())
 
 
 def run_as_user(path: str, job: str, rules: Rules) -> None:
@@ -93,45 +101,67 @@ def run_as_user(path: str, job: str, rules: Rules) -> None:
     try:
         name = lay(path, job, rules)
         tell(f"job {job}: {name} after {time.monotonic() - begin:.2f} s")
-    except (NotLaid, OSError, tarfile.TarError, EOFError, ValueError, MemoryError) as error:
+    except NotLaid as error:
         tell(f"job {job}: not laid, the job uses the original: {error}")
+    except Exception as error:  # tarfile has many for a damaged tar
+        why = f"{type(error).__name__}: {error}"
+        tell(f"job {job}: not laid, the job uses the original: {why}")
 
 
 def tidy_once_a_day(store: str, rules: Rules, seconds: float) -> None:
     """Evict, each as its user, in the directories of users who may never come back."""
     stamp = os.path.join(store, ".tidied")
     with contextlib.suppress(FileNotFoundError):
-        if time.time() - os.lstat(stamp).st_mtime < 86400:
+        if 0 <= time.time() - os.lstat(stamp).st_mtime < DAY_S:
             return
+    if seconds < TIDY_S:
+        return
     os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     os.utime(stamp, None)
     end = time.monotonic() + seconds
-    for name in filter(str.isdecimal, os.listdir(store)):
-        if time.monotonic() > end or (os.geteuid() not in (0, int(name))):
+    users = [name for name in os.listdir(store) if name.isdecimal()]
+    for name in random.sample(users, len(users)):  # who is too late today is not so every day
+        if time.monotonic() > end:
             return
-        at = os.lstat(os.path.join(store, name))
-        try:
-            home = open_home(store, int(name), at.st_gid)
-        except (NotLaid, OSError):
-            continue
-        child = os.fork()
-        if child == 0:
-            become(int(name), at.st_gid, home)
-            with contextlib.suppress(OSError):
-                evict(rules, time.time())
-            os._exit(0)
-        os.close(home)
-        wait_for(child, TIDY_S)  # nobody's stopped process holds up another one's job for long
+        if os.geteuid() in (0, int(name)):
+            _tidy(store, int(name), rules)
+
+
+def _tidy(store: str, uid: int, rules: Rules) -> None:
+    gid = os.lstat(os.path.join(store, str(uid))).st_gid
+    try:
+        home = open_home(store, uid, gid)
+    except (NotLaid, OSError):
+        return
+    child = os.fork()
+    if child == 0:
+        become(uid, gid, home, 2 * TIDY_S)
+        with contextlib.suppress(OSError):
+            evict_unused(rules, time.time())
+            evict_surplus(rules)
+        os._exit(0)
+    os.close(home)
+    wait_for(child, TIDY_S)  # nobody's stopped process holds up another one's job for long
+
+
+def amount(word: str) -> float:
+    """A number from zero on. Raises ValueError."""
+    number = float(word)
+    if not 0 <= number < float("inf"):
+        raise ValueError(word)
+    return number
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
     """What the site's Prolog says."""
     parser = argparse.ArgumentParser(description="lay a malleable job's environment on the node")
     parser.add_argument("--store", required=True, help="root's directory on the node's own disk")
-    parser.add_argument("--seconds", type=float, default=60.0, help="then the job starts without")
-    parser.add_argument("--user-gib", type=float, default=50.0, help="of one user, on one node")
-    parser.add_argument("--free-gib", type=float, default=10.0, help="to be left free on the disk")
-    parser.add_argument("--days", type=float, default=14.0, help="unused for so long: removed")
+    parser.add_argument("--seconds", type=amount, default=60.0, help="then the job starts without")
+    parser.add_argument("--user-gib", type=amount, default=50.0, help="of one user, on one node")
+    parser.add_argument("--free-gib", type=amount, default=10.0, help="to be left free on the disk")
+    share = "to be left free of the disk's bytes and inodes, 0 to 1"
+    parser.add_argument("--free-share", type=amount, default=0.05, help=share)
+    parser.add_argument("--days", type=amount, default=14.0, help="unused for so long: removed")
     return parser.parse_args(words)
 
 
@@ -144,11 +174,12 @@ def main(words: list[str], environ: Mapping[str, str]) -> None:
     site = arguments(words)
     if os.geteuid() not in (0, uid):
         raise NotLaid("this is neither root nor the job's user")
-    rules = Rules(int(site.user_gib * GIB), int(site.free_gib * GIB), site.days * 86400)
+    most, free = int(site.user_gib * GIB), int(site.free_gib * GIB)
+    rules = Rules(most, free, site.days * DAY_S, site.free_share)
     home = open_home(site.store, uid, gid)
     child = os.fork()
     if child == 0:
-        become(uid, gid, home)
+        become(uid, gid, home, site.seconds + 1)
         run_as_user(path, job, rules)
         os._exit(0)
     end = time.monotonic() + site.seconds
