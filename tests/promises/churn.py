@@ -20,7 +20,8 @@ USER = "nobody" if os.geteuid() == 0 else None
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
 QUICK = "exec sleep 3600"  # gone at SIGTERM
 STUBBORN = "trap '' TERM; sleep 3600 & wait; wait"  # gone after KillWait
-MOST_WAITING, MOST_DRAINED, MOST_RESERVED = 3, 3, 2
+MOST_WAITING, MOST_DRAINED, MOST_RESERVED = 2, 2, 2
+BACK_ON = 0.2  # at each step
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Churn:
 
     def step(self) -> None:
         """One to three changes, then a tick or a pause without one."""
+        if self.is_off and self.dice.random() < BACK_ON:
+            self._on()
         for _ in range(self.dice.randint(1, 3)):
             self.dice.choices(*zip(*WEIGHTS))[0](self)
         time.sleep(self.dice.uniform(0, 1))
@@ -110,12 +113,23 @@ class Churn:
         """Jobs that leave before a planned start: gangs that told nothing of what a hit costs."""
         return frozenset(job for job, made in self.jobs.items() if not made.is_pool)
 
+    @property
+    def told(self) -> str:
+        """How much happened, for whoever reads that nothing broke."""
+        used = sum(len(look.running) for look in self.looks) / len(self.looks)
+        begun = {(job.name, job.start) for look in self.looks for job in look.running}
+        theirs = {j.name for look in self.looks for j in look.jobs if not j.is_ours and j.start}
+        return (
+            f"{len(self.looks)} ticks, {len(begun)} runs of fragments, {len(theirs)} ordinary jobs,"
+            f" {used:.1f} of {len(self.bench.box.nodes)} nodes used on average"
+        )
+
     # -- ordinary jobs
 
     def rigid(self) -> None:
         waiting = self._others("PENDING")
         if len(waiting) < MOST_WAITING:
-            self._rigid(self.dice.randint(1, 4), self.dice.randint(2, 20))
+            self._rigid(self.dice.randint(1, 4), self.dice.randint(2, 15))
 
     def urgent(self) -> None:
         if len(self._others("PENDING")) < MOST_WAITING:
@@ -198,12 +212,10 @@ class Churn:
             self.reserved.append(name)
 
     def limit(self) -> None:
-        self._limit(self.dice.choice((None, 1, 3, 5)))
+        self._limit(self.dice.choice((None, None, 2, 4, 6)))
 
     def switch(self) -> None:
-        if self.is_off:
-            self._on()
-        elif self._malleable("off", "--reason", "churn"):
+        if not self.is_off and self._malleable("off", "--reason", "churn"):
             self.is_off = True
 
     # -- how it is done
@@ -271,9 +283,9 @@ def _word(action: object) -> str:
 
 Change = Callable[[Churn], None]
 WEIGHTS: tuple[tuple[Change, int], ...] = (
-    (Churn.rigid, 12),
-    (Churn.urgent, 4),
-    (Churn.end_rigid, 3),
+    (Churn.rigid, 6),
+    (Churn.urgent, 2),
+    (Churn.end_rigid, 2),
     (Churn.requeue, 4),
     (Churn.user_hold, 4),
     (Churn.edit, 4),
