@@ -124,12 +124,15 @@ class Churn:
             f" {used:.1f} of {len(self.bench.box.nodes)} nodes used on average"
         )
 
+    def nothing(self) -> None:
+        """Or no fragment would ever live for long."""
+
     # -- ordinary jobs
 
     def rigid(self) -> None:
         waiting = self._others("PENDING")
         if len(waiting) < MOST_WAITING:
-            self._rigid(self.dice.randint(1, 4), self.dice.randint(2, 15))
+            self._rigid(self.dice.randint(1, 3), self.dice.randint(2, 15))
 
     def urgent(self) -> None:
         if len(self._others("PENDING")) < MOST_WAITING:
@@ -283,8 +286,9 @@ def _word(action: object) -> str:
 
 Change = Callable[[Churn], None]
 WEIGHTS: tuple[tuple[Change, int], ...] = (
-    (Churn.rigid, 6),
-    (Churn.urgent, 2),
+    (Churn.nothing, 12),
+    (Churn.rigid, 4),
+    (Churn.urgent, 1),
     (Churn.end_rigid, 2),
     (Churn.requeue, 4),
     (Churn.user_hold, 4),

@@ -43,7 +43,7 @@ SOON = Reserved("r1", 1100, 1160, N1)
 def look(*jobs: Job, state: str = "idle", known: Known | None = None, **more: object) -> Look:
     nodes = tuple(NodeSeen(name, state, "none") for name in NODES)
     found = Look(1050, jobs, nodes, (), known or Known({}))
-    return replace(found, **more)  # type: ignore[arg-type]
+    return replace(found, **more)
 
 
 def test_answers_are_read() -> None:
