@@ -1,0 +1,287 @@
+"""What must hold while everything changes, judged from what squeue, sinfo and scontrol answered.
+
+Pure, and apart from the product's own readers: a fault of theirs must not hide itself here. Most
+conditions may exist for a moment, since somebody has just changed something: they are faults only
+if they last for longer than ticks and Slurm need to end them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from faults.checker import ALIVE, HEALTHY, NodeSeen, changed_nodes, parse_nodes
+from faults.checker import Look as NodesLook
+from slurm_hooks.slurm.text import expand
+
+OURS, OTHERS = "malleable", "main"
+JOBS = ("squeue", "-h", "-r", "-t", "all", "-p", f"{OURS},{OTHERS}")
+JOBS = (*JOBS, "-o", "%i|%P|%T|%S|%e|%p|%r|%N|%n|%x|%D|%Y")
+RESERVATIONS = ("scontrol", "-o", "show", "reservations")
+ON_NODES = frozenset({"RUNNING", "SUSPENDED"})
+WAITS_FOR_NODES = frozenset({"Resources", "Priority", "None"})
+_RESERVATION = re.compile(r"ReservationName=(\S+) StartTime=(\S+) EndTime=(\S+).* Nodes=(\S+)")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row of squeue: an element of ours, or somebody's job. Times in seconds since the epoch, 0
+    if there is none.
+
+    `end` of what runs is the end of its lease, `start` of what waits the planned one. `asked` are
+    the nodes in ReqNodeList, `excluded` those in ExcNodeList, `planned` those of a planned start.
+    """
+
+    name: str
+    state: str
+    partition: str = OURS
+    start: float = 0.0
+    end: float = 0.0
+    priority: float = 0.0
+    reason: str = ""
+    nodes: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
+    wanted: int = 1
+    planned: frozenset[str] = frozenset()
+
+    @property
+    def job_id(self) -> int:
+        return int(self.name.partition("_")[0])
+
+    @property
+    def is_ours(self) -> bool:
+        return self.partition == OURS
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Nodes of a reservation, from `start` to `end`."""
+
+    name: str
+    start: float
+    end: float
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What those who changed something know: nodes they drained and since when, the ceiling (None
+    without one, 0 while switched off), elements or jobs (by id) that users cancelled and when."""
+
+    drained: Mapping[str, float]
+    ceiling: int | None = None
+    cancelled: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """Slurm at one moment, after a tick."""
+
+    at: float
+    jobs: tuple[Job, ...]
+    nodes: tuple[NodeSeen, ...]
+    reservations: tuple[Reserved, ...]
+    known: Known
+
+    @property
+    def ours(self) -> tuple[Job, ...]:
+        return tuple(job for job in self.jobs if job.is_ours)
+
+    @property
+    def running(self) -> tuple[Job, ...]:
+        """Elements of ours that run."""
+        return tuple(job for job in self.ours if job.state in ON_NODES)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition that may not last longer than so many seconds and so many ticks."""
+
+    judge: Callable[[Look], list[str]]
+    grace_s: float = 0.0
+    ticks: int = 0
+
+
+def parse_jobs(text: str) -> tuple[Job, ...]:
+    """The answer to JOBS, asked with SLURM_TIME_FORMAT=%s."""
+    return tuple(map(_job, text.splitlines()))
+
+
+def _job(line: str) -> Job:
+    name, where, state, start, end, priority, reason, *lists, count, planned = line.split("|")
+    nodes, asked, excluded = map(_names, lists)
+    times = _epoch(start), _epoch(end), float(priority)
+    return Job(
+        name, state, where, *times, reason, nodes, asked, excluded, int(count), _names(planned)
+    )
+
+
+def parse_reservations(text: str) -> tuple[Reserved, ...]:
+    """The answer to RESERVATIONS, asked with SLURM_TIME_FORMAT=%s."""
+    found = (match.groups() for match in map(_RESERVATION.search, text.splitlines()) if match)
+    return tuple(Reserved(n, _epoch(s), _epoch(e), _names(nodes)) for n, s, e, nodes in found)
+
+
+def parse_look(at: float, jobs: str, nodes: str, reservations: str, known: Known) -> Look:
+    """The answers of one moment together."""
+    rest = parse_nodes(nodes), parse_reservations(reservations)
+    return Look(at, parse_jobs(jobs), *rest, known)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset() if text in ("", "(null)", "N/A") else expand(text)
+
+
+def _epoch(text: str) -> float:
+    return float(text) if text.isdecimal() else 0.0
+
+
+# -- what may never be
+
+
+def shared_nodes(look: Look) -> list[str]:
+    """Nodes on which something runs beside an element of ours: those are exclusive."""
+    on = [(node, job) for job in look.jobs if job.state == "RUNNING" for node in job.nodes]
+    both = {n for n, a in on for m, b in on if n == m and a is not b and (a.is_ours or b.is_ours)}
+    return [f"{node} holds an element and something else" for node in sorted(both)]
+
+
+def moved_nodes(look: Look) -> list[str]:
+    """Nodes that are drained or not otherwise than those who drain and resume have made them."""
+    expected = dict.fromkeys(look.known.drained, "churn")
+    return changed_nodes(NodesLook(look.at, (), look.nodes), expected)
+
+
+def started_on_drained(look: Look) -> list[str]:
+    """Runs that began on a node after it had been drained; a second is Slurm's resolution."""
+    since = look.known.drained
+    begun = [(job, node) for job in look.running for node in sorted(job.nodes & since.keys())]
+    return [f"{j.name} began on drained {n}" for j, n in begun if j.start > since[n] + 1]
+
+
+def revived(look: Look) -> list[str]:
+    """Runs that began after their user had cancelled the element or the job."""
+    cancelled = look.known.cancelled or {}
+    whens = ((j, cancelled.get(j.name) or cancelled.get(str(j.job_id))) for j in look.running)
+    return [f"{j.name} began though cancelled" for j, at in whens if at and j.start > at + 1]
+
+
+def node_lists(look: Look) -> list[str]:
+    """Elements with a ReqNodeList: fragments of one node are never given one, or no range of them
+    could be changed again."""
+    return [f"{job.name} asks for nodes" for job in look.ours if job.asked]
+
+
+# -- what may not last
+
+
+def over_ceiling(look: Look) -> list[str]:
+    """More nodes than the site allows, 0 while switched off."""
+    ceiling, used = look.known.ceiling, sum(len(job.nodes) for job in look.running)
+    if ceiling is None or used <= ceiling:
+        return []
+    return [f"more than the {ceiling} nodes allowed"]
+
+
+def past_reservations(look: Look) -> list[str]:
+    """Leases on reserved nodes that end after the reservation begins."""
+    return [
+        f"{job.name} runs into {each.name}"
+        for job in look.running
+        for each in look.reservations
+        if each.nodes & job.nodes and each.start < job.end and look.at < each.end
+    ]
+
+
+def past_planned_starts(look: Look, heedful: frozenset[int]) -> list[str]:
+    """Leases of `heedful` jobs that end after somebody's planned start on their nodes. (Others stay
+    until Slurm preempts them, because that is cheaper for them.)"""
+    waiting = [j for j in look.jobs if not j.is_ours and j.state == "PENDING"]
+    return [
+        f"{job.name} runs into the planned start of {other.name}"
+        for job in look.running
+        if job.job_id in heedful
+        for other in waiting
+        if job.nodes & other.planned and look.at < other.start < job.end
+    ]
+
+
+def roaming(look: Look) -> list[str]:
+    """Released elements that Slurm may start on any node, whatever the hole there."""
+    free = [j for j in look.ours if j.state == "PENDING" and j.priority > 0]
+    return [f"{j.name} may start anywhere" for j in free if not (j.asked or j.excluded)]
+
+
+def not_started(look: Look) -> list[str]:
+    """Released elements that wait."""
+    waits = (job for job in look.ours if job.state == "PENDING" and job.priority > 0)
+    return [f"{job.name} is released and waits" for job in waits]
+
+
+def not_back(look: Look) -> list[str]:
+    """Ended elements of jobs that go on, which nobody cancelled."""
+    cancelled = look.known.cancelled or {}
+    ended = (job for job in look.ours if job.state not in ALIVE)
+    left = (j for j in ended if j.name not in cancelled and str(j.job_id) not in cancelled)
+    return [f"{job.name} stays {job.state}" for job in left]
+
+
+def waits_for_us(look: Look) -> list[str]:
+    """The first waiting job of somebody else, if it could start were it not for ours.
+
+    Only the first, since others may wait for it. Nodes with a reservation are left out: whether
+    the job would end in time is Slurm's to say.
+    """
+    waiting = [j for j in look.jobs if not j.is_ours and j.state == "PENDING"]
+    first = min(waiting, key=lambda job: (-job.priority, job.job_id), default=None)
+    if first is None or first.reason not in WAITS_FOR_NODES:
+        return []
+    theirs = {
+        n
+        for j in look.jobs
+        if not j.is_ours and j.state in ("RUNNING", "COMPLETING")
+        for n in j.nodes
+    }
+    walled = {node for each in look.reservations for node in each.nodes}
+    left = {n.name for n in look.nodes if n.state in HEALTHY} - theirs - walled
+    return [f"{first.name} waits for ours"] if first.wanted <= len(left) else []
+
+
+def starving(look: Look, minimums: Mapping[int, int]) -> list[str]:
+    """Jobs below their minimum though as many nodes are idle as they lack, and elements that are
+    no more; `minimums` by job id."""
+    idle = sum(node.state == "idle" for node in look.nodes)
+    used = {job: sum(r.job_id == job for r in look.running) for job in minimums}
+    lacks = {job: least - used[job] for job, least in minimums.items()}
+    return [f"job {job} lacks {n} of its minimum" for job, n in lacks.items() if 0 < n <= idle]
+
+
+def gone(look: Look, elements: Mapping[int, int]) -> list[str]:
+    """Elements that Slurm no longer knows; `elements` says how many a job was submitted with."""
+    found, cancelled = {job.name for job in look.ours}, look.known.cancelled or {}
+    names = [f"{job}_{index}" for job, count in elements.items() for index in range(count)]
+    return [f"{name} is gone" for name in names if name not in found and name not in cancelled]
+
+
+def lasting(found: Sequence[tuple[float, Sequence[str]]], grace_s: float, ticks: int) -> list[str]:
+    """The conditions that each of more than `ticks` looks in a row saw, over more than `grace_s`
+    seconds; with no grace, those that any look saw."""
+    since: dict[str, tuple[float, int]] = {}
+    faults = []
+    for at, conditions in found:
+        seen = {text: since.get(text, (at, 0)) for text in conditions}
+        since = {text: (first, count + 1) for text, (first, count) in seen.items()}
+        long = (text for text, (first, n) in since.items() if at - first >= grace_s and n > ticks)
+        faults += [text for text in long if text not in faults]
+    return faults
+
+
+def faults_in(looks: Sequence[Look], rules: Sequence[Rule]) -> list[str]:
+    """What broke which rule."""
+    faults = []
+    for rule in rules:
+        found = [(look.at, rule.judge(look)) for look in looks]
+        faults += lasting(found, rule.grace_s, rule.ticks)
+    return faults
