@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from conftest import project_spec_or_skip
 from promises.bench import Bench
 from promises.churn import Churn
 from promises.churn_checker import (
@@ -35,7 +34,6 @@ from promises.churn_checker import (
     waits_for_us,
 )
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.sandbox.installation import Installation
 from waiting import wait_until
 
 CHURN_S = float(os.environ.get("CHURN_S", "60"))
@@ -46,11 +44,10 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(CHURN_S + SETTLE_S + 240)]
 
 
 @pytest.fixture
-def bench(installation: Installation) -> Iterator[Bench]:
-    with Sandbox.up(project_spec_or_skip(nodes=NODES, slurm=installation)) as box:
-        bench = Bench(box)
-        bench.share_at_once()
-        yield bench
+def bench(fresh_sandbox: Callable[..., Sandbox]) -> Bench:
+    bench = Bench(fresh_sandbox(nodes=NODES))
+    bench.share_at_once()
+    return bench
 
 
 def rules(churn: Churn) -> tuple[Rule, ...]:

@@ -74,7 +74,7 @@ def test_a_start_and_a_growth_are_a_round_each_and_wait_for_nobody_else(bench: B
         wait_for(lambda: sizes(bench, job) == [1], bench, 90)
     finally:
         box.run(["scontrol", "update", *others[:1], "state=resume"])
-    # Slurm hears of resumed nodes one after another; a tick in between would grow by the first only.
+    # Slurm hears of resumed nodes one after another; a tick between would grow by the first only.
     wait_until(lambda: all(n.state is not NodeState.DOWN for n in bench.observe().nodes), 30)
     wait_for(lambda: len(rounds(bench, job)) > 1, bench, 120)
     assert sizes(bench, job) == [1, 4]
