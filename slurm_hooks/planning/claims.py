@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Optional
 
 from slurm_hooks.allocation.problem import JobAsk
 from slurm_hooks.model import MalleableJob, Slurm, Snapshot
@@ -27,18 +28,24 @@ def with_claims(
     above linear; and the job's own weight more for each `patience_s` that it has waited for it.
 
     Who has run for less than that stays: of several who wait each would oust the one before it.
+    Of those that have waited for all their turns one after the other claims as many nodes as
+    anybody: a narrow one's minimum is worth less than what a wide one has, however long it waits.
     """
     most = max((ask.weight for ask in asks), default=0.0)
     trained = max(0.0, 1 - plan.start_s / plan.horizon_s)
     boosts = [_boost(s, ask, snapshot, plan.patience_s) for s, ask in zip(situations, asks)]
-    widest = max((ask.min_nodes for ask, boost in zip(asks, boosts) if boost), default=0)
+    overdue = _overdue(situations, asks, snapshot, plan.patience_s)
+    claimed = [a.min_nodes for a, boost in zip(asks, boosts) if boost or overdue is not None]
+    widest = max(claimed, default=0)
+    stay = (most + max(boosts, default=0.0)) * (1 if overdue is None else 2) if widest else 0.0
     found = []
     for situation, ask, boost in zip(situations, asks, boosts):
         node, nodes = most if situation.job.request.min_nodes else 0.0, ask.min_nodes
         if situation.size < situation.least and trained:
             node = (node + boost) / trained
+            nodes = widest if situation is overdue else nodes
         elif node and _has_begun(situation.job, snapshot, plan.patience_s):
-            node += most + max(boosts) if widest else 0.0
+            node += stay
             nodes = max(nodes, widest)  # a wide one would bid more than a narrow one has
         claim = node * nodes - _above_linear(ask)
         found.append(replace(ask, claim=max(0.0, claim) if ask.weight > 0 else 0.0))
@@ -56,6 +63,22 @@ def _boost(situation: Situation, ask: JobAsk, snapshot: Snapshot, patience_s: fl
     if situation.size >= situation.least:
         return 0.0
     return ask.weight * _turns(waited(situation.job, snapshot), patience_s)
+
+
+def _overdue(
+    situations: Sequence[Situation], asks: Sequence[JobAsk], snapshot: Snapshot, patience_s: float
+) -> Optional[Situation]:
+    """Of the jobs that have waited for all their turns, the one whose turn it is now: one of them
+    may wait for nodes that are not there at all."""
+    late = [
+        situation
+        for situation, ask in zip(situations, asks)
+        if situation.size < situation.least and situation.job.request.min_nodes and ask.weight > 0
+        if _turns(waited(situation.job, snapshot), patience_s) == _MOST_TURNS
+    ]
+    late.sort(key=lambda situation: situation.job.job_id)
+    turn = int(snapshot.now.timestamp() // (patience_s / _MOST_TURNS)) if late else 0
+    return late[turn % len(late)] if late else None
 
 
 def _has_begun(job: MalleableJob, snapshot: Snapshot, patience_s: float) -> bool:

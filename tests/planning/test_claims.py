@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Optional
 
 import pytest
@@ -107,6 +108,32 @@ def test_a_wide_one_too_pushes_out_narrow_ones_in_time() -> None:
     narrow = [gang(i, 1, most=1, on=1) for i in range(10, 14)]
     assert kept(*narrow, gang(9, 4, waited_s=HOUR_S / 2)) == [1, 1, 1, 1]
     assert kept(*narrow, gang(9, 4, waited_s=HOUR_S + 1)) == [0, 0, 0, 0]
+
+
+def test_a_narrow_one_pushes_out_a_wide_one_in_the_end() -> None:
+    """Its one node is worth less than four, so it would wait for as long as they run."""
+    wide = gang(8, 4, on=4)
+    assert kept(wide, gang(9, 1, waited_s=4 * HOUR_S - 1)) == [4]
+    assert kept(wide, gang(9, 1, waited_s=4 * HOUR_S + 1)) == [0]
+    just_begun = began(wide, *[60] * 4)
+    narrow = [gang(i, 1, most=1, waited_s=5 * HOUR_S) for i in range(9, 13)]
+    assert sizes(just_begun, *narrow)[0] == 4  # not even for four of them
+    assert sizes(wide, *narrow)[0] == 0
+
+
+def test_who_waits_for_nodes_that_are_not_there_takes_only_its_turn() -> None:
+    """One that can never start does not keep the others from theirs."""
+    jobs = gang(8, 4, on=4), gang(9, 1, waited_s=HOUR_S), gang(10, 64, 64, waited_s=HOUR_S)
+    seen = make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0))
+    hasty = replace(SHIPPED, plan=replace(SHIPPED.plan, patience_s=200))
+    turns = [replace(seen, now=seen.now + timedelta(seconds=50 * n)) for n in range(4)]
+    assert [plan_for(look, hasty).jobs[0].nodes_planned for look in turns].count(0) == 2
+
+
+def test_a_wide_one_comes_back_after_the_narrow_one_s_turn() -> None:
+    narrow, wide = gang(8, 1, most=1, on=1), gang(9, 4, waited_s=HOUR_S + 1)
+    assert sizes(began(narrow, 60), wide, free=3)[0] == 1
+    assert sizes(narrow, wide, free=3)[0] == 0
 
 
 def test_a_job_that_counts_for_nothing_claims_nothing() -> None:
