@@ -37,6 +37,7 @@ class World:
     known: set[str] = field(default_factory=set)
     admin_held: set[str] = field(default_factory=set)  # and squeue says so
     admin_released: set[str] = field(default_factory=set)  # so the admin answers for their leases
+    admin_started: set[str] = field(default_factory=set)  # in their present run, wherever it is
     suspended: set[str] = field(default_factory=set)  # and for where they are when resumed
     faults: list[str] = field(default_factory=list)
     is_ticking: bool = False
@@ -213,6 +214,8 @@ class World:
         return frozenset(self.slurm.nodes) - element.barred
 
     def _started(self, element: Element) -> None:
+        self.admin_started.discard(element.name)
+        self.admin_started |= {element.name} & self.admin_released
         if element.name in self.admin_held:
             self.faults.append(f"{element.name} started, which an admin holds")
         if self.of(element).is_cancelled or element.name in self.of(element).cancelled:
@@ -269,10 +272,11 @@ class World:
                 "RUNNING",
             ):
                 self.faults.append(f"{element.name} is back, which its user had cancelled")
+        others_doing = self.suspended | self.admin_started
         self.faults += [
             str(v)
             for v in self.slurm.violations
-            if (not v.whose or v.whose in self.known) and v.element not in self.suspended
+            if (not v.whose or v.whose in self.known) and v.element not in others_doing
         ]
         self.slurm.violations.clear()  # what nobody could know then is not held against a tick
         if self.faults:
