@@ -74,8 +74,9 @@ def submitted(box: Sandbox, *words: str) -> str:
 def empty(box: Sandbox, partition: str, nodes: int) -> None:
     """Cancel all jobs, and wait until as many nodes of the partition are free."""
     for name in (partition, "main"):
-        box.run(["scancel", f"--partition={name}", "--full"], check=False)
-        box.run(["scancel", f"--partition={name}"], check=False)
+        for words in (["--full"], []):  # a thousand jobs take longer than a command may otherwise
+            argv = ["scancel", f"--partition={name}", *words]
+            box.run(argv, check=False, timeout_s=PATIENCE_S)
     await_(lambda: not box.run(["squeue", "-h"]).stdout.strip(), "an empty Slurm")
     idle = ["sinfo", "-h", "-t", "idle", "-o", "%D", "-p", partition]
     await_(lambda: box.run(idle).stdout.strip() == str(nodes), "free nodes")

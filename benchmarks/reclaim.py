@@ -222,9 +222,8 @@ def show(nodes: int, found: dict[int, dict[str, list[Reclaim]]]) -> None:
             busy = statistics.median(one.busy for one in rows)
             cells = [f"{middle(rows):.2f} ({worst:.2f})", f"{times:.2f}", f"{used:.2f}"]
             cells += [f"{busy:.0%}", str(max(one.runnable for one in rows))]
-            table.add_row(
-                str(size), KINDS[kind], *cells, f"{max(one.squeue_s for one in rows):.2f}"
-            )
+            cells += [f"{max(one.squeue_s for one in rows):.2f}", str(max(r.taken for r in rows))]
+            table.add_row(str(size), KINDS[kind], *cells)
     Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120).print(table)
 
 
