@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
+from itertools import product
 from typing import Optional
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetParseError
+from ClusterShell.NodeSet import NodeSet, NodeSetParseError
+from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 
 @dataclass(frozen=True)
@@ -80,14 +82,15 @@ _ONE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _RANGES = r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*"
 _LONG_NUMBER = re.compile(r"\d{100}", re.ASCII)  # ClusterShell ends at 1e100
 _HOST_LIST = re.compile(rf"(?:[A-Za-z0-9_.,@-]|\[{_RANGES}\])+", re.ASCII)
-_PARTS = re.compile(r"\[([^\[\]]*)\]|,")
+_PARTS = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)|,")
 MOST_NAMES = 1 << 17  # more than any Slurm has: a few characters can stand for billions
 
 
 def expand(names: str) -> frozenset[str]:
     """Node names of a Slurm host list; empty for none. Raises NodeSetParseError.
 
-    What ClusterShell reads beyond Slurm's own grammar (set operators, steps, signs) is refused.
+    ClusterShell reads single ranges: of a whole list it would take the digits before a bracket for
+    part of the range (n1[9-11] is n19, n110, n111), and operators and groups for more than names.
     """
     if names in ("", "(null)", "N/A", "None"):
         return frozenset()
@@ -100,9 +103,27 @@ def expand(names: str) -> frozenset[str]:
     if _length(names) > MOST_NAMES:
         raise NodeSetParseError(names[:80], f"more than {MOST_NAMES} names")
     try:
-        return frozenset(NodeSet(names, resolver=RESOLVER_NOGROUP))  # @ is no group of this host
-    except (AssertionError, ValueError) as error:  # of ClusterShell's own on odd ranges
+        return frozenset(_names(names))
+    except (
+        RangeSetException,
+        AssertionError,
+        ValueError,
+    ) as error:  # on odd ranges
         raise NodeSetParseError(names[:80], str(error)) from error
+
+
+def _names(names: str) -> Iterator[str]:
+    """Each name of a host list in turn: of `n[1-2]x[5,7]`, n1x5, n1x7, n2x5 and n2x7."""
+    pieces: list[Sequence[str]] = []
+    for part in _PARTS.finditer(f"{names},"):
+        ranges, text = part.groups()
+        if ranges:
+            pieces.append(tuple(RangeSet(ranges).striter()))
+        elif text:
+            pieces.append((text,))
+        elif pieces:
+            yield from map("".join, product(*pieces))
+            pieces = []
 
 
 def _length(names: str) -> int:
@@ -111,7 +132,7 @@ def _length(names: str) -> int:
     for part in _PARTS.finditer(names):
         if part.group() == ",":
             total, size = total + size, 1
-        else:
+        elif part.group(1):
             size *= sum(map(_span, part.group(1).split(",")))
         if total + size > MOST_NAMES:
             break

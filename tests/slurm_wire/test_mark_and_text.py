@@ -184,3 +184,16 @@ def test_host_lists(numbers: set[int]) -> None:
 def test_padded_names_stay_padded() -> None:
     assert expand("n[08-11],login1") == {"n08", "n09", "n10", "n11", "login1"}
     assert fold(["n10", "n9", "n11"]) == "n[9-11]"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1[9-11]", {"n19", "n110", "n111"}),
+        ("n0[9-11]", {"n09", "n010", "n011"}),
+        ("n[1-2]x[5,7]", {"n1x5", "n1x7", "n2x5", "n2x7"}),
+        ("r1n[1-2]a,,b", {"r1n1a", "r1n2a", "b"}),
+    ],
+)
+def test_digits_before_a_bracket_are_part_of_each_name(text: str, names: set[str]) -> None:
+    assert expand(text) == names
