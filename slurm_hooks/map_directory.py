@@ -95,11 +95,14 @@ def read_order(place: Path) -> dict[str, Any]:
     """What map.json says. Raises UsageError."""
     try:
         found = json.loads((place / "map.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{place} has no map that can be read: {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("command"), list):
+    known = found if isinstance(found, dict) else {}
+    command, tasks = known.get("command"), known.get("tasks")
+    is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
+    if not (is_command and isinstance(tasks, int)):
         raise UsageError(f"{place}/map.json is not one of `malleable map`")
-    return found
+    return known
 
 
 def is_over(place: Path, found: Counts) -> bool:
@@ -114,7 +117,7 @@ def is_over(place: Path, found: Counts) -> bool:
 
 def lost(place: Path, found: Counts) -> int:
     """How many tasks have no file any more. Raises UsageError."""
-    return max(0, int(read_order(place).get("tasks", 0)) - found.total)
+    return max(0, int(read_order(place)["tasks"]) - found.total)
 
 
 def put_back(place: Path) -> None:

@@ -31,7 +31,7 @@ def from_text(text: str) -> Seen:
             idle=tuple((IdleReason(reason), int(nodes)) for reason, nodes in data["idle"]),
             promises=tuple(Promise(str(j), moment(s), float(h)) for j, s, h in data["promises"]),
         )
-    except (KeyError, TypeError, OverflowError, OSError, RecursionError) as error:
+    except (LookupError, TypeError, OverflowError, OSError, RecursionError) as error:
         raise ValueError(f"not what a tick wrote: {error!r}") from error
 
 
@@ -52,6 +52,8 @@ def _run(row: list[Any]) -> SeenRun:
     if len(row) == 3:
         return SeenRun(fragment, int(row[2]))
     _, _, restarts, nodes, start, end, leaves = row
+    if not all(isinstance(node, str) for node in nodes):
+        raise ValueError(f"not what a tick wrote: nodes {nodes!r}")
     return SeenRun(
         fragment, int(restarts), frozenset(nodes), _optional(start), _optional(end), str(leaves)
     )

@@ -128,6 +128,7 @@ class Snapshot:
     for which a fragment has left, as long as they wait. `curves` are known from elsewhere,
     `learned` is what jobs have shown of themselves, both by job id; the first kind is believed.
     `hidden` are nodes of partitions that Slurm does not show: powered down in a cloud, or FUTURE.
+    `registering` are nodes in service that have not told slurmctld, since it began, what they run.
     """
 
     now: datetime
@@ -144,6 +145,7 @@ class Snapshot:
     off: Optional[Off] = None
     waiting: tuple[Waiter, ...] = ()
     hidden: frozenset[str] = frozenset()
+    registering: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.now.tzinfo is None:

@@ -193,6 +193,7 @@ class IdleReason(enum.Enum):
     STARTING = "starting"  # a fragment has just been released onto it
     OBSERVED = "observed"  # a fragment would have been, if ticks did not only observe
     OFF = "off"  # malleable jobs are switched off
+    REGISTERING = "registering"  # slurmctld has begun, and nodes have not told it what they run
     CANARY = "canary"  # only a canary's jobs and nodes are used
     LIMIT = "limit"  # the jobs that could use it give way to one that waits for a limit
     NO_JOB = "no_job"  # no malleable job waits, or all have their maximum

@@ -26,6 +26,7 @@ class Why(enum.Enum):
     GIVEN_BACK = "given_back"  # a node is
     HOLE_ENDS = "hole_ends"  # a node may be used until then
     LEAVING = "leaving"  # a fragment was asked to
+    REGISTERING = "registering"  # slurmctld has begun, and nodes have not told it what they run
     ALONE = "alone"  # its fragments do not meet, so it is kept to one
     MAXIMUM = "maximum"  # it has that
     WISH = "wish"  # it wants no more nodes now

@@ -55,9 +55,12 @@ class Obstacles:
             if n > 0
         ]
 
-    def ceiling(self, situation: Situation) -> list[Reason]:
-        """One if the site's ceiling is what keeps a job from growing."""
-        ceiling, request = self._ground.mandate.ceiling, situation.job.request
+    def of_all(self, situation: Situation) -> list[Reason]:
+        """One if something that holds for all jobs keeps this one from growing."""
+        mandate, request = self._ground.mandate, situation.job.request
+        if mandate.registering:
+            return [Reason(Why.REGISTERING, mandate.registering_line)]
+        ceiling = mandate.ceiling
         if ceiling is None:
             return []
         limit = (
@@ -128,7 +131,7 @@ def reasons_for(
             "waits for its other fragments to come back"
         )
         found.append(Reason(Why.BELOW_MIN, text))
-    return (*found, *obstacles.ceiling(situation), *obstacles.reasons(situation.job))
+    return (*found, *obstacles.of_all(situation), *obstacles.reasons(situation.job))
 
 
 def _final(situation: Situation, planned: int, settings: Settings) -> Optional[Reason]:

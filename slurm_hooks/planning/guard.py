@@ -29,6 +29,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.hits import Hits, hits_of
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
+from slurm_hooks.planning.modes import mandate_of
 from slurm_hooks.settings import Settings
 
 _ON_THE_WAY = (FragmentState.RUNNING, FragmentState.PENDING)
@@ -64,6 +65,7 @@ class _Facts:
     states: Mapping[str, NodeState]
     holes: Mapping[str, Hole]
     ends: Ends
+    registering: frozenset[str]
     hits: Hits
     jobs: Mapping[int, MalleableJob]
     fragments: Mapping[FragmentId, Fragment]
@@ -83,6 +85,7 @@ def _facts(seen: Snapshot, fresh: Snapshot, settings: Settings) -> _Facts:
         states={node.name: node.state for node in fresh.nodes},
         holes=holes,
         ends=ends_of(fresh, holes, settings.lease),
+        registering=mandate_of(fresh, settings).registering,
         hits=hits_of(settings, fresh.slurm.kill_wait),
         jobs={job.job_id: job for job in seen.jobs},
         fragments={f.id: f for job in seen.jobs for f in job.fragments},
@@ -110,6 +113,8 @@ def _faults(
 
 def _fault(action: FragmentAction, facts: _Facts) -> str:
     if isinstance(action, Grow):
+        if facts.registering:
+            return "slurmctld has begun anew meanwhile"
         lost = [n for n in sorted(action.nodes) if facts.states.get(n) is not NodeState.FREE]
         if lost:
             return f"{', '.join(lost)} is no longer free"

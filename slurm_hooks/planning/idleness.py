@@ -84,6 +84,8 @@ class _Judge:
             return IdleReason.OFF
         if not self._wanting:
             return IdleReason.NO_JOB
+        if mandate.registering:
+            return IdleReason.REGISTERING
         is_for_nobody = self._wanting == self._barred and not self._makes_room
         if is_for_nobody or mandate.bars_node(name):
             return IdleReason.CANARY

@@ -21,7 +21,8 @@ class Mandate:
 
     `ceiling` is the most nodes that all malleable jobs may be given together (None: no limit).
     What they have beyond `most_kept` is taken back: the same, unless the ceiling is a share of
-    partitions that are not all up.
+    partitions that are not all up. While nodes are `registering` nothing starts: a slurmctld whose
+    last writes were lost would start what runs there already, and drain the node for that.
     """
 
     level: Level
@@ -30,6 +31,15 @@ class Mandate:
     off: Optional[Off] = None
     ceiling: Optional[int] = None
     most_kept: Optional[int] = None
+    registering: frozenset[str] = frozenset()
+
+    @property
+    def registering_line(self) -> str:
+        """What nothing starts for; empty if it may."""
+        if not self.registering:
+            return ""
+        names = _named(self.registering)
+        return f"nothing starts until {names} have told the slurmctld that began what runs there"
 
     def bars_job(self, job: MalleableJob) -> Optional[Cause]:
         """Why no fragment of the job may be on a node; None if some may."""
@@ -72,7 +82,7 @@ class Mandate:
                 *_strange_nodes(self.nodes - {node.name for node in snapshot.nodes}),
             )
         if self.level is not Level.OBSERVE:
-            return ()
+            return (self.registering_line,) if self.registering else ()
         lines = ["mode.level = observe: nothing is written, this is what would be done"]
         running = sum(len(job.active) for job in snapshot.jobs)
         if running:
@@ -94,9 +104,12 @@ def is_in_canary(mode: Mode, user: str, account: str) -> bool:
 def _strange_nodes(names: frozenset[str]) -> tuple[str, ...]:
     if not names:
         return ()
+    return (f"mode.nodes: Slurm knows no node {_named(names)}",)
+
+
+def _named(names: frozenset[str]) -> str:
     rest = len(names) - MOST_NAMED
-    named = ", ".join(sorted(names)[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-    return (f"mode.nodes: Slurm knows no node {named}",)
+    return ", ".join(sorted(names)[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def mandate_of(snapshot: Snapshot, settings: Settings) -> Mandate:
@@ -104,7 +117,10 @@ def mandate_of(snapshot: Snapshot, settings: Settings) -> Mandate:
     mode = settings.mode
     level = Level.OFF if snapshot.off is not None else Level(mode.level)
     ceiling, most_kept = _ceiling(snapshot, settings)
-    return Mandate(level, mode, frozenset(mode.nodes), snapshot.off, ceiling, most_kept)
+    ours = (n.name for n in snapshot.nodes if not n.partitions.isdisjoint(settings.site.partitions))
+    registering = snapshot.registering.intersection(ours) if snapshot.registering else frozenset()
+    nodes = frozenset(mode.nodes)
+    return Mandate(level, mode, nodes, snapshot.off, ceiling, most_kept, registering)
 
 
 def needs_accounts(snapshot: Snapshot, settings: Settings) -> bool:

@@ -37,7 +37,8 @@ class Pool:
     `free` lists free nodes, longest hole first; `held` the fragments of each job in each class;
     `coming` counts the nodes that fragments are about to leave, which can be had in a later tick.
     Under a ceiling, `ceiling` is how many of all these may be given, `room` how many now: what is
-    still on its way out takes up room. It `is_over` if more is held than may be given.
+    still on its way out takes up room, and while nodes are registering there is none. It `is_over`
+    if more is held than may be given.
     """
 
     free: dict[ClassKey, deque[str]] = field(default_factory=dict)
@@ -140,9 +141,11 @@ def _kept(situation: Situation) -> int:
 def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
     """Put the pool under the ceiling, if there is one. `kept` nodes are out of the allocator's
     hands, `taken` have a fragment on them or on its way."""
+    if mandate.registering:
+        pool.room = 0
     if mandate.ceiling is None:
         return
-    pool.room = max(0, mandate.ceiling - taken)
+    pool.room = 0 if mandate.registering else max(0, mandate.ceiling - taken)
     pool.ceiling = max(0, mandate.ceiling - kept)
     size = pool.size
     most_kept = size if mandate.most_kept is None else mandate.most_kept - kept

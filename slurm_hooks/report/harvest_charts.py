@@ -24,6 +24,7 @@ REASONS = {
     IdleReason.STARTING: "#56B4E9",
     IdleReason.OBSERVED: "#AAD7F2",
     IdleReason.OFF: "#882255",
+    IdleReason.REGISTERING: "#661100",
     IdleReason.CANARY: "#DDCC77",
     IdleReason.LIMIT: "#117733",
     IdleReason.NO_JOB: "#F0E442",

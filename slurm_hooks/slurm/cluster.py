@@ -27,7 +27,8 @@ def cluster_command() -> Command:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What scontrol said, with slurmctld's own clock in `now`; for `hidden` see Snapshot."""
+    """What scontrol said, with slurmctld's own clock in `now`; for `hidden` and `registering` see
+    Snapshot."""
 
     now: datetime
     slurm: Slurm
@@ -36,12 +37,13 @@ class Cluster:
     preemptible: Mapping[str, bool]
     unknown: tuple[str, ...]
     hidden: frozenset[str] = frozenset()
+    registering: frozenset[str] = frozenset()
 
 
 def parse_cluster(text: str) -> Cluster:
     """Read the answer to cluster_command. Raises UnreadableOutput without clock or version."""
     config = read_config(text)
-    now = _clock(config)
+    now = clock(config)
     if now is None or "SLURM_VERSION" not in config:
         raise UnreadableOutput(
             f"scontrol show config said neither time nor version: {text[-200:]!r}"
@@ -64,7 +66,13 @@ def parse_cluster(text: str) -> Cluster:
         preemptible={p["PartitionName"]: _is_preemptible(p, config) for p in partitions},
         unknown=tuple(unknown),
         hidden=_partitioned(partitions, found) - names,
+        registering=frozenset(n.name for n, words in zip(nodes, found) if _registers(n, words)),
     )
+
+
+def _registers(node: Node, words: Words) -> bool:
+    """The load of a node comes with its first registration: slurmctld keeps it in no file."""
+    return words.get("CPULoad") == "N/A" and node.state in _BASE.values()
 
 
 def _partitioned(partitions: Iterable[Words], shown: Iterable[Words]) -> frozenset[str]:
@@ -79,7 +87,8 @@ def _partitioned(partitions: Iterable[Words], shown: Iterable[Words]) -> frozens
     return frozenset(found)
 
 
-def _clock(config: Words) -> Optional[datetime]:
+def clock(config: Words) -> Optional[datetime]:
+    """slurmctld's own; None if the answer does not say it."""
     try:
         return parse_time(config.get("Configuration data as of", ""))
     except ValueError:

@@ -56,6 +56,7 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         started=jobs.started,
         waiting=jobs.waiting,
         hidden=cluster.hidden,
+        registering=cluster.registering,
     )
 
 
@@ -115,6 +116,7 @@ def look_again(port: Port, seen: Snapshot) -> Snapshot:
         reservations=cluster.reservations,
         unknown=seen.unknown + cluster.unknown,
         hidden=cluster.hidden,
+        registering=cluster.registering,
     )
 
 

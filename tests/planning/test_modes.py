@@ -29,6 +29,7 @@ from slurm_hooks.model import (
     FragmentState,
     Grow,
     Hold,
+    IdleReason,
     Level,
     MalleableJob,
     NodeState,
@@ -36,8 +37,11 @@ from slurm_hooks.model import (
     Off,
     Plan,
     PutBack,
+    Reason,
     Snapshot,
+    Why,
 )
+from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.settings import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
@@ -192,6 +196,37 @@ def _avoid(name: str) -> Any:
     from slurm_hooks.model import AvoidedNode  # noqa: PLC0415
 
     return (AvoidedNode(name, after(-100)),)
+
+
+# -- a slurmctld that has just begun
+
+
+@pytest.mark.parametrize("mode", [ON, with_mode(max_nodes=5)], ids=["on", "under a ceiling"])
+def test_nothing_starts_while_nodes_are_registering(mode: Settings) -> None:
+    fragments = (make_fragment(0, RUNNING, ["n0"]), *(make_fragment(i) for i in range(1, 4)))
+    nodes = (*busy("n0"), *make_nodes(8)[1:])
+    job, fewer = make_job(*fragments), frozenset({"n5", "n6", "n7"})
+    plan = plan_for(make_snapshot(job, nodes=nodes, registering=fewer), mode)
+    assert grown(plan) == noticed(plan).keys() == set()
+    assert plan.jobs[0].nodes_planned == 1
+    line = "nothing starts until n5, n6, n7 have told the slurmctld that began what runs there"
+    assert line in plan.notes
+    assert Reason(Why.REGISTERING, line) in plan.jobs[0].reasons
+    assert [found.reason for found in plan.idle] == [IdleReason.REGISTERING]
+    assert grown(plan_for(make_snapshot(job, nodes=nodes), mode))
+
+
+def test_nodes_that_others_have_for_themselves_may_be_silent() -> None:
+    other = make_node("gpu1", partitions=frozenset({"main"}))
+    seen = make_snapshot(make_job(held=2), nodes=(*make_nodes(2), other))
+    assert grown(plan_for(replace(seen, registering=frozenset({"gpu1"})), ON))
+
+
+def test_what_was_planned_before_slurmctld_began_does_not_start() -> None:
+    seen = make_snapshot(make_job(held=2), nodes=make_nodes(2))
+    plan, fresh = plan_for(seen, ON), replace(seen, registering=frozenset({"n1"}))
+    assert grown(plan)
+    assert not grown(guard(plan, seen, fresh, ON))
 
 
 # -- the ceiling

@@ -157,6 +157,13 @@ def test_node_states(text: str, state: NodeState) -> None:
     assert node_state(text) is state
 
 
+def test_nodes_in_service_without_a_load_have_not_registered() -> None:
+    row = "NodeName={} CPUTot=2 RealMemory=2000 State={} Partitions=main CPULoad={}"
+    kinds = [("IDLE", "N/A"), ("ALLOCATED", "N/A"), ("DOWN*", "N/A"), ("IDLE", "0.00")]
+    rows = [row.format(f"n{i}", *kind) for i, kind in enumerate(kinds)]
+    assert cluster(*rows).registering == {"n0", "n1"}
+
+
 @pytest.mark.parametrize("total", [1, 3])
 def test_nodes_of_a_partition_that_are_not_shown(total: int) -> None:
     """A list that agrees with what is shown is not even read: the count says so."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
 
 from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.doctor.facts import Accounting, SlurmSays
 from slurm_hooks.errors import UnreadableOutput
+from slurm_hooks.slurm.cluster import clock
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import Command, expand
@@ -36,7 +37,8 @@ def read_slurm(answer: str, partitions: Sequence[str], asked_at: float = 0.0) ->
     """The facts in the answer to cluster_command, which came at `asked_at` (epoch seconds).
 
     A partition of ours that is missing is supposed to be as we would write it, over all nodes, so
-    that one look finds everything there is to do. Raises UnreadableOutput without a version.
+    that one look finds everything there is to do. Raises UnreadableOutput without a version, and
+    for a PriorityTier that is no number.
     """
     config = read_config(answer)
     if "SLURM_VERSION" not in config:
@@ -49,13 +51,14 @@ def read_slurm(answer: str, partitions: Sequence[str], asked_at: float = 0.0) ->
     supposed = [{**SUPPOSED, "PartitionName": name, "Nodes": everywhere} for name in missing]
     mine = (*ours, *supposed)
     others = [words for words in found if words["PartitionName"] not in partitions]
+    tiers = {words["PartitionName"]: _tier(words) for words in (*mine, *others)}
     has = {words["PartitionName"]: _nodes(words) for words in (*mine, *others)}
-    now = config.get("Configuration data as of", "")
+    now = clock(config)
     return SlurmSays(
         config=config,
         ours=mine,
         others=tuple(
-            (one, two["PartitionName"], int(two.get("PriorityTier", 1)))
+            (one, two["PartitionName"], tiers[two["PartitionName"]])
             for one in others
             for two in mine
             if has[one["PartitionName"]] & has[two["PartitionName"]]
@@ -63,9 +66,18 @@ def read_slurm(answer: str, partitions: Sequence[str], asked_at: float = 0.0) ->
         missing=missing,
         nodes=nodes,
         our_nodes=frozenset().union(*(has[words["PartitionName"]] for words in mine)),
-        offset_s=asked_at - int(now) if asked_at and now.isdigit() else 0.0,
-        now=datetime.fromtimestamp(int(now), timezone.utc) if now.isdigit() else None,
+        offset_s=asked_at - now.timestamp() if asked_at and now else 0.0,
+        now=now,
     )
+
+
+def _tier(partition: Words) -> int:
+    text = partition.get("PriorityTier", "1")
+    if not re.fullmatch(r"\d{1,5}", text, re.ASCII):
+        raise UnreadableOutput(
+            f"scontrol show partition {partition['PartitionName']}: PriorityTier={text!r}"
+        )
+    return int(text)
 
 
 def _nodes(partition: Words) -> frozenset[str]:

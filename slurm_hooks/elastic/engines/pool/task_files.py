@@ -39,11 +39,12 @@ class Order:
 
 def read_order(place: Path) -> Order:
     """Raises OSError; ValueError if it is no map."""
-    found = json.loads((place / "map.json").read_text(encoding="utf-8"))
+    text = (place / "map.json").read_text(encoding="utf-8")
     try:
+        found = json.loads(text)
         command = tuple(str(word) for word in found["command"])
         return Order(command, int(found["retries"]), bool(found["keep_going"]))
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{place}/map.json: {error}") from None
 
 
