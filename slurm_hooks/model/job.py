@@ -49,7 +49,7 @@ class Request:
     @property
     def is_exchangeable(self) -> bool:
         """True if Slurm may choose among the nodes of fragments that are released together."""
-        return self.unit == 1 and self.excluded is not None
+        return self.excluded is not None
 
     @property
     def is_pool(self) -> bool:

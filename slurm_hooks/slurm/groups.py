@@ -77,10 +77,11 @@ def _waits(fragment: Fragment) -> bool:
 def placed(
     job: MalleableJob, places: Mapping[FragmentId, Place], nodes: Iterable[Node]
 ) -> MalleableJob:
-    """The job with a node for each fragment of a group that had not started when it was read.
+    """The job with nodes for each fragment of a group that had not started when it was read.
 
-    As many nodes are left to the group as fragments: which of them gets which is not known, nor
-    does it matter. Those that are free come first. One that has started meanwhile has its own.
+    As many nodes are left to the group as its fragments need: which of them gets which is not
+    known, nor does it matter. Those that are free come first. One that has started meanwhile has
+    its own.
     """
     if not is_unplaced(job):
         return job
@@ -89,10 +90,12 @@ def placed(
     taken = {name for f in job.fragments if f.state in ON_NODES for name in f.nodes}
     taken = taken.union(*found.values())
     left = sorted((n.state is not NodeState.FREE, n.name) for n in nodes)
+    unit = job.request.unit
     for excluded, group in _groups(waiting).items():
         names = [name for _, name in left if name not in excluded and name not in taken]
-        found.update((f.id, frozenset((name,))) for f, name in zip(group, names))
-        taken.update(names[: len(group)])  # one that has joined since is open to every group
+        given = [frozenset(names[i : i + unit]) for i in range(0, len(group) * unit, unit)]
+        found.update((f.id, nodes) for f, nodes in zip(group, given) if nodes)
+        taken.update(*given)  # one that has joined since is open to every group
     fragments = (replace(f, nodes=found.get(f.id, f.nodes)) for f in job.fragments)
     return replace(job, fragments=tuple(fragments))
 

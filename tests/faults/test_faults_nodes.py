@@ -151,12 +151,10 @@ def test_a_node_removed_under_its_fragment(
 
 
 @long
-@pytest.mark.xfail(strict=True, reason="a fragment of several nodes keeps its last ReqNodeList")
 def test_a_node_removed_that_a_waiting_pair_once_ran_on(
     fresh_sandbox: NewSandbox, new_course: NewCourse
 ) -> None:
-    """A fragment of two nodes has them in its ReqNodeList; slurmctld (22.05) ends, for good, what
-    names a node that is no more."""
+    """slurmctld (22.05) ends, for good, what names a node that is no more in its ReqNodeList."""
     box = fresh_sandbox(nodes=4)
     course = new_course(patient(Bench(box)), "node removed, fragments of two nodes")
     course.job = course.bench.submit(SLEEP, "2-4,unit=2")

@@ -206,8 +206,8 @@ class World:
         fellows = [e for e in others if (e.job, e.barred) == (given.job, given.barred)]
         waiting = [e for e in fellows if _is_released(e)]
         left = self._open_to(given) - frozenset(n for e in others for n in _claimed(e))
-        if given.barred and len(left) <= len(waiting):
-            self.faults.append(f"{given.name} and its group have no node for each: {sorted(left)}")
+        if given.barred and len(left) < given.count * (len(waiting) + 1):
+            self.faults.append(f"{given.name} and its group have too few nodes: {sorted(left)}")
 
     def _open_to(self, element: Element) -> frozenset[str]:
         """The nodes that an element is not excluded from."""

@@ -44,10 +44,11 @@ def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
     lease = draw(st.sampled_from([120, 300, 600, 3600]))
     count = high // unit
     mark = MARK.format(low=low, high=high, unit=unit, n=count, lease=lease, engine=engine)
-    is_exchangeable = unit == 1 and draw(st.booleans())
+    is_exchangeable = draw(st.booleans())
     mark += ",not=-" if is_exchangeable else ""
     for index in range(count):
         element = Element(job, index, mark)
+        element.count = unit
         element.limit_min = draw(st.integers(2, 10))
         notes = draw(st.sampled_from(POOL_NOTES if is_pool else NOTES))
         state = draw(st.sampled_from(["HELD"] * 3 + ["PENDING"] + ["RUNNING"] * 2 + ["ENDED"]))

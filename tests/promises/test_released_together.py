@@ -45,6 +45,29 @@ def test_one_line_gives_nodes_to_all_and_one_releases_them(bench: Bench) -> None
     assert asked(bench, job) == set()
 
 
+def test_fragments_of_two_nodes_share_four(bench: Bench) -> None:
+    job = bench.submit(SLEEP, "2-4,unit=2")
+    written = [a.rpcs for a in bench.tick().asked if a.argv == ("scontrol",)]
+    assert written == [1, 1]
+    bench.until(job, has(2))
+    assert [len(f.nodes) for f in bench.job(job).fragments] == [2, 2]
+    assert occupied(bench.job(job)) == NODES
+    assert asked(bench, job) == set()
+
+
+def test_a_pair_whose_node_went_away_waits_for_both(bench: Bench) -> None:
+    job = bench.submit(SLEEP, "2-4,unit=2")
+    try:
+        tick(bench.live, bench.settings, pause=_draining(bench, "n3"))
+        bench.until(job, has(1))
+        (waiting,) = (f for f in bench.job(job).fragments if f.state is FragmentState.PENDING)
+        assert waiting.nodes == {"n3"} | (NODES - occupied(bench.job(job)) - {"n3"})
+        assert len(waiting.nodes) == 2
+    finally:
+        scontrol(bench, "update nodename=n3 state=resume")
+    wait_until(lambda: occupied(bench.job(job)) == NODES, 30, every_s=0.5)
+
+
 def test_holes_that_end_at_different_times_have_leases_of_their_own(bench: Bench) -> None:
     scontrol(
         bench,
@@ -75,16 +98,9 @@ def test_what_the_user_excludes_stays_excluded(bench: Bench) -> None:
 
 def test_one_whose_node_went_away_waits_for_that_node(bench: Bench) -> None:
     """The group's other nodes are its fellows'; nobody else is given the one that is left."""
-
-    def drain(command: str) -> None:
-        if command == "scontrol" and not drained:
-            drained.append(command)
-            scontrol(bench, "update nodename=n3 state=drain reason=test")
-
-    drained: list[str] = []
     job = bench.submit(SLEEP, "1-4")
     try:
-        tick(bench.live, bench.settings, pause=drain)
+        tick(bench.live, bench.settings, pause=_draining(bench, "n3"))
         bench.until(job, has(3))
         (waiting,) = (f for f in bench.job(job).fragments if f.state is FragmentState.PENDING)
         assert waiting.nodes == {"n3"}
@@ -92,6 +108,18 @@ def test_one_whose_node_went_away_waits_for_that_node(bench: Bench) -> None:
     finally:
         scontrol(bench, "update nodename=n3 state=resume")
     wait_until(lambda: occupied(bench.job(job)) == NODES, 30, every_s=0.5)
+
+
+def _draining(bench: Bench, node: str) -> Callable[[str], None]:
+    """Before the tick's first write an operator drains a node that it is about to give."""
+
+    def drain(command: str) -> None:
+        if command == "scontrol" and not drained:
+            drained.append(command)
+            scontrol(bench, f"update nodename={node} state=drain reason=test")
+
+    drained: list[str] = []
+    return drain
 
 
 CLOUD = """
