@@ -110,7 +110,7 @@ lint: setup
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
-	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua
+	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua tests/fuzz
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh packaging/debian/*inst packaging/debian/*rm
 	@shellcheck --shell=sh packaging/scripts/*.sh .ci/*
 

@@ -8,6 +8,8 @@ local entry_points = {
 }
 files["**/malleable_submit.lua"] = entry_points
 files["**/job_submit.lua"] = entry_points
+files["**/controller.lua"] = { globals = { "slurm", "slurm_job_submit", "slurm_job_modify",
+  "MALLEABLE_POLICY" } }
 files["**/glue_test.lua"] = {
   globals = { "slurm", "slurm_job_submit", "slurm_job_modify", "MALLEABLE_POLICY",
     "MALLEABLE_WRAPPED", "MALLEABLE_GLUE" },

@@ -23,6 +23,7 @@ local VARIABLE = "MALLEABLE" -- the same in the job's own environment
 local WHY_MALLEABLE = "--malleable: the environment variable MALLEABLE is set; if this job is to "
   .. "be an ordinary one, unset it"
 local BY_VARIABLE = "note: malleable, as MALLEABLE=%s in the environment asks for"
+local LONGEST = 1000
 local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
@@ -113,9 +114,10 @@ local function read_fields(job_desc, names)
   return fields
 end
 
+--- Lines for the user, which may name a path of any length.
 local function say(lines)
   for _, line in ipairs(lines) do
-    slurm.log_user("%s", line)
+    slurm.log_user("%s", line:sub(1, LONGEST))
   end
 end
 

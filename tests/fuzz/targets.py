@@ -15,7 +15,9 @@ from ClusterShell.NodeSet import NodeSetParseError
 
 from captured_slurm import CAPTURED, SITUATIONS, VERSIONS, as_asked_today, recorded
 from fuzz import plugin, tars
+from fuzz.job_submit import JOB_SUBMIT, LUA
 from fuzz.kept import KEPT
+from fuzz.peer import RefusedError
 from fuzz.target import Target
 from slurm_hooks.doctor.gather.slurm import read_slurm
 from slurm_hooks.elastic.batch import expected, wish
@@ -155,6 +157,7 @@ STATES = tuple(
 )
 TARGETS: Mapping[str, Target] = {
     **KEPT,
+    **(JOB_SUBMIT if LUA else {}),
     "squeue": Target(QUEUES, _queue),
     "squeue row": Target(tuple(q.split(RECORD_END)[0] for q in QUEUES if q), row_of),
     "scontrol": Target(CLUSTERS, parse_cluster, (MalleableError,)),
@@ -191,7 +194,7 @@ TARGETS: Mapping[str, Target] = {
             "PYTHONPATH=/a:/b\nMALLEABLE_SET=PYTHONPATH:0123456789abcdef\nPATH=/bin",
         ),
         plugin.read,
-        (plugin.RefusedError,),
+        (RefusedError,),
     ),
     "settings": Target(
         ((ROOT / "etc" / "malleable.toml").read_text(),), _settings, (MalleableError,)

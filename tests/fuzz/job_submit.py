@@ -1,0 +1,92 @@
+"""job_submit in Lua, beside what a tick reads of the mark that it writes."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+from fuzz.peer import RefusedError, ask, start
+from fuzz.target import Target
+from slurm_hooks.errors import MalleableError
+from slurm_hooks.model import Slurm
+from slurm_hooks.sandbox.config import PREEMPTIBLE
+from slurm_hooks.sandbox.project import Expected
+from slurm_hooks.settings import parse as parse_settings
+from slurm_hooks.slurm.lua_policy import render_policy
+from slurm_hooks.slurm.mark import parse_mark
+
+HERE = Path(__file__).resolve().parent
+MODULES = HERE.parents[1] / "plugins" / "lua"
+PLACE = tempfile.TemporaryDirectory()
+LUA = next(filter(None, map(shutil.which, ("lua5.1", "lua5.3", "lua5.4"))), None)
+LIMITS = Expected(PREEMPTIBLE, Slurm((22, 5, 8), timedelta(0), timedelta(0), 1001))
+_SUBMISSION = (
+    "malleable=2-16,unit=2,launch=srun\x1fname=train.sh\x1fexc_nodes=n[1-3,7]\x1fstd_out=o-%a\x1f"
+    "script=#!/bin/sh\n#SBATCH --open-mode=append\x1fmail_type=255\x1ftime_limit=10\x1ftime_min=2"
+)
+_BY_VARIABLE = (
+    "variable=0-64,engine=pool\x1fcomment=a run\x1fdependency=afterok:7\x1fstd_out=/dev/null\x1f"
+    "admin_comment=site;malleable{min=1};x\x1fnum_tasks=1\x1fntasks_per_node=1\x1fbitflags=9"
+)
+_CHANGE = "comment=wish{8,1790000000}\x1fname=another\x1fmail_type=1\x1fpriority=0"
+
+
+@functools.cache
+def _driver() -> subprocess.Popen[bytes]:
+    policy = Path(PLACE.name) / "policy.lua"
+    policy.write_text(render_policy(parse_settings(""), LIMITS, {"root": 0}))
+    assert LUA is not None
+    return start(LUA, str(HERE / "controller.lua"), str(MODULES), str(policy))
+
+
+def _answer(kind: str, text: str) -> list[str]:
+    """What was written. Raises RefusedError."""
+    process = _driver()
+    data = text.replace("\0", "").encode("utf-8", "surrogateescape")
+    ask(process, f"{kind} {data.hex()}\n".encode())
+    assert process.stdout is not None
+    said, _, rest = process.stdout.readline().decode("ascii").strip().partition(" ")
+    if said == "refused":
+        raise RefusedError
+    written = bytes.fromhex(rest).decode("utf-8", "surrogateescape")
+    assert said == "taken", written or "Lua has ended"
+    return written.split("\x1f")
+
+
+def _submission(found: str) -> None:
+    """A tick reads what is asked for in the mark, and finds as many held elements."""
+    comment, elements, partition, nodes, priority = _answer("submission", found)
+    if not elements:
+        return  # an ordinary job
+    parsed = parse_mark(comment)
+    assert parsed is not None, comment
+    request = parsed[0].request
+    assert (request.unit, partition, float(priority)) == (float(nodes), "malleable", 0)
+    assert elements == f"0-{request.fragments - 1}"
+    assert request.unit * request.fragments == request.max_nodes
+    assert 0 <= request.min_nodes <= request.max_nodes
+    assert timedelta(0) < request.shortest_hole <= request.lease
+
+
+def _change(found: str) -> None:
+    """A user's change of his own fragment is allowed or refused, never an error."""
+    _answer("change", found)
+
+
+def _policy(found: str) -> None:
+    """Whatever settings a site has, Lua reads the same partitions."""
+    settings = parse_settings(found)
+    text = render_policy(settings, LIMITS, {"root": 0}, 500)
+    assert _answer("policy", text) == list(settings.site.partitions)
+
+
+_SETTINGS = (HERE.parents[1] / "etc" / "malleable.toml").read_text()
+JOB_SUBMIT = {
+    "a submission": Target((_SUBMISSION, _BY_VARIABLE), _submission, (RefusedError,)),
+    "a change": Target((_CHANGE,), _change, (RefusedError,)),
+    "a site's policy": Target((_SETTINGS,), _policy, (MalleableError,)),
+}
