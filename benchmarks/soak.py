@@ -128,9 +128,14 @@ class Course:
         state = load(self.box.settings).tick.state_dir
         files = [path for path in Path(state).rglob("*") if path.is_file()]
         found["files of the tick"] = float(len(files))
-        found["files of jobs"] = float(sum(len(names) for _, _, names in os.walk(self.box.work)))
+        found["files of jobs"] = float(_count_files(Path(self.box.work)))
         found["ledger MiB"] = sum(p.stat().st_size for p in files if "ledger" in p.name) / 2**20
         return found
+
+
+def _count_files(work: Path) -> int:
+    """Without those by which a pool's worker claims a task, which are as many as the tasks."""
+    return sum(len(names) for top, _, names in os.walk(work) if Path(top).name != "claims")
 
 
 def _resident_mib(pid: int) -> float:
