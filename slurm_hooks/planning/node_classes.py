@@ -139,18 +139,16 @@ def _kept(situation: Situation) -> int:
 
 
 def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
-    """Put the pool under the ceiling, if there is one. `kept` nodes are out of the allocator's
-    hands, `taken` have a fragment on them or on its way."""
+    """Put the pool under what holds for all jobs. `kept` nodes are out of the allocator's hands,
+    `taken` have a fragment on them or on its way."""
+    if mandate.ceiling is not None:
+        size = pool.size
+        most_kept = size if mandate.most_kept is None else mandate.most_kept - kept
+        pool.ceiling = max(0, mandate.ceiling - kept, min(size, most_kept))
+        pool.room = max(0, mandate.ceiling - taken)
+        pool.is_over = size > pool.ceiling
     if mandate.registering:
         pool.room = 0
-    if mandate.ceiling is None:
-        return
-    pool.room = 0 if mandate.registering else max(0, mandate.ceiling - taken)
-    pool.ceiling = max(0, mandate.ceiling - kept)
-    size = pool.size
-    most_kept = size if mandate.most_kept is None else mandate.most_kept - kept
-    pool.ceiling = max(pool.ceiling, min(size, most_kept))
-    pool.is_over = size > pool.ceiling
 
 
 def _key(ground: Ground, seconds: float, jobs: tuple[int, ...]) -> ClassKey:

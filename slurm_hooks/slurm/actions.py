@@ -1,8 +1,9 @@
 """Actions as Slurm commands: equal changes share one.
 
 Fragments of a job that get the same lease and the same mark are released as a group: Slurm may
-start each of them on any node of the group, since all others are excluded. A list of one's own
-nodes would take a command for each (scontrol takes ReqNodeList for a range in no release).
+start each of them on any nodes of the group, since all others are excluded. A list of nodes for
+each would take a command for each (scontrol takes ReqNodeList for a range in no release), and tie
+it to names that may leave slurm.conf. Only where a user's own exclusion is not known is there one.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ def groups(grows: Iterable[Grow], notes: Notes) -> list[list[Grow]]:
 
 class _Group(NamedTuple):
     """What fragments that are released together have in common. One that did not start the last
-    time is alone: whether its node fits, Slurm says only of a single one."""
+    time is alone: of a group's nodes Slurm would not say which do not fit."""
 
     job_id: int
     limit: timedelta

@@ -104,11 +104,7 @@ def expand(names: str) -> frozenset[str]:
         raise NodeSetParseError(names[:80], f"more than {MOST_NAMES} names")
     try:
         return frozenset(_names(names))
-    except (
-        RangeSetException,
-        AssertionError,
-        ValueError,
-    ) as error:  # on odd ranges
+    except (RangeSetException, AssertionError, ValueError) as error:  # on odd ranges
         raise NodeSetParseError(names[:80], str(error)) from error
 
 

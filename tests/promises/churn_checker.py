@@ -169,8 +169,8 @@ def revived(look: Look) -> list[str]:
 
 
 def node_lists(look: Look) -> list[str]:
-    """Elements with a ReqNodeList: fragments of one node are never given one, or no range of them
-    could be changed again."""
+    """Elements with a ReqNodeList: none is ever given one, or no range of them could be changed
+    again, and a node that leaves slurm.conf would end them."""
     return [f"{job.name} asks for nodes" for job in look.ours if job.asked]
 
 
