@@ -170,6 +170,7 @@ inside() {
 
 enter_root() {
   root=$1
+  mount --bind "$root" "$root" # what makes name spaces of its own in there needs a mount as its root
   mount -t proc proc "$root/proc"
   mount --rbind /sys "$root/sys"
   mount --rbind /dev "$root/dev"

@@ -159,6 +159,7 @@ class Fragment:
     telemetry: Optional[Telemetry] = None  # how fast its job trains, if it told
     wish: Optional[Wish] = None  # how many nodes its job wants, if it told
     note: str = ""  # the rest of AdminComment, which belongs to the site
+    is_tied: bool = False  # Slurm has a list of nodes for it, an operator's or of an older tick
 
     @property
     def is_leaving(self) -> bool:

@@ -87,7 +87,9 @@ class Obstacles:
         if node.state is not NodeState.FREE:
             return str(node.state.value)
         why = self._eligibility.why_not_for_kind(node.name, kind)
-        return f"free, but {why}{_by(self.holes[node.name])}" if why else "free and usable"
+        if why:
+            return f"free, but {why}{_by(self.holes[node.name])}"
+        return "free" if self._ground.mandate.registering else "free and usable"
 
 
 class _View(NamedTuple):

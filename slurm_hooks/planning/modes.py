@@ -76,13 +76,15 @@ class Mandate:
         """What everybody should know who reads a plan; nothing in the ordinary state."""
         if self.off is not None:
             return (off_line(self.off),)
+        waits = (self.registering_line,) if self.registering else ()
         if self.level is Level.CANARY:
             return (
                 "mode.level = canary: only its jobs and nodes are used",
                 *_strange_nodes(self.nodes - {node.name for node in snapshot.nodes}),
+                *waits,
             )
         if self.level is not Level.OBSERVE:
-            return (self.registering_line,) if self.registering else ()
+            return waits
         lines = ["mode.level = observe: nothing is written, this is what would be done"]
         running = sum(len(job.active) for job in snapshot.jobs)
         if running:
@@ -90,7 +92,7 @@ class Mandate:
                 f"{running} fragment(s) run, and nobody renews their leases or puts them back: "
                 "before mode.level = observe use `malleable off`, and wait until they have left"
             )
-        return tuple(lines)
+        return (*lines, *waits)
 
 
 def is_in_canary(mode: Mode, user: str, account: str) -> bool:

@@ -9,7 +9,7 @@ it to names that may leave slurm.conf. Only where a user's own exclusion is not 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Optional
@@ -147,22 +147,30 @@ def _put_backs(actions: Sequence[PutBack], notes: Notes) -> list[Update]:
     return [*back, *(Update(("uhold", word)) for word in ranges(ended)), *_marks(marked)]
 
 
-def starts(grows: Sequence[Grow], notes: Notes, machine: AllBut) -> list[Command]:
+def starts(
+    grows: Sequence[Grow],
+    notes: Notes,
+    machine: AllBut,
+    tied: Collection[FragmentId] = (),
+) -> list[Command]:
     """Fragments get their nodes, then, by the last command, all of a job are released together: one
     by one they keep slurmctld from starting them.
 
-    Without its update a fragment would start anywhere, with the limit of the last time.
+    Without its update a fragment would start anywhere, with the limit of the last time. For those
+    that are `tied` Slurm has a list of nodes, which ends with it.
     """
-    updates = [_start(group, notes, machine) for group in groups(grows, notes)]
+    updates = [_start(group, notes, machine, tied) for group in groups(grows, notes, tied)]
     released = [Update(("release", word)) for word in ranges(a.fragment for a in grows)]
     return [*_scontrol(updates), *_batch(released)]
 
 
-def groups(grows: Iterable[Grow], notes: Notes) -> list[list[Grow]]:
+def groups(
+    grows: Iterable[Grow], notes: Notes, tied: Collection[FragmentId] = ()
+) -> list[list[Grow]]:
     """The fragments that get their nodes together."""
     found: dict[object, list[Grow]] = {}
     for grow in grows:
-        is_alone = not grow.mark.request.is_exchangeable
+        is_alone = not grow.mark.request.is_exchangeable or grow.fragment in tied
         key = grow.fragment if is_alone else _group(grow, notes)
         found.setdefault(key, []).append(grow)
     return list(found.values())
@@ -184,12 +192,15 @@ def _group(action: Grow, notes: Notes) -> _Group:
     return _Group(action.fragment.job_id, action.limit, comment, alone)
 
 
-def _start(group: Sequence[Grow], notes: Notes, machine: AllBut) -> Update:
+def _start(
+    group: Sequence[Grow], notes: Notes, machine: AllBut, tied: Collection[FragmentId]
+) -> Update:
     """StartTime=now lifts the two minutes that Slurm makes a requeued job wait."""
     first = group[0]
     names = frozenset(name for grow in group for name in grow.nodes)
     if first.mark.request.is_exchangeable:
         nodes = [f"ExcNodeList={machine.listed(names)}"]
+        nodes += ["ReqNodeList="] if first.fragment in tied else []
     else:
         nodes = [f"ReqNodeList={fold(names)}", f"NumNodes={len(names)}"]
     limit = f"TimeLimit={_minutes(first.limit)}"

@@ -128,7 +128,9 @@ def apply(
     `pause` is called before each command with its text, for progress and for tests that stop
     between any two writes. Raises RetryLater if Slurm stopped answering: the next tick goes on.
     """
-    notes = {f.id: f.note for job in seen.jobs for f in job.fragments}
+    fragments = [f for job in seen.jobs for f in job.fragments]
+    notes = {f.id: f.note for f in fragments}
+    tied = frozenset(f.id for f in fragments if f.is_tied)
     grows = [a for a in actions if isinstance(a, Grow)]
     others = [a for a in actions if not isinstance(a, Grow)]
     refused = _write(port, commands(others, notes), pause)
@@ -136,11 +138,11 @@ def apply(
 
     def start(some: Sequence[Grow]) -> list[str]:
         """Release these, but none whose update is refused: each group is tried by itself then."""
-        *updates, release = starts(some, notes, machine)
+        *updates, release = starts(some, notes, machine, tied)
         faults = _write(port, updates, pause)
         if not faults:
             return _write(port, [release], pause)
-        found = groups(some, notes)
+        found = groups(some, notes, tied)
         return faults if len(found) == 1 else [line for group in found for line in start(group)]
 
     return refused + (start(grows) if grows else [])

@@ -172,6 +172,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         telemetry=parse_telemetry(row["comment"]),
         wish=parse_wish(row["comment"]),
         note=note,
+        is_tied=row["ReqNodes"] not in ("", "(null)"),
     )
 
 

@@ -26,6 +26,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="gives a process a host name"),
 ]
 SAVED_S = 7.0  # slurmctld writes its state a few seconds late (22.05)
+# Of each: listening at every address, one that tells the other to stand back would obey (24.11).
+OWN_ADDRESS = "CommunicationParameters=NoCtldInAddrAny"
 HOSTS = {"first": "127.0.0.1", "second": "127.0.0.2"}
 # A host name, and a hosts file that knows it, for one process.
 ON_HOST = "mount --bind {hosts} /etc/hosts && hostname {name} && exec {slurmctld} -D -f {conf}"
@@ -40,7 +42,8 @@ def second(fresh_sandbox: Callable[..., Sandbox]) -> Iterator[tuple[Sandbox, Pro
     box = fresh_sandbox(nodes=4, extra_conf="SlurmctldTimeout=10")
     give_two_controllers(box)
     box._remember({CONTROLLER: start_on(box, "first")})
-    wait_until(lambda: "first is UP" in pinged(box), 30)
+    first = box.record.layout.logs / "first.out"
+    wait_until(lambda: "first is UP" in pinged(box), 30, lambda: pinged(box) + first.read_text())
     backup = start_on(box, "second")
     try:
         box.wait_ready()
@@ -96,7 +99,8 @@ def give_two_controllers(box: Sandbox) -> None:
     box._stop(CONTROLLER, grace_s=30)
     conf = box.record.layout.conf
     hosts = "\n".join(f"SlurmctldHost={name}({address})" for name, address in HOSTS.items())
-    conf.write_text(conf.read_text().replace("SlurmctldHost=localhost(127.0.0.1)", hosts))
+    text = conf.read_text().replace("SlurmctldHost=localhost(127.0.0.1)", hosts)
+    conf.write_text(f"{text}{OWN_ADDRESS}\n")
     known = "".join(f"{address} {name}\n" for name, address in HOSTS.items())
     (conf.parent / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
     for node in box.nodes:

@@ -55,9 +55,9 @@ def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
         if state in ("PENDING", "RUNNING") and len(free) >= unit:
             given = frozenset(free.pop(0) for _ in range(unit))
             notes += _under_way(draw, element, state, given)
-            if is_exchangeable:
+            if is_exchangeable and draw(st.booleans()):
                 element.barred = frozenset(slurm.nodes) - given
-            else:
+            else:  # or by a tick of an older version
                 element.asked = given
         elif state == "ENDED":
             element.state = draw(
@@ -67,6 +67,9 @@ def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
             element.start = START - 30 - ran
             element.end = element.start + ran
             element.exit_code = 256 if element.state == "FAILED" else 0
+        elif draw(st.booleans()):  # an operator's list, or of its last run
+            names = st.sampled_from(sorted(slurm.nodes))
+            element.asked = draw(st.frozensets(names, min_size=1, max_size=unit))
         if is_pool:
             _wish(draw, element)
         element.admin_comment = mark + notes + "}"

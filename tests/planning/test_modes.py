@@ -201,7 +201,11 @@ def _avoid(name: str) -> Any:
 # -- a slurmctld that has just begun
 
 
-@pytest.mark.parametrize("mode", [ON, with_mode(max_nodes=5)], ids=["on", "under a ceiling"])
+@pytest.mark.parametrize(
+    "mode",
+    [ON, with_mode(max_nodes=5), with_mode(level="canary", users=("nobody",))],
+    ids=["on", "under a ceiling", "for a canary"],
+)
 def test_nothing_starts_while_nodes_are_registering(mode: Settings) -> None:
     fragments = (make_fragment(0, RUNNING, ["n0"]), *(make_fragment(i) for i in range(1, 4)))
     nodes = (*busy("n0"), *make_nodes(8)[1:])
@@ -212,6 +216,7 @@ def test_nothing_starts_while_nodes_are_registering(mode: Settings) -> None:
     line = "nothing starts until n5, n6, n7 have told the slurmctld that began what runs there"
     assert line in plan.notes
     assert Reason(Why.REGISTERING, line) in plan.jobs[0].reasons
+    assert not any("usable" in reason.text for reason in plan.jobs[0].reasons)
     assert [found.reason for found in plan.idle] == [IdleReason.REGISTERING]
     assert grown(plan_for(make_snapshot(job, nodes=nodes), mode))
 

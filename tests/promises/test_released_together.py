@@ -68,6 +68,18 @@ def test_a_pair_whose_node_went_away_waits_for_both(bench: Bench) -> None:
     wait_until(lambda: occupied(bench.job(job)) == NODES, 30, every_s=0.5)
 
 
+def test_a_list_of_nodes_from_elsewhere_keeps_none_from_starting(bench: Bench) -> None:
+    """An operator has narrowed a held fragment to nodes that are taken, as ticks did before."""
+    bench.box.run(["sbatch", "--exclusive", "--nodelist=n[1-2]", "--wrap", SLEEP])
+    wait_until(lambda: bench.box.run(["squeue", "-ht", "running"]).stdout != "", 20)
+    job = bench.submit(SLEEP, "2-4,unit=2")
+    scontrol(bench, f"update jobid={job}_0 reqnodelist=n[1-2]")
+    bench.tick()
+    bench.until(job, has(1))
+    assert occupied(bench.job(job)) == {"n3", "n4"}
+    assert asked(bench, job) == set()
+
+
 def test_holes_that_end_at_different_times_have_leases_of_their_own(bench: Bench) -> None:
     scontrol(
         bench,
@@ -151,4 +163,6 @@ def test_no_node_of_a_cloud_is_started_for_what_waits(
     bench.until(job, has(1))
     said = box.run(["squeue", "-h", "--array", f"--jobs={job}", "-o%T|%N|%x"]).stdout.split()
     assert sorted(said) == ["PENDING||c[1-2],f1", "RUNNING|n1|c[1-2],f1"]
-    assert bench.observe().hidden == {"c1", "c2", "f1"}
+    seen = bench.observe()
+    assert seen.hidden | {n.name for n in seen.nodes} == {"n1", "n2", "c1", "c2", "f1"}
+    assert {"n1", "n2"}.isdisjoint(seen.hidden)

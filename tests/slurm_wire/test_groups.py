@@ -76,6 +76,17 @@ def test_who_is_excluded_from_what_must_be_known() -> None:
     ]
 
 
+def test_a_list_of_nodes_that_slurm_has_for_a_fragment_ends_with_its_release() -> None:
+    """An operator's, or an older tick's: with ours no node would be left for it."""
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 3, MARK.replace("NOT", "n(1+3-5)"))
+    slurm.elements["7_1"].asked = frozenset({"n1"})
+    tick(slurm, Settings())
+    assert [e.asked for e in slurm.of(7)] == [frozenset()] * 3
+    slurm.advance(1)
+    assert {e.state for e in slurm.of(7)} == {"RUNNING"}
+
+
 def test_the_nodes_of_a_group_are_left_to_those_that_have_not_started() -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(2+4-8)"))
