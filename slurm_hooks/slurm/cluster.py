@@ -71,8 +71,9 @@ def parse_cluster(text: str) -> Cluster:
 
 
 def _registers(node: Node, words: Words) -> bool:
-    """The load of a node comes with its first registration: slurmctld keeps it in no file."""
-    return words.get("CPULoad") == "N/A" and node.state in _BASE.values()
+    """When its slurmd began, slurmctld keeps in no file: a node says it as it registers. Its load
+    would come with the answer to a ping too, which says nothing of what runs there (24.11)."""
+    return words.get("SlurmdStartTime") == "None" and node.state in _BASE.values()
 
 
 def _partitioned(partitions: Iterable[Words], shown: Iterable[Words]) -> frozenset[str]:

@@ -157,9 +157,9 @@ def test_node_states(text: str, state: NodeState) -> None:
     assert node_state(text) is state
 
 
-def test_nodes_in_service_without_a_load_have_not_registered() -> None:
-    row = "NodeName={} CPUTot=2 RealMemory=2000 State={} Partitions=main CPULoad={}"
-    kinds = [("IDLE", "N/A"), ("ALLOCATED", "N/A"), ("DOWN*", "N/A"), ("IDLE", "0.00")]
+def test_nodes_in_service_that_told_no_start_of_slurmd_have_not_registered() -> None:
+    row = "NodeName={} CPUTot=2 RealMemory=2000 State={} Partitions=main SlurmdStartTime={}"
+    kinds = [("IDLE", "None"), ("ALLOCATED", "None"), ("DOWN*", "None"), ("IDLE", "1772323200")]
     rows = [row.format(f"n{i}", *kind) for i, kind in enumerate(kinds)]
     assert cluster(*rows).registering == {"n0", "n1"}
 
