@@ -35,13 +35,21 @@ def idle_since(fragment: Fragment) -> Optional[datetime]:
 
 def idle_workers(job: MalleableJob, now: datetime) -> tuple[Fragment, ...]:
     """The workers of a pool that found no work, and know of all there is: neither has the job
-    wished for nodes since, nor has its user cancelled a worker in the middle of its work."""
+    wished for nodes since, nor has its user cancelled a worker in the middle of its work.
+
+    Of the same second, the least that Slurm tells apart, a cancel counts as later: else its work
+    might be lost. A wish counts as earlier: else workers that wish and end would start for ever.
+    """
     if not job.request.is_pool:
         return ()
-    wish = job.wish(now)
-    moments = (wish.at if wish else None, _last_cancel(job))
-    news = max((at for at in moments if at is not None), default=None)
-    return tuple(f for f in job.fragments if _is_idle(f, news))
+    wish, cancel = job.wish(now), _last_cancel(job)
+
+    def knows_all(since: datetime) -> bool:
+        is_newest = wish is None or since >= wish.at
+        return is_newest and (cancel is None or since > cancel)
+
+    ended = ((f, idle_since(f)) for f in job.fragments)
+    return tuple(f for f, since in ended if since is not None and knows_all(since))
 
 
 def _last_cancel(job: MalleableJob) -> Optional[datetime]:
@@ -50,11 +58,6 @@ def _last_cancel(job: MalleableJob) -> Optional[datetime]:
     cancelled = (f for f in job.fragments if f.state is FragmentState.CANCELLED and not f.mark.idle)
     ends = (f.end for f in cancelled if f.restarts or ran_for(f))
     return max((end for end in ends if end is not None), default=None)
-
-
-def _is_idle(fragment: Fragment, news: Optional[datetime]) -> bool:
-    since = idle_since(fragment)
-    return since is not None and (news is None or since >= news)
 
 
 def to_be_started(job: MalleableJob, now: datetime, slurm: Slurm) -> tuple[Fragment, ...]:
@@ -93,10 +96,11 @@ def newest_of(idle: tuple[Fragment, ...]) -> datetime:
 
 
 def _moved_after(fragment: Fragment, moment: datetime, slurm: Slurm) -> bool:
-    """True if it was requeued, put back or released later: a release that did not start must not
-    make anybody forget the run that was interrupted before it."""
+    """True if it was requeued, put back or released later, or in the same second, the least that
+    Slurm tells apart: a release that did not start must not make anybody forget the run that was
+    interrupted before it."""
     moments = (requeue_of(fragment, slurm), fragment.mark.noticed, fragment.mark.released)
-    return any(when is not None and when > moment for when in moments)
+    return any(when is not None and when >= moment for when in moments)
 
 
 def has_worked(

@@ -226,3 +226,12 @@ def test_an_agent_of_a_version_that_knew_of_no_wanted_size_may_have_written() ->
 )
 def test_an_element_of_an_array_means_itself(env: dict[str, str], name: str) -> None:
     assert own_job(env) == name
+
+
+def test_an_answer_that_does_not_name_the_newcomer_is_too_old_to_go_by() -> None:
+    """Its own question failed: of its neighbours, released with it, nothing is known either."""
+    alone = expect(running(1), (1,))
+    joined = expect(join(alone, member(2)), ())
+    assert joined.wanted == ()
+    assert is_known_complete(joined) is None
+    assert expect(join(joined, member(3)), (1, 2, 3, 4)).wanted == (1, 2, 3, 4)

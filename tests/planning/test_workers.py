@@ -236,9 +236,13 @@ def test_a_cancelled_pool_stays_so_though_a_worker_had_found_no_work() -> None:
     assert care_for(job).reasons[0].why is Why.CANCELLED
 
 
-def test_what_a_cancelled_worker_left_behind_is_for_those_who_had_found_no_work() -> None:
+@pytest.mark.parametrize("found_none_s", [-100, -5])
+def test_what_a_cancelled_worker_left_behind_is_for_those_who_had_found_no_work(
+    found_none_s: float,
+) -> None:
+    """In the same second too."""
     cancelled = worker(1, CANCELLED, ("n2",), start=after(-300), end=after(-5))
-    job = pool(worker(0, idle=after(-100)), cancelled, held=1)
+    job = pool(worker(0, idle=after(found_none_s)), cancelled, held=1)
     assert [f.id.index for f in care_for(job).growable] == [0, 2]
 
 
@@ -260,6 +264,14 @@ def test_after_one_has_found_no_work_only_the_interrupted_are_started() -> None:
     assert grown(found) == {"free0"}
     assert Why.NO_WORK in whys(found)
     assert Why.OTHER_NODES in whys(found)
+
+
+def test_who_was_interrupted_in_the_second_in_which_another_found_no_work_is_started() -> None:
+    """Slurm tells seconds only, so either may have been the first."""
+    job = pool(running(0), worker(1, idle=after(-100)), requeued(2, -100))
+    assert [f.id.index for f in care_for(job).growable] == [2]
+    alone = pool(worker(1, idle=after(-100)), requeued(2, -100))
+    assert not care_for(alone).is_over
 
 
 def test_nodes_that_a_pool_has_no_work_for_go_to_others_in_the_same_tick() -> None:

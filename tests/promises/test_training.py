@@ -65,6 +65,7 @@ def test_a_training_grows_loses_a_node_and_finishes(bench: Bench) -> None:
 def test_a_start_and_a_growth_are_a_round_each_and_wait_for_nobody_else(bench: Bench) -> None:
     """So patient that without knowing who is wanted no round would be formed in time."""
     box = bench.box
+    bench.share_at_once()  # whatever the training before told of its speed
     patient = "export MALLEABLE_LAST_CALL_S=200 MALLEABLE_SETTLE_S=200"
     others = ["nodename=n[2-4]", "reason=test"]
     box.run(["scontrol", "update", *others, "state=drain"])
@@ -77,7 +78,7 @@ def test_a_start_and_a_growth_are_a_round_each_and_wait_for_nobody_else(bench: B
     # Slurm hears of resumed nodes one after another; a tick between would grow by the first only.
     wait_until(lambda: all(n.state is not NodeState.DOWN for n in bench.observe().nodes), 30)
     wait_for(lambda: len(rounds(bench, job)) > 1, bench, 120)
-    assert sizes(bench, job) == [1, 4]
+    assert sizes(bench, job) == [1, 4], (rounds(bench, job), bench.job(job).fragments)
 
 
 def is_over(job: object) -> bool:

@@ -7,6 +7,7 @@ tested by calling it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -174,9 +175,13 @@ def join(state: State, member: Member) -> State:
 
 
 def expect(state: State, wanted: tuple[int, ...]) -> State:
-    """Take over who is wanted from a newcomer that has just asked. No answer changes nothing. The
-    latest to write counts as the newest: clocks of nodes differ."""
-    return replace(state, wanted=wanted) if wanted else state
+    """Take over who is wanted from a newcomer that has just asked. The latest to write counts as
+    the newest: clocks of nodes differ. Without an answer, an earlier one that names all who are
+    here still counts; one that does not is of a time before they were released."""
+    if wanted:
+        return replace(state, wanted=wanted)
+    is_outdated = Counter(m.fragment for m in state.members) - Counter(state.wanted)
+    return replace(state, wanted=()) if is_outdated else state
 
 
 def come_back(state: State, member: Member) -> State:
