@@ -41,6 +41,7 @@ from slurm_hooks.slurm.live import Live
 
 GOAL = 1.3  # times the empty machine
 EACH = 8  # nodes of a wide fragment
+ARRAY = 512  # jobs of an array
 WAVE, WAVE_S = 32, 0.5  # fragments given back together, and the seconds between
 KINDS = {
     "empty": "an empty machine",
@@ -97,7 +98,9 @@ class Run:
     def _fill(self, kind: str) -> None:
         quiet = ("--output=/dev/null", "filler")
         if kind == "plain":
-            submitted(self._box, "-pmalleable", f"--array=0-{self._nodes - 1}", "--time=60", *quiet)
+            for size in parts_of(self._nodes):
+                array = ("--time=60", f"--array=0-{size - 1}")
+                submitted(self._box, "-pmalleable", *array, *quiet)
         if kind in FRAGMENTS_OF:
             self._fill_with_fragments(FRAGMENTS_OF[kind], quiet)
         if kind != "empty":
@@ -179,14 +182,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=256)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="beside an empty machine"
+    )
     parser.add_argument("--epilog", type=int, default=0, help="seconds of an EpilogSlurmctld")
     options = parser.parse_args()
-    options.kinds = [kind for kind in KINDS if kind in {"empty", "ours", *options.kinds}]
+    options.kinds = [kind for kind in KINDS if kind in {"empty", *options.kinds}]
     sizes = sorted({size for size in (8, 64, options.nodes // 2) if size <= options.nodes // 2})
     found = measure(options, sizes)
     show(options.nodes, found)
-    ratios = {size: ratio(rows) for size, rows in found.items()}
+    ratios = {size: ratio(rows) for size, rows in found.items() if "ours" in rows}
     written = {
         size: {kind: [asdict(one) for one in rows] for kind, rows in found[size].items()}
         for size in sizes
@@ -194,7 +199,12 @@ def main() -> int:
     row = {"nodes": options.nodes, "ratios": ratios, "reclaims": written, "goal": GOAL}
     row["epilog_slurmctld_s"] = options.epilog
     print(json.dumps({"benchmark": "reclaim", **row}))
-    return 0 if max(ratios.values()) <= GOAL else 1
+    return 0 if all(ratio <= GOAL for ratio in ratios.values()) else 1
+
+
+def parts_of(count: int) -> list[int]:
+    """The sizes of as few arrays as so many jobs need: Slurm's MaxArraySize is 1,001."""
+    return [min(ARRAY, count - at) for at in range(0, count, ARRAY)]
 
 
 def ratio(rows: dict[str, list[Reclaim]]) -> float:

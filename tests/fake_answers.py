@@ -136,7 +136,8 @@ def cluster_lines(slurm: FakeSlurm) -> Iterable[str]:
         yield (
             f"NodeName={name} CPUTot=2 ActiveFeatures={_features(slurm, name)} Gres=(null) "
             f"RealMemory=2000 "
-            f"State={_node_text(slurm, name, flags)} Partitions=main,malleable Reason=State=IDLE"
+            f"State={_node_text(slurm, name, flags)} Partitions=main,malleable Reason=State=IDLE "
+            f"SlurmdStartTime={'None' if name in slurm.silent else START}"
         )
     for b in slurm.bookings:
         if b.seen <= slurm.now < b.end:

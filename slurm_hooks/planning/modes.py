@@ -6,6 +6,8 @@ Settings and the switch say so at each tick, whatever Slurm would allow.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from heapq import nsmallest
 from typing import Optional
 
 from slurm_hooks.model import Cause, Fragment, Level, MalleableJob, Off, Reason, Snapshot, Why
@@ -33,13 +35,14 @@ class Mandate:
     most_kept: Optional[int] = None
     registering: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def registering_line(self) -> str:
         """What nothing starts for; empty if it may."""
         if not self.registering:
             return ""
-        names = _named(self.registering)
-        return f"nothing starts until {names} have told the slurmctld that began what runs there"
+        have = "has" if len(self.registering) == 1 else "have"
+        told = f"{have} told the slurmctld that began what runs there"
+        return f"nothing starts until {_named(self.registering)} {told}"
 
     def bars_job(self, job: MalleableJob) -> Optional[Cause]:
         """Why no fragment of the job may be on a node; None if some may."""
@@ -111,7 +114,7 @@ def _strange_nodes(names: frozenset[str]) -> tuple[str, ...]:
 
 def _named(names: frozenset[str]) -> str:
     rest = len(names) - MOST_NAMED
-    return ", ".join(sorted(names)[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(nsmallest(MOST_NAMED, names)) + (f" and {rest} more" if rest > 0 else "")
 
 
 def mandate_of(snapshot: Snapshot, settings: Settings) -> Mandate:

@@ -38,7 +38,7 @@ class Pool:
     `coming` counts the nodes that fragments are about to leave, which can be had in a later tick.
     Under a ceiling, `ceiling` is how many of all these may be given, `room` how many now: what is
     still on its way out takes up room, and while nodes are registering there is none. It `is_over`
-    if more is held than may be given.
+    if more is held than may be given, and `is_closed` if nothing may start: then nobody makes room.
     """
 
     free: dict[ClassKey, deque[str]] = field(default_factory=dict)
@@ -47,6 +47,7 @@ class Pool:
     ceiling: Optional[int] = None
     room: Optional[int] = None
     is_over: bool = False
+    is_closed: bool = False
 
     @property
     def keys(self) -> list[ClassKey]:
@@ -148,7 +149,7 @@ def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
         pool.room = max(0, mandate.ceiling - taken)
         pool.is_over = size > pool.ceiling
     if mandate.registering:
-        pool.room = 0
+        pool.is_closed, pool.room = True, 0
 
 
 def _key(ground: Ground, seconds: float, jobs: tuple[int, ...]) -> ClassKey:

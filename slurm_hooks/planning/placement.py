@@ -41,9 +41,10 @@ def change(
     ceiling yet, and a gang does not start with less than its minimum.
     """
     job = situation.job
-    going = _leavers(job, targets, pool)
     unit, size = job.request.unit, sum(len(f.nodes) for f in _held(job, pool))
     cause = _cause(situation, size, sum(targets.values()), pool)
+    is_in_vain = pool.is_closed and cause in (Cause.BETTER_USE, Cause.BELOW_MIN)
+    going = [] if is_in_vain else _leavers(job, targets, pool)
     actions: list[Action] = [_dismiss(f, cause, ground.now) for f in going]
     where = _openings(job, targets, pool)
     starting = list(zip(sorted(situation.upkeep.growable, key=lambda f: f.id), where))

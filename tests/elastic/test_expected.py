@@ -18,7 +18,15 @@ from slurm_hooks.elastic.rendezvous.rounds import (
     is_known_complete,
     may_form,
 )
-from slurm_hooks.elastic.rendezvous.state import Member, State, depart, expect, expire, join
+from slurm_hooks.elastic.rendezvous.state import (
+    Member,
+    State,
+    depart,
+    expect,
+    expire,
+    join,
+    succeed,
+)
 
 CAPTURED = Path(__file__).with_name("captured") / "22.05"
 LIMITS = Limits(2, 4)
@@ -235,3 +243,16 @@ def test_an_answer_that_does_not_name_the_newcomer_is_too_old_to_go_by() -> None
     assert joined.wanted == ()
     assert is_known_complete(joined) is None
     assert expect(join(joined, member(3)), (1, 2, 3, 4)).wanted == (1, 2, 3, 4)
+
+
+def test_of_a_fragment_with_two_nodes_both_agents_must_be_named() -> None:
+    second = replace(member(1), token="f" * 16, node=1)
+    state = join(expect(gathered(1), (1,)), second)
+    assert expect(state, ()).wanted == ()
+    assert expect(expect(state, (1, 1)), ()).wanted == (1, 1)
+
+
+def test_who_is_done_need_not_be_named() -> None:
+    finished = succeed(expect(running(1, 2), (1, 2)), token(1), NOW)
+    state = join(expect(finished, (2, 3, 4)), member(3))
+    assert expect(state, ()).wanted == (2, 3, 4)

@@ -30,6 +30,7 @@ from slurm_hooks.elastic.engines.pool.tasks import (
     parse,
     wish_for,
 )
+from slurm_hooks.errors import UsageError
 from waiting import wait_until
 
 from .processes import launch
@@ -287,3 +288,22 @@ def test_one_without_a_task_stays_until_all_have_ended(tmp_path: Path) -> None:
     assert map_directory.count(tmp_path).run == 1
     assert [worker.wait(20) for worker in workers] == [0, 0, 0]
     assert map_directory.count(tmp_path).done == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"command": ["a"]}',
+        '{"command": ["a"], "tasks": "2"}',
+        '{"command": "a", "tasks": 2}',
+        '{"command": [1], "tasks": 2}',
+    ],
+)
+def test_what_is_no_map_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "map.json").write_text(text)
+    with pytest.raises(UsageError, match="map"):
+        map_directory.read_order(tmp_path)

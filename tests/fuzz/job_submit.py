@@ -50,10 +50,13 @@ def _answer(kind: str, text: str) -> list[str]:
     ask(process, f"{kind} {data.hex()}\n".encode())
     assert process.stdout is not None
     said, _, rest = process.stdout.readline().decode("ascii").strip().partition(" ")
+    if not said:
+        _driver.cache_clear()
+        raise AssertionError(f"Lua ended with {process.wait(30)}")
     if said == "refused":
         raise RefusedError
     written = bytes.fromhex(rest).decode("utf-8", "surrogateescape")
-    assert said == "taken", written or "Lua has ended"
+    assert said == "taken", written
     return written.split("\x1f")
 
 

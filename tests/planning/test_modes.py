@@ -221,6 +221,21 @@ def test_nothing_starts_while_nodes_are_registering(mode: Settings) -> None:
     assert grown(plan_for(make_snapshot(job, nodes=nodes), mode))
 
 
+def test_nobody_leaves_for_what_cannot_start_while_nodes_are_registering() -> None:
+    request = make_request(2, 2)
+    fragments = (
+        make_fragment(i, RUNNING, [f"n{i}"], start=after(-40000), end=after(500), request=request)
+        for i in range(2)
+    )
+    waits = replace(make_job(held=2, job_id=8, request=request), submitted=after(-8000))
+    nodes = busy("n0", "n1", "n9")
+    seen = make_snapshot(make_job(*fragments, request=request), waits, nodes=nodes)
+    assert noticed(plan_for(seen, ON)) == {0: Cause.BETTER_USE, 1: Cause.BETTER_USE}
+    silent = replace(seen, registering=frozenset({"n9"}))
+    assert not noticed(plan_for(silent, ON))
+    assert noticed(plan_for(silent, with_mode(max_nodes=1)))  # a ceiling holds all the same
+
+
 def test_nodes_that_others_have_for_themselves_may_be_silent() -> None:
     other = make_node("gpu1", partitions=frozenset({"main"}))
     seen = make_snapshot(make_job(held=2), nodes=(*make_nodes(2), other))

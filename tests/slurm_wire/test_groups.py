@@ -62,7 +62,7 @@ def test_one_update_for_all_of_a_job_that_have_limit_and_mark_in_common() -> Non
 
 
 def test_one_that_did_not_start_is_alone() -> None:
-    """Only of a fragment with a single node does Slurm say that the node does not fit."""
+    """Only of a fragment by itself does Slurm say that its nodes do not fit."""
     words = said(grow(0, "n2", vain=1), grow(1, "n5", vain=1), grow(2, "n6"))
     assert [line[1] for line in words] == ["jobid=7_0", "jobid=7_1", "jobid=7_2", "7_[0-2]"]
 
@@ -163,6 +163,53 @@ def test_one_that_starts_between_the_two_questions_has_its_own_node() -> None:
     running = {e.index: e.nodes for e in slurm.of(7)}
     assert {f.id.index: f.nodes for f in job.fragments} == running
     assert set().union(*running.values()) == {"n1", "n2", "n3"}
+
+
+def test_a_group_of_pairs_waits_for_pairs_of_the_free_nodes() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    mark = MARK.replace("NOT", "n(5-8)").replace("min=1,max=6,unit=1", "min=2,max=4,unit=2")
+    slurm.submit(7, 2, mark.replace("frags=6", "frags=2"))
+    for element in slurm.of(7):
+        element.count = 2
+    tick(slurm, Settings())
+    (job,) = observe(slurm, ["malleable"]).jobs
+    assert [f.nodes for f in job.fragments] == [{"n1", "n2"}, {"n3", "n4"}]
+    slurm.nodes["n2"] = "+DRAIN"  # of an odd number one node stays alone
+    (job,) = observe(slurm, ["malleable"]).jobs
+    assert [len(f.nodes) for f in job.fragments] == [2, 2]
+    assert not job.fragments[0].nodes & job.fragments[1].nodes
+
+
+def test_one_with_a_list_of_its_own_is_tried_apart_when_an_update_is_refused() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)").replace("6", "3"))
+    slurm.elements["7_1"].asked = frozenset({"n1"})
+    slurm.fates = ["refused"]
+    tick(slurm, Settings())
+    slurm.advance(1)
+    assert {e.state for e in slurm.of(7)} == {"RUNNING"}
+
+
+def test_nothing_starts_until_all_nodes_have_registered() -> None:
+    """Neither if the first look shows it, nor if only the last one before the writing does."""
+    for looks_before in (0, 1):
+        slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+        slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"))
+
+        def begin(command: Command, slurm: FakeSlurm = slurm, looks: int = looks_before) -> None:
+            if command == cluster_command() and slurm.commands.count(command) > looks:
+                slurm.silent = {"n8"}
+
+        slurm.before = begin
+        report = tick(slurm, Settings())
+        slurm.advance(5)
+        assert not [e for e in slurm.of(7) if e.nodes]
+        is_told = any("until n8 has told" in line for line in report.plan.notes)
+        assert is_told is (looks_before == 0)
+        slurm.before, slurm.silent = lambda command: None, set()
+        tick(slurm, Settings())
+        slurm.advance(5)
+        assert {e.state for e in slurm.of(7)} == {"RUNNING"}
 
 
 def test_each_node_is_tried_until_one_fits() -> None:

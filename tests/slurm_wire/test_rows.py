@@ -302,6 +302,11 @@ def test_an_ordinary_job_in_our_partition_can_have_a_planned_start() -> None:
 def test_a_released_fragment_waits_for_its_node() -> None:
     (job,) = read(row(PriorityLong=9, ReqNodes="n3")).malleable
     assert job.fragments[0].nodes == {"n3"}
+    assert job.fragments[0].is_tied
+    assert not any(
+        read(row(PriorityLong=9, ReqNodes=none)).malleable[0].fragments[0].is_tied
+        for none in ("", "(null)")
+    )
     (job,) = read(row(PriorityLong=0, ReqNodes="n3")).malleable
     assert job.fragments[0].nodes == frozenset()
 

@@ -180,7 +180,8 @@ def expect(state: State, wanted: tuple[int, ...]) -> State:
     here still counts; one that does not is of a time before they were released."""
     if wanted:
         return replace(state, wanted=wanted)
-    is_outdated = Counter(m.fragment for m in state.members) - Counter(state.wanted)
+    here = (m.fragment for m in state.members if m.phase is not Phase.DONE)
+    is_outdated = Counter(here) - Counter(state.wanted)
     return replace(state, wanted=()) if is_outdated else state
 
 
