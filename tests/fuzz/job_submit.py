@@ -22,7 +22,8 @@ from slurm_hooks.slurm.mark import parse_mark
 HERE = Path(__file__).resolve().parent
 MODULES = HERE.parents[1] / "plugins" / "lua"
 PLACE = tempfile.TemporaryDirectory()
-LUA = next(filter(None, map(shutil.which, ("lua5.1", "lua5.3", "lua5.4"))), None)
+LUAS = ("lua5.1", "lua5.3", "lua5.4")
+LUA = next(filter(None, map(shutil.which, LUAS)), None)
 LIMITS = Expected(PREEMPTIBLE, Slurm((22, 5, 8), timedelta(0), timedelta(0), 1001))
 _SUBMISSION = (
     "malleable=2-16,unit=2,launch=srun\x1fname=train.sh\x1fexc_nodes=n[1-3,7]\x1fstd_out=o-%a\x1f"

@@ -18,6 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fuzz.course import CORPUS, run
+from fuzz.job_submit import JOB_SUBMIT, LUA, LUAS
 from fuzz.targets import TARGETS
 
 PART = 20_000
@@ -43,6 +44,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", nargs="+", choices=TARGETS, default=list(TARGETS))
     options = parser.parse_args()
+    if LUA is None:
+        said = f"left out, for want of {', '.join(LUAS)}: {', '.join(JOB_SUBMIT)}"
+        print(said, file=sys.stderr)
     say = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120)
     sums = {name: Sum(name) for name in options.only}
     parts = [
@@ -57,8 +61,9 @@ def main() -> int:
             bar.update(task, completed=sum(each.inputs for each in sums.values()))
     _show(say, list(sums.values()), options.seed)
     failures = sum(each.failures for each in sums.values())
-    told = {"seed": options.seed, "failures": failures, "rows": [asdict(s) for s in sums.values()]}
-    print(json.dumps({"benchmark": "fuzz", **told}))
+    told = {"seed": options.seed, "lua": LUA, "failures": failures}
+    rows = [asdict(each) for each in sums.values()]
+    print(json.dumps({"benchmark": "fuzz", **told, "rows": rows}))
     return 1 if failures else 0
 
 

@@ -221,6 +221,12 @@ def test_nothing_starts_while_nodes_are_registering(mode: Settings) -> None:
     assert grown(plan_for(make_snapshot(job, nodes=nodes), mode))
 
 
+def test_who_observes_is_told_that_nodes_are_registering() -> None:
+    seen = make_snapshot(two_running(), nodes=busy("n1", "n2"), registering=frozenset({"n2"}))
+    *_, line = plan_for(seen, with_mode(level="observe")).notes
+    assert line == "nothing starts until n2 has told the slurmctld that began what runs there"
+
+
 def test_nobody_leaves_for_what_cannot_start_while_nodes_are_registering() -> None:
     request = make_request(2, 2)
     fragments = (
