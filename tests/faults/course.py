@@ -142,16 +142,19 @@ class Course:
         most_ticks: int = TICKS,
         limit_s: float = 45,
         is_over: bool = False,
+        nobody_s: float = 0,
     ) -> Row:
         """Tick until one plans nothing and so many fragments run; judge; note the row.
 
         `expected` says of nodes what the fault itself made them. A job that `is_over` may end.
+        For `nobody_s` after the end of the leases there was no slurmctld, which alone ends them.
         """
         ticks = self._converge(nodes, limit_s)
         look = self.looks[-1]
         settings = self.bench.settings
         whole_minute_s = 60  # Slurm's limits are in minutes
-        bounds = Bounds(settings.lease.margin_s, settings.lease.length_s + whole_minute_s)
+        grace_s = settings.lease.margin_s + nobody_s
+        bounds = Bounds(grace_s, settings.lease.length_s + whole_minute_s)
         row = Row(
             fault=self.fault,
             seconds=round(time.monotonic() - self.began, 1),

@@ -139,12 +139,14 @@ def test_an_old_state_restored(course: Course, pause_s: int) -> None:
 def test_restarted_after_the_leases_have_ended(course: Course) -> None:
     course.start()
     course.end_leases(in_s=6)
+    ends = max(element.end for element in course.look().elements)
     course.bench.box._stop(CONTROLLER, grace_s=30)  # which saves
     time.sleep(10)
     course.bench.box.start_controller()
     course.bench.box.wait_ready()
+    is_back = time.time()
     wait_until(lambda: course.running() == 0, 45, every_s=1)
-    course.settle(3)
+    course.settle(3, nobody_s=is_back - ends)
 
 
 @long
