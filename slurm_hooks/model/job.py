@@ -217,7 +217,7 @@ class MalleableJob:
         """The nodes of the active fragments."""
         return frozenset(n for f in self.active for n in f.nodes)
 
-    @property
+    @cached_property
     def hit_s(self) -> Optional[float]:
         """Seconds of work that all its nodes lose if one goes unplanned: what is done again, and
         the pause beyond that of a planned shrink.
@@ -226,13 +226,13 @@ class MalleableJob:
         """
         return max((f.hit_s or 0.0 for f in self._telling), default=None)
 
-    @property
+    @cached_property
     def redoes(self) -> bool:
         """True if a planned change takes it back to its newest checkpoint too: its script hears of
         no notice."""
         return any(f.redoes for f in self._telling)
 
-    @property
+    @cached_property
     def _telling(self) -> list[Fragment]:
         told = [f for f in self.fragments if f.hit_s is not None]
         return [f for f in told if f.is_active] or told

@@ -40,6 +40,7 @@ from slurm_hooks.slurm.waiting import still_waiting, waiter_in
 from slurm_hooks.slurm.wish import parse_wish, without_wish
 
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
+_ELEMENT = re.compile(r"(\d+)_(\d+)")
 _SAID = re.compile(
     r"(started|joined|trained|leaving|finished)\{(\d{1,9})\}(?:;h\{(\d{1,5})\}(r?))?;?", re.ASCII
 )
@@ -140,7 +141,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
     found = parse_mark(row["admin_comment"])
     if found is None:
         return None
-    element = re.fullmatch(r"(\d+)_(\d+)", row["JobArrayID"])
+    element = _ELEMENT.fullmatch(row["JobArrayID"])
     if not element and row["State"] == "CANCELLED":
         return None  # what never ran of an array that was cancelled: see parse_jobs
     if not element:
