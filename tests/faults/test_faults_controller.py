@@ -10,8 +10,10 @@ import time
 
 import pytest
 
-from faults.course import Course
+from faults.course import SLEEP, Course
+from promises.bench import has
 from slurm_hooks.errors import RetryLater
+from slurm_hooks.model import Grow
 from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import daemons
 from slurm_hooks.sandbox.daemons import CONTROLLER, MUNGED
@@ -130,9 +132,34 @@ def restore_old_state(course: Course) -> None:
 @long
 @pytest.mark.parametrize("pause_s", [0, 5], ids=["tick at once", "tick after the nodes told"])
 def test_an_old_state_restored(course: Course, pause_s: int) -> None:
+    """Nothing is started a second time while a node has not told what it runs."""
     restore_old_state(course)
     time.sleep(pause_s)
     course.settle(3, most_ticks=4)
+    assert "on wrong node" not in course.bench.box.log("slurmctld")
+
+
+@long
+def test_a_node_that_slurmctld_has_not_heard_of(course: Course) -> None:
+    """Nothing starts while it is UNKNOWN; once slurmctld has given it up the others go on."""
+    course.start(wanted=2)
+    box = course.bench.box
+    course.signal("n4", signal.SIGSTOP)
+    try:
+        box.restart_controller()
+        other = course.bench.submit(SLEEP, "1-1")
+        seen = [course.tick()]
+        while seen[-1].snapshot.registering:
+            assert not any(isinstance(a, Grow) for a in seen[-1].plan.actions)
+            assert time.monotonic() - course.began < 60
+            time.sleep(0.5)
+            seen.append(course.tick())
+        assert "n4" in seen[0].snapshot.registering
+        course.bench.tick_until(other, has(1))
+        course.settle(2, {"n4": ""}, most_ticks=6)
+    finally:
+        course.signal("n4", signal.SIGCONT)
+    box.wait_ready()
 
 
 @long
