@@ -20,6 +20,7 @@ from slurm_hooks.slurm.text import Command
 from slurm_hooks.ticklock import between_ticks
 
 _log = logging.getLogger(__name__)
+_NOT_YET = "StartTime=now+60"  # for the moment between a release and our hold
 _OPEN = (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING)
 
 
@@ -30,7 +31,10 @@ def hold(port: Port, settings: Settings, job_id: int) -> int:
 
 
 def release(port: Port, settings: Settings, job_id: int) -> int:
-    """Let go of what an operator holds: it waits for a hole again. Returns how many fragments."""
+    """Let go of what an operator holds: it waits for a hole again. Returns how many fragments.
+
+    Slurm takes no hold instead of that of a requeuehold before it was released.
+    """
     return _set(port, settings, job_id, "uhold", is_paused=False)
 
 
@@ -57,7 +61,13 @@ def _write(port: Port, found: list[Fragment], verb: str, is_paused: bool) -> Non
         for f in found
         if f.mark.is_paused is not is_paused
     ]
-    lines = [f"{verb} {word}" for word in ranges(f.id for f in found)]
+    hidden = [f.id for f in found if f.is_requeue_held and not is_paused]
+    lines = [
+        line
+        for word in ranges(hidden)
+        for line in (f"update jobid={word} {_NOT_YET}", f"release {word}")
+    ]
+    lines += [f"{verb} {word}" for word in ranges(f.id for f in found)]
     asked = commands(marks, {f.id: f.note for f in found})
     if lines:
         text = "".join(f"{line}\n" for line in lines)

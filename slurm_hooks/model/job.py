@@ -183,8 +183,19 @@ class Fragment:
 
     @property
     def is_paused(self) -> bool:
-        """True if an operator holds it: our own holds look like those of its user."""
+        """True if an operator holds it: our own holds look like those of its user. A requeuehold
+        hides whose hold it is, and we do none."""
+        return self.is_shown_held or self.is_requeue_held
+
+    @property
+    def is_shown_held(self) -> bool:
+        """True if Slurm shows a hold that is not of its user."""
         return self.reason == "JobHeldAdmin"
+
+    @property
+    def is_requeue_held(self) -> bool:
+        """True after `scontrol requeuehold`, which shows no later hold, until a release."""
+        return self.reason.replace("_", " ") == "job requeued in held state"
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,14 @@ def _turns(waited_for: timedelta, patience_s: float) -> int:
     return min(_MOST_TURNS, int(waited_for.total_seconds() // patience_s))
 
 
+def waits_too_long(situation: Situation, snapshot: Snapshot, plan: Planning) -> bool:
+    """True if a job that could start has waited for its minimum for as long as anybody must."""
+    is_waiting = situation.is_placed and situation.size < situation.least
+    if not (is_waiting and situation.job.request.min_nodes and plan.patience_s):
+        return False
+    return waited(situation.job, snapshot).total_seconds() >= plan.patience_s
+
+
 def waited(job: MalleableJob, snapshot: Snapshot) -> timedelta:
     """How long a job that does not run has waited: since its submission, since the last of its
     fragments was put back or preempted, or since it waited for other jobs."""

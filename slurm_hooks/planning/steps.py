@@ -82,7 +82,7 @@ def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
     What failed or timed out while it was held gets the reason JobHeldAdmin from a requeue (22.05,
     24.11). A tick that died before its uhold leaves it so; that is not the hold of an operator.
     """
-    is_ours = fragment.is_paused and fragment.has_run and not fragment.is_leaving
+    is_ours = fragment.is_shown_held and fragment.has_run and not fragment.is_leaving
     if is_ours and fragment.exit_code not in ("", "0:0"):
         mark = replace(fragment.mark, noticed=now)
         return (Hold(fragment.id, Cause.NOTED), SetMark(fragment.id, mark, Cause.NOTED))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Optional
 
-from fake_parts import ON_NODES, REQUEUE_WAIT_S, Element, Script
+from fake_parts import ON_NODES, REQUEUE_WAIT_S, REQUEUED_HELD, Element, Script
 from fake_slurm import FakeSlurm
 from model.training import ENDED, RACE_S, Training
 from slurm_hooks.errors import RetryLater
@@ -153,7 +153,7 @@ class World:
         """The admin releases what is held, with scontrol; if it is off, ticks begin anew."""
         self.calm_off_ticks = 0
         for element in self.slurm.of(training.job):
-            if element.hold == "admin":
+            if element.hold == "admin" or element.description == REQUEUED_HELD:
                 self.admin_held.discard(element.name)
                 self.admin_released.add(element.name)
                 self.slurm.does(f"scontrol release {element.name}")

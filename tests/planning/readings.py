@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from build import no_clock
-from slurm_hooks.model import Cancel, Cause, FragmentId, Grow, Notice, Plan, PutBack, Snapshot
+from slurm_hooks.model import (
+    Cancel,
+    Cause,
+    FragmentId,
+    Grow,
+    Notice,
+    Plan,
+    PutBack,
+    Renew,
+    Snapshot,
+)
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings
 
@@ -22,6 +32,11 @@ def noticed(plan: Plan) -> dict[int, Cause]:
 def grown(plan: Plan) -> set[str]:
     """The nodes that fragments are released onto."""
     return {n for a in plan.actions if isinstance(a, Grow) for n in a.nodes}
+
+
+def renewed(plan: Plan) -> set[int]:
+    """The fragments that get a longer lease, or a shorter one, by index."""
+    return {a.fragment.index for a in plan.actions if isinstance(a, Renew)}
 
 
 def told_to_go(plan: Plan) -> set[FragmentId]:

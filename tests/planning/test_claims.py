@@ -9,12 +9,21 @@ from typing import Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from readings import SHIPPED, noticed, plan_for
+from readings import SHIPPED, noticed, plan_for, renewed
 
 from build import after, make_fragment, make_job, make_node, make_request, make_snapshot, span
-from slurm_hooks.model import Cause, Curve, FragmentState, MalleableJob, Node, NodeState
+from slurm_hooks.model import (
+    Cause,
+    Curve,
+    FragmentState,
+    MalleableJob,
+    Node,
+    NodeState,
+    Said,
+    Why,
+)
 from slurm_hooks.planning.claims import waited
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings import Mode, Settings
 
 RUNNING = FragmentState.RUNNING
 LINEAR = Curve(((0, 0.0), (1, 1.0), (64, 64.0)))
@@ -71,6 +80,40 @@ def test_who_makes_room_is_told_so() -> None:
     seen = [gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)]
     plan = plan_for(make_snapshot(*seen, nodes=nodes_of(*seen, free=0)))
     assert noticed(plan) == dict.fromkeys(range(4), Cause.BETTER_USE)  # not that it has too few
+
+
+def finished_pool(job_id: int, on: int, end_s: float = 100) -> MalleableJob:
+    """All workers say that all work is done, and go on."""
+    request = replace(make_request(1, on), engine="pool")
+    fragments = (
+        make_fragment(i, RUNNING, {f"j{job_id}n{i}"}, job_id, request=request, said=Said.FINISHED,
+                      end=after(end_s))
+        for i in range(on)
+    )  # fmt: skip
+    return make_job(*fragments, job_id=job_id, request=request)
+
+
+@pytest.mark.parametrize("waited_s", [HOUR_S / 2, HOUR_S + 1])
+def test_what_finished_jobs_still_do_ends_for_who_has_lost_patience(waited_s: float) -> None:
+    jobs = finished_pool(8, 4), gang(9, 4, waited_s=waited_s)
+    plan = plan_for(make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0)))
+    is_renewed = waited_s < HOUR_S
+    assert renewed(plan) == (set(range(4)) if is_renewed else set())
+    assert any(r.why is Why.GIVEN_BACK for r in plan.jobs[0].reasons) is not is_renewed
+
+
+def test_what_finished_jobs_still_do_ends_above_the_ceiling() -> None:
+    job = finished_pool(8, 4)
+    seen = make_snapshot(job, nodes=nodes_of(job, free=0))
+    for most, kept_ in ((3, set()), (4, set(range(4)))):
+        assert renewed(plan_for(seen, replace(SHIPPED, mode=Mode(max_nodes=most)))) == kept_
+
+
+def test_what_finished_jobs_still_do_ends_for_nobody_who_could_not_start() -> None:
+    waits = gang(9, 4, waited_s=HOUR_S + 1)
+    held = tuple(replace(f, reason="JobHeldAdmin") for f in waits.fragments)
+    jobs = finished_pool(8, 4), replace(waits, fragments=held)
+    assert renewed(plan_for(make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0)))) == set(range(4))
 
 
 def test_who_has_lost_patience_comes_first() -> None:

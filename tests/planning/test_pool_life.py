@@ -141,6 +141,18 @@ def test_a_finished_worker_s_node_goes_to_others_while_the_last_one_works() -> N
     assert starts(slurm) == 4 + 3
 
 
+def test_workers_who_all_say_that_all_is_done_and_go_on_make_room_in_the_end() -> None:
+    slurm = cluster(4, 4)
+    live(slurm, 100)
+    slurm.does("scontrol update 1 Comment=finished{0}", "nobody")
+    slurm.submit(2, 6, GANG)
+    live(slurm, 3000)
+    assert len(running(slurm)) == 4
+    live(slurm, 1500)
+    assert not running(slurm)
+    assert len(running(slurm, 2)) == 4
+
+
 def _later(
     outcome: Callable[[Element, int], Optional[int]], name: str, after_s: int
 ) -> Callable[[Element, int], Optional[int]]:

@@ -229,6 +229,22 @@ def test_an_operator_s_hold_lasts_until_he_lets_go(bench: Bench, command: str) -
     bench.tick_until(job, has(1))
 
 
+def test_an_operator_s_requeuehold_lasts_until_he_lets_go(bench: Bench) -> None:
+    """Slurm would say the same if its user had done it; so that lasts as well."""
+    job = running(2, bench, "1-2")
+    bench.box.run(["scontrol", "requeuehold", f"{job}_0"])
+    bench.until(job, lambda j: has(1)(j) and has(1, HELD)(j))
+    time.sleep(4)  # until it could start again
+    ticks(bench)
+    assert has(1)(bench.job(job))
+    assert f"malleable release {job}" in bench.malleable("explain", str(job)).stdout
+    assert "1 fragment(s) released" in bench.malleable("release", str(job)).stdout
+    (back,) = (f for f in bench.job(job).fragments if f.id.index == 0)
+    assert back.state is HELD
+    assert not back.is_paused
+    bench.tick_until(job, has(2))
+
+
 def test_a_hold_of_what_runs_lasts_over_a_preemption(bench: Bench) -> None:
     job = running(4, bench, "1-4")
     bench.box.run(["scontrol", "hold", str(job)])
