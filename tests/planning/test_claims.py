@@ -116,6 +116,15 @@ def test_what_finished_jobs_still_do_ends_for_nobody_who_could_not_start() -> No
     assert renewed(plan_for(make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0)))) == set(range(4))
 
 
+@pytest.mark.parametrize("ran_s", [HOUR_S / 2, HOUR_S * 2])
+def test_a_wide_newcomer_takes_the_place_of_who_has_run_for_as_long_alone(ran_s: float) -> None:
+    begun = {"eligible": after(-ran_s - 1), "start": after(-ran_s), "limit": span(ran_s + 400)}
+    narrow = gang(8, 2, on=8)
+    young = tuple(replace(f, **begun, end=after(400)) for f in narrow.active)
+    narrow = replace(narrow, fragments=young)
+    assert kept(narrow, gang(9, 8, waited_s=60)) == [8 if ran_s < HOUR_S else 0]
+
+
 def test_who_has_lost_patience_comes_first() -> None:
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)) == [0]
     never = replace(SHIPPED, plan=replace(SHIPPED.plan, patience_s=0))
