@@ -225,3 +225,28 @@ def test_ends_that_a_user_makes(attack: Attack, row: Row) -> None:
         "requeue, requeuehold, signals",
         f"{attack.taken} taken; both jobs run again, with leases",
     )
+
+
+def test_a_pool_that_says_it_is_finished_and_goes_on(bench: Bench, row: Row) -> None:
+    """It is out of the allocator's reach, and still keeps nobody from a minimum for long."""
+    patience_s = 20
+    text = bench.box.settings.read_text()
+    patient = text.replace("snooze_s = 0", f"snooze_s = 0\npatience_s = {patience_s}")
+    bench.box.settings.write_text(patient)
+    try:
+        mine = bench.submit(SLEEP, "1-6,engine=pool")
+        nodes = len(bench.observe().nodes)
+        bench.tick_until(mine, has(min(nodes, 6)))
+        said = ["scontrol", "update", f"jobid={mine}", "Comment=finished{0}"]
+        bench.box.run(said, user=USER)
+        other = bench.submit(SLEEP, "2-2", user=OTHER)
+        began = time.monotonic()
+        lease_s = bench.settings.lease.length_s + bench.settings.lease.margin_s
+        bench.tick_until(other, has(2), patience_s + lease_s + 60)
+        row(
+            f"Comment=finished{{0}} on {nodes} workers that go on",
+            f"another job had its MIN after {time.monotonic() - began:.0f} s, "
+            f"with plan.patience_s = {patience_s} and a lease of {bench.settings.lease.length_s} s",
+        )
+    finally:
+        bench.box.settings.write_text(text)

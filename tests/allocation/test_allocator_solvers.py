@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import pulp
@@ -177,3 +179,23 @@ def test_dynamic_programme_is_for_one_class() -> None:
     problem = Problem((), (NodeClass(1), NodeClass(1)))
     with pytest.raises(ValueError, match="one class"):
         solve_dynamic(problem)
+
+
+ONE_SOLVE = """
+from slurm_hooks.allocation.problem import Limits
+from slurm_hooks.allocation.solvers.milp import find_backend
+import pulp
+model = pulp.LpProblem("x", pulp.LpMaximize)
+model += pulp.LpVariable("n", 0, 3, "Integer")
+model.solve(find_backend("NAME", Limits(5.0, 0.01)).solver)
+"""
+
+
+@pytest.mark.parametrize("name", ["highs", "cbc"])
+def test_a_solver_says_nothing(name: str) -> None:
+    """In a process of its own: what C prints appears when that ends."""
+    if name == "highs":
+        pytest.importorskip("highspy")
+    argv = [sys.executable, "-c", ONE_SOLVE.replace("NAME", name)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout + done.stderr == ""
