@@ -20,7 +20,6 @@ from slurm_hooks.slurm.text import Command
 from slurm_hooks.ticklock import between_ticks
 
 _log = logging.getLogger(__name__)
-_NOT_YET = "StartTime=now+60"  # for the moment between a release and our hold
 _OPEN = (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING)
 
 
@@ -31,10 +30,7 @@ def hold(port: Port, settings: Settings, job_id: int) -> int:
 
 
 def release(port: Port, settings: Settings, job_id: int) -> int:
-    """Let go of what an operator holds: it waits for a hole again. Returns how many fragments.
-
-    Slurm takes no hold instead of that of a requeuehold before it was released.
-    """
+    """Let go of what an operator holds: it waits for a hole again. Returns how many fragments."""
     return _set(port, settings, job_id, "uhold", is_paused=False)
 
 
@@ -46,12 +42,20 @@ def _set(port: Port, settings: Settings, job_id: int, verb: str, is_paused: bool
             raise UsageError(f"job {job_id}: no fragment waits or runs; is it ending?")
         if not is_paused:
             found = [f for f in found if f.is_paused or f.mark.is_paused]
+            for fragment in found:
+                if fragment.is_requeue_held:
+                    _let_go(port, fragment)
         _write(port, found, verb, is_paused)
-        now = {f.id for f in _open(_job(port, settings, job_id)) if f.mark.is_paused is is_paused}
+        left = _open(_job(port, settings, job_id))
+        now = {f.id for f in left if f.mark.is_paused is is_paused and _is_done(f, is_paused)}
     done = [f for f in found if f.id in now]
     if found and not done:
         raise CommandRefused(f"job {job_id}: Slurm refused to change any fragment")
     return len(done)
+
+
+def _is_done(fragment: Fragment, is_paused: bool) -> bool:
+    return is_paused or not fragment.is_requeue_held
 
 
 def _write(port: Port, found: list[Fragment], verb: str, is_paused: bool) -> None:
@@ -61,22 +65,36 @@ def _write(port: Port, found: list[Fragment], verb: str, is_paused: bool) -> Non
         for f in found
         if f.mark.is_paused is not is_paused
     ]
-    hidden = [f.id for f in found if f.is_requeue_held and not is_paused]
-    lines = [
-        line
-        for word in ranges(hidden)
-        for line in (f"update jobid={word} {_NOT_YET}", f"release {word}")
-    ]
-    lines += [f"{verb} {word}" for word in ranges(f.id for f in found)]
+    lines = [f"{verb} {word}" for word in ranges(f.id for f in found)]
     asked = commands(marks, {f.id: f.note for f in found})
     if lines:
-        text = "".join(f"{line}\n" for line in lines)
-        asked.append(Command(("scontrol",), text, len(lines)))
+        asked.append(_scontrol(*lines))
     for command in asked:
-        try:
-            port.ask(command)
-        except CommandRefused as error:
-            _log.debug("refused: %s", error)
+        _try(port, command)
+
+
+def _let_go(port: Port, fragment: Fragment) -> None:
+    """Of a requeuehold, instead of which Slurm takes no hold before a release: what is released
+    may not start yet, and then waits since it waited."""
+    word = str(fragment.id)
+    if _try(port, _scontrol(f"update jobid={word} StartTime=now+60")):
+        lines = [f"release {word}", f"uhold {word}"]
+        if fragment.eligible is not None:
+            lines.append(f"update jobid={word} StartTime=uts{fragment.eligible.timestamp():.0f}")
+        _try(port, _scontrol(*lines))
+
+
+def _scontrol(*lines: str) -> Command:
+    return Command(("scontrol",), "".join(f"{line}\n" for line in lines), len(lines))
+
+
+def _try(port: Port, command: Command) -> bool:
+    try:
+        port.ask(command)
+    except CommandRefused as error:
+        _log.debug("refused: %s", error)
+        return False
+    return True
 
 
 def _open(job: MalleableJob) -> list[Fragment]:

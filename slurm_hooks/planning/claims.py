@@ -27,8 +27,7 @@ def with_claims(
     """The asks, each node of a minimum worth more than any node beyond one, since no speed-up is
     above linear; and the job's own weight more for each `patience_s` that it has waited for it.
 
-    Who has run for less than that stays: of several who wait each would oust the one before it, and
-    who submits wide jobs again and again would oust all others each time.
+    Who has run for less than that stays: of several who wait each would oust the one before it.
     Of those that have waited for all their turns one after the other claims as many nodes as
     anybody: a narrow one's minimum is worth less than what a wide one has, however long it waits.
     """
@@ -36,13 +35,13 @@ def with_claims(
     trained = max(0.0, 1 - plan.start_s / plan.horizon_s)
     boosts = [_boost(s, ask, snapshot, plan.patience_s) for s, ask in zip(situations, asks)]
     overdue = _overdue(situations, asks, snapshot, plan.patience_s)
-    asked = (a.min_nodes for s, a in zip(situations, asks) if overdue is not None or _waits(s))
-    widest = max(asked, default=0)
-    stay = (most + max(boosts, default=0.0)) * (1 if overdue is None else 2)
+    claimed = [a.min_nodes for a, boost in zip(asks, boosts) if boost or overdue is not None]
+    widest = max(claimed, default=0)
+    stay = (most + max(boosts, default=0.0)) * (1 if overdue is None else 2) if widest else 0.0
     found = []
     for situation, ask, boost in zip(situations, asks, boosts):
         node, nodes = most if situation.job.request.min_nodes else 0.0, ask.min_nodes
-        if _waits(situation) and trained:
+        if situation.size < situation.least and trained:
             node = (node + boost) / trained
             nodes = widest if situation is overdue else nodes
         elif node and _has_begun(situation.job, snapshot, plan.patience_s):
@@ -61,7 +60,7 @@ def _above_linear(ask: JobAsk) -> float:
 
 def _boost(situation: Situation, ask: JobAsk, snapshot: Snapshot, patience_s: float) -> float:
     """What a node of its minimum is worth more to a job because it has waited for it."""
-    if not _waits(situation):
+    if situation.size >= situation.least:
         return 0.0
     return ask.weight * _turns(waited(situation.job, snapshot), patience_s)
 
@@ -74,7 +73,7 @@ def _overdue(
     late = [
         situation
         for situation, ask in zip(situations, asks)
-        if _waits(situation) and situation.job.request.min_nodes and ask.weight > 0
+        if situation.size < situation.least and situation.job.request.min_nodes and ask.weight > 0
         if _turns(waited(situation.job, snapshot), patience_s) == _MOST_TURNS
     ]
     late.sort(key=lambda situation: situation.job.job_id)
@@ -95,14 +94,10 @@ def _turns(waited_for: timedelta, patience_s: float) -> int:
     return min(_MOST_TURNS, int(waited_for.total_seconds() // patience_s))
 
 
-def _waits(situation: Situation) -> bool:
-    return situation.size < situation.least
-
-
 def waits_too_long(situation: Situation, snapshot: Snapshot, plan: Planning) -> bool:
-    """True if a job that could start has waited for its minimum for as long as anybody must."""
-    is_waiting = situation.is_placed and _waits(situation)
-    if not (is_waiting and situation.job.request.min_nodes and plan.patience_s):
+    """True if a job that could start now, were there nodes, has had none for `patience_s`, or less
+    than its minimum."""
+    if not plan.patience_s or not situation.is_placed or situation.size >= situation.least:
         return False
     return waited(situation.job, snapshot).total_seconds() >= plan.patience_s
 

@@ -266,10 +266,12 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     if any(f.depends for f in job.fragments):
         reasons.append(Reason(Why.DEPENDENCY, "waits for its dependency"))
     is_paused = any(f.mark.is_paused for f in job.fragments)
-    paused = [str(f.id) for f in job.fragments if f.is_paused and f.state not in ENDED_STATES]
+    paused = [f for f in job.fragments if f.is_paused and f.state not in ENDED_STATES]
     if is_paused or paused:
-        what = "it" if is_paused else ", ".join(paused)
-        text = f"an operator holds {what}: `malleable release {job.job_id}` ends that"
+        what = "it" if is_paused else ", ".join(str(f.id) for f in paused)
+        is_hidden = not is_paused and any(f.is_requeue_held for f in paused)
+        who = "`scontrol requeuehold`" if is_hidden else "an operator"
+        text = f"{who} holds {what}: `malleable release {job.job_id}` ends that"
         reasons.append(Reason(Why.HELD, text))
     vain = next((f.mark for f in job.fragments if is_vain(f, now)), None)
     if vain:

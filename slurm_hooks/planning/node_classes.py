@@ -96,7 +96,7 @@ def pool_of(ground: Ground, eligibility: Eligibility, situations: Sequence[Situa
         taken.update(name for f in on_nodes for name in f.nodes)
         stay = situation.staying if situation.is_placed else ()
         known = [f for f in stay if f.nodes and f.nodes <= ground.nodes.keys()]
-        kept += _kept(situation) - sum(len(f.nodes) for f in known)
+        kept += kept_by(situation) - sum(len(f.nodes) for f in known)
         for fragment in known:
             seconds = staying if situation.stays_past(fragment) else fleeing
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
@@ -133,7 +133,7 @@ def _going(situation: Situation) -> Iterator[str]:
 _STUCK = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
 
 
-def _kept(situation: Situation) -> int:
+def kept_by(situation: Situation) -> int:
     """The nodes that the job goes on having, as far as is known."""
     stuck = (f for f in situation.job.fragments if f.state in _STUCK)
     return situation.size + sum(len(f.nodes) for f in stuck)

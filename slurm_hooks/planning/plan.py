@@ -6,7 +6,7 @@ counts become fragments on named nodes, and leases of what stays are renewed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Optional, Union
@@ -28,11 +28,11 @@ from slurm_hooks.model import (
     Spared,
     Why,
 )
-from slurm_hooks.planning.claims import waits_too_long
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.explain import Obstacles, reasons_for
 from slurm_hooks.planning.ground import Ground, ground_of
 from slurm_hooks.planning.idleness import idle_nodes
+from slurm_hooks.planning.last_leases import last_leases
 from slurm_hooks.planning.leases import cut, renewal
 from slurm_hooks.planning.looking import reason_of
 from slurm_hooks.planning.node_classes import pool_of
@@ -61,16 +61,16 @@ def make_plan(
     obstacles = Obstacles(ground, eligibility, given(situations, shares))
     actions: list[Action] = []
     plans: list[JobPlan] = []
-    last = _why_last(situations, snapshot, ground, settings)
+    last = last_leases(situations, snapshot, ground, eligibility, settings.plan)
     for situation in situations:
         made = change(situation, shares.targets.get(situation.job.job_id, {}), pool, ground)
         actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
-        is_last = bool(last) and situation.upkeep.is_over
-        actions += _renewals(situation, made, is_last, ground, settings)
+        why_last = last.get(situation.job.job_id, "")
+        actions += _renewals(situation, made, bool(why_last), ground, settings)
         look = shares.looks.get(situation.job.job_id)
         planned = _job_plan(situation, made, obstacles, look, settings)
-        if is_last and situation.job.active:
-            text = f"the leases of what its scripts still do are not renewed: {last}"
+        if why_last:
+            text = f"the leases of what its scripts still do are not renewed: {why_last}"
             planned = replace(planned, reasons=(*planned.reasons, Reason(Why.GIVEN_BACK, text)))
         plans.append(planned)
     told = ground.mandate.lines(snapshot)
@@ -87,19 +87,6 @@ def _without_twice(actions: tuple[Action, ...]) -> list[Action]:
     return [a for a in actions if not isinstance(a, SetMark) or last[a.fragment] is a]
 
 
-def _why_last(
-    situations: Iterable[Situation], snapshot: Snapshot, ground: Ground, settings: Settings
-) -> str:
-    """Why leases of finished jobs are the last ones, if anybody needs their nodes."""
-    situations, most = list(situations), ground.mandate.most_kept
-    if most is not None and sum(s.size for s in situations) > most:
-        return f"all malleable jobs together may have {most} node(s) (mode.max_nodes, max_share)"
-    for situation in situations:
-        if not situation.barred and waits_too_long(situation, snapshot, settings.plan):
-            return f"job {situation.job.job_id} has waited for its minimum for plan.patience_s"
-    return ""
-
-
 def _renewals(
     situation: Situation, made: Change, is_last: bool, ground: Ground, settings: Settings
 ) -> list[Action]:
@@ -112,9 +99,10 @@ def _renewals(
         if fragment.id in situation.stays and fragment.id not in closed:
             stay = situation.stays[fragment.id]
             is_going = fragment.is_leaving or stay.leaves is not None or fragment.id in made.going
-            decide = cut if is_going or is_last else renewal
+            decide = cut if is_going else renewal
             renewed = decide(fragment, situation.job, stay, ground, settings.lease)
-            actions += [renewed] if renewed else []
+            is_longer = renewed and fragment.end is not None and renewed.end > fragment.end
+            actions += [renewed] if renewed and not (is_last and is_longer) else []
     return actions
 
 

@@ -73,14 +73,10 @@ def parse_cluster(text: str) -> Cluster:
 def _registers(node: Node, words: Words) -> bool:
     """When its slurmd began, slurmctld keeps in no file: a node says it as it registers. Its load
     would come with the answer to a ping too, which says nothing of what runs there (24.11). One
-    that does not answer is UNKNOWN until slurmctld has given it up (16 s, 22.05)."""
-    is_asked = node.state in _BASE.values() or _is_asked(node.raw_state)
-    return words.get("SlurmdStartTime") == "None" and is_asked
-
-
-def _is_asked(state: str) -> bool:
-    words = set(state.replace("*", "+NOT_RESPONDING").split("+"))
-    return "UNKNOWN" in words and not words & (_DOWN - {"UNKNOWN"})
+    that does not answer is UNKNOWN until slurmctld has given it up (16 s seen, 22.05)."""
+    if words.get("SlurmdStartTime") != "None" or node.state is NodeState.UNKNOWN:
+        return False
+    return node_state(words.get("State", "").replace("UNKNOWN", "IDLE")) in _BASE.values()
 
 
 def _partitioned(partitions: Iterable[Words], shown: Iterable[Words]) -> frozenset[str]:

@@ -17,13 +17,15 @@ from slurm_hooks.model import (
     Curve,
     FragmentState,
     MalleableJob,
+    Needs,
     Node,
     NodeState,
+    Reservation,
     Said,
     Why,
 )
 from slurm_hooks.planning.claims import waited
-from slurm_hooks.settings import Mode, Settings
+from slurm_hooks.settings import Mode, Planning, Settings
 
 RUNNING = FragmentState.RUNNING
 LINEAR = Curve(((0, 0.0), (1, 1.0), (64, 64.0)))
@@ -109,20 +111,43 @@ def test_what_finished_jobs_still_do_ends_above_the_ceiling() -> None:
         assert renewed(plan_for(seen, replace(SHIPPED, mode=Mode(max_nodes=most)))) == kept_
 
 
-def test_what_finished_jobs_still_do_ends_for_nobody_who_could_not_start() -> None:
-    waits = gang(9, 4, waited_s=HOUR_S + 1)
-    held = tuple(replace(f, reason="JobHeldAdmin") for f in waits.fragments)
-    jobs = finished_pool(8, 4), replace(waits, fragments=held)
-    assert renewed(plan_for(make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0)))) == set(range(4))
+def held(job: MalleableJob) -> MalleableJob:
+    fragments = tuple(replace(f, reason="JobHeldAdmin") for f in job.fragments)
+    return replace(job, fragments=fragments)
 
 
-@pytest.mark.parametrize("ran_s", [HOUR_S / 2, HOUR_S * 2])
-def test_a_wide_newcomer_takes_the_place_of_who_has_run_for_as_long_alone(ran_s: float) -> None:
-    begun = {"eligible": after(-ran_s - 1), "start": after(-ran_s), "limit": span(ran_s + 400)}
-    narrow = gang(8, 2, on=8)
-    young = tuple(replace(f, **begun, end=after(400)) for f in narrow.active)
-    narrow = replace(narrow, fragments=young)
-    assert kept(narrow, gang(9, 8, waited_s=60)) == [8 if ran_s < HOUR_S else 0]
+@pytest.mark.parametrize(
+    ("waits", "chosen"),
+    [
+        (held(gang(9, 4, waited_s=HOUR_S + 1)), SHIPPED),
+        (gang(9, 5, waited_s=HOUR_S + 1), SHIPPED),  # there are four nodes in all
+        (replace(gang(9, 4, waited_s=HOUR_S + 1), needs=Needs(features="gpu")), SHIPPED),
+        (gang(9, 4, waited_s=50 * HOUR_S), replace(SHIPPED, plan=Planning(patience_s=0))),
+    ],
+    ids=["held", "too wide", "elsewhere", "without patience"],
+)
+def test_what_finished_jobs_still_do_ends_for_nobody_who_could_not_start(
+    waits: MalleableJob, chosen: Settings
+) -> None:
+    jobs = finished_pool(8, 4), waits
+    plan = plan_for(make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0)), chosen)
+    assert renewed(plan) == set(range(4))
+
+
+def test_what_finished_jobs_still_do_ends_for_a_pool_that_needs_no_minimum() -> None:
+    pool = gang(9, 1, waited_s=HOUR_S + 1)
+    request = replace(pool.request, engine="pool", min_nodes=0)
+    fragments = tuple(replace(f, mark=replace(f.mark, request=request)) for f in pool.fragments)
+    jobs = finished_pool(8, 4), replace(pool, request=request, fragments=fragments)
+    assert not renewed(plan_for(make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0))))
+
+
+def test_the_last_lease_of_a_finished_job_is_cut_to_its_hole_all_the_same() -> None:
+    jobs = finished_pool(8, 4, end_s=330), gang(9, 4, waited_s=HOUR_S + 1)
+    names = frozenset(n for job in jobs for n in job.nodes)
+    wall = Reservation("maint", after(370), after(9000), names)
+    plan = plan_for(make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0), reservations=(wall,)))
+    assert renewed(plan) == set(range(4))
 
 
 def test_who_has_lost_patience_comes_first() -> None:

@@ -238,9 +238,10 @@ def test_an_operator_s_requeuehold_lasts_until_he_lets_go(bench: Bench) -> None:
     ticks(bench)
     assert has(1)(bench.job(job))
     assert f"malleable release {job}" in bench.malleable("explain", str(job)).stdout
+    (before,) = (f for f in bench.job(job).fragments if f.id.index == 0)
     assert "1 fragment(s) released" in bench.malleable("release", str(job)).stdout
     (back,) = (f for f in bench.job(job).fragments if f.id.index == 0)
-    assert back.state is HELD
+    assert (back.state, back.eligible) == (HELD, before.eligible)  # it waits since it waited
     assert not back.is_paused
     bench.tick_until(job, has(2))
 

@@ -159,9 +159,11 @@ def test_node_states(text: str, state: NodeState) -> None:
 
 def test_nodes_in_service_that_told_no_start_of_slurmd_have_not_registered() -> None:
     row = "NodeName={} CPUTot=2 RealMemory=2000 State={} Partitions=main SlurmdStartTime={}"
-    asked = ("IDLE", "ALLOCATED", "UNKNOWN", "UNKNOWN+DRAIN")
+    asked = ("IDLE", "ALLOCATED", "UNKNOWN", "UNKNOWN+PLANNED")
     given_up = ("DOWN*", "UNKNOWN*", "UNKNOWN+NOT_RESPONDING", "UNKNOWN+POWERED_DOWN", "FUTURE")
-    kinds = [*((state, "None") for state in (*asked, *given_up)), ("IDLE", "1772323200")]
+    leaving = ("IDLE+DRAIN", "UNKNOWN+DRAIN", "UNKNOWN+MAINTENANCE", "nonsense")
+    others = (*asked, *given_up, *leaving)
+    kinds = [*((state, "None") for state in others), ("IDLE", "1772323200")]
     rows = [row.format(f"n{i}", *kind) for i, kind in enumerate(kinds)]
     assert cluster(*rows).registering == {"n0", "n1", "n2", "n3"}
 

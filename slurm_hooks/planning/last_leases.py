@@ -1,0 +1,69 @@
+"""Finished jobs whose present leases are the last: somebody needs the nodes on which their scripts
+still do something."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from slurm_hooks.model import NodeState, Snapshot, Why
+from slurm_hooks.planning.claims import waits_too_long
+from slurm_hooks.planning.eligibility import Eligibility
+from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.node_classes import kept_by
+from slurm_hooks.planning.situation import Situation
+from slurm_hooks.settings import Planning
+
+_IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
+
+
+def last_leases(
+    situations: Sequence[Situation],
+    snapshot: Snapshot,
+    ground: Ground,
+    eligibility: Eligibility,
+    plan: Planning,
+) -> dict[int, str]:
+    """Why, by job id. The allocator has no say in finished jobs; all malleable jobs may have more
+    than the site allows now, or a job has waited for `patience_s` and could use a node of theirs.
+    """
+    finished = [s for s in situations if s.job.active and _is_finished(s)]
+    most = ground.mandate.most_kept
+    if not finished:
+        return {}
+    if most is not None and sum(map(kept_by, situations)) > most:
+        why = f"all malleable jobs together may have {most} node(s) (mode.max_nodes, max_share)"
+        return {s.job.job_id: why for s in finished}
+    waiting = _waiting(situations, snapshot, ground, eligibility, plan)
+    found = {}
+    for situation in finished:
+        ids = (j for name in situation.job.nodes for j in eligibility.jobs(name) if j in waiting)
+        first = min(ids, default=None)
+        if first is not None:
+            why = f"job {first} has waited for {plan.patience_s:.0f} s (plan.patience_s)"
+            found[situation.job.job_id] = why
+    return found
+
+
+def _is_finished(situation: Situation) -> bool:
+    return any(reason.why is Why.FINISHED for reason in situation.upkeep.reasons)
+
+
+def _waiting(
+    situations: Sequence[Situation],
+    snapshot: Snapshot,
+    ground: Ground,
+    eligibility: Eligibility,
+    plan: Planning,
+) -> frozenset[int]:
+    """The jobs that have lost patience, and for which there are nodes enough, whoever has them."""
+    if ground.mandate.registering:
+        return frozenset()
+    late = {s.job.job_id: s.least for s in situations if waits_too_long(s, snapshot, plan)}
+    if not late:
+        return frozenset()
+    names = (name for name, node in ground.nodes.items() if node.state in _IN_SERVICE)
+    usable = Counter(j for name in names for j in eligibility.jobs(name) if j in late)
+    ceiling = ground.mandate.ceiling
+    most = sum(usable.values()) if ceiling is None else ceiling
+    return frozenset(j for j, least in late.items() if least <= min(usable[j], most))
