@@ -37,8 +37,8 @@ def last_leases(
     waiting = _waiting(situations, snapshot, ground, eligibility, plan)
     found = {}
     for situation in finished:
-        ids = (j for name in situation.job.nodes for j in eligibility.jobs(name) if j in waiting)
-        first = min(ids, default=None)
+        known = situation.job.nodes & ground.nodes.keys()  # one may have left slurm.conf
+        first = min((j for n in known for j in eligibility.jobs(n) if j in waiting), default=None)
         if first is not None:
             why = f"job {first} has waited for {plan.patience_s:.0f} s (plan.patience_s)"
             found[situation.job.job_id] = why
