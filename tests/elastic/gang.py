@@ -59,6 +59,7 @@ class Gang:
             "PYTHONPATH": str(self.job_path),
             "OMP_NUM_THREADS": "1",
             "PYTHONWARNINGS": "ignore",
+            "PYTHONFAULTHANDLER": "1",
             **self.extra,
         }
 
@@ -95,9 +96,22 @@ class Gang:
         return self.log_path(fragment).read_text(errors="replace")
 
     def wait_exit(self, *fragments: int, timeout: float = 40.0) -> list[int]:
-        deadline = time.monotonic() + timeout
-        left = [self.agents[f] for f in fragments]
-        return [a.wait(timeout=max(0.1, deadline - time.monotonic())) for a in left]
+        """Exit codes; fails with all logs, and the stacks of what hangs in them."""
+
+        def ended() -> bool:
+            return all(self.agents[f].poll() is not None for f in fragments)
+
+        wait_until(ended, timeout, self._dump_stacks)
+        return [self.agents[f].wait() for f in fragments]
+
+    def _dump_stacks(self) -> str:
+        """As dump, once all that still runs has written where it is, which ends it."""
+        for fragment, agent in self.agents.items():
+            for pid in [*self.worker_pids(fragment), agent.pid] if agent.poll() is None else []:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGABRT)  # heard by Python's faulthandler
+        time.sleep(2.0)
+        return f"{self.state()}\n{self.dump(20_000)}"
 
     def worker_pids(self, fragment: int) -> list[int]:
         pid = self.agents[fragment].pid
@@ -142,8 +156,8 @@ class Gang:
 
         return wait_until(seen, timeout, self.dump)
 
-    def dump(self) -> str:
-        return "\n".join(f"--- {f}\n{self.log(f)[-3000:]}" for f in self.agents)
+    def dump(self, longest: int = 3000) -> str:
+        return "\n".join(f"--- {f}\n{self.log(f)[-longest:]}" for f in self.agents)
 
     def stop(self) -> None:
         for fragment, agent in self.agents.items():
