@@ -66,10 +66,11 @@ class LastSignal:
             return
         found = signal.getsignal(signal.SIGTERM)
         self._handlers = [*(one for one in self._handlers if one != found), found]
-        signal.signal(signal.SIGTERM, self._on_term)
+        # The pipe first: the handler leaves to it what comes from now on.
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         if before != self._write:
             self._next_pipe = before
+        signal.signal(signal.SIGTERM, self._on_term)
 
     def _is_ready(self) -> bool:
         if threading.current_thread() is not threading.main_thread():
