@@ -4,7 +4,7 @@ BUILD := build
 
 .PHONY: help setup plugin demo test fast matrix test-sites test-matrix faults search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
-	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-hits bench-random bench-live bench-reaction bench-load \
+	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-training-ends bench-hits bench-random bench-live bench-reaction bench-load \
 	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-preposition bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
 	test-browser rpm deb package-tools \
 	package-lock test-packages abuse fuzz soak
@@ -24,7 +24,7 @@ help:
 	@echo "make test-engines  Optuna, Dask, Ray, Spark, MPI, TensorFlow, JAX and Octave as pools and gangs, in an environment of their own (4 GB)"
 	@echo "make lint    format, types, imports, Lua, shell"
 	@echo "make docs    write the reference of all settings anew"
-	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, impact, launch, learned-curves, learning, ledger, tick, load,"
+	@echo "make bench-NAME  what docs/performance.md shows; NAME: allocator, bftrainer, directory, hooks, impact, launch, learned-curves, learning, ledger, tick, load, training-ends,"
 	@echo "             rescale, random, frameworks, watch, hits, live, optuna-search, reaction, reclaim, scale, observe, library, state, replay-reference, replay-better, replay-hits, replay-ahead,"
 	@echo "             replay-speed, replay-tried"
 	@echo "make rpm, make deb    packages in dist/; make test-packages installs, upgrades and removes them in"
@@ -219,6 +219,9 @@ bench-random: plugin
 
 bench-watch: setup
 	@PYTHONPATH=. $(PYTHON) benchmarks/watch_cost.py $(BENCH_ARGS)
+
+bench-training-ends: setup
+	@PYTHONPATH=. $(PYTHON) benchmarks/training_ends.py $(BENCH_ARGS)
 
 bench-optuna-search: plugin
 	@packaging/engines.sh --bench optuna_search $(BUILD)/engines $(BENCH_ARGS)

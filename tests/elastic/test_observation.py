@@ -264,3 +264,33 @@ def test_a_compiled_step_works(script: Script) -> None:
     plain, seen = script.run(script.words()), script.run_observed()
     assert (seen.returncode, seen.stdout) == (plain.returncode, plain.stdout) == (0, "-2.0\n")
     assert len(seen.stderr.splitlines()) == len(plain.stderr.splitlines())
+
+
+def test_the_process_group_of_a_module_is_never_freed_with_it(script: Script) -> None:
+    """Where it is, a training that has ended may hang (process_groups.py)."""
+    script.write(
+        """
+        import torch
+        import torch._dynamo  # as the first optimizer does, and warm workers do in advance
+        import torch.distributed as dist
+        from pathlib import Path
+        from torch.nn.parallel import DistributedDataParallel
+
+        def threads():
+            names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+            return sum(name.startswith("pt_gloo_runloop") for name in names)
+
+        def train():
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            model = DistributedDataParallel(torch.nn.Linear(2, 1))
+            model(torch.ones(1, 2)).sum().backward()
+            dist.destroy_process_group()
+
+        for _ in range(3):
+            train()
+            print(threads())
+        """
+    )
+    plain, seen = script.run(script.words()), script.run_observed()
+    assert (plain.returncode, plain.stdout.split()) == (0, ["0", "0", "0"]), plain.stderr
+    assert (seen.returncode, seen.stdout.split()) == (0, ["2", "2", "2"]), seen.stderr

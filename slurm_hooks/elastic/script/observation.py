@@ -21,6 +21,7 @@ from slurm_hooks.elastic.mailbox import MAILBOX
 from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.script.after_import import AfterImport
 from slurm_hooks.elastic.script.observer import Observer, samples_in
+from slurm_hooks.elastic.script.process_groups import outlive
 
 SWITCH = "MALLEABLE_OBSERVE"
 _observer: Optional[Observer] = None
@@ -138,6 +139,8 @@ def _see_parallel(module: Any) -> None:
     def begin(self: Any, *args: Any, **kwargs: Any) -> None:
         plain(self, *args, **kwargs)
         observer.see_parallel(self)
+        with suppressed(Exception, doing="keeping the process group of a module"):
+            outlive(self)
 
     kind.__init__ = begin
 
