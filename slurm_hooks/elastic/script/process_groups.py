@@ -10,6 +10,8 @@ lock first.
 from __future__ import annotations
 
 import atexit
+import ctypes
+import os
 import weakref
 from typing import Any
 
@@ -21,5 +23,12 @@ def outlive(module: Any) -> None:
     process exits. Raises AttributeError for a module without one."""
     if not _kept:
         atexit.register(_kept.clear)  # runs before the interpreter refuses its lock to threads
+        os.register_at_fork(after_in_child=_keep_for_good)
     _kept[:] = [(owner, group) for owner, group in _kept if owner() is not None]
     _kept.append((weakref.ref(module), module.process_group))
+
+
+def _keep_for_good() -> None:
+    """In a child of fork(): to free a group waits for threads, which the child has not."""
+    atexit.unregister(_kept.clear)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
