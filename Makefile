@@ -1,8 +1,10 @@
 # The two commands of the README are `make demo` and `make test`.
 PYTHON := .venv/bin/python
 BUILD := build
+# Debian packages of `make test-engines`.
+ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
 
-.PHONY: help setup plugin demo test fast matrix test-sites test-matrix faults search lint docs install clean bench-allocator bench-bftrainer \
+.PHONY: help setup plugin demo test fast matrix environments test-sites test-matrix faults search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-training-ends bench-hits bench-random bench-live bench-reaction bench-load \
 	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-preposition bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
@@ -51,7 +53,7 @@ test: plugin lint
 test-sites:
 	@packaging/install-missing.sh mariadb-server slurmdbd
 	@$(MAKE) --no-print-directory plugin
-	@$(PYTHON) -m pytest tests/sites $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest tests/sites -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 fuzz: setup
 	@PYTHONPATH=.:tests $(PYTHON) tests/fuzz/run.py $(FUZZ_ARGS)
@@ -82,13 +84,19 @@ test-matrix: plugin
 
 matrix: test-matrix
 
+# What the two suites below install, ahead of them.
+environments:
+	@packaging/install-missing.sh $(ENGINES)
+	@packaging/frameworks.sh --install $(BUILD)/frameworks
+	@packaging/engines.sh --install $(BUILD)/engines
+
 # Into an environment of its own: two gigabytes, of which nothing else knows.
 test-frameworks:
 	@packaging/frameworks.sh $(BUILD)/frameworks $(PYTEST_ARGS)
 
 # Into an environment of its own too; Debian has the programs that are not Python.
 test-engines:
-	@packaging/install-missing.sh octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
+	@packaging/install-missing.sh $(ENGINES)
 	@$(MAKE) --no-print-directory plugin
 	@packaging/engines.sh $(BUILD)/engines $(PYTEST_ARGS)
 

@@ -1,9 +1,11 @@
 #!/bin/sh
 # Tests of the programs that live in pools and gangs, in an environment of its own with exact versions:
-# engines.sh [--bench NAME] DIRECTORY [arguments of pytest or of benchmarks/NAME.py]
+# engines.sh [--bench NAME | --install] DIRECTORY [arguments of pytest or of benchmarks/NAME.py]
 set -eu
 bench=
+is_install=
 [ "$1" != --bench ] || { bench=$2 && shift 2; }
+[ "$1" != --install ] || { is_install=yes && shift; }
 directory=$1
 shift
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,7 +19,9 @@ if [ "$(cat "$directory/.installed" 2>/dev/null || true)" != "$wanted" ]; then
   "$directory/bin/pip" install --quiet --disable-pip-version-check -r "$here/packaging/engines.txt"
   echo "$wanted" >"$directory/.installed"
 fi
+[ -z "$is_install" ] || exit 0
 cd "$here"
 export PYTHONPATH="$here"
 [ -z "$bench" ] || exec "$directory/bin/python" "benchmarks/$bench.py" "$@"
-exec "$directory/bin/python" -m pytest -m engines tests/engines "$@"
+# Two at a time, as in `make test`: a real Slurm mostly waits.
+exec "$directory/bin/python" -m pytest -m engines tests/engines -n 2 --dist loadfile --no-loadscope-reorder "$@"

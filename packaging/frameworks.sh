@@ -1,9 +1,9 @@
 #!/bin/sh
 # Tests of what users' frameworks need, in an environment of its own with exact versions of them:
-# frameworks.sh [--bench] DIRECTORY [arguments of pytest or the benchmark]
+# frameworks.sh [--bench | --install] DIRECTORY [arguments of pytest or the benchmark]
 set -eu
 task=tests
-[ "$1" = --bench ] && task=bench && shift
+case $1 in --*) task=${1#--} && shift ;; esac
 directory=$1
 shift
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -12,6 +12,7 @@ if [ ! -x "$directory/bin/python" ]; then
   python3 -m venv "$directory"
 fi
 "$directory/bin/pip" install --quiet --disable-pip-version-check -r "$here/packaging/frameworks.txt"
+[ "$task" != install ] || exit 0
 cd "$here"
 export PYTHONPATH="$here"
 [ "$task" = tests ] || exec "$directory/bin/python" benchmarks/frameworks.py "$@"
