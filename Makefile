@@ -1,10 +1,11 @@
 # The two commands of the README are `make demo` and `make test`.
 PYTHON := .venv/bin/python
 BUILD := build
-# Debian packages of `make test-engines`.
-ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
+# Debian packages on top of what the other tests need; only sandboxes start MariaDB and slurmdbd.
+FOR_SITES := mariadb-server slurmdbd
+FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
 
-.PHONY: help setup plugin demo test fast matrix environments test-sites test-matrix faults search lint docs install clean bench-allocator bench-bftrainer \
+.PHONY: help setup plugin demo test fast matrix debian-packages environments test-sites test-matrix faults search lint docs install clean bench-allocator bench-bftrainer \
 	bench-hooks bench-directory bench-tick bench-replay-reference bench-replay-better bench-replay-speed \
 	bench-replay-tried bench-replay-hits bench-replay-ahead bench-observe bench-rescale bench-frameworks bench-watch bench-training-ends bench-hits bench-random bench-live bench-reaction bench-load \
 	bench-engines bench-learned-curves bench-learning bench-ledger bench-impact bench-launch bench-preposition bench-reclaim bench-scale bench-library bench-optuna-search bench-state test-pyslurm test-frameworks test-engines test-metrics \
@@ -49,9 +50,8 @@ test: plugin lint
 	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults" --ignore=tests/sites \
 		-n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-# On top of what the other tests need: MariaDB and slurmdbd, which only sandboxes start.
 test-sites:
-	@packaging/install-missing.sh mariadb-server slurmdbd
+	@packaging/install-missing.sh $(FOR_SITES)
 	@$(MAKE) --no-print-directory plugin
 	@$(PYTHON) -m pytest tests/sites -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
@@ -64,7 +64,7 @@ abuse: plugin
 
 # Slurm, its daemons and ours broken on purpose: one table, and one JSON object as the last line.
 faults:
-	@packaging/install-missing.sh libfaketime mariadb-server slurmdbd
+	@packaging/install-missing.sh libfaketime $(FOR_SITES)
 	@$(MAKE) --no-print-directory plugin
 	@$(PYTHON) -m pytest tests/faults -q -n 2 --dist loadfile $(PYTEST_ARGS)
 
@@ -84,9 +84,11 @@ test-matrix: plugin
 
 matrix: test-matrix
 
-# What the two suites below install, ahead of them.
-environments:
-	@packaging/install-missing.sh $(ENGINES)
+# What further suites install, ahead of them: first Debian's packages, then the environments of two.
+debian-packages:
+	@packaging/install-missing.sh $(FOR_SITES) $(FOR_ENGINES)
+
+environments: debian-packages
 	@packaging/frameworks.sh --install $(BUILD)/frameworks
 	@packaging/engines.sh --install $(BUILD)/engines
 
@@ -96,7 +98,7 @@ test-frameworks:
 
 # Into an environment of its own too; Debian has the programs that are not Python.
 test-engines:
-	@packaging/install-missing.sh $(ENGINES)
+	@packaging/install-missing.sh $(FOR_ENGINES)
 	@$(MAKE) --no-print-directory plugin
 	@packaging/engines.sh $(BUILD)/engines $(PYTEST_ARGS)
 

@@ -6,8 +6,6 @@
 #   packaging/install-missing.sh packages      for `make rpm` and `make deb`; without that environment
 set -eu
 cd "$(dirname "$0")/.."
-exec 9>.install.lock
-flock 9 # another make may be at it
 
 packages="slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev gcc libc6-dev make
 python3 python3-venv lua5.1 lua5.3 lua5.4 lua-check shellcheck slurmrestd ruby $*"
