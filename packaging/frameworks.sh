@@ -3,7 +3,7 @@
 # frameworks.sh [--bench | --install] DIRECTORY [arguments of pytest or the benchmark]
 set -eu
 task=tests
-case $1 in --*) task=${1#--} && shift ;; esac
+case $1 in --bench | --install) task=${1#--} && shift ;; esac
 directory=$1
 shift
 here=$(cd "$(dirname "$0")/.." && pwd)

@@ -105,7 +105,7 @@ class Gang:
         return [self.agents[f].wait() for f in fragments]
 
     def _dump_stacks(self) -> str:
-        """As dump, once all that still runs has written where it is, which ends it."""
+        """As dump, after SIGABRT to all that still runs: it writes where it is, and ends."""
         for fragment, agent in self.agents.items():
             for pid in [*self.worker_pids(fragment), agent.pid] if agent.poll() is None else []:
                 with contextlib.suppress(ProcessLookupError):

@@ -266,35 +266,28 @@ def test_a_compiled_step_works(script: Script) -> None:
     assert len(seen.stderr.splitlines()) == len(plain.stderr.splitlines())
 
 
-def test_the_process_group_of_a_module_is_never_freed_with_it(script: Script) -> None:
-    """Where it is, a training that has ended may hang (process_groups.py); and a child of fork()
-    does not wait for the group's threads, which it has not."""
+def test_a_process_group_is_freed_after_the_reducer_that_uses_it(script: Script) -> None:
+    """In the other order a training that has ended may hang (process_groups.py)."""
     script.write(
         """
-        import os, sys
-        import torch
         import torch._dynamo  # as the first optimizer does, and warm workers do in advance
         import torch.distributed as dist
-        from pathlib import Path
+        import weakref
         from torch.nn.parallel import DistributedDataParallel
-
-        def threads():
-            names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
-            return sum(name.startswith("pt_gloo_runloop") for name in names)
 
         def train():
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
             model = DistributedDataParallel(torch.nn.Linear(2, 1))
+            for part in ("process_group", "reducer", "logger"):
+                weakref.finalize(getattr(model, part), print, part)
             model(torch.ones(1, 2)).sum().backward()
             dist.destroy_process_group()
 
-        for _ in range(3):
-            train()
-            print(threads(), flush=True)
-        if (pid := os.fork()) == 0:
-            sys.exit()
-        print(os.waitpid(pid, 0)[1])
+        train()
+        print("end")
         """
     )
-    seen = script.run_observed()  # freed with the module: 0, 0, 0
-    assert (seen.returncode, seen.stdout.split()) == (0, ["2", "2", "2", "0"]), seen.stderr
+    seen = script.run_observed()  # of itself: logger, process_group, reducer
+    freed = seen.stdout.split()
+    assert (seen.returncode, freed[2:]) == (0, ["process_group", "end"]), seen
+    assert set(freed[:2]) == {"reducer", "logger"}

@@ -66,7 +66,8 @@ class LastSignal:
             return
         found = signal.getsignal(signal.SIGTERM)
         self._handlers = [*(one for one in self._handlers if one != found), found]
-        # The pipe first: the handler leaves to it what comes from now on.
+        # The pipe first: what came between would be in none, and a handler of the script's that is
+        # called twice is better than a signal that is lost.
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         if before != self._write:
             self._next_pipe = before

@@ -3,7 +3,8 @@ drawn from a DataLoader, and that a checkpoint is written by torch.save or
 torch.distributed.checkpoint. Only numbers go out.
 
 It begins before the script does, so that every name under which the script may know these
-functions is bound to those that are seen. They return and raise what they would have.
+functions is bound to those that are seen. They return and raise what they would have. One thing is
+not only seen: process_groups.py mends how torch tidies away.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from slurm_hooks.elastic.mailbox import MAILBOX
 from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.script.after_import import AfterImport
 from slurm_hooks.elastic.script.observer import Observer, samples_in
-from slurm_hooks.elastic.script.process_groups import outlive
+from slurm_hooks.elastic.script.process_groups import outlive_reducer
 
 SWITCH = "MALLEABLE_OBSERVE"
 _observer: Optional[Observer] = None
@@ -139,8 +140,8 @@ def _see_parallel(module: Any) -> None:
     def begin(self: Any, *args: Any, **kwargs: Any) -> None:
         plain(self, *args, **kwargs)
         observer.see_parallel(self)
-        with suppressed(Exception, doing="keeping the process group of a module"):
-            outlive(self)
+        with suppressed(Exception, doing="owning the process group of a module"):
+            outlive_reducer(self)
 
     kind.__init__ = begin
 
