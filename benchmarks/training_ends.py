@@ -42,15 +42,17 @@ def has_hung(store: Path, is_mended: bool) -> bool:
     """Whether a process had to be killed. Raises RuntimeError if one has failed."""
     pids = {fork(store, rank, is_mended) for rank in range(2)}
     deadline = time.monotonic() + PATIENCE_S
-    while pids and time.monotonic() < deadline:
+    failed = 0
+    while pids and not failed and time.monotonic() < deadline:
         for pid, status in [os.waitpid(pid, os.WNOHANG) for pid in pids]:
             pids.discard(pid)
-            if pid and status:
-                raise RuntimeError(f"a training has failed: {status}")
+            failed = failed or status
         time.sleep(0.005)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+    if failed:
+        raise RuntimeError(f"a training has failed: {failed}")
     return bool(pids)
 
 
@@ -91,11 +93,15 @@ def main() -> None:
         for number in range(asked.at_once):
             pid = os.fork()
             if pid == 0:
-                Path(place, str(number)).write_text(json.dumps(count(asked.seconds)))
-                os._exit(0)
+                try:
+                    Path(place, str(number)).write_text(json.dumps(count(asked.seconds)))
+                finally:
+                    os._exit(0)  # the place is the parent's to tidy away
             pids.append(pid)
         for pid in pids:
             os.waitpid(pid, 0)
+        if len(list(Path(place).iterdir())) < asked.at_once:
+            raise SystemExit("a training has failed: nothing is counted")
         all_ = [json.loads(path.read_text()) for path in Path(place).iterdir()]
     rows = [[sum(part[kind][n] for part in all_) for n in range(2)] for kind in range(2)]
     for what, (trainings, hung) in zip(("as torch is", "mended"), rows):
