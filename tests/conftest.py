@@ -14,16 +14,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
-from typing import Any
+from typing import Any, TypeVar
 
 import hypothesis
 import pytest
 
+from kept_sandbox import KeptSandbox
 from slurm_hooks.errors import MissingProgram
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.installation import Installation, find_installation
 
 LOG_LINES = 60
+T = TypeVar("T")
 
 hypothesis.settings.register_profile("repeatable", derandomize=True)
 hypothesis.settings.register_profile("search", derandomize=False, print_blob=True)
@@ -48,11 +50,18 @@ def project_spec_or_skip(**overrides: Any) -> SandboxSpec:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session")
+def kept_sandbox(installation: Installation) -> Iterator[KeptSandbox]:
+    kept = KeptSandbox(lambda: Sandbox.up(project_spec_or_skip(nodes=4, slurm=installation)))
+    yield kept
+    kept.down()
+
+
 @pytest.fixture(scope="module")
-def sandbox(installation: Installation) -> Iterator[Sandbox]:
-    """Four nodes with plugin, submit script and hooks, shared by the tests of one module."""
-    with Sandbox.up(project_spec_or_skip(nodes=4, slurm=installation)) as box:
-        yield box
+def sandbox(kept_sandbox: KeptSandbox) -> Iterator[Sandbox]:
+    """Four nodes with plugin, submit script and hooks, which the tests leave as they were."""
+    yield kept_sandbox.take()
+    kept_sandbox.check()
 
 
 @pytest.fixture(scope="session")
@@ -68,6 +77,37 @@ def pyslurm_of_this_slurm(installation: Installation) -> str:
     if tuple(map(int, found.split(".")[:2])) != installation.version[:2]:
         pytest.skip(f"pyslurm {found} is not for Slurm {installation.version_text}")
     return found
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let workers share single tests, and give each stretch of the run its share of every kind.
+
+    Tests on a real Slurm wait, those with torch do both, the others compute. Tests that share a
+    fixture of their module stay on one worker.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        if _shares_a_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    kinds: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        mark = next(filter(item.get_closest_marker, ("slurm", "torch")), "")
+        kinds.setdefault(mark, []).append(item)
+    items[:] = evenly(*kinds.values())
+
+
+def _shares_a_fixture(item: pytest.Item) -> bool:
+    """Whether its module makes something once for several tests; the kept sandbox is nobody's."""
+    known = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    last = (found[-1] for found in known.values())
+    return any(f.scope == "module" and f.baseid.endswith(".py") for f in last)
+
+
+def evenly(*lists: list[T]) -> list[T]:
+    """All lists in their order, each spread evenly over the whole."""
+    places = [(n / len(found), found[n]) for found in lists for n in range(len(found))]
+    return [found for _, found in sorted(places, key=lambda place: place[0])]
 
 
 @dataclass

@@ -24,3 +24,11 @@ def wait_until(
         assert time.monotonic() < deadline, f"not so after {limit_s:g} s: {explain()}"
         time.sleep(every_s)
     return found
+
+
+def until_or_last(look: Callable[[], T], is_good: Callable[[T], bool], limit_s: float) -> T:
+    """The first good value that `look` returns, or the last one after `limit_s` seconds."""
+    deadline = time.monotonic() + limit_s
+    while not is_good(found := look()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found

@@ -187,6 +187,7 @@ def test_a_canary_of_slips_is_told_by_doctor_and_plan(sandbox: Sandbox) -> None:
 def test_an_ordinary_job(sandbox: Sandbox) -> None:
     job = sandbox.run(["sbatch", "--parsable", "--hold", "--wrap=true"]).stdout.strip()
     code, said = doctor(sandbox, "--job", job, "--json")
+    sandbox.run(["scancel", job])
     (known, *_rest) = json.loads(said)["checks"]
     assert code == 2
     assert known["findings"][0]["seen"] == f"job {job} is an ordinary job in partition main"

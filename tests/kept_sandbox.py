@@ -1,0 +1,111 @@
+"""One sandbox for each worker, kept for every module whose tests leave it as they found it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.sandbox import Sandbox
+from waiting import until_or_last
+
+SETTLED_S = 30.0
+# Differs from one look to the next on a node at rest.
+VOLATILE = re.compile(
+    r" (?:BootTime|SlurmdStartTime|LastBusyTime|CPULoad|FreeMem|ResumeAfterTime)=\S*"
+)
+ASKED = {
+    "node": ["scontrol", "-o", "show", "nodes"],
+    "partition": ["scontrol", "-o", "show", "partitions"],
+    "reservation": ["scontrol", "-o", "show", "reservations"],
+    "job": ["squeue", "--noheader", "--format=%i %T %u %j"],
+}
+
+
+class KeptSandbox:
+    """A sandbox that starts when it is first wanted, and again after a module has spoiled it.
+
+    Files are put back before each module: the settings, everything in `work` and what ticks
+    keep. Slurm itself is only looked at, since a job, node, partition or reservation that is left
+    behind is a fault of the test that left it.
+    """
+
+    def __init__(self, start: Callable[[], Sandbox]) -> None:
+        self._start = start
+        self._box: Optional[Sandbox] = None
+        self._daemons: set[str] = set()
+        self._slurm: dict[str, list[str]] = {}
+        self._files: dict[Path, bytes] = {}
+
+    def take(self) -> Sandbox:
+        """The sandbox, as it was when it had just started."""
+        if self._box is None:
+            self._box = self._start()
+            self._daemons = set(self._box.running())
+            self._files = _files(self._box)
+            self._slurm = _slurm(self._box)
+        else:
+            self._put_back(self._box)
+        return self._box
+
+    def check(self) -> None:
+        """Fails, and gives this sandbox up, if Slurm is not as it was.
+
+        Raises AssertionError with every line of Slurm's that came or went.
+        """
+        box = self._box
+        assert box is not None
+        left = until_or_last(lambda: self._changes(box), lambda found: not found, SETTLED_S)
+        if left:
+            self.down()
+        assert not left, "tests left this behind in the sandbox they share:\n" + "\n".join(left)
+
+    def down(self) -> None:
+        """End the sandbox, if there is one."""
+        box, self._box = self._box, None
+        if box is not None:
+            box.down()
+
+    def _changes(self, box: Sandbox) -> list[str]:
+        dead = self._daemons - set(box.running())
+        if dead:
+            return [f"not running: {name}" for name in sorted(dead)]
+        now = _slurm(box)
+        return [
+            line
+            for kind, before in self._slurm.items()
+            for line in _difference(kind, before, now[kind])
+        ] + [f"changed: {path}" for path in self._changed_files(box)]
+
+    def _changed_files(self, box: Sandbox) -> list[Path]:
+        """Files that the daemons read; the settings are read by ticks alone and are put back."""
+        now = _files(box)
+        changed = {path for path in {*now, *self._files} if now.get(path) != self._files.get(path)}
+        return sorted(changed - {box.settings})
+
+    def _put_back(self, box: Sandbox) -> None:
+        box.settings.write_bytes(self._files[box.settings])
+        kept = box.dir / "run" / "malleable"
+        for path in [*box.work.iterdir(), *(kept.iterdir() if kept.is_dir() else ())]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _files(box: Sandbox) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (box.dir / "etc").iterdir() if path.is_file()}
+
+
+def _slurm(box: Sandbox) -> dict[str, list[str]]:
+    return {
+        kind: [VOLATILE.sub("", line) for line in box.run(argv, check=False).stdout.splitlines()]
+        for kind, argv in ASKED.items()
+    }
+
+
+def _difference(kind: str, before: list[str], now: list[str]) -> list[str]:
+    come = [f"new {kind}: {line}" for line in now if line not in before]
+    return come + [f"no more {kind}: {line}" for line in before if line not in now]
