@@ -32,7 +32,7 @@ def beyond_s(hit_s: float, redoes: bool) -> float:
 def redone_s(hit_s: float, redoes: bool) -> float:
     """Seconds of work that a planned change costs a job which goes back to its newest checkpoint
     then: at some moment that is half of what it is at most. To know the moment of the checkpoint
-    brings no more (docs/performance.md, What a lost node costs)."""
+    brings no more (docs/lab/2026-11-22-lost-node.md)."""
     return hit_s / 2 if redoes else 0.0
 
 

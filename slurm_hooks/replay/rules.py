@@ -42,7 +42,7 @@ class Rescale:
 
 
 LOOK_S, MOVE_S, NODE_S = 0.11, 0.004, 4.7e-5
-"""What a tick takes (docs/performance.md, A tick): one that has nothing to do; more for each node
+"""What a tick takes (docs/lab/2026-11-21-tick.md): one that has nothing to do; more for each node
 that changes hands (16 fragments were released in 0.06 s); more for each node of the machine, by
 plan, solver and guard (0.47 s for 10,000)."""
 

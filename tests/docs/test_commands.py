@@ -20,6 +20,7 @@ from slurm_hooks.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))  # commands as they were then
 ELSEWHERE = ("top", "test", "sandbox", "replay", "pool", "map")
 IN_A_JOB = ("run", "finish")  # of the command that a job has in PATH
 CODES = (0, 1, 2)  # doctor and render --check say by 1 and 2 what they found
@@ -93,12 +94,36 @@ def test_every_make_target_does_something() -> None:
     assert set(phony) - busy == {"matrix"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES + LAB, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
     files = [link for link in links if not link.startswith("http")]
     assert [link for link in files if not (page.parent / link).exists()] == []
+
+
+def test_every_lab_entry_that_code_names_is_there() -> None:
+    named = {
+        name
+        for file in (ROOT / "slurm_hooks").rglob("*.py")
+        for name in re.findall(r"docs/lab/[\w.-]+\.md", file.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_the_index_of_the_lab_has_every_entry() -> None:
+    index, *entries = sorted(LAB, key=lambda page: page.name != "README.md")
+    listed = re.findall(r"\]\(([\d-]+[\w-]+\.md)\)", index.read_text(encoding="utf-8"))
+    assert listed == [entry.name for entry in entries]
+
+
+def test_every_figure_that_is_kept_has_its_benchmark() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    names = re.findall(r"\| `bench-([a-z-]+)` \|", text)
+    scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+    assert names
+    assert [name for name in names if name.replace("-", "_") not in scripts] == []
 
 
 @pytest.mark.slurm
