@@ -23,15 +23,18 @@ if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
   echo "$wanted" >$stamp
 fi
 
+list_source() { # what git has in this tree; without git, everything that is not built
+  if git rev-parse --git-dir >/dev/null 2>&1; then
+    git ls-files -z --cached --others --exclude-standard | xargs -0 ls -d 2>/dev/null |
+      grep -v '^tests/\|^benchmarks/\|^docs/lab/\|^\.'
+  else
+    find . -type f ! -path './build/*' ! -path './.*' ! -path './tests/*' ! -path './benchmarks/*' ! -path './docs/lab/*'
+  fi
+}
+
 rm -rf "$target"
 mkdir -p "$target/$name"
-# What git knows of; without git, what is not made.
-if git rev-parse --git-dir >/dev/null 2>&1; then
-  git ls-files -z --cached --others --exclude-standard | xargs -0 ls -d 2>/dev/null |
-    grep -v '^tests/\|^benchmarks/\|^\.' >"$target/files"
-else
-  find . -type f ! -path './build/*' ! -path './.*' ! -path './tests/*' ! -path './benchmarks/*' >"$target/files"
-fi
+list_source >"$target/files"
 tar -T "$target/files" -cf - | tar -C "$target/$name" -xf -
 rm "$target/files"
 cp -r build/carried "$target/$name/carried"

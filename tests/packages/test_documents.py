@@ -1,0 +1,55 @@
+"""Documents that packages carry, without a build: the laboratory book stays in the source tree."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from packages.root import TREE
+
+LAY_OUT = TREE / "packaging" / "lay-out.sh"
+SOURCE = TREE / "packaging" / "source.sh"
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of documents that the packages get."""
+    root = tmp_path_factory.mktemp("root")
+    (root / "carried").mkdir()
+    functions = LAY_OUT.read_text(encoding="utf-8").split("\ncommand_and_code\n")[0]
+    argv = ["sh", "-euc", functions + "\ndocuments", str(LAY_OUT), str(root / "carried"), str(root)]
+    subprocess.run(argv, check=True, timeout=30)
+    return root / "usr" / "share" / "doc" / "slurm-malleable"
+
+
+def test_packages_carry_the_figures_without_the_laboratory_book(carried: Path) -> None:
+    assert (carried / "performance.md").exists()
+    assert not (carried / "lab").exists()
+
+
+def test_no_link_of_a_carried_page_is_dead(carried: Path) -> None:
+    dead = [
+        (page.name, link)
+        for page in sorted(carried.glob("*.md"))
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        if not link.startswith("http") and not (carried / link).exists()
+    ]
+    assert dead == []
+
+
+@pytest.mark.parametrize("has_git", [True, False])
+def test_the_source_of_packages_has_no_laboratory_book(tmp_path: Path, has_git: bool) -> None:
+    for name in ("README.md", "docs/performance.md", "docs/lab/README.md", "tests/test_it.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    if has_git:
+        subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    function = re.search(r"(?ms)^list_source\(\) .*?^}$", SOURCE.read_text(encoding="utf-8"))
+    assert function
+    argv = ["sh", "-euc", f"{function[0]}\nlist_source"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
+    listed = {line.removeprefix("./") for line in done.stdout.splitlines()}
+    assert listed == {"README.md", "docs/performance.md"}
