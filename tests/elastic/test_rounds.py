@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
@@ -29,6 +27,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     Member,
     Outcome,
     Phase,
+    Round,
     State,
     Stop,
     admit,
@@ -349,23 +348,33 @@ def test_whatever_happens_rounds_are_sound(sequence: list[tuple[str, int]]) -> N
         assert all(find(state, t) is not None for t in order)
 
 
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=8,
-)
+def test_every_field_survives_the_file() -> None:
+    me = Member("a" * 16, 1, 2, "7.3", "n-1.x:%", 4, 5, Phase.LEAVING, 6, 7)
+    state = State(
+        run="7",
+        revision=1,
+        stage=2,
+        members=(me,),
+        round=Round(3, (me.token,), (1,), "n1", 4, (left(3), lost(5)), 6),
+        rounds=7,
+        gone=(lost(2),),
+        crashes=8,
+        crashed_in=9,
+        crashed_after_s=10,
+        crashed_with=11,
+        farthest=12,
+        outcome=Outcome.FINISHED,
+        outcome_at=13,
+        done=((14, 15, "1.0"),),
+        wanted=(16, 17),
+    )
+    plain, bare = State(run="x"), Member("b" * 16, 0, 0, "", "n2", round=0)
+    assert not [f.name for f in fields(State) if getattr(state, f.name) == getattr(plain, f.name)]
+    assert not [f.name for f in fields(Member) if getattr(me, f.name) == getattr(bare, f.name)]
+    assert decode(encode(state)) == state
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.sampled_from(sorted(json.loads(encode(running(1, 2))))), junk)
-def test_nothing_but_a_state_is_read(field: str, value: object) -> None:
-    document = json.loads(encode(running(1, 2)))
-    document[field] = value
-    with contextlib.suppress(StateFormatError):
-        decode(json.dumps(document))
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format":2}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format":2}', "[" * 100_000, "9" * 5000])
 def test_damaged_text_is_refused(text: str) -> None:
     with pytest.raises(StateFormatError):
         decode(text)

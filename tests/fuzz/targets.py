@@ -20,8 +20,9 @@ from fuzz.kept import KEPT
 from fuzz.peer import RefusedError
 from fuzz.target import Target
 from slurm_hooks.doctor.gather.slurm import read_slurm
-from slurm_hooks.elastic.batch import expected, wish
+from slurm_hooks.elastic.batch import expected, job_comment, wish
 from slurm_hooks.elastic.engines.pool import tasks
+from slurm_hooks.elastic.engines.torchrun import flags
 from slurm_hooks.elastic.liveness import absent
 from slurm_hooks.elastic.rendezvous.causes import causes_in
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
@@ -83,6 +84,9 @@ def _comment(found: str) -> None:
     told = jobs.parse_telemetry(found)
     assert told is None or len(told.rates) <= 64
     telemetry.parse_progress(found)
+    noted = job_comment.merged(found, "remark{an entry of ours}")
+    assert noted.count("remark{an entry of ours}") == 1
+    assert job_comment.merged(noted, "remark{an entry of ours}") == noted
     asked = slurm_wish.parse_wish(found)
     assert asked is None or isinstance(asked, Wish)
     slurm_wish.without_wish(found)
@@ -116,6 +120,23 @@ def _snapshot(found: str) -> None:
 def _hosts(found: str) -> None:
     names = text.expand(found)
     assert len(names) <= text.MOST_NAMES
+
+
+def _elements(found: str) -> None:
+    """An answer names the agents that are wanted in order, with the one that asked, or none."""
+    facts = expected.parse(found, 0)
+    assert list(facts.wanted) == sorted(facts.wanted)
+    assert len(facts.wanted) <= expected.MOST
+    assert not facts.wanted or 0 in facts.wanted
+    assert min(facts.starts, facts.ends) >= 0
+    absent.running(found, 1.8e9)
+
+
+def _flags(found: str) -> None:
+    """The words behind the script are not torchrun's."""
+    words, ours = found.split(" "), {"PET_RDZV_BACKEND": "malleable"}
+    flags.overrides(["torchrun", *words], {})
+    assert flags.overrides(["torchrun", "train.py", *words], ours) == ""
 
 
 def _task(found: str) -> None:
@@ -203,7 +224,11 @@ TARGETS: Mapping[str, Target] = {
     "state of a job": Target(STATES, _state, (StateFormatError,)),
     "an agent's squeue": Target(
         ("0|RUNNING|0|1|1800000000|1800000600|None\n1|PENDING|9|1|N/A|N/A|Resources\n",),
-        lambda found: (expected.parse(found, 0), absent.running(found, 1.8e9)),
+        _elements,
+    ),
+    "torchrun's flags": Target(
+        ("--nnodes 2 --rdzv_backend=c10d -t3 train.py --x", "--standalone -m train", "- -- -m"),
+        _flags,
     ),
     "wish file": Target(("8", "0"), lambda found: wish.read_nodes(found, "16"), (wish.WishError,)),
     "name of a task": Target(("17.0.0.todo", "17.2.1.run.7_3-0-abcdef", "17.0.0.done"), _task),
