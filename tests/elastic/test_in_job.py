@@ -167,10 +167,11 @@ def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa:
     wait_until(lambda: "wish{3," in comment(slurm), 20)
     assert standing(comment(slurm)) == "joined{2}"
     file.write_text("junk")
-    time.sleep(6)
+    assert agent.stderr is not None
+    assert any("is not a number of nodes" in line for line in agent.stderr)
     assert "wish{3," in comment(slurm)
     agent.send_signal(signal.SIGTERM)
-    assert "is not a number of nodes" in agent.communicate(timeout=40)[1]
+    agent.communicate(timeout=40)
 
 
 def test_a_wish_that_slurm_has_refused_is_told_again(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
