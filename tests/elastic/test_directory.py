@@ -18,6 +18,7 @@ from slurm_hooks.elastic.rendezvous import directory as module
 from slurm_hooks.elastic.rendezvous.codec import encode
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.revisions import KEPT
+from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import Member, State, join
 
 HAMMER = """
@@ -145,11 +146,16 @@ def test_round_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_five_hundred_agents_fit_and_parse_quickly(tmp_path: Path) -> None:
     def join_all(state: State) -> State:
         for n in range(500):
-            state = join(state, Member(f"{n:016x}", n, 0, "123456.0", f"node{n}.cluster"))
-        return state
+            state = join(
+                state, Member(f"{n:016x}", n, 0, "1234567.0", f"node{n:05}.cluster.example")
+            )
+        return form(state, Limits(1, 500), "node1", 4000, 1_700_000_000)
 
     shared = opened(tmp_path)
     shared.update(join_all)
     began = time.monotonic()
-    assert len(opened(tmp_path).read().members) == 500
-    assert time.monotonic() - began < 0.5
+    state = opened(tmp_path).read()
+    assert time.monotonic() - began < 2
+    assert state.round is not None
+    assert len(state.round.order) == len(state.members) == 500
+    assert len(encode(state)) < 100_000

@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.rendezvous.codec import encode
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
-from slurm_hooks.elastic.rendezvous.rounds import Limits, form
-from slurm_hooks.elastic.rendezvous.state import Admission, Member, Outcome, State, admit, join
+from slurm_hooks.elastic.rendezvous.state import Admission, Member, Outcome, State, admit
 
 
 class Bomb:
@@ -109,19 +107,6 @@ def test_a_read_only_disk_is_reported(small_disk: Path) -> None:
     with pytest.raises(DirectoryError, match="that the compute nodes can write"):
         SharedDirectory(small_disk, "7").open()
     assert shared.read() == before
-
-
-def test_five_hundred_join_one_by_one(tmp_path: Path) -> None:
-    shared = opened(tmp_path)
-    began = time.monotonic()
-    for n in range(500):
-        newcomer = Member(f"{n:016x}", n, 0, "1234567.0", f"node{n:05}.cluster.example")
-        shared.update(lambda s, m=newcomer: join(s, m))  # type: ignore[misc]
-    assert time.monotonic() - began < 60
-    state = shared.update(lambda s: form(s, Limits(1, 500), "node1", 4000, 1_700_000_000))
-    assert state.round is not None
-    assert len(state.round.order) == 500
-    assert len(encode(state)) < 100_000
 
 
 @pytest.mark.parametrize("skew_s", [-60, 60])
