@@ -136,58 +136,44 @@ def test_which_program_workers_run(
     assert program_of(entrypoint, args) == program
 
 
-@pytest.mark.torch
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize(
-    "flags",
-    [
-        # the examples of PyTorch's own documentation for Slurm
-        "--nnodes=4 --rdzv_id=101 --rdzv_backend=c10d --rdzv_endpoint=no-such-host.invalid:29500",
-        "--nnodes 1 --nproc-per-node 1 --node-rank 0 --master-addr 127.0.0.1 --master-port 29500"
-        " --rdzv-backend static",
-        "--standalone --nproc-per-node=1 --max-restarts=0",
-    ],
+VARIABLES = {
+    "PET_RDZV_BACKEND": "c10d",
+    "PET_RDZV_ENDPOINT": "no-such-host.invalid:29500",
+    "PET_RDZV_ID": "mine",
+    "PET_NNODES": "1",
+    "MALLEABLE_KEPT": "PET_NNODES,PET_RDZV_BACKEND,PET_RDZV_ENDPOINT,PET_RDZV_ID",
+    "MALLEABLE_ENGINE": "torchrun",
+    "MALLEABLE_MIN": "1",
+    "MALLEABLE_MAX": "5",
+    "MALLEABLE_UNIT": "1",
+}
+RIGID = (
+    # the examples of PyTorch's own documentation for Slurm
+    "--nnodes=4 --rdzv_id=101 --rdzv_backend=c10d --rdzv_endpoint=no-such-host.invalid:29500",
+    "--nnodes 1 --nproc-per-node 1 --node-rank 0 --master-addr 127.0.0.1 --master-port 29500"
+    " --rdzv-backend static",
+    "--standalone --nproc-per-node=1 --max-restarts=0",
 )
-def test_scripts_of_rigid_jobs_train_together(gang: Gang, flags: str) -> None:
-    gang.flags = flags.split()
-    train_together(gang)
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(120)
-def test_variables_of_rigid_jobs_do_no_harm(gang: Gang) -> None:
-    gang.extra = {
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": "no-such-host.invalid:29500",
-        "PET_RDZV_ID": "mine",
-        "PET_NNODES": "1",
-        "MALLEABLE_KEPT": "PET_NNODES,PET_RDZV_BACKEND,PET_RDZV_ENDPOINT,PET_RDZV_ID",
-        "MALLEABLE_ENGINE": "torchrun",
-        "MALLEABLE_DIR": str(gang.shared),
-        "MALLEABLE_MIN": "1",
-        "MALLEABLE_MAX": "2",
-        "MALLEABLE_UNIT": "1",
-    }
-    train_together(gang)
-
-
-@pytest.mark.torch
-@pytest.mark.timeout(120)
-def test_a_launcher_that_hands_torch_its_own_values_trains_with_ours(gang: Gang) -> None:
-    gang.launcher = [str(Path(__file__).with_name("launch_as_accelerate.py"))]
-    train_together(gang)
-
-
-def train_together(gang: Gang) -> None:
-    """Two fragments form one world, survive the death of one, and say where they meet."""
-    for fragment in (1, 2):
-        gang.start(fragment, "1:2", 100_000)
-    gang.wait_world(2)
+@pytest.mark.timeout(240)
+def test_scripts_of_rigid_jobs_train_together(gang: Gang) -> None:
+    """Each fragment asks for a rendezvous of its own, by flags, by variables or by a launcher that
+    hands torch its own values. They form one world, survive a death, and say where they meet."""
+    for fragment, flags in enumerate(RIGID):
+        gang.flags = flags.split()
+        gang.start(fragment, "1:5", 100_000)
+    gang.flags, gang.extra = [], {**VARIABLES, "MALLEABLE_DIR": str(gang.shared)}
+    gang.start(3, "1:5", 100_000)
+    gang.extra, gang.launcher = {}, [str(Path(__file__).with_name("launch_as_accelerate.py"))]
+    gang.start(4, "1:5", 100_000)
+    gang.wait_world(5, timeout=100)
     killed_at = time.time()
-    gang.cut_off(2, signal.SIGKILL)
-    gang.wait_world(1, since=killed_at)
+    gang.cut_off(0, signal.SIGKILL)
+    gang.wait_world(4, since=killed_at)
     (gang.work / "enough").touch()
-    assert gang.wait_exit(1) == [0], gang.dump()
-    said = [line for line in gang.log(1).splitlines() if "fragments use the job" in line]
-    assert len(said) == 1, gang.dump()
-    assert [r["cause"] for r in gang.rounds()][-1] == "lost 2"
+    assert gang.wait_exit(1, 2, 3, 4) == [0] * 4, gang.dump()
+    said = [gang.log(fragment).count("fragments use the job") for fragment in gang.agents]
+    assert said == [1] * 5, gang.dump()
+    assert [r["cause"] for r in gang.rounds()][-1] == "lost 0"
