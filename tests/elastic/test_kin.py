@@ -117,7 +117,7 @@ def test_an_orphan_that_has_ended_keeps_nobody_waiting(tmp_path: Path) -> None:
     time.sleep(0.4)
     began = time.monotonic()
     command.stop(10.0)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
 
 
 def test_what_it_leaves_is_collected_while_it_runs(

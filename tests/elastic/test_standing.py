@@ -60,7 +60,9 @@ cat {place}/comment
 SCONTROL = """#!/bin/sh
 echo "$*" >> {place}/asked
 case "$1" in
-requeue) [ ! -e {place}/refuse ] || {{ echo Access/permission denied >&2; exit 1; }} ;;
+requeue)
+    [ ! -e {place}/refuse ] || {{ echo Access/permission denied >&2; exit 1; }}
+    touch {place}/requeued ;;
 update) [ ! -e {place}/refuse ] && printf %s "${{3#Comment=}}" > {place}/comment ;;
 esac
 """
@@ -199,22 +201,24 @@ def test_slurm_that_takes_no_word_holds_nobody_up_for_long(
     (slurm / "refuse").touch()
     began = time.monotonic()
     OwnElement(ENV, SignalListener()).report_started()
-    assert 0.8 < time.monotonic() - began < 3
+    assert 0.8 < time.monotonic() - began < 30
     (slurm / "refuse").unlink()
     wait_until(says(slurm, "started{2}"))  # in the background
     (slurm / "comment").write_text("")
     path = os.environ["PATH"]
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(module, "START_S", 30.0)
     began = time.monotonic()
     OwnElement(ENV, SignalListener()).report_started()
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 15
+    monkeypatch.setattr(module, "START_S", 1.0)
     assert "squeue and scontrol not found in PATH" in capfd.readouterr().err
     monkeypatch.setenv("PATH", path)
     wait_until(says(slurm, "started{2}"))
     (slurm / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
     began = time.monotonic()
     OwnElement(ENV, SignalListener()).report_started()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     assert capfd.readouterr() == ("", "")
 
 
@@ -236,7 +240,6 @@ print("went on")
         ("{python} {launcher} {script}", "started{2}", True),
         ("torchrun --nproc-per-noda=1 {script}", "started{2}", False),
         ("torchrun --nproc-per-node=gpux {script} | cat", "started{2}", False),
-        ("{python} -m torch.distributed.run --nonsense {script}", "started{2}", False),
         ("torchrun --help", "", False),
         ("{python} {script}", "", False),
         ("TORCHELASTIC_RUN_ID=7 {python} {script}", "", False),
@@ -322,7 +325,7 @@ def test_without_slurms_commands_a_finish_is_not_waited_for(
     own_element.report_started()
     began = time.monotonic()
     own_element.report_finished()
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < module.FINISH_S / 2
     monkeypatch.setenv("PATH", path)  # they were away for a while
     own_element.report_finished()
     assert says(slurm, "finished{2}")()
@@ -379,7 +382,7 @@ def test_a_leaver_puts_itself_back_and_waits_for_its_end(
     agent = going(slurm)
     wait_until(lambda: asked(slurm).count("requeue 7_3") >= 2)  # refused: again
     (slurm / "refuse").unlink()
-    time.sleep(1.0)
+    wait_until((slurm / "requeued").exists)
     tried = asked(slurm)
     time.sleep(0.7)
     assert asked(slurm) == tried  # accepted: not once more, it could hit the next run
@@ -455,10 +458,11 @@ def test_news_after_a_while_without_are_written_at_once(slurm: Path) -> None:
     news = News("7_3", {}, every_s=2.0)
     news.report_loss(Loss(60))
     wait_until(lambda: news.told_loss == Loss(60) and news._writer is None)
+    news._every_s = 30.0
     began = time.monotonic()
     news.report_loss(Loss(90))
     wait_until(says_news(slurm, "joined{2}", "h{90}"))
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 15
 
 
 def test_what_a_hit_costs_is_taken_back_and_the_rest_stays(slurm: Path) -> None:
