@@ -158,10 +158,19 @@ def test_the_next_command_does_not_pass_it_back(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}:/bin\n")
 
 
+WITH_WISHES = """
+import sys
+from slurm_hooks.elastic import __main__ as command
+from slurm_hooks.elastic.engines.pool import wish_file
+wish_file.EVERY_S = 0.2
+sys.exit(command.main(sys.argv[1:]))
+"""
+
+
 def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
     file = tmp_path / "wanted"
-    argv = [sys.executable, "-m", "slurm_hooks.elastic", "run", f"--wish-file={file}"]
-    agent = launch([*argv, "--", "sleep", "60"], {**os.environ, **POOL}, stderr=subprocess.PIPE)
+    argv = [sys.executable, "-c", WITH_WISHES, "run", f"--wish-file={file}", "--", "sleep", "60"]
+    agent = launch(argv, {**os.environ, **POOL}, stderr=subprocess.PIPE)
     wait_until(lambda: "joined{2}" in comment(slurm), 20)
     file.write_text("3\n")
     wait_until(lambda: "wish{3," in comment(slurm), 20)
@@ -170,21 +179,11 @@ def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa:
     assert agent.stderr is not None
     assert any("is not a number of nodes" in line for line in agent.stderr)
     assert "wish{3," in comment(slurm)
-    agent.send_signal(signal.SIGTERM)
-    agent.communicate(timeout=40)
-
-
-def test_a_wish_that_slurm_has_refused_is_told_again(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
-    file = tmp_path / "wanted"
-    argv = [sys.executable, "-m", "slurm_hooks.elastic", "run", f"--wish-file={file}"]
-    agent = launch([*argv, "--", "sleep", "60"], {**os.environ, **POOL}, stderr=subprocess.PIPE)
-    wait_until(lambda: "joined{2}" in comment(slurm), 20)
     (slurm / "refuse").touch()
-    tries = len(asked(slurm))
-    file.write_text("3")
-    wait_until(lambda: any("wish{3," in line for line in asked(slurm)[tries:]), 20)
+    file.write_text("4")
+    wait_until(lambda: any("wish{4," in line for line in asked(slurm)), 20)
     (slurm / "refuse").unlink()
-    wait_until(lambda: "wish{3," in comment(slurm), 20)
+    wait_until(lambda: "wish{4," in comment(slurm), 20)  # told again
     agent.send_signal(signal.SIGTERM)
     agent.communicate(timeout=40)
 
