@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import resource
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,6 @@ from slurm_hooks.elastic.script.just_in_time import JustInTime  # noqa: E402
 from slurm_hooks.elastic.script.node_memory import NodeMemory  # noqa: E402
 from slurm_hooks.elastic.script.watched import Watched, is_sharded  # noqa: E402
 from waiting import wait_until  # noqa: E402
-
-from .processes import launch  # noqa: E402
 
 pytestmark = [pytest.mark.torch]
 
@@ -464,18 +465,31 @@ def test_a_sharded_state_is_a_line_and_needs_checkpoints_of_its_own(
         checkpoint.save(1)
 
 
+# Torch is imported once. Each line on stdin is either the pid of a process to wait for, or what
+# another one is to be: a child that runs the rest as its main program.
 PROGRAM = """
-import os, signal, sys, time
+import json, os, signal, sys, time
 from pathlib import Path
 import torch
 from slurm_hooks.elastic import Checkpoint
 from slurm_hooks.elastic.script import last_signal
-work = Path(sys.argv[1])
+while True:
+    order = json.loads(sys.stdin.readline() or os._exit(0))
+    if isinstance(order, int):
+        print(os.waitpid(order, 0)[1], flush=True)
+    elif child := os.fork():
+        print(child, flush=True)
+    else:
+        break
+work, kind = Path(order["work"]), order["kind"]
+os.environ.update(order["env"])
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+said = os.open(work / "said", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+for handle in (1, 2): os.dup2(said, handle)
 def content():
     time.sleep(float(os.environ.get("SLOW_S", "0")))
     return {"n": n}
 n = 0
-kind = sys.argv[2]
 def handler(*_):
     with open(work / "handled", "a") as file: file.write(str(checkpoint._memory.newest()))
     if kind == "exits": sys.exit(3)
@@ -516,33 +530,75 @@ while True:
 """
 
 
+class Parent:
+    """Of all processes that watch."""
+
+    def __init__(self) -> None:
+        self.left: set[int] = set()
+        self._popen = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, order: object) -> int:
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._popen.stdin.write(json.dumps(order) + "\n")
+        self._popen.stdin.flush()
+        return int(self._popen.stdout.readline())
+
+    def stop(self) -> None:
+        for pid in self.left:
+            os.kill(pid, signal.SIGKILL)
+        self._popen.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def parent() -> Iterator[Parent]:
+    parent = Parent()
+    yield parent
+    parent.stop()
+
+
 class Process:
     """One that watches, under the agent that this test is."""
 
-    def __init__(self, work: Path, kind: str, **env: str) -> None:
-        self.mailbox = Mailbox()
-        self.work = work
+    def __init__(self, parent: Parent, work: Path, kind: str, **env: str) -> None:
+        self.mailbox, self.parent, self.work = Mailbox(), parent, work
         self.memory = NodeMemory(self.mailbox.environment())
-        self.popen = launch(
-            [sys.executable, "-c", PROGRAM, str(work), kind],
-            {**os.environ, **self.mailbox.environment(), **env},
-            subprocess.PIPE,
-        )
+        known = {**self.mailbox.environment(), **env}
+        self.pid = parent.ask({"work": str(work), "kind": kind, "env": known})
+        parent.left.add(self.pid)
 
     def ready(self) -> None:
         wait_until((self.work / "ready").exists, 60)
 
     def term(self) -> None:
-        self.popen.send_signal(signal.SIGTERM)
+        os.kill(self.pid, signal.SIGTERM)
+
+    def is_alive(self) -> bool:
+        return ") Z " not in Path(f"/proc/{self.pid}/stat").read_text()
 
     def end(self) -> tuple[int, str]:
-        out, err = self.popen.communicate(timeout=60)
-        return self.popen.returncode, out + err
+        """Its exit code and what it has said."""
+        status = self.parent.ask(self.pid)
+        self.parent.left.remove(self.pid)
+        return os.waitstatus_to_exitcode(status), (self.work / "said").read_text()
+
+
+Begin = Callable[..., Process]
+
+
+@pytest.fixture
+def begin(parent: Parent, tmp_path: Path) -> Begin:
+    return partial(Process, parent, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["plain", "ignores", "hangs"])
-def test_sigterm_keeps_and_ends_by_sigterm(tmp_path: Path, kind: str) -> None:
-    process = Process(tmp_path, kind)
+def test_sigterm_keeps_and_ends_by_sigterm(begin: Begin, kind: str) -> None:
+    process = begin(kind)
     process.ready()
     process.term()
     assert process.end()[0] == -signal.SIGTERM
@@ -550,42 +606,40 @@ def test_sigterm_keeps_and_ends_by_sigterm(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["exits", "late", "returns", "chains"])
-def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(tmp_path: Path, kind: str) -> None:
-    handled = tmp_path / "handled"
-    process = Process(tmp_path, kind)
+def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(begin: Begin, kind: str) -> None:
+    process = begin(kind)
+    handled = process.work / "handled"
     process.ready()
     process.term()
     if kind == "exits":
         assert process.end()[0] == 3
     else:
         wait_until(lambda: handled.exists() and handled.read_text(), 30)
-        assert process.popen.poll() is None  # its own choice
+        assert process.is_alive()  # its own choice
     assert handled.read_text() == "7"
 
 
-def test_a_script_that_catches_what_its_handler_raises_is_not_waited_for(tmp_path: Path) -> None:
-    process = Process(tmp_path, "catches")
+def test_a_script_that_catches_what_its_handler_raises_is_not_waited_for(begin: Begin) -> None:
+    process = begin("catches")
     process.ready()
     process.term()
     assert process.end()[0] == -signal.SIGTERM
-    assert (tmp_path / "handled").read_text() == "7"
+    assert (process.work / "handled").read_text() == "7"
     assert process.memory.newest() == 7
 
 
-def test_one_that_was_set_within_the_step_has_the_say(tmp_path: Path) -> None:
-    process = Process(tmp_path, "defers")
+def test_one_that_was_set_within_the_step_has_the_say(begin: Begin) -> None:
+    process = begin("defers")
     process.ready()
     process.term()
     wait_until(lambda: process.memory.newest() == 7, 30)
-    wait_until((tmp_path / "handled").exists, 30)
+    wait_until((process.work / "handled").exists, 30)
     time.sleep(0.5)
-    assert process.popen.poll() is None
-    process.popen.kill()
-    process.end()
+    assert process.is_alive()
 
 
-def test_after_a_second_sigterm_it_is_gone_when_the_farewell_is_over(tmp_path: Path) -> None:
-    process = Process(tmp_path, "torn", MALLEABLE_FAREWELL_S="0.8")
+def test_after_a_second_sigterm_it_is_gone_when_the_farewell_is_over(begin: Begin) -> None:
+    process = begin("torn", MALLEABLE_FAREWELL_S="0.8")
     process.ready()
     began = time.monotonic()
     process.term()
@@ -596,8 +650,8 @@ def test_after_a_second_sigterm_it_is_gone_when_the_farewell_is_over(tmp_path: P
     assert process.memory.newest() == -1
 
 
-def test_a_second_sigterm_does_not_keep_it_from_writing(tmp_path: Path) -> None:
-    process = Process(tmp_path, "plain", SLOW_S="0.3")
+def test_a_second_sigterm_does_not_keep_it_from_writing(begin: Begin) -> None:
+    process = begin("plain", SLOW_S="0.3")
     process.ready()
     process.term()
     time.sleep(0.1)
@@ -608,26 +662,26 @@ def test_a_second_sigterm_does_not_keep_it_from_writing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "kept"), [("fails", 7), ("succeeds", -1)])
 def test_an_exit_code_tells_whether_the_state_is_still_needed(
-    tmp_path: Path, kind: str, kept: int
+    begin: Begin, kind: str, kept: int
 ) -> None:
-    process = Process(tmp_path, kind)
+    process = begin(kind)
     code, out = process.end()
     assert (code, out) == (int(kind == "fails"), "")
     assert process.memory.newest() == kept
 
 
-def test_an_error_of_the_script_keeps_too(tmp_path: Path) -> None:
-    process = Process(tmp_path, "raises")
+def test_an_error_of_the_script_keeps_too(begin: Begin) -> None:
+    process = begin("raises")
     code, said = process.end()
     assert code == 1
     assert "RuntimeError: of the script" in said
     assert process.memory.newest() == 7
 
 
-def test_the_end_of_a_child_is_not_its_parents(tmp_path: Path) -> None:
-    process = Process(tmp_path, "forks")
+def test_the_end_of_a_child_is_not_its_parents(begin: Begin) -> None:
+    process = begin("forks")
     process.ready()
-    assert process.popen.poll() is None
+    assert process.is_alive()
     assert process.memory.newest() == -1
     process.term()
     code, said = process.end()
