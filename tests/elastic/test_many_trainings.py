@@ -74,12 +74,11 @@ assert calls == [signal.SIGTERM], calls
 _COMMON = """
 import itertools, os, sys
 from slurm_hooks.elastic.mailbox import Mailbox
-agents = [Mailbox()]
-os.environ.update(agents[0].environment())
-os.environ["MALLEABLE_DIR"] = os.path.dirname(sys.argv[1])
 from slurm_hooks.elastic.frameworks import step_memory
 from slurm_hooks.elastic.script import checkpoint
 from slurm_hooks.elastic.script.left_behind import leave_behind
+
+agents = []
 
 class Thing:
     def state_dict(self):
@@ -94,15 +93,21 @@ def train(steps):
     memory.reached(steps)
     return found, memory
 
+def begin_job(name):
+    place = os.path.join(os.path.dirname(sys.argv[1]), name)
+    os.mkdir(place)
+    agents.append(Mailbox())
+    os.environ.update(agents[-1].environment(), MALLEABLE_DIR=place)
+    begin_process()
+
 def begin_process():
     step_memory._runs = itertools.count()
     step_memory._open.clear()
     checkpoint._watching.clear()
 """
 
-STAGES = (
-    _COMMON
-    + """
+STAGES = """
+begin_job("stages")
 _, first = train(70)
 first._checkpoint._just_in_time.keep()
 file = os.path.join(os.environ["MALLEABLE_DIR"], "last-step.pt")
@@ -116,11 +121,9 @@ begin_process()
 found, second = train(1)
 assert found == -1, found
 """
-)
 
-REDONE = (
-    _COMMON
-    + """
+REDONE = """
+begin_job("redone")
 def hit(memory):
     memory._checkpoint._just_in_time.keep()
     begin_process()
@@ -141,11 +144,9 @@ first.end()
 found, second = train(41)
 assert found == 40, found
 """
-)
 
-GONE = (
-    _COMMON
-    + """
+GONE = """
+begin_job("gone")
 def all_go(memory):
     memory._checkpoint._just_in_time.keep()
     leave_behind(os.environ, agents[-1].file(), float("inf"))
@@ -167,7 +168,6 @@ assert found == 40, found
 second.end()
 assert os.listdir(os.environ["MALLEABLE_DIR"]) == ["checkpoint.lock"]
 """
-)
 
 
 def run(script: str, tmp_path: Path) -> None:
@@ -185,12 +185,6 @@ def test_a_handler_that_passes_on_to_ours_may_outlive_the_training(tmp_path: Pat
 
 
 def test_each_training_resumes_from_its_own_newest_step(tmp_path: Path) -> None:
-    run(REDONE, tmp_path)
-
-
-def test_also_where_all_nodes_go_in_one_and_then_in_the_other(tmp_path: Path) -> None:
-    run(GONE, tmp_path)
-
-
-def test_a_second_training_does_not_resume_from_a_first_that_is_done(tmp_path: Path) -> None:
-    run(STAGES, tmp_path)
+    """Where one is done again, where all nodes go in one and then in the other, and where the first
+    is done."""
+    run(_COMMON + REDONE + GONE + STAGES, tmp_path)
