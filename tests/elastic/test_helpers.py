@@ -14,7 +14,6 @@ import pytest
 
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.batch import remark
-from slurm_hooks.elastic.batch.job_comment import merged
 from slurm_hooks.elastic.batch.news import wait_s
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, PlannedChange, open_files
 from slurm_hooks.elastic.rendezvous.state import Stop
@@ -83,16 +82,6 @@ def test_junk_is_not_a_planned_change() -> None:
     for junk in (b"{", b"[1]", b'{"why": 1}', b'{"why": "x", "left_s": {}}', b"\xff\xfe"):
         os.pwrite(handle, junk.ljust(256, b"\n"), 0)
         assert MailboxReader(mailbox.environment()).read() is None
-
-
-def test_comments_of_users_are_kept() -> None:
-    line = "progress{a=1}"
-    assert merged("(null)", line) == line
-    assert merged("", line) == line
-    assert merged("mine; really", line) == f"mine; really;{line}"
-    assert merged("mine;progress{a=2}", line) == f"mine;{line}"
-    assert merged(f"mine;{line};remark{{a}}", line) == f"mine;remark{{a}};{line}"
-    assert merged(f"a;{line}", "remark{b}") == f"a;{line};remark{{b}}"
 
 
 @pytest.fixture(autouse=True)

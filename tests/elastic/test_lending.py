@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -107,14 +106,6 @@ def test_without_a_lender_there_is_nothing(name: str) -> None:
         lending.borrow(name)
     reader = MailboxReader({**NOT_SEEN, "MALLEABLE_LENT": name})
     assert reader.read() is None
-
-
-def test_credentials_are_as_the_kernel_has_them() -> None:
-    """struct ucred: three ints; what is read must be this process."""
-    ours, other = socket.socketpair(socket.AF_UNIX)
-    with ours, other:
-        data = ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
-        assert struct.unpack("iII", data)[:2] == (os.getpid(), os.geteuid())
 
 
 def test_a_host_without_such_sockets_has_workers_that_are_seen(

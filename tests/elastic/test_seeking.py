@@ -115,17 +115,6 @@ def test_a_connection_stays_open_until_the_other_end_is_gone() -> None:
     assert connections.filenos() == []
 
 
-def test_a_closed_connection_is_forgotten() -> None:
-    listener, connections = ProbeListener("a" * 16), Connections("b" * 16)
-    connections.keep([("127.0.0.1", listener.port, "a" * 16)])
-    listener.answer()
-    assert len(listener._clients) == 1
-    connections.close()
-    listener.answer()
-    assert listener._clients == []
-    listener.close()
-
-
 @pytest.mark.parametrize("is_done", [False, True])
 def test_an_agent_whose_connection_closes_and_that_has_not_finished_is_dead_at_once(
     tmp_path: Path, is_done: bool

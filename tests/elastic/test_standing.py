@@ -109,6 +109,8 @@ def says(place: Path, text: str) -> Callable[[], bool]:
         ("trained{4};progress{a=1};mine", "progress{a=2}", "trained{4};mine;progress{a=2}"),
         ("trained{4}", "remark{so}", "trained{4};remark{so}"),
         ("mine;trained{4}", "remark{so}", "mine;remark{so}"),  # where nobody reads it
+        ("mine; really", "progress{a=1}", "mine; really;progress{a=1}"),
+        ("a;progress{a=2};remark{b}", "progress{a=1}", "a;remark{b};progress{a=1}"),
         ("I was joined{yesterday}", "joined{1}", "joined{1};I was joined{yesterday}"),
     ],
 )
