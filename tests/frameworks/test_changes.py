@@ -26,15 +26,6 @@ def training(request: pytest.FixtureRequest, gang: Gang) -> Gang:
     return begin(gang, SCRIPTS[request.param])
 
 
-@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
-def test_a_lost_node_costs_one_step_at_most(training: Gang, sig: signal.Signals) -> None:
-    wait_until(lambda: training.steps()[-1][1] > 10, 60, training.dump)
-    lost_at = time.time()
-    training.cut_off(1, sig)
-    training.wait_world(1, since=lost_at, timeout=300)
-    assert resumed_after(training, lost_at) > 5
-
-
 def test_no_change_loses_or_repeats_a_sample(training: Gang) -> None:
     t = time.time()
     training.start(3, NNODES, LONG)
@@ -47,5 +38,6 @@ def test_no_change_loses_or_repeats_a_sample(training: Gang) -> None:
     t, step = time.time(), 3 * STEPS_OF_EPOCH
     training.cut_off(2, signal.SIGKILL)
     training.wait_world(1, since=t, timeout=300)
+    assert resumed_after(training, t) > 0
     wait_until(lambda: training.steps()[-1][1] > step, 300, training.dump)
     assert samples_off(training) == 0
