@@ -93,7 +93,7 @@ def test_nobody_else_is_given_it() -> None:
 def test_a_lender_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lending, "LIMIT_S", 0.3)
     listener = socket.socket(socket.AF_UNIX)
-    name = "malleable-silent"
+    name = f"malleable-silent-{os.getpid()}"  # of this host, not of this test alone
     listener.bind(f"\0{name}")
     listener.listen()
     with listener, pytest.raises(OSError, match="timed out"):

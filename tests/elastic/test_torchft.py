@@ -81,6 +81,9 @@ def test_leaves_as_asked_also_with_the_lighthouse(groups: Groups) -> None:
     assert restarted(groups) == []
     told = [(r["cause"], r["size"]) for r in groups.rounds()][-2:]
     assert told == [(f"left {first}", 2), (f"left {second}", 1)]
+    groups.add(4)  # after the end: nothing is left to do
+    assert groups.wait_exit(4) == [0]
+    assert "already finished" in groups.log(4)
 
 
 def test_waits_below_the_minimum_and_goes_on(groups: Groups) -> None:
@@ -127,15 +130,6 @@ def test_a_group_may_have_several_nodes(job_path: Path, tmp_path: Path) -> None:
         assert restarted(groups) == []
     finally:
         groups.stop()
-
-
-def test_who_comes_after_the_end_has_nothing_to_do(groups: Groups) -> None:
-    groups.add(1, 2)
-    groups.settle(2, 0.0)
-    groups.finish()
-    groups.add(3)
-    assert groups.wait_exit(3) == [0]
-    assert "already finished" in groups.log(3)
 
 
 def test_says_so_when_there_is_no_torchft(groups: Groups, tmp_path: Path) -> None:
