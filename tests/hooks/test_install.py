@@ -144,7 +144,7 @@ def test_a_job_that_starts_during_an_upgrade_finds_everything(
     reader.start()
     try:
         kept = os.path.realpath(dest)
-        for version in range(40):
+        for version in range(15):
             monkeypatch.setattr(jobpath, "__version__", f"0.1.{version}")
             jobpath.write_job_path(dest)
     finally:
@@ -155,7 +155,7 @@ def test_a_job_that_starts_during_an_upgrade_finds_everything(
         kept, "slurm_hooks/elastic/engines/entry.py"
     ).exists()  # jobs that began with it go on
     (metadata,) = dest.glob("*.dist-info")
-    assert metadata.name == "slurm_malleable_elastic-0.1.39.dist-info"
+    assert metadata.name == "slurm_malleable_elastic-0.1.14.dist-info"
     assert {path.name.split("-")[0] for path in tmp_path.iterdir()} == {"jobpath"}
 
 
