@@ -36,7 +36,7 @@ class Compared(Life):
     def keep(self, situation: str, holds: Callable[[Snapshot], bool], limit_s: int = 60) -> None:
         """Waits for the situation, and until nothing changes between two looks by squeue."""
         wait_until(lambda: holds(self.look()[0]), limit_s, lambda: (situation, self.look()[0]))
-        before, found, after = wait_until(self._three_looks, 60, lambda: situation)
+        before, found, after = wait_until(self._three_looks, explain=lambda: situation)
         assert found == before == after, situation
 
     def _three_looks(self) -> Any:

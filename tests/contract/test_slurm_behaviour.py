@@ -222,5 +222,5 @@ def test_what_has_ended_is_forgotten(bare_sandbox: Any) -> None:
     job = real.submit(2, 0)
     assert real.does(f"scontrol release {job}_0")
     until(real, lambda: state(real, job) == "COMPLETED")
-    until(real, lambda: state(real, job) == "gone", 90)
+    until(real, lambda: state(real, job) == "gone")
     assert state(real, job, 1) == "PENDING"

@@ -136,7 +136,7 @@ def test_a_node_and_a_job_as_their_user_sees_them(sandbox: Sandbox) -> None:
     tick = [sys.executable, "-m", "slurm_hooks.cli", "reconcile"]
     sandbox.run(tick, env={"PYTHONPATH": str(TREE)})
     log = home / "log"
-    wait_until(lambda: log.exists() and "ModuleNotFound" in log.read_text(), 60)
+    wait_until(lambda: log.exists() and "ModuleNotFound" in log.read_text())
     code, said = doctor(sandbox, "--job", job, user="nobody")
     assert code == 2
     assert "error    job-script: the script overwrites PYTHONPATH" in said

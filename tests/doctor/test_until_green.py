@@ -167,7 +167,7 @@ def test_paste_until_green(fresh_sandbox: Any) -> None:
         assert site.run("reconcile").returncode == 0
         return bool(site.box.run(argv).stdout.strip())
 
-    wait_until(runs_after_a_tick, 60, lambda: site.run("explain", job).stdout, every_s=3)
+    wait_until(runs_after_a_tick, explain=lambda: site.run("explain", job).stdout, every_s=3)
 
 
 def test_a_fresh_sandbox_needs_nothing_but_a_tick(fresh_sandbox: Any) -> None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from slurm_hooks.elastic.agent.options import BACKENDS
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 SCRIPT = Path(__file__).with_name("train_tiny.py")
 _DROPPED = ("SLURM_", "PET_", "MALLEABLE_", "TORCHELASTIC_")
@@ -95,7 +95,7 @@ class Gang:
     def log(self, fragment: int) -> str:
         return self.log_path(fragment).read_text(errors="replace")
 
-    def wait_exit(self, *fragments: int, timeout: float = 40.0) -> list[int]:
+    def wait_exit(self, *fragments: int, timeout: float = PATIENCE_S) -> list[int]:
         """Exit codes; fails with all logs, and the stacks of what hangs in them."""
 
         def ended() -> bool:
@@ -148,7 +148,7 @@ class Gang:
         path = self.shared / "rounds.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def wait_world(self, world: int, since: float = 0.0, timeout: float = 40.0) -> float:
+    def wait_world(self, world: int, since: float = 0.0, timeout: float = PATIENCE_S) -> float:
         """Time of the first step with this world size after `since`."""
 
         def seen() -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 from .gang import Gang
 
@@ -49,7 +49,7 @@ class Groups(Gang):
             rows += [(float(w[0]), int(w[1]), int(w[2]), fragment) for w in words if len(w) == 3]
         return sorted(rows)
 
-    def settle(self, groups: int, since: float, timeout: float = 60.0) -> float:
+    def settle(self, groups: int, since: float, timeout: float = PATIENCE_S) -> float:
         """Time of the first step after `since` by so many groups, once steps stay so."""
 
         def seen() -> float:

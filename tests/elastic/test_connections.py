@@ -63,7 +63,7 @@ def make_agents(tmp_path: Path) -> Iterator[Callable[[int], list[Agent]]]:
 def wait_until(is_so: Callable[[], object]) -> float:
     """The seconds that it took."""
     began = time.monotonic()
-    waiting.wait_until(is_so, 10, every_s=0.01)
+    waiting.wait_until(is_so, every_s=0.01)
     return time.monotonic() - began
 
 

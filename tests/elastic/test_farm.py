@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.timeout(60)
 SCRIPT = Path(__file__).parents[2] / "examples" / "farm" / "worker.py"
 TASKS = 24
 

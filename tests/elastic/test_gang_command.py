@@ -16,7 +16,6 @@ from waiting import wait_until
 
 from .gang import Gang
 
-pytestmark = pytest.mark.timeout(120)
 MODULE = "slurm_hooks.elastic.engines.gang.run"
 RUN = f"import sys; from {MODULE} import main; sys.exit(main(sys.argv[1:]))"
 FOREVER = 100_000
@@ -71,7 +70,7 @@ def runs(job: Gang, *fragments: int) -> None:
             len(fragments)
         }
 
-    wait_until(has_begun, 30)
+    wait_until(has_begun)
     before = step(job)
     wait_until(lambda: step(job) > before)
 

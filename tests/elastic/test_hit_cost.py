@@ -13,7 +13,7 @@ from waiting import wait_until
 
 from .gang import Gang
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch]
 HERE = Path(__file__).parent
 LONG = 100_000
 
@@ -42,7 +42,7 @@ def test_the_age_of_checkpoints_is_told_by_the_fragment_of_rank_0(job: Gang, war
     job.extra["MALLEABLE_WARM"] = warm
     for fragment in (1, 2):
         start(job, fragment, "60")
-    wait_until(lambda: told(job), 150, job.dump)
+    wait_until(lambda: told(job), explain=job.dump)
     (loss,) = told(job).values()
     assert loss.redoes
     saved = [float(line) for line in (job.work / "saved").read_text().split()]
@@ -55,7 +55,7 @@ def test_the_age_of_checkpoints_is_told_by_the_fragment_of_rank_0(job: Gang, war
 def test_a_watched_state_costs_a_step(job: Gang) -> None:
     job.script = HERE / "train_watched.py"
     start(job, 1)
-    wait_until(lambda: told(job) == {1: Loss(1)}, 150, job.dump)
+    wait_until(lambda: told(job) == {1: Loss(1)}, explain=job.dump)
 
 
 def test_a_script_that_is_not_observed_tells_nothing(job: Gang) -> None:
@@ -63,7 +63,7 @@ def test_a_script_that_is_not_observed_tells_nothing(job: Gang) -> None:
     job.extra["MALLEABLE_OBSERVE"] = "0"
     start(job, 1, "20")
     saved = job.work / "saved"
-    wait_until(lambda: saved.exists() and len(saved.read_text().split()) > 8, 150, job.dump)
+    wait_until(lambda: saved.exists() and len(saved.read_text().split()) > 8, explain=job.dump)
     assert told(job) == {}
 
 
@@ -72,5 +72,5 @@ def test_the_word_of_an_earlier_run_is_taken_back_where_it_does_not_hold(job: Ga
     comment = job.work / "comment.77_1"
     comment.write_text("trained{0};h{1};mine")
     start(job, 1, str(LONG))  # no checkpoint, and nothing is watched
-    wait_until(lambda: comment.read_text().endswith("{0};mine"), 150, job.dump)
+    wait_until(lambda: comment.read_text().endswith("{0};mine"), explain=job.dump)
     assert told(job) == {}

@@ -171,9 +171,9 @@ def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa:
     file = tmp_path / "wanted"
     argv = [sys.executable, "-c", WITH_WISHES, "run", f"--wish-file={file}", "--", "sleep", "60"]
     agent = launch(argv, {**os.environ, **POOL}, stderr=subprocess.PIPE)
-    wait_until(lambda: "joined{2}" in comment(slurm), 20)
+    wait_until(lambda: "joined{2}" in comment(slurm))
     file.write_text("3\n")
-    wait_until(lambda: "wish{3," in comment(slurm), 20)
+    wait_until(lambda: "wish{3," in comment(slurm))
     assert standing(comment(slurm)) == "joined{2}"
     file.write_text("junk")
     assert agent.stderr is not None
@@ -181,9 +181,9 @@ def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa:
     assert "wish{3," in comment(slurm)
     (slurm / "refuse").touch()
     file.write_text("4")
-    wait_until(lambda: any("wish{4," in line for line in asked(slurm)), 20)
+    wait_until(lambda: any("wish{4," in line for line in asked(slurm)))
     (slurm / "refuse").unlink()
-    wait_until(lambda: "wish{4," in comment(slurm), 20)  # told again
+    wait_until(lambda: "wish{4," in comment(slurm))  # told again
     agent.send_signal(signal.SIGTERM)
     agent.communicate(timeout=40)
 
@@ -217,7 +217,7 @@ def test_what_a_worker_has_started_ends_with_it(slurm: Path, tmp_path: Path) -> 
     child = int((tmp_path / "child").read_text())
     agent.send_signal(signal.SIGTERM)
     agent.communicate(timeout=40)
-    wait_until(lambda: not is_alive(child), 10)
+    wait_until(lambda: not is_alive(child))
 
 
 def is_alive(process: int) -> bool:

@@ -18,7 +18,7 @@ from waiting import wait_until
 
 from .gang import Gang
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch]
 
 SCRIPT = Path(__file__).with_name("train_watched.py")
 NNODES = "1:3"
@@ -36,7 +36,7 @@ def begin(gang: Gang, nnodes: str, count: int = 2) -> None:
     gang.script = SCRIPT
     for fragment in range(1, count + 1):
         gang.start(fragment, nnodes, LONG)
-    gang.wait_world(count, timeout=90)
+    gang.wait_world(count)
 
 
 def noted(gang: Gang) -> dict[int, set[str]]:
@@ -62,7 +62,7 @@ def reached(gang: Gang, before: float) -> int:
 def train_on(gang: Gang, steps: int = 10) -> None:
     """Until so many more steps are done."""
     wanted = reached(gang, time.time()) + steps
-    wait_until(lambda: reached(gang, time.time()) >= wanted, 40, gang.dump)
+    wait_until(lambda: reached(gang, time.time()) >= wanted, explain=gang.dump)
 
 
 def has_ended(pid: int) -> bool:
@@ -101,7 +101,7 @@ def test_a_lost_node_costs_one_step_at_most_and_no_sample(
     assert resumed_after(gang, t) > 0
     lose(gang, 1, second)
     (gang.work / "enough").touch()
-    assert gang.wait_exit(3, timeout=60) == [0]
+    assert gang.wait_exit(3) == [0]
     assert json.loads((gang.work / "finished").read_text())["off"] == 0
 
 
@@ -110,7 +110,7 @@ def lose(gang: Gang, victim: int, sig: signal.Signals) -> None:
     train_on(gang)
     lost_at, workers = time.time(), gang.worker_pids(victim)
     gang.cut_off(victim, sig)
-    wait_until(lambda: all(map(has_ended, workers)), 10)  # whatever the others have to write
+    wait_until(lambda: all(map(has_ended, workers)), 20)  # whatever the others have to write
     gang.wait_world(1, since=lost_at)
     assert resumed_after(gang, lost_at) > 0
 
@@ -131,7 +131,7 @@ def test_when_all_go_the_last_boundary_becomes_a_file(
     watched.wait_exit(1, 2)
     assert reached(watched, time.time()) - written(watched) <= 1
     watched.start(1, NNODES, LONG, restarts=1)
-    watched.wait_world(1, since=t, timeout=90)
+    watched.wait_world(1, since=t)
     assert resumed_after(watched, t) > 0
 
 
@@ -140,8 +140,8 @@ def test_when_all_go_a_copy_in_memory_becomes_a_file(gang: Gang) -> None:
     gang.script = SCRIPT.with_name("train_samples.py")
     for fragment in (1, 2):
         gang.start(fragment, NNODES, LONG, str(LONG))
-    gang.wait_world(2, timeout=90)
-    wait_until(lambda: gang.steps()[-1][1] >= written(gang) + 10, 90, gang.dump)
+    gang.wait_world(2)
+    wait_until(lambda: gang.steps()[-1][1] >= written(gang) + 10, explain=gang.dump)
     for fragment in (1, 2):
         gang.cut_off(fragment, signal.SIGTERM)
     gang.wait_exit(1, 2)
@@ -152,7 +152,7 @@ def test_one_that_waits_for_others_and_is_sent_away_leaves_a_file(gang: Gang) ->
     begin(gang, "2:3")
     train_on(gang)
     gang.cut_off(1, signal.SIGKILL)
-    wait_until(lambda: "lost 1" in gang.state(), 60, gang.dump)
+    wait_until(lambda: "lost 1" in gang.state(), explain=gang.dump)
     assert written(gang) == -1
     gang.notify(2)
     assert gang.wait_exit(2) == [0]
@@ -167,7 +167,7 @@ def test_a_second_preemption_and_a_death_within_the_farewell(gang: Gang) -> None
     gang.cut_off(1, signal.SIGKILL)
     time.sleep(0.1)
     gang.cut_off(2, signal.SIGTERM)
-    gang.wait_world(1, since=t, timeout=60)
+    gang.wait_world(1, since=t)
     last = [b for b in gang.begins() if b["t"] > t][-1]
     assert last["step"] > 0
     assert last["digest"] in noted(gang)[int(last["step"])]
@@ -180,7 +180,7 @@ def test_whatever_a_script_does_on_sigterm_its_state_is_kept(gang: Gang, handler
     begin(gang, NNODES)
     train_on(gang)
     t = gang.notify(1)
-    gang.wait_world(1, since=t, timeout=90)
+    gang.wait_world(1, since=t)
     assert resumed_after(gang, t) > 0
     assert gang.wait_exit(1) == [0]
     assert (gang.work / "handled").exists()
@@ -190,7 +190,7 @@ def test_a_worker_that_does_not_end_is_gone_after_the_farewell(gang: Gang) -> No
     gang.script = SCRIPT
     gang.extra |= {"TRAIN_HANDLER": "stay", "MALLEABLE_FAREWELL_S": "1"}
     gang.start(1, NNODES, LONG)
-    gang.wait_world(1, timeout=90)
+    gang.wait_world(1)
     workers = gang.worker_pids(1)
     gang.cut_off(1, signal.SIGTERM)
-    wait_until(lambda: all(map(has_ended, workers)), 10)  # torchrun alone gives it 30 s
+    wait_until(lambda: all(map(has_ended, workers)), 20)  # torchrun alone gives it 30 s

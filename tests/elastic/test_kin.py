@@ -129,7 +129,7 @@ def test_what_it_leaves_is_collected_while_it_runs(
     command = Command(["sh", "-c", line], os.environ)
     wait_until(lambda: (tmp_path / "left").exists() and (tmp_path / "left").read_text().strip())
     left = Path("/proc", (tmp_path / "left").read_text().strip())
-    wait_until(lambda: command.exit_code() is None and not left.exists(), 10)
+    wait_until(lambda: command.exit_code() is None and not left.exists())
     command.stop(5.0)
 
 

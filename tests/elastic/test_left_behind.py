@@ -146,7 +146,6 @@ def test_a_place_that_cannot_be_written_is_a_line(
     assert "No such file" in said
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("odd", ["c.pt", "c.pt.0.new"])
 def test_a_fifo_is_not_waited_at(
     mailbox: Mailbox, tmp_path: Path, odd: str, capfd: pytest.CaptureFixture[str]

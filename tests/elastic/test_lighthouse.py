@@ -23,7 +23,6 @@ from slurm_hooks.elastic.engines.torchft.lighthouse import (
 pytestmark = [
     pytest.mark.skipif(find_spec("torchft") is None, reason="torchft is not installed"),
     pytest.mark.torch,
-    pytest.mark.timeout(60),
 ]
 
 MANNERS = LighthouseTiming(beat_s=0.5, join_s=0.5)

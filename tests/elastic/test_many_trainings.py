@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.torch]
 
 SEARCH = """
 import gc, os, signal, sys, threading, weakref

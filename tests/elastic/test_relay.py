@@ -162,7 +162,7 @@ def test_a_dead_lighthouse_is_told_at_once(scene: Scene) -> None:
         assert ask(call) == b"ax"
         scene.far[0].stop()
         assert is_ended(call)
-    wait_until(lambda: scene.refused, 5)
+    wait_until(lambda: scene.refused)
     assert set(scene.refused) == {1}
 
 

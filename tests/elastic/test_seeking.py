@@ -131,7 +131,7 @@ def test_an_agent_whose_connection_closes_and_that_has_not_finished_is_dead_at_o
     signals = SignalListener()
     heartbeat.start(signals)
     try:
-        wait_until(heartbeat._connections.filenos, 10)
+        wait_until(heartbeat._connections.filenos)
         if is_done:
             directory.update(lambda s: succeed(s, peer.token, 1000))
         listener.close()
@@ -141,6 +141,6 @@ def test_an_agent_whose_connection_closes_and_that_has_not_finished_is_dead_at_o
             assert found is not None
             assert found.phase is Phase.DONE
         else:
-            wait_until(lambda: find(directory.read(), peer.token) is None, 10)
+            wait_until(lambda: find(directory.read(), peer.token) is None)
     finally:
         heartbeat.stop(signals)

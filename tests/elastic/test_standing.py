@@ -233,7 +233,6 @@ print("went on")
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("command", "first", "has_remark"),
     [

@@ -18,7 +18,7 @@ from slurm_hooks.elastic.engines.torchrun.store import (
     open_store,
 )
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.torch]
 
 
 class Agent:

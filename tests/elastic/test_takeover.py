@@ -157,7 +157,6 @@ RIGID = (
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(240)
 def test_scripts_of_rigid_jobs_train_together(gang: Gang) -> None:
     """Each fragment asks for a rendezvous of its own, by flags, by variables or by a launcher that
     hands torch its own values. They form one world, survive a death, and say where they meet."""
@@ -168,7 +167,7 @@ def test_scripts_of_rigid_jobs_train_together(gang: Gang) -> None:
     gang.start(3, "1:5", 100_000)
     gang.extra, gang.launcher = {}, [str(Path(__file__).with_name("launch_as_accelerate.py"))]
     gang.start(4, "1:5", 100_000)
-    gang.wait_world(5, timeout=100)
+    gang.wait_world(5)
     killed_at = time.time()
     gang.cut_off(0, signal.SIGKILL)
     gang.wait_world(4, since=killed_at)

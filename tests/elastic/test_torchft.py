@@ -18,7 +18,6 @@ from .groups import Groups
 pytestmark = [
     pytest.mark.skipif(find_spec("torchft") is None, reason="torchft is not installed"),
     pytest.mark.torch,
-    pytest.mark.timeout(180),
 ]
 
 
@@ -89,14 +88,14 @@ def test_leaves_as_asked_also_with_the_lighthouse(groups: Groups) -> None:
 def test_waits_below_the_minimum_and_goes_on(groups: Groups) -> None:
     groups.smallest = 2
     groups.add(1)
-    wait_until((groups.work / "begins.jsonl").exists, 40, groups.dump)
+    wait_until((groups.work / "begins.jsonl").exists, explain=groups.dump)
     time.sleep(2.0)
     assert groups.group_steps() == []
     groups.add(2)
     groups.settle(2, 0.0)
     killed_at = time.time()
     groups.cut_off(2, signal.SIGKILL)
-    wait_until(lambda: "lost 2" in groups.state(), 30, groups.dump)
+    wait_until(lambda: "lost 2" in groups.state(), explain=groups.dump)
     time.sleep(1.5)
     still_at = time.time()
     time.sleep(1.5)
@@ -177,10 +176,10 @@ def test_groups_say_where_they_stand_and_put_themselves_back(
         (tmp_path / f"comment.77_{fragment}").write_text("mine")
     try:
         groups.add(1)
-        wait_until(lambda: groups.comment(1) == "joined{0};mine", 30, groups.dump)
+        wait_until(lambda: groups.comment(1) == "joined{0};mine", explain=groups.dump)
         groups.add(2)
         groups.settle(2, 0.0)
-        wait_until(lambda: groups.comment(1) == "trained{0};mine", 30, groups.dump)
+        wait_until(lambda: groups.comment(1) == "trained{0};mine", explain=groups.dump)
         groups.notify(1)
         assert groups.wait_exit(1) == [128 + signal.SIGTERM]
         assert groups.comment(1) == "trained{0};mine"

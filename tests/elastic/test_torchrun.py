@@ -14,7 +14,7 @@ from waiting import wait_until
 
 from .gang import Gang
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.torch]
 
 LONG = 100_000
 
@@ -29,7 +29,6 @@ def end_soon(gang: Gang) -> None:
     (gang.work / "enough").touch()
 
 
-@pytest.mark.timeout(240)
 def test_grows_and_shrinks_as_planned_without_using_restarts(gang: Gang) -> None:
     for fragment in (9, 10):
         gang.start(fragment, "1:4", LONG)
@@ -85,7 +84,7 @@ def test_waits_below_the_minimum_and_comes_back(gang: Gang) -> None:
     gang.wait_world(2)
     gang.cut_off(2, signal.SIGTERM)
     gang.wait_exit(2)
-    wait_until(lambda: "lost 2" in gang.state(), 20, gang.dump)
+    wait_until(lambda: "lost 2" in gang.state(), explain=gang.dump)
     time.sleep(1.5)
     assert gang.agents[1].poll() is None
     assert len(gang.rounds()) == 1
@@ -151,7 +150,7 @@ def test_leaves_at_the_end_of_its_lease(gang: Gang) -> None:
     tools.mkdir()
     (tools / "squeue").write_text(SQUEUE.replace("#!/bin/sh", f"#!/bin/sh\ncd {tools}"))
     (tools / "squeue").chmod(0o755)
-    (tools / "end.soon").write_text(f"{int(time.time()) + 20}\n")
+    (tools / "end.soon").write_text(f"{int(time.time()) + 60}\n")
     (tools / "end.later").write_text(f"{int(time.time()) + 600}\n")
     gang.extra["PATH"] = f"{tools}:{os.environ['PATH']}"
     gang.extra["MALLEABLE_NOTICE_S"] = "2"
@@ -221,7 +220,7 @@ def test_with_all_helpers_nothing_is_lost_or_done_twice(gang: Gang) -> None:
     gang.cut_off(2, signal.SIGKILL)
     gang.wait_world(1, since=killed_at)
     (gang.work / "enough").touch()
-    assert gang.wait_exit(3, timeout=60) == [0]
+    assert gang.wait_exit(3) == [0]
     told = json.loads((gang.work / "finished").read_text())
     assert told["off"] == 0, told
     steps = [s for _, s, _ in gang.steps()]

@@ -573,7 +573,7 @@ class Process:
         parent.left.add(self.pid)
 
     def ready(self) -> None:
-        wait_until((self.work / "ready").exists, 60)
+        wait_until((self.work / "ready").exists)
 
     def term(self) -> None:
         os.kill(self.pid, signal.SIGTERM)
@@ -614,7 +614,7 @@ def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(begin: Begin, k
     if kind == "exits":
         assert process.end()[0] == 3
     else:
-        wait_until(lambda: handled.exists() and handled.read_text(), 30)
+        wait_until(lambda: handled.exists() and handled.read_text())
         assert process.is_alive()  # its own choice
     assert handled.read_text() == "7"
 
@@ -632,8 +632,8 @@ def test_one_that_was_set_within_the_step_has_the_say(begin: Begin) -> None:
     process = begin("defers")
     process.ready()
     process.term()
-    wait_until(lambda: process.memory.newest() == 7, 30)
-    wait_until((process.work / "handled").exists, 30)
+    wait_until(lambda: process.memory.newest() == 7)
+    wait_until((process.work / "handled").exists)
     time.sleep(0.5)
     assert process.is_alive()
 

@@ -27,7 +27,7 @@ def begin(gang: Gang, script: str, world: int = 2) -> Gang:
 def train_on(gang: Gang, steps: int = 12) -> None:
     """Until so many more steps are done."""
     wanted = gang.steps()[-1][1] + steps
-    wait_until(lambda: gang.steps()[-1][1] >= wanted, 100, gang.dump)
+    wait_until(lambda: gang.steps()[-1][1] >= wanted, explain=gang.dump)
 
 
 def noted(gang: Gang) -> list[dict[str, float]]:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
 def test_a_search_that_draws_another_model_goes_on(gang: Gang) -> None:
     gang.script = Path(__file__).with_name("train_search.py")
     gang.start(1, "1:1", 0)
-    wait_until(lambda: len(gang.steps()) > 10, 100, gang.dump)
+    wait_until(lambda: len(gang.steps()) > 10, explain=gang.dump)
     os.kill(min(gang.worker_pids(1)), signal.SIGTERM)
     assert gang.wait_exit(1, timeout=200) == [0], gang.dump()
     assert "that of another model" in gang.log(1)

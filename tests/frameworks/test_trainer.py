@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
 def test_a_torn_directory_is_skipped_when_all_nodes_are_gone(gang: Gang) -> None:
     gang.extra = {"TRAIN_SAVE": "5"}
     begin(gang, "train_trainer.py")
-    wait_until((gang.work / "out/checkpoint-10/trainer_state.json").exists, 60, gang.dump)
+    wait_until((gang.work / "out/checkpoint-10/trainer_state.json").exists, explain=gang.dump)
     for fragment in (1, 2):
         gang.cut_off(fragment, signal.SIGKILL)
     gang.wait_exit(1, 2)

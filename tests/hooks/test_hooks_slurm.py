@@ -26,6 +26,6 @@ def test_a_daemon_does_not_outlive_its_fragment(sandbox: Any) -> None:
     job = sandbox.run(argv, user="nobody").stdout.strip()
     sandbox.run(["scontrol", "release", f"{job}_0"])
     pid = int(wait_until(lambda: path.exists() and path.read_text().strip()))
-    wait_until(lambda: not Path(f"/proc/{pid}").exists(), 20)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
     states = sandbox.run(["sinfo", "-h", "-o", "%T"]).stdout.split()
     assert not [state for state in states if "drain" in state]

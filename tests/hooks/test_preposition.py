@@ -275,7 +275,7 @@ def test_what_a_dead_one_left_is_removed_by_the_next(node: Node) -> None:
     tar = slow_tar(node)
     (node.store / ".tidied").touch()  # or the hook itself would remove it
     first = node.begin(tar)
-    wait_until(lambda: node.home.exists() and node.parts(), 60, every_s=0.002)
+    wait_until(lambda: node.home.exists() and node.parts(), every_s=0.002)
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     for child in children:
         os.kill(int(child), signal.SIGKILL)
@@ -487,7 +487,7 @@ def test_who_has_no_time_to_tidy_leaves_it_to_the_next(node: Node) -> None:
 
 def test_a_hook_that_is_killed_leaves_no_process_for_long(node: Node) -> None:
     first = node.begin(slow_tar(node), 7, "--seconds=0.5")
-    wait_until(lambda: node.home.exists() and node.parts(), 60, every_s=0.002)
+    wait_until(lambda: node.home.exists() and node.parts(), every_s=0.002)
     (child,) = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     os.kill(int(child), signal.SIGSTOP)
     first.kill()

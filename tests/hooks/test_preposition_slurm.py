@@ -52,7 +52,7 @@ def run(box: Any, name: str, *options: str, body: str = SCRIPT) -> str:
     argv = ["sbatch", "--parsable", "--malleable=1-1", f"--output={output}", *options, str(script)]
     job = box.run(argv, user="nobody").stdout.strip()
     box.run(["scontrol", "release", f"{job}_0"])
-    wait_until(lambda: output.exists() and "END\n" in output.read_text(), 60)
+    wait_until(lambda: output.exists() and "END\n" in output.read_text())
     box.run(["scancel", job], check=False)
     return lines(output)
 

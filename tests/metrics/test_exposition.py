@@ -217,7 +217,7 @@ def test_over_http_with_and_without_a_ledger(tmp_path: Path, endpoint: str) -> N
     after_ticks(tmp_path, 2)
     assert scrape(endpoint)["malleable_ticks_total"] == 2
     (tmp_path / "state" / "ledger.sqlite").write_text("damaged " * 1000)
-    wait_until(lambda: scrape(endpoint) == {"malleable_ledger_readable": 0}, 20)
+    wait_until(lambda: scrape(endpoint) == {"malleable_ledger_readable": 0})
 
 
 def test_an_address_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,7 +141,7 @@ def watched_site(box: Sandbox, place: Path) -> Iterator[Prometheus]:
         started.enter_context(running(*cli, "reconcile", "--loop", "1", **box.environment))
         started.enter_context(running(*cli, "metrics", "--listen", target, **box.environment))
         server = started.enter_context(prometheus(place, target))
-        wait_until(server.is_up, 60)
+        wait_until(server.is_up)
         yield server
 
 

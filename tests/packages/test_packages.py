@@ -232,7 +232,7 @@ def test_a_job_grows_and_the_running_one_and_the_tick_outlive_an_upgrade(
     env = box["environment"]
     job = submit(root, box, "1-3")
     root.run(["malleable", "reconcile"], env=env)
-    assert wait_until(lambda: len(running(root, box, job)) == 3, 30)
+    assert wait_until(lambda: len(running(root, box, job)) == 3)
     assert job in root.run(["malleable", "status"], env=env).stdout
     before, path = running(root, box, job), root.run(["readlink", "-f", f"{SHARE}/jobpath"]).stdout
     root.run(["sed", "-i", "1s/^/# ours\\n/", "/etc/slurm-malleable/malleable.toml"])
@@ -270,7 +270,7 @@ def slow_tick(root: Root, box: dict[str, Any]) -> Any:
     argv = ["malleable", "reconcile", "--settings", "/tmp/slow/malleable.toml"]
     started = root.start(argv, {"PATH": "/usr/bin:/bin", **box["environment"]})
     assert wait_until(
-        lambda: root.run(["test", "-s", f"{LOCK}.holder"], check=False).returncode == 0, 20
+        lambda: root.run(["test", "-s", f"{LOCK}.holder"], check=False).returncode == 0
     )
     time.sleep(0.5)
     assert started.poll() is None
@@ -296,7 +296,7 @@ def test_a_training_grows_and_finishes_from_the_installed_example(
             root.run(["malleable", "reconcile"], env=env)
             return root.run(result, check=False).returncode == 0
 
-        wait_until(is_done, 150, lambda: root.run(log, check=False).stdout, every_s=2)
+        wait_until(is_done, explain=lambda: root.run(log, check=False).stdout, every_s=2)
         rounds = root.run(["sh", "-c", f"cat {work}/.malleable-65534/{job}/rounds.jsonl"]).stdout
         assert json.loads(rounds.splitlines()[0])["size"] == 2
     finally:

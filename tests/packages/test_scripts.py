@@ -135,7 +135,7 @@ def test_an_interrupted_set_up_leaves_no_policy_behind(tmp_path: Path) -> None:
     script.write_text(text.replace("/usr/sbin/policy-rc.d", str(policy)))
     words = {**os.environ, "PATH": f"{fakes}:/usr/bin:/bin"}
     setup = subprocess.Popen(["sh", script, "packages"], env=words, stdout=subprocess.DEVNULL)
-    wait_until(policy.exists, 20)
+    wait_until(policy.exists)
     setup.terminate()
     assert setup.wait(20) != 0
     assert not policy.exists()

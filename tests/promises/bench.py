@@ -21,7 +21,7 @@ from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Asked, Live
 from slurm_hooks.slurm.text import Command
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 SHORT = """
 # short, for tests
@@ -134,13 +134,13 @@ class Bench:
         return [f.state for f in self.job(job_id).fragments]
 
     def until(
-        self, job_id: int, is_so: Callable[[MalleableJob], bool], limit_s: float = 30
+        self, job_id: int, is_so: Callable[[MalleableJob], bool], limit_s: float = PATIENCE_S
     ) -> None:
         """Wait without ticking."""
         self._wait(job_id, is_so, limit_s, lambda: None)
 
     def tick_until(
-        self, job_id: int, is_so: Callable[[MalleableJob], bool], limit_s: float = 45
+        self, job_id: int, is_so: Callable[[MalleableJob], bool], limit_s: float = PATIENCE_S
     ) -> None:
         """Tick once a second until it is so."""
         self._wait(job_id, is_so, limit_s, lambda: self.tick() and None)

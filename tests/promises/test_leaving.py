@@ -16,7 +16,7 @@ from promises.bench import TRAINER, WITH_TORCHRUN, Bench
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 TINY = Path(__file__).resolve().parents[1] / "elastic" / "train_tiny.py"
 HEAD = f"{WITH_TORCHRUN} OMP_NUM_THREADS=1\n"
 LONG = 100_000
@@ -91,7 +91,7 @@ def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
     release(bench, job, 0)
     release(bench, job, 1, minutes=1)
     wait_until(has_formed(bench, job, 2), explain=explain)
-    wait_until(lambda: shown(bench, job, 0)["Comment"] == "joined{0}", 10, explain)
+    wait_until(lambda: shown(bench, job, 0)["Comment"] == "joined{0}", explain=explain)
     wait_until(lambda: left_s(bench, job, 1) <= 44, explain=explain)
     release(bench, job, 2)
     # With the third; just before it where that takes long to start.
@@ -99,12 +99,12 @@ def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
         wait_until(
             lambda cause=cause: cause in log(bench, job, 0) + log(bench, job, 2), explain=explain
         )
-    wait_until(lambda: shown(bench, job, 1)["JobState"] == "PENDING", 30, explain)
+    wait_until(lambda: shown(bench, job, 1)["JobState"] == "PENDING", explain=explain)
     found = shown(bench, job, 1)
     assert (found["Priority"], found["Restarts"]) == ("0", "1"), found
     assert found["Comment"] in ("trained{0}", "leaving{0}")
-    wait_until(lambda: shown(bench, job, 0)["Comment"] == "trained{0}", 10, explain)
-    wait_until(lambda: shown(bench, job, 2)["Comment"] == "joined{0}", 10, explain)
+    wait_until(lambda: shown(bench, job, 0)["Comment"] == "trained{0}", explain=explain)
+    wait_until(lambda: shown(bench, job, 2)["Comment"] == "joined{0}", explain=explain)
     assert [shown(bench, job, n)["JobState"] for n in (0, 2)] == ["RUNNING"] * 2
     assert "fragment 1 leaves because its lease ends" in log(bench, job, 1)
     assert "Traceback" not in log(bench, job, 1)
@@ -139,7 +139,9 @@ def test_a_notice_puts_a_fragment_back_and_a_preemption_is_one_line(bench: Bench
     assert "fragment 1 leaves as it was asked to" in log(bench, job, 1)
     bench.box.run(["scontrol", "requeue", f"{job}_2"])  # as Slurm preempts
     wait_until(lambda: shown(bench, job, 2)["JobState"] != "RUNNING", explain=explain)
-    wait_until(lambda: "fragment 2 was terminated by SIGTERM" in log(bench, job, 2), 10, explain)
+    wait_until(
+        lambda: "fragment 2 was terminated by SIGTERM" in log(bench, job, 2), explain=explain
+    )
     assert "SignalException" not in log(bench, job, 2)  # a worker's own trace is the script's
     bench.box.run(["scancel", str(job)])
     wait_until(lambda: shown(bench, job, 0)["JobState"] == "CANCELLED", explain=explain)

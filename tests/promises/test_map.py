@@ -16,7 +16,7 @@ import pytest
 from promises.bench import Bench, has
 from slurm_hooks.model import FragmentState
 from slurm_hooks.sandbox import Sandbox
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slurm
 TASKS = 40
@@ -44,7 +44,9 @@ def job_of(place: Path) -> int:
     return int((place / "jobs").read_text().split()[-1])
 
 
-def tick_until_over(bench: Bench, command: subprocess.Popen[str], limit_s: float = 90) -> None:
+def tick_until_over(
+    bench: Bench, command: subprocess.Popen[str], limit_s: float = PATIENCE_S
+) -> None:
     def is_over() -> bool:
         bench.tick()
         return command.poll() is not None
@@ -71,7 +73,7 @@ def test_each_task_is_done_once_though_an_ordinary_job_takes_nodes(
     rigid = ["sbatch", "-p", "main", "-N2", "--time=1", "--parsable", "--wrap", "sleep 3"]
     number = bench.box.run(rigid).stdout.strip()
     began = time.monotonic()
-    wait_until(lambda: bench.box.run(["squeue", "-hj", number, "-o%T"]).stdout == "RUNNING\n", 20)
+    wait_until(lambda: bench.box.run(["squeue", "-hj", number, "-o%T"]).stdout == "RUNNING\n")
     assert time.monotonic() - began < 15
     tick_until_over(bench, command)
     output, errors = command.communicate()
@@ -118,7 +120,7 @@ def test_a_pool_is_followed_until_it_is_over_and_wishes(bench: Bench, tmp_path: 
     assert found
     job = int(found[1])
     bench.tick_until(job, has(3))
-    wait_until(lambda: "3 running" in command.stdout.readline(), 20)
+    wait_until(lambda: "3 running" in command.stdout.readline())
     said = bench.malleable("wish", "--job", str(job), "1")
     assert said.stdout == f"job {job}: wishes for 1 node(s) at most\n", said.stderr
     bench.tick_until(job, has(1))
@@ -150,7 +152,7 @@ def test_a_worker_wishes_in_words_and_in_a_file_and_finishes(bench: Bench, tmp_p
     bench.tick_until(job, has(3))
     time.sleep(1.1)  # the others are younger
     (tmp_path / "wish").touch()
-    wait_until((tmp_path / "told").exists, 20)
+    wait_until((tmp_path / "told").exists)
     bench.tick_until(job, has(1))
     time.sleep(1.1)
     (tmp_path / "wanted").write_text("2\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from promises.bench import Bench, has, occupied
-from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.model import FragmentState, Grow, MalleableJob
 from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
@@ -59,7 +59,7 @@ def test_a_cancel_is_final_though_a_fragment_had_just_ended(bench: Bench) -> Non
     script = "echo $$ >pid.$SLURM_ARRAY_JOB_ID.$SLURM_ARRAY_TASK_ID; exec sleep 600"
     job = running(2, bench, "1-2", script)
     # Slurm calls a fragment running a moment before its script has begun.
-    pid = wait_until(lambda: text_of(bench.box.work / f"pid.{job}.0"), 20)
+    pid = wait_until(lambda: text_of(bench.box.work / f"pid.{job}.0"))
     os.kill(int(pid), 9)
     bench.until(job, has(1, FAILED))
     bench.box.run(["scancel", str(job)], user=USER)
@@ -152,7 +152,9 @@ def test_a_lease_longer_than_it_should_be_is_cut_to_the_second(bench: Bench) -> 
 def test_a_job_finds_the_node_that_fits_it(fresh_sandbox: NewSandbox, option: str) -> None:
     bench = Bench(fresh_sandbox(nodes=3, large_nodes=1))
     job = bench.submit(SLEEP, "1-2", options=[option])
-    bench.tick_until(job, has(1), 15)
+    tried = {node for a in bench.tick().plan.actions if isinstance(a, Grow) for node in a.nodes}
+    assert tried == {"n3"}
+    bench.tick_until(job, has(1))
     assert occupied(bench.job(job)) == {"n3"}
 
 
@@ -160,7 +162,7 @@ def test_what_slurm_alone_can_judge_is_tried_elsewhere(fresh_sandbox: NewSandbox
     """A constraint with a count is not looked at: Slurm says BadConstraints, once a node."""
     bench = Bench(fresh_sandbox(nodes=3, large_nodes=1))
     job = bench.submit(SLEEP, "1-1", options=["--constraint=[large*1]"])
-    bench.tick_until(job, has(1), 30)
+    bench.tick_until(job, has(1))
     assert occupied(bench.job(job)) == {"n3"}
 
 
@@ -169,13 +171,13 @@ def test_what_slurm_alone_can_judge_is_tried_elsewhere(fresh_sandbox: NewSandbox
 
 def test_one_broken_node_stops_no_job(bench: Bench) -> None:
     job = bench.submit('[ "$SLURMD_NODENAME" = n1 ] && exit 1; exec sleep 600', "1-1")
-    bench.tick_until(job, has(1), 30)
+    bench.tick_until(job, has(1))
     assert "n1" not in occupied(bench.job(job))
 
 
 def test_a_script_that_fails_late_is_stopped_as_well(bench: Bench) -> None:
     job = bench.submit("sleep 5; exit 3", "1-2")
-    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments), 90)
+    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments))
     starts = sum(f.restarts + 1 for f in bench.job(job).fragments)
     assert starts <= 3 * 2 + 2
 
@@ -191,7 +193,7 @@ def test_a_throttled_job_blocks_nobody(bench: Bench) -> None:
         ["scontrol", "update", f"jobid={first}", "ArrayTaskThrottle=1"], user=USER, check=False
     )
     second = bench.submit(SLEEP, "1-3")
-    bench.tick_until(second, has(3), 20)
+    bench.tick_until(second, has(3), 30)
     assert has(1)(bench.job(first)) or has(4, HELD)(bench.job(first))
 
 
@@ -203,7 +205,7 @@ def test_a_job_with_a_dependency_blocks_nobody(bench: Bench) -> None:
     report = bench.tick()
     assert not [a for a in report.plan.actions if type(a).__name__ == "Grow"]
     assert "waits for its dependency" in bench.malleable("explain", str(job)).stdout
-    bench.tick_until(job, has(4), 90)  # Slurm looks at dependencies of what is held now and then
+    bench.tick_until(job, has(4))  # Slurm looks at dependencies of what is held now and then
 
 
 # -- the admin who holds

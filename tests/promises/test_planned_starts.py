@@ -56,7 +56,7 @@ def start_after(bench: Bench, first: int, second: int) -> float:
         said = bench.box.run(["squeue", "-h", "--states=all", f"--jobs={second}", "-o%T"]).stdout
         return said.strip() in ("RUNNING", "COMPLETED", "COMPLETING")
 
-    wait_until(has_begun, 90, every_s=0.2)
+    wait_until(has_begun, every_s=0.2)
     return epoch(bench, second, "StartTime") - epoch(bench, first, "EndTime")
 
 
@@ -73,13 +73,13 @@ def test_a_job_that_was_planned_starts_as_on_empty_nodes(bench: Bench) -> None:
     empty_s = empty_start(bench)
     for runs_s in (25, 59):  # ends early, ends about when its limit says
         first = rigid(bench, "2", runs_s)
-        wait_until(lambda first=first: is_running(bench, first), 20, every_s=0.2)
+        wait_until(lambda first=first: is_running(bench, first), every_s=0.2)
         job = bench.submit(SLEEP, "1-2")
         bench.tick_until(job, has(2))
         tells_cheap_hits(bench, job)
         mine = occupied(bench.job(job))
         second = rigid(bench, "4", 1)
-        wait_until(lambda: bool(bench.observe().planned), 20)
+        wait_until(lambda: bool(bench.observe().planned))
         (planned,) = bench.observe().planned
         assert mine <= planned.nodes
         looks, actions, ends = [], [], []

@@ -86,7 +86,7 @@ def test_a_preempted_worker_comes_back_though_another_found_no_work(
     rigid = ["sbatch", "-p", "main", "-N2", "--time=1", "--parsable", "--wrap", "sleep 5"]
     number = bench.box.run(rigid).stdout.strip()
     began = time.monotonic()
-    wait_until(lambda: bench.box.run(["squeue", "-hj", number, "-o%T"]).stdout == "RUNNING\n", 20)
+    wait_until(lambda: bench.box.run(["squeue", "-hj", number, "-o%T"]).stdout == "RUNNING\n")
     assert time.monotonic() - began < 15
     bench.tick_until(job, has(3))
     found = bench.job(job)
@@ -119,7 +119,7 @@ def test_the_size_follows_the_wish(bench: Bench, ends: Path) -> None:
 
 def test_a_pool_whose_workers_all_fail_is_tried_with_one_and_stopped(bench: Bench) -> None:
     job = bench.submit("exit 5", "0-4,engine=pool")
-    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments), 60)
+    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments))
     found = bench.job(job)
     assert all(f.mark.stopped.startswith("failed-3-times:exit-5:0-on-") for f in found.fragments)
     assert sum(runs_of(found).values()) <= 4 + 2

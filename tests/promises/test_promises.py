@@ -125,7 +125,7 @@ def test_slurmctld_restarted_in_mid_tick(bench: Bench) -> None:
 
     def pause(_: str) -> None:
         bench.box.run(["scontrol", "shutdown", "slurmctld"])
-        wait_until(lambda: "slurmctld" not in bench.box.running(), 30)
+        wait_until(lambda: "slurmctld" not in bench.box.running())
 
     port = bench.live
     port.timeout_s = 3
@@ -158,7 +158,7 @@ def test_a_fragment_killed_by_sigkill_comes_back(bench: Bench) -> None:
     bench.tick()
     bench.until(job, has(2))
     pid_file = bench.box.work / "pid.1"
-    wait_until(pid_file.exists, 30)
+    wait_until(pid_file.exists)
     os.kill(int(pid_file.read_text()), signal.SIGKILL)
     bench.until(job, has(1, FragmentState.FAILED))
     bench.tick_until(job, has(2))
@@ -167,7 +167,7 @@ def test_a_fragment_killed_by_sigkill_comes_back(bench: Bench) -> None:
 
 def test_a_script_that_fails_at_once_is_stopped_after_three_failures(bench: Bench) -> None:
     job = bench.submit("exit 7", "1-2")
-    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments), 60)
+    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments))
     bench.tick()
     found = bench.job(job)
     assert all(f.mark.stopped.startswith("failed-3-times:exit-7") for f in found.fragments)
@@ -239,7 +239,7 @@ def test_a_reservation_cuts_the_lease_and_the_node_is_free_before(bench: Bench) 
             found = bench.job(job)
             return has(1)(found) and name not in occupied(found)
 
-        wait_until(has_moved, 45, every_s=0.5)
+        wait_until(has_moved, every_s=0.5)
         assert int(bench.observe().now.timestamp()) < start
         assert any(isinstance(a, PutBack) for a in seen)
     finally:

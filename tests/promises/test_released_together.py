@@ -65,13 +65,13 @@ def test_a_pair_whose_node_went_away_waits_for_both(bench: Bench) -> None:
         assert len(waiting.nodes) == 2
     finally:
         scontrol(bench, "update nodename=n3 state=resume")
-    wait_until(lambda: occupied(bench.job(job)) == NODES, 30, every_s=0.5)
+    wait_until(lambda: occupied(bench.job(job)) == NODES, every_s=0.5)
 
 
 def test_a_list_of_nodes_from_elsewhere_keeps_none_from_starting(bench: Bench) -> None:
     """An operator has narrowed a held fragment to nodes that are taken, as ticks did before."""
     bench.box.run(["sbatch", "--exclusive", "--nodelist=n[1-2]", "--wrap", SLEEP])
-    wait_until(lambda: bench.box.run(["squeue", "-ht", "running"]).stdout != "", 20)
+    wait_until(lambda: bench.box.run(["squeue", "-ht", "running"]).stdout != "")
     job = bench.submit(SLEEP, "2-4,unit=2")
     scontrol(bench, f"update jobid={job}_0 reqnodelist=n[1-2]")
     bench.tick()
@@ -119,7 +119,7 @@ def test_one_whose_node_went_away_waits_for_that_node(bench: Bench) -> None:
         assert occupied(bench.job(job)) == NODES - {"n3"}
     finally:
         scontrol(bench, "update nodename=n3 state=resume")
-    wait_until(lambda: occupied(bench.job(job)) == NODES, 30, every_s=0.5)
+    wait_until(lambda: occupied(bench.job(job)) == NODES, every_s=0.5)
 
 
 def _draining(bench: Bench, node: str) -> Callable[[str], None]:
@@ -155,7 +155,7 @@ def test_no_node_of_a_cloud_is_started_for_what_waits(
         if command == "scontrol" and not taken:
             taken.append(command)
             box.run(["sbatch", "--exclusive", "--nodelist=n2", "--wrap", SLEEP])
-            wait_until(lambda: box.run(["squeue", "-ht", "running"]).stdout != "", 20)
+            wait_until(lambda: box.run(["squeue", "-ht", "running"]).stdout != "")
 
     taken: list[str] = []
     job = bench.submit(SLEEP, "1-2")

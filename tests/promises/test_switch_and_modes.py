@@ -71,7 +71,7 @@ def test_off_sends_a_training_away_and_on_brings_it_back(bench: Bench) -> None:
         assert "the network is being repaired" in bench.malleable(*command).stdout
     assert "the network is being repaired" in bench.malleable("status").stderr
     assert "on again" in bench.malleable("on").stdout
-    bench.tick_until(job, lambda j: not nobody_runs(j), 60)
+    bench.tick_until(job, lambda j: not nobody_runs(j))
     assert {f.mark.stopped for f in bench.job(job).fragments} == {""}
     assert bench.job(job).failures == 0
 
@@ -126,7 +126,7 @@ def test_on_while_fragments_leave_brings_them_back(bench: Bench) -> None:
     bench.malleable("off")
     bench.malleable("on")
     assert all(f.is_leaving for f in bench.job(job).fragments)
-    bench.tick_until(job, lambda j: has(2)(j) and all(f.restarts == 1 for f in j.fragments), 60)
+    bench.tick_until(job, lambda j: has(2)(j) and all(f.restarts == 1 for f in j.fragments))
     assert bench.job(job).failures == 0
 
 

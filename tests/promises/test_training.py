@@ -13,7 +13,7 @@ import pytest
 from promises.bench import TRAINER, WITH_TORCHRUN, Bench, has, occupied
 from slurm_hooks.model import FragmentState, NodeState
 from slurm_hooks.sandbox import Sandbox
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
@@ -49,8 +49,8 @@ def test_a_training_grows_loses_a_node_and_finishes(bench: Bench) -> None:
     name = sorted(bench.job(job).nodes)[0]  # the node of rank 0 and of the store
     box.run(["scontrol", "update", f"nodename={name}", "state=drain", "reason=test"])
     try:
-        bench.tick_until(job, lambda j: name not in occupied(j), 40)
-        bench.tick_until(job, is_over, 120)
+        bench.tick_until(job, lambda j: name not in occupied(j))
+        bench.tick_until(job, is_over)
     finally:
         box.run(["scontrol", "update", f"nodename={name}", "state=resume"])
     result = json.loads((box.work / "result.json").read_text())
@@ -76,7 +76,7 @@ def test_a_start_and_a_growth_are_a_round_each_and_wait_for_nobody_else(bench: B
     finally:
         box.run(["scontrol", "update", *others[:1], "state=resume"])
     # Slurm hears of resumed nodes one after another; a tick between would grow by the first only.
-    wait_until(lambda: all(n.state is not NodeState.DOWN for n in bench.observe().nodes), 30)
+    wait_until(lambda: all(n.state is not NodeState.DOWN for n in bench.observe().nodes))
     wait_for(lambda: len(rounds(bench, job)) > 1, bench, 120)
     assert sizes(bench, job) == [1, 4], (rounds(bench, job), bench.job(job).fragments)
 
@@ -91,7 +91,7 @@ def is_over(job: object) -> bool:
     }
 
 
-def wait_for(is_so: Callable[[], object], bench: Bench, limit_s: float = 60) -> None:
+def wait_for(is_so: Callable[[], object], bench: Bench, limit_s: float = PATIENCE_S) -> None:
     wait_until(lambda: is_so() or (bench.tick() and None), limit_s, every_s=0.5)
 
 
@@ -100,7 +100,7 @@ def test_an_unreachable_shared_directory_is_told_in_one_line_and_stops_the_job(
 ) -> None:
     script = f"export PET_RDZV_ENDPOINT=/proc/nowhere\n{TRAIN} --steps=10"
     job = bench.submit(script, "1-1", TRAINER)
-    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments), 100)
+    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments))
     log = (bench.box.work / f"slurm-{job}_0.out").read_text()
     told = [line for line in log.splitlines() if "/proc/nowhere" in line]
     assert len(told) == 3, log  # one for each start

@@ -67,7 +67,7 @@ def test_a_sandbox_in_a_container_is_not_the_one_of_that_name_here(
         try:
             # Not its exe link: the kernel sets that some moments before its command line.
             cmdline = Path(f"/proc/{child.pid}/cmdline")
-            wait_until(lambda: cmdline.read_bytes().startswith(bytes(program)), 10)
+            wait_until(lambda: cmdline.read_bytes().startswith(bytes(program)))
             found = [process.pid for process in find_processes(tmp_path, tmp_path / "slurm.conf")]
         finally:
             child.kill()

@@ -45,9 +45,9 @@ def family(box: Sandbox) -> list[Process]:
 def test_all_nodes_come_up_and_nothing_stays_behind(bare_sandbox):
     box = bare_sandbox(nodes=4)
     job = submit(box, STUBBORN, "-N2")
-    wait_until(lambda: state(box, job) == "RUNNING", 20)
+    wait_until(lambda: state(box, job) == "RUNNING")
     # munged, slurmctld, its slurmscriptd, 4 slurmd, 2 slurmstepd... and a job that ignores SIGTERM
-    wait_until(lambda: len(family(box)) >= 9, 20)
+    wait_until(lambda: len(family(box)) >= 9)
     running, conf = family(box), box.record.layout.conf
     box.down()
     assert not [process for process in running if is_alive(process)]
@@ -65,7 +65,7 @@ def test_the_context_ends_it_after_an_error(installation):
 def test_two_at_once_share_nothing(bare_sandbox):
     one, two = bare_sandbox(nodes=2), bare_sandbox(nodes=2)
     job = submit(one, "#!/bin/sh\nsleep 60\n")
-    wait_until(lambda: state(one, job) == "RUNNING", 20)
+    wait_until(lambda: state(one, job) == "RUNNING")
     assert two.run(["squeue", "-h"]).stdout == ""
     assert not set(one.record.ports) & set(two.record.ports)
     two.down()
@@ -94,7 +94,7 @@ def test_two_starting_at_the_same_moment_do_not_collide(installation):
 def test_a_crash_and_a_restart_of_the_controller_keep_jobs(bare_sandbox):
     box = bare_sandbox(nodes=2)
     job = submit(box, "#!/bin/sh\nsleep 60\n")
-    wait_until(lambda: state(box, job) == "RUNNING", 20)
+    wait_until(lambda: state(box, job) == "RUNNING")
     box.restart_controller()
     assert state(box, job) == "RUNNING"
     box.kill_controller()
@@ -119,7 +119,7 @@ def test_another_user_runs_jobs_and_owns_what_they_write(bare_sandbox):
     box = bare_sandbox(nodes=2)
     job = submit(box, "#!/bin/sh\nid -un; hostname >&2\nsrun -N2 id -un\n", "-N2", user="nobody")
     output = box.work / f"slurm-{job}.out"
-    wait_until(lambda: state(box, job) == "COMPLETED", 20)
+    wait_until(lambda: state(box, job) == "COMPLETED")
     assert output.read_text().split().count("nobody") == 3
     assert output.owner() == "nobody"
 
@@ -251,7 +251,7 @@ def test_the_project_is_in_the_shared_one(sandbox):
     sandbox.run(["scontrol", "update", f"jobid={job}_0", "ReqNodeList=n1", "TimeLimit=2"])
     sandbox.run(["scontrol", "release", f"{job}_0"])
     output = sandbox.work / f"slurm-{job}_0.out"
-    wait_until(lambda: output.exists() and "PYTHONPATH=" in output.read_text(), 20)
+    wait_until(lambda: output.exists() and "PYTHONPATH=" in output.read_text())
     seen = output.read_text().splitlines()
     assert any(line.startswith("PET_RDZV_BACKEND=malleable") for line in seen)
     assert f"PYTHONPATH={sandbox.record.layout.job_path}" in seen

@@ -12,7 +12,7 @@ import pytest
 
 from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 
 def skip_without_database() -> None:
@@ -74,5 +74,7 @@ def state_of(box: Sandbox, job: str) -> str:
     return box.run(["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"]).stdout.strip()
 
 
-def wait_for_state(box: Sandbox, job: str, states: Sequence[str], limit_s: float = 30) -> None:
+def wait_for_state(
+    box: Sandbox, job: str, states: Sequence[str], limit_s: float = PATIENCE_S
+) -> None:
     wait_until(lambda: state_of(box, job) in states, limit_s, lambda: state_of(box, job), 0.2)

@@ -68,8 +68,7 @@ def reason_of(box: Sandbox, job: str) -> str:
 def waits_for(bench: Bench, job: str, reason: str) -> None:
     wait_until(
         lambda: reason_of(bench.box, job) == reason,
-        60,
-        lambda: reason_of(bench.box, job),
+        explain=lambda: reason_of(bench.box, job),
         every_s=0.5,
     )
 
@@ -94,8 +93,8 @@ def test_a_limit_of_the_account_keeps_nobody_waiting(bench: Bench, full: int) ->
     assert f"make room for job {other} of {BOB}" in " ".join(told.split())
     tick_until_it_runs(bench, other)
     print(f"started {time.monotonic() - began:.0f} s after the tick that saw it wait")
-    wait_until(lambda: state_of(bench.box, other) == "COMPLETED", 40, every_s=0.5)
-    bench.tick_until(full, has(2), 90)
+    wait_until(lambda: state_of(bench.box, other) == "COMPLETED", every_s=0.5)
+    bench.tick_until(full, has(2))
 
 
 def test_they_stay_away_as_long_as_somebody_waits(bench: Bench, full: int) -> None:
@@ -107,7 +106,7 @@ def test_they_stay_away_as_long_as_somebody_waits(bench: Bench, full: int) -> No
     tick_until_it_runs(bench, others[2])
     assert {f.id: f.restarts for f in bench.job(full).fragments} == restarts
     assert has(0)(bench.job(full))
-    bench.tick_until(full, has(2), 120)
+    bench.tick_until(full, has(2))
 
 
 def test_a_limit_of_the_user_counts_only_the_user_s_fragments(bench: Bench) -> None:

@@ -80,7 +80,7 @@ def test_a_fragment_yields_to_an_ordinary_job_at_once_and_comes_back(bench: Benc
     bench.tick()  # holds what runs, so that it waits for a tick once it is preempted
     began = time.monotonic()
     other = ordinary(bench.box, "-N1")
-    wait_for_state(bench.box, other, ["RUNNING", "COMPLETED"], 10)
+    wait_for_state(bench.box, other, ["RUNNING", "COMPLETED"])
     assert time.monotonic() - began < 8  # 0.6 s on an idle host
     bench.until(job, lambda j: has(2)(j) and has(1, HELD)(j))
     bench.tick_until(job, has(3))
@@ -136,7 +136,7 @@ def test_fragments_cost_no_fair_share(bench: Bench) -> None:
         rows = bench.box.run(["sshare", "-aPhn", "-A", "lab", "-o", "User,RawUsage"]).stdout
         return dict(line.strip().split("|") for line in rows.splitlines())
 
-    wait_until(lambda: int(usage()["root"]) > 0, 100, usage, every_s=2)
+    wait_until(lambda: int(usage()["root"]) > 0, explain=usage, every_s=2)
     assert usage()["nobody"] == "0"
     bench.box.run(["scancel", other])
 
@@ -149,7 +149,7 @@ def test_a_submit_limit_is_a_clear_line(bench: Bench) -> None:
     box = bench.box
     sacctmgr(box, "modify", "qos", "scavenge", "set", "MaxSubmitJobsPerUser=4")
     try:
-        wait_until(lambda: "QOSMax" in submit(box, "--malleable=1-9").stderr, 15, every_s=1)
+        wait_until(lambda: "QOSMax" in submit(box, "--malleable=1-9").stderr, every_s=1)
         assert render(bench).stderr == ""
         assert bench.malleable("doctor", "policy").returncode == 0  # it is what was rendered
         time.sleep(1)
@@ -172,7 +172,7 @@ def test_a_limit_on_running_jobs_leaves_the_nodes_to_others(bench: Bench) -> Non
         job = bench.submit(SLEEP, "1-3")
         bench.tick_until(job, has(1))
         other = bench.submit(SLEEP, "1-2", user="root")
-        bench.tick_until(other, has(2), 90)
+        bench.tick_until(other, has(2))
         assert has(1)(bench.job(job))
 
 
@@ -189,8 +189,7 @@ def test_sacct_shows_fragments_requeues_and_the_mark(bench: Bench) -> None:
     bench.box.run(["scancel", str(job)])
     wait_until(
         lambda: all(s.startswith("CANCELLED") for s in column(bench.box, job, "State")),
-        30,
-        lambda: bench.box.run(["sacct", "-j", str(job), "-D"]).stdout,
+        explain=lambda: bench.box.run(["sacct", "-j", str(job), "-D"]).stdout,
         every_s=1,
     )
     assert column(bench.box, job, "JobID") == [f"{job}_0", f"{job}_1"]
@@ -247,7 +246,7 @@ def test_a_tick_needs_an_administrator_and_not_root(bench: Bench) -> None:
     assert said.returncode == CommandRefused.exit_code == 77, said.stderr
     assert "Operators cannot write AdminComment" in said.stderr
     sacctmgr(box, "modify", "user", "daemon", "set", "AdminLevel=Administrator")
-    wait_until(lambda: tick().returncode == 0 and has(2)(bench.job(job)), 40, every_s=1)
+    wait_until(lambda: tick().returncode == 0 and has(2)(bench.job(job)), every_s=1)
     node = min(bench.job(job).nodes)
     box.run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=test"])
     try:  # notice, put back, and what was put back starts elsewhere
@@ -257,7 +256,6 @@ def test_a_tick_needs_an_administrator_and_not_root(bench: Bench) -> None:
                 and node not in bench.job(job).nodes
                 and has(2)(bench.job(job))
             ),
-            60,
             every_s=1,
         )
     finally:

@@ -104,7 +104,7 @@ def configless(bench: Bench) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        wait_until((layout.spool / "n4" / "conf-cache" / "plugstack.conf").exists, 20)
+        wait_until((layout.spool / "n4" / "conf-cache" / "plugstack.conf").exists)
         box.wait_ready(["n4"])
         yield "n4"
     finally:
@@ -123,7 +123,7 @@ def test_a_configless_node_has_the_plugin(bench: Bench, configless: str) -> None
     bench.tick_until(job, has(1))
     assert occupied(bench.job(job)) == {configless}
     seen = bench.box.work / f"seen.{configless}"
-    wait_until(lambda: seen.exists() and seen.read_text().strip(), 10)
+    wait_until(lambda: seen.exists() and seen.read_text().strip())
     assert seen.read_text().split() == ["1", "torchrun"]
     time.sleep(1)
     bench.tick()

@@ -65,7 +65,7 @@ def test_partitions_that_overlap_share_no_node(bench: Bench) -> None:
         seen.append((names[0], names[1], names[2]))
         return sum(map(len, names)) == 6 and all(names[:2])
 
-    bench.tick_until(left, is_shared, 60)
+    bench.tick_until(left, is_shared)
     for one, two, three in seen:
         assert one <= LEFT
         assert two <= RIGHT
@@ -102,7 +102,7 @@ def test_a_constraint_gets_the_nodes_that_have_it(
     bench: Bench, constraint: str, nodes: set[str]
 ) -> None:
     job = bench.submit(SLEEP, "1-6", options=[f"--constraint={constraint}"])
-    bench.tick_until(job, has(len(nodes)), 60)
+    bench.tick_until(job, has(len(nodes)))
     assert occupied(bench.job(job)) == nodes
 
 
@@ -123,7 +123,7 @@ def test_below_two_switches_a_job_grows_over_both(bench: Bench) -> None:
 def test_wide_fragments_below_two_switches(bench: Bench) -> None:
     job = bench.submit(SLEEP, "2-6", options=["-p", "malleable"])
     wide = bench.submit(SLEEP, "2-4,unit=2,launch=srun", options=["-p", "malleable"])
-    bench.tick_until(wide, has(1), 60)
+    bench.tick_until(wide, has(1))
     assert not occupied(bench.job(wide)) & occupied(bench.job(job))
 
 

@@ -121,8 +121,8 @@ def test_a_reservation_by_count_that_moves_is_followed(bench: Bench) -> None:
     node = min(first)
     box.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=test"])
     try:
-        wait_until(lambda: node not in reserved(), 60, reserved, every_s=1)
-        bench.tick_until(job, lambda j: len(occupied(j)) >= 1, 20)
+        wait_until(lambda: node not in reserved(), explain=reserved, every_s=1)
+        bench.tick_until(job, lambda j: len(occupied(j)) >= 1)
         assert len(reserved()) == len(first) == 2
         assert not overruns(bench.observe())
     finally:

@@ -63,7 +63,7 @@ def rest(sandbox: Any, installation: Installation) -> Iterator[Path]:
     with log.open("w") as out:
         server = subprocess.Popen(argv, env=environment, stdout=out, stderr=subprocess.STDOUT)
     try:
-        wait_until(path.exists, 20, log.read_text)
+        wait_until(path.exists, explain=log.read_text)
         yield path
     finally:
         server.terminate()

@@ -58,7 +58,7 @@ def ticks_in_ledger(bench: Bench) -> int:
 
 def assert_nothing_is_left(bench: Bench) -> None:
     assert bench.box.run(["squeue", "-h", "-a"]).stdout == ""
-    wait_until(bench._is_empty, 20)
+    wait_until(bench._is_empty)
 
 
 def test_the_whole_life_with_ticks_of_its_own(bench: Bench) -> None:
