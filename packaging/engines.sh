@@ -1,10 +1,8 @@
 #!/bin/sh
 # Tests of the programs that live in pools and gangs, in an environment of its own with exact versions:
-# engines.sh [--bench NAME | --install] DIRECTORY [arguments of pytest or of benchmarks/NAME.py]
+# engines.sh [--install] DIRECTORY [arguments of pytest]
 set -eu
-bench=
 is_install=
-[ "$1" != --bench ] || { bench=$2 && shift 2; }
 [ "$1" != --install ] || { is_install=yes && shift; }
 directory=$1
 shift
@@ -22,6 +20,5 @@ fi
 [ -z "$is_install" ] || exit 0
 cd "$here"
 export PYTHONPATH="$here"
-[ -z "$bench" ] || exec "$directory/bin/python" "benchmarks/$bench.py" "$@"
 # One at a time: beside another, Ray's start runs out of its own time on two cores.
 exec "$directory/bin/python" -m pytest -m engines tests/engines "$@"
