@@ -1,31 +1,24 @@
-"""How long the allocator takes as the machine grows: `python benchmarks/allocator.py [--png FILE]`.
+"""Measure how long the allocator takes as the machine grows.
 
-Prints tables and, as its last line, the same numbers as one JSON object. Shapes are jobs x nodes x
-classes. Half of the classes stay open, the others close one by one over twenty minutes (the mean
-life of a hole on Summit), the look-ahead is two; two jobs in three hold nodes already, at least a
-tenth of the nodes is free; every job can use four classes in five. With `--sectors` the classes
-belong to that many partitions, and a job can use those of one. The milp starts from the greedy
-answer, as in `allocate`. Memory is that of a process that solves the largest shape and ends.
+Shapes are jobs x nodes x classes. Half of the classes stay open, the others close one by one over
+twenty minutes (the mean life of a hole on Summit). The look-ahead is two minutes. Two jobs in three
+hold nodes already, at least a tenth of the nodes is free, and every job can use four classes in
+five. The milp starts from the greedy answer, as in `allocate`. Memory is the peak of a process that
+solves the largest shape.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
-import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from parts.printing import SAY, alone, arguments, middle, peak_mib, show, tell, timed
 
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.curves import curve_of, prior
@@ -39,25 +32,11 @@ from slurm_hooks.model import Curve
 
 Shape = tuple[int, int, int]
 SHAPES: tuple[Shape, ...] = ((35, 256, 1), (35, 1024, 1), (35, 256, 8), (300, 10000, 30))
-LARGEST = SHAPES[-1]
 SWEEPS: dict[str, list[Shape]] = {
     "jobs": [(n, 10000, 30) for n in (25, 50, 100, 200, 300, 600)],
     "nodes": [(300, n, 30) for n in (600, 1250, 2500, 5000, 10000, 40000)],
     "classes": [(300, 10000, n) for n in (1, 4, 10, 20, 30, 60, 100)],
 }
-
-
-@dataclass(frozen=True)
-class Timing:
-    """One solver on one shape: median seconds, value over the best one known, how it ended."""
-
-    shape: str
-    solver: str
-    runs: int
-    seconds: float
-    share_of_bound: float
-    status: str
-    is_feasible: bool
 
 
 def make_curve(rng: random.Random) -> Curve:
@@ -68,9 +47,9 @@ def make_curve(rng: random.Random) -> Curve:
     return curve_of((n, v * (0.7 if n in {3, 4, 5, 6} else 1.0)) for n, v in smooth.points[1:])
 
 
-def make_problem(jobs: int, nodes: int, classes: int, seed: int = 1, sectors: int = 1) -> Problem:
+def make_problem(jobs: int, nodes: int, classes: int) -> Problem:
     """A machine in the middle of its day."""
-    rng = random.Random(seed)
+    rng = random.Random(1)
     holes = tuple(
         NodeClass(nodes // classes, math.inf if c % 2 == 0 else 1200.0 * c / classes)
         for c in range(classes)
@@ -86,7 +65,6 @@ def make_problem(jobs: int, nodes: int, classes: int, seed: int = 1, sectors: in
                     held[c] += 1
                     free[c] -= 1
         usable = tuple(classes == 1 or rng.random() < 0.8 for _ in holes)
-        usable = tuple(u and c % sectors == at % sectors for c, u in enumerate(usable))
         ask = JobAsk(
             name=f"job{at:03}",
             min_nodes=rng.choice([1, 1, 2, 4]),
@@ -103,13 +81,9 @@ def make_problem(jobs: int, nodes: int, classes: int, seed: int = 1, sectors: in
 
 
 def time_solver(solve: Callable[[], Allocation], repeats: int) -> tuple[float, Allocation]:
-    """Median seconds of `repeats` runs, and the answer."""
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        found = solve()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds), found
+    """Return the median seconds of `repeats` runs, and the answer."""
+    runs = [timed(solve) for _ in range(repeats)]
+    return middle((seconds for _, seconds in runs), 4) or 0.0, runs[-1][0]
 
 
 def solvers(problem: Problem, limits: Limits) -> dict[str, Callable[[], Allocation]]:
@@ -130,109 +104,64 @@ def solvers(problem: Problem, limits: Limits) -> dict[str, Callable[[], Allocati
     return table
 
 
-def measure(shape: Shape, options: argparse.Namespace) -> list[Timing]:
+def measure(shape: Shape, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Time every solver on one shape. Shares are of the least bound that any of them proved."""
-    problem = merge(make_problem(*shape, sectors=options.sectors)).problem
+    problem = merge(make_problem(*shape)).problem
     runs = []
     for name, solve in solvers(problem, Limits(seconds=options.seconds)).items():
-        print(f"{name} on {shape}", file=sys.stderr)
         try:
             runs.append((name, *time_solver(solve, options.repeats)))
         except LookupError as error:
-            print(f"{name} left out: {error}", file=sys.stderr)
+            SAY.print(f"{name} left out: {error}")
     bounds = [a.solve.bound for _, _, a in runs if a.solve.bound > 0]
     bounds += [value(problem, a.counts) for name, _, a in runs if name == "dynamic"]
     return [
-        Timing(
-            shape="x".join(map(str, shape)),
-            solver=name,
-            runs=options.repeats,
-            seconds=round(seconds, 4),
-            share_of_bound=round(value(problem, found.counts) / min(bounds), 6),
-            status=found.solve.status.value if found.solve.solver != "none" else "",
-            is_feasible=is_feasible(problem, found.counts),
-        )
+        {
+            "shape": "x".join(map(str, shape)),
+            "solver": name,
+            "seconds": seconds,
+            "share_of_bound": round(value(problem, found.counts) / min(bounds), 6),
+            "status": found.solve.status.value if found.solve.solver != "none" else "",
+            "is_feasible": is_feasible(problem, found.counts),
+        }
         for name, seconds, found in runs
     ]
 
 
-def sweep(shapes: Sequence[Shape], sectors: int) -> list[dict[str, Any]]:
-    """What `allocate` costs over shapes: median of 3, the gap that it proved, and how."""
+def sweep(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
+    """Time `allocate` over shapes: median of 3, the gap that it proved, and its solver."""
     points = []
     for shape in shapes:
-        print(f"allocate on {shape}", file=sys.stderr)
-        problem = make_problem(*shape, sectors=sectors)
+        problem = make_problem(*shape)
         seconds, found = time_solver(partial(allocate, problem, clock=time.perf_counter), 3)
         gap = found.solve.bound / found.solve.value - 1
-        point = {"shape": shape, "seconds": round(seconds, 4), "gap": round(gap, 6)}
+        point = {"shape": "x".join(map(str, shape)), "seconds": seconds, "gap": round(gap, 6)}
         points.append({**point, "solver": found.solve.solver})
     return points
 
 
-def chart(sweeps: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Seconds over jobs, nodes and classes."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  only where a chart is wanted
-
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    for at, (name, points) in enumerate(sweeps.items()):
-        axes = figure.add_subplot(1, 3, at + 1)
-        sizes = [point["shape"][at] for point in points]
-        axes.loglog(sizes, [point["seconds"] for point in points], marker="o")
-        fixed = [f"{n} {word}" for n, word in zip(LARGEST, sweeps) if word != name]
-        axes.set(xlabel=name, ylabel="seconds" if not at else "", title=", ".join(fixed))
-        axes.set_ylim(1e-2, 10)
-        axes.minorticks_off()
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=45)
-        axes.axhline(2, color="0.6", linestyle="--", linewidth=1)
-        axes.grid(True, which="major", alpha=0.3)
-    figure.suptitle("Time to share out the nodes (median of 3, gap 0.001)")
-    figure.savefig(path, dpi=120)
+def memory_mib(shape: Shape) -> float:
+    """Solve this shape. Return the peak memory of this process, Python included."""
+    allocate(make_problem(*shape), clock=time.perf_counter)
+    return round(peak_mib(), 1)
 
 
-def memory_mib() -> float:
-    """The most memory that a process needs to solve the largest shape, Python included."""
-    argv = [sys.executable, __file__, "--memory-of-one"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300)
-    return round(float(done.stdout), 1)
-
-
-def solve_largest_and_tell() -> None:
-    """Solve the largest shape, print the peak of resident memory in MiB.
-
-    Linux hands getrusage's peak on from parent to child; /proc counts this program alone.
-    """
-    allocate(make_problem(*LARGEST), clock=time.perf_counter)
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    print(next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) / 1024)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    parser = arguments(__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="limit of the solvers")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each, the median counts")
-    parser.add_argument("--sectors", type=int, default=1, help="partitions of classes and jobs")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="chart of the growth")
-    parser.add_argument("--memory-of-one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each")
+    parser.add_argument("--shapes", type=int, default=len(SHAPES), help="the first so many")
+    parser.add_argument("--sweeps", nargs="*", choices=SWEEPS, default=list(SWEEPS), help="growth")
     options = parser.parse_args()
-    if options.memory_of_one:
-        solve_largest_and_tell()
-        return
-    table = Table("jobs x nodes x classes", "solver", "seconds", "value / bound", "ended")
-    timings: list[Timing] = []
-    for shape in SHAPES:
-        for timing in measure(shape, options):
-            timings.append(timing)
-            numbers = f"{timing.seconds:.3f}", f"{timing.share_of_bound:.5f}"
-            table.add_row(timing.shape, timing.solver, *numbers, timing.status)
-        table.add_section()
-    Console().print(table)
-    sweeps = {name: sweep(shapes, options.sectors) for name, shapes in SWEEPS.items()}
-    if options.png:
-        options.png.parent.mkdir(parents=True, exist_ok=True)
-        chart(sweeps, options.png)
-    rows = [vars(timing) for timing in timings]
-    print(json.dumps({"timings": rows, "sweeps": sweeps, "memory_mib": memory_mib()}))
+    rows = [row for shape in SHAPES[: options.shapes] for row in measure(shape, options)]
+    show("medians, and the value over the best bound", rows)
+    sweeps = {name: sweep(SWEEPS[name]) for name in options.sweeps}
+    for name, points in sweeps.items():
+        show(f"`allocate` over {name}", points)
+    peak = alone(memory_mib, SHAPES[options.shapes - 1])
+    SAY.print(f"memory: {peak} MiB")
+    return tell("allocator", timings=rows, sweeps=sweeps, memory_mib=peak)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""BFTrainer's node-level formulation against ours: `python benchmarks/bftrainer.py`.
+"""Compare BFTrainer's node-level formulation with ours.
 
 The baseline is written from the equations of the model (arXiv 2106.12091 and its released code), in
 our own words, through PuLP:
@@ -12,16 +12,14 @@ our own words, through PuLP:
 "Equals one or the other" is switched by a big-M. Published is M = N + 1: then D_j + (n_j - C_j),
 twice the growth, stays below N + 1, so nobody grows by more than (N + 1) / 2 nodes in one solve.
 Repaired is M = 2 N. Both solvers get the same instances: one class of nodes, since the baseline
-knows no hole ends. Prints a table and, last, one JSON object.
+knows no hole ends.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import statistics
 import sys
 import time
 import warnings
@@ -29,8 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulp
-from rich.console import Console
-from rich.table import Table
+from parts.printing import SAY, arguments, middle, show, tell
 
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.curves import prior
@@ -38,6 +35,7 @@ from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.model import Curve
 
 T_FWD_S, UP_S, DOWN_S = 120.0, 18.0, 12.0
+JOBS, SECONDS, GAP = 35, 120.0, 1e-3  # of an instance; the limits of a solver
 SERIAL = (0.0016, 0.0021, 0.0036, 0.00495, 0.0074, 0.0128, 0.0244)
 
 
@@ -202,25 +200,22 @@ def worth(trainers: list[Trainer], sizes: tuple[int, ...]) -> float:
 
 
 def compare(options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """One instance, first the baseline, then ours several times."""
-    trainers = make_trainers(options.jobs, options.nodes, seed)
-    solver = find_solver(options.solver, options.seconds, options.gap)
-    theirs = run_node_level(trainers, options.nodes, solver, options.published)
-    ours = [run_ours(trainers, options.nodes, options.gap) for _ in range(options.repeats)]
-    seconds = statistics.median(run.seconds for run in ours)
-    cpu_s = statistics.median(run.cpu_s for run in ours)
+    """Run one instance: the baseline once, then ours several times."""
+    trainers = make_trainers(JOBS, options.nodes, seed)
+    solver = find_solver(options.solver, SECONDS, GAP)
+    theirs = run_node_level(trainers, options.nodes, solver)
+    ours = [run_ours(trainers, options.nodes, GAP) for _ in range(options.repeats)]
+    seconds = middle((run.seconds for run in ours), 5) or 0.0
+    cpu_s = middle((run.cpu_s for run in ours), 5) or 0.0
+    theirs_worth, ours_worth = (worth(trainers, run.sizes) for run in (theirs, ours[0]))
     return {
-        "seed": seed,
-        "node_level_build_s": round(theirs.build_s, 3),
-        "node_level_solve_s": round(theirs.solve_s, 3),
-        "node_level_cpu_s": round(theirs.cpu_s, 3),
-        "node_level_proven": theirs.is_proven,
-        "node_level_worth": round(worth(trainers, theirs.sizes), 3),
-        "ours_s": round(seconds, 5),
-        "ours_cpu_s": round(cpu_s, 5),
-        "ours_worth": round(worth(trainers, ours[0].sizes), 3),
-        "ratio": round(theirs.seconds / seconds, 1),
-        "cpu_ratio": round(theirs.cpu_s / max(cpu_s, 1e-6), 1),
+        "instance": seed,
+        "node_level_s": round(theirs.seconds, 3),
+        "proven": theirs.is_proven,
+        "ours_s": seconds,
+        "times_faster": round(theirs.seconds / seconds, 1),
+        "in_cpu_s": round(theirs.cpu_s / max(cpu_s, 1e-6), 1),
+        "worth_ours_over_theirs": round(ours_worth / theirs_worth, 5) if theirs_worth else None,
     }
 
 
@@ -235,41 +230,22 @@ def big_m() -> dict[str, int]:
     return {name: run.sizes[0] for name, run in runs.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=35)
-    parser.add_argument("--nodes", type=int, default=256)
-    parser.add_argument("--solver", choices=("highs", "cbc"), default="highs")
-    parser.add_argument("--published", action="store_true", help="big-M as published")
-    parser.add_argument("--seconds", type=float, default=120.0, help="limit of the node level")
-    parser.add_argument("--gap", type=float, default=1e-3)
-    parser.add_argument("--seeds", type=int, default=3, help="instances")
-    parser.add_argument("--repeats", type=int, default=21, help="runs of ours, the median counts")
+def main() -> int:
+    parser = arguments(__doc__)
+    parser.add_argument("--nodes", type=int, default=256, help=f"of {JOBS} jobs")
+    parser.add_argument("--solver", choices=("highs", "cbc"), default="highs", help="of theirs")
+    parser.add_argument("--instances", type=int, default=3, help="different ones")
+    parser.add_argument("--repeats", type=int, default=21, help="runs of ours")
     options = parser.parse_args()
-    heads = "node level s", "ours s", "times faster", "in CPU s", "worth, ours / theirs"
-    table = Table("instance", *heads)
-    runs = []
-    for seed in range(1, options.seeds + 1):
-        run = compare(options, seed)
-        print(f"instance {seed} of {options.seeds} done", file=sys.stderr)
-        runs.append(run)
-        share = run["ours_worth"] / run["node_level_worth"] if run["node_level_worth"] else 0.0
-        node_s = run["node_level_build_s"] + run["node_level_solve_s"]
-        ratios = f"{run['ratio']:.0f}", f"{run['cpu_ratio']:.0f}"
-        cells = f"{node_s:.2f}", f"{run['ours_s']:.4f}", *ratios, f"{share:.5f}"
-        table.add_row(f"{options.jobs} x {options.nodes}, {seed}", *cells)
-    Console().print(table)
-    summary = {
-        "jobs": options.jobs,
-        "nodes": options.nodes,
-        "solver": options.solver,
-        "least_ratio": min(run["ratio"] for run in runs),
-        "least_cpu_ratio": min(run["cpu_ratio"] for run in runs),
-        "ten_free_nodes_one_job": big_m(),
-        "instances": runs,
-    }
-    print(json.dumps(summary))
+    rows = []
+    for seed in range(1, options.instances + 1):
+        SAY.print(f"instance {seed} of {options.instances}")
+        rows.append(compare(options, seed))
+    show(f"{JOBS} jobs on {options.nodes} nodes", rows)
+    sizes = big_m()
+    show("what one job gets of ten free nodes", [sizes])
+    return tell("bftrainer", **vars(options), ten_free_nodes_one_job=sizes, rows=rows)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

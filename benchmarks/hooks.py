@@ -1,48 +1,44 @@
-"""What the Epilog costs a job that is not ours, beside the shell that does nothing at all.
-
-Run: python benchmarks/hooks.py; the last line is one JSON object. Pairs, one after the other.
-"""
+"""Measure what the Epilog costs a job that is not ours, beside a shell that does nothing."""
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
-import subprocess
+import sys
 import time
+from functools import partial
+
+from parts.printing import arguments, in_turns, middle, seconds_of, show, tell
 
 from slurm_hooks.hooks import EPILOG
 
-RUNS = 300
 NOTHING = ("/bin/sh", "-c", ":")
 ENVIRONMENT = {"SLURM_JOB_ID": "1", "SLURM_JOB_UID": "65534"}
 
 
-def seconds(argv: tuple[str, ...]) -> float:
-    """Wall time of one run, fork and exec included."""
-    began = time.perf_counter()
+def start(argv: tuple[str, ...]) -> None:
+    """Run one program to its end, fork and exec included."""
     pid = os.posix_spawn(argv[0], argv, ENVIRONMENT)
-    _, status = os.waitpid(pid, 0)
-    if status:
-        raise SystemExit(f"{' '.join(argv)} ended with {status}")
-    return time.perf_counter() - began
+    if os.waitpid(pid, 0)[1]:
+        raise SystemExit(f"{' '.join(argv)} failed")
 
 
-def main() -> None:
-    hooks = {"epilog": (str(EPILOG),)}
-    subprocess.run(NOTHING, check=True)
-    result = {}
-    for name, argv in hooks.items():
-        pairs = [(seconds(argv), seconds(NOTHING)) for _ in range(RUNS)]
-        mine, bare = zip(*pairs)
-        result[name] = {
-            "median_ms": round(1e3 * statistics.median(mine), 3),
-            "bare_shell_ms": round(1e3 * statistics.median(bare), 3),
-            "median_ratio": round(statistics.median(a / b for a, b in pairs), 3),
-        }
-        print(name, result[name])
-    print(json.dumps(result))
+def main() -> int:
+    parser = arguments(__doc__)
+    parser.add_argument("--runs", type=int, default=300, help="pairs")
+    runs = parser.parse_args().runs
+    hook, bare = (
+        partial(seconds_of, partial(start, argv), time.perf_counter)
+        for argv in ((str(EPILOG),), NOTHING)
+    )
+    pairs = in_turns(hook, bare, runs)
+    row = {
+        "epilog_ms": middle(1e3 * mine for mine, _ in pairs),
+        "bare_shell_ms": middle(1e3 * shell for _, shell in pairs),
+        "median_ratio": middle(mine / shell for mine, shell in pairs),
+    }
+    show("the Epilog of a job that is not ours", [row])
+    return tell("hooks", **row)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,31 +1,24 @@
-"""Beyond this machine: `make bench-scale`, for docs/scale.md.
+"""Measure ticks and the allocator beyond the machine at hand, for docs/scale.md.
 
-Whole ticks without Slurm, from text to text, up to 100,000 nodes, 1,000 malleable jobs of 64
-fragments and 100,000 pending jobs of others: seconds of the processor, in parts. Then the
-allocator on problems of that size, in whole and divided into parts that know nothing of each other
-(POP: Narayanan et al., SOSP 2021), each with a share of the jobs, their nodes and of the free
-nodes: how much of the value is lost.
-
-Prints two tables; the last line is one JSON object.
+Ticks run without Slurm, from text to text, up to 100,000 nodes, 1,000 malleable jobs of 64
+fragments and 100,000 pending jobs of others: processor seconds, in parts. The allocator solves
+problems of that size in whole, and divided into parts that know nothing of each other (POP:
+Narayanan et al., SOSP 2021). Each part has a share of the jobs, their nodes and of the free nodes.
+The share is the value that is left.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 from allocator import make_problem
-from rich.console import Console
-from rich.table import Table
-from slurm_text import Answers, answers
-from tick_plan import FRAGMENTS, snapshot
-from tick_whole import Row, measured
+from parts.printing import Row, arguments, seconds_of, show, tell, timed
+from parts.slurm_text import Answers, answers
+from parts.tick_plan import FRAGMENTS, snapshot
+from parts.tick_whole import measured
 
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
@@ -41,18 +34,18 @@ MACHINES = ((10_000, 300, 50_000), (40_000, 1_000, 100_000), (100_000, 1_000, 10
 PROBLEMS = ((300, 10_000, 30), (1_000, 30_000, 30), (1_000, 100_000, 100))
 PARTS = (1, 2, 4, 8)
 LIMITS = Limits(seconds=60.0)
-SAY = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120)
-T = TypeVar("T")
+CPU = time.process_time
 
 
 def main() -> int:
-    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
-    ticks = [{**measured(*machine), **parts_of_a_tick(*machine)} for machine in MACHINES]
+    parser = arguments(__doc__)
+    parser.add_argument("--sizes", type=int, default=len(MACHINES), help="the first so many")
+    sizes = parser.parse_args().sizes
+    ticks = [{**measured(*machine), **parts_of_a_tick(*machine)} for machine in MACHINES[:sizes]]
     show("a tick, processor seconds", ticks)
-    solved = [divided(make_problem(*shape), parts) for shape in PROBLEMS for parts in PARTS]
+    solved = [divided(make_problem(*shape), n) for shape in PROBLEMS[:sizes] for n in PARTS]
     show("the allocator, in whole and in parts", solved)
-    print(json.dumps({"benchmark": "scale", "ticks": ticks, "allocator": solved}))
-    return 0
+    return tell("scale", ticks=ticks, allocator=solved)
 
 
 def parts_of_a_tick(nodes: int, jobs: int, others: int) -> Row:
@@ -60,10 +53,10 @@ def parts_of_a_tick(nodes: int, jobs: int, others: int) -> Row:
     seen = snapshot(nodes, jobs, FRAGMENTS)
     port, without = answers(seen, others), answers(seen)
     ours_s, whole_s = _reading(without), _reading(port)
-    _, nodes_s = timed(lambda: parse_cluster(port.cluster))
-    plan, plan_s = timed(lambda: make_plan(seen, Settings(), time.process_time))
-    _, guard_s = timed(lambda: guard(plan, seen, seen, Settings()))
-    told, write_s = timed(lambda: commands(plan.actions, {}, (n.name for n in seen.nodes)))
+    nodes_s = seconds_of(lambda: parse_cluster(port.cluster), CPU)
+    plan, plan_s = timed(lambda: make_plan(seen, Settings(), CPU), CPU)
+    guard_s = seconds_of(lambda: guard(plan, seen, seen, Settings()), CPU)
+    told, write_s = timed(lambda: commands(plan.actions, {}, (n.name for n in seen.nodes)), CPU)
     return {
         "fragment_us": round(1e6 * ours_s / (jobs * FRAGMENTS), 1),
         "other_us": round(1e6 * (whole_s - ours_s) / others, 1),
@@ -76,14 +69,7 @@ def parts_of_a_tick(nodes: int, jobs: int, others: int) -> Row:
 
 
 def _reading(port: Answers) -> float:
-    return timed(lambda: parse_jobs(port.queue, ["malleable"]))[1]
-
-
-def timed(body: Callable[[], T]) -> tuple[T, float]:
-    """What it returns, and its processor seconds."""
-    began = time.process_time()
-    found = body()
-    return found, time.process_time() - began
+    return seconds_of(lambda: parse_jobs(port.queue, ["malleable"]), CPU)
 
 
 def divided(problem: Problem, parts: int) -> Row:
@@ -91,7 +77,7 @@ def divided(problem: Problem, parts: int) -> Row:
     whole = value(problem, allocate(problem, LIMITS, clock=time.monotonic).counts)
     got, seconds = 0.0, []
     for part in split(problem, parts):
-        found, took = timed(lambda part=part: allocate(part, LIMITS, clock=time.monotonic))
+        found, took = timed(lambda part=part: allocate(part, LIMITS, clock=time.monotonic), CPU)
         got += value(part, found.counts)
         seconds.append(took)
     return {
@@ -123,14 +109,6 @@ def _share(problem: Problem, i: int, jobs: tuple[JobAsk, ...], parts: int) -> No
     held = sum(job.held[i] for job in problem.jobs)
     mine = sum(job.held[i] for job in jobs)
     return replace(whole, capacity=mine + (whole.capacity - held) // parts)
-
-
-def show(title: str, rows: list[Row]) -> None:
-    """A column for each."""
-    table = Table("", *("" for _ in rows), title=title)
-    for name in rows[0]:
-        table.add_row(name, *(str(row[name]) for row in rows))
-    SAY.print(table)
 
 
 if __name__ == "__main__":

@@ -1,75 +1,67 @@
-"""What a tick costs: its decisions on a large machine, what learned jobs add to them, a whole tick
-there from text to text, then whole ticks on a real Slurm with many jobs in the queue (seconds,
-commands, RPCs).
+"""Measure what a tick costs.
 
-Run: python benchmarks/tick.py [--rigid N] [--malleable N]; the last line is one JSON object.
+decisions: plan and guard a large machine. learned: what learned jobs add to that. whole: a tick
+there from text to text, within 2 s and 300 MiB. slurm: ticks on a real Slurm with many jobs in the
+queue (seconds, commands, RPCs).
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import statistics
+import sys
 import time
-from dataclasses import asdict
+from typing import Any
 
-from live_slurm import controller_cpu_s
-from tick_learned import learned_costs, learned_lines
-from tick_plan import costs, table
-from tick_whole import lines, whole_ticks
+from parts.live_slurm import controller_cpu_s, fill, tick
+from parts.printing import Row, arguments, middle, show, tell
+from parts.tick_learned import learned_costs
+from parts.tick_plan import costs
+from parts.tick_whole import is_quick, whole_ticks
 
-from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.settings_file import load
-from slurm_hooks.slurm.live import Live
 
+PARTS = ("decisions", "learned", "whole", "slurm")
 TICKS = 7
 IDLE_S = 5.0
 HALF = 500  # of the largest array
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="What a tick costs.")
+def main() -> int:
+    parser = arguments(__doc__)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
     parser.add_argument("--rigid", type=int, default=2000, help="pending jobs of others")
     parser.add_argument("--malleable", type=int, default=20, help="jobs of 16 fragments each")
     options = parser.parse_args()
-    decisions = costs()
-    print(table(decisions))
-    learned = learned_costs()
-    print(learned_lines(learned))
-    whole = whole_ticks()
-    print(lines(whole))
-    with Sandbox.up(project_spec(nodes=16, extra_conf="MaxJobCount=300000\n")) as box:
-        result = measure(box, options.rigid, options.malleable)
-    print(
-        json.dumps(
-            {
-                **result,
-                "decisions": [asdict(cost) for cost in decisions],
-                "learned": learned,
-                "whole": whole,
-            }
-        )
-    )
+    found: dict[str, Any] = {}
+    if "decisions" in options.only:
+        found["decisions"] = costs()
+        show("processor seconds of the decisions", found["decisions"])
+    if "learned" in options.only:
+        found["learned"] = learned_costs()
+        show("processor milliseconds with learned jobs", [found["learned"]])
+    if "whole" in options.only:
+        found["whole"] = whole_ticks()
+        show("processor seconds of a whole tick", found["whole"])
+    if "slurm" in options.only:
+        spec = project_spec(nodes=16, extra_conf="MaxJobCount=300000\n")
+        with Sandbox.up(spec) as box:
+            found["slurm"] = measure(box, options.rigid, options.malleable)
+        show("a tick on a real Slurm", [found["slurm"]])
+    return tell("tick", "whole" not in found or is_quick(found["whole"]), **found)
 
 
-def measure(box: Sandbox, rigid: int, malleable: int) -> dict[str, object]:
-    """Fill the queue, then time ticks that only look, and squeue beside them."""
+def measure(box: Sandbox, rigid: int, malleable: int) -> Row:
+    """Fill the queue, then time ticks that only look."""
     _queue(box, rigid)
-    script = box.work / "job.sh"
-    script.write_text("#!/bin/bash\nexec sleep 600\n")
     for _ in range(malleable):
-        box.run(["sbatch", "--malleable=1-16", "--output=/dev/null", str(script)])
-    settings, port = load(box.settings), Live(environment={**os.environ, **box.environment})
-    first = tick(port, settings)
+        fill(box, 16)
+    first = tick(box)
     time.sleep(3)
     used = controller_cpu_s(box)
     time.sleep(IDLE_S)
     idle_s = (controller_cpu_s(box) - used) / IDLE_S
     used, began = controller_cpu_s(box), time.monotonic()
-    reports = [tick(port, settings) for _ in range(TICKS)]
+    reports = [tick(box) for _ in range(TICKS)]
     used, took_s = controller_cpu_s(box) - used, time.monotonic() - began
     reads = [a for r in reports for a in r.asked]
     return {
@@ -78,19 +70,22 @@ def measure(box: Sandbox, rigid: int, malleable: int) -> dict[str, object]:
         "fragments": 16 * malleable,
         "first_tick_s": round(first.seconds, 3),
         "first_tick_rpcs": first.rpcs,
-        "tick_s": round(statistics.median(r.seconds for r in reports), 3),
-        "rpcs": statistics.median(r.rpcs for r in reports),
-        "commands": statistics.median(len(r.asked) for r in reports),
+        "tick_s": middle(r.seconds for r in reports),
+        "rpcs": middle(r.rpcs for r in reports),
+        "commands": middle(len(r.asked) for r in reports),
         "slurm_s": round(sum(a.seconds for a in reads) / len(reports), 3),
         "slurmctld_cpu_s": round((used - idle_s * took_s) / TICKS, 4),
         "slurmctld_idle_cpu": round(idle_s, 4),
-        "solver_s": round(statistics.median(r.plan.solve.seconds for r in reports), 3),
+        "solver_s": middle(r.plan.solve.seconds for r in reports),
     }
 
 
 def _queue(box: Sandbox, jobs: int) -> None:
-    """So many pending jobs of others, each with a record of its own: of an array slurmctld keeps
-    and tells one for all elements that nobody has touched, so every second one is touched."""
+    """Hand in so many pending jobs of others, each with a record in slurmctld.
+
+    slurmctld keeps one record for all elements of an array that were never touched, so every
+    second one is touched.
+    """
     hold = ["sbatch", "-p", "main", "--hold", "--wrap", "sleep 1", "--output=/dev/null"]
     for _ in range(jobs // HALF):
         words = [*hold, "--parsable", f"--array=0-{2 * HALF - 1}"]
@@ -100,4 +95,4 @@ def _queue(box: Sandbox, jobs: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

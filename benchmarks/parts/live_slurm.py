@@ -1,4 +1,4 @@
-"""What benchmarks on a real Slurm share: quick settings, ticks, what an agent tells, waiting."""
+"""A real Slurm as benchmarks use it: quick settings, jobs, ticks, and waiting."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from slurm_hooks import reconcile
+from slurm_hooks.report.tick import TickReport
 from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.settings_file import load
+from slurm_hooks.slurm.live import Live
 
 T = TypeVar("T")
 PATIENCE_S = 120.0
 CLOCK = os.sysconf("SC_CLK_TCK")
+FRAGMENTS = 64  # of a malleable job, as sites ship
+SLEEPER = "#!/bin/bash\nexec sleep 3600\n"
 SETTINGS = """
 [lease]
 length_s = {lease_s}
@@ -35,15 +41,25 @@ scontrol update jobid=$job "comment=trained{${SLURM_RESTART_COUNT:-0}};h{1}"
 def configure(
     box: Sandbox, lease_s: int = 600, notice_s: int = 3, tick: str = "", plan: str = ""
 ) -> None:
-    """Settings under which nodes change hands quickly; `tick` and `plan` are lines for these
+    """Write settings under which nodes change hands quickly. `tick` and `plan` are lines for these
     tables."""
     text = box.settings.read_text().replace("[tick]\n", f"[tick]\n{tick}")
     box.settings.write_text(text + SETTINGS.format(lease_s=lease_s, notice_s=notice_s) + plan)
 
 
+def port(box: Sandbox) -> Live:
+    """Return what asks this Slurm."""
+    return Live(environment={**os.environ, **box.environment})
+
+
+def tick(box: Sandbox) -> TickReport:
+    """Do one tick in this process."""
+    return reconcile.tick(port(box), load(box.settings))
+
+
 @contextmanager
 def ticks(box: Sandbox, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A loop of ticks, at its own pace if there are no `words`; it writes to `ticks.log`. Gives its
+    """Run a loop of ticks, at its own pace without `words`. It writes to `ticks.log`. Gives its
     process."""
     argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", *words]
     environment = {**os.environ, **box.environment}
@@ -59,16 +75,35 @@ def ticks(box: Sandbox, *words: str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
+def controller(box: Sandbox) -> int:
+    """Return the process id of slurmctld."""
+    return int((box.dir / "run" / "slurmctld.pid").read_text())
+
+
 def controller_cpu_s(box: Sandbox) -> float:
-    """Processor seconds of slurmctld so far."""
-    pid = int((box.dir / "run" / "slurmctld.pid").read_text())
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    """Return slurmctld's processor seconds so far."""
+    fields = Path(f"/proc/{controller(box)}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK
 
 
 def submitted(box: Sandbox, *words: str) -> str:
-    """Hand a job in; its id."""
+    """Hand a job in. Return its id."""
     return box.run(["sbatch", "--parsable", *words], cwd=box.work).stdout.strip()
+
+
+def fill(box: Sandbox, nodes: int, unit: int = 1) -> None:
+    """Hand in malleable jobs that want all these nodes, `unit` for each fragment."""
+    (box.work / "filler").write_text(SLEEPER)
+    most = min(FRAGMENTS * unit, nodes)
+    wanted = f"--malleable={unit}-{most}" + (f",unit={unit}" if unit > 1 else "")
+    for _ in range(-(-nodes // most)):
+        submitted(box, wanted, "--output=/dev/null", "filler")
+
+
+def held_nodes(box: Sandbox, partition: str) -> int:
+    """Return how many nodes the running jobs of a partition have."""
+    words = ["squeue", "-h", "--array", f"--partition={partition}", "--states=R", "-o%D"]
+    return sum(map(int, box.run(words).stdout.split()))
 
 
 def empty(box: Sandbox, partition: str, nodes: int) -> None:
@@ -83,7 +118,7 @@ def empty(box: Sandbox, partition: str, nodes: int) -> None:
 
 
 def await_(look: Callable[[], T], what: str, every_s: float = 0.1) -> T:
-    """The first true value of `look`. Raises TimeoutError."""
+    """Return the first true value of `look`. Raises TimeoutError."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := look()):
         if time.monotonic() > deadline:

@@ -1,17 +1,20 @@
-"""What the deciding part of a tick costs at the size of a large machine: CPU seconds, no Slurm.
+"""Processor seconds of a tick's decisions at the size of a large machine, without Slurm.
 
-Made of model values only: a machine with so many nodes and jobs of 64 fragments, and a half and a
-quarter of both beside it (so of the fragments in all, too): what grows faster than the machine
-shows there.
+The machine has so many nodes, and jobs of 64 fragments. A half and a quarter of both stand beside
+it, so a cost that grows faster than the machine shows there.
 """
 
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+
+from parts.printing import Row, timed
 
 from slurm_hooks.model import (
     Fragment,
@@ -40,43 +43,37 @@ BUSY_SHARE = 0.7  # of the nodes, those that fragments are on
 PARTITIONS = frozenset({"malleable", "main"})
 
 
-@dataclass(frozen=True)
-class Cost:
-    """One size and the least CPU seconds of several runs: plan without its solver, and guard."""
-
-    nodes: int
-    jobs: int
-    fragments: int  # of each job
-    plan_s: float
-    solver_s: float
-    guard_s: float
-    actions: int
-
-
-def costs() -> list[Cost]:
-    """The costs at a quarter, a half and the whole of the machine and its jobs."""
+def costs() -> list[Row]:
+    """Return the costs at a quarter, a half and the whole of the machine and its jobs."""
     return [measure(round(NODES * share), round(JOBS * share), FRAGMENTS) for share in SHARES]
 
 
-def measure(nodes: int, jobs: int, fragments: int) -> Cost:
-    """Plan and guard a machine of this size; the minimum of each part over the runs."""
-    seen = snapshot(nodes, jobs, fragments)
-    settings = Settings()
-    plans: list[float] = []
-    solvers: list[float] = []
-    guards: list[float] = []
-    actions = 0
+def measure(nodes: int, jobs: int, fragments: int) -> Row:
+    """Plan and guard a machine of this size. Return the least seconds of each part."""
+    seen, settings, clock = snapshot(nodes, jobs, fragments), Settings(), time.process_time
+    found = []
     for _ in range(RUNS):
-        began = time.process_time()
-        plan = make_plan(seen, settings, time.process_time)
-        planned = time.process_time()
-        guard(plan, seen, seen, settings)
-        guards.append(time.process_time() - planned)
-        solvers.append(plan.solve.seconds)
-        plans.append(planned - began - plan.solve.seconds)
-        actions = len(plan.actions)
-    least = [round(min(found), 3) for found in (plans, solvers, guards)]
-    return Cost(nodes, jobs, fragments, *least, actions)
+        plan, whole_s = timed(lambda: make_plan(seen, settings, clock), clock)
+        _, guard_s = timed(lambda plan=plan: guard(plan, seen, seen, settings), clock)
+        found.append((whole_s - plan.solve.seconds, plan.solve.seconds, guard_s))
+    plan_s, solver_s, guard_s = (round(min(part), 3) for part in zip(*found))
+    return {
+        "nodes": nodes,
+        "jobs": jobs,
+        "fragments": fragments,
+        "plan_s": plan_s,
+        "solver_s": solver_s,
+        "guard_s": guard_s,
+        "actions": len(plan.actions),
+    }
+
+
+@contextmanager
+def own_state() -> Iterator[Settings]:
+    """Give the shipped settings with a state directory that nobody else uses."""
+    with tempfile.TemporaryDirectory() as place:
+        shipped = Settings()
+        yield replace(shipped, tick=replace(shipped.tick, state_dir=f"{place}/state"))
 
 
 def snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
@@ -134,14 +131,3 @@ def _running(fragment: FragmentId, request: Request, node: str) -> Fragment:
         said=Said.JOINED,
         has_agent=True,
     )
-
-
-def table(found: list[Cost]) -> str:
-    """The costs for people to read."""
-    lines = ["  nodes  jobs  fragments  plan s  solver s  guard s  actions"]
-    lines += [
-        f"{c.nodes:7}{c.jobs:6}{c.fragments:11}{c.plan_s:8.2f}{c.solver_s:10.2f}"
-        f"{c.guard_s:9.3f}{c.actions:9}"
-        for c in found
-    ]
-    return "\n".join(lines)

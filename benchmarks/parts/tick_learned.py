@@ -1,23 +1,19 @@
-"""What it adds to a tick that its jobs are learned: CPU milliseconds, no Slurm.
+"""Processor milliseconds that learned jobs add to a tick, without Slurm.
 
-Jobs of many families that have each told a few sizes, on the machine of `tick_plan`. Each tick is
-one of a process that knows nothing but the file.
-
-Run: python benchmarks/tick_learned.py [--jobs N]; the last line is one JSON object.
+Jobs of many families have each told a few sizes, on the machine of `tick_plan`. Each tick begins
+like a new process: it has the file and no memory.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from tick_plan import snapshot
+from parts.printing import Row, seconds_of
+from parts.tick_plan import FRAGMENTS, JOBS, NODES, own_state, snapshot
 
 from slurm_hooks.learning import tick
 from slurm_hooks.learning.connect import learned_path
@@ -25,22 +21,19 @@ from slurm_hooks.model import MalleableJob, Rate, Snapshot, Telemetry
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings
 
-NODES, JOBS, FRAGMENTS = 10_000, 300, 64
 FAMILY_SIZE = 3
 SIZES = (1, 2, 8, 32)
 RUNS = 5
 STEP = timedelta(seconds=60)
 
 
-def learned_costs(jobs: int = JOBS) -> dict[str, float]:
-    """Milliseconds that each part of a tick takes, the least of some runs."""
-    with tempfile.TemporaryDirectory() as place:
-        shipped = Settings()
-        settings = replace(shipped, tick=replace(shipped.tick, state_dir=f"{place}/state"))
-        return _costs(snapshot(NODES, jobs, FRAGMENTS), settings)
+def learned_costs() -> Row:
+    """Return the milliseconds of each part of a tick, the least of some runs."""
+    with own_state() as settings:
+        return _costs(snapshot(NODES, JOBS, FRAGMENTS), settings)
 
 
-def _costs(seen: Snapshot, settings: Settings) -> dict[str, float]:
+def _costs(seen: Snapshot, settings: Settings) -> Row:
     first = _telling(seen, 0)
     began = time.process_time()
     ticks = 0
@@ -70,9 +63,7 @@ def _costs(seen: Snapshot, settings: Settings) -> dict[str, float]:
 
 
 def _ms(part: Callable[[], object]) -> float:
-    began = time.process_time()
-    part()
-    return (time.process_time() - began) * 1000
+    return 1000 * seconds_of(part, time.process_time)
 
 
 def _recalled(seen: Snapshot, settings: Settings) -> Snapshot:
@@ -114,20 +105,3 @@ def _teller(job: MalleableJob, at: int) -> MalleableJob:
 def _silent(job: MalleableJob) -> MalleableJob:
     first = replace(job.fragments[0], telemetry=None)
     return replace(job, fragments=(first, *job.fragments[1:]))
-
-
-def learned_lines(costs: dict[str, float]) -> str:
-    """The costs for people to read."""
-    return "\n".join(f"{name:>30} {value:g}" for name, value in costs.items())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="What learned jobs add to a tick.")
-    parser.add_argument("--jobs", type=int, default=JOBS)
-    found = learned_costs(parser.parse_args().jobs)
-    print(learned_lines(found))
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
