@@ -1,20 +1,15 @@
-"""What is lost because nobody has said how jobs scale: `make bench-learning`.
+"""Measure what is lost because nobody has said how jobs scale.
 
-Recorded holes, event-driven, with the true curves hidden behind the advisor: a job tells the rate
-of a size after a few steady seconds there, 3 % off, and no curve of its own model is in what is
-expected of it. Beside it equal shares, linear until known, and the largest size first; all of them
-relative to what the allocator makes of the true curves. Then a queue of many short jobs of one
-family, and a search with early stopping. Prints tables and one JSON object as its last line; the
-exit code says whether the goals are reached.
-
-Run: python benchmarks/learning.py [--span S] [--only PART ...]
+Recorded holes, event-driven, with the true curves hidden behind the advisor. A job tells the rate
+of a size after a few steady seconds there, 3 % off. No curve of its own model is in what the
+advisor expects of it. Beside it stand equal shares, linear until known, and the largest size first,
+all relative to the allocation by the true curves. `family` is a queue of many short jobs of one
+family, `search` a search with early stopping.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
-import json
 import math
 import random
 import sys
@@ -25,9 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from replay_runs import RESCALES, SETTINGS, data, record_of
-from rich.console import Console
-from rich.table import Table
+from parts.printing import SAY, arguments, show, tell
+from parts.replay_runs import RESCALES, SETTINGS, data, record_of
 
 from slurm_hooks.model import Curve
 from slurm_hooks.replay import scenario
@@ -58,28 +52,25 @@ class Case:
 
 
 def main() -> int:
-    """Run the parts that were asked for."""
-    parser = argparse.ArgumentParser(description="What is lost because curves are not known.")
-    parser.add_argument("--span", type=float, default=math.inf, metavar="S", help="of the log")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--jobs", type=int, nargs="+", default=(10, 35))
-    parser.add_argument("--tick", type=float, default=0.0, metavar="S", help="0: event-driven")
+    parser = arguments(__doc__)
+    parser.add_argument("--span", type=float, default=math.inf, help="seconds of the log")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
+    parser.add_argument("--jobs", type=int, nargs="+", default=(10, 35), help="at once")
+    parser.add_argument("--tick", type=float, default=0.0, help="seconds; 0 is event-driven")
     options = parser.parse_args()
     whole = record_of("summit")
     record = scenario.window(whole, None, min(whole.from_s + options.span, whole.to_s))
     rows = []
     for case in _cases(options.only, options.jobs):
+        SAY.print(f"{case.name}, {case.jobs} jobs")
         rows.append(_measured(case, record, options.tick))
-        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     if "family" in options.only:
         rows.append(_family(record))
     if "search" in options.only:
         rows += [_search(record, jobs) for jobs in options.jobs]
-    if sys.stderr.isatty():
-        _print(rows)
-    reached = all(row.get("reached", True) for row in rows)
-    print(json.dumps({"benchmark": "learning", "reached": reached, "rows": rows}))
-    return 0 if reached else 1
+    for row in rows:
+        show(f"{row['queue']}, {row['jobs']} jobs", [row])
+    return tell("learning", all(row.get("reached", True) for row in rows), rows=rows)
 
 
 def _cases(parts: Iterable[str], jobs: Iterable[int]) -> list[Case]:
@@ -226,14 +217,6 @@ def _search(record: Record, jobs: int) -> dict[str, Any]:
 
 def _all(outcome: Outcome) -> int:
     return sum(map(len, outcome.job_s.values()))
-
-
-def _print(rows: Iterable[Mapping[str, Any]]) -> None:
-    for row in rows:
-        table = Table("what", "value", title=f"{row['queue']}, {row['jobs']} jobs")
-        for key, value in row.items():
-            table.add_row(key, str(value))
-        Console(stderr=True).print(table)
 
 
 if __name__ == "__main__":

@@ -1,60 +1,63 @@
-"""What being observed costs a training process that says nothing: each step, each batch drawn, each
-checkpoint, and the start. Blocks with and without take turns in one process, and processor time is
-counted, so other work on the host disturbs little. The last line is one JSON object.
+"""Measure what observation costs a training process that says nothing.
 
-    python benchmarks/observe_cost.py [--blocks 40]
+It costs each step, each batch drawn, each checkpoint, and the start. Blocks with and without take
+turns in one process. Processor time counts, so other work on the host disturbs little.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+from parts.printing import arguments, in_turns, middle, seconds_of, show, tell
 
 STEP_MS = 10.0  # a quick step of a real training
 STEPS, SAVES = 2000, 50
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--blocks", type=int, default=40)
+def main() -> int:
+    parser = arguments(__doc__)
+    parser.add_argument("--blocks", type=int, default=40, help="of calls, with and without each")
     blocks = parser.parse_args().blocks
-    step_us = step_cost(blocks)
-    draw_us = draw_cost(blocks)
-    save_us = save_cost(blocks)
-    start_ms = start_cost(max(5, blocks // 4))
-    share = (step_us + draw_us) / STEP_MS / 10
-    print(f"a step      {step_us:8.2f} us")
-    print(f"a batch     {draw_us:8.2f} us: together {share:.4f} % of a step of {STEP_MS:g} ms")
-    print(f"a save      {save_us:8.2f} us")
-    print(f"a start     {start_ms:8.2f} ms without torch")
-    found = {"step_us": step_us, "draw_us": draw_us, "percent": share}
-    print(json.dumps({**found, "save_us": save_us, "start": start_ms}))
+    begin()
+    step_us, draw_us = step_cost(blocks), draw_cost(blocks)
+    row = {
+        "step_us": step_us,
+        "draw_us": draw_us,
+        f"percent_of_{STEP_MS:g}_ms": round((step_us + draw_us) / STEP_MS / 10, 4),
+        "save_us": save_cost(blocks),
+        "start_without_torch_ms": start_cost(max(5, blocks // 4)),
+    }
+    show("what observation adds", [row])
+    return tell("observe-cost", **row)
 
 
-def paired(plain: Callable[[], None], seen: Callable[[], None], blocks: int, count: int) -> float:
-    """Median of the differences of neighbouring blocks, in microseconds for each call."""
-    found = []
-    for number in range(blocks):
-        order = (plain, seen) if number % 2 else (seen, plain)
-        spent = {run: _spent(run, count) for run in order}
-        found.append((spent[seen] - spent[plain]) / count * 1e6)
-    return round(statistics.median(found), 2)
+def begin() -> None:
+    """Observe this process, as an agent's worker is observed."""
+    from slurm_hooks.elastic.mailbox import Mailbox  # noqa: PLC0415  (--help needs no torch)
+    from slurm_hooks.elastic.script import observation  # noqa: PLC0415
+
+    mailbox = Mailbox()
+    os.environ.update(mailbox.environment())
+    observation.begin(os.environ)
 
 
-def _spent(run: Callable[[], None], count: int) -> float:
-    began = time.thread_time()
-    for _ in range(count):
-        run()
-    return time.thread_time() - began
+def paired(plain: Callable[[], object], seen: Callable[[], object], blocks: int, n: int) -> float:
+    """Return the median difference of neighbouring blocks of n calls, in microseconds a call."""
+
+    def repeat(run: Callable[[], object]) -> None:
+        for _ in range(n):
+            run()
+
+    both = (partial(seconds_of, partial(repeat, run), time.thread_time) for run in (plain, seen))
+    return middle((1e6 * (b - a) / n for a, b in in_turns(*both, blocks)), 2) or 0.0
 
 
 def step_cost(blocks: int) -> float:
@@ -121,11 +124,12 @@ def start_cost(rounds: int) -> float:
         script = Path(place) / "script.py"
         script.write_text("")
         words = [sys.executable, "-u"]
-        found = [
-            _child_s([*words, "-c", PROGRAM, str(script)]) - _child_s([*words, str(script)])
-            for _ in range(rounds)
-        ]
-    return round(1000 * statistics.median(found), 1)
+        pairs = in_turns(
+            lambda: _child_s([*words, str(script)]),
+            lambda: _child_s([*words, "-c", PROGRAM, str(script)]),
+            rounds,
+        )
+    return middle((1000 * (ours - bare) for bare, ours in pairs), 1) or 0.0
 
 
 def _child_s(words: list[str]) -> float:
@@ -136,10 +140,4 @@ def _child_s(words: list[str]) -> float:
 
 
 if __name__ == "__main__":
-    from slurm_hooks.elastic.mailbox import Mailbox
-    from slurm_hooks.elastic.script import observation
-
-    mailbox = Mailbox()
-    os.environ.update(mailbox.environment())
-    observation.begin(os.environ)
-    main()
+    sys.exit(main())

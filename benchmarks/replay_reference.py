@@ -1,18 +1,15 @@
-"""Is the replay right? The reference table of BFTrainer's rules: `make bench-replay-reference`.
+"""Check the replay against the reference table of BFTrainer's rules.
 
 First half of the Summit log, columns 0 to 1023, endless ShuffleNet queue, event-driven, look-ahead
-120 s. Every value has to be within .004. Prints a table and one JSON object as its last line; the
-exit code says whether all values agree.
+120 s. Every value has to be within .004.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 
-from replay_runs import PUBLISHED_T_FWD_S, Run, label, measure
-from rich.console import Console
-from rich.table import Table
+from parts.printing import arguments, show, tell
+from parts.replay_runs import PUBLISHED_T_FWD_S, Run, label, measure
 
 from slurm_hooks.replay.rules import Rescale
 
@@ -26,7 +23,7 @@ CASES = (
 
 
 def main() -> int:
-    """Run all cases."""
+    arguments(__doc__).parse_args()
     rows = []
     for policy, rescale, wanted in CASES:
         for jobs, target in zip((10, 35), wanted):
@@ -43,13 +40,8 @@ def main() -> int:
                     "wall_s": round(line["wall_s"], 1),
                 }
             )
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    Console(stderr=True).print(table)
-    agrees = all(row["agrees"] for row in rows)
-    print(json.dumps({"benchmark": "replay-reference", "agrees": agrees, "rows": rows}))
-    return 0 if agrees else 1
+    show("the published rules", rows)
+    return tell("replay-reference", all(row["agrees"] for row in rows), rows=rows)
 
 
 if __name__ == "__main__":

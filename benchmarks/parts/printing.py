@@ -21,7 +21,7 @@ from rich.table import Table
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
-WIDEST = 10  # columns of a table; a row with more keys becomes a column
+WIDEST = 8  # columns of a table; a row with more keys becomes a column
 SAY = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 120)
 
 

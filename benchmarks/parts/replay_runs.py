@@ -1,4 +1,4 @@
-"""What the replay benchmarks have in common: where the logs are, one line of a replay, printing.
+"""Recorded logs, and one line of a replay of them.
 
 The logs are no part of the project; they are looked for beside the checkout, in `../shared/data`,
 or in $MALLEABLE_DATA. Without them a benchmark says so and succeeds.
@@ -6,14 +6,14 @@ or in $MALLEABLE_DATA. Without them a benchmark says so and succeeds.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import time
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
+
+from parts.printing import tell, timed
 
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.record import Record
@@ -32,7 +32,7 @@ RESCALES = (Rescale(18.0, 12.0), Rescale(60.0, 40.0), Rescale(1.0, 0.7))
 @dataclass(frozen=True)
 class Run:
     """One line: log, queue, policy. `tick_s` zero: event-driven, where latency and checkpoints
-    do not count; with `has_own_pace` it is the first of many; `t_fwd_s` zero: as ships."""
+    do not count. `t_fwd_s` zero: as ships."""
 
     log: str
     policy: str
@@ -44,20 +44,15 @@ class Run:
     tick_s: float = 0.0
     t_fwd_s: float = 0.0
     is_amortised: bool = False
-    latency_s: float = 2.0
-    checkpoint_s: float = 600.0
-    redoes_planned: bool = False
-    has_own_pace: bool = False
 
 
 def data() -> Path:
     """The directory of the logs; ends the program, successfully, if there is none."""
     named = os.environ.get("MALLEABLE_DATA")
-    found = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    found = Path(named) if named else Path(__file__).resolve().parents[3] / "shared" / "data"
     if not (found / "bftrainer").is_dir():
         print(f"skipped: no recorded logs in {found} (set MALLEABLE_DATA)", file=sys.stderr)
-        print(json.dumps({"skipped": "no recorded logs"}))
-        sys.exit(0)
+        sys.exit(tell("skipped", reason="no recorded logs"))
     return found
 
 
@@ -91,24 +86,19 @@ def _conditions(run: Run) -> Conditions:
         rescale=run.rescale,
         t_fwd_s=run.t_fwd_s or SETTINGS.plan.horizon_s,
         tick_s=run.tick_s,
-        latency_s=run.latency_s if run.tick_s else 0.0,
-        checkpoint_s=run.checkpoint_s if run.tick_s else 0.0,
+        latency_s=2.0 if run.tick_s else 0.0,
+        checkpoint_s=600.0 if run.tick_s else 0.0,
         objective=run.objective,
         ends=run.ends,
-        redoes_planned=run.redoes_planned,
-        has_own_pace=run.has_own_pace,
     )
 
 
-def measure(run: Run, part: Optional[tuple[float, float]] = None) -> dict[str, Any]:
-    """The numbers of one line, `wall_s` included; of a part of the log if one is given."""
+def measure(run: Run) -> dict[str, Any]:
+    """The numbers of one line, `wall_s` included."""
     record = record_of(run.log)
     base = _reference(run.log, run.queue, run.jobs)
-    if part:
-        record = scenario.window(record, *part)
-    start = time.perf_counter()
-    outcome = scenario.run(run.policy, record, _conditions(run), _settings(run))
-    wall_s = time.perf_counter() - start
+    conditions, settings = _conditions(run), _settings(run)
+    outcome, wall_s = timed(lambda: scenario.run(run.policy, record, conditions, settings))
     return {**result(outcome, record, base, ()), "wall_s": wall_s}
 
 
