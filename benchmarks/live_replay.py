@@ -1,22 +1,18 @@
-"""A recorded machine played again on a real Slurm, beside what `malleable replay` predicts for it.
+"""Play a recorded machine on a real Slurm, beside the prediction of `malleable replay`.
 
-Run: python benchmarks/live_replay.py [--minutes M] [--nodes N] [--compress C]. Of Summit's log (see
-replay_runs.py) the nodes with the most changes in a part of it are played, C times as fast: when
-such a node was taken, an ordinary job for it is submitted and Slurm preempts whatever is there.
-Ticks at their own pace give ten malleable jobs what is left.
+The nodes of Summit's log with the most changes in a part of it are played, faster than they were.
+When others took such a node, an ordinary job for it is submitted, and Slurm preempts the fragment
+there. Ticks at their own pace give malleable jobs the rest.
 
-Fragments are light, since one host plays all nodes: a shell that notes when it starts and when
-SIGTERM ends it, and tells what an agent would (else the tick takes them for fragments that do not
-meet, and keeps one). So Slurm, ticks and preemptions are real, and training is modelled: a job's
-work is its throughput at the size it has, from these notes; each change costs the pauses given,
-each loss the work of half a second, the mean of what the replay takes. Prints both, and what
-separates them; the last line is one JSON object. Without the log it says so and succeeds.
+One host plays all nodes, so fragments are light: a shell notes when it starts and when SIGTERM ends
+it, and tells what an agent would. (Without that the tick takes them for fragments that do not meet,
+and keeps one.) So Slurm, ticks and preemptions are real, and training is modelled. A job's work is
+its throughput at the size it has, from these notes. Each change costs the pauses given, each loss
+the work of half a second, the mean of what the replay takes.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import os
 import sys
@@ -26,8 +22,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from live_slurm import CHEAP, await_, configure, ticks
-from replay_runs import MEASURED, data
+from parts.live_slurm import CHEAP, await_, configure, held_nodes, submitted, ticks
+from parts.printing import arguments, show, tell
+from parts.replay_runs import MEASURED, data
 
 from slurm_hooks.allocation.curves import SERIAL_FRACTION, prior
 from slurm_hooks.model import Curve
@@ -110,16 +107,15 @@ def predicted(record: Record, jobs: int, settings: Settings, curve: Curve) -> di
 
 def play(box: Sandbox, record: Record, jobs: int) -> float:
     """Play the record; gives when it began."""
-    script = box.work / "job.sh"
-    script.write_text(FRAGMENT.format(work=box.work, told=CHEAP))
+    (box.work / "job.sh").write_text(FRAGMENT.format(work=box.work, told=CHEAP))
     coming = taken(record)
     first = [t for t in coming if t.start_s == 0]
     for each in first:
         take(box, each, 0.0)
     most = min(64, record.nodes)
     for _ in range(jobs):
-        box.run(["sbatch", f"--malleable=1-{most}", "--output=/dev/null", str(script)])
-    await_(lambda: _running(box) >= len(first), "the ordinary jobs of the beginning")
+        submitted(box, f"--malleable=1-{most}", "--output=/dev/null", "job.sh")
+    await_(lambda: held_nodes(box, "main") >= len(first), "the ordinary jobs of the beginning")
     began = time.time()
     with ticks(box):
         for each in coming[len(first) :]:
@@ -133,13 +129,8 @@ def take(box: Sandbox, one: Taken, now_s: float) -> None:
     """An ordinary job for its node, until the log has it free again."""
     runs = max(0.1, one.end_s - now_s)
     limit = math.ceil(runs / 60) + 1
-    argv = ["sbatch", "-p", "main", f"--nodelist={box.nodes[one.node]}", "--exclusive"]
-    argv += [f"--time={limit}", "--output=/dev/null", f"--wrap=exec sleep {runs:.2f}"]
-    box.run(argv)
-
-
-def _running(box: Sandbox) -> int:
-    return len(box.run(["squeue", "-h", "-p", "main", "-t", "R"]).stdout.splitlines())
+    words = ("-pmain", f"--nodelist={box.nodes[one.node]}", "--exclusive", f"--time={limit}")
+    submitted(box, *words, "--output=/dev/null", f"--wrap=exec sleep {runs:.2f}")
 
 
 @dataclass(frozen=True)
@@ -205,11 +196,11 @@ def ticked(lines: Iterable[str]) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--nodes", type=int, default=64)
-    parser.add_argument("--jobs", type=int, default=10)
-    parser.add_argument("--compress", type=float, default=4)
+    parser = arguments(__doc__)
+    parser.add_argument("--minutes", type=float, default=5, help="of play")
+    parser.add_argument("--nodes", type=int, default=64, help="of the log and the sandbox")
+    parser.add_argument("--jobs", type=int, default=10, help="malleable ones")
+    parser.add_argument("--compress", type=float, default=4, help="times as fast as the log")
     options = parser.parse_args()
     record = part(options.nodes, options.minutes * 60, options.compress)
     with Sandbox.up(project_spec(nodes=options.nodes, kill_wait_s=5)) as box:
@@ -238,10 +229,8 @@ def main() -> int:
         "losses_replay": said["preempted_nodes"],
         "load": os.getloadavg()[1],
     }
-    for name, value in found.items():
-        print(f"{name.replace('_', ' ')}: {value:.4g}")
-    print(json.dumps({"benchmark": "live-replay", **found}))
-    return 0
+    show("run and replay", [found])
+    return tell("live-replay", **found)
 
 
 if __name__ == "__main__":

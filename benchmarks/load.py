@@ -1,29 +1,25 @@
-"""Does anybody wait longer? A random rigid load on two Slurms, one of them with malleable jobs.
+"""Compare how long ordinary jobs wait on two Slurms, one of them with malleable jobs.
 
-Run: python benchmarks/load.py [--nodes N] [--minutes M] [--seed N] [--jobs short]. Both clusters
-get the same jobs at the same moments; the malleable jobs only sleep, so they ignore every notice.
-Single delays go both ways: where fragments sit, others start on other nodes, and one different
-choice reorders what follows. So besides the means, the first job in the queue is watched: it must
-not wait while nodes of ours, with the idle ones, would do for it. Jobs that start at once without
-malleable jobs (urgent) and those that wait there for their turn (planned) are told apart; a job
-starts when its script says so. Prints the delays and every broken promise; the last line is one
-JSON object. Exit code 1 if a promise broke.
+Both clusters get the same random rigid jobs at the same moments. The malleable jobs only sleep, so
+they ignore every notice. Single delays go both ways: with fragments on some nodes, jobs start on
+other nodes, and one different choice reorders what follows. So the first job in the queue is
+watched too: it must not wait while nodes of ours, with the idle ones, would do for it. A job counts
+as urgent if it starts at once without malleable jobs, else as planned. It starts when its script
+says so. Exit code 1 if a promise broke.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import random
 import statistics
 import sys
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Optional
+from typing import Any, Optional
 
-from live_slurm import CHEAP, configure, ticks
+from parts.live_slurm import CHEAP, SLEEPER, configure, port, submitted, ticks
+from parts.printing import SAY, arguments, show, tell
 
 from slurm_hooks.model import FragmentState, NodeState, Snapshot
 from slurm_hooks.sandbox import Sandbox
@@ -36,9 +32,6 @@ TICK_S = 5
 KILL_WAIT_S = 5
 CLOCK_S = 3.0  # two clusters, whole seconds, a scheduler that looks once a second
 FIRST = "-OJobArrayID:|,NumNodes:|,TimeLimit:|"
-FRAGMENT = """#!/bin/bash
-{told}exec sleep 3600
-"""
 AT_ONCE_S = 2.0  # who starts within that on a Slurm without us finds free nodes
 AS_EMPTY_S = 0.5
 
@@ -113,11 +106,11 @@ class Watch:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--nodes", type=int, default=16)
-    parser.add_argument("--jobs", choices=LOADS, default="long", help="what ordinary jobs are like")
+    parser = arguments(__doc__)
+    parser.add_argument("--minutes", type=float, default=5, help="of load")
+    parser.add_argument("--seed", type=int, default=1, help="of the load")
+    parser.add_argument("--nodes", type=int, default=16, help="of each Slurm")
+    parser.add_argument("--jobs", choices=LOADS, default="long", help="ordinary jobs")
     parser.add_argument("--hits", choices=("dear", "cheap"), default="dear", help="as agents tell")
     options = parser.parse_args()
     spec = project_spec(nodes=options.nodes, kill_wait_s=KILL_WAIT_S)
@@ -126,19 +119,18 @@ def main() -> int:
         chance = random.Random(options.seed)
         is_cheap, load = options.hits == "cheap", LOADS[options.jobs]
         result = play(box, twin, options.minutes * 60, load, is_cheap, chance)
-    print(json.dumps({"benchmark": "load", **vars(options), **result}))
-    return 1 if result["broken"] else 0
+    return tell("load", not result["broken"], **vars(options), **result)
 
 
 def play(
     box: Sandbox, twin: Sandbox, seconds: float, load: Load, is_cheap: bool, chance: random.Random
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Run the load and report."""
-    script = box.work / "job.sh"
-    script.write_text(FRAGMENT.format(told=CHEAP if is_cheap else ""))
+    text = SLEEPER.replace("exec", f"{CHEAP}exec") if is_cheap else SLEEPER
+    (box.work / "job.sh").write_text(text)
     for request in requests(len(box.nodes)):
-        box.run(["sbatch", f"--malleable={request}", "--output=/dev/null", str(script)])
-    watch, port = Watch(), Live(environment={**os.environ, **box.environment})
+        submitted(box, f"--malleable={request}", "--output=/dev/null", "job.sh")
+    watch, slurm = Watch(), port(box)
     pairs: list[tuple[Asked, Asked]] = []
     with ticks(box, str(TICK_S)):
         began = last = time.monotonic()
@@ -150,7 +142,7 @@ def play(
             if now - began >= book and now - began < seconds - 150:
                 reserve(box, twin, chance, len(pairs))
                 book = now - began + 60
-            watch.look(port, now - last)
+            watch.look(slurm, now - last)
             last = now
             time.sleep(min(1.0, max(0.0, due - (time.monotonic() - began))))
     return report(watch, waits(box, twin, pairs))
@@ -202,22 +194,23 @@ def _wait(box: Sandbox, job: Asked) -> Optional[float]:
     return float(text) - job.at if text else None
 
 
-def report(watch: Watch, pairs: list[tuple[float, float]]) -> dict[str, object]:
+def report(watch: Watch, pairs: list[tuple[float, float]]) -> dict[str, Any]:
     """Delays over both clusters and broken promises."""
     kinds = {
         "urgent": [(a, b) for a, b in pairs if b < AT_ONCE_S],
         "planned": [(a, b) for a, b in pairs if b >= AT_ONCE_S],
     }
-    for kind, found in kinds.items():
-        said = " ".join(
-            f"{a - b:+.1f}" for a, b in sorted(found, key=lambda pair: pair[0] - pair[1])
-        )
-        print(f"{kind}: {said}", file=sys.stderr)
+    rows = [{"kind": kind, **distribution(found)} for kind, found in kinds.items() if found]
+    broken = {what: round(over, 1) for what, over in watch.broken.items()}
+    if rows:
+        show("seconds that ordinary jobs wait longer", rows)
+    for promise, over_s in broken.items():
+        SAY.print(f"broken: {promise}, by {over_s} s")
     return {
         "rigid_jobs": len(pairs),
-        **{kind: distribution(found) for kind, found in kinds.items() if found},
+        "delays": rows,
         "malleable_node_s": round(watch.used_node_s),
-        "broken": {what: round(over, 1) for what, over in watch.broken.items()},
+        "broken": broken,
     }
 
 

@@ -1,22 +1,21 @@
-"""A wide job that takes nodes from fragments: `make bench-reclaim BENCH_ARGS="--nodes 256"`.
+"""Measure how long a wide job waits for nodes that fragments hold.
 
-A sandbox of so many nodes, a real Slurm. A job that needs 8, 64 and half of the nodes is submitted
-in turns to an empty machine; to one that is full of ordinary jobs which Slurm may preempt, one a
-node; to one that is full of malleable jobs of 64 fragments, one a node, whose script is the same
-and ends at SIGTERM; to the same, of which just so many fragments are given back with one command
-before the wide job is submitted, at once or in waves (what a tick could do ahead of Slurm); and to
-fragments of 8 nodes. Counted are the seconds from sbatch (or that command) to the wide job's first
-line, the processor seconds of slurmctld until then, how busy the host's cores were, how many
-processes wanted them at once, and the longest that a squeue beside it took.
+A job that needs 8, 64 and half of the nodes of a sandbox is submitted in turns to:
+empty: an empty machine.
+plain: a machine full of ordinary jobs of one node, which Slurm may preempt.
+ours: a machine full of malleable jobs of 64 fragments, one a node, that end at SIGTERM.
+ahead: the same, but one command gives back just so many fragments before the submission.
+waves: the same in waves, as a tick could do it ahead of Slurm.
+wide: a machine full of fragments of 8 nodes.
 
-`--epilog 5` gives the Slurm an EpilogSlurmctld of 5 s. Prints a table; the last line is one JSON
-object.
+A row has the seconds from sbatch (or that command) to the wide job's first line, slurmctld's
+processor seconds until then, how busy the host's cores were, the most processes that wanted them at
+once, and the longest squeue beside it. The goal is 1.3 times the empty machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -28,31 +27,34 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from launch import FRAGMENTS, SETTINGS
-from live_slurm import CLOCK, await_, configure, controller_cpu_s, empty, submitted
-from rich.console import Console
-from rich.table import Table
+from parts.live_slurm import (
+    CLOCK,
+    SLEEPER,
+    await_,
+    configure,
+    controller_cpu_s,
+    empty,
+    fill,
+    held_nodes,
+    submitted,
+    tick,
+)
+from parts.printing import Row, arguments, show, tell
 
-from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.settings_file import load
-from slurm_hooks.slurm.live import Live
 
 GOAL = 1.3  # times the empty machine
 EACH = 8  # nodes of a wide fragment
 ARRAY = 512  # jobs of an array
 WAVE, WAVE_S = 32, 0.5  # fragments given back together, and the seconds between
-KINDS = {
-    "empty": "an empty machine",
-    "plain": "ordinary jobs",
-    "ours": "fragments",
-    "ahead": "fragments, given back ahead",
-    "waves": f"the same, {WAVE} each {WAVE_S} s",
-    "wide": f"fragments of {EACH} nodes",
-}
-FRAGMENTS_OF = {"ours": 1, "ahead": 1, "waves": 1, "wide": EACH}  # nodes of each
-SCRIPT = "#!/bin/bash\nexec sleep 3600\n"
+UNITS = {"ours": 1, "ahead": 1, "waves": 1, "wide": EACH}  # nodes of a fragment
+KINDS = ("empty", "plain", *UNITS)
+SETTINGS = """
+[request]
+max_fragments = {nodes}
+max_array_size = {most}
+"""
 WIDE = "#!/bin/bash\ndate +%s.%N >first\n"
 
 
@@ -76,45 +78,39 @@ class Run:
     def __init__(self, box: Sandbox, nodes: int) -> None:
         self._box, self._nodes = box, nodes
         self._first = box.work / "first"
-        for name, text in (("filler", SCRIPT), ("wide", WIDE)):
+        for name, text in (("filler", SLEEPER), ("wide", WIDE)):
             (box.work / name).write_text(text)
 
     def taken(self, kind: str, size: int) -> Reclaim:
         """A job of so many nodes from a machine of this kind."""
         self._fill(kind)
         self._first.unlink(missing_ok=True)
-        used, asked, busy = controller_cpu_s(self._box), time.time(), busy_s()
-        with watched(self._box) as found:
+        box = self._box
+        used, asked, busy = controller_cpu_s(box), time.time(), busy_s()
+        with watched(box) as found:
             self._give_back(kind, size)
-            submitted(self._box, "-pmain", f"-N{size}", "--output=/dev/null", "wide")
+            submitted(box, "-pmain", f"-N{size}", "--output=/dev/null", "wide")
             await_(lambda: self._first.exists() and self._first.read_text(), "the wide job", 0.02)
-        used, busy = controller_cpu_s(self._box) - used, busy_s() - busy
+        used, busy = controller_cpu_s(box) - used, busy_s() - busy
         seconds = float(self._first.read_text()) - asked
         share = busy / (seconds * (os.cpu_count() or 1))
-        left = self._nodes - self._held() if kind != "empty" else 0
-        empty(self._box, "malleable", self._nodes)
+        left = self._nodes - held_nodes(box, "malleable") if kind != "empty" else 0
+        empty(box, "malleable", self._nodes)
         return Reclaim(seconds, used, share, max(found.squeues), found.runnable, left)
 
     def _fill(self, kind: str) -> None:
-        quiet = ("--output=/dev/null", "filler")
         if kind == "plain":
+            words = ("-pmalleable", "--time=60", "--output=/dev/null", "filler")
             for size in parts_of(self._nodes):
-                array = ("--time=60", f"--array=0-{size - 1}")
-                submitted(self._box, "-pmalleable", *array, *quiet)
-        if kind in FRAGMENTS_OF:
-            self._fill_with_fragments(FRAGMENTS_OF[kind], quiet)
+                submitted(self._box, f"--array=0-{size - 1}", *words)
+        if kind in UNITS:
+            fill(self._box, self._nodes, UNITS[kind])
+            tick(self._box)
+            await_(self._is_full, "a full machine")
+            tick(self._box)  # which holds them for the case of a requeue
         if kind != "empty":
             await_(self._is_full, "a full machine")
         time.sleep(2)
-
-    def _fill_with_fragments(self, unit: int, quiet: tuple[str, ...]) -> None:
-        most = min(FRAGMENTS * unit, self._nodes)
-        for _ in range(-(-self._nodes // most)):
-            submitted(self._box, f"--malleable={unit}-{most},unit={unit}", *quiet)
-        port = Live(environment={**os.environ, **self._box.environment})
-        tick(port, load(self._box.settings))
-        await_(self._is_full, "a full machine")
-        tick(port, load(self._box.settings))  # which holds them for the case of a requeue
 
     def _give_back(self, kind: str, size: int) -> None:
         """As many fragments as the wide job needs nodes: at once, or in waves."""
@@ -127,13 +123,8 @@ class Run:
             self._box.run(["scontrol", "requeue", ",".join(given)])
             time.sleep(WAVE_S if first + step < size else 0)
 
-    def _held(self) -> int:
-        """How many nodes what fills the machine has."""
-        argv = ["squeue", "-h", "--array", "-pmalleable", "--states=R", "-o%D"]
-        return sum(map(int, self._box.run(argv).stdout.split()))
-
     def _is_full(self) -> bool:
-        return self._held() == self._nodes
+        return held_nodes(self._box, "malleable") == self._nodes
 
 
 def busy_s() -> float:
@@ -179,27 +170,24 @@ def watched(box: Sandbox) -> Iterator[Seen]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--nodes", type=int, default=256)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument(
-        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="beside an empty machine"
-    )
+    parser = arguments(__doc__)
+    parser.add_argument("--nodes", type=int, default=256, help="of the sandbox")
+    parser.add_argument("--runs", type=int, default=3, help="of each kind and size")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="and empty")
     parser.add_argument("--epilog", type=int, default=0, help="seconds of an EpilogSlurmctld")
     options = parser.parse_args()
     options.kinds = [kind for kind in KINDS if kind in {"empty", *options.kinds}]
-    sizes = sorted({size for size in (8, 64, options.nodes // 2) if size <= options.nodes // 2})
-    found = measure(options, sizes)
-    show(options.nodes, found)
-    ratios = {size: ratio(rows) for size, rows in found.items() if "ours" in rows}
-    written = {
-        size: {kind: [asdict(one) for one in rows] for kind, rows in found[size].items()}
-        for size in sizes
+    half = options.nodes // 2
+    found = measure(options, sorted({size for size in (8, 64, half) if size <= half}))
+    rows = [row for size, kinds in found.items() for row in table(size, kinds)]
+    show(f"{options.nodes} nodes: until a wide job starts, medians", rows)
+    ratios = [row["times_empty"] for row in rows if row["kind"] == "ours"]
+    raw = {
+        size: {kind: [asdict(one) for one in runs] for kind, runs in kinds.items()}
+        for size, kinds in found.items()
     }
-    row = {"nodes": options.nodes, "ratios": ratios, "reclaims": written, "goal": GOAL}
-    row["epilog_slurmctld_s"] = options.epilog
-    print(json.dumps({"benchmark": "reclaim", **row}))
-    return 0 if all(ratio <= GOAL for ratio in ratios.values()) else 1
+    is_met = all(ratio <= GOAL for ratio in ratios)
+    return tell("reclaim", is_met, **vars(options), rows=rows, reclaims=raw)
 
 
 def parts_of(count: int) -> list[int]:
@@ -207,34 +195,27 @@ def parts_of(count: int) -> list[int]:
     return [min(ARRAY, count - at) for at in range(0, count, ARRAY)]
 
 
-def ratio(rows: dict[str, list[Reclaim]]) -> float:
-    """From fragments as they are shipped, in times of an empty machine."""
-    return middle(rows["ours"]) / middle(rows["empty"])
+def table(size: int, kinds: dict[str, list[Reclaim]]) -> list[Row]:
+    """Return a row for each kind of machine."""
 
+    def middle(kind: str, name: str = "seconds") -> float:
+        return statistics.median(getattr(one, name) for one in kinds[kind])
 
-def middle(reclaims: list[Reclaim]) -> float:
-    """The median of the seconds."""
-    return statistics.median(one.seconds for one in reclaims)
-
-
-def show(nodes: int, found: dict[int, dict[str, list[Reclaim]]]) -> None:
-    """The medians as a table."""
-    table = Table(title=f"{nodes} nodes: seconds until a wide job starts, median (worst)")
-    for name in ("nodes", "machine full of", "s", "times empty", "slurmctld s", "cores busy"):
-        table.add_column(name)
-    for name in ("processes at once", "longest squeue", "nodes lost"):
-        table.add_column(name)
-    for size, kinds in found.items():
-        for kind, rows in kinds.items():
-            worst = max(one.seconds for one in rows)
-            times = middle(rows) / middle(kinds["empty"])
-            used = statistics.median(one.controller_s for one in rows)
-            busy = statistics.median(one.busy for one in rows)
-            cells = [f"{middle(rows):.2f} ({worst:.2f})", f"{times:.2f}", f"{used:.2f}"]
-            cells += [f"{busy:.0%}", str(max(one.runnable for one in rows))]
-            cells += [f"{max(one.squeue_s for one in rows):.2f}", str(max(r.taken for r in rows))]
-            table.add_row(str(size), KINDS[kind], *cells)
-    Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120).print(table)
+    return [
+        {
+            "nodes": size,
+            "kind": kind,
+            "s": round(middle(kind), 2),
+            "worst_s": round(max(one.seconds for one in runs), 2),
+            "times_empty": round(middle(kind) / middle("empty"), 4),
+            "slurmctld_s": round(middle(kind, "controller_s"), 2),
+            "cores_busy": round(middle(kind, "busy"), 2),
+            "processes": max(one.runnable for one in runs),
+            "squeue_s": round(max(one.squeue_s for one in runs), 2),
+            "nodes_lost": max(one.taken for one in runs),
+        }
+        for kind, runs in kinds.items()
+    ]
 
 
 def measure(options: argparse.Namespace, sizes: list[int]) -> dict[int, dict[str, list[Reclaim]]]:

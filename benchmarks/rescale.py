@@ -1,42 +1,38 @@
-"""What a change of size costs a training: `make bench-rescale BENCH_ARGS="--runs=10"`.
+"""Measure what a change of size costs a training.
 
 Every engine runs the same training on a sandbox of four nodes, a real Slurm, and lives through the
-same changes. A pause is the longest time that any survivor went without finishing a step. `effect`
-is how long it takes from the request to the first step at the new size on every survivor, and
-`slurm` how much of that passes until the batch script of a fragment that comes has started.
-A planned change is what each has: for a malleable job what the tick does, which is a notice and,
-when that is over, requeueing; for the others requeueing at once, SIGTERM to all processes.
-A preemption is an ordinary job that takes the node of a fragment. What is done `again` are steps
-that survivors finished twice, of a pool tasks that anybody did twice; its lost tasks are those that
-no worker has ended or will find.
-A loss is SIGKILL to all processes of a fragment; to torchft, "rank 0" is who keeps the lighthouse.
-What is `ours` of a restart is the time from the end of one command to the start of the next: the
-rest is what the program takes to end and to begin.
-Between two changes, minutes apart in life, the training is left alone for `--rest` seconds: a
-change that comes before the warm workers of the one before are ready costs what it costs without
-them.
+same changes.
 
-Prints progress and a table; the last line is one JSON object.
+A pause is the longest time that any survivor went without a finished step. `effect` is the time
+from the request to the first step at the new size on every survivor. `slurm` is its part until the
+batch script of a new fragment has started. `ours` of a restart is the time from the end of one
+command to the start of the next.
+
+A planned change is a notice and a requeue for a malleable job, as the tick does it. For the others
+it is a requeue at once, SIGTERM to all processes. A preemption is an ordinary job that takes the
+node of a fragment. A loss is SIGKILL to all processes of a fragment. Rank 0 of torchft is the
+fragment with the lighthouse.
+
+`again` counts steps that survivors finished twice, or tasks of a pool that anybody did twice. Lost
+tasks are those that no worker has ended or will find.
+
+Between two changes the training rests for `--rest` seconds, so that warm workers are ready again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import signal
-import statistics
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from rescale_engines import ENGINES, Engine, lacking, script
-from rescale_fleet import Fleet, FleetError, MalleableFleet
-from rescale_steps import Begins, Steps, between, starts
-from rescale_train_pool import lost
-from rich.console import Console
-from rich.table import Table
+from parts.printing import SAY, Row, arguments, middle, show, tell
+from parts.rescale_engines import ENGINES, Engine, lacking, script
+from parts.rescale_fleet import Fleet, FleetError, MalleableFleet
+from parts.rescale_steps import Begins, Steps, between, lost, starts
 
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.model import FragmentState
@@ -70,7 +66,7 @@ class LostError(Exception):
 
 
 @dataclass
-class Row:
+class Found:
     """What one engine made of one kind of change; seconds."""
 
     pauses: list[float] = field(default_factory=list)
@@ -118,14 +114,14 @@ class Course:
         self._running: list[int] = []
         self._lost = 0
 
-    def start(self, row: Row) -> None:
+    def start(self, row: Found) -> None:
         """The whole size at once. Raises LostError if it does not train."""
         begun = Change(time.time(), list(range(SIZE)), [], [])
         self._fleet.release(begun.coming)
         row.effects.append(self._settle(begun) - begun.asked)
         row.slurm.append(max(starts(self._work, begun.coming)) - begun.asked)
 
-    def measure(self, kind: str, row: Row) -> None:
+    def measure(self, kind: str, row: Found) -> None:
         """Live through one change and note what it cost. Raises LostError."""
         time.sleep(self._rest_s)
         change = self._plan(kind)
@@ -201,30 +197,26 @@ class Course:
             raise LostError(f"survivors have ended: {ended}")
 
 
-def run_course(
-    engine: Engine, rest_s: float, rows: dict[str, Row], label: str, say: Console
-) -> None:
-    """One job on a Slurm of its own, through all changes or until it is lost."""
+def run_course(engine: Engine, rest_s: float, rows: dict[str, Found], label: str) -> None:
+    """Take one job on a new Slurm through all changes, or until it is lost."""
     with Sandbox.up(project_spec(nodes=SIZE)) as box, engine.beside() as added:
         path = box.work / "train.sh"
         path.write_text(script(engine, box.work, added))
         fleet = (MalleableFleet if engine.request else Fleet)(box, path, engine.request, SIZE)
         course = Course(engine, fleet, box.work, rest_s)
-        kind = "start"
-        try:
-            row = rows.setdefault(kind, Row())
-            course.start(row)
-            say.print(f"{engine.name} {label}: {LABELS[kind]}: {row.newest}")
-            for kind in CHANGES:
-                row = rows.setdefault(kind, Row())
-                course.measure(kind, row)
-                say.print(f"{engine.name} {label}: {LABELS[kind]}: {row.newest}")
-        except LostError as error:
-            rows.setdefault(kind, Row()).lost += 1
-            say.print(f"{engine.name} {label}: {LABELS[kind]}: job lost, {error}")
-            say.print(f"{fleet.seen()}{evidence(box.work)}", markup=False)
-        except (FleetError, MalleableError) as error:  # Slurm's side failed, not the training
-            say.print(f"{engine.name} {label}: {LABELS[kind]}: given up, {error}", markup=False)
+        for kind in ("start", *CHANGES):
+            row, change = rows.setdefault(kind, Found()), f"{engine.name} {label}: {LABELS[kind]}:"
+            try:
+                course.start(row) if kind == "start" else course.measure(kind, row)
+            except LostError as error:
+                row.lost += 1
+                SAY.print(f"{change} job lost, {error}")
+                SAY.print(f"{fleet.seen()}{evidence(box.work)}", markup=False)
+                return
+            except (FleetError, MalleableError) as error:  # Slurm's side failed, not the training
+                SAY.print(f"{change} given up, {error}", markup=False)
+                return
+            SAY.print(f"{change} {row.newest}")
 
 
 def evidence(work: Path) -> str:
@@ -236,48 +228,22 @@ def evidence(work: Path) -> str:
     return "\n".join(line for tail in tails for line in tail)
 
 
-def summary(engine: Engine, kind: str, row: Row) -> dict[str, object]:
-    """One line of the table."""
-
-    def middle(values: list[float]) -> float | None:
-        return round(statistics.median(values), 2) if values else None
-
+def summary(engine: Engine, kind: str, row: Found) -> Row:
+    """Return one line of the table."""
     return {
         "engine": engine.name,
         "change": LABELS[kind],
-        "median_s": middle(row.pauses),
+        "median_s": middle(row.pauses, 2),
         "worst_s": round(max(row.pauses), 2) if row.pauses else None,
-        "effect_s": middle(row.effects),
-        "slurm_s": middle(row.slurm),
-        "ours_s": middle(row.ours),
+        "effect_s": middle(row.effects, 2),
+        "slurm_s": middle(row.slurm, 2),
+        "ours_s": middle(row.ours, 2),
         "count": len(row.effects),
         "done_again": row.again,
         "tasks_lost": row.tasks_lost if engine.is_pool else None,
         "restarts_used": row.restarts,
         "jobs_lost": row.lost,
     }
-
-
-def show(lines: list[dict[str, object]], say: Console) -> None:
-    """The table."""
-    table = Table("engine", "change", title="Pause of training when its size changes")
-    titles = (
-        "median s",
-        "worst s",
-        "effect s",
-        "slurm s",
-        "ours s",
-        "of",
-        "again",
-        "tasks lost",
-        "restarts used",
-        "jobs lost",
-    )
-    for title in titles:
-        table.add_column(title, justify="right")
-    for line in lines:
-        table.add_row(*("" if value is None else str(value) for value in line.values()))
-    say.print(table)
 
 
 def stop_once(number: int, _frame: FrameType | None) -> None:
@@ -287,14 +253,12 @@ def stop_once(number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def arguments() -> argparse.Namespace:
-    """What to run."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def options_of() -> argparse.Namespace:
+    """Return what to run."""
+    parser = arguments(__doc__)
     parser.add_argument("--runs", type=int, default=10, help="courses of each engine")
-    parser.add_argument(
-        "--baseline-runs", type=int, help="of what they are compared with (default: --runs)"
-    )
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=RESCALED)
+    parser.add_argument("--baseline-runs", type=int, help="of foreign engines (as --runs)")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=RESCALED, help="in turns")
     parser.add_argument("--rest", type=float, default=10.0, help="seconds between changes")
     options = parser.parse_args()
     if options.rest < REQUEUE_REST_S:
@@ -304,33 +268,33 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def main() -> None:
-    options = arguments()
+def main() -> int:
+    options = options_of()
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
             signal.signal(number, stop_once)
-    say = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 120)
-    found: dict[str, dict[str, Row]] = {}
+    found: dict[str, dict[str, Found]] = {}
     for name in options.engines:
         if missing := lacking(ENGINES[name]):
-            say.print(f"{ENGINES[name].name}: left out, for want of {', '.join(missing)}")
+            SAY.print(f"{ENGINES[name].name}: left out, {', '.join(missing)} is missing")
         else:
             found[name] = {}
     try:
         for run in range(max(options.runs, options.baseline_runs)):
-            for name, rows in found.items():  # in turn: what else the host does hits all alike
+            for name, rows in found.items():  # in turn: other work of the host hits all engines
                 runs = options.runs if ENGINES[name].is_ours else options.baseline_runs
                 if run < runs:
-                    run_course(ENGINES[name], options.rest, rows, f"{run + 1}/{runs}", say)
+                    run_course(ENGINES[name], options.rest, rows, f"{run + 1}/{runs}")
     finally:  # what was measured before a signal counts too
         lines = [
             summary(ENGINES[name], kind, row)
             for name, rows in found.items()
             for kind, row in rows.items()
         ]
-        show(lines, say)
-        print(json.dumps({"benchmark": "rescale", "rows": lines}))
+        show("pause of training when its size changes", lines)
+        tell("rescale", rows=lines)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,21 +1,18 @@
-"""A day of a real machine in minutes, with malleable trainings of every engine in its holes.
+"""Play a day of a real machine in minutes, with malleable trainings of every engine in its holes.
 
-Run: make soak [SOAK_ARGS="--hours 4"]. Ordinary jobs of ThetaGPU's log (24 nodes) are submitted as
-its users did, 60 times as fast, to a real Slurm of as many nodes; Slurm starts them, backfill and
-all. Ten malleable jobs of real engines train in what is left, with slow steps, since one host plays
-all nodes; ticks at their own pace. All along it is looked whether anybody waits for nodes of ours,
-a lease is overrun, a node drained or given twice, an element lost; and what grows. At the end of
-the day the trainings end by themselves, and all jobs must be gone. The holes that there were are
-given to the replay, whose used share stands beside the measured one.
+Ordinary jobs of ThetaGPU's log (24 nodes) are submitted as its users did, 60 times as fast, to a
+real Slurm of as many nodes. Slurm starts them, backfill and all. Ten malleable jobs of real engines
+train on the rest, with slow steps, since one host plays all nodes. Ticks run at their own pace.
 
-Prints a table; the last line is one JSON object. Exit code 1 if a promise broke or something
-leaked. Without the log it says so and succeeds.
+Every two seconds a look asks whether anybody waits for nodes of ours, a lease is overrun, a node
+drained or given twice, an element lost, and how large our processes and files are. At the end of
+the day the trainings end by themselves, and all jobs must be gone. The replay gets the holes that
+there were; its used share stands beside the measured one. Exit code 1 if a promise broke or
+something leaked. Without the log it says so and succeeds.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -26,14 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from live_replay import predicted
-from live_slurm import configure, submitted, ticks
 from load import Watch
-from replay_runs import data
-from rescale_engines import ENGINES, Engine, lacking, script
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-from soak_day import Growth, Ordinary, Seen, growth, holes, leaks, ordinary_jobs, used_node_s
+from parts.live_slurm import configure, controller, port, submitted, ticks
+from parts.printing import SAY, arguments, show, tell
+from parts.replay_runs import data
+from parts.rescale_engines import ENGINES, Engine, lacking, script
+from parts.soak_day import Ordinary, Seen, growth, holes, leaks, ordinary_jobs, used_node_s
 
 from faults.checker import (
     ELEMENTS,
@@ -51,7 +46,6 @@ from slurm_hooks.replay.logs.swf import Workload, read_swf
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
 from slurm_hooks.settings_file import load
-from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.text import expand
 
 LOG = "thetagpu_2020"
@@ -73,7 +67,6 @@ JOBS = (
 # Growth between early and late. Python's allocator keeps what a busy tick needed; a fragment more
 # at work is a socket or two.
 ALLOWED = {"tick loop MiB": 40.0, "tick loop descriptors": 8.0, "files of the tick": 10.0}
-SAY = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120)
 
 
 @dataclass
@@ -90,8 +83,7 @@ class Course:
 
     def look(self, at_s: float, since_s: float, pids: Mapping[str, int]) -> None:
         """One look at Slurm and at our processes, `since_s` after the last."""
-        port = Live(environment={**os.environ, **self.box.environment})
-        self.watch.look(port, since_s)
+        self.watch.look(port(self.box), since_s)
         found = self._slurm()
         for fault in (*changed_nodes(found, {}), *doubled_nodes(found)):
             self.broken.setdefault(fault, at_s)
@@ -144,9 +136,9 @@ def _resident_mib(pid: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = arguments(__doc__)
     parser.add_argument("--hours", type=float, default=24, help="of the log")
-    parser.add_argument("--compress", type=float, default=60)
+    parser.add_argument("--compress", type=float, default=60, help="times as fast as the log")
     parser.add_argument("--from-hour", type=float, default=48, help="where in the log to begin")
     options = parser.parse_args()
     workload = read_swf(Log(data() / "traces" / f"{LOG}.swf.gz"))
@@ -158,25 +150,27 @@ def main() -> int:
         stays = play(course, jobs, seconds)
         found = judged(course, workload, stays)
     told = {**vars(options), "ordinary_jobs": len(jobs), "left_out": left_out, **found}
-    show(told)
-    print(json.dumps({"benchmark": "soak", **told}))
-    return 1 if found["broken"] or found["leaks"] else 0
+    rows = [{"of": name, **each} for name, each in found["growth"].items()]
+    show(f"growth in {options.hours:g} h of {LOG}", rows)
+    run, replay = found["used_share_run"], found["used_share_replay"]
+    SAY.print(f"used of the holes: {run:.3f}, by the replay {replay:.3f}")
+    for line in (*found["broken"], *found["leaks"]):
+        SAY.print(f"broken: {line}")
+    return tell("soak", not (found["broken"] or found["leaks"]), **told)
 
 
 def play(course: Course, jobs: list[Ordinary], seconds: float) -> list[str]:
     """The day, and the end of all jobs after it; those that have not ended in time."""
     box, until = course.box, time.time() + seconds
     course.jobs = start(box, until)
-    with ticks(box) as loop, Progress(console=SAY, disable=not SAY.is_terminal) as bar:
-        task = bar.add_task("the day", total=seconds)
+    with ticks(box) as loop:
         began = last = time.monotonic()
-        pids = {"tick loop": loop.pid, "slurmctld": int(_controller(box))}
+        pids = {"tick loop": loop.pid, "slurmctld": controller(box)}
         coming = list(jobs)
         while (now := time.monotonic()) - began < seconds:
             while coming and coming[0].at_s <= now - began:
                 submit(box, coming.pop(0))
             course.look(now - began, now - last, pids)
-            bar.update(task, completed=now - began)
             last = now
             time.sleep(max(0.0, now + LOOK_S - time.monotonic()))
         box.run(["scancel", "--partition=main"])
@@ -214,10 +208,6 @@ def submit(box: Sandbox, job: Ordinary) -> None:
     submitted(box, "-pmain", *words, "--output=/dev/null", f"--wrap=exec sleep {job.run_s:.2f}")
 
 
-def _controller(box: Sandbox) -> str:
-    return (box.dir / "run" / "slurmctld.pid").read_text()
-
-
 def ends(course: Course) -> list[str]:
     """Wait until no malleable job is left; what is left of them after `GONE_S`."""
     deadline = time.monotonic() + GONE_S
@@ -250,21 +240,6 @@ def judged(course: Course, workload: Workload, stays: list[str]) -> dict[str, An
         "leaks": leaks(grown, ALLOWED),
         "load": os.getloadavg()[1],
     }
-
-
-def show(told: Mapping[str, Any]) -> None:
-    """The growth as a table, and what broke."""
-    table = Table(title=f"{told['hours']:g} h of {LOG}, {told['compress']:g} times as fast")
-    for name in ("", "early", "late", "an hour"):
-        table.add_column(name)
-    for name, each in told["growth"].items():
-        grown = Growth(**each)
-        table.add_row(name, *(f"{v:.1f}" for v in (grown.early, grown.late, grown.per_hour)))
-    SAY.print(table)
-    run, replay = told["used_share_run"], told["used_share_replay"]
-    SAY.print(f"used of the holes: {run:.3f}, by the replay {replay:.3f}")
-    for line in (*told["broken"], *told["leaks"]):
-        SAY.print(f"broken: {line}")
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ def arguments(text: Optional[str]) -> argparse.ArgumentParser:
 
 
 def show(title: str, rows: Sequence[Row]) -> None:
-    """Print a table with a line for each row, or with a column for each if rows are wide."""
+    """Print a table with a line for each row, or with a column for each if a few rows are wide."""
     names = list(rows[0]) if rows else []
-    if len(names) > WIDEST:
+    if len(names) > WIDEST and len(rows) <= WIDEST:
         table = Table("", *("" for _ in rows), title=title)
         for name in names:
             table.add_row(name, *(_cell(row.get(name)) for row in rows))

@@ -18,9 +18,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rescale_steps import Begins
+from parts.rescale_steps import Begins
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1]
+TRAININGS = HERE / "trainings"
 SIZES = "1-8"  # more than there are nodes: how many there will be, nobody can know
 
 
@@ -157,7 +158,7 @@ def script(engine: Engine, work: Path, added: Mapping[str, str]) -> str:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
     if engine.has_own_tmp:
         lines.append('export TMPDIR=$PWD/tmp-$SLURM_ARRAY_TASK_ID; mkdir -p "$TMPDIR"')
-    words = [*engine.starter, str(HERE / engine.training), str(work)]
+    words = [*engine.starter, str(TRAININGS / engine.training), str(work)]
     return "\n".join(
         [
             "#!/bin/bash",

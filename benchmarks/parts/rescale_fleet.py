@@ -16,6 +16,8 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+from parts.live_slurm import port
+
 from slurm_hooks.model import (
     ENDED_STATES,
     Action,
@@ -33,7 +35,6 @@ from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import apply, observe
 from slurm_hooks.slurm.jobs import fragment_state
-from slurm_hooks.slurm.live import Live
 
 PARTITION = "malleable"
 LEASE = timedelta(minutes=120)  # longer than any course: no lease plays a part
@@ -148,7 +149,7 @@ class MalleableFleet(Fleet):
         settings = load(self.box.settings)
         actions = upkeep(self._job(seen), seen.now, settings, seen.slurm).actions
         for half in (first_half(actions), second_half(actions)):
-            apply(self._port(), seen, half, lambda _: None)  # what is refused is said again
+            apply(port(self.box), seen, half, lambda _: None)  # what is refused is said again
 
     def _chosen(self, seen: Snapshot, fragments: Iterable[int]) -> list[Fragment]:
         return [self._job(seen).fragments[fragment] for fragment in fragments]
@@ -157,15 +158,12 @@ class MalleableFleet(Fleet):
         return next(job for job in seen.jobs if job.job_id == self.job_id)
 
     def _observe(self) -> Snapshot:
-        return observe(self._port(), [PARTITION])
+        return observe(port(self.box), [PARTITION])
 
     def _apply(self, seen: Snapshot, actions: Sequence[Action]) -> None:
         for half in (first_half(actions), second_half(actions)):
-            if refused := apply(self._port(), seen, half, lambda _: None):
+            if refused := apply(port(self.box), seen, half, lambda _: None):
                 raise FleetError("; ".join(refused))
-
-    def _port(self) -> Live:
-        return Live(environment={**os.environ, **self.box.environment})
 
 
 def node(fragment: int) -> str:

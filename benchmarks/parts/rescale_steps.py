@@ -8,6 +8,7 @@ train: rank, fragment, and how many restarts its agent has used.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -126,3 +127,12 @@ def starts(work: Path, fragments: Iterable[int]) -> list[float]:
     rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
     last = {int(fragment): float(at) for at, fragment in rows}
     return [last[fragment] for fragment in fragments if fragment in last]
+
+
+def lost(work: Path) -> int:
+    """Tasks that were begun, have not ended, and that no worker has or will find."""
+    claims = set(os.listdir(work / "claims"))
+    kept = set(os.listdir(work / "back")) | {path.stem for path in (work / "run").iterdir()}
+    texts = [path.read_text() for path in work.glob("steps-*.log")]
+    ended = {line.split()[1] for text in texts for line in text.splitlines()}
+    return len(claims - kept - ended)

@@ -83,14 +83,5 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def lost(work: Path) -> int:
-    """Tasks that were begun, have not ended, and that no worker has or will find."""
-    claims = set(os.listdir(work / "claims"))
-    kept = set(os.listdir(work / "back")) | {path.stem for path in (work / "run").iterdir()}
-    texts = [path.read_text() for path in work.glob("steps-*.log")]
-    ended = {line.split()[1] for text in texts for line in text.splitlines()}
-    return len(claims - kept - ended)
-
-
 if __name__ == "__main__":
     Worker(Path(sys.argv[1])).work()
