@@ -54,8 +54,12 @@ def main() -> int:
         found[nodes] = rows_of(times, "empty")
         show(f"{nodes} nodes: seconds that srun -N1 true takes", found[nodes])
     costs, slurmctld_ms = overheads(options.starts)
-    told = [row for name in costs for row in rows_of(costs[name], "without")]
-    show("seconds of srun, then of sbatch, without and with us", told)
+    told = [
+        {**row, "kind": f"{name} {row['kind']}"}
+        for name, times in costs.items()
+        for row in rows_of(times, "without")
+    ]
+    show("seconds of a command, without and with us", told)
     show("slurmctld's milliseconds of a processor for each pair", [slurmctld_ms])
     worst = max(
         max(row["p50_ratio"], row["p99_ratio"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -11,18 +11,14 @@ import pytest
 
 from slurm_hooks.model import Curve
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "bftrainer.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def baseline() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bftrainer", PATH)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bftrainer"] = module
-    spec.loader.exec_module(module)
-    return module
+def baseline() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield importlib.import_module("bftrainer")
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

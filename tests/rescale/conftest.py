@@ -1,6 +1,0 @@
-"""Puts the benchmarks' modules where their tests find them."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
