@@ -184,7 +184,6 @@ def _family(record: Record) -> dict[str, Any]:
     }
 
 
-RUNGS = (0.0, 1 / 9, 1 / 3, 1.0)
 TRIALS = 243
 
 
