@@ -3,6 +3,8 @@ BUILD := build
 # Debian packages on top of what the other tests need; only sandboxes start MariaDB and slurmdbd.
 FOR_SITES := mariadb-server slurmdbd
 FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
+WORKERS := $(shell expr 3 \* $$(nproc))
+TOGETHER := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help setup plugin demo test fast debian-packages environments test-sites test-matrix faults search lint docs \
 	install clean test-pyslurm test-frameworks test-engines test-metrics test-browser rpm deb package-tools \
@@ -40,16 +42,15 @@ plugin: setup
 demo: plugin
 	@$(PYTHON) examples/demo/run.py $(DEMO_ARGS)
 
-# Two at a time, since real Slurms mostly wait; a file stays together, because its tests share a sandbox.
-# More of them would miss their times on two cores. One after the other: PYTEST_ARGS=-n0
+# Many at a time, since real Slurms mostly wait; each worker keeps one. One after the other: PYTEST_ARGS=-n0
 test: plugin lint
-	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults" --ignore=tests/sites \
-		-n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults" \
+		--ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
 
 test-sites:
 	@packaging/install-missing.sh $(FOR_SITES)
 	@$(MAKE) --no-print-directory plugin
-	@$(PYTHON) -m pytest tests/sites -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest tests/sites $(TOGETHER) $(PYTEST_ARGS)
 
 fuzz: setup
 	@PYTHONPATH=.:tests $(PYTHON) tests/fuzz/run.py $(FUZZ_ARGS)
@@ -112,7 +113,7 @@ lint: setup
 	@.venv/bin/lint-imports
 	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua tests/fuzz
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh packaging/debian/*inst packaging/debian/*rm
-	@shellcheck --shell=sh packaging/scripts/*.sh .ci/*
+	@shellcheck --shell=sh packaging/scripts/*.sh .ci/run
 
 docs: setup
 	@PYTHONPATH=. $(PYTHON) packaging/reference.py

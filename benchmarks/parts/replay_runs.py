@@ -25,7 +25,7 @@ from slurm_hooks.settings import Settings
 
 SETTINGS = Settings()
 PUBLISHED_T_FWD_S = 120.0
-MEASURED = Rescale(0.3, 0.35)  # docs/performance.md, What a resize costs
+MEASURED = Rescale(0.3, 0.35)  # docs/lab/2026-11-20-resize.md
 RESCALES = (Rescale(18.0, 12.0), Rescale(60.0, 40.0), Rescale(1.0, 0.7))
 
 

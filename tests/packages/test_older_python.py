@@ -22,6 +22,7 @@ from slurm_hooks.snapshot.file import snapshot_text
 
 pytestmark = [
     pytest.mark.package,
+    pytest.mark.nightly,
     pytest.mark.timeout(1200),
     pytest.mark.parametrize("packages", ["deb"], indirect=True),  # the RPMs carry the same files
 ]

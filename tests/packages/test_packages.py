@@ -316,6 +316,7 @@ def test_the_demo_runs_from_the_installed_files(
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
+@pytest.mark.nightly
 def test_the_tests_of_the_plugin_pass_on_the_installed_files(
     packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:
