@@ -4,10 +4,11 @@ BUILD := build
 FOR_SITES := mariadb-server slurmdbd
 FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
 WORKERS := $(shell expr 3 \* $$(nproc))
+EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults
 TOGETHER := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help setup plugin demo test fast debian-packages environments test-sites test-matrix faults search lint docs \
-	install clean test-pyslurm test-frameworks test-engines test-metrics test-browser rpm deb package-tools \
+	install clean test-nightly test-pyslurm test-frameworks test-engines test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages abuse fuzz soak
 
 help:
@@ -15,12 +16,12 @@ help:
 	@echo "  demo       a Slurm of eight nodes on this host, and a training in its holes"
 	@echo "Test it"
 	@echo "  fast       the tests without a real Slurm: two minutes"
-	@echo "  test       every test with a real Slurm too: half an hour"
+	@echo "  test       every test with a real Slurm too: a quarter of an hour"
 	@echo "  search     properties with new examples: LIVES=3000"
 	@echo "  faults     Slurm and ours broken on purpose"
 	@echo "  abuse      attacks by an ordinary user; root only"
 	@echo "  fuzz       damaged texts for every parser: FUZZ_ARGS=\"--inputs 1000000\""
-	@echo "  test-X     sites, metrics, browser, packages, engines (4 GB),"
+	@echo "  test-X     nightly, sites, metrics, browser, packages, engines (4 GB),"
 	@echo "             frameworks (2 GB), matrix (root only), pyslurm SLURM_SOURCE=FILE"
 	@echo "Change it"
 	@echo "  lint       format, types, imports, Lua, shell"
@@ -44,8 +45,11 @@ demo: plugin
 
 # Many at a time, since real Slurms mostly wait; each worker keeps one. One after the other: PYTEST_ARGS=-n0
 test: plugin lint
-	@$(PYTHON) -m pytest -m "not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults" \
-		--ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "$(EVERYWHERE) and not nightly" --ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
+
+# What `make test` leaves out, without the suites below.
+test-nightly: plugin
+	@$(PYTHON) -m pytest -m "$(EVERYWHERE) and nightly" --ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
 
 test-sites:
 	@packaging/install-missing.sh $(FOR_SITES)
@@ -68,9 +72,7 @@ search: setup
 	@HYPOTHESIS_PROFILE=search LIVES=$(or $(LIVES),3000) $(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch and not package" $(PYTEST_ARGS)
 
 fast: setup
-	@$(PYTHON) -m pytest -m "not slurm and not torch and not slow and not package and not prometheus and not browser \
-		and not frameworks and not engines" \
-		-n auto --dist worksteal $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "$(EVERYWHERE) and not slurm and not torch and not slow" -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-matrix: plugin
 	@packaging/matrix.sh $(MATRIX_ARGS) $(PYTEST_ARGS)
@@ -133,7 +135,6 @@ package-lock: package-tools
 test-packages: package-tools setup
 	@$(PYTHON) -m pytest -m package $(PYTEST_ARGS) tests/packages
 
-# Engines with libraries of their own: `make environments` puts them into build/engines.
 bench-%: plugin
 	@[ -e benchmarks/$(subst -,_,$*).py ] || { echo "There is no bench-$*. There are:" && cd benchmarks && \
 		ls *.py | sed 's/\.py$$//; s/_/-/g; s/^/bench-/' && exit 2; }

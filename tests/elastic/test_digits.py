@@ -34,6 +34,7 @@ def test_accuracy_and_resuming_on_another_number_of_processes(tmp_path: Path) ->
     assert float(str(result["accuracy"])) >= 0.95
 
 
+@pytest.mark.nightly
 def test_the_optional_lines_work_without_a_job_as_well(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

@@ -86,7 +86,11 @@ def resumed_after(gang: Gang, since: float) -> int:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [(signal.SIGKILL, signal.SIGTERM), (signal.SIGTERM, signal.SIGKILL)]
+    ("first", "second"),
+    [
+        (signal.SIGKILL, signal.SIGTERM),
+        pytest.param(signal.SIGTERM, signal.SIGKILL, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_lost_node_costs_one_step_at_most_and_no_sample(
     gang: Gang, first: signal.Signals, second: signal.Signals
@@ -119,7 +123,7 @@ def written(gang: Gang) -> int:
     return step_on_disk(gang.work / "checkpoint.pt")
 
 
-@pytest.mark.parametrize("sig", [None, signal.SIGTERM])
+@pytest.mark.parametrize("sig", [pytest.param(None, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_when_all_go_the_last_boundary_becomes_a_file(
     watched: Gang, sig: signal.Signals | None
 ) -> None:

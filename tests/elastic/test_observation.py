@@ -242,6 +242,7 @@ def test_turned_off_it_is_off_in_a_warm_worker(
     assert script.run_warm() == 0
 
 
+@pytest.mark.nightly
 def test_a_compiled_step_works(script: Script) -> None:
     script.write(
         """

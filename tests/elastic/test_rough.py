@@ -81,6 +81,7 @@ def test_only_workers_that_stay_deaf_to_sigterm_are_killed() -> None:
     children[2].wait(20)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.torch
 def test_a_script_that_ignores_sigterm_is_not_waited_for_half_a_minute(gang: Gang) -> None:
@@ -103,6 +104,7 @@ def test_a_script_that_ignores_sigterm_is_not_waited_for_half_a_minute(gang: Gan
     assert shrunk_at - asked_at < 25
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.torch
 def test_a_script_that_ignores_sigterm_is_stopped_at_its_step_boundary(gang: Gang) -> None:
@@ -145,6 +147,7 @@ REQUEUE = """#!/bin/sh
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.torch
 def test_clocks_a_minute_apart_cost_nothing(gang: Gang) -> None:
@@ -191,6 +194,7 @@ def test_a_clock_that_is_behind_does_not_outstay_its_lease(gang: Gang) -> None:
     assert no_restarts(gang)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.torch
 def test_a_directory_of_a_second_an_operation_costs_time_and_nothing_else(gang: Gang) -> None:

@@ -85,6 +85,7 @@ def test_leaves_as_asked_also_with_the_lighthouse(groups: Groups) -> None:
     assert "already finished" in groups.log(4)
 
 
+@pytest.mark.nightly
 def test_waits_below_the_minimum_and_goes_on(groups: Groups) -> None:
     groups.smallest = 2
     groups.add(1)
@@ -115,6 +116,7 @@ class Pairs(Groups):
         return {**env, "PET_NNODES": "2", "SLURM_PROCID": str(node), "MALLEABLE_UNIT": "2"}
 
 
+@pytest.mark.nightly
 def test_a_group_may_have_several_nodes(job_path: Path, tmp_path: Path) -> None:
     groups = Pairs(job_path, tmp_path)
     try:
