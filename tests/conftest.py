@@ -79,6 +79,7 @@ def pyslurm_of_this_slurm(installation: Installation) -> str:
     return found
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let workers share single tests, and give each stretch of the run its share of every kind.
 

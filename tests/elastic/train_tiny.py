@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+# There is no optimizer here. A warm worker reads this line, and spares two seconds of a processor.
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 work, target = Path(sys.argv[1]), int(sys.argv[2])
 crash_at = int(sys.argv[3]) if len(sys.argv) > 3 else -1
 torch.set_num_threads(1)
