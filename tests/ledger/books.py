@@ -12,7 +12,7 @@ from slurm_hooks.reconcile import tick
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 
-MARK = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
+MARK = "malleable{{min=1,max={0},unit=1,engine=torchrun,frags={0},lease=600,hole=120}}"
 
 
 def settings_in(directory: Path, max_mib: int = 256) -> Settings:
@@ -20,17 +20,15 @@ def settings_in(directory: Path, max_mib: int = 256) -> Settings:
     where = replace(
         shipped.tick, lock=str(directory / "tick.lock"), state_dir=str(directory / "state")
     )
-    unlearned = replace(shipped.learn, enabled=False)  # nobody is looked at
-    assumed = replace(shipped.plan, serial_fraction=0.005)  # one job has its maximum, not both 3
     ledger = replace(shipped.ledger, max_mib=max_mib)
-    return replace(shipped, tick=where, ledger=ledger, learn=unlearned, plan=assumed)
+    return replace(shipped, tick=where, ledger=ledger)
 
 
 def busy_slurm() -> FakeSlurm:
-    """Two jobs on six nodes."""
+    """Two jobs that fill six nodes at once: no job waits for more, so none is probed."""
     slurm = FakeSlurm({f"n{i}": "" for i in range(1, 7)})
-    slurm.submit(1, 4, MARK)
-    slurm.submit(2, 4, MARK)
+    slurm.submit(1, 4, MARK.format(4))
+    slurm.submit(2, 2, MARK.format(2))
     return slurm
 
 

@@ -61,7 +61,7 @@ def test_what_a_busy_hour_leaves(settings: Settings) -> None:
         slurm.advance(10)
     with reading(path_of(settings)) as ledger:
         assert hits_of(ledger, 1) == Hits(1, 590.0)
-        assert hits_of(ledger, 2) == Hits(0, 590.0)
+        assert hits_of(ledger, 2) == Hits(0, 589.0)
         assert hits_of(ledger, 3) is None
     found = told(settings)
     assert found.ticks.count == 60
@@ -123,7 +123,7 @@ def test_the_share_of_one_user_is_of_what_all_left_idle(settings: Settings) -> N
     assert whole is not None
     assert ann is not None
     assert bob is not None
-    assert 0.3 < bob < ann < 0.7
+    assert 0.3 < bob < 0.4 < 0.6 < ann < 0.7
     assert ann + bob == pytest.approx(whole)
 
 
@@ -249,7 +249,7 @@ def test_a_ledger_of_the_version_before_is_read_and_goes_on(settings: Settings) 
     with reading(path_of(settings)) as ledger:
         after = standing(ledger).tick
     assert after is not None
-    assert (after.whys[Why.MAXIMUM], after.whys[Why.OTHER_NODES]) == (1, 1)
+    assert after.whys[Why.MAXIMUM] == 2
 
 
 def test_an_older_program_does_not_read_a_later_ledger(settings: Settings) -> None:

@@ -74,8 +74,7 @@ def test_the_file_has_what_happened(tmp_path: Path) -> None:
     assert 110 * 5 < found["malleable_harvested_node_seconds_total"] <= 110 * 6
     assert found["malleable_last_tick_timestamp_seconds"] == 1_800_000_110
     assert found["malleable_ends_total{how=preempted}"] == 0
-    assert found["malleable_limited_jobs{reason=maximum}"] == 1
-    assert found["malleable_limited_jobs{reason=other_nodes}"] == 1
+    assert found["malleable_limited_jobs{reason=maximum}"] == 2
     assert found["malleable_limited_jobs{reason=held}"] == 0
     assert stat.S_IMODE((tmp_path / PROM).stat().st_mode) == 0o644
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []

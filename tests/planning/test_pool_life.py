@@ -16,9 +16,9 @@ from fake_slurm import FakeSlurm
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import Notice, Plan
 from slurm_hooks.reconcile import tick
-from slurm_hooks.settings import Learn, Settings
+from slurm_hooks.settings import Settings
 
-SETTINGS = Settings(learn=Learn(enabled=False))
+SETTINGS = Settings()
 TICK_S = 10
 MARK = "malleable{{min=0,max={most},unit=1,engine=pool,frags={most},lease=600,hole=120}}"
 GANG = "malleable{min=3,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120}"

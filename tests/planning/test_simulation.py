@@ -13,9 +13,9 @@ from fake_parts import START, Booking, Element, Rigid
 from fake_slurm import FakeSlurm
 from slurm_hooks.model import Notice, Plan
 from slurm_hooks.reconcile import tick
-from slurm_hooks.settings import Learn, Settings
+from slurm_hooks.settings import Settings
 
-SETTINGS = Settings(learn=Learn(enabled=False))  # else jobs begin on one node: test_looking.py
+SETTINGS = Settings()
 TICK_S = 10
 VISIBLE_S = 240  # other people's plans are known this long before at least
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120}"
@@ -253,7 +253,9 @@ def shared_by_four(leave_s: int = 15) -> FakeSlurm:
     slurm.leave_s = leave_s
     for job in range(1, 5):
         slurm.submit(job, 8, MARK.replace("max=6", "max=8").replace("frags=6", "frags=8"))
-    live(slurm, 300)
+    live(slurm, 100, tick_s=20)
+    assert [len(running(slurm, job)) for job in range(1, 5)] == [1] * 4  # each is probed
+    live(slurm, 340, tick_s=20)  # and tells nothing
     assert [len(running(slurm, job)) for job in range(1, 5)] == [4] * 4
     return slurm
 

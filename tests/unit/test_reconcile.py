@@ -25,7 +25,6 @@ def settings_in(directory: Path) -> Settings:
     shipped = Settings()
     return replace(
         shipped,
-        learn=replace(shipped.learn, enabled=False),  # a job starts on all nodes it can have
         tick=replace(
             shipped.tick,
             lock=str(directory / "run" / "tick.lock"),
