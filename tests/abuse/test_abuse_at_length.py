@@ -29,7 +29,6 @@ NewSandbox = Callable[..., Sandbox]
 @pytest.fixture
 def full(fresh_sandbox: NewSandbox) -> Bench:
     bench = Bench(fresh_sandbox(nodes=4, extra_conf=f"MaxJobCount={MOST_JOBS}"))
-    bench.share_at_once()
     return bench
 
 

@@ -97,7 +97,7 @@ def sandbox(new_site: object) -> Sandbox:
 @pytest.fixture
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
     bench = Bench(sandbox)
-    bench.share_at_once()
+    bench.share_at_once()  # two jobs want more than there is, and some fragments run
     yield bench
     bench.cancel_all()
 

@@ -114,7 +114,6 @@ LISTENING = "0A"
 @pytest.fixture
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
     bench = Bench(sandbox)
-    bench.share_at_once()
     for name in ("train.py", "train_torchft.py"):
         shutil.copy(DIGITS / name, sandbox.work)
     yield bench

@@ -46,7 +46,6 @@ NOT_FOUND = {
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
     pytest.importorskip("torch")
     bench = Bench(sandbox)
-    bench.share_at_once()
     (sandbox.work / "train.py").write_text(TRAIN)
     yield bench
     bench.cancel_all()

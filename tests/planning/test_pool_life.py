@@ -4,46 +4,45 @@ lost, the pool ends, and it is never larger than it wishes."""
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Optional
 
 import pytest
 
 from fake_parts import START, Element, Rigid, Script
 from fake_slurm import FakeSlurm
+from planning.whole_ticks import one_tick
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import Notice, Plan
-from slurm_hooks.reconcile import tick
-from slurm_hooks.settings import Settings
 
-SETTINGS = Settings()
 TICK_S = 10
 MARK = "malleable{{min=0,max={most},unit=1,engine=pool,frags={most},lease=600,hole=120}}"
 GANG = "malleable{min=3,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120}"
 
 
-def one_tick(slurm: FakeSlurm) -> Plan:
-    with tempfile.TemporaryDirectory() as directory:
-        lock = replace(
-            SETTINGS.tick, lock=f"{directory}/run/tick.lock", state_dir=f"{directory}/state"
-        )
-        is_disturbed = bool(slurm.fates)
-        try:
-            report = tick(slurm, replace(SETTINGS, tick=lock))
-        except RetryLater:
-            assert is_disturbed
-            return Plan()
-        finally:
-            slurm.fates.clear()
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def tick(slurm: FakeSlurm) -> Plan:
+    is_disturbed = bool(slurm.fates)
+    try:
+        report = one_tick(slurm)
+    except RetryLater:
+        assert is_disturbed
+        return Plan()
+    finally:
+        slurm.fates.clear()
     assert is_disturbed or report.refused == ()
     return report.plan
 
 
 def live(slurm: FakeSlurm, seconds: int, meanwhile: Callable[[], None] = lambda: None) -> None:
     for _ in range(seconds // TICK_S):
-        one_tick(slurm)
+        tick(slurm)
         meanwhile()
         slurm.advance(TICK_S)
 
@@ -269,4 +268,4 @@ def test_a_gang_that_comes_later_gets_its_minimum_from_a_full_pool() -> None:
 def test_a_pool_at_rest_is_left_alone() -> None:
     slurm = cluster()
     live(slurm, 100)
-    assert [a for a in one_tick(slurm).actions if not isinstance(a, Notice)] == []
+    assert [a for a in tick(slurm).actions if not isinstance(a, Notice)] == []

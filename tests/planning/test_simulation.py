@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import random
-import tempfile
-from dataclasses import replace
+from collections.abc import Callable
+from pathlib import Path
 from typing import Optional
 
 import pytest
 
 from fake_parts import START, Booking, Element, Rigid
 from fake_slurm import FakeSlurm
-from slurm_hooks.model import Notice, Plan
-from slurm_hooks.reconcile import tick
-from slurm_hooks.settings import Settings
+from planning.whole_ticks import one_booked_tick, one_tick
+from slurm_hooks.model import Notice
+from slurm_hooks.report.tick import TickReport
 
-SETTINGS = Settings()
 TICK_S = 10
 VISIBLE_S = 240  # other people's plans are known this long before at least
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120}"
 PAIR = "malleable{min=2,max=4,unit=2,engine=torchrun,frags=2,lease=300,hole=120}"
 
 
-def one_tick(slurm: FakeSlurm) -> tuple[Plan, tuple[str, ...]]:
-    with tempfile.TemporaryDirectory() as directory:
-        lock = replace(
-            SETTINGS.tick, lock=f"{directory}/run/tick.lock", state_dir=f"{directory}/state"
-        )
-        report = tick(slurm, replace(SETTINGS, tick=lock))
-    return report.plan, report.refused
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
-def live(slurm: FakeSlurm, seconds: int, tick_s: int = TICK_S) -> list[str]:
+def live(
+    slurm: FakeSlurm,
+    seconds: int,
+    tick_s: int = TICK_S,
+    once: Callable[[FakeSlurm], TickReport] = one_tick,
+) -> list[str]:
     """Let the cluster live; returns what Slurm refused."""
     refused: list[str] = []
     for _ in range(seconds // tick_s):
-        refused += one_tick(slurm)[1]
+        refused += once(slurm).refused
         slurm.advance(tick_s)
     return refused
 
@@ -198,8 +198,7 @@ def test_a_plan_at_rest_writes_nothing() -> None:
     slurm = cluster()
     slurm.submit(1, 6, MARK)
     live(slurm, 100)
-    plan, _ = one_tick(slurm)
-    assert [a for a in plan.actions if not isinstance(a, Notice)] == []
+    assert [a for a in one_tick(slurm).plan.actions if not isinstance(a, Notice)] == []
 
 
 def test_two_that_have_no_room_for_both_take_turns() -> None:
@@ -253,9 +252,9 @@ def shared_by_four(leave_s: int = 15) -> FakeSlurm:
     slurm.leave_s = leave_s
     for job in range(1, 5):
         slurm.submit(job, 8, MARK.replace("max=6", "max=8").replace("frags=6", "frags=8"))
-    live(slurm, 100, tick_s=20)
+    live(slurm, 100, 20, one_booked_tick)
     assert [len(running(slurm, job)) for job in range(1, 5)] == [1] * 4  # each is probed
-    live(slurm, 340, tick_s=20)  # and tells nothing
+    live(slurm, 340, 20, one_booked_tick)  # and tells nothing
     assert [len(running(slurm, job)) for job in range(1, 5)] == [4] * 4
     return slurm
 
@@ -269,7 +268,7 @@ def test_no_more_are_asked_to_leave_than_somebody_waits_for() -> None:
     slurm.submit(9, 4, WIDE)
     sizes = []
     for _ in range(24):
-        live(slurm, 5, tick_s=5)
+        live(slurm, 5, 5, one_booked_tick)
         sizes.append(sum(len(running(slurm, job)) for job in range(1, 5)))
     assert min(sizes) == 12
     assert len(running(slurm, 9)) == 4
@@ -284,7 +283,36 @@ def test_what_has_come_free_waits_for_the_rest() -> None:
     grown = 0
     for _ in range(18):
         before = sum(len(running(slurm, job)) for job in range(1, 5))
-        live(slurm, 5, tick_s=5)
+        live(slurm, 5, 5, one_booked_tick)
         grown += sum(len(running(slurm, job)) for job in range(1, 5)) > before
     assert len(running(slurm, 9)) == 4
     assert not grown
+
+
+def told(slurm: FakeSlurm, rates: dict[int, tuple[float, ...]]) -> list[int]:
+    """The sizes of the jobs, of which each says how fast it is on as many nodes."""
+    for job, of_size in rates.items():
+        first, *_ = (mine := running(slurm, job)) or [None]
+        if first is not None:
+            rate = of_size[len(mine) - 1]
+            first.comment = f"trained{{0}};progress{{s{slurm.now},{len(mine)}:{rate}/10/0}}"
+    return [len(running(slurm, job)) for job in rates]
+
+
+def test_jobs_that_tell_their_speed_get_what_suits_them() -> None:
+    """Whole ticks by default settings: one node first, then an equal share, then by the curves."""
+    slurm = cluster(8)
+    rates = {
+        1: tuple(100.0 * n for n in range(1, 9)),
+        2: (100.0, *[110.0] * 7),
+    }
+    for job in rates:
+        slurm.submit(job, 8, MARK.replace("=6", "=8"))
+    sizes = []
+    for _ in range(90):
+        live(slurm, 20, 20, one_booked_tick)
+        sizes.append(told(slurm, rates))
+    assert sizes[0] == [1, 1]
+    assert [4, 4] in sizes
+    assert sizes[-20:] == [[7, 1]] * 20
+    assert slurm.violations == []

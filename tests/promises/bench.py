@@ -80,7 +80,10 @@ class Bench:
         self.box.settings.write_text(text + SHORT.format(notice_s=self.notice_s))
 
     def share_at_once(self) -> None:
-        """Without learning, which begins with a minute on one node for jobs that want the same."""
+        """Without learning, which lets jobs that want more than there is begin on one node.
+
+        For tests of what happens once jobs have their shares; all others run the defaults.
+        """
         text = self.box.settings.read_text()
         self.box.settings.write_text(f"{text}\n[learn]\nenabled = false\n")
 

@@ -187,7 +187,7 @@ def test_a_script_that_fails_late_is_stopped_as_well(bench: Bench) -> None:
 
 def test_a_throttled_job_blocks_nobody(bench: Bench) -> None:
     """Slurm (22.05) sets ArrayTaskThrottle though job_submit refuses it."""
-    bench.share_at_once()
+    bench.share_at_once()  # the second job has all three nodes within seconds
     first = bench.submit(SLEEP, "1-4")
     bench.box.run(
         ["scontrol", "update", f"jobid={first}", "ArrayTaskThrottle=1"], user=USER, check=False

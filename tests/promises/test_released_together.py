@@ -149,7 +149,6 @@ def test_no_node_of_a_cloud_is_started_for_what_waits(
     """Slurm shows none that is powered down; it would power up one for a node that was taken."""
     box = fresh_sandbox(nodes=2, extra_conf=CLOUD)
     bench = Bench(box)
-    bench.share_at_once()
 
     def take(command: str) -> None:
         if command == "scontrol" and not taken:

@@ -181,7 +181,7 @@ def shown(bench: Bench) -> str:
 
 def test_observing_touches_nothing(bench: Bench) -> None:
     """Though a job waits for nodes, and what runs on one that is drained would have to leave."""
-    bench.share_at_once()
+    bench.share_at_once()  # the second job lacks nodes at once
     running = bench.submit(SLEEP, "1-2")
     bench.tick_until(running, has(2))
     bench.tick()
@@ -234,7 +234,7 @@ def test_a_canary_is_known_by_its_account(bench: Bench) -> None:
 
 
 def test_a_ceiling_is_kept_and_lowered(bench: Bench) -> None:
-    bench.share_at_once()
+    bench.share_at_once()  # two jobs reach the ceiling at once
     set_mode(bench, "max_nodes = 3")
     jobs = [bench.submit(SLEEP, "1-3"), bench.submit(SLEEP, "1-3")]
 

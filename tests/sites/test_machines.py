@@ -54,7 +54,7 @@ def bench(site: Sandbox) -> Iterator[Bench]:
 
 
 def test_partitions_that_overlap_share_no_node(bench: Bench) -> None:
-    bench.share_at_once()
+    bench.share_at_once()  # three jobs fill all six nodes within seconds
     left = bench.submit(SLEEP, "1-6", options=["-p", "left"])
     right = bench.submit(SLEEP, "1-6", options=["-p", "right"])
     both = bench.submit(SLEEP, "1-6")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from captured_slurm import SITUATIONS, recorded
 from fake_slurm import FakeSlurm
+from planning.whole_ticks import settings_in
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.settings import Settings
@@ -19,18 +19,6 @@ MARK = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}
 
 class Killed(Exception):
     """A tick that ended between two writes."""
-
-
-def settings_in(directory: Path) -> Settings:
-    shipped = Settings()
-    return replace(
-        shipped,
-        tick=replace(
-            shipped.tick,
-            lock=str(directory / "run" / "tick.lock"),
-            state_dir=str(directory / "state"),
-        ),
-    )
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
