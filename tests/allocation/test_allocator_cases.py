@@ -18,6 +18,7 @@ from slurm_hooks.model import Curve, Solve, SolveStatus
 
 EXACT = Limits(seconds=20, gap=1e-9)
 SOLVERS = ["auto", "dynamic", "prices", "highs", "cbc", "greedy"]
+NEEDS_HIGHS = pytest.mark.skipif(not pulp.HiGHS().available(), reason="needs highspy")
 LINEAR = Curve(((0, 0.0), (64, 64.0)))
 FLAT_AFTER_4 = Curve(((0, 0.0), (4, 4.0), (64, 4.0)))
 STEP_AT_4 = Curve(((0, 0.0), (1, 1.0), (3, 1.0), (4, 4.0), (64, 64.0)))
@@ -165,19 +166,6 @@ def test_gaining_and_losing_at_once_is_infeasible() -> None:
     assert "gains and loses" in infeasibility(problem, ((0, 1),))
 
 
-@pytest.mark.skipif(not pulp.HiGHS().available(), reason="needs highspy")
-def test_same_answer_from_highs_and_cbc() -> None:
-    curve = Curve(((0, 0.0), (1, 1.0), (2, 1.9), (8, 6.0), (9, 8.0)))
-    asks = [
-        job(f"j{n}", curve=curve, held=(n % 2, 0), usable=(True, n > 1), weight=1 + n / 7, grow_s=9)
-        for n in range(5)
-    ]
-    problem = Problem(tuple(asks), (NodeClass(9), NodeClass(8, open_s=70)))
-    highs, cbc = (allocate(problem, EXACT, solver) for solver in ("highs", "cbc"))
-    assert (highs.solve.solver, cbc.solve.solver) == ("highs", "cbc")
-    assert highs.counts == cbc.counts
-
-
 # What happens when solvers fail.
 
 TWO_CLASSES = Problem(
@@ -195,7 +183,7 @@ def test_no_time_at_all_returns_what_is_held() -> None:
     assert found.counts == held_counts(TWO_CLASSES)
 
 
-@pytest.mark.skipif(not pulp.HiGHS().available(), reason="CBC says nothing in no time")
+@NEEDS_HIGHS
 def test_no_time_at_all_returns_where_the_search_started() -> None:
     start = ((6, 5), (0, 0))
     found = solve_milp(TWO_CLASSES, Limits(seconds=0), "highs", start)
@@ -294,10 +282,28 @@ def test_unknown_solver() -> None:
         allocate(one_class(1, job()), solver="gurobi")
 
 
-def test_one_class_is_solved_by_the_dynamic_programme() -> None:
-    """Classes that differ in nothing that matters count as one."""
-    ask = job(held=(1, 2), usable=(True, True))
-    problem = Problem((ask,), (NodeClass(3), NodeClass(5, open_s=500)))
-    found = allocate(problem)
-    assert found.solve.solver == "dynamic"
-    assert found.counts == ((3, 5),)
+ALIKE = Problem((job(held=(1, 2), usable=(True, True)),), (NodeClass(3), NodeClass(5, open_s=500)))
+BENT = Curve(((0, 0.0), (1, 1.0), (2, 1.9), (8, 6.0), (9, 8.0)))
+MIXED = Problem(
+    tuple(
+        job(f"j{n}", curve=BENT, held=(n % 2, 0), usable=(True, n > 1), weight=1 + n / 7, grow_s=9)
+        for n in range(5)
+    ),
+    (NodeClass(9), NodeClass(8, open_s=70)),
+)
+BEST = ((0, 0), (1, 0), (2, 0), (2, 3), (4, 5))
+
+
+@pytest.mark.parametrize(
+    ("problem", "asked", "answers", "counts"),
+    [
+        (ALIKE, "auto", "dynamic", ((3, 5),)),  # classes that differ in nothing that matters
+        (MIXED, "cbc", "cbc", BEST),
+        pytest.param(MIXED, "highs", "highs", BEST, marks=NEEDS_HIGHS),
+    ],
+)
+def test_which_solver_answers(
+    problem: Problem, asked: str, answers: str, counts: tuple[tuple[int, ...], ...]
+) -> None:
+    found = allocate(problem, EXACT, asked)
+    assert (found.solve.solver, found.counts) == (answers, counts)

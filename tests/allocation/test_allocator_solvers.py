@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import pulp
 import pytest
 from allocator_problems import agree, brute_force, problems
 from hypothesis import given, settings
@@ -31,22 +30,14 @@ from slurm_hooks.model import Curve, SolveStatus
 EXACT = Limits(seconds=20, gap=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
-@given(problems())
-def test_milp_finds_the_optimum(problem: Problem) -> None:
-    found = solve_milp(problem, EXACT)
+@settings(max_examples=100, deadline=None)
+@given(problems(), st.sampled_from(["milp", "milp", "cbc"]), st.booleans())
+def test_milp_finds_the_optimum(problem: Problem, name: str, is_warm: bool) -> None:
+    """Whichever solver does it, and wherever it starts."""
+    found = solve_milp(problem, EXACT, name, solve_greedy(problem) if is_warm else None)
     assert infeasibility(problem, found.counts) == ""
     assert found.solve.status is SolveStatus.OPTIMAL
     assert math.isclose(value(problem, found.counts), brute_force(problem), abs_tol=2e-6)
-
-
-@settings(max_examples=60, deadline=None)
-@given(problems(), st.sampled_from(["milp", "milp", "cbc"]))
-def test_start_does_not_change_the_optimum(problem: Problem, name: str) -> None:
-    cold = solve_milp(problem, EXACT, name)
-    warm = solve_milp(problem, EXACT, name, solve_greedy(problem))
-    assert infeasibility(problem, warm.counts) == ""
-    assert math.isclose(cold.solve.value, warm.solve.value, rel_tol=1e-6, abs_tol=1e-4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -62,16 +53,7 @@ def test_start_is_a_solution_of_the_model(problem: Problem) -> None:
     assert math.isclose(worth, value(problem, start), rel_tol=1e-9, abs_tol=1e-6)
 
 
-@pytest.mark.skipif(not pulp.HiGHS().available(), reason="needs highspy")
-@settings(max_examples=25, deadline=None)
-@given(problems())
-def test_cbc_agrees_with_highs(problem: Problem) -> None:
-    cbc, highs = (solve_milp(problem, EXACT, name) for name in ("cbc", "highs"))
-    assert infeasibility(problem, cbc.counts) == ""
-    assert math.isclose(cbc.solve.value, highs.solve.value, rel_tol=1e-6, abs_tol=1e-4)
-
-
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(problems(most_classes=1))
 def test_dynamic_programme_finds_the_optimum(problem: Problem) -> None:
     counts = solve_dynamic(problem)
@@ -79,7 +61,7 @@ def test_dynamic_programme_finds_the_optimum(problem: Problem) -> None:
     assert agree(value(problem, counts), brute_force(problem))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems())
 def test_greedy_is_allowed_and_below_the_optimum(problem: Problem) -> None:
     counts = solve_greedy(problem)
@@ -87,7 +69,7 @@ def test_greedy_is_allowed_and_below_the_optimum(problem: Problem) -> None:
     assert value(problem, counts) <= brute_force(problem) + 1e-7
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems())
 def test_merging_classes_keeps_the_optimum(problem: Problem) -> None:
     merged = merge(problem)
@@ -121,7 +103,7 @@ def carried_out(problem: Problem) -> Problem:
     return replace(problem, jobs=tuple(replace(j, held=c) for j, c in zip(problem.jobs, counts)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problems())
 def test_planning_again_settles(problem: Problem) -> None:
     """Not at once, since a row that is dear to reach from here may be cheap from halfway."""

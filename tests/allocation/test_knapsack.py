@@ -21,7 +21,7 @@ def tables(draw: st.DrawFn) -> Table:
     return {0: 0.0, **dict(enumerate(draw(WORTHS), start=least))}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(tables(), min_size=1, max_size=4), st.integers(0, 14))
 def test_sizes_are_those_of_brute_force(tables: list[Table], most: int) -> None:
     found = best_sizes([menu_of(table) for table in tables], most)
