@@ -59,36 +59,37 @@ def test_a_lease_that_ends_late_is_seen(looks: list[Look], is_late: bool) -> Non
     assert bool(late_leases(looks, BOUNDS)) is is_late
 
 
-def test_a_node_must_be_as_the_fault_made_it() -> None:
-    nodes = (NodeSeen("n1", "drained", "Prolog error"), NodeSeen("n2", "idle", "none"))
-    seen = look(0, nodes=nodes)
-    assert not changed_nodes(seen, {"n1": "Prolog error"})
-    assert changed_nodes(seen, {}) == ["n1 is drained Prolog error"]
-    assert not changed_nodes(look(0, nodes=(NodeSeen("n1", "idle*", "none"),)), {})
-    assert changed_nodes(look(0, nodes=(NodeSeen("n1", "down*", "none"),)), {})
-    assert changed_nodes(seen, {"n1": "Prolog error", "n2": "drain"}) == ["n2 is idle none"]
+MADE = look(0, nodes=(NodeSeen("n1", "drained", "Prolog error"), NodeSeen("n2", "idle", "none")))
+ONE, TWO = element(nodes="n1"), element(nodes="n1", name="7_1")
+STUCK = element("PENDING", reason="BadConstraints")
+NODE_WRITE = "update NodeName=n1 State=RESUME"
+FINE = ["update jobid=7_0 ReqNodeList=n1 TimeLimit=2", "release 7_[0-3]"]
 
 
-def test_writes_on_nodes_are_seen() -> None:
-    fine = ["update jobid=7_0 ReqNodeList=n1 TimeLimit=2", "release 7_[0-3]"]
-    assert not writes_on_nodes(fine)
-    assert writes_on_nodes([*fine, "update NodeName=n1 State=RESUME"])
-
-
-def test_a_lost_element_is_seen() -> None:
-    rest = (element(), element("PENDING", name="7_1"))
-    assert not lost_elements(look(0, *rest), 7, 2)
-    assert lost_elements(look(0, *rest), 7, 3) == ["7_2 is gone"]
-    assert lost_elements(look(0, element("TIMEOUT")), 7, 1) == ["7_0 stays TIMEOUT"]
-    assert not lost_elements(look(0, element("COMPLETED")), 7, 2, is_over=True)
-    stuck = element("PENDING", reason="BadConstraints")
-    assert lost_elements(look(0, stuck), 7, 1) == ["7_0 waits for ever: BadConstraints"]
-
-
-def test_two_on_one_node_are_seen() -> None:
-    one, two = element(nodes="n1"), element(nodes="n1", name="7_1")
-    assert doubled_nodes(look(0, one, two)) == ["n1 holds two"]
-    assert not doubled_nodes(look(0, one, element("TIMEOUT", nodes="n1")))
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        (changed_nodes(MADE, {"n1": "Prolog error"}), []),
+        (changed_nodes(MADE, {}), ["n1 is drained Prolog error"]),
+        (changed_nodes(MADE, {"n1": "Prolog error", "n2": "drain"}), ["n2 is idle none"]),
+        (changed_nodes(look(0, nodes=(NodeSeen("n1", "idle*", "none"),)), {}), []),
+        (
+            changed_nodes(look(0, nodes=(NodeSeen("n1", "down*", "none"),)), {}),
+            ["n1 is down* none"],
+        ),
+        (writes_on_nodes(FINE), []),
+        (writes_on_nodes([*FINE, NODE_WRITE]), [NODE_WRITE]),
+        (lost_elements(look(0, ONE, TWO), 7, 2), []),
+        (lost_elements(look(0, ONE, TWO), 7, 3), ["7_2 is gone"]),
+        (lost_elements(look(0, element("TIMEOUT")), 7, 1), ["7_0 stays TIMEOUT"]),
+        (lost_elements(look(0, element("COMPLETED")), 7, 2, is_over=True), []),
+        (lost_elements(look(0, STUCK), 7, 1), ["7_0 waits for ever: BadConstraints"]),
+        (doubled_nodes(look(0, ONE, TWO)), ["n1 holds two"]),
+        (doubled_nodes(look(0, ONE, element("TIMEOUT", nodes="n1"))), []),
+    ],
+)
+def test_each_fault_is_told_and_nothing_else(seen: list[str], told: list[str]) -> None:
+    assert seen == told
 
 
 @pytest.mark.parametrize(("ticks", "is_good"), [(3, True), (4, False), (None, False)])

@@ -14,14 +14,13 @@ USED = ("sh", "cat", "chroot", "cksum", "dirname", "tar", "timeout")
 
 
 @pytest.mark.parametrize(
-    ("uid", "unshare", "told"),
+    ("uid", "unshare", "told", "argument"),
     [
-        (1000, "exit 0", "needs root"),
-        (0, "exit 1", "may not make namespaces"),
-        (0, "exit 0", "needs debootstrap"),
+        (1000, "exit 0", "needs root", ""),
+        (0, "exit 1", "may not make namespaces", "--if-possible"),
+        (0, "exit 0", "needs debootstrap", ""),
     ],
 )
-@pytest.mark.parametrize("argument", ["", "--if-possible"])
 def test_a_host_that_cannot_is_told_why(
     tmp_path: Path, uid: int, unshare: str, told: str, argument: str
 ) -> None:
