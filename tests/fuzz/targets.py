@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encod
 from slurm_hooks.elastic.rendezvous.state import Member, Round, State
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.hooks.preposition.content import NotLaid
-from slurm_hooks.model import FragmentId, Wish
+from slurm_hooks.model import FragmentId
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.sacct import read_sacct
@@ -88,8 +89,23 @@ def _comment(found: str) -> None:
     assert noted.count("remark{an entry of ours}") == 1
     assert job_comment.merged(noted, "remark{an entry of ours}") == noted
     asked = slurm_wish.parse_wish(found)
-    assert asked is None or isinstance(asked, Wish)
+    assert asked is None or 0 <= asked.nodes <= 65_535
     slurm_wish.without_wish(found)
+
+
+def _progress(found: str) -> None:
+    told = telemetry.parse_progress(found)
+    assert told is None or len(told.rates) <= telemetry.SIZES
+    for rate in told.rates if told else ():
+        assert 1 <= rate.nodes <= 99_999
+        assert 0 < rate.per_s <= 1e15
+        assert all(map(math.isfinite, (rate.per_s, rate.error, rate.batch)))
+
+
+def _remarks(found: str) -> None:
+    said = remarks.parse_remarks(found)
+    assert len(said) <= remarks.COUNT
+    assert all(len(t) <= remarks.LENGTH and t.isascii() and t.isprintable() for t in said)
 
 
 def _mark(found: str) -> None:
@@ -193,6 +209,13 @@ TARGETS: Mapping[str, Target] = {
         ),
         _comment,
     ),
+    "progress": Target(
+        (
+            "progress{s1790000000,8:1234/12/256,4:700/9/128/5400,p20/12//40,y12}",
+            "progress{n5,1:2.5e-3/30/0}",
+        ),
+        _progress,
+    ),
     "mark": Target((PLAIN, FULL), _mark, (ValueError,)),
     "host list": Target(
         ("n1", "n[1-3,007-012],x-a.b", "r[1-2]c[01-03]"), _hosts, (NodeSetParseError,)
@@ -204,7 +227,7 @@ TARGETS: Mapping[str, Target] = {
     "places": Target(("7_1|n[1-2]|\n7_2||n3\n",), _places),
     "accounts": Target(("7|physics    |normal |\n",), accounts.parse_charges),
     "qos": Target((QOS,), qos.parse_qos, (MalleableError,)),
-    "remarks": Target(("trained{1};remark{loss 3}",), remarks.parse_remarks),
+    "remarks": Target(("trained{1};remark{loss 3}",), _remarks),
     "sdiag": Target(("Server thread count:  3\nAgent queue size:     0\n",), sdiag.parse_threads),
     "plugin": Target(
         (

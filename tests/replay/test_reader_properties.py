@@ -123,13 +123,3 @@ def test_any_accounting(lines: list[str], skips: bool, machine: str) -> None:
     except BadLog:
         return
     assert sound(record)
-
-
-@many
-@given(st.text(max_size=80))
-def test_text_that_is_no_log(text: str) -> None:
-    for read in (read_idle, read_swf, read_sacct):
-        try:
-            read(log_of(text, False))
-        except BadLog:
-            continue

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fake_answers import row as squeue_row
 from slurm_hooks.model import FragmentState, MalleableJob, Needs, Said
-from slurm_hooks.slurm.jobs import Jobs, fragment_state, parse_jobs
+from slurm_hooks.slurm.jobs import Jobs, exit_code, fragment_state, parse_jobs
 from slurm_hooks.slurm.rows import (
     HEAD_WIDTH,
     JOB_FIELDS,
@@ -318,3 +318,11 @@ def test_a_host_list_nobody_understands() -> None:
 
 
 # -- scontrol
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [("1792", "7:0"), ("9", "0:9"), ("7:0", "7:0"), *[(t, t) for t in ("", "\u00b2", "9" * 30)]],
+)
+def test_an_exit_code_is_read_or_left_as_it_is(status: str, code: str) -> None:
+    assert exit_code(status) == code
