@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
+from slurm_hooks.errors import MissingProgram, RetryLater
 from slurm_hooks.slurm import library, library_jobs, rows
 from slurm_hooks.slurm.jobs import parse_jobs
 from slurm_hooks.slurm.library import WithLibrary, choose_port
@@ -65,14 +65,6 @@ def read(*jobs: Job) -> Any:
     return parse_jobs("\n".join(answer(jobs)), ["malleable"])
 
 
-def test_elements_that_are_one_record_are_several() -> None:
-    found = read(ours())
-    (job,) = found.malleable
-    assert [f.id.index for f in job.fragments] == [0, 1]
-    assert found.records == 2
-    assert not found.unknown
-
-
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
@@ -88,35 +80,28 @@ def test_names_of_elements(changes: dict[str, Any], names: list[str]) -> None:
 
 
 def test_what_matters_to_no_plan_is_counted() -> None:
-    found = read(Job(), Job(array_id=9, array_tasks_waiting="0-99"), ours())
-    assert found.records == 103
-    assert not found.planned
-    assert not found.unknown
-
-
-def test_a_planned_start() -> None:
-    job = Job(id=12, start_time=1_700_000_600, scheduled_nodes="n[1-2]", partition="main")
-    (start,) = read(job).planned
-    assert (start.job_id, start.nodes) == ("12", {"n1", "n2"})
+    """Nothing need be exact of it, and elements that are one record are several."""
+    ended = Job(id=8, state="FAILED", exit_code=9)
+    found = read(Job(), ended, Job(array_id=9, array_tasks_waiting="0-99"), ours())
+    (job,) = found.malleable
+    assert [f.id.index for f in job.fragments] == [0, 1]
+    assert (found.records, found.planned, found.unknown) == (104, (), ())
+    assert list(answer([ended])) == ["others=1"]
 
 
 def test_who_waits_for_a_limit_or_is_named_in_a_mark() -> None:
+    """The program knows the limits by a pattern, since it imports nothing of ours."""
     waits = {"partition": "main", "priority": 5, "user_name": "bob"}
+    limits = [Job(id=100 + n, state_reason=r, **waits) for n, r in enumerate(REASONS)]
     found = read(
         ours(array_tasks_waiting="0", admin_comment=f"{MARK[:-1]},for=9_2}}"),
-        Job(id=8, state_reason="AssocGrpNodeLimit", **waits),
         Job(id=9, array_id=9, array_tasks_waiting="1-2", state_reason="Resources", **waits),
         Job(id=10, state_reason="Resources", **waits),
+        *limits,
     )
-    assert [w.job_id for w in found.waiting] == ["8", "9_2"]
-    assert found.records == 5
-
-
-@pytest.mark.parametrize("reason", REASONS)
-def test_every_limit_that_matters_is_told(reason: str) -> None:
-    """The program knows them by a pattern, since it imports nothing of ours."""
-    waits = Job(id=8, partition="main", priority=5, user_name="bob", state_reason=reason)
-    assert [w.reason for w in read(ours(), waits).waiting] == [reason]
+    told = {w.job_id: w.reason for w in found.waiting}
+    assert told == {"9_2": "Resources", **{f"{job.id}": job.state_reason for job in limits}}
+    assert found.records == 4 + len(limits)
 
 
 def test_an_array_cut_by_a_cancel() -> None:
@@ -126,31 +111,20 @@ def test_an_array_cut_by_a_cancel() -> None:
     assert job.is_cut
 
 
-def test_what_an_agent_says() -> None:
-    job = ours(
-        state="RUNNING",
-        comment="joined{0} and more words than fit",
-        time_limit=None,
-        end_time=2_000,
-    )
+def test_what_an_agent_and_the_site_say() -> None:
+    said = "joined{0};h{9};progress{s1790000000,2:5/9/64};and more words than fit " + "x" * 200
+    note = f"site | note; {MARK}"
+    job = ours(state="RUNNING", comment=said, admin_comment=note, time_limit=None, end_time=2_000)
     (found,) = read(job).malleable
-    assert found.fragments[0].said.value == "joined"
-    assert found.fragments[0].limit is None
+    fragment = found.fragments[0]
+    assert (fragment.said.value, fragment.limit) == ("joined", None)
+    assert fragment.telemetry.rates[0].per_s == 5.0
+    assert fragment.note.startswith("site | note; ")
 
 
 def test_the_program_knows_how_a_row_ends() -> None:
     found = (library_jobs.SAID_WIDTH, library_jobs.RECORD_END)
     assert found == (rows.SAID_WIDTH, rows.RECORD_END)
-
-
-def test_how_fast_a_job_trains() -> None:
-    (job,) = read(ours(comment="trained{0};h{9};progress{s1790000000,2:5/9/64}")).malleable
-    assert job.fragments[0].telemetry.rates[0].per_s == 5.0
-
-
-def test_a_foreign_note_stays() -> None:
-    (job,) = read(ours(admin_comment=f"site | note; {MARK}")).malleable
-    assert job.fragments[0].note.startswith("site | note; ")
 
 
 @pytest.mark.parametrize(
@@ -170,22 +144,20 @@ def test_what_cannot_be_told_exactly_is_not_told(changes: dict[str, Any]) -> Non
         list(answer([ours(**changes)]))
 
 
-def test_of_other_jobs_nothing_need_be_exact() -> None:
-    assert list(answer([Job(state="FAILED", exit_code=9)])) == ["others=1"]
-
-
-def test_recent_starts_of_others_are_told() -> None:
+def test_planned_and_recent_starts_of_others_are_told() -> None:
     def began(job_id: int, start: int, **more: Any) -> Job:
         place = {"partition": "main", "allocated_nodes": f"n{job_id}", "state": "RUNNING"}
         return Job(id=job_id, start_time=start, **{**place, **more})
 
     ended = began(2, 9_950, state="FAILED", exit_code=9)
-    found = read(began(1, 10_000), ended, began(3, 9_000))
+    planned = Job(id=12, start_time=1_700_000_600, scheduled_nodes="n[1-2]", partition="main")
+    found = read(began(1, 10_000), ended, began(3, 9_000), planned)
     assert [(start.job_id, start.nodes) for start in found.started] == [
         ("2", {"n2"}),
         ("1", {"n1"}),
     ]
-    assert (found.records, found.unknown) == (3, ())
+    assert [(start.job_id, start.nodes) for start in found.planned] == [("12", {"n1", "n2"})]
+    assert (found.records, found.unknown) == (4, ())
 
 
 @pytest.fixture
@@ -238,10 +210,3 @@ def test_the_port_that_a_site_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "find_spec", lambda name: object())
     assert isinstance(choose_port(live, "auto"), WithLibrary)
     assert choose_port(live, "commands") is live
-
-
-def test_a_refusal_of_the_commands_is_told(program: Path) -> None:
-    program.write_text("raise SystemExit(3)")
-    (program.parent / "squeue").write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(CommandRefused, match="squeue"):
-        port(program).ask(jobs_command())
