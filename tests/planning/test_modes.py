@@ -24,8 +24,10 @@ from planning.readings import grown, noticed, plan_for, told_to_go
 from planning.test_plan_properties import fragments, many, write
 from slurm_hooks.model import (
     ON_NODES,
+    AvoidedNode,
     Cancel,
     Cause,
+    Fragment,
     FragmentState,
     Grow,
     Hold,
@@ -81,22 +83,19 @@ def test_off_sends_all_away_and_starts_nothing() -> None:
     assert not any("free and usable" in reason.text for reason in job.reasons)
 
 
-def test_off_holds_what_is_about_to_start() -> None:
-    job = make_job(make_fragment(0, PENDING, ["n1"], released=after(-5)), held=1)
-    plan = plan_for(make_snapshot(job, nodes=make_nodes(2), off=OFF))
-    assert [a.cause for a in plan.actions if isinstance(a, Hold)] == [Cause.OFF]
-
-
-def test_off_puts_back_what_ignores_its_notice() -> None:
-    job = make_job(make_fragment(0, RUNNING, ["n1"], noticed=after(-60)))
-    plan = plan_for(make_snapshot(job, nodes=busy("n1"), off=OFF))
-    assert [type(a) for a in plan.actions if not isinstance(a, Hold)] == [PutBack]
-
-
-def test_off_ends_what_a_finished_job_still_does() -> None:
-    job = make_job(make_fragment(0, RUNNING, ["n1"], is_finished=True))
-    plan = plan_for(make_snapshot(job, nodes=busy("n1"), off=OFF))
-    assert [a.cause for a in plan.actions if isinstance(a, Cancel)] == [Cause.OFF]
+@pytest.mark.parametrize(
+    ("fragment", "does"),
+    [
+        (make_fragment(0, PENDING, ["n1"], released=after(-5)), Hold),
+        (make_fragment(0, RUNNING, ["n1"], noticed=after(-60)), PutBack),  # it ignores its notice
+        (make_fragment(0, RUNNING, ["n1"], is_finished=True), Cancel),
+    ],
+)
+def test_off_ends_whatever_is_or_will_be_on_a_node(fragment: Fragment, does: type) -> None:
+    plan = plan_for(make_snapshot(make_job(fragment), nodes=busy("n1"), off=OFF))
+    (action,) = (a for a in plan.actions if does is Hold or not isinstance(a, Hold))
+    assert isinstance(action, does)
+    assert does is PutBack or action.cause is Cause.OFF
 
 
 def test_the_switch_wins_over_observe() -> None:
@@ -125,19 +124,26 @@ def test_observing_what_runs_is_warned_of() -> None:
 # -- canary
 
 
-@pytest.mark.parametrize(("user", "account"), [("ann", ""), ("bob", "ml")])
-def test_a_canary_s_job_gets_the_canary_s_nodes(user: str, account: str) -> None:
-    job = replace(make_job(held=4, user=user), account=account)
-    plan = plan_for(make_snapshot(job, nodes=make_nodes(4)), replace(ON, mode=CANARY))
-    assert grown(plan) == {"n1", "n2"}
-    assert any("not one of the canary's nodes" in reason.text for reason in plan.jobs[0].reasons)
-
-
-def test_an_account_is_compared_as_slurm_does() -> None:
-    """slurmdbd keeps accounts in small letters, whatever an administrator writes."""
-    job = replace(make_job(held=2), account="ml")
-    chosen = with_mode(level="canary", accounts=("ML",))
-    assert len(grown(plan_for(make_snapshot(job, nodes=make_nodes(2)), chosen))) == 2
+@pytest.mark.parametrize(
+    ("job", "mode", "names"),
+    [
+        ({"user": "ann"}, CANARY, {"n1", "n2"}),
+        ({"account": "ml"}, CANARY, {"n1", "n2"}),
+        ({"user": "bob"}, Mode("canary", nodes=("n2",)), {"n2"}),
+        ({"user": "bob"}, Mode("canary", users=("bob",)), {"n1", "n2", "n3"}),
+        # slurmdbd keeps accounts in small letters, whatever an administrator writes
+        ({"account": "ml"}, Mode("canary", accounts=("ML",)), {"n1", "n2", "n3"}),
+        ({"user": "bob"}, replace(CANARY, level="on"), {"n1", "n2", "n3"}),
+    ],
+)
+def test_who_gets_which_nodes(job: dict[str, str], mode: Mode, names: set[str]) -> None:
+    """An empty list restricts nothing, and lists mean nothing at other levels."""
+    seen = make_snapshot(replace(make_job(held=3), **job), nodes=make_nodes(3))
+    plan = plan_for(seen, replace(ON, mode=mode))
+    assert grown(plan) == names
+    told = [reason.text for reason in plan.jobs[0].reasons]
+    is_told = any("not one of the canary's nodes" in text for text in told)
+    assert is_told is (len(names) < 3)
 
 
 def test_accounts_are_asked_only_where_they_matter() -> None:
@@ -166,36 +172,12 @@ def test_fragments_on_other_nodes_leave() -> None:
     assert noticed(plan) == {1: Cause.NOT_CANARY}
 
 
-def test_an_empty_list_restricts_nothing() -> None:
-    job, nodes = make_job(held=3, user="bob"), make_nodes(3)
-    seen = make_snapshot(job, nodes=nodes)
-    assert grown(plan_for(seen, with_mode(level="canary", nodes=("n2",)))) == {"n2"}
-    assert grown(plan_for(seen, with_mode(level="canary", users=("bob",)))) == {"n1", "n2", "n3"}
-
-
-def test_the_lists_mean_nothing_at_other_levels() -> None:
-    seen = make_snapshot(make_job(held=3, user="bob"), nodes=make_nodes(3))
-    assert grown(plan_for(seen, replace(ON, mode=replace(CANARY, level="on")))) == {
-        "n1",
-        "n2",
-        "n3",
-    }
-
-
 def test_a_canary_returns_to_the_only_node_it_may_have() -> None:
     """It avoids a node where it died only as long as others would do."""
-    dead = make_fragment(0, deaths=(), job_id=7)
+    dead = make_fragment(0, deaths=(AvoidedNode("n1", after(-100)),))
     job = make_job(dead, user="ann", request=make_request(1, 1))
-    avoiding = replace(job.fragments[0], mark=replace(dead.mark, deaths=_avoid("n1")))
-    job = replace(job, fragments=(avoiding,))
     chosen = with_mode(level="canary", nodes=("n1",))
     assert grown(plan_for(make_snapshot(job, nodes=make_nodes(3)), chosen)) == {"n1"}
-
-
-def _avoid(name: str) -> Any:
-    from slurm_hooks.model import AvoidedNode  # noqa: PLC0415
-
-    return (AvoidedNode(name, after(-100)),)
 
 
 # -- a slurmctld that has just begun
