@@ -30,7 +30,7 @@ from slurm_hooks.model import Curve, SolveStatus
 EXACT = Limits(seconds=20, gap=1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(problems(), st.sampled_from(["milp", "milp", "cbc"]), st.booleans())
 def test_milp_finds_the_optimum(problem: Problem, name: str, is_warm: bool) -> None:
     """Whichever solver does it, and wherever it starts."""

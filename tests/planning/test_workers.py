@@ -257,21 +257,16 @@ def test_an_idle_worker_that_slurm_forgot_is_no_cancel() -> None:
 # -- who is started
 
 
-def test_after_one_has_found_no_work_only_the_interrupted_are_started() -> None:
-    job = pool(running(0), worker(1, idle=after(-100)), requeued(2, -50), requeued(3, -150), held=2)
+@pytest.mark.parametrize("at_s", [-50, -100])  # Slurm tells seconds only: either may be the first
+def test_after_one_has_found_no_work_only_the_interrupted_are_started(at_s: float) -> None:
+    assert not care_for(pool(worker(1, idle=after(-100)), requeued(2, at_s))).is_over
+    interrupted = requeued(2, at_s), requeued(3, -150)
+    job = pool(running(0), worker(1, idle=after(-100)), *interrupted, held=2)
     assert [f.id.index for f in care_for(job).growable] == [2]
     found = plan(job, free=6)
     assert grown(found) == {"free0"}
     assert Why.NO_WORK in whys(found)
     assert Why.OTHER_NODES in whys(found)
-
-
-def test_who_was_interrupted_in_the_second_in_which_another_found_no_work_is_started() -> None:
-    """Slurm tells seconds only, so either may have been the first."""
-    job = pool(running(0), worker(1, idle=after(-100)), requeued(2, -100))
-    assert [f.id.index for f in care_for(job).growable] == [2]
-    alone = pool(worker(1, idle=after(-100)), requeued(2, -100))
-    assert not care_for(alone).is_over
 
 
 def test_nodes_that_a_pool_has_no_work_for_go_to_others_in_the_same_tick() -> None:
@@ -328,18 +323,15 @@ def test_a_pool_grows_to_what_it_wishes_for(nodes: int, size: int) -> None:
     assert (Why.WISH in whys(found)) is (nodes < 6)
 
 
-def test_beyond_the_wish_the_youngest_leave() -> None:
+def test_beyond_the_wish_those_on_the_way_leave_first_and_then_the_youngest() -> None:
     starts = [-900, -30, -400, -100]
     workers = [running(i, start=after(s)) for i, s in enumerate(starts)]
     found = plan(pool(*workers, wish=wished(2)), free=2)
     assert noticed(found) == {1: Cause.WISH, 3: Cause.WISH}
     assert grown(found) == set()
-
-
-def test_who_is_on_the_way_leaves_before_who_works() -> None:
-    coming = worker(3, PENDING, ("free0",), released=after(-5))
-    found = plan(pool(running(0), running(1), coming, wish=wished(2)), free=1)
-    assert [a.fragment.index for a in found.actions if isinstance(a, Hold)] == [3]
+    coming = worker(4, PENDING, ("free0",), released=after(-5))
+    found = plan(pool(*workers, coming, wish=wished(4)), free=1)
+    assert [a.fragment.index for a in found.actions if isinstance(a, Hold)] == [4]
     assert noticed(found) == {}
 
 
