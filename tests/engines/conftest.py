@@ -11,5 +11,6 @@ from slurm_hooks.sandbox import Sandbox
 @pytest.fixture
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
     bench = Bench(sandbox, notice_s=10)
+    bench.share_at_once()
     yield bench
     bench.cancel_all()

@@ -52,6 +52,7 @@ def image() -> Path:
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
     pytest.importorskip("torch")
     bench = Bench(sandbox, notice_s=10)
+    bench.share_at_once()
     shutil.copy(TRAIN, sandbox.work / "train.py")
     yield bench
     bench.cancel_all()
@@ -213,6 +214,7 @@ def confined(fresh_sandbox: Callable[..., Sandbox]) -> Iterator[Bench]:
         extra_files=(("cgroup.conf", "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"),),
     )
     bench = Bench(box, notice_s=10)
+    bench.share_at_once()
     shutil.copy(TRAIN, box.work / "train.py")
     yield bench
     bench.cancel_all()
