@@ -290,12 +290,12 @@ def test_what_has_come_free_waits_for_the_rest() -> None:
 
 
 def told(slurm: FakeSlurm, rates: dict[int, tuple[float, ...]]) -> list[int]:
-    """The sizes of the jobs, of which each says how fast it is on as many nodes."""
+    """The sizes of the jobs, of which each says how fast it is on as many nodes, and no more."""
     for job, of_size in rates.items():
-        first, *_ = (mine := running(slurm, job)) or [None]
-        if first is not None:
-            rate = of_size[len(mine) - 1]
-            first.comment = f"trained{{0}};progress{{s{slurm.now},{len(mine)}:{rate}/10/0}}"
+        mine = running(slurm, job)
+        said = f"progress{{s{slurm.now},{len(mine)}:{of_size[max(len(mine), 1) - 1]}/10/0}}"
+        for element in slurm.of(job):
+            element.comment = f"trained{{0}};{said}" if mine and element is mine[0] else ""
     return [len(running(slurm, job)) for job in rates]
 
 
