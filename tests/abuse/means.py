@@ -27,7 +27,7 @@ __attribute__((constructor)) static void tell(void)
 
 def compiled(source: Path, target: Path, *options: str) -> Path:
     """What gcc makes of a C source, for everybody to use."""
-    subprocess.run(["gcc", str(source), "-o", str(target), *options], check=True, timeout=60)
+    subprocess.run(["gcc", str(source), "-o", str(target), *options], check=True, timeout=150)
     target.chmod(0o755)
     return target
 

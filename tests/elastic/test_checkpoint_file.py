@@ -164,7 +164,7 @@ def test_a_process_that_ends_waits_for_the_file(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MALLEABLE_SLOTS": ""}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], check=False, env=env, timeout=120
+        [sys.executable, "-c", code, str(path)], check=False, env=env, timeout=150
     )
     assert done.returncode == 5
     assert in_file(path)["content"]["x"].shape == (8, 1 << 20)

@@ -44,7 +44,7 @@ def start(*words: str, **more: str) -> subprocess.Popen[str]:
 
 def exit_code(*words: str) -> int:
     agent = start(*words)
-    agent.communicate(timeout=40)
+    agent.communicate(timeout=150)
     return agent.returncode
 
 
@@ -102,7 +102,7 @@ def test_notice_ends_the_command_and_puts_the_fragment_back(
     wait_until(says(slurm, "leaving{2}"))
     assert agent.poll() is None  # the batch script must not go on
     agent.send_signal(signal.SIGTERM)
-    output, errors = agent.communicate(timeout=40)
+    output, errors = agent.communicate(timeout=150)
     assert agent.returncode == 143
     assert output == said
     assert ("has not ended within 0.5 s" in errors) is (manner == "stubborn")
@@ -111,7 +111,7 @@ def test_notice_ends_the_command_and_puts_the_fragment_back(
 def test_sigterm_is_passed_on_and_nothing_is_put_back(slurm: Path) -> None:  # noqa: F811
     agent = begun(sys.executable, "-c", CHILD, "polite")
     agent.send_signal(signal.SIGTERM)
-    assert agent.communicate(timeout=40)[0] == "asked 15\n"
+    assert agent.communicate(timeout=150)[0] == "asked 15\n"
     assert agent.returncode == 143
     assert not any("requeue" in line for line in asked(slurm))
 
@@ -130,7 +130,7 @@ def test_a_command_that_ends_well_because_it_was_asked_to_has_not_finished(
     agent.send_signal(number)
     wait_until(lambda: number is signal.SIGTERM or "requeue 7_3" in asked(slurm))
     agent.send_signal(signal.SIGTERM)
-    agent.communicate(timeout=40)
+    agent.communicate(timeout=150)
     assert agent.returncode == 143
     assert not any("finished" in line for line in asked(slurm))
 
@@ -145,7 +145,7 @@ def test_a_command_that_has_outlived_a_lease_has_made_progress(slurm: Path) -> N
     wait_until(says(slurm, "joined{2}"))
     wait_until(says(slurm, "trained{2}"))
     agent.send_signal(signal.SIGTERM)
-    agent.communicate(timeout=40)
+    agent.communicate(timeout=150)
 
 
 def test_what_a_user_sends_at_the_end_kills_nobody(slurm: Path) -> None:  # noqa: F811
@@ -155,6 +155,6 @@ def test_what_a_user_sends_at_the_end_kills_nobody(slurm: Path) -> None:  # noqa
     while agent.poll() is None:
         agent.send_signal(signal.SIGUSR1)
         time.sleep(0.002)
-    assert agent.communicate(timeout=40)
+    assert agent.communicate(timeout=150)
     assert agent.returncode == 0
     assert says(slurm, "finished{2}")()

@@ -21,7 +21,7 @@ def train(work: Path, processes: int, steps: int) -> dict[str, object]:
     command += ["--local-addr=127.0.0.1", f"--nproc-per-node={processes}", str(SCRIPT)]
     command += [f"--steps={steps}", f"--work={work}"]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "SLURM_"))}
-    subprocess.run(command, env={**env, "OMP_NUM_THREADS": "1"}, check=True, timeout=100)
+    subprocess.run(command, env={**env, "OMP_NUM_THREADS": "1"}, check=True, timeout=150)
     return dict(json.loads((work / "result.json").read_text()))
 
 
@@ -40,5 +40,5 @@ def test_the_optional_lines_work_without_a_job_as_well(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [str(SCRIPT.with_name("train_more.py")), f"--work={tmp_path}", "--steps=300"]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "SLURM_"))}
-    done = subprocess.run(command, env=env, check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, env=env, check=True, timeout=150, capture_output=True, text=True)
     assert float(done.stdout.partition("accuracy ")[2].split()[0]) >= 0.95

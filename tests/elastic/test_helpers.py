@@ -223,4 +223,4 @@ def test_what_scripts_import_is_never_a_module(job_path: Path, first: str) -> No
         "assert all(callable(thing) for thing in found.values()), found"
     )
     env = {**os.environ, "PYTHONPATH": str(job_path)}
-    subprocess.run([sys.executable, "-c", code], cwd=job_path, env=env, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=job_path, env=env, check=True, timeout=150)

@@ -41,7 +41,7 @@ def call(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "slurm_hooks.elastic", *words]
     known = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     return subprocess.run(
-        argv, env={**known, **env}, capture_output=True, text=True, timeout=90, check=False
+        argv, env={**known, **env}, capture_output=True, text=True, timeout=150, check=False
     )
 
 
@@ -185,7 +185,7 @@ def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa:
     (slurm / "refuse").unlink()
     wait_until(lambda: "wish{4," in comment(slurm))  # told again
     agent.send_signal(signal.SIGTERM)
-    agent.communicate(timeout=40)
+    agent.communicate(timeout=150)
 
 
 def test_a_wish_that_the_agent_has_written_over_is_told_again(
@@ -216,7 +216,7 @@ def test_what_a_worker_has_started_ends_with_it(slurm: Path, tmp_path: Path) -> 
     assert agent.stdout.readline() == "begun\n"
     child = int((tmp_path / "child").read_text())
     agent.send_signal(signal.SIGTERM)
-    agent.communicate(timeout=40)
+    agent.communicate(timeout=150)
     wait_until(lambda: not is_alive(child))
 
 

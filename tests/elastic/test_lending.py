@@ -37,7 +37,7 @@ except (OSError, ValueError) as error:
 def asked_in_a_process(name: str, user: int | None = None) -> str:
     argv = [sys.executable, "-c", ASK, name]
     done = subprocess.run(
-        argv, cwd=ROOT, user=user, capture_output=True, text=True, timeout=30, check=True
+        argv, cwd=ROOT, user=user, capture_output=True, text=True, timeout=150, check=True
     )
     return done.stdout.strip()
 
@@ -85,7 +85,7 @@ def test_nobody_else_is_given_it() -> None:
     )
     argv = [sys.executable, "-c", client, name]
     done = subprocess.run(
-        argv, user=NOBODY, capture_output=True, text=True, timeout=30, check=False
+        argv, user=NOBODY, capture_output=True, text=True, timeout=150, check=False
     )
     assert done.stdout.strip() in ("0", ""), done.stderr
 

@@ -20,7 +20,7 @@ def test_files_of_the_user_do_not_stand_in_for_modules(tmp_path: Path) -> None:
         ["/bin/sh", str(program), "-x", "b", "true"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
         cwd=tmp_path,
         env={"MALLEABLE_AGENTS": "{}"},

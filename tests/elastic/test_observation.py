@@ -43,7 +43,7 @@ class Script:
             cwd=self.work,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=150,
             check=False,
         )
 

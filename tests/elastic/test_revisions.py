@@ -242,7 +242,7 @@ def test_no_join_is_lost_among_processes_that_are_late_by_chance(tmp_path: Path)
     command = [sys.executable, "-c", JOIN, str(tmp_path / "job")]
     spans = [(n * each, (n + 1) * each) for n in range(writers)]
     processes = [subprocess.Popen([*command, str(a), str(b)]) for a, b in spans]
-    assert [p.wait(timeout=120) for p in processes] == [0] * writers
+    assert [p.wait(timeout=150) for p in processes] == [0] * writers
     state = opened(tmp_path / "job").read()
     assert sorted(m.fragment for m in state.members) == list(range(writers * each))
     assert state.revision == writers * each

@@ -263,7 +263,7 @@ def test_an_agent_that_gives_up_early_has_said_that_there_is_one(
         cwd=gang.work,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=150,
         check=False,
     )
     said = done.stdout + done.stderr
@@ -372,7 +372,7 @@ def asked(slurm: Path) -> list[str]:
 def end(agent: subprocess.Popen[str]) -> None:
     assert agent.poll() is None  # it never lets the script go on by itself
     agent.send_signal(signal.SIGTERM)
-    assert agent.communicate(timeout=40)[0] == "gone\n"
+    assert agent.communicate(timeout=150)[0] == "gone\n"
     assert agent.returncode == 0
 
 
@@ -612,7 +612,7 @@ signals.has_ended = len(sys.argv) > 1
             [sys.executable, "-c", program, *words],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             check=False,
         )
         for words in ([], ["ended"])

@@ -552,7 +552,7 @@ class Parent:
     def stop(self) -> None:
         for pid in self.left:
             os.kill(pid, signal.SIGKILL)
-        self._popen.communicate(timeout=20)
+        self._popen.communicate(timeout=150)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from slurm_hooks.model import MalleableJob
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.engines]
+pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.nightly]
 TRAIN = Path(__file__).resolve().parents[1] / "elastic" / "train_watched.py"
 LONG = 100_000
 

@@ -66,6 +66,7 @@ def test_mpi(bench: Bench) -> None:
     lives_with_open_mpi(bench, "mpi")
 
 
+@pytest.mark.nightly
 def test_horovod(bench: Bench) -> None:
     pytest.importorskip("horovod.torch")
     lives_with_open_mpi(bench, "horovod")
@@ -130,6 +131,7 @@ def test_nothing_of_a_round_outlives_it(bench: Bench, mpirun: str) -> None:
     wait_until(lambda: not rounds_alive(recipe), 30)
 
 
+@pytest.mark.nightly
 def test_tensorflow(bench: Bench) -> None:
     pytest.importorskip("tf_keras")
     recipe = Recipe.copied(bench, "tensorflow")
@@ -137,6 +139,7 @@ def test_tensorflow(bench: Bench) -> None:
     assert live_through(recipe, job, "train.py") > 0.9
 
 
+@pytest.mark.nightly
 def test_jax(bench: Bench) -> None:
     pytest.importorskip("jax")
     recipe = Recipe.copied(bench, "jax")

@@ -99,6 +99,7 @@ def has_done(text: str, count: int) -> bool:
     return any(int(found) >= count for found in re.findall(r"(\d+) of 200", text))
 
 
+@pytest.mark.nightly
 @pytest.mark.slurm
 @pytest.mark.engines
 @pytest.mark.browser

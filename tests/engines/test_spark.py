@@ -17,7 +17,7 @@ from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.engines]
+pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.nightly]
 pyspark = pytest.importorskip("pyspark")
 TASKS = 50
 

@@ -15,7 +15,7 @@ from elastic.gang import Gang
 from slurm_hooks.jobpath import write_job_path
 from waiting import wait_until
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.nightly]
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 
 

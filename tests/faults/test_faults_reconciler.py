@@ -186,7 +186,7 @@ def test_the_clock_of_the_tick_s_host_stepped(course: Course, step: str) -> None
             env={**os.environ, **course.bench.box.environment, **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             check=False,
         )
         assert done.returncode == 0, done.stderr

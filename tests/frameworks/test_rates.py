@@ -66,6 +66,7 @@ def own_rate(gang: Gang, until: float) -> float:
     return sum(count for _, count in clean) / sum(seconds for seconds, _ in clean)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["plain", "lightning", "trainer", "accelerate", "streaming"])
 def test_what_is_told_is_what_the_script_finds_itself(job: Gang, kind: str) -> None:
     start(job, 1, kind)

@@ -48,7 +48,7 @@ def run(script: Path, user: Optional[int] = None, **values: str) -> str:
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0

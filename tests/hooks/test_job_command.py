@@ -40,7 +40,7 @@ def run(program: Path, work: Path, **env: str) -> subprocess.CompletedProcess[st
         [str(program), "run", "--", "a b"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
         cwd=work,
         env={"PATH": os.environ["PATH"], **env},
@@ -106,7 +106,7 @@ def test_an_old_python_says_what_to_do(path: Path) -> None:
     """The real one is that of Rocky 8, 3.6, in tests/packages."""
     pretend = "import sys; sys.version_info = (3, 6, 8); exec(open(sys.argv[1]).read())"
     argv = [sys.executable, "-c", pretend, str(path / "__main__.py")]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 1
     assert done.stderr == (
         f"malleable: {sys.executable} is Python 3.6; load or activate an environment with Python "
@@ -125,6 +125,6 @@ def test_shellcheck(path: Path) -> None:
     if shellcheck is None:
         pytest.skip("shellcheck is not installed")
     done = subprocess.run(
-        [shellcheck, str(path / "bin/malleable")], capture_output=True, timeout=60, check=False
+        [shellcheck, str(path / "bin/malleable")], capture_output=True, timeout=150, check=False
     )
     assert done.returncode == 0, done.stdout.decode()

@@ -58,7 +58,7 @@ class Node:
     def run(self, path: Path, job: int = 7, *more: str) -> str:
         """What it says; it must end with 0."""
         process = self.begin(path, job, *more)
-        said = process.communicate(timeout=120)[1]
+        said = process.communicate(timeout=150)[1]
         assert process.returncode == 0, said
         return said
 
@@ -279,7 +279,7 @@ def test_what_a_dead_one_left_is_removed_by_the_next(node: Node) -> None:
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     for child in children:
         os.kill(int(child), signal.SIGKILL)
-    first.communicate(timeout=30)
+    first.communicate(timeout=150)
     assert first.returncode == 0
     assert node.laid() == []
     assert len(node.parts()) == 1
@@ -494,7 +494,7 @@ def test_a_hook_that_is_killed_leaves_no_process_for_long(node: Node) -> None:
     first.wait()
     time.sleep(1.6)  # its seconds are over, and a stopped process knows nothing of them
     os.kill(int(child), signal.SIGCONT)
-    first.communicate(timeout=60)  # until nobody has the other end
+    first.communicate(timeout=150)  # until nobody has the other end
     assert node.laid() == []
 
 

@@ -272,7 +272,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
 
 def lines_of(command: list[str]) -> list[str]:
     done = subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False
+        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=150, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -35,7 +35,7 @@ FILES = {
 
 
 def run(argv: list[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

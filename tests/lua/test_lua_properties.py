@@ -45,7 +45,7 @@ def answers(lua: str, requests: list[bytes]) -> list[list[str]]:
         input="".join(f"{text.hex()}\n" for text in requests),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -44,7 +44,7 @@ def promtool(*words: str) -> str:
         cwd=DASHBOARDS,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

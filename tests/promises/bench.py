@@ -121,7 +121,7 @@ class Bench:
             env={**os.environ, **self.box.environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             check=False,
         )
 

@@ -86,7 +86,7 @@ def browser(place: Path, *words: str) -> tuple[str, list[str]]:
         [program, *FLAGS, f"--user-data-dir={place}/profile", *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -14,7 +14,7 @@ UNAVAILABLE = 69
 @pytest.mark.parametrize(("source", "told"), [("", "SLURM_SOURCE="), ("/", "make test-pyslurm: ")])
 def test_without_a_source_or_with_what_is_none(source: str, told: str) -> None:
     done = subprocess.run(
-        [str(SCRIPT), source], capture_output=True, text=True, timeout=30, check=False
+        [str(SCRIPT), source], capture_output=True, text=True, timeout=150, check=False
     )
     assert done.returncode == UNAVAILABLE
     assert told in done.stderr

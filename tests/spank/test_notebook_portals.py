@@ -62,7 +62,7 @@ def test_what_the_job_starts(tmp_path: Path, count: str, told: str) -> None:
     )
     text = f"{before}\nexec bash '{tmp_path}/script.sh'"
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    said = subprocess.check_output(["bash", "-euc", text], env=env, text=True, timeout=30)
+    said = subprocess.check_output(["bash", "-euc", text], env=env, text=True, timeout=150)
     nodes, token, *words = said.splitlines()
     assert (nodes, token) == (told, "secret")
     assert "--ServerApp.base_url=/node/node1/4711/" in words

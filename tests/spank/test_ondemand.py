@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 
 def ruby(*arguments: str) -> str:
     argv = ["ruby", *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -57,7 +57,7 @@ def untested(
     """A Slurm with our plugin, for which this release is unknown."""
     build = tmp_path_factory.mktemp("untested")
     argv = ["make", "-s", "-C", str(SOURCE), f"BUILD_DIR={build}", f"TESTED={NEVER}", "all"]
-    subprocess.run(argv, check=True, timeout=120)
+    subprocess.run(argv, check=True, timeout=150)
     spec = project_spec(nodes=2, slurm=installation, spank=build / "malleable.so")
     with Sandbox.up(spec) as box:
         yield box
@@ -117,7 +117,7 @@ def test_a_release_that_gives_itself_no_number(sandbox: Any, tmp_path: Path) -> 
     """Slurm skips the plugin, with a line or two to say so, and submits."""
     stub, source = Path(sandbox.work) / "no_number.so", tmp_path / "no_number.c"
     source.write_text("long slurm_api_version(void) { return 0; }\n")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", stub, source], check=True, timeout=60)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", stub, source], check=True, timeout=150)
     ended = run_job(sandbox, "no_number", command=f"env LD_PRELOAD={stub} sbatch")
     assert ended.submission.stdout.strip().isdecimal()
     assert "Incompatible Slurm plugin" in ended.submission.stderr

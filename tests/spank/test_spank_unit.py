@@ -46,7 +46,7 @@ def test_pure_parts(tmp_path: Path) -> None:
 
 def list_symbols(build: Path, which: str) -> str:
     argv = ["nm", "-D", which, str(build / "malleable.so")]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
+    return subprocess.run(argv, capture_output=True, text=True, timeout=150, check=True).stdout
 
 
 def exported(build: Path) -> set[str]:

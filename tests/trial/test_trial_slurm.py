@@ -212,6 +212,6 @@ def test_ctrl_c_before_anything_is_submitted(bench: Bench) -> None:
     assert process.stdout is not None
     assert any("watched for 30 s" in line for line in process.stdout)
     os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=150)
     assert process.returncode == 130
     assert_nothing_is_left(bench)

@@ -35,7 +35,7 @@ def test_the_plugin_has_it_too(tmp_path: Path) -> None:
     argv = ["make", "-C", str(TREE / "plugins" / "spank"), f"BUILD_DIR={tmp_path}"]
     program = tmp_path / "engines_test"
     subprocess.run([*argv, str(program)], capture_output=True, timeout=180, check=True)
-    done = subprocess.run([program], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=150, check=True)
     words = [line.split() for line in done.stdout.splitlines()]
     assert [
         (name, *map(bool, map(int, flags))) for kind, name, *flags in words if kind == "engine"

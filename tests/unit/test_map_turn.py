@@ -37,7 +37,7 @@ def start(words: list[str], place: Path) -> subprocess.Popen[bytes]:
 
 def test_of_two_at_once_one_submits(words: list[str], tmp_path: Path) -> None:
     both = [start([*words, "--", "true", ":::", "a", "b"], tmp_path) for _ in range(2)]
-    said = {one.communicate(timeout=30)[0] for one in both}
+    said = {one.communicate(timeout=150)[0] for one in both}
     assert said == {f"17 {tmp_path / 'map'}\n".encode()}
     assert [one.returncode for one in both] == [0, 0]
     assert (tmp_path / "submitted").read_text() == "once\n"
@@ -45,13 +45,13 @@ def test_of_two_at_once_one_submits(words: list[str], tmp_path: Path) -> None:
 
 def test_inputs_are_of_any_bytes(words: list[str], tmp_path: Path) -> None:
     one = start([*words, "--inputs=-", "--", "cat"], tmp_path)
-    one.communicate(b"a\r\n\n\xff \xc3\xa4\n", timeout=30)
+    one.communicate(b"a\r\n\n\xff \xc3\xa4\n", timeout=150)
     assert one.returncode == 0
     assert list(map(os.fsencode, read_inputs(tmp_path / "map"))) == [b"a", b"\xff \xc3\xa4"]
 
 
 def test_a_mistake_leaves_no_directory(words: list[str], tmp_path: Path) -> None:
     one = start(words, tmp_path)
-    assert b"give the program behind --" in one.communicate(timeout=30)[1]
+    assert b"give the program behind --" in one.communicate(timeout=150)[1]
     assert one.returncode == 64
     assert not (tmp_path / "map").exists()
