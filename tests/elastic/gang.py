@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,6 +68,8 @@ class Gang:
         self, fragment: int, nnodes: str, steps: int, *more: str, restarts: int = 0
     ) -> subprocess.Popen[bytes]:
         command = [sys.executable, *self.launcher, *self.flags, str(self.script)]
+        if shutil.which("setpriv"):  # a run of tests that is killed leaves no training behind
+            command[:0] = ["setpriv", "--pdeathsig=KILL"]
         with open(self.log_path(fragment), "ab") as log:
             agent = subprocess.Popen(
                 [*command, str(self.work), str(steps), *more],
