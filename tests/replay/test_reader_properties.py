@@ -17,7 +17,7 @@ from slurm_hooks.replay.logs.swf import read_swf
 from slurm_hooks.replay.record import Interval, Record
 
 PLACE = tempfile.TemporaryDirectory()
-many = settings(max_examples=150, deadline=None)
+many = settings(max_examples=75, deadline=None)
 ODD = st.sampled_from(
     [
         *("", "0", "-1", "1", "5.5", "1e9", "1e308", "1e999", "nan", "x", "\u00b2", "\u0663"),

@@ -199,7 +199,7 @@ def _asks(job: Any) -> Sequence[object]:
     return (*sizes, job.curve, job.weight, job.may_grow, job.start_s, *costs)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(clusters())
 def test_a_replay_and_a_tick_ask_the_same(cluster: Cluster) -> None:
     assert essence(asked_by_replay(cluster)) == essence(asked_by_tick(cluster))

@@ -12,7 +12,7 @@ from slurm_hooks.model import NodeState
 from slurm_hooks.slurm.cluster import Cluster, node_state, parse_cluster
 from slurm_hooks.slurm.jobs import parse_jobs
 
-many = settings(max_examples=200, deadline=None)
+many = settings(max_examples=100, deadline=None)
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
 ODD = st.sampled_from(
     [

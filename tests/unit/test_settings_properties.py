@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.settings import Settings, parse
 
-many = settings(max_examples=200, deadline=None)
 SECTIONS = {section.name: section.default_factory for section in fields(Settings)}  # type: ignore[misc]
 VALUES = st.sampled_from(
     [
@@ -64,7 +63,7 @@ def written(found: Settings) -> str:
     return "\n".join(lines)
 
 
-@many
+@settings(deadline=None)
 @given(documents())
 def test_what_was_read_can_be_written_and_read_again(text: str) -> None:
     try:
