@@ -47,7 +47,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.cancels import is_crippled
 from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.planning.lifecycle import Upkeep
-from slurm_hooks.planning.workers import idle_since, is_out_of_work, to_be_started
+from slurm_hooks.planning.workers import idle_since, is_out_of_work
 from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.report.text import explain_lines, sizes
 
@@ -192,102 +192,88 @@ def test_the_end_of_a_pool_is_kept_beyond_the_cancel_of_what_waits() -> None:
     assert "1 worker(s) ended with exit code 0" in again.reasons[0].text
 
 
-def test_a_pool_of_which_all_have_ended_needs_nothing() -> None:
-    job = pool(*(worker(i, DONE, ("n1",), end=after(-5 - i)) for i in range(3)))
-    assert care_for(job).actions == ()
-    assert whys(plan(job)) == {Why.FINISHED}
-
-
 @pytest.mark.parametrize("unread", [0, 1])
 def test_a_row_that_cannot_be_read_may_be_a_worker(unread: int) -> None:
     job = replace(pool(worker(0, idle=after(-5)), held=1), unread=unread)
     assert is_out_of_work(job, NOW, make_slurm()) is not bool(unread)
 
 
-def test_who_says_that_all_is_done_is_left_to_its_end() -> None:
-    leader = running(0, has_agent=True, said=Said.FINISHED)
+@pytest.mark.parametrize("state", [RUNNING, HELD, DONE, FAILED, TIMED_OUT])
+def test_that_all_is_done_holds_however_the_leader_ends(state: FragmentState) -> None:
+    leader = worker(0, state, ("n1",), has_agent=True, said=Said.FINISHED)
     job = pool(leader, running(1), worker(2, PENDING, ("n3",), released=after(-5)), held=1)
     care = care_for(job)
     assert care.is_over
-    (cancel,) = (a for a in care.actions if isinstance(a, Cancel))
-    assert {f.index for f in cancel.fragments} == {1, 2, 3}
-    assert {i for i, mark in marks(care.actions).items() if mark.is_finished} == {0, 1}
-
-
-@pytest.mark.parametrize("state", [HELD, DONE, FAILED, TIMED_OUT])
-def test_that_all_is_done_holds_however_the_leader_ends(state: FragmentState) -> None:
-    job = pool(worker(0, state, has_agent=True, said=Said.FINISHED), running(1))
-    cancelled = {
-        f.index for a in care_for(job).actions if isinstance(a, Cancel) for f in a.fragments
-    }
-    assert cancelled == ({0, 1} if state is HELD else {1})
-
-
-def test_a_cancelled_worker_is_only_itself() -> None:
-    gone = worker(1, CANCELLED, ("n2",))
-    job = pool(running(0), gone, held=1)
-    assert not care_for(job).is_over
-    assert not is_crippled(replace(job, request=pool_of(6, 3)))
-    assert [f.id.index for f in care_for(job).growable] == [2]
+    cancelled = {f.index for a in care.actions if isinstance(a, Cancel) for f in a.fragments}
+    assert cancelled == ({0, 1, 2, 3} if state is HELD else {1, 2, 3})
+    finished = {i for i, mark in marks(care.actions).items() if mark.is_finished}
+    assert finished == {0, 1} if state is RUNNING else 1 in finished
 
 
 def test_a_cancelled_pool_stays_so_though_a_worker_had_found_no_work() -> None:
     job = pool(worker(0, CANCELLED, idle=after(-50)), worker(1, CANCELLED, ("n2",)))
     assert care_for(job).reasons[0].why is Why.CANCELLED
+    some = pool(running(0), worker(1, CANCELLED, ("n2",)), held=1)
+    assert not care_for(some).is_over
+    assert not is_crippled(replace(some, request=pool_of(6, 3)))
 
 
-@pytest.mark.parametrize("found_none_s", [-100, -5])
-def test_what_a_cancelled_worker_left_behind_is_for_those_who_had_found_no_work(
-    found_none_s: float,
-) -> None:
-    """In the same second too."""
-    cancelled = worker(1, CANCELLED, ("n2",), start=after(-300), end=after(-5))
-    job = pool(worker(0, idle=after(found_none_s)), cancelled, held=1)
-    assert [f.id.index for f in care_for(job).growable] == [0, 2]
-
-
-def test_an_idle_worker_that_slurm_forgot_is_no_cancel() -> None:
-    """No tick ran for longer than MinJobAge after it had ended."""
+def forgotten() -> MalleableJob:
+    """Its first worker had found no work; no tick ran for longer than MinJobAge after it."""
     job = pool(running(1), worker(2))
-    care = care_for(replace(job, request=replace(job.request, fragments=3)))
-    assert not care.is_over
-    assert [f.id.index for f in care.growable] == [2]
+    return replace(job, request=replace(job.request, fragments=3))
 
 
 # -- who is started
 
+IDLE = worker(1, idle=after(-100))
+LEFT_WORK = worker(1, CANCELLED, ("n2",), start=after(-300), end=after(-5))
+VAIN = {"vain": 2, "released": after(-5)}
 
-@pytest.mark.parametrize("at_s", [-50, -100])  # Slurm tells seconds only: either may be the first
-def test_after_one_has_found_no_work_only_the_interrupted_are_started(at_s: float) -> None:
-    assert not care_for(pool(worker(1, idle=after(-100)), requeued(2, at_s))).is_over
-    interrupted = requeued(2, at_s), requeued(3, -150)
-    job = pool(running(0), worker(1, idle=after(-100)), *interrupted, held=2)
-    assert [f.id.index for f in care_for(job).growable] == [2]
-    found = plan(job, free=6)
-    assert grown(found) == {"free0"}
-    assert Why.NO_WORK in whys(found)
-    assert Why.OTHER_NODES in whys(found)
+
+@pytest.mark.parametrize(
+    ("job", "started"),
+    [
+        (pool(running(0), requeued(1, -50), held=2), [1, 2, 3]),
+        (pool(running(0), IDLE, requeued(2, -50), requeued(3, -150), held=2), [2]),
+        (pool(running(0), IDLE, requeued(2, -100)), [2]),  # in the same second
+        (pool(IDLE, requeued(2, -100)), [2]),
+        (pool(running(0), worker(1, CANCELLED, ("n2",)), held=1), [2]),
+        (pool(worker(0, idle=after(-100)), LEFT_WORK, held=1), [0, 2]),
+        (pool(worker(0, idle=after(-5)), LEFT_WORK, held=1), [0, 2]),  # in the same second
+        (forgotten(), [2]),
+        (pool(worker(0, obstacle="NotStarted", **VAIN), held=2), [1, 2]),  # a node taken first
+        (pool(worker(0, obstacle="AssocGrpNodeLimit", **VAIN), held=2), []),
+    ],
+)
+def test_who_is_started(job: MalleableJob, started: list[int]) -> None:
+    care = care_for(job)
+    assert [f.id.index for f in care.growable] == started
+    assert not care.is_over
 
 
 def test_nodes_that_a_pool_has_no_work_for_go_to_others_in_the_same_tick() -> None:
-    job = pool(running(0), worker(1, idle=after(-100)), held=4)
+    job = pool(running(0), IDLE, requeued(2, -50), held=4)
+    found = plan(job, free=6)
+    assert grown(found) == {"free0"}
+    assert {Why.NO_WORK, Why.OTHER_NODES} <= whys(found)
     other = make_job(held=3, job_id=8)
-    assert len(grown(plan(job, other, free=3))) == 3
+    assert len(grown(plan(pool(running(0), IDLE, held=4), other, free=3))) == 3
 
 
-@pytest.mark.parametrize(("at_s", "counts"), [(-101, False), (-100, False), (-99, True)])
-def test_a_newer_wish_makes_all_start_again(at_s: float, counts: bool) -> None:
-    job = pool(worker(0, idle=after(-100)), held=2, wish=wished(2, at_s))
-    care = care_for(job)
-    assert care.is_over is not counts
-    assert len(grown(plan(job, free=4))) == (2 if counts else 0)
-
-
-def test_a_newer_wish_for_none_keeps_the_pool() -> None:
-    job = pool(worker(0, idle=after(-100)), held=2, wish=wished(0, -50))
-    found = plan(job, free=4)
-    assert not ending_jobs(found)
-    assert grown(found) == set()
+@pytest.mark.parametrize(
+    ("wish", "counts", "grows"),
+    [
+        (wished(2, -101), False, 0),
+        (wished(2, -100), False, 0),
+        (wished(2, -99), True, 2),
+        (wished(0, -50), True, 0),
+    ],
+)
+def test_a_newer_wish_makes_all_start_again(wish: Wish, counts: bool, grows: int) -> None:
+    found = plan(pool(worker(0, idle=after(-100)), held=2, wish=wish), free=4)
+    assert bool(ending_jobs(found)) is not counts
+    assert len(grown(found)) == grows
 
 
 def test_a_release_forgets_that_there_was_no_work() -> None:
@@ -296,27 +282,10 @@ def test_a_release_forgets_that_there_was_no_work() -> None:
     assert grow.mark.idle is None  # type: ignore[union-attr]
 
 
-def test_a_node_taken_by_somebody_else_keeps_one_worker_not_the_pool() -> None:
-    vain = {"vain": 2, "released": after(-5)}
-    own = pool(worker(0, obstacle="NotStarted", **vain), held=2)
-    assert [f.id.index for f in care_for(own).growable] == [1, 2]
-    limit = pool(worker(0, obstacle="AssocGrpNodeLimit", **vain), held=2)
-    assert care_for(limit).growable == ()
-
-
 # -- wishes
 
 
-def test_the_newest_wish_counts_and_the_larger_of_one_second() -> None:
-    told = [wished(5, -50), wished(2, -30), wished(3, -30), wished(1, 61)]
-    job = pool(*(worker(i, wish=w) for i, w in enumerate(told)))
-    assert job.wish(NOW) == wished(3, -30)
-    assert job.wish(after(2)) == wished(1, 61)  # it was more than a minute ahead
-    gang = make_job(*(make_fragment(i, wish=w) for i, w in enumerate(told)))
-    assert gang.wish(NOW) is None
-
-
-@pytest.mark.parametrize(("nodes", "size"), [(0, 0), (1, 1), (3, 3), (6, 6), (7, 6), (60_000, 6)])
+@pytest.mark.parametrize(("nodes", "size"), [(0, 0), (3, 3), (6, 6), (60_000, 6)])
 def test_a_pool_grows_to_what_it_wishes_for(nodes: int, size: int) -> None:
     found = plan(pool(held=6, wish=wished(nodes)), free=9)
     assert len(grown(found)) == found.jobs[0].nodes_planned == size
@@ -364,16 +333,11 @@ def test_a_pool_that_never_reported_is_no_lone_script() -> None:
 
 
 @pytest.mark.parametrize("curve", [None, Curve(((0, 0.0), (1, 1.0), (3, 1.2), (6, 1.3)))])
-def test_gangs_have_their_minimum_first(curve: Optional[Curve]) -> None:
-    """However large the pool, and however badly they scale."""
+def test_a_pool_leaves_a_gang_its_minimum(curve: Optional[Curve]) -> None:
+    """However large the pool, and however badly the gang scales."""
     gang = make_job(held=6, job_id=8, request=make_request(3, 6))
     job = pool(*(running(i) for i in range(6)))
-    curves = {8: curve} if curve else {}
-    found = plan(job, gang, curves=curves)
-    assert len(noticed(found)) >= 3
-    assert len(grown(plan(pool(held=6), gang, free=4, curves=curves))) == 4
-    alone = plan(pool(held=6), gang, free=3, curves=curves)
-    assert alone.jobs[1].nodes_planned == 3
+    assert len(noticed(plan(job, gang, curves={8: curve} if curve else {}))) >= 3
 
 
 @pytest.mark.parametrize(("wanted", "gets"), [(60, 3), (2, 2), (0, 0)])
@@ -469,26 +433,17 @@ def care(*workers: Fragment) -> Upkeep:
     return care_for(pool(*workers))
 
 
-def test_all_workers_at_once_are_one_failure() -> None:
-    found = marks(care(*(dead(i) for i in range(6))).actions)
-    assert {mark.failures for mark in found.values()} == {1}
-
-
-def test_after_a_failure_one_worker_is_tried() -> None:
-    workers = [
-        worker(i, failures=1, deaths=(AvoidedNode(f"x{i}", after(-90)),), noticed=after(-90))
-        for i in range(6)
-    ]
-    found = plan(pool(*workers), free=6)
-    assert len(grown(found)) == 1
-    assert Why.RESTING in whys(found)
-
-
-@pytest.mark.parametrize(("ran_s", "more"), [(59, 0), (60, 4)])
-def test_once_it_has_lived_for_a_while_the_others_follow(ran_s: float, more: int) -> None:
-    tried = running(0, start=after(-ran_s))
-    rest = [worker(i, failures=1, deaths=(AvoidedNode(f"x{i}", after(-90)),)) for i in range(1, 6)]
-    assert len(grown(plan(pool(tried, *rest), free=4))) == more
+@pytest.mark.parametrize(("ran_s", "grows"), [(None, 1), (59, 0), (60, 4)])
+def test_after_a_failure_one_worker_is_tried_until_it_has_lived_for_a_while(
+    ran_s: Optional[int], grows: int
+) -> None:
+    values = {"failures": 1, "noticed": after(-90)}
+    rest = [worker(i, deaths=(AvoidedNode(f"x{i}", after(-90)),), **values) for i in range(6)]
+    if ran_s is not None:
+        rest[0] = running(0, start=after(-ran_s))
+    found = plan(pool(*rest), free=4)
+    assert len(grown(found)) == grows
+    assert (Why.RESTING in whys(found)) is (grows < 4)
 
 
 def test_the_last_failure_stops_the_pool_and_names_code_and_node() -> None:
@@ -537,11 +492,6 @@ def test_work_done_forgives(peer: Fragment, forgives: bool) -> None:
     failed = worker(0, failures=2, deaths=(AvoidedNode("n1", after(-50)),))
     extra = running(2, start=after(-5))
     assert (marks(care(failed, peer, extra).actions).get(0, failed.mark).failures == 0) is forgives
-
-
-def test_what_waits_to_be_started_is_all_without_an_idle_worker() -> None:
-    job = pool(running(0), requeued(1, -50), held=2)
-    assert [f.id.index for f in to_be_started(job, NOW, make_slurm())] == [1, 2, 3]
 
 
 def test_pools_may_have_no_minimum_and_gangs_must() -> None:

@@ -145,3 +145,5 @@ def test_the_newest_of_any_order_counts(told: list[tuple[int, int]]) -> None:
     found = make_job(*fragments, held=1, request=POOL).wish(NOW)
     at, nodes = max([pair for pair in told if pair[0] <= 60], default=(0, -1))
     assert found == (Wish(after(at), min(nodes, 6)) if nodes >= 0 else None)
+    gang = (make_fragment(i, wish=w) for i, w in enumerate(wishes))
+    assert make_job(*gang, held=1).wish(NOW) is None
