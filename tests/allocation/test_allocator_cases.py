@@ -53,6 +53,11 @@ CASES = [
     ("whole units only", one_class(11, job(unit=4, min_nodes=4)), [8]),
     ("half a unit is kept", one_class(9, job(unit=4, min_nodes=3, held=(3,))), [3]),
     ("headroom stays free", one_class(10, job(), headroom_nodes=3), [7]),
+    (
+        "what units leave over is headroom",
+        one_class(11, job(unit=4, min_nodes=4), headroom_nodes=3),
+        [8],
+    ),
     ("headroom takes nothing back", one_class(10, job(held=(9,)), headroom_nodes=3), [9]),
     (
         "with headroom nodes still change hands",

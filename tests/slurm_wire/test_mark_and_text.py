@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slurm_hooks.model import AvoidedNode, Mark, Request
 from slurm_hooks.slurm.mark import format_mark, parse_mark
-from slurm_hooks.slurm.text import expand, fold, parse_limit, parse_time
+from slurm_hooks.slurm.text import expand, fold, parse_gres, parse_limit, parse_time
 
 PLAIN = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
 
@@ -207,3 +207,17 @@ def test_padded_names_stay_padded() -> None:
 )
 def test_digits_before_a_bracket_are_part_of_each_name(text: str, names: set[str]) -> None:
     assert expand(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("(null)", {}),
+        ("gpu", {"gpu": 1}),
+        ("gres/gpu:2", {"gpu": 2}),
+        ("gpu:a100:4(S:0-1),tmp:1", {"gpu": 4, "gpu:a100": 4, "tmp": 1}),
+        ("gpu:a:4,gpu:b:2", {"gpu": 6, "gpu:a": 4, "gpu:b": 2}),
+    ],
+)
+def test_generic_resources_are_summed_by_name(text: str, counts: dict[str, int]) -> None:
+    assert dict(parse_gres(text)) == counts
