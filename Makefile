@@ -5,7 +5,7 @@ FOR_SITES := mariadb-server slurmdbd
 FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
 WORKERS := $(shell expr 3 \* $$(nproc))
 EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults
-TOGETHER := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help setup plugin demo test fast debian-packages environments test-sites test-matrix faults search lint docs \
 	install clean test-nightly test-pyslurm test-frameworks test-engines test-metrics test-browser rpm deb package-tools \

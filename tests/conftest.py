@@ -79,30 +79,28 @@ def pyslurm_of_this_slurm(installation: Installation) -> str:
     return found
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let workers share single tests, and give each stretch of the run its share of every kind.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadscope` workers share single tests; see `sharing`."""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from sharing import SingleTests  # noqa: PLC0415  (some environments have no xdist)
 
-    Tests on a real Slurm wait, those with torch do both, the others compute. Tests that share a
-    fixture of their module stay on one worker.
+    return SingleTests(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each stretch of a run on several workers its share of every kind of test.
+
+    Tests on a real Slurm wait, those with torch do both, the others compute.
     """
     if not hasattr(config, "workerinput"):
         return
-    for item in items:
-        if _shares_a_fixture(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     kinds: dict[str, list[pytest.Item]] = {}
     for item in items:
         mark = next(filter(item.get_closest_marker, ("slurm", "torch")), "")
         kinds.setdefault(mark, []).append(item)
     items[:] = evenly(*kinds.values())
-
-
-def _shares_a_fixture(item: pytest.Item) -> bool:
-    """Whether its module makes something once for several tests; the kept sandbox is nobody's."""
-    known = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
-    last = (found[-1] for found in known.values())
-    return any(f.scope == "module" and f.baseid.endswith(".py") for f in last)
 
 
 def evenly(*lists: list[T]) -> list[T]:

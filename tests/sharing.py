@@ -1,0 +1,23 @@
+"""Which worker runs which test: single tests, but whole files that make something for a module."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from xdist.scheduler import LoadScopeScheduling
+
+SHARED = 'scope="module"'
+
+
+class SingleTests(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out single tests in their order; a file with a fixture for its module stays whole."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if _is_shared(self.config.rootpath / file) else nodeid
+
+
+@cache
+def _is_shared(file: Path) -> bool:
+    return SHARED in file.read_text(encoding="utf-8")
