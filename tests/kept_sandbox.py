@@ -40,7 +40,13 @@ class KeptSandbox:
         self._files: dict[Path, bytes] = {}
 
     def take(self) -> Sandbox:
-        """The sandbox, as it was when it had just started."""
+        """The sandbox, as it was when it had just started.
+
+        Its daemons are children of this process, and some tests end all that this process has
+        started. Then there is a new one.
+        """
+        if self._box is not None and self._dead(self._box):
+            self.down()
         if self._box is None:
             self._box = self._start()
             self._daemons = set(self._box.running())
@@ -68,9 +74,11 @@ class KeptSandbox:
         if box is not None:
             box.down()
 
+    def _dead(self, box: Sandbox) -> set[str]:
+        return self._daemons - set(box.running())
+
     def _changes(self, box: Sandbox) -> list[str]:
-        dead = self._daemons - set(box.running())
-        if dead:
+        if dead := self._dead(box):
             return [f"not running: {name}" for name in sorted(dead)]
         now = _slurm(box)
         return [
