@@ -15,7 +15,9 @@ from .notes import LONG, NNODES, begin, noted, train_on
 pytestmark = [pytest.mark.torch, pytest.mark.frameworks, pytest.mark.timeout(1200)]
 
 
-@pytest.mark.parametrize("per_node", [1, 2], ids=["fsdp", "hsdp"])
+@pytest.mark.parametrize(
+    "per_node", [1, pytest.param(2, marks=pytest.mark.nightly)], ids=["fsdp", "hsdp"]
+)
 def test_another_number_of_nodes_loads_the_shards_of_the_last_checkpoint(
     gang: Gang, per_node: int
 ) -> None:

@@ -85,6 +85,7 @@ def test_what_is_told_is_what_the_script_finds_itself(job: Gang, kind: str) -> N
     assert telemetry.pauses.grow_s is not None
 
 
+@pytest.mark.nightly
 def test_a_batch_that_changes_in_mid_run_is_told(job: Gang) -> None:
     start(job, 1, "plain")
     before = rate_of(job, 1)

@@ -15,7 +15,14 @@ from .test_changes import SCRIPTS
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
 
 
-@pytest.mark.parametrize("library", SCRIPTS)
+@pytest.mark.parametrize(
+    "library",
+    [
+        "lightning.pytorch",
+        pytest.param("transformers", marks=pytest.mark.nightly),
+        pytest.param("accelerate", marks=pytest.mark.nightly),
+    ],
+)
 def test_no_change_loses_or_repeats_a_sample(library: str, gang: Gang) -> None:
     pytest.importorskip(library, reason="not installed: make test-frameworks")
     gang.flags = ["--nproc-per-node=2"]

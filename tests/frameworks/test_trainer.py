@@ -35,6 +35,7 @@ def test_a_torn_directory_is_skipped_when_all_nodes_are_gone(gang: Gang) -> None
     assert {b["step"] for b in gang.begins() if b["t"] > t} == {int(newest.name[11:]) - 5}
 
 
+@pytest.mark.nightly
 def test_a_trial_of_a_search_begins_at_its_own_beginning(gang: Gang) -> None:
     pytest.importorskip("optuna", reason="not installed: make test-frameworks")
     gang.script = HERE / "train_trials.py"
