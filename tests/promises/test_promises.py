@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -141,6 +142,7 @@ def test_without_slurmctld_the_command_says_so_in_one_line(bench: Bench) -> None
     bench.box.settings.write_text(
         bench.box.settings.read_text().replace("[tick]", "[tick]\ncommand_timeout_s = 2")
     )
+    time.sleep(7)  # slurmctld has saved by then what the test before has left of its nodes
     bench.box.kill_controller()
     try:
         done = bench.malleable("status")
