@@ -54,7 +54,7 @@ test-nightly: plugin
 test-sites:
 	@packaging/install-missing.sh $(FOR_SITES)
 	@$(MAKE) --no-print-directory plugin
-	@$(PYTHON) -m pytest tests/sites $(TOGETHER) $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest tests/sites $(TOGETHER) -n 3 $(PYTEST_ARGS)
 
 fuzz: setup
 	@PYTHONPATH=.:tests $(PYTHON) tests/fuzz/run.py $(FUZZ_ARGS)

@@ -74,8 +74,7 @@ def test_a_list_of_nodes_from_elsewhere_keeps_none_from_starting(bench: Bench) -
     wait_until(lambda: bench.box.run(["squeue", "-ht", "running"]).stdout != "")
     job = bench.submit(SLEEP, "2-4,unit=2")
     scontrol(bench, f"update jobid={job}_0 reqnodelist=n[1-2]")
-    bench.tick()
-    bench.until(job, has(1))
+    bench.tick_until(job, has(1))
     assert occupied(bench.job(job)) == {"n3", "n4"}
     assert asked(bench, job) == set()
 
