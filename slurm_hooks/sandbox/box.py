@@ -39,6 +39,7 @@ class Sandbox:
 
     def __init__(self, record: Record) -> None:
         self._record = record
+        self._is_gone = False
 
     @classmethod
     def up(cls, spec: Optional[SandboxSpec] = None, progress: Optional[Progress] = None) -> Sandbox:
@@ -221,14 +222,16 @@ class Sandbox:
 
         Raises RetryLater if a process cannot be ended; its files are then left for another try.
         """
-        if not self.dir.exists():
+        if self._is_gone or not self.dir.exists():
             return
         self._end_processes()
-        for _attempt in range(3):  # a process that was killed may have made files meanwhile
-            shutil.rmtree(self.dir, ignore_errors=True)
-            if not self.dir.exists():
-                break
-        if self.dir.exists():
+        with base.locked(self.dir.parent):  # once it is free, the next sandbox may take the name
+            for _attempt in range(3):  # a process that was killed may have made files meanwhile
+                shutil.rmtree(self.dir, ignore_errors=True)
+                if not self.dir.exists():
+                    break
+            self._is_gone = not self.dir.exists()
+        if not self._is_gone:
             raise UsageError(f"{self.dir} cannot be removed: see who owns what is left in it.")
         base.remove_if_unused(self.dir.parent)
 

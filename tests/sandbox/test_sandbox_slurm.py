@@ -52,12 +52,31 @@ def test_all_nodes_come_up_and_nothing_stays_behind(bare_sandbox):
     box.down()
     assert not [process for process in running if is_alive(process)]
     assert find_processes(box.dir, conf) == []
-    assert not box.dir.exists()
     box.down()
 
 
-def test_the_context_ends_it_after_an_error(installation):
-    with pytest.raises(KeyError), Sandbox.up(SandboxSpec(nodes=1, slurm=installation)) as box:
+@pytest.fixture
+def own_base():
+    """A directory of its own: in the usual one others may take a name as soon as it is free."""
+    base = Path(f"/tmp/sbo-{os.getpid()}")
+    yield base
+    base.rmdir()
+
+
+def test_one_that_has_ended_never_ends_the_next_of_its_name(installation, own_base):
+    spec = SandboxSpec(nodes=1, slurm=installation, base=own_base)
+    with Sandbox.up(spec) as one:
+        one.down()
+        assert not one.dir.exists()
+        with Sandbox.up(spec) as two:
+            assert two.dir == one.dir
+            one.down()
+            assert set(two.running()) == {"munged", "slurmctld", "n1"}
+
+
+def test_the_context_ends_it_after_an_error(installation, own_base):
+    spec = SandboxSpec(nodes=1, slurm=installation, base=own_base)
+    with pytest.raises(KeyError), Sandbox.up(spec) as box:
         raise KeyError
     assert not box.dir.exists()
 
