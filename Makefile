@@ -3,7 +3,7 @@ BUILD := build
 # Debian packages on top of what the other tests need; only sandboxes start MariaDB and slurmdbd.
 FOR_SITES := mariadb-server slurmdbd
 FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
-WORKERS := $(shell expr 3 \* $$(nproc))
+WORKERS := $(shell expr 2 \* $$(nproc))
 EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults
 TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from promises.bench import TRAINER, Bench, occupied
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAMS = Path(sys.executable).parent
@@ -54,7 +54,7 @@ def beside(bench: Bench, *words: str, **more: str) -> Iterator[subprocess.Popen[
             program.wait()
 
 
-def tick_until(bench: Bench, is_so: Callable[[], bool], limit_s: float = 60) -> None:
+def tick_until(bench: Bench, is_so: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     """Tick about once a second until it is so."""
     last = 0.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -18,16 +18,16 @@ PAUSE_S = 45  # between two ticks that nobody calls for
 
 
 @pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
+def bench(fresh_sandbox: Callable[..., Sandbox]) -> Bench:
     """A site with a file whose touch calls for a tick, which its policy names."""
+    sandbox = fresh_sandbox(nodes=4)
     bench = Bench(sandbox)
     wake = sandbox.dir / "run" / "wake"
     wake.touch()
     tick = f'every_s = {PAUSE_S}\nshortest_s = {PAUSE_S}\nwake = "{wake}"'
     sandbox.settings.write_text(sandbox.settings.read_text().replace("every_s = 2", tick))
     assert render(bench).stderr == ""
-    yield bench
-    bench.cancel_all()
+    return bench
 
 
 @pytest.fixture
