@@ -57,7 +57,7 @@ def test_grows_and_shrinks_as_planned_without_using_restarts(gang: Gang) -> None
     assert sorted(last.split(", ")) == ["left 11", "left 2"], "one round for both"
     print(f"grow {grown_at - t:.1f} s, shrink {shrunk_at - asked_at:.1f} s,", end=" ")
     print(f"two leave {alone_at - both_at:.1f} s")
-    assert shrunk_at - asked_at < 25  # torchrun alone gives workers 30 s
+    assert shrunk_at - asked_at < 30  # what torchrun alone gives its workers to end
 
 
 def test_loses_the_host_of_the_store_twice_and_goes_on(gang: Gang) -> None:
