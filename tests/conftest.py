@@ -52,7 +52,8 @@ def project_spec_or_skip(**overrides: Any) -> SandboxSpec:
 
 @pytest.fixture(scope="session")
 def kept_sandbox(installation: Installation) -> Iterator[KeptSandbox]:
-    kept = KeptSandbox(lambda: Sandbox.up(project_spec_or_skip(nodes=4, slurm=installation)))
+    project_spec_or_skip(nodes=4, slurm=installation)
+    kept = KeptSandbox(nodes=4)
     yield kept
     kept.down()
 

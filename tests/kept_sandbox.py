@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
 from typing import Optional
 
@@ -32,8 +33,8 @@ class KeptSandbox:
     behind is a fault of the test that left it.
     """
 
-    def __init__(self, start: Callable[[], Sandbox]) -> None:
-        self._start = start
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
         self._box: Optional[Sandbox] = None
         self._daemons: set[str] = set()
         self._slurm: dict[str, list[str]] = {}
@@ -42,13 +43,13 @@ class KeptSandbox:
     def take(self) -> Sandbox:
         """The sandbox, as it was when it had just started.
 
-        Its daemons are children of this process, and some tests end all that this process has
-        started. Then there is a new one.
+        Daemons that a test has started again are children of this process, and some tests end
+        all of these. Then there is a new sandbox.
         """
         if self._box is not None and self._dead(self._box):
             self.down()
         if self._box is None:
-            self._box = self._start()
+            self._box = _start_apart(self._nodes)
             self._daemons = set(self._box.running())
             self._files = _files(self._box)
             self._slurm = _slurm(self._box)
@@ -101,6 +102,19 @@ class KeptSandbox:
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+
+def _start_apart(nodes: int) -> Sandbox:
+    """Its daemons are not children of this process: tests of processes look at those."""
+    program = (
+        "from slurm_hooks.sandbox import Sandbox; from slurm_hooks.sandbox.project import *;"
+        f"print(Sandbox.up(project_spec(nodes={nodes})).dir)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=150, check=False
+    )
+    assert said.returncode == 0, said.stderr
+    return Sandbox.attach(Path(said.stdout.split()[-1]))
 
 
 def _files(box: Sandbox) -> dict[Path, bytes]:

@@ -92,7 +92,7 @@ TRAIN = """
             optimizer.step()
             torch.save([1.0], sys.argv[1] + "/loss")
 
-    train(1.0)
+    train(2.0)
     path = sys.argv[1] + "/checkpoint"
     torch.save(model.state_dict(), path)
 """
