@@ -92,7 +92,7 @@ TRAIN = """
             optimizer.step()
             torch.save([1.0], sys.argv[1] + "/loss")
 
-    train(2.0)
+    train(1.0)
     path = sys.argv[1] + "/checkpoint"
     torch.save(model.state_dict(), path)
 """
@@ -111,6 +111,7 @@ MORE = """
     seen()
     save(obj=state, f=pathlib.Path(path))
     seen()
+    train(1.0)
     dcp.save(state, checkpoint_id=path + "1")
     seen()
     dcp.async_save(state, checkpoint_id=path + "2").result()
