@@ -172,9 +172,12 @@ def test_users_are_told_why_nothing_starts(bench: Bench) -> None:
         assert "still switched off" in refused.stderr
 
 
-def shown(bench: Bench) -> str:
-    """All that slurmctld says of jobs, nodes and partitions, but for how long jobs have run."""
-    words = (["jobs", "-d"], ["nodes"], ["partitions"])
+def shown(bench: Bench, *jobs: int) -> str:
+    """All that slurmctld says of these jobs, of nodes and partitions, but for how long jobs ran.
+
+    It forgets jobs of other tests meanwhile.
+    """
+    words = (*(["job", "-d", str(job)] for job in jobs), ["nodes"], ["partitions"])
     text = "".join(bench.box.run(["scontrol", "show", *each]).stdout for each in words)
     return re.sub(r"(RunTime|CPULoad|FreeMem|LastBusyTime)=\S+", "", text)
 
@@ -190,14 +193,14 @@ def test_observing_touches_nothing(bench: Bench) -> None:
     bench.box.run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=test"])
     try:
         set_mode(bench, 'level = "observe"')
-        before = shown(bench)
+        before = shown(bench, running, waiting)
         for command in (["reconcile"], ["plan"], ["status"], ["explain", str(waiting)]) * 2:
             said = bench.malleable(*command)
             assert said.returncode == 0, said.stderr
             if command != ["status"]:
                 assert "grow" in said.stdout
         assert "would notice" in bench.malleable("reconcile").stdout
-        assert shown(bench) == before
+        assert shown(bench, running, waiting) == before
     finally:
         bench.box.run(["scontrol", "update", f"nodename={node}", "state=resume"])
     set_mode(bench, 'level = "on"')
