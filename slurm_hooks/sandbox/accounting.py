@@ -82,6 +82,7 @@ def _make_tables(slurm: Installation, layout: Layout) -> None:
         str(INSTALL),
         "--no-defaults",
         f"--datadir={layout.database}",
+        f"--tmpdir={layout.database_scratch}",
         "--auth-root-authentication-method=socket",
         f"--auth-root-socket-user={layout.user}",
         "--skip-test-db",
@@ -100,7 +101,7 @@ def _make_tables(slurm: Installation, layout: Layout) -> None:
     except subprocess.TimeoutExpired as error:
         raise RetryLater(f"{INSTALL} did not end within {INSTALL_LIMIT_S} s.") from error
     if done.returncode != 0:
-        raise RetryLater(f"{' '.join(argv)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
+        raise RetryLater(f"{' '.join(argv)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
 
 
 def _as_user(layout: Layout) -> list[str]:
@@ -113,6 +114,7 @@ def _start_database(slurm: Installation, layout: Layout) -> Process:
         f"/usr/sbin/{DATABASE}",
         "--no-defaults",
         f"--datadir={layout.database}",
+        f"--tmpdir={layout.database_scratch}",
         f"--socket={layout.database_socket}",
         f"--pid-file={layout.run}/{DATABASE}.pid",
         f"--log-error={layout.logs}/{DATABASE}.log",

@@ -39,7 +39,7 @@ def lay_out(spec: SandboxSpec, slurm: Installation, layout: Layout, directory: P
     """
     for path in (layout.etc, layout.spool, layout.logs, layout.run, layout.work, layout.job_path):
         _make_directory(directory / path.name, 0o755)
-    private = [layout.database] if layout.accounting_port else []
+    private = [layout.database, layout.database_scratch] if layout.accounting_port else []
     for path in (layout.state, layout.munge_key.parent, *private):
         _make_directory(directory / path.name, 0o700)
     for node in spec.node_names:

@@ -164,6 +164,11 @@ class Layout:
         return self.dir / "database"
 
     @property
+    def database_scratch(self) -> Path:
+        """For temporary tables. A MariaDB that starts removes all that lie in this directory."""
+        return self.dir / "scratch"
+
+    @property
     def database_socket(self) -> Path:
         return self.run / "mariadb.sock"
 

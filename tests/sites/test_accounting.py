@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,13 +63,19 @@ def column(box: Sandbox, job: int, name: str, *options: str) -> list[str]:
     return box.run(argv).stdout.split("\n")[:-1]
 
 
-def test_nothing_of_the_database_stays_behind(installation: Installation) -> None:
+def test_nothing_of_the_database_stays_behind_and_no_other_one_is_touched(
+    installation: Installation,
+) -> None:
+    # A MariaDB that starts removes every temporary table in its directory for them.
+    others = Path(tempfile.gettempdir(), f"#sql-temptable-{os.getpid():x}-1-1.MAI")
+    others.touch()
     with Sandbox.up(SandboxSpec(nodes=1, slurm=installation, is_accounting=True)) as box:
         assert {"mariadbd", "slurmdbd", "slurmctld"} <= set(box.running())
         family = find_processes(box.dir, box.record.layout.conf)
     assert len(family) >= 5
     assert not [process for process in family if is_alive(process)]
     assert not box.dir.exists()
+    others.unlink()
 
 
 # -- preemption by QOS
