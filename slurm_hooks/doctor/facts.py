@@ -296,6 +296,7 @@ class Facts:
     learned: Union[LearnedSeen, Unread] = NOT_ASKED
     shared: Union[SharedDirectory, Unread] = NOT_ASKED
     has_setpriv: Union[bool, Unread] = NOT_ASKED
+    milp: Union[str, Unread] = NOT_ASKED  # the solver that a tick finds, empty without one
     strange_users: Union[tuple[str, ...], Unread] = NOT_ASKED  # in mode.users, not of this host
     python: Union[PythonSeen, Unread] = NOT_ASKED
     job: Union[JobSeen, Unread] = NOT_ASKED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import random
 from collections.abc import Iterator
 
 from hypothesis import strategies as st
@@ -92,6 +93,39 @@ def problems(draw: st.DrawFn, most_classes: int = 3) -> Problem:
         ceiling_nodes=draw(st.sampled_from([None, None, 0, 2, 5])),
         survival_s=draw(st.sampled_from([math.inf, 100.0])),
     )
+
+
+def torn(seed: int) -> Problem:
+    """Two to four jobs of realistic curves that want more nodes than there are.
+
+    Prices alone miss the best answer by up to half in one of twenty.
+    """
+    draw = random.Random(seed)
+    holes = [math.inf, 120.0, 60.0, 30.0, 20.0]
+    classes = tuple(NodeClass(draw.randint(1, 6), draw.choice(holes)) for _ in range(2 + seed % 2))
+    free = [c.capacity for c in classes]
+    asks = []
+    for at in range(draw.randint(2, 4)):
+        held = tuple(draw.randint(0, f) if draw.random() < 0.4 else 0 for f in free)
+        free = [f - h for f, h in zip(free, held)]
+        least, serial = draw.randint(1, 4), draw.choice([0.0, 0.01, 0.05, 0.2])
+        curve = Curve(((0, 0.0), *((n, n / (1 + serial * (n - 1))) for n in (1, 2, 4, 8, 16))))
+        asks.append(
+            JobAsk(
+                name=f"job{at}",
+                min_nodes=least,
+                max_nodes=least + draw.randint(0, 8),
+                curve=curve,
+                held=held,
+                usable=tuple(draw.random() < 0.8 for _ in held),
+                unit=draw.choice([1, 1, 2]),
+                grow_s=draw.choice([0.0, 5.0, 20.0]),
+                shrink_s=draw.choice([0.0, 5.0, 20.0]),
+                start_s=draw.choice([0.0, 18.0]),
+                claim=draw.choice([0.0, 0.0, 2.0]),
+            )
+        )
+    return Problem(tuple(asks), classes, headroom_nodes=draw.choice([0, 0, 1]))
 
 
 def agree(a: float, b: float) -> bool:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from allocator_problems import agree, brute_force, problems, rows_of
+from allocator_problems import agree, brute_force, problems, rows_of, torn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,6 +110,22 @@ def test_allocate_is_exact_when_asked(problem: Problem) -> None:
     assert math.isclose(found.solve.value, brute_force(problem), rel_tol=1e-9, abs_tol=2e-6) or (
         found.solve.status is SolveStatus.NOTHING
     )
+
+
+@pytest.mark.parametrize("first", range(0, 100, 20))
+def test_small_problems_are_exact_without_a_milp_solver(
+    monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """The packages carry no solver, and a host may have none."""
+    monkeypatch.setattr(allocate_module, "solve_milp", missing)
+    for seed in range(first, first + 20):
+        found = allocate(torn(seed), Limits(gap=1e-9))
+        assert agree(found.solve.value, brute_force(torn(seed))), seed
+        assert found.solve.status in {SolveStatus.OPTIMAL, SolveStatus.NOTHING}
+
+
+def missing(*_: object) -> None:
+    raise LookupError("no solver milp on this host")
 
 
 def amdahl(serial: float) -> Curve:

@@ -162,6 +162,7 @@ GOOD_SITE = Facts(
     learned=LearnedSeen("/var/lib/slurm-malleable/learned.sqlite", FILE, "", False, "ext4", 900.0),
     shared=SharedDirectory("/home/u", "nfs4", "rw,hard,acdirmax=30", "", met=2, of=2),
     has_setpriv=True,
+    milp="cbc",
     strange_users=(),
     python=PythonSeen(
         "/opt/py/bin/python", (3, 11, 2), "2.8.0", True, ("malleable",), "/usr/share/x"

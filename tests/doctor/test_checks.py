@@ -376,6 +376,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("canary-nodes", canary(nodes=("n1", "x1")), "warning", "knows no node x1 "),
     ("canary-nodes", canary(nodes=("n1", "n9")), "warning", "in no partition .*n9 "),
     ("canary-nodes", canary(nodes=tuple(f"x{i}" for i in range(7))), "error", "x4 and 2 more"),
+    ("solver", {"milp": ""}, "warning", "no MILP solver.*install coinor-cbc"),
     ("one-host", slurm(config={"SlurmctldHost[1]": "ctl2"}), "note", "backup.*ExecCondition"),
     ("hard-links", shared(trouble="link: Operation not permitted"), "error", "not permitted"),
     ("hard-links", shared(winners=2), "error", "2 writers"),

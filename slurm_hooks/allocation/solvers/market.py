@@ -81,6 +81,8 @@ class Market:
         self.depths = depths_of(self.spans, len(self.caps))
         self.spare = max(0, sum(self.caps) - nodes_to_give(problem))
         self.counts, self.value, self.bound = start, value(problem, start), math.inf
+        self.prices: tuple[float, ...] = ()  # those that prove the bound
+        self.bids: tuple[Bid, ...] = ()  # the answers to them
         self._bidders = [Bidder(job, self.spans, self.caps) for job in problem.jobs]
         self._urgency = [0.0] * len(problem.jobs)
 
@@ -97,8 +99,9 @@ class Market:
             bids.append(bid)
             shelf.take(bid.row)
         demand = [cap - left for cap, left in zip(self.caps, shelf.left)]
-        bound = sum(bid.surplus for bid in bids) + self._worth(prices, self.caps)
-        self.bound = min(self.bound, bound)
+        bound = sum(bid.surplus for bid in bids) + self.worth(prices, self.caps)
+        if bound < self.bound:
+            self.bound, self.prices, self.bids = bound, tuple(prices), tuple(bids)
         return Asked(tuple(prices), tuple(bids), bound, tuple(demand))
 
     def repair(self, asked: Asked, is_done: Callable[[], bool]) -> None:
@@ -146,9 +149,9 @@ class Market:
             rows[at] = row
             budget -= sum(added)
             shelf.take(added)
-        return lost + self._worth(asked.prices, shelf.left), tuple(rows)
+        return lost + self.worth(asked.prices, shelf.left), tuple(rows)
 
-    def _worth(self, prices: Sequence[float], nodes: Sequence[int]) -> float:
+    def worth(self, prices: Sequence[float], nodes: Sequence[int]) -> float:
         """The price of so many nodes (class), the headroom at the lowest price there is.
 
         Of the nodes of a positive capacity as many stay idle as the headroom says. The best dual

@@ -60,6 +60,14 @@ def find_backend(name: str, limits: Limits) -> Backend:
     )
 
 
+def installed() -> str:
+    """The name of the solver that `milp` finds on this host, empty without one."""
+    try:
+        return find_backend("milp", Limits()).name
+    except LookupError:
+        return ""
+
+
 def solve_milp(
     problem: Problem,
     limits: Limits,

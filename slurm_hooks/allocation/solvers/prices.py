@@ -7,8 +7,9 @@ supply prove a good one. One price for all is found by false position, then grou
 their own by subgradient steps of the length of Polyak (1969).
 
 Hardly any of hundreds of jobs is torn between two choices when a few dozen classes run out, so the
-bound is tight and the repair small just where an integer programme has the hardest work. No clock
-is read here: the caller says when to stop.
+bound is tight and the repair small just where an integer programme has the hardest work. A small
+problem has the opposite shape, and is searched to its end instead. No clock is read here: the
+caller says when to stop.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_hooks.allocation.problem import Problem
+from slurm_hooks.allocation.solvers.finish import finish
+from slurm_hooks.allocation.solvers.knapsack import TooLarge
 from slurm_hooks.allocation.solvers.market import Asked, Market, Priced
 from slurm_hooks.allocation.value import Counts, may_gain
 
@@ -58,7 +61,15 @@ def solve_prices(
     if (len(sectors.groups) > 1 or market.spare) and not is_done():
         tariff = _own_levels(market, sectors, tariff, is_done)
         _try_around(market, sectors, (tariff.times(RAISE), tariff), is_done)
-    return market.result()
+    return market.result() if is_done() else _finished(market)
+
+
+def _finished(market: Market) -> Priced:
+    """The best answer where the problem is small enough to find it, otherwise the best so far."""
+    try:
+        return finish(market)
+    except TooLarge:
+        return market.result()
 
 
 @dataclass(frozen=True)

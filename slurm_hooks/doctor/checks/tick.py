@@ -152,6 +152,15 @@ def _textfile(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _solver(facts: Facts) -> Iterator[Finding]:
+    if facts.settings.plan.solver == "auto" and not known(facts.milp):
+        yield warning(
+            "no MILP solver is installed: with many jobs and node classes, allocations keep the "
+            "gap that `malleable plan` shows",
+            advice="install coinor-cbc (Debian) or coin-or-Cbc (EPEL)",
+        )
+
+
 TABLE = (
     Check(
         "lock-directory",
@@ -186,6 +195,15 @@ TABLE = (
         "A timer that was started but not enabled is gone with the next reboot; two that start "
         "ticks get in each other's way.",
         _timer,
+        is_ours=True,
+    ),
+    Check(
+        "solver",
+        Category.TICK,
+        "a MILP solver is installed",
+        "The built-in solvers are exact where all nodes are alike and where few jobs ask. Elsewhere "
+        "they prove how near the best answer is, and a MILP solver closes the gap.",
+        _solver,
         is_ours=True,
     ),
     Check(

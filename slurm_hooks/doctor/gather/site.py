@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, TypeVar, Union
 
+from slurm_hooks.allocation.solvers import milp
 from slurm_hooks.doctor.facts import (
     NOT_ASKED,
     SILENT,
@@ -97,6 +98,7 @@ def gather(asked: Asked) -> Facts:
         learned=here(lambda _: read_learned(settings)),
         shared=_shared(asked, named),
         has_setpriv=shutil.which("setpriv", path=SBIN) is not None,
+        milp=here(lambda _: milp.installed()),
         strange_users=here(lambda _: unknown_users(settings.mode.users)),
         python=_python(asked.python, job_path),
         job=_job(port, settings, asked.job),
