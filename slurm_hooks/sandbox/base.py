@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import random
+import secrets
 import shutil
 import socket
 import stat
@@ -104,12 +105,29 @@ def _is_same(handle: int, path: Path) -> bool:
 
 
 def _remove_unfinished(base: Path) -> None:
-    """What a creator that was killed while it held the lock left behind."""
+    """What a creator, or an end, that was killed left behind."""
     for leftover in base.glob(f"{UNFINISHED}*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def remove_if_unused(base: Path) -> None:
+def remove(directory: Path) -> None:
+    """Removes a sandbox whose processes have ended, and the default base if it was the last one.
+
+    Its name is free at once. Raises UsageError if something in it cannot be removed.
+    """
+    old = directory.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
+    with locked(directory.parent), contextlib.suppress(FileNotFoundError):  # ended twice at once
+        directory.rename(old)
+    for _attempt in range(3):  # a process that was killed may have made files meanwhile
+        shutil.rmtree(old, ignore_errors=True)
+        if not old.exists():
+            break
+    else:
+        raise UsageError(f"{old} cannot be removed: see who owns what is left in it.")
+    _remove_if_unused(directory.parent)
+
+
+def _remove_if_unused(base: Path) -> None:
     """Removes the default base once no sandbox is left in it; a base of the caller's stays."""
     if base != default_base() or not base.exists():
         return

@@ -7,7 +7,6 @@ daemon starts, what its files say and which processes are ours is decided in the
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -222,18 +221,17 @@ class Sandbox:
 
         Raises RetryLater if a process cannot be ended; its files are then left for another try.
         """
-        if self._is_gone or not self.dir.exists():
-            return
-        self._end_processes()
-        with base.locked(self.dir.parent):  # once it is free, the next sandbox may take the name
-            for _attempt in range(3):  # a process that was killed may have made files meanwhile
-                shutil.rmtree(self.dir, ignore_errors=True)
-                if not self.dir.exists():
-                    break
-            self._is_gone = not self.dir.exists()
-        if not self._is_gone:
-            raise UsageError(f"{self.dir} cannot be removed: see who owns what is left in it.")
-        base.remove_if_unused(self.dir.parent)
+        if not self._is_gone and self._is_there():
+            self._end_processes()
+            base.remove(self.dir)
+        self._is_gone = True
+
+    def _is_there(self) -> bool:
+        """False once it has ended, though the next sandbox may have its name by now."""
+        try:
+            return read_record(self.dir).layout == self._record.layout
+        except UsageError:
+            return self.dir.exists()
 
     def _end_processes(self) -> None:
         # The controller first and at once: it would requeue and start jobs while we end them.

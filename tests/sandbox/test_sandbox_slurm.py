@@ -66,11 +66,13 @@ def own_base():
 def test_one_that_has_ended_never_ends_the_next_of_its_name(installation, own_base):
     spec = SandboxSpec(nodes=1, slurm=installation, base=own_base)
     with Sandbox.up(spec) as one:
+        seen_by_others = Sandbox.attach(one.dir)
         one.down()
         assert not one.dir.exists()
         with Sandbox.up(spec) as two:
             assert two.dir == one.dir
             one.down()
+            seen_by_others.down()
             assert set(two.running()) == {"munged", "slurmctld", "n1"}
 
 
