@@ -66,10 +66,10 @@ settings_and_units() {
 
 documents() {
   copy_tree docs "$doc"
-  rm -rf "$doc/man" "$doc/lab"
+  rm -rf "$doc/man" "$doc/lab" "$doc/nightly.md"
   put 644 "$doc" README.md CHANGELOG.md LICENSE
   sed -i 's|](docs/|](|g' "$doc/README.md" "$doc/CHANGELOG.md" # they lie beside them here
-  sed -i -E 's#\[([^]]*)\]\((\.\./|examples|etc/|lab/)[^)]*\)#\1#g' "$doc"/*.md # of the source alone
+  sed -i -E 's#\[([^]]*)\]\((\.\./|examples|etc/|lab/|nightly)[^)]*\)#\1#g' "$doc"/*.md # of the source alone
   put 644 "$doc" "$carried/third-party.md" "$carried/sbom.cdx.json"
   for page in docs/man/*.[158]; do
     put 644 "$root/usr/share/man/man${page##*.}" "$page"

@@ -1,0 +1,96 @@
+"""The tests' own machinery: shared sandboxes, tests that are handed out, the page of the night."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kept_sandbox as module
+import sharing
+from kept_sandbox import KeptSandbox
+from slurm_hooks.sandbox.installation import Installation
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def load(path: Path) -> Any:
+    """A Python program that is no module."""
+    loader = SourceFileLoader(path.name, str(path))
+    program = module_from_spec(spec_from_loader(path.name, loader))  # type: ignore[arg-type]
+    sys.modules[path.name] = program  # where dataclasses look for it
+    loader.exec_module(program)
+    return program
+
+
+nightly = load(TESTS.parent / ".ci" / "nightly")
+
+
+@pytest.mark.slurm
+def test_whoever_leaves_a_job_behind_is_named_and_the_next_gets_a_new_sandbox(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 1.0)
+    kept = KeptSandbox(nodes=1)
+    try:
+        box = kept.take()
+        kept.check("a clean test")
+        assert kept.take() is box
+        box.run(["sbatch", "--hold", "-J", "left", "--wrap", "true"])
+        with pytest.raises(AssertionError, match=r"a careless test left .*\n.*new job: .* left"):
+            kept.check("a careless test")
+        assert kept.take() is not box
+        kept.check("the next test")
+    finally:
+        kept.down()
+
+
+def test_lines_that_came_or_went_are_told() -> None:
+    assert module._difference("node", ["a", "b"], ["b", "c"]) == ["new node: c", "no more node: a"]
+
+
+def test_a_file_with_a_fixture_for_its_module_stays_whole(tmp_path: Path) -> None:
+    (tmp_path / "whole.py").write_text("@pytest.fixture(" + sharing.SHARED + ")")
+    (tmp_path / "single.py").write_text("")
+    assert sharing._is_shared(tmp_path / "whole.py")
+    assert not sharing._is_shared(tmp_path / "single.py")
+
+
+def test_fixtures_for_a_module_are_spelled_as_the_sharing_looks_for_them() -> None:
+    """In the file that uses them, or in tests/conftest.py, whose fixtures let a file be torn."""
+    odd = re.compile(r"scope *= *(?!\"(module|session)\")|scope *= +\"|scope +=")
+    for path in TESTS.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        fixtures = re.findall(r"@pytest\.fixture\([^)]*\)", text)
+        assert not [each for each in fixtures if odd.search(each)], path
+        is_known = path.name.startswith("test_") or path.parent == TESTS
+        assert is_known or not any(sharing.SHARED in each for each in fixtures), path
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "told"),
+    [
+        ("=== 3 passed, 1 skipped in 4.20s (0:00:04) ===", 0, "3 passed, 1 skipped"),
+        ("no summary", 0, "passed"),
+        (
+            "FAILED a.py::b - why\n= 1 failed, 2 passed in 9s =",
+            1,
+            "exit code 1; .*; FAILED a.py::b",
+        ),
+        ("", 124, "exit code 124"),
+    ],
+)
+def test_a_row_of_the_night_tells_how_a_suite_ended(
+    tmp_path: Path, printed: str, code: int, told: str
+) -> None:
+    (tmp_path / "log").write_text(printed)
+    assert re.fullmatch(told, nightly._result(tmp_path / "log", code))
+
+
+def test_the_page_of_the_night_has_every_suite() -> None:
+    assert nightly.PAGE.read_text() == nightly.HEAD + "\n".join(nightly._rows().values()) + "\n"
