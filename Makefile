@@ -3,7 +3,7 @@ BUILD := build
 # Debian packages on top of what the other tests need; only sandboxes start MariaDB and slurmdbd.
 FOR_SITES := mariadb-server slurmdbd
 FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
-WORKERS := $(shell expr 2 \* $$(nproc))
+WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
 EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults
 TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
@@ -16,7 +16,7 @@ help:
 	@echo "  demo       a Slurm of eight nodes on this host, and a training in its holes"
 	@echo "Test it"
 	@echo "  fast       the tests without a real Slurm: two minutes"
-	@echo "  test       every test with a real Slurm too: half an hour"
+	@echo "  test       those with a real Slurm too, but for the night's: half an hour"
 	@echo "  search     properties with new examples: LIVES=3000"
 	@echo "  faults     Slurm and ours broken on purpose"
 	@echo "  abuse      attacks by an ordinary user; root only"

@@ -10,6 +10,7 @@ among new ones is `make search`.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,8 @@ from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.installation import Installation, find_installation
 
 LOG_LINES = 60
+# A run that is ended lets its fixtures end what they have started.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 T = TypeVar("T")
 
 hypothesis.settings.register_profile("repeatable", derandomize=True)
@@ -52,17 +55,17 @@ def project_spec_or_skip(**overrides: Any) -> SandboxSpec:
 
 @pytest.fixture(scope="session")
 def kept_sandbox(installation: Installation) -> Iterator[KeptSandbox]:
-    project_spec_or_skip(nodes=4, slurm=installation)
+    project_spec_or_skip(slurm=installation)  # builds the plugin, or skips
     kept = KeptSandbox(nodes=4)
     yield kept
     kept.down()
 
 
 @pytest.fixture(scope="module")
-def sandbox(kept_sandbox: KeptSandbox) -> Iterator[Sandbox]:
+def sandbox(kept_sandbox: KeptSandbox, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     """Four nodes with plugin, submit script and hooks, which the tests leave as they were."""
     yield kept_sandbox.take()
-    kept_sandbox.check()
+    kept_sandbox.check(request.node.nodeid)
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.sandbox import Sandbox
-from waiting import until_or_last
+from waiting import PATIENCE_S, until_or_last
 
-SETTLED_S = 30.0
 # Differs from one look to the next on a node at rest.
 VOLATILE = re.compile(
     r" (?:BootTime|SlurmdStartTime|LastBusyTime|CPULoad|FreeMem|ResumeAfterTime)=\S*"
@@ -30,7 +29,8 @@ class KeptSandbox:
 
     Files are put back before each module: the settings, everything in `work` and what ticks
     keep. Slurm itself is only looked at, since a job, node, partition or reservation that is left
-    behind is a fault of the test that left it.
+    behind is a fault of the test that left it. Slurm still knows jobs that ended within the last
+    five minutes, and so do ticks: tests look at their own jobs only.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -43,8 +43,8 @@ class KeptSandbox:
     def take(self) -> Sandbox:
         """The sandbox, as it was when it had just started.
 
-        Daemons that a test has started again are children of this process, and some tests end
-        all of these. Then there is a new sandbox.
+        Daemons that a test has started again are children of this process, and tests of processes
+        (elastic/test_kin.py) end all of these. Then there is a new sandbox.
         """
         if self._box is not None and self._dead(self._box):
             self.down()
@@ -57,23 +57,23 @@ class KeptSandbox:
             self._put_back(self._box)
         return self._box
 
-    def check(self) -> None:
-        """Fails, and gives this sandbox up, if Slurm is not as it was.
+    def check(self, user: str) -> None:
+        """Fails, and gives this sandbox up, if Slurm is not as it was before its `user`.
 
         Raises AssertionError with every line of Slurm's that came or went.
         """
         box = self._box
         assert box is not None
-        left = until_or_last(lambda: self._changes(box), lambda found: not found, SETTLED_S)
+        left = until_or_last(lambda: self._changes(box), lambda found: not found, PATIENCE_S)
         if left:
             self.down()
-        assert not left, "tests left this behind in the sandbox they share:\n" + "\n".join(left)
+        assert not left, f"{user} left this behind in a shared sandbox:\n" + "\n".join(left)
 
     def down(self) -> None:
         """End the sandbox, if there is one."""
-        box, self._box = self._box, None
-        if box is not None:
-            box.down()
+        if self._box is not None:
+            self._box.down()
+        self._box = None
 
     def _dead(self, box: Sandbox) -> set[str]:
         return self._daemons - set(box.running())
@@ -107,7 +107,8 @@ class KeptSandbox:
 def _start_apart(nodes: int) -> Sandbox:
     """Its daemons are not children of this process: tests of processes look at those."""
     program = (
-        "from slurm_hooks.sandbox import Sandbox; from slurm_hooks.sandbox.project import *;"
+        "from slurm_hooks.sandbox import Sandbox\n"
+        "from slurm_hooks.sandbox.project import project_spec\n"
         f"print(Sandbox.up(project_spec(nodes={nodes})).dir)"
     )
     said = subprocess.run(

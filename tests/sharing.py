@@ -7,6 +7,7 @@ from pathlib import Path
 
 from xdist.scheduler import LoadScopeScheduling
 
+# Looked for as text: the process that hands out tests has no fixtures.
 SHARED = 'scope="module"'
 
 

@@ -69,7 +69,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 def pid_in(bench: Bench, name: str, job: int) -> int:
     path = bench.box.work / f"pid.{name}.{job}"
-    return int(wait_until(lambda: path.exists() and path.read_text().split(), 20)[0])
+    return int(wait_until(lambda: path.exists() and path.read_text().split())[0])
 
 
 def lives(pid: int) -> bool:
@@ -134,7 +134,7 @@ def test_hundreds_of_daemons_with_large_environments(bench: Bench, row: Row) -> 
     """
     job = bench.submit(body, "1-1")
     bench.tick_until(job, has(1))
-    wait_until((bench.box.work / f"crowd.{job}").exists, 60)
+    wait_until((bench.box.work / f"crowd.{job}").exists)
     marker = f"SLURM_ARRAY_JOB_ID={job}".encode()
     took = urgent(bench)
     left = list(daemons(marker, str(bench.box.dir).encode()))
@@ -207,7 +207,7 @@ def test_what_lies_in_the_shared_directory_is_nothing_to_root(bench: Bench, row:
     victim.chmod(0o600)
     job = bench.submit(PLANTS.format(victim=victim), "1-1")
     bench.tick_until(job, has(1))
-    wait_until((bench.box.work / f"planted.{job}").exists, 20)
+    wait_until((bench.box.work / f"planted.{job}").exists)
     slowest, before = 0.0, victim.stat()
     for words in (
         ("reconcile",), ("status",), ("explain", str(job)), ("doctor", "--job", str(job)),

@@ -70,7 +70,7 @@ def test_nothing_of_a_user_s_environment_reaches_root(
     words = ["partition=malleable", *(f"spank={p}" for p in pairs), *(f"env={p}" for p in pairs)]
     words += [f"spank=SPANK_{p}" for p in pairs]
     said = submit_by_own_client(bench.box, USER, script, words)
-    wait_until(lambda: bench.box.run(["squeue", "-h", "-j", said, "-tR"]).stdout, 20)
+    wait_until(lambda: bench.box.run(["squeue", "-h", "-j", said, "-tR"]).stdout)
     time.sleep(1)
     bench.box.run(["scancel", said])
     bench.cancel_all()
@@ -97,7 +97,7 @@ def test_the_plugin_tells_nobody_what_files_root_has(bench: Bench, row: Row) -> 
             options=[f"--export=ALL,MALLEABLE_PYTHONPATH={closed / name}"],
         )
         bench.tick_until(job, has(1))
-        seen.append(wait_until(lambda path=out: text_of(path), 20))  # type: ignore[misc]
+        seen.append(wait_until(lambda path=out: text_of(path)))  # type: ignore[misc]
         bench.cancel_all()
     assert seen[0] == seen[1]
     assert "closed" not in seen[0]

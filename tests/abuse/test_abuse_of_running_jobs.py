@@ -169,7 +169,7 @@ def until_next_sign(sign: Path) -> Optional[float]:
     """Seconds until the job has done some more; None if it has not in a minute."""
     began, seen = time.monotonic(), sign.stat().st_mtime
     with suppress(AssertionError):
-        wait_until(lambda: sign.stat().st_mtime > seen, 60)
+        wait_until(lambda: sign.stat().st_mtime > seen)
         return time.monotonic() - began
     return None
 

@@ -16,6 +16,7 @@ from slurm_hooks.errors import CommandRefused
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.text import Command
+from waiting import PATIENCE_S
 
 NODES = 3
 NOBODY = pwd.getpwnam("nobody").pw_uid  # scancel knows no user of that name (25.11.8)
@@ -170,7 +171,7 @@ class Real:
         until(self, lambda: self.idle() == NODES)
 
 
-def until(stage: Stage, holds: Callable[[], bool], limit_s: int = 40) -> None:
+def until(stage: Stage, holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     """Wait until something holds. Raises AssertionError if it does not."""
     deadline = stage.now() + limit_s
     while not holds():

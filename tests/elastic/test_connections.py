@@ -26,6 +26,7 @@ from slurm_hooks.elastic.signals import SignalListener
 A, B = "a" * 16, "b" * 16
 BEAT_S = 0.2
 KEEP_ALIVE_S = 1.5
+TOO_LATE_S = 2 * waiting.PATIENCE_S
 
 
 class Agent:
@@ -154,8 +155,8 @@ def test_a_heartbeat_goes_on_above_1023(make_agents: Callable[[int], list[Agent]
 def test_news_is_known_everywhere(
     make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though each of them reads by itself only once in a minute."""
-    monkeypatch.setattr(heartbeat_module, "NOTIFIED_S", 60.0)
+    """Though an agent reads by itself only long after this test has given up."""
+    monkeypatch.setattr(heartbeat_module, "NOTIFIED_S", TOO_LATE_S)
     agents = make_agents(12)
     wait_until(lambda: are_connected(agents))
     for writer in agents[:: len(agents) // 3]:
@@ -178,9 +179,9 @@ def knows(agents: list[Agent], revision: int) -> bool:
 def test_a_newcomer_is_seen_by_an_agent_that_is_alone(
     make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat_module, "UNNOTIFIED_S", 60.0)
+    monkeypatch.setattr(heartbeat_module, "UNNOTIFIED_S", TOO_LATE_S)
     (alone,) = make_agents(1)
-    wait_until(lambda: alone.directory.read_interval.longest_s == 60.0)
+    wait_until(lambda: alone.directory.read_interval.longest_s == TOO_LATE_S)
     rest([alone])
     make_agents(1)
     wait_until(lambda: len(alone.directory.read().members) == 2)
@@ -245,4 +246,5 @@ def test_an_agent_whose_host_vanishes_is_given_up_in_time(
     monkeypatch.setattr(gone.heartbeat.listener, "send", lambda word: None)
     monkeypatch.setattr(gone.heartbeat, "_announce", lambda state: None)
     took_s = wait_until(lambda: find(agents[0].directory.read(), gone.me.token) is None)
-    assert took_s > KEEP_ALIVE_S / 2  # not because it is late once
+    # Not because it is late once, and within thirty times its time.
+    assert KEEP_ALIVE_S / 2 < took_s < 30 * KEEP_ALIVE_S

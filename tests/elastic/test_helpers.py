@@ -19,6 +19,7 @@ from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, PlannedChange, o
 from slurm_hooks.elastic.rendezvous.state import Stop
 from slurm_hooks.elastic.script import observation
 from slurm_hooks.elastic.script.progress import Reporter
+from waiting import PATIENCE_S
 
 
 def test_a_planned_change_reaches_workers_and_their_answers_the_agent() -> None:
@@ -139,7 +140,7 @@ def test_a_remark_is_bounded_and_plain() -> None:
     assert len(remark.entry("x" * 1000)) == len("remark{}") + remark.LENGTH
 
 
-def written_in(directory: Path, limit_s: float = 10) -> list[str]:
+def written_in(directory: Path, limit_s: float = PATIENCE_S) -> list[str]:
     """The arguments that scontrol got, once it was called."""
     deadline = time.monotonic() + limit_s
     lines: list[str] = []

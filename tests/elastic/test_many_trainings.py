@@ -172,7 +172,7 @@ assert os.listdir(os.environ["MALLEABLE_DIR"]) == ["checkpoint.lock"]
 
 def run(script: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, str(tmp_path / "checkpoint.pt")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
 
 

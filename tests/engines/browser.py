@@ -61,7 +61,7 @@ def opened(address: str, home: Path) -> Iterator[Page]:
     browser = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         found = home / "DevToolsActivePort"
-        wait_until(lambda: found.exists() and found.read_text(), 30)
+        wait_until(lambda: found.exists() and found.read_text())
         port = found.read_text().split()[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as answer:
             tab = next(t for t in json.load(answer) if t["type"] == "page")

@@ -94,7 +94,7 @@ def preempt(bench: Bench, nodes: int, seconds: int) -> int:
     words += ["--time=2", "--output=/dev/null", f"--wrap=sleep {seconds}"]
     rigid = int(bench.box.run(words).stdout)
     asked = ["squeue", "-h", "-o", "%T", "-j", str(rigid)]
-    wait_until(lambda: "RUNNING" in bench.box.run(asked, check=False).stdout, 40, every_s=0.3)
+    wait_until(lambda: "RUNNING" in bench.box.run(asked, check=False).stdout, every_s=0.3)
     return rigid
 
 

@@ -74,7 +74,7 @@ class Recipe:
         argv = ["sbatch", "-p", "main", f"-N{nodes}", "--time=1", "--parsable"]
         number = self.bench.box.run([*argv, "--wrap", f"sleep {seconds}"]).stdout.strip()
         state = ["squeue", "-h", "-j", number, "-o", "%T"]
-        wait_until(lambda: "RUNNING" in self.bench.box.run(state).stdout, 40, every_s=0.3)
+        wait_until(lambda: "RUNNING" in self.bench.box.run(state).stdout, every_s=0.3)
 
     def tick_to_end(self, job: int, limit_s: float = 80) -> None:
         """Tick until no worker runs and none is about to: the planner has closed the array."""

@@ -48,7 +48,7 @@ def test_results_outlive_the_workers(bench: Bench) -> None:
     failures = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "20"}
     with beside(bench, *words, "--no-dashboard", **failures):
         job = submit(bench, "dask/workers.sh", "0-4,engine=pool", SCHEDULER_FILE=where)
-        wait_until(Path(where).exists, 30)
+        wait_until(Path(where).exists)
         with distributed.Client(scheduler_file=where, set_as_default=False) as client:
 
             def workers() -> int:
@@ -56,9 +56,9 @@ def test_results_outlive_the_workers(bench: Bench) -> None:
 
             tick_until(bench, lambda: workers() == 4, 60)  # it grows
             first = client.map(squares(notes, 0.2), range(40), pure=False)
-            wait_until(lambda: all(f.done() for f in first), 60)
+            wait_until(lambda: all(f.done() for f in first))
             with taken(bench, job):  # a planned leave: results move, nothing is done again
-                wait_until(lambda: workers() == 3, 20)
+                wait_until(lambda: workers() == 3)
                 assert sum(client.gather(first)) == sum(n * n for n in range(40))
                 assert set(counted(notes).values()) == {1}
 

@@ -53,9 +53,9 @@ def live_through(recipe: Recipe, job: int, program: str) -> float:
     passes(recipe, job, 4, 3, 4)
     workers = recipe.processes(program)
     os.kill(workers[-1], signal.SIGKILL)
-    wait_until(lambda: not set(workers) & set(recipe.processes(program)), 30)
+    wait_until(lambda: not set(workers) & set(recipe.processes(program)))
     recipe.tick_to_end(job, 150)
-    wait_until(lambda: not rounds_alive(recipe), 20)
+    wait_until(lambda: not rounds_alive(recipe))
     return float(json.loads((recipe.place / "result.json").read_text())["accuracy"])
 
 
@@ -128,7 +128,7 @@ def test_nothing_of_a_round_outlives_it(bench: Bench, mpirun: str) -> None:
     recipe.tick_until(lambda: has_begun(4, first + 2), 60, job)
     assert min(rounds_alive(recipe)) == first + 2
     bench.box.run(["scancel", str(job)])
-    wait_until(lambda: not rounds_alive(recipe), 30)
+    wait_until(lambda: not rounds_alive(recipe))
 
 
 @pytest.mark.nightly

@@ -63,7 +63,7 @@ def page(bench: Bench, tmp_path: Path) -> Iterator[Page]:
     with opened(address, tmp_path / "browser") as page:
         kernel = "document.body.innerText.includes('Python 3') && !!window.jupyterapp"
         wait_until(lambda: page.value(kernel), 60, every_s=1)
-        wait_until(lambda: page.value("document.querySelectorAll('.jp-Cell').length") >= 4, 60)
+        wait_until(lambda: page.value("document.querySelectorAll('.jp-Cell').length") >= 4)
         yield page
 
 
@@ -118,7 +118,7 @@ def test_it_grows_and_outlives_a_preemption(bench: Bench, page: Page) -> None:
         page.value(f"{BARE}.then(() => document.querySelectorAll('.jp-Cell')[2].scrollIntoView())")
         page.picture(Path(os.environ["PICTURE"]))
     page.value(SHUT_DOWN)
-    wait_until(lambda: is_over(bench, job), 30)
+    wait_until(lambda: is_over(bench, job))
 
 
 def is_over(bench: Bench, job: int) -> bool:

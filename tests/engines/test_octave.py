@@ -31,7 +31,7 @@ def solved(recipe: Recipe) -> dict[str, float]:
 
 
 def make_inputs(recipe: Recipe, count: int) -> list[str]:
-    subprocess.run(["./make_inputs.sh", str(count)], cwd=recipe.place, check=True, timeout=30)
+    subprocess.run(["./make_inputs.sh", str(count)], cwd=recipe.place, check=True, timeout=150)
     return sorted(f"inputs/{path.name}" for path in (recipe.place / "inputs").iterdir())
 
 
@@ -91,8 +91,8 @@ def test_a_task_gives_the_frequency_of_the_string(tmp_path: object) -> None:
     for name, stiffness in (("even", 0), ("stiff", 3)):
         with open(f"{place}/{name}.m", "w") as file:
             file.write(f"nodes = 200; stiffness = {stiffness};\n")
-        subprocess.run([f"{place}/solve.sh", f"{name}.m"], check=True, timeout=30)
-    subprocess.run([f"{place}/collect.sh"], check=True, timeout=30)
+        subprocess.run([f"{place}/solve.sh", f"{name}.m"], check=True, timeout=150)
+    subprocess.run([f"{place}/collect.sh"], check=True, timeout=150)
     with open(f"{place}/table.csv") as file:
         rows = [line.strip().split(",") for line in file]
     assert [row[0] for row in rows] == ["name", "even", "stiff"]

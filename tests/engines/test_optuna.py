@@ -31,7 +31,7 @@ def proxy(recipe: Recipe) -> Iterator[Path]:
     argv = [sys.executable, "proxy.py", "--host=127.0.0.1"]
     process = subprocess.Popen(argv, cwd=recipe.place)
     try:
-        wait_until((recipe.place / "study" / "proxy.address").exists, 30)
+        wait_until((recipe.place / "study" / "proxy.address").exists)
         yield recipe.place / "study" / "study.db"
     finally:
         process.terminate()
@@ -98,7 +98,7 @@ def test_a_study_goes_on_in_another_job(recipe: Recipe) -> None:
     recipe.tick_until(lambda: recipe.are_at_work("search.py", 4), 40, first)
     recipe.bench.box.run(["scancel", "--signal=KILL", "--full", str(first)])
     recipe.bench.box.run(["scancel", str(first)])
-    wait_until(lambda: not recipe.processes("search.py"), 20)
+    wait_until(lambda: not recipe.processes("search.py"))
     second = recipe.submit("search.sh", *words, request="0-4,engine=pool")
     recipe.tick_to_end(second)
     trials = in_journal(recipe)

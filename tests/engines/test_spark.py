@@ -43,7 +43,7 @@ def master(bench: Bench) -> Iterator[str]:
     env |= {"SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as file:
         process = subprocess.Popen([str(program), *words], env=env, stdout=file, stderr=file)
-    wait_until(lambda: "elected leader" in log.read_text(), 30)
+    wait_until(lambda: "elected leader" in log.read_text())
     yield f"spark://127.0.0.1:{port}"
     process.terminate()
     process.wait(20)

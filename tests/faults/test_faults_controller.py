@@ -181,7 +181,7 @@ def test_munge_dies(course: Course) -> None:
     course.start()
     box = course.bench.box
     course.signal(MUNGED, signal.SIGKILL)
-    wait_until(lambda: MUNGED not in box.running(), 10)
+    wait_until(lambda: MUNGED not in box.running())
     try:
         with pytest.raises(RetryLater):
             course.tick(timeout_s=15)

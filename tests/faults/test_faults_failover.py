@@ -70,7 +70,7 @@ def test_failover_to_a_backup(second: tuple[Sandbox, Process], new_course: NewCo
     course.settle(3)
     course.fault, course.began = "the first slurmctld comes back", time.monotonic()
     box._remember({CONTROLLER: start_on(box, "first")})
-    wait_until(lambda: "first is UP" in pinged(box), 30)
+    wait_until(lambda: "first is UP" in pinged(box))
     wait_until(lambda: answers(course), 60, every_s=1)
     box.wait_ready()
     course.settle(3)

@@ -45,7 +45,7 @@ def _is_on(process: Process, node: str) -> bool:
 
 def kill_slurmd(course: Course, node: str) -> None:
     course.signal(node, signal.SIGKILL)
-    wait_until(lambda: node not in course.bench.box.running(), 10)
+    wait_until(lambda: node not in course.bench.box.running())
 
 
 def is_down(course: Course, node: str) -> bool:
@@ -87,7 +87,7 @@ def test_a_node_dies_and_comes_back_with_its_fragment(
     course.fault = "slurmd comes back with a fragment running"
     course.began = time.monotonic()
     short_bench.box.start_node(node)
-    wait_until(lambda: not any(map(is_alive, left)), 30)
+    wait_until(lambda: not any(map(is_alive, left)))
     course.settle(3)
 
 

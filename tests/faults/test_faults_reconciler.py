@@ -66,7 +66,7 @@ def burying(course: Course) -> None:
     pids = course.bench.box.work
     course.start(2, "echo $$ >pid.$SLURM_ARRAY_JOB_ID.$SLURM_ARRAY_TASK_ID; exec sleep 600")
     pid_file = pids / f"pid.{course.job}.1"
-    wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), 20)
+    wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
     os.kill(int(pid_file.read_text()), signal.SIGKILL)
     course.bench.until(course.job, has(1, FragmentState.FAILED))
 

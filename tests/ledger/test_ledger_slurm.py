@@ -34,7 +34,7 @@ def tick_until(bench: Bench, job: int, count: int) -> None:
         reconcile(bench)
         return has(count)(bench.job(job))
 
-    wait_until(is_so, 45, lambda: bench.states(job), every_s=1)
+    wait_until(is_so, explain=lambda: bench.states(job), every_s=1)
 
 
 def report(bench: Bench, *words: str) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def test_a_throttled_job_blocks_nobody(bench: Bench) -> None:
         ["scontrol", "update", f"jobid={first}", "ArrayTaskThrottle=1"], user=USER, check=False
     )
     second = bench.submit(SLEEP, "1-3")
-    bench.tick_until(second, has(3), 30)
+    bench.tick_until(second, has(3))
     assert has(1)(bench.job(first)) or has(4, HELD)(bench.job(first))
 
 

@@ -203,9 +203,11 @@ def test_what_slurm_preempts_is_held_and_comes_back(bench: Bench) -> None:
     bench.tick()
     bench.until(job, has(4))
     assert len([a for a in bench.tick().plan.actions if isinstance(a, Hold)]) == 4
-    rigid = ["sbatch", "-p", "main", "-N1", "--time=1", "--wrap", "sleep 3"]
-    bench.box.run(rigid)
-    bench.until(job, lambda j: has(3)(j) and has(1, HELD)(j))  # without a tick
+    rigid = ["sbatch", "-p", "main", "-N1", "--time=1", "--parsable", "--wrap", "sleep 5"]
+    number = bench.box.run(rigid).stdout.strip()
+    asked = ["squeue", "-hj", number, "-o%T"]
+    wait_until(lambda: bench.box.run(asked).stdout == "RUNNING\n", limit_s=15)  # without a tick
+    bench.until(job, lambda j: has(3)(j) and has(1, HELD)(j))
     bench.tick_until(job, has(4))
 
 

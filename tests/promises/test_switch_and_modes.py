@@ -175,10 +175,11 @@ def test_users_are_told_why_nothing_starts(bench: Bench) -> None:
 def shown(bench: Bench, *jobs: int) -> str:
     """All that slurmctld says of these jobs, of nodes and partitions, but for how long jobs ran.
 
-    It forgets jobs of other tests meanwhile.
+    Of other jobs it says that they are there: it forgets those of other tests that have ended.
     """
     words = (*(["job", "-d", str(job)] for job in jobs), ["nodes"], ["partitions"])
-    text = "".join(bench.box.run(["scontrol", "show", *each]).stdout for each in words)
+    there = bench.box.run(["squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%i %T"]).stdout
+    text = there + "".join(bench.box.run(["scontrol", "show", *each]).stdout for each in words)
     return re.sub(r"(RunTime|CPULoad|FreeMem|LastBusyTime)=\S+", "", text)
 
 

@@ -76,7 +76,7 @@ def lua(text: str, expression: str) -> str:
         pytest.skip("lua5.1 is not installed")
     program = f"local p = (function()\n{text}\nend)()\nio.write(tostring({expression}))"
     done = subprocess.run(
-        [LUA, "-"], input=program, capture_output=True, text=True, timeout=10, check=False
+        [LUA, "-"], input=program, capture_output=True, text=True, timeout=150, check=False
     )
     assert done.stderr == ""
     return done.stdout

@@ -68,7 +68,7 @@ def other(program: str, path: str, user: int | None = None) -> Iterator[tuple[in
         yield process.pid, process.stdout.readline().strip()
     finally:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=150)
 
 
 @pytest.fixture

@@ -201,8 +201,8 @@ TABLE = (
         "solver",
         Category.TICK,
         "a MILP solver is installed",
-        "The built-in solvers are exact where all nodes are alike and where few jobs ask. Elsewhere "
-        "they prove how near the best answer is, and a MILP solver closes the gap.",
+        "The built-in solvers are exact where all nodes are alike and where few jobs ask. "
+        "Elsewhere they prove how near the best answer is, and a MILP solver closes the gap.",
         _solver,
         is_ours=True,
     ),
