@@ -27,8 +27,6 @@ DROPPED = (  # what no command here needs, and what is not pure Python
     "*.dist-info/WHEEL",
     "pulp/solverdir/cbc/*",
     "pulp/tests/*",
-    "plotly/package_data/datasets/*",
-    "plotly/package_data/widgetbundle.js",
     "*.so",
     "*.pyd",
 )

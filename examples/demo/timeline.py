@@ -1,7 +1,4 @@
-"""The picture of a run: who had the nodes over time, and node by node. Values in, a PNG out.
-
-Colours are from Okabe and Ito's set, which colour-blind readers can tell apart.
-"""
+"""The picture of a run: who had the nodes over time, and node by node. Values in, a PNG out."""
 
 from __future__ import annotations
 
@@ -27,8 +24,14 @@ from demo.story import (
     preempted,
     sizes,
 )
+from slurm_hooks.report import palette
 
-COLOURS = {"rigid": "#0072B2", OURS: "#E69F00", RESERVED: "#CC79A7", IDLE: "#E8E8E8"}
+COLOURS = {
+    "rigid": palette.OTHERS,
+    OURS: palette.OURS,
+    RESERVED: palette.RESERVED,
+    IDLE: palette.IDLE,
+}
 HATCHES = {RESERVED: "///"}
 BOXES = {RESERVED: {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}}
 ORDER = ("rigid", OURS, IDLE, RESERVED)
@@ -110,7 +113,7 @@ def _draw_nodes(axes: Any, recording: Recording) -> None:
                 hatch=HATCHES.get(kind),
             )
             if kind != IDLE and end - begin > 2.2 * len(name):
-                colour = "white" if kind == "rigid" else "black"
+                colour = "white" if kind == OURS else "black"
                 axes.text(
                     begin + 2,
                     line,

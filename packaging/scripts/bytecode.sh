@@ -1,8 +1,7 @@
 # Python does not write there by itself. Checked against the source, so that a compiled file never
-# stands for another version. Without plotly, which no tick needs and which is most of the files.
+# stands for another version.
 compile_code() { # DIRECTORY
-  @PYTHON@ -I -m compileall -q -x '/vendor/plotly/' --invalidation-mode checked-hash "$1" \
-    >/dev/null 2>&1 || :
+  @PYTHON@ -I -m compileall -q --invalidation-mode checked-hash "$1" >/dev/null 2>&1 || :
 }
 
 remove_compiled() { # DIRECTORY

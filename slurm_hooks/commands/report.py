@@ -15,9 +15,9 @@ from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import Asked, Totals
 from slurm_hooks.ledger.connect import Damaged, Unusable, ledger_path, reading
 from slurm_hooks.ledger.read import totals
+from slurm_hooks.report.harvest_charts import picture
 from slurm_hooks.report.harvest_html import page
 from slurm_hooks.report.harvest_json import harvest_data
-from slurm_hooks.report.harvest_png import picture
 from slurm_hooks.report.harvest_text import harvest_view
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load

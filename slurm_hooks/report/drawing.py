@@ -13,8 +13,8 @@ def pyplot() -> Any:
         import matplotlib as mpl  # noqa: PLC0415 (optional, and slow to import)
     except ImportError as error:
         raise MissingProgram(
-            "--png needs matplotlib: install python3-matplotlib or slurm-malleable[chart], or "
-            "leave --png out"
+            "pictures need matplotlib: install python3-matplotlib or slurm-malleable[chart], or "
+            "leave --png and --html out"
         ) from error
     mpl.use("Agg")
     from matplotlib import pyplot as found  # noqa: PLC0415 (after the choice of backend)

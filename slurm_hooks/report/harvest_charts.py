@@ -1,25 +1,20 @@
-"""The charts of the HTML report, drawn by plotly; each as HTML without the library around it.
-
-Colours are those of Okabe and Ito, which people with any kind of colour vision can tell apart.
-"""
+"""The charts of the report, drawn by matplotlib: one by one in the page, three in one picture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from io import StringIO
+from pathlib import Path
+from typing import Any, Callable
 
-import plotly.graph_objects as go
-from plotly.io import to_html
-from plotly.offline import get_plotlyjs
-
-from slurm_hooks.harvest.totals import Sample, Share, Totals
+from slurm_hooks.harvest.totals import Sample, Totals
 from slurm_hooks.harvest.values import EndKind
 from slurm_hooks.model import IdleReason
-from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, SHORT_WHY, WHY_IDLE, moments
+from slurm_hooks.report.drawing import pyplot
+from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, SHORT_WHY, WHY_IDLE, figures, moments
+from slurm_hooks.report.palette import IDLE, LOST, OTHERS, OURS, OUT
 
-OURS, OTHERS, IDLE, OUT = "#009E73", "#B8BEC6", "#E69F00", "#5B6470"
 REASONS = {
     IdleReason.STARTING: "#56B4E9",
     IdleReason.OBSERVED: "#AAD7F2",
@@ -35,168 +30,144 @@ REASONS = {
     IdleReason.CEILING: "#44AA99",
     IdleReason.NOT_GIVEN: "#CC79A7",
 }
-MOST = 15  # bars of users
-_FONT = {"family": "system-ui, sans-serif", "size": 13, "color": "#1c2733"}
-_CONFIG = {
-    "displaylogo": False,
-    "responsive": True,
-    "modeBarButtonsToRemove": ["lasso2d", "select2d"],
+_ENDS = {
+    EndKind.LEFT: OURS,
+    EndKind.LEASE_ENDED: OURS,
+    EndKind.FINISHED: OURS,
+    EndKind.PREEMPTED: LOST,
+    EndKind.NODE_FAILED: LOST,
+    EndKind.DIED: LOST,
 }
+MOST = 15  # bars of users
+LONGEST = 24  # letters of a name beside a bar; the tables have all of them
+# Text stays text, so that it can be searched and weighs little. Names are no formulas.
+_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "malleable", "text.parse_math": False}
+_Layers = Sequence[tuple[str, str, Sequence[float]]]  # name, colour, nodes at each moment
+_Bars = Sequence[tuple[str, str, float]]  # name, colour, value
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: its heading, what it shows in words, its HTML."""
+    """A chart: its heading, what it shows in words, its SVG."""
 
     title: str
     caption: str
-    html: str
+    svg: str
     is_wide: bool = False
 
 
-def library() -> str:
-    """plotly.js itself, so that the page needs no network."""
-    return str(get_plotlyjs())
-
-
 def charts(totals: Totals) -> tuple[Chart, ...]:
-    """All charts of a span; none of them where there is nothing to draw."""
-    drawn = []
-    if totals.samples:
-        drawn += [_nodes(totals.samples), _idle_nodes(totals.samples)]
+    """All charts of a span, without those that would be empty. Raises what `pyplot` raises."""
+    samples, drawn = totals.samples, []
+    if samples:
+        caption = "Who used the nodes of the malleable partitions."
+        drawn.append(_wide("Nodes over time", caption, samples, _nodes(samples)))
+        caption = "Free nodes that nobody used, by the reason that each tick gave."
+        drawn.append(_wide("Idle nodes, and why", caption, samples, _idle_nodes(samples)))
     if totals.users:
-        drawn.append(_users(totals.users))
+        caption = "Node-hours on nodes that others left idle."
+        drawn.append(_narrow("Harvested, by user", caption, _users(totals), "node-hours"))
     if totals.idle:
-        drawn.append(_idle(totals))
+        caption = "Node-hours that nobody used."
+        drawn.append(_narrow("What stayed idle, and why", caption, _idle(totals), "node-hours"))
     if totals.ends:
-        drawn.append(_ends(totals))
+        caption = "Runs of fragments. A hit is an end that neither a tick nor the user wanted."
+        drawn.append(_narrow("How runs ended", caption, _ends(totals), "runs"))
     return tuple(drawn)
 
 
-def _nodes(samples: Sequence[Sample]) -> Chart:
+def picture(path: Path, totals: Totals) -> None:
+    """Write the report as one picture, for mails and slides. Raises what `pyplot` raises."""
+    with pyplot().rc_context(_STYLE):
+        figure = pyplot().figure(figsize=(12, 7.2), layout="constrained")
+        over, left, right = figure.subplot_mosaic([["over", "over"], ["left", "right"]]).values()
+        figure.suptitle("    ".join(f"{number} {text}" for number, text in figures(totals)[:4]))
+        _stack(over, totals.samples, _nodes(totals.samples))
+        for axes, title, bars in (
+            (left, "Harvested, by user", _users(totals)),
+            (right, "What stayed idle, and why", _idle(totals)),
+        ):
+            _bar(axes, bars, "node-hours")
+            axes.set_title(title)
+        figure.savefig(path, dpi=130, format="png")
+        pyplot().close(figure)
+
+
+def _nodes(samples: Sequence[Sample]) -> _Layers:
     idle = [sum(sample.idle.values()) for sample in samples]
-    layers = (
+    return (
         ("malleable jobs", OURS, [sample.ours for sample in samples]),
         ("other jobs", OTHERS, [sample.busy for sample in samples]),
         ("idle", IDLE, idle),
         ("out of service", OUT, [sample.out for sample in samples]),
     )
-    caption = "Who used the nodes of the malleable partitions. Drag to zoom, double-click to undo."
-    return Chart("Nodes over time", caption, _stack(moments(samples), layers), is_wide=True)
 
 
-def _idle_nodes(samples: Sequence[Sample]) -> Chart:
+def _idle_nodes(samples: Sequence[Sample]) -> _Layers:
     found = [reason for reason in IdleReason if any(s.idle.get(reason) for s in samples)]
-    layers = tuple(
-        (WHY_IDLE[reason], REASONS[reason], [s.idle.get(reason, 0.0) for s in samples])
-        for reason in found
-    )
-    caption = "Free nodes that nobody used, by the reason that each tick gave."
-    return Chart("Idle nodes, and why", caption, _stack(moments(samples), layers), is_wide=True)
+    return [(WHY_IDLE[r], REASONS[r], [s.idle.get(r, 0.0) for s in samples]) for r in found]
 
 
-def _users(shares: Sequence[Share]) -> Chart:
-    most = shares[:MOST]
-    names = [share.name or "(none)" for share in most]
-    hours = [share.node_s / HOUR_S for share in most]
-    hover = [f"{s.jobs} job(s), {s.releases} release(s), {s.hits} hit(s)" for s in most]
-    html = _bars(names, hours, [OURS] * len(most), "node-hours", hover)
-    return Chart("Harvested, by user", "Node-hours on nodes that others left idle.", html)
+def _users(totals: Totals) -> _Bars:
+    return [(s.name or "(none)", OURS, s.node_s / HOUR_S) for s in totals.users[:MOST]]
 
 
-def _idle(totals: Totals) -> Chart:
+def _idle(totals: Totals) -> _Bars:
     ranked = sorted(totals.idle.items(), key=lambda item: -item[1])
-    names = [SHORT_WHY[reason] for reason, _ in ranked]
-    hours = [node_s / HOUR_S for _, node_s in ranked]
-    colours = [REASONS[reason] for reason, _ in ranked]
-    hover = [WHY_IDLE[reason] for reason, _ in ranked]
-    html = _bars(names, hours, colours, "node-hours", hover)
-    return Chart("What stayed idle, and why", "Node-hours that nobody used.", html)
+    return [(SHORT_WHY[reason], REASONS[reason], node_s / HOUR_S) for reason, node_s in ranked]
 
 
-def _ends(totals: Totals) -> Chart:
+def _ends(totals: Totals) -> _Bars:
     hits = {end.kind for end in totals.hits}
-    ranked = sorted(totals.ends, key=lambda end: -end.count)
-    names = [HOW_ENDED[end.kind] + (" (hit)" if end.kind in hits else "") for end in ranked]
-    colours = [_END.get(end.kind, OTHERS) for end in ranked]
-    hover = [f"{end.node_s / HOUR_S:.2f} node-hours since their starts" for end in ranked]
-    html = _bars(names, [end.count for end in ranked], colours, "runs", hover)
-    caption = "Runs of fragments. A hit is an end that neither a tick nor the user wanted."
-    return Chart("How runs ended", caption, html)
-
-
-_END = {
-    EndKind.LEFT: OURS,
-    EndKind.LEASE_ENDED: OURS,
-    EndKind.FINISHED: OURS,
-    EndKind.PREEMPTED: "#D55E00",
-    EndKind.NODE_FAILED: "#D55E00",
-    EndKind.DIED: "#D55E00",
-}
-
-
-def _stack(moments: Sequence[datetime], layers: Sequence[tuple[str, str, Sequence[float]]]) -> str:
-    figure = go.Figure()
-    for name, colour, values in layers:
-        figure.add_trace(
-            go.Scatter(
-                x=moments,
-                y=list(values),
-                name=name,
-                stackgroup="nodes",
-                line={"shape": "hv", "width": 0.5, "color": colour},
-                fillcolor=colour,
-                hovertemplate="%{y:.1f}",
-            )
+    return [
+        (
+            HOW_ENDED[end.kind] + (" (hit)" if end.kind in hits else ""),
+            _ENDS.get(end.kind, OTHERS),
+            end.count,
         )
-    figure.update_layout(
-        hovermode="x unified",
-        yaxis={"title": {"text": "nodes"}, "rangemode": "tozero", "gridcolor": "#E4E8EC"},
-        xaxis={"showgrid": False},
-        legend={"orientation": "h", "y": -0.15, "traceorder": "normal"},
-    )
-    return _html(figure, 360, has_tools=True)
+        for end in sorted(totals.ends, key=lambda end: -end.count)
+    ]
 
 
-def _bars(
-    names: Sequence[str],
-    values: Sequence[float],
-    colours: Sequence[str],
-    unit: str,
-    hover: Sequence[str],
-) -> str:
-    bars = go.Bar(
-        x=list(values),
-        y=list(names),
-        orientation="h",
-        marker={"color": list(colours), "line": {"color": "#1c2733", "width": 0.5}},
-        customdata=list(hover),
-        hovertemplate="%{y}: %{x:.2f} " + unit + "<br>%{customdata}<extra></extra>",
-        texttemplate="%{x:,.3~r}",
-        textposition="outside",
-        cliponaxis=False,
-    )
-    figure = go.Figure(bars)
-    figure.update_layout(
-        xaxis={
-            "title": {"text": unit},
-            "range": [0, 1.25 * (max(values) or 1)],
-            "gridcolor": "#E4E8EC",
-        },
-        yaxis={"autorange": "reversed", "automargin": True, "type": "category"},
-        showlegend=False,
-        bargap=0.35,
-    )
-    return _html(figure, 110 + 34 * len(names))
+def _wide(title: str, caption: str, samples: Sequence[Sample], layers: _Layers) -> Chart:
+    svg = _svg((12, 3.6), lambda axes: _stack(axes, samples, layers))
+    return Chart(title, caption, svg, is_wide=True)
 
 
-def _html(figure: Any, height: int, has_tools: bool = False) -> str:
-    figure.update_layout(
-        template="plotly_white",
-        font=_FONT,
-        height=height,
-        margin={"l": 10, "r": 40, "t": 36 if has_tools else 8, "b": 40},
-        paper_bgcolor="white",
-    )
-    config = {**_CONFIG, "displayModeBar": has_tools}
-    return str(to_html(figure, config=config, full_html=False, include_plotlyjs=False))
+def _narrow(title: str, caption: str, bars: _Bars, unit: str) -> Chart:
+    return Chart(title, caption, _svg((4.2, 0.9 + 0.32 * len(bars)), lambda a: _bar(a, bars, unit)))
+
+
+def _svg(size: tuple[float, float], draw: Callable[[Any], None]) -> str:
+    """What `draw` draws, as an element of a page."""
+    with pyplot().rc_context(_STYLE):
+        figure = pyplot().figure(figsize=size, layout="constrained")
+        draw(figure.subplots())
+        text = StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+        pyplot().close(figure)
+    return text.getvalue().partition("<svg")[2].join(("<svg", ""))
+
+
+def _stack(axes: Any, samples: Sequence[Sample], layers: _Layers) -> None:
+    names, colours, values = zip(*layers) if layers else ((), (), ())
+    axes.stackplot(moments(samples), *values, labels=names, colors=colours, step="post")
+    axes.set(ylabel="nodes")
+    axes.margins(x=0)
+    columns = 4 if max(map(len, names), default=0) < LONGEST else 2
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+
+
+def _bar(axes: Any, bars: _Bars, unit: str) -> None:
+    """Bars from above to below, each with its value."""
+    names, colours, values = zip(*bars) if bars else ((), (), ())
+    drawn = axes.barh(range(len(names)), values, color=colours, edgecolor="#1c2733", linewidth=0.5)
+    axes.set_yticks(range(len(names)), [_shortened(name) for name in names])
+    axes.bar_label(drawn, [f"{value:,.4g}" for value in values], padding=3)
+    axes.margins(x=0.25)
+    axes.invert_yaxis()
+    axes.set(xlabel=unit)

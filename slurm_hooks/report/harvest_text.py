@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slurm_hooks.harvest.totals import Sample, Share, Totals
+from slurm_hooks.harvest.totals import Asked, Sample, Share, Totals
 from slurm_hooks.harvest.values import EndKind
 from slurm_hooks.model import IdleReason
 
@@ -74,14 +74,30 @@ def headline(totals: Totals) -> tuple[str, ...]:
     if totals.first is None or totals.last is None:
         return (f"the ledger has no tick {_span(totals.asked.since, totals.asked.until)}",)
     lines = [
-        f"{_hours(totals.node_s)} node-hours harvested {_span(totals.first, totals.last)}: "
-        f"{_percent(totals.used_share)} of what others left idle, {_percent(totals.efficiency)} of "
-        "what waiting malleable jobs could have used",
+        f"{_whose(totals.asked)} used {_hours(totals.node_s)} of the "
+        f"{_hours(totals.all_node_s + totals.idle_node_s)} node-hours that other jobs left idle "
+        f"{_span(totals.first, totals.last)}",
+        *_share_line(totals),
         _hit_line(totals),
         _delay_line(totals),
     ]
     lines += _doubts(totals)
     return tuple(lines)
+
+
+def _share_line(totals: Totals) -> list[str]:
+    if totals.used_share is None:
+        return []
+    return [
+        f"all malleable jobs used {_percent(totals.used_share)} of what others left idle, and "
+        f"{_percent(totals.efficiency)} of what those that waited could have used"
+    ]
+
+
+def _whose(asked: Asked) -> str:
+    """Whose jobs are counted, as the beginning of a sentence."""
+    named = ("of user", asked.user), ("of account", asked.account)
+    return " ".join(["Malleable jobs", *(f"{kind} {name}" for kind, name in named if name)])
 
 
 def _hit_line(totals: Totals) -> str:

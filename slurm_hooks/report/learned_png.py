@@ -10,8 +10,9 @@ from slurm_hooks.learning.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import Learned
 from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.learned_text import sizes_of, speedup
+from slurm_hooks.report.palette import LOST, OURS
 
-_GREEN, _GREY, _ORANGE = "#009E73", "#8A929C", "#D55E00"
+_GREY = "#8A929C"
 
 
 def job_picture(path: Path, profile: JobProfile) -> None:
@@ -50,9 +51,9 @@ def _draw_learned(axes: Any, learned: Learned, unit: int) -> None:
     likely = [[speedup(curve, n, unit) for curve in learned.plausible] for n in sizes]
     if all(likely):
         low, high = [min(each) for each in likely], [max(each) for each in likely]
-        axes.fill_between(sizes, low, high, color=_GREEN, alpha=0.15, label="plausible")
+        axes.fill_between(sizes, low, high, color=OURS, alpha=0.15, label="plausible")
     values = [speedup(learned.curve, n, unit) for n in sizes]
-    axes.plot(sizes, values, color=_GREEN, label="learned")
+    axes.plot(sizes, values, color=OURS, label="learned")
 
 
 def _draw_measured(axes: Any, unit: int, jobs: Sequence[JobProfile]) -> None:
@@ -66,5 +67,5 @@ def _draw_measured(axes: Any, unit: int, jobs: Sequence[JobProfile]) -> None:
         values = [rate.per_s / base for rate in rates]
         errors = [value * rate.error for value, rate in zip(values, rates)]
         nodes = [rate.nodes for rate in rates]
-        axes.errorbar(nodes, values, errors, fmt="o", color=_ORANGE, ms=4, label=label)
+        axes.errorbar(nodes, values, errors, fmt="o", color=LOST, ms=4, label=label)
         label = "_nolegend_"

@@ -39,3 +39,13 @@ def questions(span: str, interval: str) -> list[Question]:
             legend = target["legendFormat"]
             found.append(Question(panel["title"], panel["type"], unit, expr, legend))
     return found
+
+
+def colours_of(panel: dict[str, Any]) -> dict[str, str]:
+    """The colours that a panel fixes, by name of the curve."""
+    return {
+        override["matcher"]["options"]: part["value"]["fixedColor"]
+        for override in panel["fieldConfig"]["overrides"]
+        for part in override["properties"]
+        if part["id"] == "color"
+    }

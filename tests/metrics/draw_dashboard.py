@@ -1,97 +1,73 @@
-"""The dashboard's panels as one page, drawn by plotly from what Prometheus answered: a preview for
-the documents, where Grafana is not at hand.
+"""The dashboard's panels as one picture, drawn from what Prometheus answered: a preview for the
+documents, where Grafana is not at hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from html import escape
+from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
-from plotly.io import to_html
-from plotly.offline import get_plotlyjs
+from metrics.dashboard import board, colours_of
+from slurm_hooks.report.drawing import pyplot
 
-from metrics.dashboard import board
-
-_STYLE = (
-    "body{background:#f4f5f5;font:14px system-ui,sans-serif;color:#24292e;margin:8px;width:1424px}"
-    ".grid{display:grid;grid-template-columns:repeat(24,1fr);grid-auto-rows:34px;gap:8px}"
-    ".panel{background:white;border:1px solid #e0e2e4;border-radius:2px;overflow:hidden}"
-    "h2{font-size:14px;margin:6px 10px}.number{font-size:30px;text-align:center;margin-top:18px}"
-)
-_COLOURS = {"ours": "#56A64B", "harvested": "#56A64B", "others": "#8a8a8a", "idle": "#F2CC0C"}
+WIDTH, INCH = 24, 0.55  # columns of the board, and how wide one is drawn
 Answers = Sequence[tuple[str, str, list[dict[str, Any]]]]
 
 
-def page(answers: Answers) -> str:
+def draw(answers: Answers, path: Path) -> None:
     """All panels; an answer is a panel's title, a legend, and Prometheus's result."""
-    panels = "".join(_panel(panel, answers) for panel in board()["panels"])
-    return (
-        f"<!doctype html><meta charset=utf-8><style>{_STYLE}</style>"
-        f"<script>{get_plotlyjs()}</script><div class=grid>{panels}</div>"
-    )
+    panels = board()["panels"]
+    rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
+    figure = pyplot().figure(figsize=(WIDTH * INCH, rows * INCH * 0.7), layout="constrained")
+    grid = figure.add_gridspec(rows, WIDTH)
+    for panel in panels:
+        at = panel["gridPos"]
+        axes = figure.add_subplot(grid[at["y"] : at["y"] + at["h"], at["x"] : at["x"] + at["w"]])
+        axes.set_title(panel["title"], fontsize=9)
+        found = [(legend, result) for name, legend, result in answers if name == panel["title"]]
+        (_number if panel["type"] == "stat" else _curves)(axes, panel, found)
+    figure.savefig(path, dpi=90, format="png")
+    pyplot().close(figure)
 
 
-def _panel(panel: dict[str, Any], answers: Answers) -> str:
-    at, title = panel["gridPos"], panel["title"]
-    place = f"grid-column:{at['x'] + 1}/span {at['w']};grid-row:{at['y'] + 1}/span {at['h']}"
-    found = [(legend, result) for name, legend, result in answers if name == title]
-    draw = _number if panel["type"] == "stat" else _curves
-    return f'<div class=panel style="{place}"><h2>{escape(title)}</h2>{draw(panel, found)}</div>'
-
-
-def _number(panel: dict[str, Any], found: list[tuple[str, Any]]) -> str:
+def _number(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> None:
     value = float(found[0][1][0]["value"][1])
-    defaults = panel["fieldConfig"]["defaults"]
-    unit = defaults["unit"]
+    unit = panel["fieldConfig"]["defaults"]["unit"]
     if unit == "percentunit":
         text = f"{value:.1%}"
     else:
         text = f"{value:.{2 if unit.startswith('suffix') else 0}f} {_UNITS.get(unit, '')}"
-    return f"<div class=number>{escape(text)}</div>"
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, text, fontsize=16, ha="center", va="center")
 
 
 _UNITS = {"s": "s", "suffix: node-h": "node-h"}
 
 
-def _curves(panel: dict[str, Any], found: list[tuple[str, Any]]) -> str:
+def _curves(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> None:
+    """Curves, or areas on each other where the panel says so."""
     is_stacked = panel["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
-    figure = go.Figure()
-    for legend, result in found:
-        for series in result:
-            labels = series["metric"]
-            name = legend
-            for key, value in labels.items():
-                name = name.replace("{{" + key + "}}", value)
-            points = [(datetime.fromtimestamp(t), float(v)) for t, v in series["values"]]
-            line = {"width": 1, "shape": "hv" if is_stacked else "linear"}
-            if name in _COLOURS:
-                line["color"] = _COLOURS[name]
-            figure.add_trace(
-                go.Scatter(
-                    x=[t for t, _ in points],
-                    y=[v for _, v in points],
-                    name=name,
-                    line=line,
-                    stackgroup="all" if is_stacked else None,
-                )
-            )
-    figure.update_layout(
-        template="plotly_white",
-        height=panel["gridPos"]["h"] * 42 - 48,
-        margin={"l": 40, "r": 10, "t": 4, "b": 20},
-        legend={"orientation": "h", "y": -0.12},
-        font={"size": 11},
-        yaxis={"rangemode": "tozero"},
-        showlegend=True,
-    )
-    return str(
-        to_html(
-            figure,
-            full_html=False,
-            include_plotlyjs=False,
-            config={"displayModeBar": False, "responsive": True},
-        )
-    )
+    colours = colours_of(panel)
+    below: dict[float, float] = {}
+    for legend, series in ((legend, each) for legend, result in found for each in result):
+        name = _filled(legend, series["metric"])
+        points = {t: float(v) for t, v in series["values"]}
+        when = [datetime.fromtimestamp(t) for t in points]
+        if not is_stacked:
+            axes.plot(when, list(points.values()), label=name, color=colours.get(name))
+            continue
+        floor = [below.get(t, 0.0) for t in points]
+        below.update({t: below.get(t, 0.0) + v for t, v in points.items()})
+        tops = [below[t] for t in points]
+        axes.fill_between(when, floor, tops, step="post", label=name, color=colours.get(name))
+    axes.set_ylim(bottom=0)
+    axes.tick_params(labelsize=7)
+    axes.legend(fontsize=7, loc="upper left", ncols=3)
+
+
+def _filled(legend: str, labels: dict[str, str]) -> str:
+    for key, value in labels.items():
+        legend = legend.replace("{{" + key + "}}", value)
+    return legend

@@ -20,12 +20,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ledger.books import busy_slurm, one_tick, settings_in
-from metrics.dashboard import questions
+from metrics.dashboard import board, colours_of, questions
 from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import USABLE
 from slurm_hooks.metrics.exposition import write_textfile
 from slurm_hooks.model import Why
+from slurm_hooks.report.palette import IDLE, OTHERS, OURS, OUT
 from slurm_hooks.settings import Settings
 from waiting import wait_until
 
@@ -97,7 +98,14 @@ def test_the_page_names_every_reason_and_the_dashboard_shows_them(tmp_path: Path
     told = [name for name in found if name.startswith("malleable_limited_jobs{")]
     assert told == [f"malleable_limited_jobs{{reason={why.value}}}" for why in Why]
     shown = [q.expr for q in questions("1h", "1m")]
+    assert colours() == {"ours": OURS, "others": OTHERS, "idle": IDLE, "out_of_service": OUT}
     assert any("malleable_limited_jobs" in expr for expr in shown)
+
+
+def colours() -> dict[str, str]:
+    """Those of the nodes' uses, by name."""
+    (panel,) = (p for p in board()["panels"] if p["title"].startswith("Nodes of the"))
+    return colours_of(panel)
 
 
 def test_users_only_if_the_site_says_so(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from metrics.dashboard import DASHBOARDS, Question, questions
-from metrics.draw_dashboard import Answers, page
+from metrics.draw_dashboard import Answers, draw
 from metrics.test_exposition import free_port
 from promises.bench import Bench, has
 from slurm_hooks.sandbox import Sandbox
@@ -164,7 +164,7 @@ def test_every_panel_and_rule_has_data(sandbox: Sandbox, tmp_path: Path) -> None
         a_lively_half_minute(bench)
         asked = questions("30s", "5s")
         empty = [(q.panel, q.expr) for q in asked if not server.value(q.expr)]
-        (tmp_path / "dashboard.html").write_text(page(server.answers(asked)))
+        draw(server.answers(asked), tmp_path / "dashboard.png")
         assert empty == []
         assert server.value('malleable_ends_total{how="preempted"}') == [2.0]
         assert server.value("malleable:harvested_nodes:rate5m")[0] > 0

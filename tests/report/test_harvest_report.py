@@ -65,7 +65,7 @@ def test_the_numbers_of_an_hour(hour: Path, capsys: pytest.CaptureFixture[str]) 
 def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(hour, *SPAN) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "node-hours harvested from" in text
+    assert "node-hours that other jobs left idle from" in text
     assert "1 fragment(s) hit without a plan: at most" in text
     assert "delays caused: 0 (of 1 job(s) whose start Slurm had published" in text
     assert WHY_IDLE[IdleReason.HOLE_SHORT] in text

@@ -153,9 +153,9 @@ PLANTED = (
         "slurm_hooks.metrics.exposition",
     ),
     (
-        "plotly is known to the charts alone",
+        "matplotlib is known to one module",
         "slurm_hooks.report.harvest_html",
-        "plotly.graph_objects",
+        "matplotlib.pyplot",
     ),
     ("SQLite is known where its files are kept", "slurm_hooks.bookkeeping", "sqlite3"),
     (
@@ -188,7 +188,7 @@ ALLOWED = (
     ("slurm_hooks.ticklock", "filelock"),
     ("slurm_hooks.top.app", "textual.app"),
     ("slurm_hooks.ledger.connect", "sqlite3"),
-    ("slurm_hooks.report.harvest_charts", "plotly.io"),
+    ("slurm_hooks.report.drawing", "matplotlib"),
     ("slurm_hooks.metrics.families", "prometheus_client"),
     ("slurm_hooks.slurm.library_jobs", "pyslurm"),
 )
