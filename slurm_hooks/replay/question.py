@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from slurm_hooks.allocation.minimums import Standing
 from slurm_hooks.replay.work import Kind
 
 Row = tuple[int, ...]
+SERVED = Standing(0, is_short=False)
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Held:
     """A job and the nodes it has, `(class)`; its age, and how often it was paused so far.
 
     One that `gains_past` takes nodes that are soon wanted: it stays until they are. After a planned
-    change it does `redone_s` seconds of its work again, on average.
+    change it does `redone_s` seconds of its work again, on average. `standing` says how it stands
+    with its minimum.
     """
 
     kind: Kind
@@ -30,6 +33,7 @@ class Held:
     restarts: int = 0
     gains_past: bool = False
     redone_s: float = 0.0
+    standing: Standing = SERVED
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Question:
     """Jobs, and for each class the nodes there are (free or held) and the seconds they stay.
 
     Nodes of a class that is not `worth_taking` can be kept, but not be gained; `worth_past` is that
-    for jobs that stay past planned starts.
+    for jobs that stay past planned starts. `turn` says which overdue job goes first.
     """
 
     jobs: tuple[Held, ...]
@@ -45,6 +49,7 @@ class Question:
     open_s: tuple[float, ...]
     worth_taking: tuple[bool, ...]
     worth_past: tuple[bool, ...]
+    turn: int = 0
 
     def usable(self, job: Held) -> tuple[bool, ...]:
         """Whether the job may gain nodes, `(class)`."""

@@ -68,7 +68,8 @@ class Rules:
     every `tick_s` (with a `pace`: for now) and carried out `latency_s` later. Of a known hole end,
     `early_s` are kept clear; a node is given back when less than `lead_s` of the rest is left, and
     a new one is not worth taking for less than `shortest_s`. Ends beyond `horizon_s` make no
-    difference. A job that was made smaller does not grow for `snooze_s`. An unplanned loss costs
+    difference. A job that was made smaller does not grow for `snooze_s`. A job that waits for its
+    minimum counts more after each `patience_s` (zero: it is not counted). An unplanned loss costs
     the work since the last checkpoint, a planned change too if it `redoes_planned`; `checkpoint_s`
     zero means that no work is lost.
     """
@@ -81,6 +82,7 @@ class Rules:
     shortest_s: float = 0.0
     horizon_s: float = 120.0
     snooze_s: float = 0.0
+    patience_s: float = 0.0
     checkpoint_s: float = 0.0
     redoes_planned: bool = False
     pace: Optional[OwnPace] = None

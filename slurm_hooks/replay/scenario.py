@@ -141,6 +141,7 @@ def rules_of(conditions: Conditions, settings: Settings, nodes: int = 0) -> Rule
         shortest_s=lease.shortest_hole_s,
         horizon_s=conditions.t_fwd_s,
         snooze_s=plan.snooze_s,
+        patience_s=plan.patience_s,
         checkpoint_s=conditions.checkpoint_s,
         redoes_planned=conditions.redoes_planned,
         pace=OwnPace(settings.tick, nodes) if conditions.has_own_pace else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 from unittest import mock
@@ -10,9 +9,19 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from build import after, make_fragment, make_job, make_node, make_snapshot, no_clock, plan_start
+from build import (
+    NOW,
+    after,
+    make_fragment,
+    make_job,
+    make_node,
+    make_snapshot,
+    no_clock,
+    plan_start,
+    span,
+)
 from slurm_hooks.allocation.allocate import allocate
-from slurm_hooks.allocation.problem import Problem
+from slurm_hooks.allocation.problem import JobAsk, Problem
 from slurm_hooks.model import Curve, FragmentState, MalleableJob, NodeState, Request, Snapshot
 from slurm_hooks.planning import plan, shares
 from slurm_hooks.replay.policies.shipped import Allocator
@@ -20,7 +29,7 @@ from slurm_hooks.replay.record import Interval, Moment, Record
 from slurm_hooks.replay.rules import Rescale
 from slurm_hooks.replay.scenario import KILL_WAIT_S, Conditions, policy_of, rules_of
 from slurm_hooks.replay.simulator.counts import question
-from slurm_hooks.replay.simulator.running import Running
+from slurm_hooks.replay.simulator.running import Ledger, Running
 from slurm_hooks.replay.simulator.supply import Supply
 from slurm_hooks.replay.work import Kind, Queue, kind
 from slurm_hooks.settings import Lease, Planning, Settings, Tick
@@ -31,18 +40,23 @@ CURVES = (
 )
 SECONDS = st.sampled_from([0.0, 7.5, 30.0])
 HITS_S = st.sampled_from([0.0, 1.0, 140.0, 220.0, 600.0])  # leaving early costs 140 s or 200 s
+AGES_S = st.sampled_from([399.0, 400.0, 1650.0, 20_000.0])  # up to four times the patience, or more
 BOUNDARIES_S = (-30, 50, 60, 64, 65, 90, 110, 119, 120, 180, 200, 240, 300)
-FOREVER_S = 1e6
+NOW_S = NOW.timestamp()
+BEGIN_S, FOREVER_S = NOW_S - 30_000, NOW_S + 1e6
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """A job, the nodes it has, how long ago it was made smaller, and what a hit costs it."""
+    """A job, the nodes it has, how long ago it was made smaller, and what a hit costs it. It was
+    submitted `age_s` ago, and its nodes have worked for `ran_s`."""
 
     kind: Kind
     nodes: tuple[int, ...]
     shrunk_s: Optional[float]
     hit_s: float
+    age_s: float
+    ran_s: float
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,7 @@ def settings_of_sites(draw: st.DrawFn) -> Settings:
         shrink_s=draw(SECONDS),
         start_s=draw(SECONDS),
         snooze_s=draw(st.sampled_from([0.0, 60.0])),
+        patience_s=draw(st.sampled_from([0.0, 70.0, 400.0, 3600.0])),
     )
     longest_tick_s = 30.0 if lease.shortest_hole_s < 120 else 90.0
     every_s = draw(st.sampled_from([30.0, longest_tick_s]))
@@ -87,7 +102,8 @@ def clusters(draw: st.DrawFn) -> Cluster:
         most = max(least, len(mine)) + draw(st.integers(0, 4))
         shrunk_s = draw(st.none() | st.sampled_from([10.0, 59.0, 60.0, 90.0]))
         of_kind = kind("toy", draw(st.sampled_from(CURVES)), (least, most))
-        trainers.append(Trainer(of_kind, mine, shrunk_s, draw(HITS_S)))
+        age_s, ran_s = draw(AGES_S), draw(st.sampled_from([69.0, 200.0, 350.0]))
+        trainers.append(Trainer(of_kind, mine, shrunk_s, draw(HITS_S), age_s, ran_s))
     return Cluster(tuple(trainers), left_s, site, draw(st.booleans()))
 
 
@@ -108,21 +124,23 @@ def asked_by_replay(cluster: Cluster) -> Problem:
         redoes_planned=cluster.redoes,
     )
     rules, policy = rules_of(conditions, site), policy_of("default", conditions, site)
-    ends = [FOREVER_S if s is None else s + early_s(site) for s in cluster.left_s]
-    holes = tuple(Interval(n, -500.0, end, -500.0) for n, end in enumerate(ends))
-    supply = Supply(Record(holes, len(holes), -500.0, FOREVER_S), policy.sees_ends, rules)
-    supply.join(Moment(-500.0, (), tuple(hole for hole in holes if hole.end_s > 0)))
+    ends = [FOREVER_S if s is None else NOW_S + s + early_s(site) for s in cluster.left_s]
+    holes = tuple(Interval(n, BEGIN_S, end, BEGIN_S) for n, end in enumerate(ends))
+    supply = Supply(Record(holes, len(holes), BEGIN_S, FOREVER_S), policy.sees_ends, rules)
+    supply.join(Moment(BEGIN_S, (), tuple(hole for hole in holes if hole.end_s > NOW_S)))
     jobs = [running(supply, at, trainer, site) for at, trainer in enumerate(cluster.trainers)]
     assert isinstance(policy, Allocator)
-    return policy.problem(question(jobs, supply, supply.classes(0.0, jobs), 0.0))
+    return policy.problem(question(jobs, supply, supply.classes(NOW_S, jobs), NOW_S))
 
 
 def running(supply: Supply, number: int, trainer: Trainer, site: Settings) -> Running:
-    job = Running(number, trainer.kind, -400.0, trainer.hit_s)
+    job = Running(number, trainer.kind, NOW_S - trainer.age_s, trainer.hit_s)
+    job.advance(NOW_S - trainer.ran_s, Ledger())
     for node in trainer.nodes:
         supply.give(node, job)
     if trainer.shrunk_s is not None:
-        job.no_growth_until = site.plan.snooze_s - trainer.shrunk_s
+        job.no_growth_until = NOW_S + site.plan.snooze_s - trainer.shrunk_s
+        job.waits_since = NOW_S - trainer.shrunk_s
     return job
 
 
@@ -161,8 +179,9 @@ def malleable(job_id: int, trainer: Trainer, cluster: Cluster) -> MalleableJob:
     lease, shortest = (after(s) - after(0) for s in (600, site.lease.shortest_hole_s))
     request = Request(*sizes, 2 * sizes[1] + 1, lease, shortest)
     runs, waits = FragmentState.RUNNING, FragmentState.HELD
+    ran: Any = {"start": after(-trainer.ran_s), "limit": span(trainer.ran_s + 400)}
     fragments = [
-        make_fragment(at, runs, [f"n{n}"], job_id, request=request, **told)
+        make_fragment(at, runs, [f"n{n}"], job_id, request=request, **told, **ran)
         for at, n in enumerate(trainer.nodes)
     ]
     noticed = None if trainer.shrunk_s is None else after(-trainer.shrunk_s)
@@ -171,14 +190,14 @@ def malleable(job_id: int, trainer: Trainer, cluster: Cluster) -> MalleableJob:
     )
     spare = request.fragments - len(fragments) - 1
     job = make_job(*fragments, left, held=spare, job_id=job_id, request=request)
-    return replace(job, submitted=after(-400))
+    return replace(job, submitted=after(-trainer.age_s))
 
 
 def essence(problem: Problem) -> tuple[object, ...]:
     """What of a problem can make a difference to the counts.
 
     Free nodes of no use to anybody, jobs that can get nothing, and what it would cost a job with
-    no nodes to grow or shrink are left out.
+    no nodes to grow or shrink are left out. Everything else is compared, new fields too.
     """
     jobs = [job for job in problem.jobs if job.size or job.may_grow]
     classes: dict[tuple[object, ...], list[int]] = {}
@@ -190,13 +209,13 @@ def essence(problem: Problem) -> tuple[object, ...]:
             before = classes.get((node_class.open_s, users), [0] * (1 + len(held)))
             after_it = [a + b for a, b in zip(before, [count, *held])]
             classes[node_class.open_s, users] = after_it
-    return ([_asks(job) for job in jobs], classes, problem.horizon_s, problem.headroom_nodes)
+    return ([_asks(job) for job in jobs], classes, replace(problem, jobs=(), classes=()))
 
 
-def _asks(job: Any) -> Sequence[object]:
-    costs = (job.grow_s, job.shrink_s) if job.size else ()
-    sizes = (job.min_nodes, job.max_nodes, job.unit, job.size)
-    return (*sizes, job.curve, job.weight, job.may_grow, job.start_s, *costs)
+def _asks(job: JobAsk) -> JobAsk:
+    """The ask without its name, and without the classes, which are compared apart."""
+    costs = {} if job.size else {"grow_s": 0.0, "shrink_s": 0.0}
+    return replace(job, name="", held=(job.size,), usable=(), **costs)
 
 
 @settings(max_examples=100, deadline=None)

@@ -162,7 +162,7 @@ def test_a_gang_starts_with_its_minimum_or_not_at_all(is_at_once, given):
     """Node 0 changes hands: with ticks it is there for others one tick later."""
     gang = kind("gang", Curve(((0, 0.0), (2, 10.0))), (2, 2))
     jobs = [Running(1, two_nodes(), 0.0, 0.0), Running(2, gang, 0.0, 0.0)]
-    jobs[0].nodes.update({1: None, 0: None})
+    jobs[0].nodes.update({1: 0.0, 0: 0.0})
     held = (Held(jobs[0].kind, (2,)), Held(gang, (0,)))
     asked = Question(held, (3,), (math.inf,), (True,), (True,))
     found = moves(jobs, asked, [(1,), (2,)], ONE_CLASS, [2], is_at_once)
@@ -184,3 +184,14 @@ def test_the_policy_none_uses_nothing():
 def test_changes_of_one_moment_are_together():
     found = moments(record((0, 0.0, 50.0), (1, 50.0, 100.0)).intervals, 100.0)
     assert [(m.at_s, m.leaves, len(m.joins)) for m in found] == [(0.0, (), 1), (50.0, (0,), 1)]
+
+
+def test_a_job_that_has_waited_for_its_patience_takes_its_turn_though_nothing_has_changed():
+    """One node, two jobs. The first has run for as long as the second has waited at 100 s; a tick
+    later its node is free for the second. At 230 s the first has waited for as long in turn."""
+    rules = Rules(Rescale(0.0, 0.0), tick_s=10.0, latency_s=1.0, patience_s=100.0)
+    machine = record((0, 0.0, 1000.0), to_s=300.0)
+    one = kind("one", Curve(((0, 0.0), (1, 10.0))), (1, 1), 1e9)
+    simulation = Simulation(machine, Queue((one,)), 2, shipped(Rescale(0.0, 0.0)), rules)
+    simulation.run()
+    assert simulation.outcome.ledger.used_node_s == pytest.approx(300 - 1 - 2 * 10)

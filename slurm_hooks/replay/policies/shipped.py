@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.minimums import with_claims
 from slurm_hooks.allocation.objectives import (
     JobFacts,
     Objective,
@@ -27,6 +28,7 @@ from slurm_hooks.allocation.solvers.knapsack import Menu, best_sizes, menu_of
 from slurm_hooks.allocation.value import periods, row_value
 from slurm_hooks.replay.question import Held, Question, Row
 from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.work import Kind
 
 Closing = tuple[tuple[int, float], ...]  # held nodes and seconds until they go
 MOST_MENUS = 20_000
@@ -59,7 +61,7 @@ class Allocator:
     def __init__(self, shipped: Shipped) -> None:
         self._shipped = shipped
         self.sees_ends = shipped.sees_ends
-        self._menus: dict[tuple[int, int, Closing, bool, float, float], Menu] = {}
+        self._menus: dict[tuple[Kind, int, Closing, bool, float, float, float], Menu] = {}
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The nodes of each job, `(class)`.
@@ -69,7 +71,10 @@ class Allocator:
         """
         gained = (question.usable(job)[1:] for job in question.jobs)
         if self._shipped.is_tabled and not any(map(any, gained)):
-            menus = [self._menu(job, question.open_s) for job in question.jobs]
+            asks = self._asks(question)
+            menus = [
+                self._menu(job, ask.claim, question.open_s) for job, ask in zip(question.jobs, asks)
+            ]
             sizes = best_sizes(menus, question.capacity[0])
             return [_row(job, n) for job, n in zip(question.jobs, sizes)]
         shipped = self._shipped
@@ -78,11 +83,9 @@ class Allocator:
 
     def problem(self, question: Question) -> Problem:
         """The question in the words of the allocator."""
-        asks = (
-            self._ask(f"{at:06}", job, question.usable(job)) for at, job in enumerate(question.jobs)
-        )
+        asks = self._asks(question)
         classes = tuple(map(NodeClass, question.capacity, question.open_s))
-        plain = Problem(tuple(asks), classes, horizon_s=self._shipped.horizon_s)
+        plain = Problem(asks, classes, horizon_s=self._shipped.horizon_s)
         if not self._shipped.is_amortised:
             return plain
         spans = periods(plain)
@@ -95,6 +98,22 @@ class Allocator:
             return 1.0
         record = Record(job.age_s, job.restarts)
         return round(restart_factor(record, self._shipped.rescale.up_s), 2)
+
+    def _asks(self, question: Question) -> tuple[JobAsk, ...]:
+        """What each job asks, with its claim to its minimum. A job that has no nodes and may not
+        grow asks for none."""
+        jobs, shipped = question.jobs, self._shipped
+        asks = [self._ask(f"{at:06}", job, question.usable(job)) for at, job in enumerate(jobs)]
+        asking = [at for at, job in enumerate(jobs) if job.may_grow or any(job.row)]
+        claimed = with_claims(
+            [asks[at] for at in asking],
+            [jobs[at].standing for at in asking],
+            question.turn,
+            shipped.start_s / shipped.horizon_s,
+        )
+        for at, ask in zip(asking, claimed):
+            asks[at] = ask
+        return tuple(asks)
 
     def _ask(self, name: str, job: Held, usable: tuple[bool, ...]) -> JobAsk:
         kind, rescale = job.kind, self._shipped.rescale
@@ -115,23 +134,23 @@ class Allocator:
             may_grow=job.may_grow,
         )
 
-    def _menu(self, job: Held, open_s: tuple[float, ...]) -> Menu:
+    def _menu(self, job: Held, claim: float, open_s: tuple[float, ...]) -> Menu:
         closing = tuple((n, s) for n, s in zip(job.row[1:], open_s[1:]) if n)
         factor = self._factor(job)
-        key = (id(job.kind), job.row[0], closing, job.may_grow, factor, job.redone_s)
+        key = (job.kind, job.row[0], closing, job.may_grow, factor, job.redone_s, claim)
         menu = self._menus.get(key)
         if menu is None:
             if len(self._menus) >= MOST_MENUS:
                 self._menus.clear()
-            menu = self._menus[key] = self._tabled(job, closing, factor)
+            menu = self._menus[key] = self._tabled(job, claim, closing, factor)
         return menu
 
-    def _tabled(self, job: Held, closing: Closing, factor: float) -> Menu:
+    def _tabled(self, job: Held, claim: float, closing: Closing, factor: float) -> Menu:
         """The worth of every size in the first class, by the allocator's own definition."""
         kept = tuple(n for n, _ in closing)
         held = Held(job.kind, (job.row[0], *kept), job.may_grow, redone_s=job.redone_s)
         classes = (NodeClass(0), *(NodeClass(n, s) for n, s in closing))
-        ask = self._ask("job", held, (True, *(False for _ in kept)))
+        ask = replace(self._ask("job", held, (True, *(False for _ in kept))), claim=claim)
         spans = periods(Problem((ask,), classes, self._shipped.horizon_s))
         if self._shipped.is_amortised:
             ask = amortise(ask, factor, spans)

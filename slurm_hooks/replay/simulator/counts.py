@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from slurm_hooks.allocation.minimums import turn_at
 from slurm_hooks.replay.question import Held, Question, Row
 from slurm_hooks.replay.simulator.running import Running
 from slurm_hooks.replay.simulator.supply import Classes, Supply
@@ -26,13 +27,16 @@ def question(jobs: Sequence[Running], supply: Supply, classes: Classes, now: flo
     for c in classes.of_node.values():
         capacity[c] += 1
     capacity[0] = supply.present - sum(capacity) - len(classes.closing)
-    held = []
+    held, patience_s = [], supply.rules.patience_s
     for job in jobs:
         row = _row(job, classes)
         may_grow = now >= job.no_growth_until or 0 < sum(row) < job.kind.min_nodes
         costs = (supply.gains_past(job), supply.rules.redone_s(job.hit_s))
-        held.append(Held(job.kind, row, may_grow, now - job.entered_s, job.restarts, *costs))
-    return Question(tuple(held), tuple(capacity), open_s, worth_taking, worth_past)
+        standing = job.standing(sum(row), now, patience_s)
+        age_s = now - job.entered_s
+        held.append(Held(job.kind, row, may_grow, age_s, job.restarts, *costs, standing))
+    turn = turn_at(now, patience_s)
+    return Question(tuple(held), tuple(capacity), open_s, worth_taking, worth_past, turn)
 
 
 def _row(job: Running, classes: Classes) -> Row:

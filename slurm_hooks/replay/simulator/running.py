@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import math
 
+from slurm_hooks.allocation.minimums import Standing, turns_of
 from slurm_hooks.replay.work import Kind
 
 
@@ -36,9 +37,10 @@ class Running:
     def __init__(self, number: int, kind: Kind, now: float, checkpoint_s: float) -> None:
         self.number = number
         self.kind = kind
-        self.nodes: dict[int, None] = {}  # in the order they came
+        self.nodes: dict[int, float] = {}  # when each came, in that order
         self.since = now
         self.entered_s = now
+        self.waits_since = now  # entered, or lost nodes
         self.finish_s = math.inf
         self.no_growth_until = -math.inf
         self.restarts = 0
@@ -81,6 +83,16 @@ class Running:
             self._unsaved_s %= self._checkpoint_s
             self._unsaved = min(rate * self._unsaved_s, done)
 
+    def standing(self, size: int, now: float, patience_s: float) -> Standing:
+        """How it stands with its minimum while it keeps `size` of its nodes."""
+        is_short = size < self.kind.min_nodes
+        return Standing(
+            self.number,
+            is_short,
+            turns_of(now - self.waits_since, patience_s) if is_short else 0,
+            has_begun=now - next(iter(self.nodes.values()), now) < patience_s,
+        )
+
     def worked(self, now: float) -> dict[int, float]:
         """Seconds of steady work by size so far; changes nothing."""
         found, size = dict(self._worked_s), len(self.nodes)
@@ -92,6 +104,7 @@ class Running:
     def pause(self, why: Pause, seconds: float) -> None:
         """No progress for so long from now on, whatever pause there was; the job is up to date."""
         self.restarts += 1
+        self.waits_since = self.waits_since if why is Pause.GROW else self.since
         self._pause = why
         self._paused_until = self.since + seconds
         rate = self.kind.rates[min(len(self.nodes), self.kind.max_nodes)]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from slurm_hooks.allocation.minimums import turn_at
 from slurm_hooks.replay.question import Policy, Question, Row, Spent
 from slurm_hooks.replay.record import Moment, Record, moments
 from slurm_hooks.replay.rules import Rules
@@ -64,6 +65,7 @@ class Simulation:
         self._coming: Iterator[Kind] = iter(queue)
         self._number = 0
         self._is_dirty = True
+        self._stood: tuple[object, ...] = ()
         self._orders: list[Move] = []
         self._most_jobs = jobs
         self._wake_s = math.inf  # when to decide even if nothing changes
@@ -108,7 +110,18 @@ class Simulation:
 
     def _has_news(self, now: float) -> bool:
         """True if a decision could differ from the one before."""
-        return self._is_dirty or self._supply.is_closing(now)
+        if self._is_dirty or self._supply.is_closing(now):
+            return True
+        return self._standings(now) != self._stood
+
+    def _standings(self, now: float) -> tuple[object, ...]:
+        """How jobs stand with their minimums, as far as time alone changes it: while all jobs have
+        theirs it makes no difference."""
+        patience_s = self._rules.patience_s
+        if all(job.size >= job.kind.min_nodes for job in self.jobs):
+            return ()
+        standings = (job.standing(job.size, now, patience_s) for job in self.jobs)
+        return (turn_at(now, patience_s), *standings)
 
     def _next_tick(self, now: float, moved: int) -> float:
         """The tick after that of `now`, which moved so many nodes; free of the drift of repeated
@@ -164,6 +177,7 @@ class Simulation:
         """Ask the policy, and choose the nodes."""
         classes = self._supply.classes(now, self.jobs)
         asked = question(self.jobs, self._supply, classes, now)
+        self._stood = self._standings(now)
         start = time.perf_counter()
         rows = self._policy.decide(asked)
         self.outcome.solve_s.append(time.perf_counter() - start)

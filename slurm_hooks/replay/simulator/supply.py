@@ -75,7 +75,7 @@ class Supply:
             return False
         del self.free[node]
         self._owner[node] = job
-        job.nodes[node] = None
+        job.nodes[node] = job.since
         return True
 
     def take(self, node: int, job: Running) -> bool:
