@@ -112,7 +112,7 @@ class Learning:
         self._pupils: dict[int, _Pupil] = {}
         self._families: dict[str, list[Fit]] = {}
         self._order: list[_Pupil] = []
-        self._made: dict[tuple[int, int, str], Kind] = {}
+        self._made: dict[tuple[Kind, int, str], Kind] = {}
         self._had: list[tuple[_Pupil, int]] = []
         self._now = -math.inf
 
@@ -132,7 +132,7 @@ class Learning:
             self._measure(pupil, worked)
             found[number] = pupil
             self._order.append(pupil)
-        for number in self._pupils.keys() - found.keys():
+        for number in sorted(self._pupils.keys() - found.keys()):
             self._leave(self._pupils[number])
         self._pupils = found
 
@@ -271,13 +271,13 @@ class Learning:
         return pupil.believed or self._sharing(kind, max(share, kind.min_nodes))
 
     def _capped(self, kind: Kind, nodes: int) -> Kind:
-        key = (id(kind), nodes, "capped")
+        key = (kind, nodes, "capped")
         if key not in self._made:
             self._made[key] = replace(kind, max_nodes=nodes, curve=_linear(nodes))
         return self._made[key]
 
     def _sharing(self, kind: Kind, share: int) -> Kind:
-        key = (id(kind), share, "sharing")
+        key = (kind, share, "sharing")
         if key not in self._made:
             self._made[key] = replace(kind, curve=equal_share(share, kind.max_nodes))
         return self._made[key]

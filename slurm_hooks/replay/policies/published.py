@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from slurm_hooks.allocation.solvers.knapsack import Menu, best_sizes, menu_of
 from slurm_hooks.replay.question import Held, Question, Row
 from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.work import Kind
 
 MOST_ANSWERS = 1_000
+_Key = tuple[Kind, int, bool]
 
 
 class Optimum:
@@ -25,22 +27,26 @@ class Optimum:
         self._rescale = rescale
         self._t_fwd_s = t_fwd_s
         self._is_normalised = is_normalised
-        self._menus: dict[tuple[int, int, bool], Menu] = {}
-        self._answers: dict[tuple[int, ...], list[int]] = {}
+        self._menus: dict[_Key, Menu] = {}
+        self._answers: dict[tuple[int, tuple[_Key, ...]], list[int]] = {}
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The best sizes."""
-        menus = [self._menu(job) for job in question.jobs]
-        key = (question.capacity[0], *map(id, menus))
+        capacity = question.capacity[0]
+        key = (capacity, tuple(map(self._key, question.jobs)))
         if key not in self._answers:
             if len(self._answers) >= MOST_ANSWERS:
                 self._answers.clear()
-            self._answers[key] = best_sizes(menus, question.capacity[0])
+            self._answers[key] = best_sizes(list(map(self._menu, question.jobs)), capacity)
         return [(n,) for n in self._answers[key]]
 
-    def _menu(self, job: Held) -> Menu:
+    def _key(self, job: Held) -> _Key:
+        """On what the worth of a job's sizes depends."""
         is_free = not self._rescale.up_s and not self._rescale.down_s and job.may_grow
-        key = (id(job.kind), 0 if is_free else job.row[0], job.may_grow)
+        return (job.kind, 0 if is_free else job.row[0], job.may_grow)
+
+    def _menu(self, job: Held) -> Menu:
+        key = self._key(job)
         menu = self._menus.get(key)
         if menu is None:
             menu = self._menus[key] = menu_of(self._table(job))
