@@ -149,9 +149,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+class Optimizer(SimpleNamespace):
+    """May be referred to weakly, as torch's may."""
+
+
 def optimizer(size: int) -> Any:
     tensor = SimpleNamespace(numel=lambda: size, element_size=lambda: 1)
-    return SimpleNamespace(param_groups=[{"params": [tensor]}])
+    return Optimizer(param_groups=[{"params": [tensor]}])
 
 
 def test_steps_and_ages_are_counted(clock: Clock, mailbox: Mailbox) -> None:
@@ -184,11 +188,36 @@ def test_of_several_optimizers_the_first_is_counted_as_long_as_it_steps(
     assert seen.seen.steps == module.ANOTHER + 6
 
 
+def test_an_optimizer_is_not_taken_for_one_that_is_gone(clock: Clock, mailbox: Mailbox) -> None:
+    """Python may give the second the address of the first."""
+    seen = Observer()
+    seen.see_step(optimizer(1))
+    second = optimizer(1000)
+    seen.see_step(second)
+    seen.see_saved(clock.now, 249)  # too small for the second
+    assert (seen.seen.steps, seen.seen.saves) == (2, 0)
+
+
+def test_a_loader_is_not_taken_for_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources: list[int] = []
+    monkeypatch.setattr(module.CleanTime, "draw", lambda _, source, *others: sources.append(source))
+    seen, addresses = Observer(), set()
+    for _ in range(20):
+        loader = Loader(1)
+        addresses.add(id(loader))
+        seen.see_draw(loader, 1, 0.0)
+        seen.see_draw(loader, 1, 0.0)
+        del loader
+    assert len(addresses) < 20
+    assert sources[::2] == sources[1::2]
+    assert all(one != next_one for one, next_one in zip(sources[::2], sources[2::2]))
+
+
 def test_a_broken_mailbox_is_no_harm(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "no number")
     monkeypatch.setenv("MALLEABLE_BOARD", "1:2:3")
     seen = Observer()
-    seen.see_step(object())
+    seen.see_step(Optimizer())
     seen.see_saved(clock.now, 5)
     assert (seen.seen.steps, seen.seen.saves) == (1, 1)
 

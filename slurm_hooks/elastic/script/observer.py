@@ -39,13 +39,16 @@ class Observer:
         self._every_s = every_s
         self._pid = 0
         self._mailbox: Optional[MailboxReader] = None
-        self._optimizer, self._others, self._bytes = 0, 0, 0
+        self._optimizer: Optional[weakref.ref[Any]] = None  # Python gives an address away again
+        self._others, self._bytes = 0, 0
         self._steps, self._stepped_at, self._step_s = 0, 0.0, 0.0
         self._told_steps, self._told_at, self._due = 0, 0.0, 0.0
         self._first_at = 0.0
         self._saves, self._saved_at = 0, 0.0
         self._ages: deque[float] = deque(maxlen=AGES)
         self._clean, self._told = CleanTime(), ToldSamples()
+        self._loader: Optional[weakref.ref[Any]] = None
+        self._loaders = 0
         self._thread = 0  # the one that steps
         self._parallel: Optional[weakref.ref[Any]] = None
         self._sync, self._sync_due = NOT_SEEN, 0.0
@@ -77,7 +80,7 @@ class Observer:
 
     def see_step(self, optimizer: Any) -> None:
         """One of torch's optimizers has made a step. Of several the first is counted."""
-        if id(optimizer) != self._optimizer and not self._is_next(optimizer):
+        if not _is(optimizer, self._optimizer) and not self._is_next(optimizer):
             return
         now = time.monotonic()
         self._others = 0
@@ -89,7 +92,10 @@ class Observer:
 
     def see_draw(self, loader: object, samples: float, waited_s: float) -> None:
         """A DataLoader has given so many samples for a step to come, after a wait."""
-        self._clean.draw(id(loader), samples, waited_s)
+        if not _is(loader, self._loader):
+            self._loader = weakref.ref(loader)
+            self._loaders += 1
+        self._clean.draw(self._loaders, samples, waited_s)
 
     def see_pause(self, seconds: float) -> None:
         """This thread did something else than to train for so long."""
@@ -103,7 +109,7 @@ class Observer:
     def see_told(self, samples: int) -> None:
         """The script has reported how far all processes are together. Where no optimizer of
         torch steps, that is a step."""
-        if self._told.see(samples, self._steps) and not self._optimizer:
+        if self._told.see(samples, self._steps) and self._optimizer is None:
             now = time.monotonic()
             self._begin(now)
             self._clean.step(now)
@@ -113,9 +119,10 @@ class Observer:
 
     def _is_next(self, optimizer: Any) -> bool:
         self._others += 1
-        if self._optimizer and self._others < ANOTHER:
+        is_there = self._optimizer is not None and self._optimizer() is not None
+        if is_there and self._others < ANOTHER:
             return False
-        self._optimizer, self._told_at = id(optimizer), 0.0
+        self._optimizer, self._told_at = weakref.ref(optimizer), 0.0
         self._thread = threading.get_ident()
         with suppressed(Exception, doing="looking at the size of the parameters"):
             self._bytes = _size_of(optimizer)
@@ -157,6 +164,10 @@ class Observer:
                 self._mailbox = MailboxReader(os.environ)
             self._mailbox.write_observed(self.seen)
             self._mailbox.write_speed(self.speed)
+
+
+def _is(thing: object, known: Optional[weakref.ref[Any]]) -> bool:
+    return known is not None and known() is thing
 
 
 def _size_of(optimizer: Any) -> int:
