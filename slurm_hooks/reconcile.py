@@ -17,6 +17,7 @@ from slurm_hooks.entry_points import find_objective
 from slurm_hooks.learning.tick import recall
 from slurm_hooks.model import Level, Plan, Snapshot
 from slurm_hooks.planning.closing import with_summaries
+from slurm_hooks.planning.dropping import without
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.limits import needs_charges
 from slurm_hooks.planning.modes import needs_accounts
@@ -111,9 +112,9 @@ def _write(
     refused = apply(port, seen, first_half(plan.actions), pause)
     if needs_look(plan.actions):
         fresh = look_at_jobs(port, settings.site.partitions)
-        plan = plan.without(contradicted(plan.actions, fresh, seen.slurm))
+        plan = without(plan, contradicted(plan.actions, fresh, seen.slurm))
         off = find_off(settings.tick.state_dir)  # it may have been thrown since the tick began
-        plan = plan.without(switched_off(plan.actions, off))
+        plan = without(plan, switched_off(plan.actions, off))
     return plan, refused + apply(port, seen, second_half(plan.actions), pause)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Optional, Union
 
@@ -223,9 +222,3 @@ class Plan:
     notes: tuple[str, ...] = ()
     level: Level = Level.ON
     idle: tuple[IdleNodes, ...] = ()
-
-    def without(self, faults: Mapping[FragmentAction, str]) -> Plan:
-        """The plan without the actions that no longer hold; each leaves a note with its fault."""
-        kept = tuple(a for a in self.actions if a not in faults)
-        notes = (f"not done: {verb_of(a)} {a.fragment}: {why}" for a, why in faults.items())
-        return replace(self, actions=kept, notes=(*self.notes, *notes))

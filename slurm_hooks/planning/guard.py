@@ -19,6 +19,7 @@ from slurm_hooks.model import (
     FragmentState,
     Grow,
     Hole,
+    IdleReason,
     MalleableJob,
     NodeState,
     Notice,
@@ -27,6 +28,7 @@ from slurm_hooks.model import (
     Renew,
     Snapshot,
 )
+from slurm_hooks.planning.dropping import Fault, without
 from slurm_hooks.planning.hits import Hits, hits_of
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
 from slurm_hooks.planning.modes import mandate_of
@@ -51,10 +53,10 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Pl
     for action in plan.actions:
         if not isinstance(action, Cancel):
             of_jobs[action.fragment.job_id].append(action)
-    faults: dict[FragmentAction, str] = {}
+    faults: dict[FragmentAction, Fault] = {}
     for job_id, actions in of_jobs.items():
         faults.update(_faults(facts.jobs.get(job_id), actions, facts))
-    return plan.without(faults)
+    return without(plan, faults)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def _facts(seen: Snapshot, fresh: Snapshot, settings: Settings) -> _Facts:
 
 def _faults(
     job: Optional[MalleableJob], actions: list[FragmentAction], facts: _Facts
-) -> dict[FragmentAction, str]:
+) -> dict[FragmentAction, Fault]:
     """What no longer fits of the actions on one job; all its growth if it would start too small."""
     faults = {action: why for action in actions if (why := _fault(action, facts))}
     grows = [action for action in actions if isinstance(action, Grow)]
@@ -107,30 +109,30 @@ def _faults(
     size += sum(len(action.nodes) for action in grows if action not in faults)
     if job.request.is_pool or size >= job.request.min_nodes:
         return faults
-    why = f"without {', '.join(lost)} its job cannot reach its minimum"
+    why = Fault(f"without {', '.join(lost)} its job cannot reach its minimum")
     return {**dict.fromkeys(grows, why), **faults}
 
 
-def _fault(action: FragmentAction, facts: _Facts) -> str:
+def _fault(action: FragmentAction, facts: _Facts) -> Optional[Fault]:
     if isinstance(action, Grow):
         if facts.registering:
-            return "slurmctld has begun anew meanwhile"
+            return Fault("slurmctld has begun anew meanwhile", IdleReason.REGISTERING)
         lost = [n for n in sorted(action.nodes) if facts.states.get(n) is not NodeState.FREE]
         if lost:
-            return f"{', '.join(lost)} is no longer free"
+            return Fault(f"{', '.join(lost)} is no longer free", lost=frozenset(lost))
         last = facts.ends.until if _gains_past(action, facts) else facts.ends.latest
         return _overrun(action.nodes, facts.now + action.limit, last, facts)
     if isinstance(action, Renew):
         return _renewal_fault(action, facts)
-    return ""
+    return None
 
 
-def _renewal_fault(action: Renew, facts: _Facts) -> str:
+def _renewal_fault(action: Renew, facts: _Facts) -> Optional[Fault]:
     fragment = facts.fragments.get(action.fragment)
     if fragment is None or fragment.start is None:
-        return "the fragment is gone"
+        return Fault("the fragment is gone")
     if fragment.end is None or action.end <= fragment.end:
-        return ""  # a shorter lease is always safe
+        return None  # a shorter lease is always safe
     job = facts.jobs[fragment.id.job_id]
     is_past = fragment.id in facts.staying(job)
     last = facts.ends.walls if is_past else facts.ends.latest
@@ -144,11 +146,12 @@ def _gains_past(action: Grow, facts: _Facts) -> bool:
 
 def _overrun(
     nodes: frozenset[str], end: datetime, last: Mapping[str, Optional[datetime]], facts: _Facts
-) -> str:
+) -> Optional[Fault]:
     for name in sorted(nodes):
         if name not in facts.holes:
-            return f"{name} is gone"
+            return Fault(f"{name} is gone", lost=frozenset({name}))
         latest = last[name]
         if latest is not None and end > latest:
-            return f"{name} is wanted by {facts.holes[name].by} sooner"
-    return ""
+            by = facts.holes[name].by
+            return Fault(f"{name} is wanted by {by} sooner", IdleReason.HOLE_SHORT)
+    return None

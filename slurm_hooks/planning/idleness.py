@@ -15,6 +15,7 @@ from slurm_hooks.model import (
     Level,
     NodeState,
 )
+from slurm_hooks.planning.dropping import handed_out
 from slurm_hooks.planning.eligibility import HOLE_SHORT, Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.situation import Situation
@@ -42,9 +43,8 @@ def idle_nodes(
         for name, node in ground.nodes.items()
         if node.state is NodeState.FREE and name not in taken and node.partitions & ours
     )
-    is_watching = ground.mandate.level is Level.OBSERVE
-    handed_out = IdleReason.OBSERVED if is_watching else IdleReason.STARTING
-    found = Counter(handed_out if n in granted else judge.reason(n) for n in free)
+    starting = handed_out(ground.mandate.level)
+    found = Counter(starting if n in granted else judge.reason(n) for n in free)
     return tuple(IdleNodes(reason, found[reason]) for reason in IdleReason if found[reason])
 
 

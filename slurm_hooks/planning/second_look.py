@@ -22,6 +22,7 @@ from slurm_hooks.model import (
     FragmentState,
     Grow,
     Hold,
+    IdleReason,
     MalleableJob,
     Notice,
     Off,
@@ -30,6 +31,7 @@ from slurm_hooks.model import (
     Slurm,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
+from slurm_hooks.planning.dropping import Fault
 from slurm_hooks.planning.modes import off_line
 
 _LOOKED_AT = (Hold, Notice, PutBack, Grow)
@@ -55,7 +57,7 @@ def needs_look(actions: Iterable[Action]) -> bool:
 
 def contradicted(
     actions: Iterable[Action], fresh: Iterable[MalleableJob], slurm: Slurm
-) -> dict[FragmentAction, str]:
+) -> dict[FragmentAction, Fault]:
     """What of the second half no longer holds in a fresh look at all jobs, and why."""
     jobs = {job.job_id: job for job in fresh}
     cancels = {job_id: cancel_scope(job, slurm) for job_id, job in jobs.items()}
@@ -64,31 +66,34 @@ def contradicted(
     return {a: why for a in looked_at if (why := _fault(a, fragments.get(a.fragment), cancels))}
 
 
-def switched_off(actions: Iterable[Action], off: Optional[Off]) -> dict[FragmentAction, str]:
+def switched_off(actions: Iterable[Action], off: Optional[Off]) -> dict[FragmentAction, Fault]:
     """What a plan from before malleable jobs were switched off must not start any more."""
     starts = (a for a in actions if isinstance(a, Grow))
-    return dict.fromkeys(starts, off_line(off)) if off is not None else {}
+    return dict.fromkeys(starts, Fault(off_line(off), IdleReason.OFF)) if off is not None else {}
 
 
 def _fault(
     action: Union[Hold, Notice, PutBack, Grow],
     fragment: Optional[Fragment],
     cancels: Mapping[int, CancelScope],
-) -> str:
+) -> Optional[Fault]:
     if fragment is None:
-        return "it is gone"
+        return Fault("it is gone", IdleReason.RESTING)
     if isinstance(action, Hold):
         is_slurm_s = action.cause in (Cause.DIED, Cause.NOTED)  # JobHeldAdmin of Slurm's own making
         is_free = bool(fragment.priority) or not fragment.is_paused
-        return "" if is_free or is_slurm_s else "an operator holds it"
+        return None if is_free or is_slurm_s else Fault("an operator holds it")
     if isinstance(action, Grow):
         is_ours = fragment.state in WAITING_STATES and not fragment.is_paused
-        return "" if is_ours and not fragment.mark.is_paused else "it is held, or gone, by now"
+        is_still = is_ours and not fragment.mark.is_paused
+        return None if is_still else Fault("it is held, or gone, by now", IdleReason.RESTING)
     if isinstance(action, Notice):
-        is_told = fragment.state is FragmentState.RUNNING and fragment.is_leaving
-        return "" if is_told else "it no longer runs, or its mark was refused"
+        if fragment.state is not FragmentState.RUNNING:
+            return Fault("it no longer runs")
+        kept = len(fragment.nodes)
+        return None if fragment.is_leaving else Fault("its mark was refused", kept=kept)
     is_cancelled = cancels[fragment.id.job_id] in (CancelScope.WHOLE, CancelScope.UNCLEAR)
     if fragment.state is FragmentState.CANCELLED or is_cancelled:
-        return "it was cancelled meanwhile"
+        return Fault("it was cancelled meanwhile")
     expected = ENDED_STATES if action.is_ended else {FragmentState.RUNNING}
-    return "" if fragment.state in expected else f"it is {fragment.state.value} by now"
+    return None if fragment.state in expected else Fault(f"it is {fragment.state.value} by now")

@@ -32,13 +32,20 @@ from slurm_hooks.model import (
     Grow,
     Hole,
     HoleEnd,
+    IdleReason,
+    JobPlan,
+    Learned,
     NodeState,
     Notice,
     Plan,
+    Reason,
     Renew,
+    Spared,
+    Why,
 )
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.holes import holes_of, latest_end, lease_within
+from slurm_hooks.planning.looking import looked_at
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Lease, Settings
 
@@ -235,3 +242,58 @@ def test_a_handover_takes_two_steps() -> None:
     actions = make_plan(seen, SETTINGS, no_clock).actions
     assert actions
     assert all(isinstance(a, Notice) and a.fragment.job_id == 1 for a in actions)
+
+
+def idle_of(plan: Plan) -> dict[IdleReason, int]:
+    return {each.reason: each.nodes for each in plan.idle}
+
+
+def test_a_plan_without_some_of_its_growth_tells_the_sizes_that_are_left() -> None:
+    """Four of six nodes; then one is taken, and one is wanted so soon that no lease fits."""
+    request = make_request(1, 4)
+    job = make_job(held=4, request=request)
+    seen = make_snapshot(job, nodes=make_nodes(5))
+    plan = make_plan(seen, SETTINGS, no_clock)
+    (before,) = plan.jobs
+    assert before.nodes_planned == 4
+    assert [reason.why for reason in before.reasons] == [Why.MAXIMUM]
+    assert idle_of(plan) == {IdleReason.STARTING: 4, IdleReason.NO_JOB: 1}
+    given = sorted(name for a in plan.actions if isinstance(a, Grow) for name in a.nodes)
+    taken = [replace(n, state=NodeState.BUSY) if n.name == given[0] else n for n in seen.nodes]
+    fresh = make_snapshot(job, nodes=taken, reservations=[reserve([given[1]], 150)])
+    found = guard(plan, seen, fresh, SETTINGS)
+    (told,) = found.jobs
+    assert told.nodes_planned == 2
+    assert [str(reason) for reason in told.reasons] == [
+        f"not started on {given[0]}: {given[0]} is no longer free",
+        f"not started on {given[1]}: {given[1]} is wanted by maint sooner",
+    ]
+    expected = {IdleReason.STARTING: 2, IdleReason.HOLE_SHORT: 1, IdleReason.NO_JOB: 1}
+    assert idle_of(found) == expected
+
+
+def test_a_gang_that_does_not_start_leaves_its_other_nodes_idle() -> None:
+    job = make_job(held=3, request=make_request(3, 3))
+    seen = make_snapshot(job, nodes=make_nodes(3))
+    plan = make_plan(seen, SETTINGS, no_clock)
+    fresh = make_snapshot(job, nodes=[make_node("n1", NodeState.BUSY), *make_nodes(3)[1:]])
+    found = guard(plan, seen, fresh, SETTINGS)
+    assert [job.nodes_planned for job in found.jobs] == [0]
+    assert idle_of(found) == {IdleReason.NOT_GIVEN: 2}
+
+
+def test_a_job_is_not_charged_for_a_size_that_it_does_not_get() -> None:
+    running = make_fragment(0, FragmentState.RUNNING, ["n1"])
+    job = make_job(running, held=5)
+    seen = make_snapshot(job, nodes=[make_node("n1", NodeState.BUSY), make_node("n2")])
+    seen = replace(seen, learned={7: Learned(sizes_seen=(1,))})
+    grow = replace(GROW, fragment=FragmentId(7, 1), nodes=frozenset({"n2"}))
+    reasons = (Reason(Why.LOOKED_AT, "is looked at on 2 node(s)"),)
+    plan = Plan((grow,), (JobPlan(7, 1, 2, reasons, nodes_probed=2),))
+    assert looked_at(plan, seen) == {7}
+    fresh = replace(seen, nodes=tuple(make_nodes(2, NodeState.BUSY)))
+    found = guard(plan, seen, fresh, SETTINGS)
+    assert looked_at(found, seen) == frozenset()
+    (told,) = found.jobs
+    assert (told.nodes_planned, told.nodes_probed, told.spared) == (1, 0, Spared.NO_NODES)
+    assert Why.LOOKED_AT not in [reason.why for reason in told.reasons]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from strategies import clusters
 
 from build import no_clock
@@ -19,6 +21,7 @@ from slurm_hooks.model import (
     FragmentState,
     Grow,
     Hold,
+    IdleReason,
     NodeState,
     Notice,
     Plan,
@@ -26,6 +29,7 @@ from slurm_hooks.model import (
     Renew,
     Snapshot,
 )
+from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.holes import ends_of, holes_of, latest_end
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings
@@ -39,6 +43,24 @@ many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 def look(slurm: FakeSlurm) -> tuple[Snapshot, Plan]:
     seen = observe(slurm, ["malleable"])
     return seen, make_plan(seen, SETTINGS, no_clock)
+
+
+@many
+@given(clusters(), st.data())
+def test_a_guarded_plan_counts_the_nodes_that_are_free_by_then(
+    slurm: FakeSlurm, data: st.DataObject
+) -> None:
+    seen, plan = look(slurm)
+    given_out = sorted(n for a in plan.actions if isinstance(a, Grow) for n in a.nodes)
+    lost = data.draw(st.sets(st.sampled_from(given_out)) if given_out else st.just(set()))
+    nodes = (replace(n, state=NodeState.BUSY) if n.name in lost else n for n in seen.nodes)
+    left = guard(plan, seen, replace(seen, nodes=tuple(nodes)), SETTINGS)
+    assert sum(i.nodes for i in left.idle) == sum(i.nodes for i in plan.idle) - len(lost)
+    starting = sum(i.nodes for i in left.idle if i.reason is IdleReason.STARTING)
+    assert starting == sum(len(a.nodes) for a in left.actions if isinstance(a, Grow))
+    refused = sum(len(a.nodes) for a in plan.actions if isinstance(a, Grow)) - starting
+    shrunk = (b.nodes_planned - a.nodes_planned for b, a in zip(plan.jobs, left.jobs))
+    assert sum(shrunk) == refused
 
 
 def fragments(seen: Snapshot) -> dict[FragmentId, Fragment]:

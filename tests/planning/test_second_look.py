@@ -14,13 +14,24 @@ from slurm_hooks.model import (
     FragmentState,
     Grow,
     Hold,
+    IdleNodes,
+    IdleReason,
+    JobPlan,
     Notice,
+    Off,
     Plan,
     PutBack,
     Renew,
     SetMark,
 )
-from slurm_hooks.planning.second_look import contradicted, first_half, needs_look, second_half
+from slurm_hooks.planning.dropping import without
+from slurm_hooks.planning.second_look import (
+    contradicted,
+    first_half,
+    needs_look,
+    second_half,
+    switched_off,
+)
 
 ID = FragmentId(7, 0)
 MARK = make_mark(noticed=NOW)
@@ -32,9 +43,8 @@ RUNNING, ENDED = FragmentState.RUNNING, FragmentState.TIMED_OUT
 
 def is_kept(action: Action, *fresh: Fragment) -> bool:
     plan = Plan((action,))
-    kept = plan.without(
-        contradicted(plan.actions, [make_job(*fresh)] if fresh else [], make_slurm())
-    )
+    jobs = [make_job(*fresh)] if fresh else []
+    kept = without(plan, contradicted(plan.actions, jobs, make_slurm()))
     assert bool(kept.actions) != bool(kept.notes)
     return bool(kept.actions)
 
@@ -115,3 +125,27 @@ def test_only_what_is_as_it_was_is_put_back(
 def test_nothing_of_a_cancelled_job_is_put_back() -> None:
     fresh = make_fragment(0, ENDED, ["n1"])
     assert not is_kept(BACK, fresh, make_fragment(1, FragmentState.CANCELLED))
+
+
+def after_a_second_look(action: Action, *fresh: Fragment, off: bool = False) -> Plan:
+    idle = (IdleNodes(IdleReason.STARTING, 1),)
+    plan = Plan((action,), (JobPlan(7, 1, 1),), idle=idle)
+    plan = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
+    return without(plan, switched_off(plan.actions, Off(NOW, "nobody") if off else None))
+
+
+def test_a_job_whose_notice_slurm_refused_keeps_its_node() -> None:
+    plan = after_a_second_look(NOTICE, make_fragment(0, RUNNING, ["n1"]))
+    assert [job.nodes_planned for job in plan.jobs] == [2]
+
+
+@pytest.mark.parametrize(
+    ("is_paused", "off", "idle"), [(True, False, IdleReason.RESTING), (False, True, IdleReason.OFF)]
+)
+def test_a_node_that_is_not_given_after_all_is_idle_for_that_reason(
+    is_paused: bool, off: bool, idle: IdleReason
+) -> None:
+    grow = Grow(ID, frozenset({"n1"}), after(60) - NOW, MARK)
+    plan = after_a_second_look(grow, make_fragment(0, is_paused=is_paused), off=off)
+    assert plan.idle == (IdleNodes(idle, 1),)
+    assert [job.nodes_planned for job in plan.jobs] == [0]
