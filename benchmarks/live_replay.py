@@ -102,7 +102,7 @@ def predicted(record: Record, jobs: int, settings: Settings, curve: Curve) -> di
     )
     base = reference(*scenario.run_dedicated(record, conditions), record.window_s)
     outcome = scenario.run("default", record, conditions, settings)
-    return {**result(outcome, record, base, ()), "dedicated_images_per_s": base.total}
+    return {**result(outcome, record, base), "dedicated_images_per_s": base.total}
 
 
 def play(box: Sandbox, record: Record, jobs: int) -> float:

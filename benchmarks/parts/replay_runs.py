@@ -99,7 +99,7 @@ def measure(run: Run) -> dict[str, Any]:
     base = _reference(run.log, run.queue, run.jobs)
     conditions, settings = _conditions(run), _settings(run)
     outcome, wall_s = timed(lambda: scenario.run(run.policy, record, conditions, settings))
-    return {**result(outcome, record, base, ()), "wall_s": wall_s}
+    return {**result(outcome, record, base), "wall_s": wall_s}
 
 
 def _settings(run: Run) -> Settings:

@@ -18,15 +18,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slurm_hooks.allocation.allocate import SOLVERS
+from slurm_hooks.allocation.curves import SERIAL_FRACTION
 from slurm_hooks.errors import UsageError
 from slurm_hooks.planning.interval import pause_s
 from slurm_hooks.replay import scenario
+from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.result import reference, result
 from slurm_hooks.replay.rules import Rescale
-from slurm_hooks.replay.scenario import Conditions, Loaded, Source
-from slurm_hooks.replay.show import chart, models_table, table
+from slurm_hooks.replay.scenario import Conditions, Source
+from slurm_hooks.replay.show import DAY_S, answer, chart, models_table, table
 from slurm_hooks.replay.simulator.simulate import Outcome
-from slurm_hooks.replay.work import BUILT_IN, read_queue, read_scaling
+from slurm_hooks.replay.work import (
+    ASSUMED_NODE_H,
+    BUILT_IN,
+    assumed_scaling,
+    read_queue,
+    read_scaling,
+)
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 
@@ -66,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
             outcomes[name] = outcome
     if arguments.png:
         chart(arguments.png, lines, outcomes[names[0]])
-    _print(arguments, conditions, loaded, lines)
+    _print(arguments, conditions, record, lines, rules.shortest_gap_s)
     return 0
 
 
@@ -88,9 +96,15 @@ def make_parser() -> argparse.ArgumentParser:
     add("--from", dest="from_s", type=_seconds, metavar="S", help="leave out what was before")
     add("--to", dest="to_s", type=_seconds, metavar="S", help="leave out what comes after")
     add("--skip-bad", action="store_true", help="count bad lines instead of refusing the log")
-    add("--queue", required=True, metavar="NAME", help=f"{', '.join(BUILT_IN)}, or a file")
-    add("--scaling", type=Path, required=True, metavar="FILE", help="images/s by model and nodes")
-    add("--jobs", type=_jobs, required=True, metavar="N", help="malleable jobs at once")
+    names = ", ".join(BUILT_IN)
+    add("--queue", default="", metavar="NAME", help=f"{names}, or a file (default: all models)")
+    add(
+        "--scaling",
+        type=Path,
+        metavar="FILE",
+        help="images/s by model and nodes (default: Amdahl's law)",
+    )
+    add("--jobs", type=_jobs, default=10, metavar="N", help="malleable jobs at once (default 10)")
     _add_system(parser)
     add("--seed", type=int, default=1, metavar="N", help="order of a shuffled queue (default 1)")
     add("--json", action="store_true", help="one JSON object instead of tables")
@@ -183,7 +197,7 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         checkpoint = 0.0 if arguments.event_driven else DEFAULT_CHECKPOINT_S
     if tick and arguments.latency >= tick:
         raise UsageError(f"--latency {arguments.latency:g} must be shorter than a tick, {tick:g} s")
-    curves = read_scaling(arguments.scaling)
+    curves = read_scaling(arguments.scaling) if arguments.scaling else assumed_scaling()
     return Conditions(
         queue=read_queue(arguments.queue, curves, arguments.seed),
         jobs=arguments.jobs,
@@ -215,19 +229,26 @@ def _lines(arguments: argparse.Namespace) -> list[str]:
 def _print(
     arguments: argparse.Namespace,
     conditions: Conditions,
-    loaded: Loaded,
+    record: Record,
     lines: dict[str, dict[str, Any]],
+    gap_s: float,
 ) -> None:
-    record = loaded.record
     if not arguments.json:
+        days = record.window_s / DAY_S
+        _line(answer(lines[arguments.policy], record, gap_s))
+        _line(f"The log covers {days:.1f} days of {record.nodes} nodes.")
+        if not arguments.scaling:
+            _line(_assumed(arguments, conditions))
         out.print(table(lines))
-        out.print(models_table(lines[arguments.policy]))
+        if arguments.scaling:
+            out.print(models_table(lines[arguments.policy]))
         for note in record.notes:
             _say(note)
         return
     settings = {
         "policy": arguments.policy,
         "queue": arguments.queue,
+        "scaling": str(arguments.scaling or "assumed"),
         "jobs": conditions.jobs,
         "rescale_s": [conditions.rescale.up_s, conditions.rescale.down_s],
         "t_fwd_s": conditions.t_fwd_s,
@@ -236,9 +257,22 @@ def _print(
         "redoes_planned": conditions.redoes_planned,
         "seed": arguments.seed,
     }
-    about = {**settings, "skipped_lines": record.skipped, "notes": record.notes}
+    gaps = {"usable_gap_s": gap_s, "usable_idle_node_s": record.idle_in_gaps_s(gap_s)}
+    about = {**settings, **gaps, "skipped_lines": record.skipped, "notes": record.notes}
     compared = {name: line for name, line in lines.items() if name != arguments.policy}
     print(json.dumps({**lines[arguments.policy], **about, "lines": compared}))
+
+
+def _assumed(arguments: argparse.Namespace, conditions: Conditions) -> str:
+    most = max(kind.max_nodes for kind in conditions.queue.kinds)
+    jobs = f"{conditions.jobs} jobs at a time, each of 1 to {most} nodes"
+    work = "" if arguments.queue else f" and {ASSUMED_NODE_H:g} node-hours"
+    law = f"They scale by Amdahl's law, {100 * SERIAL_FRACTION:g} % serial"
+    return f"Assumed: {jobs}{work}. {law} (--scaling FILE for your own)."
+
+
+def _line(text: str) -> None:
+    out.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def _progress() -> Progress:

@@ -54,6 +54,11 @@ class Record:
         """Node-seconds of idle time."""
         return math.fsum(i.end_s - i.start_s for i in self.intervals)
 
+    def idle_in_gaps_s(self, least_s: float) -> float:
+        """Node-seconds of idle time in gaps of at least `least_s`."""
+        lengths = (i.end_s - i.start_s for i in self.intervals)
+        return math.fsum(s for s in lengths if s >= least_s)
+
     @property
     def equivalent_nodes(self) -> float:
         """The time average of idle nodes."""

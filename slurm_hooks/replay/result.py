@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Optional
 
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.simulator.running import Pause
@@ -36,9 +36,10 @@ def reference(outcome: Outcome, factor: float, window_s: float) -> Reference:
 
 
 def result(
-    outcome: Outcome, record: Record, base: Reference, delays: Sequence[float]
+    outcome: Outcome, record: Record, base: Reference, delays: Optional[Sequence[float]] = None
 ) -> dict[str, Any]:
-    """The numbers of one line, as plain data for JSON."""
+    """The numbers of one line, as plain data for JSON. `delays` are those of planned starts, None
+    where starts are recorded."""
     ledger, window_s = outcome.ledger, record.window_s
     images = {name: n / window_s for name, n in ledger.images.items()}
     total = math.fsum(images.values())
@@ -52,6 +53,7 @@ def result(
         "idle_node_s": idle,
         "used_node_s": ledger.used_node_s,
         "used_share": _share(ledger.used_node_s, idle),
+        "worked_node_s": ledger.worked_node_s,
         "node_hours": ledger.used_node_s / 3600,
         "preemption_hits": outcome.hits,
         "preempted_nodes": len(outcome.lost),
@@ -60,7 +62,7 @@ def result(
         "redone_node_s": ledger.redone_node_s,
         "rescales": outcome.rescales,
         "ticks": outcome.ticks,
-        "planned_delay_s": {"sum": math.fsum(delays), "max": max(delays, default=0.0)},
+        "planned_delay_s": None if delays is None else _delays(delays),
         "mean_job_s": {name: fmean(found) for name, found in sorted(outcome.job_s.items())},
         "jobs_done": sum(map(len, outcome.job_s.values())),
         "solve_s": _times(outcome.solve_s),
@@ -91,6 +93,10 @@ def _learning(outcome: Outcome) -> dict[str, Any]:
         "looking_share": _share(spent.probed_node_s, spent.node_s),
     }
     return {"learning": told}
+
+
+def _delays(seconds: Sequence[float]) -> dict[str, float]:
+    return {"sum": math.fsum(seconds), "max": max(seconds, default=0.0)}
 
 
 def _share(part: float, whole: float) -> float:

@@ -92,6 +92,11 @@ class Rules:
             raise ValueError("a decision must be carried out before the next one is made")
 
     @property
+    def shortest_gap_s(self) -> float:
+        """The shortest time between two jobs of others that is worth a start."""
+        return self.early_s + self.shortest_s
+
+    @property
     def reach_s(self) -> float:
         """Seconds from which on it makes no difference how long leases may still run."""
         if not self.tick_s:

@@ -216,17 +216,17 @@ def run_dedicated(record: Record, conditions: Conditions) -> tuple[Outcome, floa
     return outcome, record.equivalent_nodes / nodes
 
 
-def planned_delays(loaded: Loaded, outcome: Outcome, rules: Rules) -> list[float]:
+def planned_delays(loaded: Loaded, outcome: Outcome, rules: Rules) -> Optional[list[float]]:
     """Seconds by which planned starts of rigid jobs moved because of malleable jobs.
 
     Only a rescheduled workload can move: its schedule is computed again, every planned job delayed
     by `KILL_WAIT_S` whose nodes were still in use at its start, unless by jobs that stay to be
     preempted: their agents end at SIGTERM, as fast as an empty node starts a job. A start is
-    planned if the job was queued for long enough that a tick saw it in time. With recorded starts
-    there is nothing to compute, the list is empty.
+    planned if the job was queued for long enough that a tick saw it in time. Recorded starts
+    are not simulated: None.
     """
     if loaded.workload is None or loaded.placed is None:
-        return []
+        return None
     ahead_s = rules.early_s + rules.lead_s + rules.tick_s + rules.latency_s
     planned = {
         at: job

@@ -1,4 +1,4 @@
-"""Results for people: tables and a picture. Nothing is computed here."""
+"""Results for people: an answer, tables and a picture. Nothing is simulated here."""
 
 from __future__ import annotations
 
@@ -8,40 +8,59 @@ from typing import Any
 
 from rich.table import Table
 
+from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.simulator.simulate import Outcome
 from slurm_hooks.report.drawing import pyplot
 
-HOUR_S = 3600.0
+HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 
 
 def _looking(line: Mapping[str, Any]) -> str:
-    return f"{line['learning']['looking_share']:.2%}" if "learning" in line else "-"
+    return f"{line['learning']['looking_share']:.2%}" if "learning" in line else ""
+
+
+def _delayed(line: Mapping[str, Any]) -> str:
+    delays = line["planned_delay_s"]
+    return "" if delays is None else f"{delays['sum']:g}"
 
 
 ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("efficiency U", lambda line: f"{line['efficiency']:.4f}"),
-    ("images/s", lambda line: f"{line['images_per_s']:,.0f}"),
     ("node-hours harvested", lambda line: f"{line['node_hours']:,.0f}"),
     ("share of idle time", lambda line: f"{line['used_share']:.1%}"),
     ("preemption hits", lambda line: f"{line['preemption_hits']:,}"),
     ("work lost, node-hours", lambda line: f"{line['work_lost_node_s'] / HOUR_S:,.1f}"),
     ("rescales", lambda line: f"{line['rescales']:,}"),
     ("jobs done", lambda line: f"{line['jobs_done']:,}"),
-    ("planned starts delayed, s", lambda line: f"{line['planned_delay_s']['sum']:g}"),
+    ("planned starts delayed, s", _delayed),
     ("looking took", _looking),
     ("solve median, ms", lambda line: f"{line['solve_s']['median'] * 1e3:.2f}"),
     ("solve maximum, ms", lambda line: f"{line['solve_s']['maximum'] * 1e3:.1f}"),
 )
 
 
+def answer(line: Mapping[str, Any], record: Record, least_s: float) -> str:
+    """How much was idle in gaps of at least `least_s`, and what jobs would have made of it."""
+    idle_s, worked_s = record.idle_in_gaps_s(least_s), line["worked_node_s"]
+    weekly = WEEK_S / record.window_s / HOUR_S
+    gaps = f" in gaps of at least {least_s / 60:g} minutes" if least_s else ""
+    share = worked_s / idle_s if idle_s else 0.0
+    return (
+        f"{idle_s * weekly:,.0f} node-hours a week were idle{gaps}. Malleable jobs would have "
+        f"trained for {worked_s * weekly:,.0f} node-hours of that ({100 * share:.0f} %)."
+    )
+
+
 def table(lines: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One column for each policy."""
+    """One column for each policy. A row of which no line says anything is left out."""
     nodes = next(iter(lines.values()))["equivalent_nodes"]
     shown = Table("", title=f"{nodes:,.1f} nodes idle on average, and what was made of them")
     for name in lines:
         shown.add_column(name, justify="right")
     for title, text in ROWS:
-        shown.add_row(title, *(text(line) for line in lines.values()))
+        cells = [text(line) for line in lines.values()]
+        if any(cells):
+            shown.add_row(title, *(cell or "-" for cell in cells))
     return shown
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
+from slurm_hooks.allocation.curves import prior
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Curve
 
@@ -24,6 +26,10 @@ else:
 
 IMAGES = 130e6
 """Images of one job of the built-in queues: a hundred passes over ImageNet, as in BFTrainer."""
+
+ASSUMED = "amdahl"
+ASSUMED_NODE_H = 12.0
+"""Where nothing was measured: the model, and how long one node takes for one of its jobs."""
 
 MIX7 = ("AlexNet", "vgg16", "resnet18", "DenseNet", "mnasnet1", "shufflenet", "mobilenet")
 BUILT_IN = ("shufflenet", "mix7")
@@ -86,6 +92,13 @@ class Queue:
         return tuple(sorted(set(self.parts), key=lambda k: (k.name, k.images, k.max_nodes)))
 
 
+def assumed_scaling() -> dict[str, Curve]:
+    """One model, for a site that has measured none: Amdahl's law, with the serial fraction that
+    planning assumes. Its images have no size: a job of IMAGES takes one node ASSUMED_NODE_H."""
+    per_s = IMAGES / (ASSUMED_NODE_H * 3600)
+    return {ASSUMED: Curve(tuple((n, per_s * rate) for n, rate in prior().points))}
+
+
 def read_scaling(path: Path) -> dict[str, Curve]:
     """Throughput curves by model name from a scaling table (JSON).
 
@@ -111,12 +124,17 @@ def _curve(path: Path, name: str, entry: Any) -> Curve:
 
 
 def read_queue(name: str, curves: Mapping[str, Curve], seed: int) -> Queue:
-    """The queue of that name, or of that file. Raises UsageError."""
+    """The queue of that name, or of that file; without a name all models of `curves` in equal
+    parts. Raises UsageError."""
+    if not name:
+        return Queue(tuple(_whole(model, curve) for model, curve in curves.items()), seed=seed)
     if name == "shufflenet":
         return Queue((_built_in("shufflenet", curves),))
     if name == "mix7":
         return Queue(tuple(_built_in(model, curves) for model in MIX7), seed=seed)
     path = Path(name)
+    if not os.path.exists(path):
+        raise UsageError(f"{name}: no such queue or file; queues: {', '.join(BUILT_IN)}")
     data = _read(path)
     jobs = data.get("job")
     if not isinstance(jobs, Sequence) or not jobs:
@@ -131,10 +149,22 @@ def read_queue(name: str, curves: Mapping[str, Curve], seed: int) -> Queue:
     return Queue(tuple(parts), bool(data.get("endless", False)), shuffled)
 
 
+def _whole(model: str, curve: Curve) -> Kind:
+    """Jobs of any size that the model was measured on."""
+    try:
+        return kind(model, curve, (1, curve.points[-1][0]))
+    except ValueError as error:
+        raise UsageError(f"model {model}: {error}") from error
+
+
 def _built_in(model: str, curves: Mapping[str, Curve]) -> Kind:
     if model not in curves:
-        raise UsageError(f"the scaling table has no model {model}; it has {', '.join(curves)}")
+        raise UsageError(_unknown(model, curves))
     return kind(model, curves[model])
+
+
+def _unknown(model: str, curves: Mapping[str, Curve]) -> str:
+    return f"no model {model}; there is {', '.join(curves)} (--scaling FILE names others)"
 
 
 KEYS = ("model", "images", "min", "max", "count", "checkpoint")
@@ -146,7 +176,7 @@ def _parts(entry: Any, curves: Mapping[str, Curve]) -> list[Kind]:
         raise ValueError(f"unknown {', '.join(sorted(unknown))}; known: {', '.join(KEYS)}")
     model = entry["model"]
     if model not in curves:
-        raise ValueError(f"the scaling table has no model {model}; it has {', '.join(curves)}")
+        raise ValueError(_unknown(model, curves))
     count = int(entry.get("count", 1))
     if not 1 <= count <= 1_000_000:
         raise ValueError(f"count {count} must be from 1 to 1000000")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -44,9 +45,48 @@ def test_json(words, capsys, policy, clock):
     told = json.loads(capsys.readouterr().out)
     assert told.keys() >= KEYS
     assert told["idle_node_s"] == pytest.approx(210.5)
-    assert told["planned_delay_s"] == {"sum": 0.0, "max": 0.0}
+    assert told["planned_delay_s"] is None  # recorded starts
     assert set(told["solve_s"]) == {"count", "median", "p99", "maximum"}
     assert (told["images_per_s"] > 0) == (policy != "none")
+
+
+ACCOUNTS = """JobIDRaw|Submit|Start|End|NodeList
+1|0|1000|4600|n[1-4]
+2|0|4600|8200|n[1-2]
+3|8000|8300|11800|n[1-4]
+"""
+
+
+def test_accounting_alone_is_enough(tmp_path, capsys):
+    """n3 and n4 are idle for 3,700 s, n1 and n2 for 100 s, which is less than a usable gap."""
+    path = write(tmp_path / "week.txt", ACCOUNTS)
+    assert main(["replay", "--sacct", str(path)]) == 0
+    told = capsys.readouterr().out
+    first, second, third, *_ = told.splitlines()
+    week = 7 * 86_400 / 10_800
+    assert first.startswith(f"{2 * 3700 / 3600 * week:,.0f} node-hours a week were idle in gaps of")
+    assert "at least 3.5 minutes" in first
+    assert re.search(
+        r"Malleable jobs would have trained for \d+ node-hours of that \(9\d %\)", first
+    )
+    assert second == "The log covers 0.1 days of 4 nodes."
+    assert third.startswith("Assumed: 10 jobs at a time")
+    assert "Amdahl's law" in third
+    assert "planned starts" not in told
+    assert main(["replay", "--sacct", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["usable_idle_node_s"] == 2 * 3700
+    assert told["scaling"] == "assumed"
+    assert 0 < told["worked_node_s"] < told["used_node_s"]
+
+
+def test_without_a_queue_all_models_of_the_table_come(words, capsys):
+    _, idle = words
+    scaling = words[0][2]
+    assert main(["replay", "--idle", str(idle), "--scaling", scaling, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told["models"]) == ["toy"]
+    assert told["jobs"] == 10
 
 
 def test_ticks_at_their_own_pace(words, capsys):
@@ -89,6 +129,8 @@ def test_planned_starts_are_not_delayed_when_ends_are_known(words, tmp_path, cap
     command = [*common, "--swf", str(path), "--reschedule", "--rescale", "1,1", "--json"]
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["planned_delay_s"]["max"] == 0
+    assert main(command[:-1]) == 0
+    assert "planned starts delayed" in capsys.readouterr().out
     blind = [*command, "--ends", "unknown", "--event-driven"]
     assert main(blind) == 0
     assert json.loads(capsys.readouterr().out)["planned_delay_s"]["max"] == 30
@@ -100,6 +142,10 @@ def test_planned_starts_are_not_delayed_when_ends_are_known(words, tmp_path, cap
         (["--nodes", "n1"], "--nodes goes with --sacct"),
         (["--from", "600"], "the log has 0 to 500"),
         (["--queue", "mix7"], "no model AlexNet"),
+        (
+            ["--queue", "shuflenet"],
+            "shuflenet: no such queue or file; queues: shufflenet, mix7",
+        ),
         (["--latency", "40"], "shorter than a tick"),
     ],
 )

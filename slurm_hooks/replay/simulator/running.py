@@ -30,6 +30,11 @@ class Ledger:
         self.redone_node_s = 0.0
         self.images: dict[str, float] = {}
 
+    @property
+    def worked_node_s(self) -> float:
+        """Node-seconds of training that was not lost."""
+        return self.used_node_s - math.fsum(self.paused_node_s.values()) - self.redone_node_s
+
 
 class Running:
     """A job among those that share the nodes now; times in seconds."""
