@@ -1,0 +1,55 @@
+"""Same snapshot, same plan: in any process, whatever order Python gives to the names in a set."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+PROGRAM = """
+import json
+from hypothesis import HealthCheck, given, settings
+from strategies import clusters
+from build import no_clock
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.snapshot.encode import to_data
+
+@settings(
+    max_examples=60,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(clusters())
+def tell(slurm):
+    seen = observe(slurm, ["malleable"])
+    print(json.dumps([to_data(seen.jobs), to_data(make_plan(seen, Settings(), no_clock))]))
+
+tell()
+"""
+
+
+def plans(hash_seed: int) -> list[str]:
+    """The jobs and the plans of the same sixty clusters, from a process of its own."""
+    told = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={
+            **os.environ,
+            "PYTHONHASHSEED": str(hash_seed),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return told.stdout.splitlines()
+
+
+def test_the_order_of_a_set_makes_no_difference() -> None:
+    first = plans(1)
+    assert len(first) == 60
+    assert first == plans(2)
