@@ -234,14 +234,9 @@ def _print(
     gap_s: float,
 ) -> None:
     if not arguments.json:
-        days = record.window_s / DAY_S
         _line(answer(lines[arguments.policy], record, gap_s))
-        _line(f"The log covers {days:.1f} days of {record.nodes} nodes.")
-        if not arguments.scaling:
-            _line(_assumed(arguments, conditions))
-        out.print(table(lines))
-        if arguments.scaling:
-            out.print(models_table(lines[arguments.policy]))
+        _line(f"The log covers {record.window_s / DAY_S:.1f} days of {record.nodes} nodes.")
+        _print_tables(arguments, conditions, lines)
         for note in record.notes:
             _say(note)
         return
@@ -263,9 +258,20 @@ def _print(
     print(json.dumps({**lines[arguments.policy], **about, "lines": compared}))
 
 
+def _print_tables(
+    arguments: argparse.Namespace, conditions: Conditions, lines: dict[str, dict[str, Any]]
+) -> None:
+    if not arguments.scaling:
+        _line(_assumed(arguments, conditions))
+    out.print(table(lines))
+    if arguments.scaling:
+        out.print(models_table(lines[arguments.policy]))
+
+
 def _assumed(arguments: argparse.Namespace, conditions: Conditions) -> str:
-    most = max(kind.max_nodes for kind in conditions.queue.kinds)
-    jobs = f"{conditions.jobs} jobs at a time, each of 1 to {most} nodes"
+    kinds = conditions.queue.kinds
+    least, most = min(k.min_nodes for k in kinds), max(k.max_nodes for k in kinds)
+    jobs = f"{conditions.jobs} jobs at a time, each of {least} to {most} nodes"
     work = "" if arguments.queue else f" and {ASSUMED_NODE_H:g} node-hours"
     law = f"They scale by Amdahl's law, {100 * SERIAL_FRACTION:g} % serial"
     return f"Assumed: {jobs}{work}. {law} (--scaling FILE for your own)."
