@@ -29,9 +29,9 @@ MAILBOX = "MALLEABLE_BOARD"
 SLOTS = "MALLEABLE_SLOTS"
 LENT = "MALLEABLE_LENT"  # the name to ask for where /proc does not show the agent
 WORKERS = 1024
-_CHANGE_BYTES = 256
+CHANGE_BYTES = 256
 _LISTENS, _READY = b"l", b"r"  # one byte of status for each worker
-_SAMPLES = _CHANGE_BYTES + WORKERS  # what was last given to `report()`, in digits
+_SAMPLES = CHANGE_BYTES + WORKERS  # what was last given to `report()`, in digits
 _SAMPLES_BYTES = 20
 _FILE = _SAMPLES + _SAMPLES_BYTES  # where the checkpoint in memory has its file
 _FILE_BYTES = 4096
@@ -82,13 +82,17 @@ class Mailbox:
     def clear(self) -> None:
         """A new round: no change is planned, nobody listens yet. Memory stays."""
         os.ftruncate(self._change, _OBSERVED)
-        os.pwrite(self._change, b"\0" * (_CHANGE_BYTES + WORKERS), 0)
+        os.pwrite(self._change, b"\0" * (CHANGE_BYTES + WORKERS), 0)
         os.pwrite(self._change, b"\0", _WATCHES)
 
     def post(self, change: PlannedChange) -> None:
         """Let the workers know."""
         text = json.dumps({"why": change.why, "left_s": round(change.left_s, 1)}).encode()
-        os.pwrite(self._change, text.ljust(_CHANGE_BYTES, b"\n"), 0)
+        os.pwrite(self._change, text.ljust(CHANGE_BYTES, b"\n"), 0)
+
+    def withdraw(self) -> None:
+        """No change is planned any more. What a worker says of itself stays."""
+        os.pwrite(self._change, b"\0" * CHANGE_BYTES, 0)
 
     def samples(self) -> int:
         """How many samples a worker has reported last, 0 if none has."""
@@ -128,11 +132,11 @@ class Mailbox:
 
     def is_listened_to(self) -> bool:
         """Whether a worker of this round hears of planned changes."""
-        return any(os.pread(self._change, WORKERS, _CHANGE_BYTES))
+        return any(os.pread(self._change, WORKERS, CHANGE_BYTES))
 
     def is_awaited(self) -> bool:
         """Whether a worker that listens has not reached a step boundary yet."""
-        return _LISTENS in os.pread(self._change, WORKERS, _CHANGE_BYTES)
+        return _LISTENS in os.pread(self._change, WORKERS, CHANGE_BYTES)
 
 
 class MailboxReader:
@@ -141,7 +145,7 @@ class MailboxReader:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._handle = -1
         self._seat = min(int(env.get("LOCAL_RANK", "0") or 0), WORKERS - 1)
-        self._offset = _CHANGE_BYTES + self._seat
+        self._offset = CHANGE_BYTES + self._seat
         errors = OSError, ValueError, IndexError
         with suppressed(*errors, doing="opening the mailbox of the agent"):
             self._handle = find_files(env, MAILBOX)[0]
@@ -213,7 +217,7 @@ class MailboxReader:
             return None
         errors = OSError, ValueError, KeyError, TypeError
         with suppressed(*errors, doing="reading the mailbox of the agent"):
-            text = os.pread(self._handle, _CHANGE_BYTES, 0).strip(b"\0\n")
+            text = os.pread(self._handle, CHANGE_BYTES, 0).strip(b"\0\n")
             if text:
                 raw = json.loads(text)
                 return PlannedChange(str(raw["why"]), float(raw["left_s"]))

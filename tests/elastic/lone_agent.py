@@ -136,8 +136,10 @@ class Workers(Mailbox):
     def samples(self) -> int:
         return 0
 
-    def clear(self) -> None:
+    def withdraw(self) -> None:
         self.posted.clear()
+
+    clear = withdraw
 
 
 class Agent:
@@ -198,6 +200,10 @@ def other_has_stopped(agent: Agent) -> None:
 
 def other_leaves(agent: Agent) -> None:
     agent.directory.update(lambda s: announce_leave(s, OTHER.token))
+
+
+def newcomer_is_lost(agent: Agent) -> None:
+    agent.directory.update(lambda s: expire(s, frozenset({NEWCOMER.token}), int(agent.clock.now)))
 
 
 def other_is_lost(agent: Agent) -> None:

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from slurm_hooks.elastic import Checkpoint, Coming  # noqa: E402
-from slurm_hooks.elastic.mailbox import Mailbox  # noqa: E402
+from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, PlannedChange  # noqa: E402
 from slurm_hooks.elastic.script import checkpoint as module  # noqa: E402
 from slurm_hooks.elastic.script import step_boundary  # noqa: E402
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files  # noqa: E402
@@ -154,6 +155,28 @@ def test_ready_waits_for_the_file(
     threading.Timer(0.3, disk.open.set).start()
     Coming("leave", 20.0).ready()
     assert in_file(tmp_path / "c.pt")["step"] == 1
+
+
+@pytest.mark.parametrize("goes", ["never comes", "is called off", "stays"])
+def test_ready_returns_once_no_change_is_to_come(
+    goes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox = Mailbox()
+    reader = MailboxReader(mailbox.environment())
+    monkeypatch.setattr(step_boundary, "_reader", lambda: reader)
+    monkeypatch.setattr(step_boundary, "NEWS_S", 0.4)
+    monkeypatch.setattr(step_boundary, "STALL_S", 2.0)
+    if goes != "never comes":
+        mailbox.post(PlannedChange("grow", 9.0))
+    withdrawal = threading.Timer(0.2, mailbox.withdraw)
+    if goes == "is called off":
+        withdrawal.start()
+    begun_at = time.monotonic()
+    Coming("grow", 9.0).ready()
+    took_s = time.monotonic() - begun_at
+    assert (took_s >= 2.0) is (goes == "stays")
+    assert took_s >= 0.2
+    assert mailbox.is_awaited()  # it trains on, and is to be asked again
 
 
 def test_a_process_that_ends_waits_for_the_file(tmp_path: Path) -> None:

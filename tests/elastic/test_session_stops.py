@@ -16,6 +16,7 @@ from .lone_agent import (
     directory_fails,
     is_at_its_end,
     is_told_to_go,
+    newcomer_is_lost,
     newcomer_waits,
     nothing,
     other_has_stopped,
@@ -87,6 +88,38 @@ def test_workers_get_time_to_reach_a_boundary_within_bounds(
         agent.workers.is_on_the_way = False
     assert agent.look(seconds) in (Stop.GROW, Stop.PLANNED)
     assert agent.reports.trained == 1
+
+
+@pytest.mark.parametrize("next_one", [newcomer_waits, other_leaves])
+def test_a_growth_that_is_called_off_is_withdrawn_and_costs_the_next_change_no_patience(
+    agent: Agent, next_one: Callable[[Agent], None]
+) -> None:
+    agent.train()
+    agent.workers.is_on_the_way = True
+    newcomer_waits(agent)
+    assert [agent.look(0.5) for _ in range(4)] == [Stop.NO] * 4  # known once it has settled
+    assert agent.workers.posted
+    newcomer_is_lost(agent)
+    assert agent.look(0.5) is Stop.NO
+    assert not agent.workers.posted
+    agent.look(60.0)
+    next_one(agent)
+    patience_s = OPTIONS.boundary_s + (OPTIONS.settle_s if next_one is newcomer_waits else 0.0)
+    looks = [agent.look(0.5) for _ in range(int(2 * patience_s) + 1)]
+    assert set(looks) == {Stop.NO}
+    assert agent.look(0.5) in (Stop.GROW, Stop.PLANNED)
+
+
+def test_the_news_of_a_newcomer_is_withdrawn_while_another_one_settles(agent: Agent) -> None:
+    agent.train()
+    agent.workers.is_on_the_way = True
+    newcomer_waits(agent)
+    agent.directory.update(lambda s: expect(s, (1, 2, 3)))
+    agent.look()
+    assert agent.workers.posted
+    agent.directory.update(lambda s: expect(s, (1, 2, 3, 4)))
+    assert agent.look() is Stop.NO
+    assert not agent.workers.posted
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from waiting import wait_until
+from slurm_hooks.elastic.mailbox import CHANGE_BYTES
+from slurm_hooks.elastic.script.step_boundary import STALL_S
+from waiting import PATIENCE_S, wait_until
 
 from .gang import Gang
 
@@ -228,3 +230,36 @@ def test_with_all_helpers_nothing_is_lost_or_done_twice(gang: Gang) -> None:
     planned = [s for t, s, _ in gang.steps() if t < killed_at]
     assert len(planned) == len(set(planned))  # the notice: not one step twice
     assert again <= 1  # the loss: from the memory of a survivor, no file since step 0
+
+
+def test_a_newcomer_that_is_lost_before_the_round_costs_the_others_no_time(gang: Gang) -> None:
+    gang.script = gang.script.with_name("train_samples.py")
+    gang.extra["MALLEABLE_BOUNDARY_S"] = str(PATIENCE_S)
+    gang.start(1, "1:2", LONG, str(LONG))
+    gang.wait_world(1)
+    (worker,) = gang.worker_pids(1)
+    os.kill(worker, signal.SIGSTOP)  # in a step that is as long as the test wants it to be
+    gang.start(2, "1:2", LONG, str(LONG))
+    wait_until(lambda: planned_change(gang, 1), explain=gang.dump)
+    gang.cut_off(2, signal.SIGKILL)
+    wait_until(lambda: len(members(gang)) == 1, explain=gang.dump)
+    os.kill(worker, signal.SIGCONT)
+    since = time.time()
+    wait_until(lambda: sum(t > since for t, _, _ in gang.steps()) > 3, explain=gang.dump)
+    end_soon(gang)
+    assert gang.wait_exit(1) == [0]
+    times = [t for t, _, _ in gang.steps() if t > since]
+    assert max(b - a for a, b in zip(times, times[1:])) < STALL_S, gang.dump()
+    assert [b["world"] for b in gang.begins()] == [1]
+
+
+def members(gang: Gang) -> list[object]:
+    """Those that the agents share."""
+    return list(json.loads(gang.state().splitlines()[0])["members"])
+
+
+def planned_change(gang: Gang, fragment: int) -> str:
+    """What the mailbox of this agent says is coming."""
+    found = Path(f"/proc/{gang.agents[fragment].pid}/fd").glob("*")
+    mailbox = next(fd for fd in found if "malleable-news" in os.readlink(fd))
+    return mailbox.read_bytes()[:CHANGE_BYTES].strip(b"\0\n").decode()

@@ -28,6 +28,12 @@ class Forewarning:
             self._mailbox.post(PlannedChange(why, self._patience_s))
         return not self._mailbox.is_awaited() or now - self._since > self._patience_s
 
+    def withdraw(self) -> None:
+        """The change does not come, as when the newcomer is lost: the next one is news again."""
+        if self._since is not None and self._mailbox is not None:
+            self._mailbox.withdraw()
+        self._since = None
+
     def samples(self) -> int:
         """How far the training is by the reports of the workers here, 0 without any."""
         return self._mailbox.samples() if self._mailbox is not None else 0

@@ -188,9 +188,11 @@ class Session:
         state = self._announce_if_asked(self._directory.once.read())
         self._evidence.hear_samples(state)
         reason = self._reason(state)
-        if reason is Stop.GROW and not self._settling.is_over(state, now):
+        has_settled = self._settling.is_over(state, now)
+        if reason is Stop.NO or (reason is Stop.GROW and not has_settled):
+            self._forewarning.withdraw()
             return Stop.NO
-        if reason in (Stop.GROW, Stop.PLANNED):
+        if reason is not Stop.NOW:
             self._announce_if_asked(state, together=True)
             if not self._forewarning.is_heard(reason, now):
                 return Stop.NO  # the workers are on their way to a boundary

@@ -15,7 +15,7 @@ class Settling:
         self._quiet, self._known = Unchanged(), Unchanged()
 
     def is_over(self, state: State, now: float) -> bool:
-        """Whether to stop for those who have come, as seen at each look at which there are some."""
+        """Whether to stop for those who have come. To be asked at each look."""
         quiet_s = self._quiet.observe(now, newcomers(state))
-        known_s = self._known.observe(now, True)
+        known_s = self._known.observe(now, bool(newcomers(state)))
         return has_settled(state, self._settle_s, quiet_s, known_s)

@@ -24,6 +24,8 @@ from slurm_hooks.elastic.mailbox import MailboxReader, PlannedChange
 from slurm_hooks.elastic.script.file_writer import await_files
 
 STALL_S = 10.0
+NEWS_S = 3.0  # agents learn of a change one after another
+_LOOK_S = 0.05
 _CAUSES = ("", "grow", "leave")
 
 
@@ -43,8 +45,20 @@ class Coming:
         reader = _reader()
         with _default_sigterm():
             reader.allow_stop()
-            time.sleep(STALL_S)
+            _await_stop(reader)
         reader.listen()
+
+
+def _await_stop(reader: MailboxReader) -> None:
+    """Return once the change has been called off, or if this node's agent never learns of it."""
+    begun_at, has_come, waited_s = time.monotonic(), False, 0.0
+    while waited_s < STALL_S:
+        is_coming = reader.read() is not None
+        has_come = has_come or is_coming
+        if not is_coming and (has_come or waited_s > NEWS_S):
+            return
+        time.sleep(_LOOK_S)
+        waited_s = time.monotonic() - begun_at
 
 
 @contextmanager
