@@ -44,5 +44,24 @@ class suppressed(suppress):
     ) -> bool:
         is_suppressed = bool(super().__exit__(kind, error, trace))
         if is_suppressed:
-            debug(self._doing, error)
+            self._note(error)
         return is_suppressed
+
+    def _note(self, error: Optional[BaseException]) -> None:
+        debug(self._doing, error)
+
+
+class endured(suppressed):
+    """As `suppressed` for any Exception, in the loop of a thread that must go on; the first one
+    is said."""
+
+    def __init__(self, doing: str) -> None:
+        super().__init__(Exception, doing=doing)
+        self._has_said = False
+
+    def _note(self, error: Optional[BaseException]) -> None:
+        if not self._has_said and error is not None:
+            self._has_said = True
+            with suppress(AttributeError, OSError, ValueError):
+                say(f"{self._doing} failed, and goes on: {type(error).__name__}: {error}")
+        super()._note(error)

@@ -1,17 +1,35 @@
-"""Waiting for any of several descriptors."""
+"""Waiting for any of several descriptors, by poll(): select() knows none above 1,023."""
 
 from __future__ import annotations
 
 import math
 import select
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 
 
 def readable(filenos: Iterable[int], timeout_s: float) -> frozenset[int]:
-    """Which of them have something to read or have ended, after at most so long. By poll():
-    select() knows no descriptors above 1,023."""
+    """Which of them have something to read or have ended, after at most so long."""
+    poller = _poller(filenos, select.POLLIN)
+    return frozenset(fileno for fileno, _ in poller.poll(math.ceil(1000 * timeout_s)))
+
+
+def as_ready(filenos: Iterable[int], timeout_s: float, events: int) -> Iterator[int]:
+    """Each of them once, when one of these events is there or it has ended; after so long no
+    more."""
+    left = set(filenos)
+    poller = _poller(left, events)
+    deadline = time.monotonic() + timeout_s
+    while left and (rest_s := deadline - time.monotonic()) > 0:
+        for fileno, _ in poller.poll(math.ceil(1000 * rest_s)):
+            poller.unregister(fileno)
+            left.discard(fileno)
+            yield fileno
+
+
+def _poller(filenos: Iterable[int], events: int) -> select.poll:
     poller = select.poll()
     for fileno in filenos:
         if fileno >= 0:  # else closed meanwhile
-            poller.register(fileno, select.POLLIN)
-    return frozenset(fileno for fileno, _ in poller.poll(math.ceil(1000 * timeout_s)))
+            poller.register(fileno, events)
+    return poller

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
@@ -17,7 +18,7 @@ import waiting
 from slurm_hooks.elastic.liveness import heartbeat as heartbeat_module
 from slurm_hooks.elastic.liveness.connections import Connections
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
-from slurm_hooks.elastic.liveness.probe import ALIVE, NEWS, Answer, ProbeListener, probe
+from slurm_hooks.elastic.liveness.probe import ALIVE, NEWS, Answer, ProbeListener, is_dead, probe
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import Member, State, find, join
@@ -248,3 +249,64 @@ def test_an_agent_whose_host_vanishes_is_given_up_in_time(
     took_s = wait_until(lambda: find(agents[0].directory.read(), gone.me.token) is None)
     # Not because it is late once, and within thirty times its time.
     assert KEEP_ALIVE_S / 2 < took_s < 30 * KEEP_ALIVE_S
+
+
+def test_a_heartbeat_connects_and_probes_where_no_thread_can_be_started(
+    make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (agent,) = make_agents(1)
+    no_more_threads(monkeypatch)
+    listener = ProbeListener(A)
+    peer = Member(A, 7, 0, "1.0", "127.0.0.1", probe_port=listener.port)
+    agent.directory.update(lambda s: form(join(s, peer), Limits(1, 4), "h", 1, 1000))
+    wait_until(agent.heartbeat._connections.filenos)
+    listener.close()
+    wait_until(lambda: find(agent.directory.read_fresh(), A) is None)
+
+
+def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of processes is reached."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+def test_a_heartbeat_survives_what_it_does_not_expect_and_says_so_once(
+    make_agents: Callable[[int], list[Agent]],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    failures: list[float] = []
+
+    def fail(*_: object) -> bool:
+        failures.append(time.monotonic())
+        raise ValueError("odd")
+
+    agents = make_agents(2)
+    wait_until(lambda: are_connected(agents))
+    with monkeypatch.context() as broken:
+        broken.setattr(agents[0].heartbeat, "_is_watched", fail)
+        wait_until(lambda: len(failures) > 3)
+    after = agents[1].directory.update(lambda s: replace(s, rounds=s.rounds + 1)).revision
+    wait_until(lambda: knows(agents[:1], after))
+    before = agents[1].heartbeat._connections.signs(agents[0].me.token)
+    wait_until(lambda: agents[1].heartbeat._connections.signs(agents[0].me.token) != before)
+    assert capfd.readouterr().err.count("ValueError: odd") == 1
+    assert failures[-1] - failures[0] > BEAT_S  # it does not spin
+
+
+def test_a_process_without_free_descriptors_takes_no_other_for_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    listener = ProbeListener(A)
+    monkeypatch.setattr(socket, "socket", refuse)
+    answer = probe("127.0.0.1", listener.port, A)
+    monkeypatch.undo()
+    assert answer is Answer.UNASKED
+    assert not is_dead(1e6, answer, BEAT_S, KEEP_ALIVE_S)
+    listener.close()

@@ -5,7 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
+from slurm_hooks.elastic.engines.torchft.keeper import Keeper
 from slurm_hooks.elastic.engines.torchft.keeper_state import KeeperState
+from slurm_hooks.elastic.engines.torchft.lighthouse import LighthouseTiming
+from slurm_hooks.elastic.rendezvous.state import State
+
+from .lone_agent import OPTIONS, Agent
 
 
 class Lighthouse:
@@ -58,3 +65,23 @@ def test_one_lighthouse_at_a_time() -> None:
     assert (first.is_closed, second.is_closed) == (True, False)
     state.serve(None)
     assert second.is_closed
+
+
+def test_a_keeper_goes_on_after_what_it_does_not_expect(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    keeper = Keeper(OPTIONS, LighthouseTiming(1.0, 1.0), agent.membership)
+    looks: list[State] = []
+
+    def look(state: State) -> None:
+        looks.append(state)
+        if len(looks) > 2:
+            keeper._shared.stop()
+        else:
+            raise ValueError("odd")
+
+    monkeypatch.setattr(keeper, "_look", look)
+    keeper._run()
+    assert len(looks) == 3
+    assert capfd.readouterr().err.count("ValueError: odd") == 1
+    keeper._relay.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -139,6 +140,24 @@ def test_probing() -> None:
     listener.close()
     assert probe("127.0.0.1", listener.port, "a" * 16) is Answer.GONE
     assert probe("no-such-host.invalid", 1, "a" * 16) is Answer.SILENT
+
+
+def test_many_are_probed_in_the_time_of_one() -> None:
+    """Each by its own answer: one that drops what is sent to it, refuses, hangs, has no name."""
+    full, hung = socket.create_server(("127.0.0.1", 0), backlog=0), ProbeListener("c" * 16)
+    held = [socket.socket() for _ in range(4)]
+    for end in held:  # the last ones are dropped
+        end.setblocking(False)
+        end.connect_ex(full.getsockname())
+    places = [(full.getsockname()[1], "127.0.0.1"), (1, "127.0.0.1"), (hung.port, "localhost")]
+    places += [(1, "a..b")] * 20
+    began_at = time.monotonic()
+    answers = probe_all((host, port, f"{n:016x}") for n, (port, host) in enumerate(places))
+    assert time.monotonic() - began_at < 5.0
+    expected = [Answer.SILENT, Answer.GONE, Answer.ALIVE, *[Answer.SILENT] * 20]
+    assert list(answers.values()) == expected
+    for end in (full, hung, *held):
+        end.close()
 
 
 @pytest.mark.parametrize(

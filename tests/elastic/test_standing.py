@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -168,6 +169,23 @@ def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
         "joined{2}",
         "leaving{2}",
     ]
+
+
+def test_what_nobody_expects_does_not_end_the_reports(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own_element, plain, failures = OwnElement(ENV, SignalListener()), job_comment.change, []
+
+    def change(*words: Any) -> None:
+        failures.append(words)
+        if len(failures) < 3:
+            raise ValueError("odd")
+        plain(*words)
+
+    monkeypatch.setattr(job_comment, "change", change)
+    own_element.report(Standing.JOINED)
+    wait_until(says(slurm, "joined{2}"))
+    assert capfd.readouterr().err.count("ValueError: odd") == 1
 
 
 def test_another_process_of_the_run_has_said_that_the_work_is_done(slurm: Path) -> None:

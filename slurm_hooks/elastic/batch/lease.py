@@ -17,7 +17,7 @@ from enum import Enum
 from slurm_hooks.elastic.batch import expected
 from slurm_hooks.elastic.batch.expected import ArrayFacts, epoch
 from slurm_hooks.elastic.batch.squeue import answer
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import say, suppressed
 
 ASK_AHEAD_S = 2.0
 JOINT_S = 30.0
@@ -118,7 +118,8 @@ class Lease:
         if time.monotonic() - self._asked_at < AGAIN_S or not expected.own_job(self._env):
             return
         self._asked_at = time.monotonic()
-        threading.Thread(target=self._learn, daemon=True).start()
+        with suppressed(RuntimeError, doing="starting a thread that asks when the lease ends"):
+            threading.Thread(target=self._learn, daemon=True).start()
 
     def _learn(self) -> None:
         first = ask_all(self._env)

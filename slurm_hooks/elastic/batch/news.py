@@ -14,7 +14,7 @@ from typing import Optional
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.progress_entry import Progress, entry
 from slurm_hooks.elastic.batch.remark import WRITTEN_AT
-from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.log import endured, suppressed
 from slurm_hooks.elastic.observed import Loss
 
 CONFIRM_S = 1.0  # another process may have written in between
@@ -61,6 +61,7 @@ class News:
             self._writer = writer
 
     def _write_all(self) -> None:
+        is_endured = endured("writing news of the training to Slurm")
         while True:
             time.sleep(max(GATHER_S, self._next - time.monotonic(), self._after_remark_s()))
             with self._lock:
@@ -71,7 +72,7 @@ class News:
                     return
             self._next = time.monotonic() + self._every_s
             errors = OSError, subprocess.SubprocessError
-            with suppressed(*errors, doing="writing news of the training"):
+            with is_endured, suppressed(*errors, doing="writing news of the training"):
                 self._write(loss, is_loss_new, progress)
 
     def _after_remark_s(self) -> float:

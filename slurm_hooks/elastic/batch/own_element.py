@@ -18,7 +18,7 @@ from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.news import CONFIRM_S, News
 from slurm_hooks.elastic.batch.progress_entry import Progress
 from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
-from slurm_hooks.elastic.log import debug, say, suppressed
+from slurm_hooks.elastic.log import debug, endured, say, suppressed
 from slurm_hooks.elastic.observed import Loss
 from slurm_hooks.elastic.signals import SignalListener
 
@@ -131,15 +131,20 @@ class OwnElement:
             time.sleep(CONFIRM_S)
 
     def _run_on(self) -> None:
+        is_endured = endured("writing to Slurm where this fragment stands")
         while True:
-            standing = self._standing
-            if standing is Standing.JOINED:
-                time.sleep(random.uniform(0.0, SPREAD_S))
-            if standing is None or standing is Standing.FINISHED or self._is_written(standing):
-                self._wake.wait()
-                self._wake.clear()
-            else:
-                time.sleep(AGAIN_S)
+            with is_endured:
+                if self._is_up_to_date():
+                    self._wake.wait()
+                    self._wake.clear()
+                    continue
+            time.sleep(AGAIN_S)
+
+    def _is_up_to_date(self) -> bool:
+        standing = self._standing
+        if standing is Standing.JOINED:
+            time.sleep(random.uniform(0.0, SPREAD_S))
+        return standing in (None, Standing.FINISHED) or self._is_written(standing)
 
     def _is_written(self, standing: Standing) -> bool:
         """Write it, and check that it stays; whether it does, or is outdated."""

@@ -59,7 +59,8 @@ def withdraw_remark(env: Mapping[str, str] = os.environ) -> None:
     """The remark does not hold any more; returns at once."""
     job = own_job(env)
     if job:
-        threading.Thread(target=_withdraw, args=(job,), daemon=True).start()
+        with suppressed(RuntimeError, doing="starting a thread that withdraws a remark"):
+            threading.Thread(target=_withdraw, args=(job,), daemon=True).start()
 
 
 def _withdraw(job: str) -> None:
@@ -75,8 +76,9 @@ def write_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
     if not text or not job:
         return
     thread = threading.Thread(target=_write, args=(job, directory, entry(text)), daemon=True)
-    thread.start()
-    atexit.register(thread.join, PATIENCE_S)
+    with suppressed(RuntimeError, doing="starting a thread that writes a remark"):
+        thread.start()
+        atexit.register(thread.join, PATIENCE_S)
 
 
 def _write(job: str, directory: Path | None, remark: str) -> None:

@@ -16,7 +16,7 @@ from slurm_hooks.elastic.batch import expected
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.liveness.watch import Unchanged
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import say, suppressed
 from slurm_hooks.elastic.rendezvous.state import Outcome, State
 
 PATIENCE_S = 120.0
@@ -69,8 +69,9 @@ class Absence:
         quiet_s = self._quiet.observe(now, away)
         is_due = away and is_first and state.outcome is Outcome.OPEN and quiet_s >= PATIENCE_S
         if is_due and not self._has_asked:
-            self._has_asked = True
-            threading.Thread(target=self.check, args=(state,), daemon=True).start()
+            with suppressed(RuntimeError, doing="starting a thread that asks Slurm"):
+                threading.Thread(target=self.check, args=(state,), daemon=True).start()
+                self._has_asked = True
 
     def check(self, state: State) -> None:
         """Ask Slurm, and report those that run and are not in `state`."""

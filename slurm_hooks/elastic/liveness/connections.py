@@ -13,9 +13,9 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
-from slurm_hooks.elastic.liveness.probe import NEWS, PARALLEL_CONNECTS, PROBE_S, TOKEN_BYTES
+from slurm_hooks.elastic.liveness.connecting import Address, connect_all
+from slurm_hooks.elastic.liveness.probe import NEWS, TOKEN_BYTES
 from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.polling import readable
 
@@ -52,7 +52,7 @@ class Connections:
         self._open: dict[str, _Connection] = {}
         self._tried: dict[str, float] = {}  # when each was last connected to
 
-    def keep(self, addresses: Iterable[tuple[str, int, str]]) -> None:
+    def keep(self, addresses: Iterable[Address]) -> None:
         """Be connected to these (host, port, token) and to nobody else; takes half a second at
         most if some do not answer. A new connection begins with NEWS."""
         wanted = {token: (host, port) for host, port, token in addresses}
@@ -62,20 +62,13 @@ class Connections:
         recent = {t: at for t, at in self._tried.items() if t in wanted and now - at < RECONNECT_S}
         due = [t for t in wanted if t not in self._open and t not in recent]
         self._tried = {**recent, **dict.fromkeys(due, now)}
-        if due:
-            with ThreadPoolExecutor(max_workers=PARALLEL_CONNECTS) as pool:
-                for token, end in zip(due, pool.map(self._connect, [wanted[t] for t in due])):
-                    if end:
-                        self._open[token] = _Connection(end)
-
-    def _connect(self, address: tuple[str, int]) -> socket.socket | None:
-        with suppressed(OSError, doing=f"connecting to the agent at {address}"):
-            end = socket.create_connection(address, timeout=PROBE_S)
-            end.setblocking(False)
-            with suppressed(OSError, doing=f"greeting the agent at {address}"):
+        for token, end in connect_all((*wanted[t], t) for t in due).items():
+            if isinstance(end, OSError):
+                debug(f"connecting to the agent at {wanted[token]}", end)
+                continue
+            self._open[token] = _Connection(end)
+            with suppressed(OSError, doing=f"greeting the agent at {wanted[token]}"):
                 end.send(self._hello)  # failing that, receive() will find the end
-            return end
-        return None
 
     def filenos(self) -> list[int]:
         """For poll."""

@@ -25,7 +25,7 @@ from slurm_hooks.elastic.liveness.probe import (
     probe_all,
 )
 from slurm_hooks.elastic.liveness.watch import Watch, watched, watchers
-from slurm_hooks.elastic.log import debug, suppressed
+from slurm_hooks.elastic.log import debug, endured, suppressed
 from slurm_hooks.elastic.polling import readable
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import pending
@@ -58,6 +58,7 @@ class Heartbeat:
             end.setblocking(False)
         self._absence = Absence(str(directory.path))
         self._announced = 0  # the last revision that others were notified of from here
+        self._beat_at = -NEVER
         self._fetch_at = self._nudge_at = NEVER
         self._fetched_at = -NEVER
         self._count = 0
@@ -71,10 +72,11 @@ class Heartbeat:
             return
         self._directory.write_beat(self._token, self._count)
         self._directory.on_written = self._on_own_write
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._run, args=(signals,), name="malleable-heartbeat", daemon=True
         )
-        self._thread.start()
+        thread.start()
+        self._thread = thread
         atexit.register(self._finish, signals)
 
     def stop(self, signals: SignalListener) -> None:
@@ -101,18 +103,24 @@ class Heartbeat:
             self._wake_write.send(NEWS)
 
     def _run(self, signals: SignalListener) -> None:
-        next_beat = time.monotonic()
+        is_endured = endured("the heartbeat of this fragment")
         while not self._is_stopped:
-            if signals.is_terminated:
-                self._depart()
-                return
-            now = time.monotonic()
-            if now >= next_beat:
-                next_beat = now + self._beat_s
-                self._beat()
-            self._do_what_is_due(now)
-            until = min(next_beat, self._fetch_at, self._nudge_at)
-            self._receive(signals, max(0.0, until - time.monotonic()))
+            with is_endured:
+                if signals.is_terminated:
+                    self._depart()
+                    return
+                self._work(signals)
+                continue
+            time.sleep(self._beat_s)  # something failed, and may fail again
+
+    def _work(self, signals: SignalListener) -> None:
+        now = time.monotonic()
+        if now >= self._beat_at:
+            self._beat_at = now + self._beat_s
+            self._beat()
+        self._do_what_is_due(now)
+        until = min(self._beat_at, self._fetch_at, self._nudge_at)
+        self._receive(signals, max(0.0, until - time.monotonic()))
 
     def _receive(self, signals: SignalListener, pause_s: float) -> None:
         own = [signals.wake_read, self._wake_read.fileno()]

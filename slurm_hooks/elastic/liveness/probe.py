@@ -9,20 +9,22 @@ is recognised at once, because its port refuses.
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from itertools import islice
 
+from slurm_hooks.elastic.liveness.connecting import Address, Connected, connect_all
 from slurm_hooks.elastic.log import debug, suppressed
-from slurm_hooks.elastic.polling import readable
+from slurm_hooks.elastic.polling import as_ready, readable
 
-PROBE_S = 0.5
+ANSWER_S = 0.5  # after CONNECT_S at most
 SUSPECT_BEATS = 2.5
 HARD_FACTOR = 10.0
 STRANGERS = 32  # connections at a time of who is not expected to watch, and news to accept at once
 SAME_NAME = 2  # connections of one expected watcher: one that broke may still look open
-PARALLEL_CONNECTS = 32
+AT_ONCE = 128  # probes, each of which takes a descriptor
 TOKEN_BYTES = 16
 ALIVE, NEWS = b".", b"!"
 
@@ -33,6 +35,7 @@ class Answer(Enum):
     ALIVE = "alive"  # it answers, or at least its kernel still accepts connections for it
     GONE = "gone"  # no process listens there, or another one
     SILENT = "silent"  # the host does not answer
+    UNASKED = "unasked"  # this process could not ask, as without a free descriptor
 
 
 def is_dead(silent_s: float, answer: Answer, beat_s: float, keep_alive_s: float) -> bool:
@@ -41,7 +44,8 @@ def is_dead(silent_s: float, answer: Answer, beat_s: float, keep_alive_s: float)
         return silent_s >= SUSPECT_BEATS * beat_s
     if answer is Answer.SILENT:
         return silent_s >= keep_alive_s
-    return silent_s >= HARD_FACTOR * keep_alive_s  # alive, but hung
+    hung_s = HARD_FACTOR * keep_alive_s
+    return answer is Answer.ALIVE and silent_s >= hung_s
 
 
 class ProbeListener:
@@ -155,25 +159,42 @@ class _Client:
 
 
 def probe(host: str, port: int, token: str) -> Answer:
-    """Ask whether the agent `token` is alive at host:port; takes half a second at most,
-    name resolution aside."""
-    try:
-        with socket.create_connection((host, port), timeout=PROBE_S) as call:
-            try:
-                name = call.recv(64)
-            except OSError as error:
-                debug(f"waiting for the agent at {host} port {port} to answer", error)
-                return Answer.ALIVE  # connected: the process is there, but busy or stopped
-    except ConnectionRefusedError:
-        return Answer.GONE
-    except OSError as error:
-        debug(f"probing the agent at {host} port {port}", error)
-        return Answer.SILENT
+    """Ask whether the agent `token` is alive at host:port; takes a second at most, name resolution
+    aside."""
+    return probe_all([(host, port, token)])[token]
+
+
+def probe_all(addresses: Iterable[Address]) -> dict[str, Answer]:
+    """Probe many at a time; answers by token."""
+    rest, answers = iter(addresses), {}
+    while some := list(islice(rest, AT_ONCE)):
+        found = connect_all(some)
+        names = _names({t: end for t, end in found.items() if isinstance(end, socket.socket)})
+        for host, port, token in some:
+            end = found.get(token)
+            answers[token] = _answer(token, end, names.get(token))
+            if isinstance(end, OSError):
+                debug(f"probing the agent at {host} port {port}", end)
+            elif end:
+                end.close()
+    return answers
+
+
+def _names(ends: dict[str, socket.socket]) -> dict[str, bytes]:
+    """What those that answer in time say who they are."""
+    tokens, names = {end.fileno(): token for token, end in ends.items()}, {}
+    for fileno in as_ready(tokens, ANSWER_S, select.POLLIN):
+        token = tokens[fileno]
+        with suppressed(OSError, doing="waiting for an agent to answer"):
+            names[token] = ends[token].recv(64)
+    return names
+
+
+def _answer(token: str, end: Connected | None, name: bytes | None) -> Answer:
+    if end is None:
+        return Answer.UNASKED
+    if isinstance(end, OSError):
+        return Answer.GONE if isinstance(end, ConnectionRefusedError) else Answer.SILENT
+    if name is None:
+        return Answer.ALIVE  # connected: the process is there, but busy or stopped
     return Answer.ALIVE if name[:TOKEN_BYTES] == token.encode("ascii") else Answer.GONE
-
-
-def probe_all(addresses: Iterable[tuple[str, int, str]]) -> dict[str, Answer]:
-    """Probe many (host, port, token) at a time; answers by token."""
-    with ThreadPoolExecutor(max_workers=PARALLEL_CONNECTS) as pool:
-        asked = {token: pool.submit(probe, host, port, token) for host, port, token in addresses}
-        return {token: future.result() for token, future in asked.items()}

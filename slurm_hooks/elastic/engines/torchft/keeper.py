@@ -33,7 +33,7 @@ from slurm_hooks.elastic.engines.torchft.succession import (
     successors,
 )
 from slurm_hooks.elastic.liveness.probe import Answer, probe
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import endured, say
 from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind, is_loss, text_of
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.rounds_log import describe_groups, record_groups
@@ -100,16 +100,21 @@ class Keeper:
     # -- in the background
 
     def _run(self) -> None:
+        is_endured = endured("keeping the lighthouse")
         while not self._shared.is_stopped:
-            try:
-                self._look(self._directory.once.read())
-            except DirectoryError as error:
-                self._directory.complain(error)
-            except LighthouseError as error:
-                say(str(error))
-                self._is_fit = False  # the next one's turn
+            with is_endured:
+                self._try_to_look()
             is_urgent = self._shared.is_urgent()
             self._shared.wait(LOST_POLL_S if is_urgent else self._options.poll_s)
+
+    def _try_to_look(self) -> None:
+        try:
+            self._look(self._directory.once.read())
+        except DirectoryError as error:
+            self._directory.complain(error)
+        except LighthouseError as error:
+            say(str(error))
+            self._is_fit = False  # the next one's turn
 
     def _look(self, state: State) -> None:
         if state.outcome is not Outcome.OPEN or self._shared.is_stopped:
