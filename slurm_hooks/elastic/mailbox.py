@@ -16,6 +16,7 @@ import struct
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from slurm_hooks.elastic import lending
@@ -30,7 +31,7 @@ SLOTS = "MALLEABLE_SLOTS"
 LENT = "MALLEABLE_LENT"  # the name to ask for where /proc does not show the agent
 WORKERS = 1024
 CHANGE_BYTES = 256
-_LISTENS, _READY = b"l", b"r"  # one byte of status for each worker
+_LISTENS, _READY, _BUSY = b"l", b"r", b"b"  # one byte of status for each worker, else 0
 _SAMPLES = CHANGE_BYTES + WORKERS  # what was last given to `report()`, in digits
 _SAMPLES_BYTES = 20
 _FILE = _SAMPLES + _SAMPLES_BYTES  # where the checkpoint in memory has its file
@@ -132,11 +133,16 @@ class Mailbox:
 
     def is_listened_to(self) -> bool:
         """Whether a worker of this round hears of planned changes."""
-        return any(os.pread(self._change, WORKERS, CHANGE_BYTES))
+        statuses = self._statuses()
+        return _LISTENS in statuses or _READY in statuses
 
     def is_awaited(self) -> bool:
-        """Whether a worker that listens has not reached a step boundary yet."""
-        return _LISTENS in os.pread(self._change, WORKERS, CHANGE_BYTES)
+        """Whether a worker that listens has not reached a step boundary yet, or one is busy."""
+        statuses = self._statuses()
+        return _LISTENS in statuses or _BUSY in statuses
+
+    def _statuses(self) -> bytes:
+        return os.pread(self._change, WORKERS, CHANGE_BYTES)
 
 
 class MailboxReader:
@@ -158,6 +164,24 @@ class MailboxReader:
     def allow_stop(self) -> None:
         """Say that this worker may be stopped."""
         self._write(_READY, self._offset)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """A planned stop waits until this is over, within the agent's bounds."""
+        is_free = self._status() == b"\0"  # else it is waited for anyway
+        if is_free:
+            self._write(_BUSY, self._offset)
+        try:
+            yield
+        finally:
+            if is_free:
+                self._write(b"\0", self._offset)
+
+    def _status(self) -> bytes:
+        if self._handle >= 0:
+            with suppressed(OSError, doing="reading the status of this worker"):
+                return os.pread(self._handle, 1, self._offset)
+        return b""
 
     def write_samples(self, samples: int) -> None:
         """Report how far the training is."""

@@ -16,6 +16,7 @@ import pytest
 
 from slurm_hooks.elastic.frameworks import entry, lightning_world
 from slurm_hooks.elastic.frameworks.whole import instead_of, is_whole, newest_whole, step_of
+from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader
 
 
 def test_nothing_is_done_outside_of_malleable_jobs() -> None:
@@ -53,6 +54,36 @@ def test_ranks_are_told_to_libraries_imported_before(monkeypatch: pytest.MonkeyP
 def test_a_version_that_nobody_has_seen_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     entry._get_ready("lightning_world", "no_such_thing", types.ModuleType("made_up_framework"))
     assert "made_up_framework is left as it is: AttributeError" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+def test_a_trainer_that_saves_is_waited_for_and_still_loses_steps_at_a_planned_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a sharded state nothing is watched: the steps since its last checkpoint are repeated."""
+    pytest.importorskip("torch")
+    from slurm_hooks.elastic.frameworks import trainer as module  # noqa: PLC0415
+
+    mailbox, seen = Mailbox(), []
+    for name, value in mailbox.environment().items():
+        monkeypatch.setenv(name, value)
+
+    class Trainer:
+        def train(self, resume_from_checkpoint: object = None) -> None:
+            self._save_checkpoint()
+
+        def _save_checkpoint(self) -> None:
+            seen.append((mailbox.is_awaited(), mailbox.is_listened_to()))
+
+    library = types.SimpleNamespace(Trainer=Trainer, TrainerCallback=object)
+    module.get_ready(library)  # type: ignore[arg-type]
+    Trainer().train()
+    assert seen == [(True, False)]
+    assert (mailbox.is_awaited(), mailbox.is_listened_to()) == (False, False)
+    MailboxReader(os.environ).listen()  # the script calls notice() too
+    Trainer().train()
+    assert seen[1:] == [(True, True)]
+    assert (mailbox.is_awaited(), mailbox.is_listened_to()) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -57,7 +57,7 @@ def get_ready(module: ModuleType) -> None:
         return done
 
     def save_checkpoint(self: Any, *words: Any, **named: Any) -> Any:
-        with _busy():
+        with MailboxReader(os.environ).busy():
             return save(self, *words, **named)
 
     trainer.train, trainer._save_checkpoint = _as(plain, train), _as(save, save_checkpoint)
@@ -66,17 +66,6 @@ def get_ready(module: ModuleType) -> None:
 def _as(plain: Any, instead: Any) -> Any:
     instead.__name__, instead.__doc__, instead.__wrapped__ = plain.__name__, plain.__doc__, plain
     return instead
-
-
-@contextmanager
-def _busy() -> Iterator[None]:
-    """A planned stop waits until this is over, within the agent's bounds."""
-    reader = MailboxReader(os.environ)
-    reader.listen()
-    try:
-        yield
-    finally:
-        reader.allow_stop()
 
 
 def _place(trainer: Any, asked: Any, memory: StepMemory, callback: _Callback) -> Any:
