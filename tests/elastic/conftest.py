@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_hooks.elastic.batch import remark
 from slurm_hooks.jobpath import write_job_path
 
 from .gang import Gang
@@ -16,6 +17,12 @@ from .processes import end_all
 def no_process_is_left() -> Iterator[None]:
     yield
     end_all()
+
+
+@pytest.fixture(autouse=True)
+def no_remark_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an earlier test in this process."""
+    monkeypatch.setattr(remark, "_written_at", float("-inf"))
 
 
 @pytest.fixture(scope="session")

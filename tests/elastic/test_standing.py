@@ -457,7 +457,7 @@ def says_news(slurm: Path, *parts: str) -> Callable[[], bool]:
 
 def test_news_of_the_training_are_one_change_behind_where_it_stands(slurm: Path) -> None:
     (slurm / "comment").write_text("joined{2};mine")
-    news = News("7_3", {}, every_s=1.5)
+    news = News("7_3", every_s=1.5)
     news.report_loss(Loss(60))
     news.report_progress(Progress((RATE,)))
     first = entry_of(Progress((RATE,)))
@@ -476,7 +476,7 @@ def test_news_of_the_training_are_one_change_behind_where_it_stands(slurm: Path)
 
 def test_news_after_a_while_without_are_written_at_once(slurm: Path) -> None:
     (slurm / "comment").write_text("joined{2}")
-    news = News("7_3", {}, every_s=2.0)
+    news = News("7_3", every_s=2.0)
     news.report_loss(Loss(60))
     wait_until(lambda: news.told_loss == Loss(60) and news._writer is None)
     news._every_s = 30.0
@@ -489,7 +489,7 @@ def test_news_after_a_while_without_are_written_at_once(slurm: Path) -> None:
 def test_what_a_hit_costs_is_taken_back_and_the_rest_stays(slurm: Path) -> None:
     first = entry_of(Progress((RATE,)))
     (slurm / "comment").write_text(f"joined{{2}};h{{1}};{first};mine")
-    news = News("7_3", {}, every_s=0.1)
+    news = News("7_3", every_s=0.1)
     news.told_loss = Loss(1)
     news.report_loss(None)
     wait_until(says_news(slurm, "joined{2}", first, "mine"))
@@ -499,7 +499,7 @@ def test_what_a_hit_costs_is_taken_back_and_the_rest_stays(slurm: Path) -> None:
 def test_news_that_are_not_recorded_are_not_told(slurm: Path) -> None:
     (slurm / "comment").write_text("joined{2};mine")
     (slurm / "refuse").touch()
-    news = News("7_3", {}, every_s=0.5)
+    news = News("7_3", every_s=0.5)
     news.report_progress(Progress((RATE,)))
     wait_until(lambda: asked(slurm) != [])
     time.sleep(1.5)
@@ -530,7 +530,7 @@ def refuse(*_: object) -> None:
 
 
 def test_outside_of_an_array_there_are_no_news(slurm: Path) -> None:
-    news = News("", {}, every_s=0.0)
+    news = News("", every_s=0.0)
     news.report_progress(Progress((RATE,)))
     time.sleep(0.5)
     assert asked(slurm) == []

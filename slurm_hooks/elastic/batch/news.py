@@ -8,12 +8,11 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.progress_entry import Progress, entry
-from slurm_hooks.elastic.batch.remark import WRITTEN_AT
+from slurm_hooks.elastic.batch.remark import wait_s
 from slurm_hooks.elastic.log import endured, suppressed
 from slurm_hooks.elastic.observed import Loss
 
@@ -25,13 +24,10 @@ class News:
     """Of this element of a job array; nothing is written where it has no name. Methods neither
     raise nor wait. What is told stays so until the Comment says something else for certain."""
 
-    def __init__(
-        self, element: str, env: Mapping[str, str], every_s: float = job_comment.EVERY_S
-    ) -> None:
+    def __init__(self, element: str, every_s: float = job_comment.EVERY_S) -> None:
         self.told_loss: Optional[Loss] = None
         self.told_progress: Optional[Progress] = None
         self._element = element
-        self._env = env
         self._every_s = every_s
         self._next = 0.0
         self._loss: Optional[Loss] = None  # what is to be written, if it is new
@@ -63,7 +59,7 @@ class News:
     def _write_all(self) -> None:
         is_endured = endured("writing news of the training to Slurm")
         while True:
-            time.sleep(max(GATHER_S, self._next - time.monotonic(), self._after_remark_s()))
+            time.sleep(max(GATHER_S, self._next - time.monotonic(), wait_s(self._every_s)))
             with self._lock:
                 loss, is_loss_new, progress = self._loss, self._is_loss_new, self._progress
                 self._is_loss_new, self._progress = False, None
@@ -74,9 +70,6 @@ class News:
             errors = OSError, subprocess.SubprocessError
             with is_endured, suppressed(*errors, doing="writing news of the training"):
                 self._write(loss, is_loss_new, progress)
-
-    def _after_remark_s(self) -> float:
-        return wait_s(self._env.get(WRITTEN_AT, ""), self._every_s, time.time())
 
     def _write(self, loss: Optional[Loss], is_loss_new: bool, progress: Optional[Progress]) -> None:
         text = entry(progress) if progress else ""
@@ -92,10 +85,3 @@ class News:
             self.told_loss = loss
         if text and job_comment.has_progress(found, text):
             self.told_progress = progress
-
-
-def wait_s(written_at: str, every_s: float, now: float) -> float:
-    """Seconds until it is our turn, after a remark that may just have been written."""
-    if not (written_at.isascii() and written_at.isdigit() and len(written_at) < 16):
-        return 0.0
-    return min(every_s, max(0.0, every_s - (now - int(written_at))))

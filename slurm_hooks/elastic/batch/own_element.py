@@ -48,7 +48,7 @@ class OwnElement:
         self._has_begun = False  # of this training something is recorded
         self._has_complained = False
         self._is_mute = False  # Slurm's commands were missing at the start
-        self._news = News(self._element if self._is_reporter else "", env)
+        self._news = News(self._element if self._is_reporter else "")
 
     @property
     def told_loss(self) -> Optional[Loss]:

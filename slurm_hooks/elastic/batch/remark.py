@@ -25,7 +25,7 @@ LENGTH = 160
 AGAIN_S = 3600.0
 PATIENCE_S = 5.0  # at the end of the agent
 _ODD = re.compile(r"[^A-Za-z0-9 _.,:;/@%+='()-]")
-WRITTEN_AT = "MALLEABLE_TOLD_AT"  # epoch seconds; progress waits for its turn
+_written_at = float("-inf")  # in this process, by its monotonic clock
 
 
 def entry(text: str) -> str:
@@ -71,14 +71,20 @@ def _withdraw(job: str) -> None:
 def write_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
     """Have `malleable explain` show the text, within seconds; returns at once. Where there is
     no directory, or the trouble is with the directory, every agent writes it."""
-    os.environ[WRITTEN_AT] = str(int(time.time()))
+    global _written_at  # noqa: PLW0603
     job, directory = own_job(env), shared_directory(env)
     if not text or not job:
         return
+    _written_at = time.monotonic()
     thread = threading.Thread(target=_write, args=(job, directory, entry(text)), daemon=True)
     with suppressed(RuntimeError, doing="starting a thread that writes a remark"):
         thread.start()
         atexit.register(thread.join, PATIENCE_S)
+
+
+def wait_s(every_s: float) -> float:
+    """Seconds until news may be written, after a remark of this process."""
+    return max(0.0, every_s - (time.monotonic() - _written_at))
 
 
 def _write(job: str, directory: Path | None, remark: str) -> None:
