@@ -15,7 +15,7 @@ import os
 import struct
 import weakref
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -251,6 +251,16 @@ class MailboxReader:
         if self._handle >= 0:
             with suppressed(OSError, doing="writing to the mailbox of the agent"):
                 os.pwrite(self._handle, data, offset)
+
+
+def open_mailbox(env: MutableMapping[str, str]) -> Mailbox | None:
+    """An agent's mailbox, which workers find by what is put into `env`. None where the kernel has
+    no memory files."""
+    with suppressed(OSError, AttributeError, doing="opening a mailbox: workers get no notice"):
+        mailbox = Mailbox()
+        env.update(mailbox.environment() | mailbox.lend())
+        return mailbox
+    return None
 
 
 def find_files(env: Mapping[str, str], name: str) -> list[int]:

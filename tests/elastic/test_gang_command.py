@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_hooks.elastic.mailbox import LENT, MAILBOX, find_files
 from waiting import wait_until
 
 from .gang import Gang
@@ -82,6 +83,16 @@ def step(job: Gang) -> int:
 
 def is_alive(pid: object) -> bool:
     return Path(f"/proc/{pid}").exists()
+
+
+def test_a_command_that_cannot_see_its_agent_is_lent_the_mailbox(job: Gang) -> None:
+    """As in a container with process ids of its own."""
+    start(job, 0)
+    runs(job, 0)
+    (begin,) = newest(job)
+    not_seen = {MAILBOX: "999999999:3", LENT: begin.get("lent", "")}
+    with os.fdopen(find_files(not_seen, MAILBOX)[0], "r+b") as mailbox:
+        assert "malleable-news" in os.readlink(f"/proc/self/fd/{mailbox.fileno()}")
 
 
 def test_it_grows_and_shrinks_and_every_member_knows_the_world(job: Gang) -> None:

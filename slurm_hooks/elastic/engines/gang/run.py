@@ -31,8 +31,8 @@ from slurm_hooks.elastic.engines.gang.crew import Crew
 from slurm_hooks.elastic.engines.gang.secret import job_secret
 from slurm_hooks.elastic.engines.order import Order, read_order
 from slurm_hooks.elastic.farewell import farewell_s
-from slurm_hooks.elastic.log import debug, say
-from slurm_hooks.elastic.mailbox import Mailbox
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.mailbox import open_mailbox
 from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener
 
@@ -81,7 +81,7 @@ def run(order: Order, env: MutableMapping[str, str]) -> None:
     lease = Lease(env, job.notice_s)
     me = identity(env, job.host, lease.ends)
     membership = open_membership(job, me, signals, agents(lease.wanted, job, env))
-    mailbox = _mailbox(env)
+    mailbox = open_mailbox(env)
     forewarning = Forewarning(mailbox, job.boundary_s)
     sight = Sight(mailbox, own_element, keep_state=False)
     session = Session(job, membership, lease, signals, forewarning, own_element, sight)
@@ -96,16 +96,6 @@ def _secret(job: Options) -> bytes:
         return job_secret(job.directory)
     except OSError as error:
         raise DirectoryError(f"{job.directory}: {error.strerror}") from None
-
-
-def _mailbox(env: MutableMapping[str, str]) -> Optional[Mailbox]:
-    try:
-        mailbox = Mailbox()
-    except (OSError, AttributeError) as error:  # no memory files here
-        debug("opening a mailbox: the command gets no notice", error)
-        return None
-    env.update(mailbox.environment())
-    return mailbox
 
 
 def main(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:

@@ -35,8 +35,8 @@ from slurm_hooks.elastic.engines.torchrun.stubborn_workers import (
 from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, warm_contexts, warm_modules
 from slurm_hooks.elastic.farewell import farewell_s
-from slurm_hooks.elastic.log import debug, say
-from slurm_hooks.elastic.mailbox import Mailbox
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.mailbox import open_mailbox
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener, end_quietly, skip_teardown
 
@@ -109,7 +109,7 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
         write_remark(str(error))
         raise SystemExit(f"malleable: {error}") from None
     settings = world.options
-    mailbox = _mailbox()
+    mailbox = open_mailbox(os.environ)
     forewarning = Forewarning(mailbox, settings.boundary_s)
     sight = Sight(mailbox, own_element, world.keep_state)
     session = Session(settings, membership, lease, signals, forewarning, own_element, sight)
@@ -157,16 +157,6 @@ def _remark(line: str) -> None:
     if line:
         say(line)
         write_remark(line)
-
-
-def _mailbox() -> Mailbox | None:
-    try:
-        mailbox = Mailbox()
-    except (OSError, AttributeError) as error:  # no memory files here
-        debug("opening a mailbox: workers get no notice", error)
-        return None
-    os.environ.update(mailbox.environment() | mailbox.lend())
-    return mailbox
 
 
 def warm_workers(spec: Any) -> WarmPool | None:
