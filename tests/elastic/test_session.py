@@ -10,11 +10,13 @@ from typing import Optional
 
 import pytest
 
-from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Form, Leave, Over, Wait
+from slurm_hooks.elastic.agent import membership
+from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Form, GiveUp, Leave, Over, Wait
 from slurm_hooks.elastic.batch.standing import Standing
+from slurm_hooks.elastic.liveness.probe import Answer
 from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
-from slurm_hooks.elastic.rendezvous.state import Outcome, Phase, State, Stop
+from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, State, Stop, join
 
 from .lone_agent import (
     ME,
@@ -181,6 +183,63 @@ def test_who_enters_has_joined_once(agent: Agent) -> None:
     agent.enter()
     assert agent.reports.standings == [Standing.JOINED]
     assert agent.session.round == agent.directory.state.round
+
+
+# -- two agents of one fragment at a time
+
+TWIN = replace(ME, token="d" * 16, probe_port=7)
+
+
+@pytest.fixture
+def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Whether TWIN does."""
+
+    def set_life(is_alive: bool) -> None:
+        answer = Answer.ALIVE if is_alive else Answer.GONE
+        monkeypatch.setattr(membership, "probe", lambda *_: answer)
+
+    return set_life
+
+
+def test_who_finds_another_agent_of_its_fragment_at_work_gives_up(
+    agent: Agent, lives: Callable[[bool], None]
+) -> None:
+    lives(True)
+    agent.directory.state = State(run="7", members=(TWIN,))
+    action = agent.session.next_action()
+    assert isinstance(action, GiveUp)
+    assert "start one after the other" in action.why
+    assert agent.directory.state.members == (TWIN,)
+
+
+@pytest.mark.parametrize(
+    ("twin", "is_alive"),
+    [
+        (TWIN, False),  # killed; the script has started another one
+        (replace(TWIN, incarnation="0.9"), True),  # of the run before; Slurm runs one at a time
+        (replace(TWIN, phase=Phase.DONE), True),  # it is ending
+        (replace(TWIN, probe_port=0), True),
+    ],
+)
+def test_who_comes_after_another_agent_of_its_fragment_takes_its_place(
+    agent: Agent, lives: Callable[[bool], None], twin: Member, is_alive: bool
+) -> None:
+    lives(is_alive)
+    agent.directory.state = State(run="7", members=(twin,))
+    assert isinstance(agent.session.next_action(), Wait)
+    assert agent.mine() == ME
+
+
+def test_of_two_that_join_at_the_same_moment_one_stays(
+    agent: Agent, lives: Callable[[bool], None]
+) -> None:
+    lives(True)
+    agent.session.next_action()
+    agent.directory.update(lambda s: join(s, TWIN))
+    assert isinstance(agent.session.next_action(), GiveUp)
+    agent.session.begin_wait()
+    assert isinstance(agent.session.next_action(), GiveUp)
+    assert agent.directory.state.members == (TWIN,)
 
 
 # -- what is charged as a failure

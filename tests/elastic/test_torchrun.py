@@ -253,6 +253,24 @@ def test_a_newcomer_that_is_lost_before_the_round_costs_the_others_no_time(gang:
     assert [b["world"] for b in gang.begins()] == [1]
 
 
+def test_a_second_torchrun_of_a_fragment_gives_up_while_the_first_trains(gang: Gang) -> None:
+    """`torchrun a & torchrun b` in one script."""
+    first = gang.start(1, "1:2", LONG)
+    gang.wait_world(1)
+    gang.start(1, "1:2", LONG)
+    assert gang.wait_exit(1) == [1]
+    gang.agents[1] = first
+    assert "start one after the other" in gang.log(1)
+    assert len(gang.rounds()) == 1
+    gang.cut_off(1, signal.SIGKILL)
+    gang.wait_exit(1)
+    t = time.time()
+    gang.start(1, "1:2", LONG)  # the script tries again
+    gang.wait_world(1, since=t)
+    end_soon(gang)
+    assert gang.wait_exit(1) == [0]
+
+
 def members(gang: Gang) -> list[object]:
     """Those that the agents share."""
     return list(json.loads(gang.state().splitlines()[0])["members"])

@@ -11,6 +11,7 @@ from typing import Optional
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.liveness.older_versions import refuse_older
+from slurm_hooks.elastic.liveness.probe import Answer, probe
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.patient_directory import PatientDirectory
@@ -29,6 +30,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     join,
     restart,
     succeed,
+    twins,
 )
 from slurm_hooks.elastic.signals import SignalListener
 
@@ -95,6 +97,18 @@ class Membership:
         self.restarts += bool(failed)
         self.me = replace(self.me, ends=ends, failed=failed)
         self.directory.update_patiently(lambda s: come_back(s, self.me))
+
+    def twin(self) -> str:
+        """What to tell if this fragment has another agent at work: the two would take each other's
+        place for ever. Empty if not."""
+        for other in twins(self.directory.read_patiently(), self.me):
+            address = (other.host, other.probe_port, other.token)
+            if other.probe_port and probe(*address) is Answer.ALIVE:
+                return (
+                    f"another training of fragment {other.fragment} runs on {other.host} already; "
+                    "start one after the other"
+                )
+        return ""
 
     def advance(self, samples: int) -> None:
         """Workers here have reported how far the training is."""

@@ -15,9 +15,11 @@ from slurm_hooks.elastic.agent.actions import (
     UNTIL_ADMITTED,
     Action,
     Enter,
+    GiveUp,
     Leave,
     Over,
     Patience,
+    Rejoin,
     Wait,
     next_action,
 )
@@ -110,6 +112,8 @@ class Session:
         action = next_action(
             state, self._membership.me, self.round, self._options.limits, self._patience(state)
         )
+        if isinstance(action, Rejoin):
+            return self._yield() or action
         if isinstance(action, Enter):
             self._take_part(action.round, state)
         elif isinstance(action, Wait):
@@ -126,6 +130,8 @@ class Session:
         """Be on the waiting list; what to do instead if there is nothing to wait for."""
         if self._waits_since is not None:
             return None
+        if (action := self._yield()) is not None:
+            return action
         if self.is_in:
             self._membership.rejoin(self._lease.ends, self._failed)
             self._waits_since = time.monotonic()
@@ -139,6 +145,11 @@ class Session:
         if verdict is Admission.RESTART:
             say(f"an earlier training in {self._options.directory} ended; this is a new one")
         return None
+
+    def _yield(self) -> Optional[GiveUp]:
+        """To another agent of this fragment, if there is one."""
+        twin = self._membership.twin()
+        return GiveUp(twin) if twin else None
 
     def rejoin(self) -> None:
         """As Rejoin says."""

@@ -161,8 +161,9 @@ def restart(state: State, stage: int) -> State:
 
 
 def join(state: State, member: Member) -> State:
-    """Enter the waiting list, as a newcomer or back from a round. An older agent at the
-    same position is dead (Slurm runs one incarnation at a time) and is replaced."""
+    """Enter the waiting list, as a newcomer or back from a round. Another agent at the
+    same position is dead (Slurm runs one incarnation at a time, see also `twins`) and is replaced.
+    """
     before = find(state, member.token)
     arrived = replace(member, phase=Phase.READY, round=before.round if before else 0)
     if before is not None:
@@ -197,6 +198,13 @@ def is_superseded(state: State, member: Member) -> bool:
     its node was out of reach, and the old agent lives on there."""
     mine = _incarnation(member)
     return any(m.position == member.position and _incarnation(m) > mine for m in state.members)
+
+
+def twins(state: State, me: Member) -> tuple[Member, ...]:
+    """Other agents that the same run of this fragment has started, which may have been killed, or
+    be at work beside this one."""
+    here = (m for m in state.members if m.position == me.position and m.token != me.token)
+    return tuple(m for m in here if m.incarnation == me.incarnation and m.phase is not Phase.DONE)
 
 
 def _incarnation(member: Member) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from typing import Optional
 
-from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Action, Over
+from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Action, GiveUp, Over
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.engines.torchft.keeper_state import KeeperState
@@ -86,6 +86,8 @@ class Keeper:
         """See Companion."""
         if self._thread is not None:
             return None
+        if twin := self._membership.twin():
+            return GiveUp(twin)
         verdict = self._membership.ask_in(ends)
         if verdict is Admission.WAIT:
             return UNTIL_ADMITTED
