@@ -598,6 +598,44 @@ def test_how_the_training_has_ended_for_one_that_has_finished(tmp_path: Path) ->
         me.fall_silent()
 
 
+def test_a_training_that_has_finished_stays_so_for_those_that_look_late(tmp_path: Path) -> None:
+    """One that was done had to go before the others had finished, was put back by Slurm, and comes
+    as if the job were to run once more."""
+    directory = SharedDirectory(tmp_path / "job", "7")
+    directory.open()
+    members = [
+        Membership(
+            Member(f"{n:016x}", n, 0, "1.0", "n1"),
+            directory,
+            Heartbeat(directory, f"{n:016x}", 1.0, 6.0),
+            SignalListener(),
+        )
+        for n in (1, 2, 3)
+    ]
+    goes, waits, is_last = members
+    back = Membership(
+        replace(goes.me, token="b" * 16, incarnation="1.1"),
+        directory,
+        Heartbeat(directory, "b" * 16, 1.0, 6.0),
+        SignalListener(),
+    )
+    try:
+        for member in members:
+            assert member.ask_in(0) is Admission.JOIN
+        directory.update(lambda s: form(s, Limits(3, 3), "n1", 1, 1000))
+        for member in (goes, waits):
+            member.tell_success()
+            assert member.outcome() is None
+        goes.fall_silent()
+        is_last.tell_success()
+        assert back.ask_in(0) is Admission.RESTART
+        assert [waits.outcome(), is_last.outcome()] == [Outcome.FINISHED] * 2
+        assert back.outcome() is None  # its own goes on
+    finally:
+        for member in (*members, back):
+            member.fall_silent()
+
+
 def test_only_sigterm_ends_an_agent_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     class SignalException(Exception):
         pass

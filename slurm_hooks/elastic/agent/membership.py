@@ -141,8 +141,9 @@ class Membership:
             return Outcome.OPEN
         if state.outcome is Outcome.OPEN and find(state, self.token):
             return None
-        # Others may have begun the next one already; only whose training has finished does.
-        return Outcome.FINISHED if state.stage > self._stage else state.outcome
+        # Others may have begun the next one already, or the same anew, once it had finished.
+        is_behind = state.outcome is Outcome.OPEN and state.outcome_at > 0
+        return Outcome.FINISHED if state.stage > self._stage or is_behind else state.outcome
 
     def pass_stage(self) -> None:
         """The next torchrun of this batch script is another training."""

@@ -103,7 +103,8 @@ class State:
     their round (bounded), with the exit code `crashed_with` (0: unknown). `farthest` are the
     most samples that anybody has reported, 0 if nobody has. `wanted` is what Slurm said to
     the newest newcomer: a fragment number for each agent that runs or is about to; empty if
-    nobody knows."""
+    nobody knows. `outcome_at` is when it ended; while it is open, when the one before it finished,
+    0 if there was none."""
 
     run: str
     revision: int = 0
@@ -153,10 +154,11 @@ def _is_rerun(state: State, newcomer: Member, now: int) -> bool:
 
 def restart(state: State, stage: int) -> State:
     """An empty state for a new training; the revision goes on, so nothing old matches. After
-    a failure it is a new try of the same, which has to get farther to count as progress."""
+    a failure it is a new try of the same, which has to get farther to count as progress. Otherwise
+    `outcome_at` stays, for those that were done and have not seen the end."""
     empty = State(run=state.run, revision=state.revision, stage=stage, rounds=state.rounds)
     if state.outcome is not Outcome.FAILED:
-        return empty
+        return replace(empty, outcome_at=state.outcome_at)
     return replace(empty, crashed_after_s=state.crashed_after_s, farthest=state.farthest)
 
 
