@@ -19,13 +19,18 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+def say_if_possible(text: str) -> None:
+    """As `say`; does not raise where standard error is missing (None), closed or full."""
+    with suppress(AttributeError, OSError, ValueError):
+        say(text)
+
+
 def debug(text: str, error: Optional[BaseException] = None) -> None:
-    """As `say`, if MALLEABLE_DEBUG is set, with the time; for an error that is passed over.
-    Does not raise where standard error is missing (None), closed or full."""
+    """As `say_if_possible`, if MALLEABLE_DEBUG is set, with the time; for an error that is passed
+    over."""
     if os.environ.get(DEBUG):
         cause = "" if error is None else f": {type(error).__name__}: {error}"
-        with suppress(AttributeError, OSError, ValueError):
-            say(f"{time.strftime('%H:%M:%S')} pid {os.getpid()} {text}{cause}")
+        say_if_possible(f"{time.strftime('%H:%M:%S')} pid {os.getpid()} {text}{cause}")
 
 
 class suppressed(suppress):
@@ -62,6 +67,5 @@ class endured(suppressed):
     def _note(self, error: Optional[BaseException]) -> None:
         if not self._has_said and error is not None:
             self._has_said = True
-            with suppress(AttributeError, OSError, ValueError):
-                say(f"{self._doing} failed, and goes on: {type(error).__name__}: {error}")
+            say_if_possible(f"{self._doing} failed, and goes on: {type(error).__name__}: {error}")
         super()._note(error)

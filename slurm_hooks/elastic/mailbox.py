@@ -18,10 +18,11 @@ import zlib
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 from slurm_hooks.elastic import lending
 from slurm_hooks.elastic import speed as speeds
-from slurm_hooks.elastic.log import debug, suppressed
+from slurm_hooks.elastic.log import debug, say_if_possible, suppressed
 from slurm_hooks.elastic.observed import SIZE, Observed, pack, unpack
 from slurm_hooks.elastic.speed import Speed
 
@@ -152,10 +153,15 @@ class MailboxReader:
         self._handle = -1
         self._seat = min(int(env.get("LOCAL_RANK", "0") or 0), WORKERS - 1)
         self._offset = CHANGE_BYTES + self._seat
-        errors = OSError, ValueError, IndexError
-        with suppressed(*errors, doing="opening the mailbox of the agent"):
+        if not env.get(MAILBOX):
+            return
+        try:
             self._handle = find_files(env, MAILBOX)[0]
             weakref.finalize(self, os.close, self._handle).atexit = False
+        except (OSError, ValueError, IndexError) as error:
+            debug("opening the mailbox of the agent", error)
+            if self._seat == 0:
+                _complain(f"{type(error).__name__}: {error}")
 
     def listen(self) -> None:
         """Say that this worker asks at step boundaries."""
@@ -251,6 +257,15 @@ class MailboxReader:
         if self._handle >= 0:
             with suppressed(OSError, doing="writing to the mailbox of the agent"):
                 os.pwrite(self._handle, data, offset)
+
+
+@cache
+def _complain(why: str) -> None:
+    """Once in a process."""
+    say_if_possible(
+        f"this process cannot reach its agent ({why}), so it hears of no planned change and keeps "
+        "nothing in memory; in a container, share the host's process ids or its network"
+    )
 
 
 def open_mailbox(env: MutableMapping[str, str]) -> Mailbox | None:

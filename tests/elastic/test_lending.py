@@ -13,6 +13,7 @@ import pytest
 
 from slurm_hooks.elastic import lending
 from slurm_hooks.elastic.mailbox import (
+    LENT,
     MAILBOX,
     SLOTS,
     Mailbox,
@@ -106,6 +107,35 @@ def test_without_a_lender_there_is_nothing(name: str) -> None:
         lending.borrow(name)
     reader = MailboxReader({**NOT_SEEN, "MALLEABLE_LENT": name})
     assert reader.read() is None
+
+
+ASK_TWICE = """
+import os
+from slurm_hooks.elastic.mailbox import MailboxReader
+for _ in range(2):
+    MailboxReader(os.environ).listen()
+"""
+
+
+@pytest.mark.parametrize(
+    ("extra", "lines"),
+    [
+        ({**NOT_SEEN, "MALLEABLE_LENT": "malleable-nobody"}, 1),
+        ({**NOT_SEEN, "LOCAL_RANK": "0"}, 1),
+        ({**NOT_SEEN, "LOCAL_RANK": "1"}, 0),  # one process of a node is enough
+        ({}, 0),  # no agent
+    ],
+)
+def test_a_worker_that_cannot_reach_its_agent_says_so_once(
+    extra: dict[str, str], lines: int
+) -> None:
+    env = {n: v for n, v in os.environ.items() if n not in (MAILBOX, SLOTS, LENT, "LOCAL_RANK")}
+    argv = [sys.executable, "-c", ASK_TWICE]
+    done = subprocess.run(
+        argv, cwd=ROOT, env=env | extra, capture_output=True, text=True, timeout=150, check=True
+    )
+    assert done.stderr.count("this process cannot reach its agent") == lines
+    assert len(done.stderr.splitlines()) == lines
 
 
 def test_a_host_without_such_sockets_has_workers_that_are_seen(
