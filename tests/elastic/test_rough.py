@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.engines.torchrun.stubborn_workers import end_stubborn, is_deaf
+from slurm_hooks.elastic.engines.kin import find
+from slurm_hooks.elastic.engines.torchrun.stubborn_workers import _end, end_stubborn, is_deaf
 from waiting import wait_until
 
 from .gang import Gang
@@ -54,7 +55,8 @@ def test_who_is_deaf_to_sigterm(status: str, is_so: bool) -> None:
     assert is_deaf(status) is is_so
 
 
-def test_only_workers_that_stay_deaf_to_sigterm_are_killed() -> None:
+def test_only_workers_that_stay_deaf_to_sigterm_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open", raising=False)  # as with Linux before 5.3
     bodies = (
         f"{IGNORES}; time.sleep(60)",
         f"{IGNORES}; time.sleep(0.3)",  # ends by itself
@@ -79,6 +81,17 @@ def test_only_workers_that_stay_deaf_to_sigterm_are_killed() -> None:
     assert children[2].poll() is None
     children[2].kill()
     children[2].wait(20)
+
+
+def test_a_later_process_with_the_number_of_a_deaf_worker_is_left_alone() -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
+        found = find(child.pid)
+        assert found is not None
+        _end([found._replace(born=found.born - 1)], after_s=0.0)
+        time.sleep(0.2)
+        assert child.poll() is None
+        _end([found], after_s=0.0)
+        assert child.wait(20) == -signal.SIGKILL
 
 
 @pytest.mark.nightly

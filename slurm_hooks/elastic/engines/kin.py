@@ -85,19 +85,19 @@ class Kin:
 
 def living(proc: Path) -> Iterable[Process]:
     """The processes of this host."""
-    found = (_read(entry) for entry in proc.iterdir() if entry.name.isdecimal())
+    found = (find(int(entry.name), proc) for entry in proc.iterdir() if entry.name.isdecimal())
     return [process for process in found if process is not None]
 
 
-def _read(entry: Path) -> Optional[Process]:
-    """None if it has ended."""
+def find(pid: int, proc: Path = Path("/proc")) -> Optional[Process]:
+    """The process that has this number now, None if there is none."""
     try:
-        text = (entry / "stat").read_text("ascii", "replace")
+        text = (proc / str(pid) / "stat").read_text("ascii", "replace")
     except OSError:
         return None
     state, *words = text[text.rindex(")") + 1 :].split()
     is_over = state in "ZX"
-    return Process(int(entry.name), int(words[0]), int(words[2]), int(words[18]), is_over)
+    return Process(pid, int(words[0]), int(words[2]), int(words[18]), is_over)
 
 
 def adopt() -> None:

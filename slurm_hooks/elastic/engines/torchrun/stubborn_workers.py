@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from slurm_hooks.elastic.engines.kin import Process, find
 from slurm_hooks.elastic.log import suppressed
 
 STUBBORN_S = 5.0  # a script may ignore SIGTERM just while it writes a file
+_LOOK_S = 0.1
 
 
 def ignores_sigterm(status: str) -> bool:
@@ -45,16 +46,15 @@ def end_stubborn(
 ) -> None:
     """Called when workers are about to be stopped: kill those children of this process, with
     the groups that they lead, that are chosen now, by their /proc/PID/status (those deaf to
-    SIGTERM), and are still alive after `after_s`. Returns at once; where the kernel offers no
-    pidfd (Linux before 5.3), nothing is done."""
-    handles: dict[int, int] = {}
-    for pid in _children():
-        errors = OSError, AttributeError
-        with suppressed(*errors, doing=f"looking what process {pid} does on SIGTERM"):
-            if is_chosen(Path(f"/proc/{pid}/status").read_text("ascii", "replace")):
-                handles[pid] = os.pidfd_open(pid)
-    if handles:
-        threading.Thread(target=_end, args=(handles, after_s), daemon=True).start()
+    SIGTERM), and are still alive after `after_s`. Returns at once."""
+    chosen = []
+    for process in filter(None, map(find, _children())):
+        with suppressed(OSError, doing=f"looking what process {process.pid} does on SIGTERM"):
+            if is_chosen(Path(f"/proc/{process.pid}/status").read_text("ascii", "replace")):
+                chosen.append(process)
+    if chosen:
+        with suppressed(RuntimeError, doing="starting a thread that ends workers"):
+            threading.Thread(target=_end, args=(chosen, after_s), daemon=True).start()
 
 
 def _children() -> list[int]:
@@ -65,13 +65,17 @@ def _children() -> list[int]:
     return found
 
 
-def _end(handles: dict[int, int], after_s: float) -> None:
+def _end(chosen: list[Process], after_s: float) -> None:
     deadline = time.monotonic() + after_s
-    for pid, handle in handles.items():
-        ended = select.poll()
-        ended.register(handle, select.POLLIN)
-        if not ended.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            # it may have ended meanwhile, or lead no group
-            with suppressed(OSError, doing=f"killing process {pid}, which does not end"):
-                os.killpg(pid, signal.SIGKILL)
-        os.close(handle)
+    while (chosen := [one for one in chosen if _lives(one)]) and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+    for process in chosen:
+        # it may have ended meanwhile, or lead no group
+        with suppressed(OSError, doing=f"killing process {process.pid}, which does not end"):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _lives(process: Process) -> bool:
+    """Its number may belong to another one by now."""
+    now = find(process.pid)
+    return now is not None and now.born == process.born and not now.is_over
