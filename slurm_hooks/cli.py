@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Callable, Optional
 
 from slurm_hooks import __version__
+from slurm_hooks.arguments import Parser
 from slurm_hooks.commands import (
     bundle,
     doctor,
@@ -27,8 +28,9 @@ from slurm_hooks.commands import (
     top,
     wish,
 )
-from slurm_hooks.commands.console import Parser, debug_lines, err
+from slurm_hooks.commands.console import debug_lines, err, tell
 from slurm_hooks.errors import MalleableError, MissingProgram
+from slurm_hooks.exits import Exit
 from slurm_hooks.replay import cli as replay_cli
 from slurm_hooks.report.text import print_lines
 
@@ -50,25 +52,25 @@ FAMILIES = (
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Run one command; the exit code tells retry later (75), bad settings (78), bug (70)."""
+    """Run one command; the exit code is one of `Exit`."""
     words, is_verbose = take_verbose(sys.argv[1:] if argv is None else argv)
     try:
         with debug_lines(is_verbose):
             return _run(words)
     except MalleableError as error:
-        print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
+        tell(error)
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         print_lines(err, [f"malleable: {error.filename or 'this host'}: {error.strerror}"])
-        return os.EX_IOERR
+        return Exit.FILE
     except KeyboardInterrupt:
-        return 130
+        return Exit.INTERRUPTED
     except Exception:  # a bug: its trace is wanted, and an exit code that says so
         traceback.print_exc()
-        return MalleableError.exit_code
+        return Exit.BUG
 
 
 def take_verbose(argv: Sequence[str]) -> tuple[list[str], bool]:

@@ -5,29 +5,31 @@ A message says what was tried, on what, what was seen and what to do about it.
 
 from __future__ import annotations
 
+from slurm_hooks.exits import Exit
+
 
 class MalleableError(Exception):
     """Base of every error that this package raises on purpose."""
 
-    exit_code = 70  # sysexits EX_SOFTWARE: a bug unless a leaf says otherwise
+    exit_code = Exit.BUG  # unless a leaf says otherwise
 
 
 class RetryLater(MalleableError):
     """Slurm did not answer in time, or answered that it is busy; the next tick may succeed."""
 
-    exit_code = 75  # EX_TEMPFAIL
+    exit_code = Exit.RETRY
 
 
 class NoTickForLong(MalleableError):
     """No tick has been completed for minutes: somebody has to look."""
 
-    exit_code = 69  # EX_UNAVAILABLE
+    exit_code = Exit.UNAVAILABLE
 
 
 class SettingsError(MalleableError):
     """The settings file is missing, unreadable or wrong; every fault is in `faults`."""
 
-    exit_code = 78  # EX_CONFIG
+    exit_code = Exit.SETTINGS
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("\n".join(faults))
@@ -35,24 +37,37 @@ class SettingsError(MalleableError):
 
 
 class CommandRefused(MalleableError):
-    """Slurm understood a command and refused it (permission, unknown job, wrong state)."""
+    """Slurm understood a command and refused it: unknown job, wrong state, wrong option.
 
-    exit_code = 77  # EX_NOPERM
+    `said` is Slurm's own text, if it is known apart from the message.
+    """
+
+    exit_code = Exit.USAGE
+
+    def __init__(self, message: str, said: str = "") -> None:
+        super().__init__(message)
+        self.said = said or message
+
+
+class NotAllowed(CommandRefused):
+    """This user may not do it; the message says which user may."""
+
+    exit_code = Exit.NOT_ALLOWED
 
 
 class UsageError(MalleableError):
     """The user asked for something that does not exist or cannot be done."""
 
-    exit_code = 64  # EX_USAGE
+    exit_code = Exit.USAGE
 
 
 class MissingProgram(MalleableError):
     """A program that this host needs is not installed; the message names the package."""
 
-    exit_code = 69  # EX_UNAVAILABLE
+    exit_code = Exit.UNAVAILABLE
 
 
 class UnreadableOutput(MalleableError):
     """Slurm printed something that this version cannot read; nothing was changed."""
 
-    exit_code = 76  # EX_PROTOCOL
+    exit_code = Exit.UNREADABLE

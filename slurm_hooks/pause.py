@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from slurm_hooks.errors import CommandRefused, UsageError
+from slurm_hooks.errors import CommandRefused, NotAllowed, UsageError
 from slurm_hooks.model import WAITING_STATES, Cause, Fragment, FragmentState, MalleableJob, SetMark
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.actions import commands, ranges
@@ -25,7 +25,7 @@ _OPEN = (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING)
 
 def hold(port: Port, settings: Settings, job_id: int) -> int:
     """Hold the job; returns how many fragments wait or run. Raises UsageError if none does,
-    CommandRefused if Slurm let none be held."""
+    NotAllowed if this user may not, CommandRefused if Slurm let none be held."""
     return _set(port, settings, job_id, "hold", is_paused=True)
 
 
@@ -91,6 +91,11 @@ def _scontrol(*lines: str) -> Command:
 def _try(port: Port, command: Command) -> bool:
     try:
         port.ask(command)
+    except NotAllowed as error:
+        raise NotAllowed(
+            "only the tick's user may hold jobs: run this as root, as SlurmUser, or as an "
+            f"Administrator of the accounting database ({error})"
+        ) from error
     except CommandRefused as error:
         _log.debug("refused: %s", error)
         return False

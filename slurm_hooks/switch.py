@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.errors import SettingsError
+from slurm_hooks.errors import MalleableError, NotAllowed, SettingsError
 from slurm_hooks.model import Off, Snapshot
 
 NAME = "off"
@@ -57,7 +57,7 @@ def with_switch(seen: Snapshot, directory: str, is_reading: bool) -> Snapshot:
 def switch_off(directory: str, reason: str = "") -> Off:
     """Put the file there; returns what holds now. One that is there keeps its date.
 
-    Raises SettingsError if it cannot be written.
+    Raises NotAllowed if this user may not write it, SettingsError if it cannot be written.
     """
     before = find_off(directory)
     if before is not None and (not reason or before.reason == reason):
@@ -67,7 +67,7 @@ def switch_off(directory: str, reason: str = "") -> Off:
         with _opened(directory) as place:
             _write(place, _one_line(reason), before)
     except OSError as error:
-        raise _fault(
+        raise _refusal(
             directory, "the switch could not be set, and nothing changed", error
         ) from error
     after = find_off(directory)
@@ -76,7 +76,8 @@ def switch_off(directory: str, reason: str = "") -> Off:
 
 
 def switch_on(directory: str) -> Optional[Off]:
-    """Remove the file; returns what held before. Raises SettingsError if it cannot be removed."""
+    """Remove the file; returns what held before. Raises NotAllowed if this user may not
+    remove it, SettingsError if it cannot be removed."""
     before = find_off(directory)
     if before is None:
         return None
@@ -84,7 +85,7 @@ def switch_on(directory: str) -> Optional[Off]:
         with _opened(directory) as place, contextlib.suppress(FileNotFoundError):
             os.unlink(NAME, dir_fd=place)
     except OSError as error:
-        raise _fault(directory, "malleable jobs are still switched off", error) from error
+        raise _refusal(directory, "malleable jobs are still switched off", error) from error
     return before
 
 
@@ -131,6 +132,15 @@ def _reason(path: Path) -> str:
 def _one_line(text: str) -> str:
     line = (text.strip().splitlines() or [""])[0]
     return re.sub(r"[^\x20-\x7e\u00a0-\ud7ff]", "?", line)[:LONGEST]
+
+
+def _refusal(directory: str, what: str, error: OSError) -> MalleableError:
+    if error.errno not in (errno.EACCES, errno.EPERM):
+        return _fault(directory, what, error)
+    return NotAllowed(
+        f"tick.state_dir = {directory!r}: {what}: {error.strerror}; run this as root or as the "
+        "user of the tick"
+    )
 
 
 def _fault(directory: str, what: str, error: OSError) -> SettingsError:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from slurm_hooks.errors import NoTickForLong, RetryLater, SettingsError
+from slurm_hooks.errors import NotAllowed, NoTickForLong, RetryLater, SettingsError
 from slurm_hooks.settings import Tick
 from slurm_hooks.storage.place import refuse_open_above
 
@@ -41,9 +41,9 @@ class Outcome:
 def locked(chosen: Tick) -> Iterator[Outcome]:
     """Hold the tick lock; the kernel lets go of it when this process ends, however it ends.
 
-    Raises SettingsError if the lock lies where others could meddle with it, RetryLater if another
-    tick runs. A RetryLater from in here or from the body becomes NoTickForLong once no tick has
-    been completed for `patience_s`.
+    Raises NotAllowed if it is another user's, SettingsError if it lies where others could meddle
+    with it, RetryLater if another tick runs. A RetryLater from in here or from the body becomes
+    NoTickForLong once no tick has been completed for `patience_s`.
     """
     path = Path(chosen.lock)
     with contextlib.ExitStack() as opened:
@@ -65,8 +65,8 @@ def locked(chosen: Tick) -> Iterator[Outcome]:
 
 @contextlib.contextmanager
 def between_ticks(chosen: Tick) -> Iterator[None]:
-    """Hold the lock as soon as no tick runs. Raises SettingsError as `locked` does, RetryLater if
-    a tick takes longer than anybody waits for a command."""
+    """Hold the lock as soon as no tick runs. Raises NotAllowed and SettingsError as `locked` does,
+    RetryLater if a tick takes longer than a command waits."""
     path = Path(chosen.lock)
     with _as_settings_error(path):
         _make_directory(path.parent)
@@ -99,16 +99,19 @@ def _make_directory(path: Path) -> None:
 
     Its mode is not changed: the setting may name a directory that others need.
     """
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700, parents=True)
+    try:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700, parents=True)
+    except PermissionError as error:
+        raise NotAllowed(
+            "only the tick's user may run ticks and hold jobs: run this as root or as SlurmUser "
+            f"({path} is not there, and this user cannot make it)"
+        ) from error
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"{path} is not a directory ({stat.filemode(found.st_mode)})")
     if found.st_uid not in (0, os.geteuid()):
-        raise PermissionError(
-            f"{path} belongs to {_name(found.st_uid)}: run this as that user "
-            f"({_as_user(found.st_uid)}), or name another directory"
-        )
+        raise _of_another(path, found.st_uid)
     if found.st_mode & 0o022:
         raise PermissionError(
             f"others can write to {path} ({stat.filemode(found.st_mode)}) and could block every "
@@ -123,18 +126,13 @@ def _open(path: Path) -> Iterator[int]:
     try:
         handle = os.open(path, _FLAGS, 0o600)
     except PermissionError as error:
-        owner = _name(os.lstat(path).st_uid)
-        raise PermissionError(
-            f"{path} belongs to {owner}, who ran the ticks before: remove it"
-        ) from error
+        raise _of_another(path, _owner(path)) from error
     try:
         found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            seen = f"{stat.filemode(found.st_mode)} of {_name(found.st_uid)}"
-            raise PermissionError(
-                f"{path} is not a plain file of this user (seen: {seen}): run the tick as its "
-                "owner, or remove it"
-            )
+        if found.st_uid != os.geteuid():
+            raise _of_another(path, found.st_uid)
+        if not stat.S_ISREG(found.st_mode):
+            raise PermissionError(f"{path} is not a plain file ({stat.filemode(found.st_mode)})")
         if found.st_mode & 0o077:
             # As versions before this one made it: whoever has it open could hold it for ever.
             _log.debug("%s is made anew: %s", path, stat.filemode(found.st_mode))
@@ -184,9 +182,27 @@ def _raise_if_overdue(error: RetryLater, last: float, patience: float) -> None:
     ) from error
 
 
+def _of_another(path: Path, uid: int) -> NotAllowed:
+    """The lock is made by the user of the ticks, who alone may do what needs it."""
+    return NotAllowed(
+        f"only the tick's user may run ticks and hold jobs: run this as {_name(uid)}, to whom "
+        f"{path} belongs ({_as_user(uid)})"
+    )
+
+
+def _owner(path: Path) -> int:
+    """Of the file, or of the directory that hides it."""
+    try:
+        return os.lstat(path).st_uid
+    except OSError:
+        return os.lstat(path.parent).st_uid
+
+
 def _as_user(uid: int) -> str:
-    """How root runs a command as this user."""
-    return f"runuser -u {_name(uid).removeprefix('user ')} -- malleable ..."
+    """How to run a command as this user: root needs no password to become another."""
+    name = _name(uid).removeprefix("user ")
+    become = f"runuser -u {name} --" if os.geteuid() == 0 else f"sudo -u {name}"
+    return f"{become} malleable ..."
 
 
 def _name(uid: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
+from slurm_hooks.errors import RetryLater, UsageError
 from slurm_hooks.model import Fragment, FragmentState, MalleableJob, Wish
 from slurm_hooks.slurm.gateway import look_at_jobs
 from slurm_hooks.slurm.live import Port
@@ -47,4 +47,4 @@ def _job(port: Port, partitions: tuple[str, ...], job_id: int) -> MalleableJob:
     for job in look_at_jobs(port, partitions):
         if job.job_id == job_id:
             return job
-    raise CommandRefused(f"Slurm knows no malleable job {job_id} (see `malleable status`)")
+    raise UsageError(f"Slurm knows no malleable job {job_id} (see `malleable status`)")

@@ -10,14 +10,14 @@ import pwd
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from rich.console import Console
 from rich.logging import RichHandler
 
-from slurm_hooks.errors import UsageError
+from slurm_hooks.errors import MalleableError, UsageError
 from slurm_hooks.model import MalleableJob, Snapshot
-from slurm_hooks.report.text import find_job
+from slurm_hooks.report.text import find_job, print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.library import choose_port
 from slurm_hooks.slurm.live import Live, Port
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 LONGEST_ID = 18  # digits: far more than Slurm's, and as many as SQLite takes
 out = Console()
 err = Console(stderr=True)
-
-
-class Parser(argparse.ArgumentParser):
-    """Takes no abbreviated options: --verb would be taken and do nothing."""
-
-    def __init__(self, **words: Any) -> None:
-        super().__init__(allow_abbrev=False, **words)
 
 
 def add_command(
@@ -96,6 +89,11 @@ def debug_lines(is_wanted: bool) -> Iterator[None]:
     finally:
         log.setLevel(before)
         log.removeHandler(handler)
+
+
+def tell(error: MalleableError) -> None:
+    """Say it on standard error, a line for each fault."""
+    print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
 
 
 def live(settings: Settings) -> Port:

@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from slurm_hooks.commands.console import Parser, add_settings, err, out
+from slurm_hooks.arguments import Parser
+from slurm_hooks.commands.console import add_settings, err, out
 from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
+from slurm_hooks.exits import Exit
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Live, Port
-from slurm_hooks.slurm.pools import count, states
+from slurm_hooks.slurm.pools import Pool, count, read_id, states, submit
 from slurm_hooks.slurm.text import Command
 
-INTERRUPTED = 130
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _interrupts: list[int] = []  # the signals that have come
 
@@ -25,6 +26,7 @@ _interrupts: list[int] = []  # the signals that have come
 def parser_of(name: str, text: str) -> argparse.ArgumentParser:
     """A parser that leaves what it does not know to sbatch, and with what both take."""
     parser = Parser(
+        has_others=True,
         prog=f"malleable {name}",
         description=text,
         epilog="All other options go to sbatch: --time=2:00:00, --cpus-per-task=4, --mem=8G ...",
@@ -39,10 +41,25 @@ def parser_of(name: str, text: str) -> argparse.ArgumentParser:
 
 
 def size(text: str) -> int:
-    """A number of nodes, for argparse. Raises ArgumentTypeError."""
+    """A whole number, for argparse. Raises ArgumentTypeError."""
     if not (text.isascii() and text.isdigit()) or len(text) > 5:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number of nodes")
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number from 0 to 99999")
     return int(text)
+
+
+def most(text: str) -> int:
+    """A number of nodes that is not 0, for argparse. Raises ArgumentTypeError."""
+    if not (found := size(text)):
+        raise argparse.ArgumentTypeError("give at least 1 node")
+    return found
+
+
+def submitted(port: Port, pool: Pool) -> int:
+    """Submit it; the id of the job. Raises CommandRefused with sbatch's own text."""
+    try:
+        return read_id(port.ask(submit(pool)))
+    except CommandRefused as refusal:
+        raise type(refusal)(refusal.said) from refusal
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -130,4 +147,4 @@ def stopped(port: Port, job_id: int, is_cancelled: bool) -> int:
         print_lines(err, [f"job {job_id}: cancelled"])
     else:
         print_lines(err, [f"job {job_id} goes on; to end it: scancel {job_id}"])
-    return INTERRUPTED
+    return Exit.INTERRUPTED

@@ -21,19 +21,22 @@ from slurm_hooks.commands.following import (
     is_terminal,
     listen,
     look,
+    most,
     parser_of,
     pause,
     reach,
     size,
     split,
     stopped,
+    submitted,
     undisturbed,
 )
 from slurm_hooks.errors import UsageError
+from slurm_hooks.exits import Exit
 from slurm_hooks.map_directory import Counts, count, failures, is_over, jobs_of, put_back
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.pools import Pool, has_option, read_id, shown, submit
+from slurm_hooks.slurm.pools import Pool, has_option, shown
 
 TEXT = "Run a program once for each input, on as many nodes as can be spared, and follow it."
 LOOK_S, ASK_S = 1.0, 5.0  # at the directory; Slurm
@@ -45,8 +48,6 @@ def main(words: Sequence[str]) -> int:
     ours, rest = split(words)
     arguments, options = make_parser().parse_known_args(ours)
     check_options(options)
-    if not arguments.max:
-        raise UsageError("--max 0: a map without workers would never end")
     at = rest.index(":::") if ":::" in rest else len(rest)
     name = f"map-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     place = (arguments.dir or Path(".malleable") / name).absolute()
@@ -82,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
         "malleable map --max N [--inputs FILE|-] [options] [sbatch's options] -- "
         "PROGRAM [{}] [::: INPUT...]"
     )
-    parser.add_argument("--max", type=size, required=True, metavar="N", help="nodes at most")
+    parser.add_argument("--max", type=most, required=True, metavar="N", help="nodes at most")
     parser.add_argument("--inputs", metavar="FILE", help="an input a line; - is standard input")
     parser.add_argument(
         "--retries", type=size, default=2, metavar="N", help="of a task that fails (2)"
@@ -136,7 +137,7 @@ def _at_work(port: Port, place: Path) -> int | None:
     return known[0] if found else None
 
 
-def _submitted(port: Port, place: Path, most: int, options: list[str]) -> int:
+def _submitted(port: Port, place: Path, limit: int, options: list[str]) -> int:
     """The new job, with no more workers than tasks; 0 if none is left."""
     left = count(place).left
     if not left:
@@ -146,8 +147,8 @@ def _submitted(port: Port, place: Path, most: int, options: list[str]) -> int:
     own += [] if has_option(options, "--job-name", "-J") else ["--job-name=map"]
     worker = ("malleable", "map-worker", str(place))
     # Tasks take no notice of SIGURG, so they go on until the notice is nearly over.
-    pool = Pool(worker, min(most, left), 0, ("--signal=URG",), (*own, *options))
-    job_id = read_id(port.ask(submit(pool)))
+    pool = Pool(worker, min(limit, left), 0, ("--signal=URG",), (*own, *options))
+    job_id = submitted(port, pool)
     map_directory.note_job(place, job_id)
     return job_id
 
@@ -193,7 +194,7 @@ def _summary(place: Path, job_id: int, is_json: bool) -> int:
     if is_json:
         told = {"job_id": job_id, "directory": str(place), "tasks": asdict(found)}
         print(json.dumps({**told, "failures": failed}))
-        return 0 if is_well else 1
+        return Exit.DONE if is_well else Exit.FOUND
     print_lines(out, [f"{_counted(found)}; what they printed is in {place}/logs"])
     for one in failed[:LISTED]:
         print_lines(err, [f"task {one['task']}: exit code {one['exit_code']}: {one['log']}"])
@@ -203,4 +204,4 @@ def _summary(place: Path, job_id: int, is_json: bool) -> int:
         print_lines(err, [f"{lost} task(s) have no file in {place}/tasks any more; begin it anew"])
     elif not is_well:
         print_lines(err, [f"what is left, and what has failed: malleable map --dir {place} ..."])
-    return 0 if is_well else 1
+    return Exit.DONE if is_well else Exit.FOUND

@@ -13,18 +13,20 @@ from slurm_hooks.commands.following import (
     is_terminal,
     listen,
     look,
+    most,
     parser_of,
     pause,
     reach,
     size,
     split,
     stopped,
+    submitted,
     undisturbed,
 )
 from slurm_hooks.errors import UsageError
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.pools import Pool, read_id, shown, submit
+from slurm_hooks.slurm.pools import Pool, shown
 
 EVERY_S = 5.0
 TEXT = "Submit a pool of workers, one on each node that can be spared, and follow it."
@@ -35,6 +37,8 @@ def main(words: Sequence[str]) -> int:
     ours, command = split(words)
     arguments, options = make_parser().parse_known_args(ours)
     check_options(options)
+    if arguments.min > arguments.max:
+        raise UsageError(f"--min {arguments.min} is more than --max {arguments.max}")
     if not command:
         raise UsageError("give the worker behind --: malleable pool --max 16 -- dask worker ...")
     flags = [f"--signal={arguments.signal}"] if arguments.signal else []
@@ -45,7 +49,7 @@ def main(words: Sequence[str]) -> int:
     job_id = 0
     try:
         with undisturbed():
-            job_id = read_id(port.ask(submit(pool)))
+            job_id = submitted(port, pool)
         if arguments.json:
             print(json.dumps({"job_id": job_id}), flush=True)
         elif arguments.detach:
@@ -63,7 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Its command line; what it does not know goes to sbatch."""
     parser = parser_of("pool", TEXT)
     parser.usage = "malleable pool --max N [options] [sbatch's options] -- COMMAND..."
-    parser.add_argument("--max", type=size, required=True, metavar="N", help="nodes at most")
+    parser.add_argument("--max", type=most, required=True, metavar="N", help="nodes at most")
     parser.add_argument("--min", type=size, default=0, metavar="N", help="to start with (0)")
     parser.add_argument("--signal", metavar="NAME", help="asks a worker to leave (TERM)")
     parser.add_argument("--wish-file", metavar="FILE", help="holds how many nodes are wanted now")

@@ -11,9 +11,10 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Callable, Optional
 
-from slurm_hooks.commands.console import add_command, err, live, out, seconds_between
+from slurm_hooks.commands.console import add_command, err, live, out, seconds_between, tell
 from slurm_hooks.commands.ticking import booked_tick
-from slurm_hooks.errors import CommandRefused, MalleableError, NoTickForLong, UsageError
+from slurm_hooks.errors import MalleableError, NotAllowed, NoTickForLong, UsageError
+from slurm_hooks.exits import Exit
 from slurm_hooks.pace import Bell, ask_threads, soonest_s, until_next_s, wait
 from slurm_hooks.planning.interval import pause_s
 from slurm_hooks.reconcile import loop, tick
@@ -135,7 +136,7 @@ def _one_tick(arguments: argparse.Namespace, every_s: Optional[float] = None) ->
         print_lines(out, tick_lines(report))
     print_lines(err, warnings)
     if report.lacks_rights:
-        raise CommandRefused(
+        raise NotAllowed(
             "Slurm does not let this user change malleable jobs (permission denied): run the tick "
             "as root, as SlurmUser, or as an Administrator of the accounting database; Operators "
             "cannot write AdminComment"
@@ -156,8 +157,8 @@ def _tolerant_tick(arguments: argparse.Namespace, began: float, every_s: float) 
         patience = patience_s(Tick(every_s=every_s))
         if isinstance(error, NoTickForLong) and time.monotonic() - began >= patience:
             raise
-        print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
+        tell(error)
         return error.exit_code
     except Exception:  # a bug in one tick must not end the service
         traceback.print_exc()
-        return MalleableError.exit_code
+        return Exit.BUG

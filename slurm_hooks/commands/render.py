@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm_hooks.commands.console import add_settings, err, live
 from slurm_hooks.doctor.conf_check import check_conf
+from slurm_hooks.exits import Exit
 from slurm_hooks.jobpath import write_job_path
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings_file import load
@@ -39,7 +40,7 @@ def _lua(arguments: argparse.Namespace) -> int:
     told = policy.faults + found
     print_lines(err, [f"malleable: {line}" for line in told])
     if arguments.check:
-        return 1 if told else 0
+        return Exit.FOUND if told else Exit.DONE
     if arguments.output is None:
         print(policy.text, end="")
         return 0

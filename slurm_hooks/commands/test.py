@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from slurm_hooks.commands.console import add_command, caller, err, live, out
 from slurm_hooks.commands.ticking import booked_tick
-from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
+from slurm_hooks.errors import CommandRefused, MalleableError, NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Level
 from slurm_hooks.planning.modes import off_line
 from slurm_hooks.reconcile import tick
@@ -164,7 +164,7 @@ def _port(user: Optional[str], settings: Settings) -> Live:
             "root's jobs prove little: name the user to submit as (--user NAME), or run this as one"
         )
     if os.geteuid() != 0 and user:
-        raise UsageError("--user needs root rights: without it the jobs are yours")
+        raise NotAllowed("--user needs root rights: without it the jobs are yours")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SBATCH_", "SLURM_JOB"))}
     named = {"USER": user, "LOGNAME": user, "HOME": "/"} if user else {}
     known = (settings.tick.command_timeout_s, settings.tick.slurm_bin)
@@ -196,7 +196,7 @@ class _Ticks:
         print_lines(err, [line for line in warnings if line not in self._warned])
         self._warned.update(warnings)
         if report.lacks_rights:
-            raise CommandRefused(
+            raise NotAllowed(
                 "--ticks: Slurm does not let this user change malleable jobs; leave it out where a "
                 "timer runs the ticks"
             )

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from slurm_hooks.doctor.facts import CannotLook, Facts
 from slurm_hooks.doctor.finding import Check, Finding, Severity, warning
+from slurm_hooks.exits import Exit
 
 _ORDER = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
-ALL_WELL, HAS_WARNINGS, HAS_ERRORS = 0, 1, 2
+ALL_WELL, HAS_WARNINGS, HAS_ERRORS = Exit.DONE, Exit.FOUND, Exit.ERRORS
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ usage: malleable run -- COMMAND [ARG...]   run it as the work of this fragment
        malleable finish                    the work of this pool is done: end all its workers
 """
 JOB_PATH = Path(__file__).resolve().parents[2]
-WRONG, MISSING = 2, 127
+WRONG, MISSING = os.EX_USAGE, 127
 
 
 def run(words: Sequence[str], env: Mapping[str, str]) -> int:

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slurm_hooks.allocation.allocate import SOLVERS
 from slurm_hooks.allocation.curves import SERIAL_FRACTION
+from slurm_hooks.arguments import Parser
 from slurm_hooks.errors import UsageError
 from slurm_hooks.planning.interval import pause_s
 from slurm_hooks.replay import scenario
@@ -80,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of `malleable replay`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="malleable replay",
         description="What malleable jobs would have made of a recorded machine's idle nodes.",
         epilog="Without --event-driven, the settings for ticks, notices and holes apply.",

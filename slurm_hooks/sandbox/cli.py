@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from slurm_hooks.errors import MalleableError, UsageError
+from slurm_hooks.arguments import Parser
+from slurm_hooks.errors import UsageError
 from slurm_hooks.sandbox.base import default_base
 from slurm_hooks.sandbox.box import Sandbox, list_sandboxes
 from slurm_hooks.sandbox.installation import find_installation
@@ -29,23 +30,17 @@ from slurm_hooks.sandbox.spec import SandboxSpec
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one command and returns its exit code; a failure is one message on standard error."""
+    """Runs one command and returns its exit code. Raises MalleableError."""
     options, command = split_command(argv)
     arguments = make_parser().parse_args(options)
     arguments.command = command
-    try:
-        code: int = arguments.action(arguments)
-    except MalleableError as error:
-        print(f"malleable sandbox: {error}", file=sys.stderr)
-        return error.exit_code
+    code: int = arguments.action(arguments)
     return code
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of `malleable sandbox`."""
-    parser = argparse.ArgumentParser(
-        prog="malleable sandbox", description="A throwaway real Slurm on this host."
-    )
+    parser = Parser(prog="malleable sandbox", description="A throwaway real Slurm on this host.")
     parser.add_argument(
         "--base", type=Path, help=f"where sandboxes live (default {default_base()})"
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Optional
 
 from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
+from slurm_hooks.exits import Exit
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.slurm.gateway import look_at_jobs
 from slurm_hooks.slurm.live import Port
@@ -54,7 +55,7 @@ class Done:
 class StepFailed(MalleableError):
     """A step did not come true; `step` is its, `job_id` that of the malleable job (0: none)."""
 
-    exit_code = 1
+    exit_code = Exit.FOUND
 
     def __init__(self, step: Step, text: str, job_id: int = 0) -> None:
         super().__init__(text)

@@ -81,7 +81,7 @@ def test_one_that_fails_or_is_missing_hands_its_exit_code_on(slurm: Path) -> Non
     assert exit_code("sh", "-c", "exit 3") == 3
     assert exit_code("sh", "-c", "kill -9 $$") == 137
     assert exit_code("/nowhere/command") == 127
-    assert exit_code("--grace=x", "true") == 2
+    assert exit_code("--grace=x", "true") == 64
     assert not any("finished" in line for line in asked(slurm))
 
 

@@ -103,7 +103,7 @@ def test_a_wish_above_max_is_cut_and_says_so(slurm: Path) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("words", [(), ("x",), ("-1",), ("1", "2"), ("70000",)])
 def test_what_is_no_wish_is_refused(slurm: Path, words: tuple[str, ...]) -> None:  # noqa: F811
-    assert call("wish", *words, **POOL).returncode == 2
+    assert call("wish", *words, **POOL).returncode == os.EX_USAGE
     assert asked(slurm) == []
 
 
@@ -114,21 +114,21 @@ def test_outside_of_a_job_they_say_so(slurm: Path) -> None:  # noqa: F811
         (("finish",), "for the workers of a pool"),
     ):
         done = call(*words)
-        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, said in done.stderr) == (os.EX_USAGE, True), done.stderr
     assert asked(slurm) == []
 
 
 def test_slurm_that_refuses_a_wish_is_quoted(slurm: Path) -> None:  # noqa: F811
     (slurm / "refuse").touch()
     done = call("wish", "3", **POOL)
-    assert done.returncode == 2
+    assert done.returncode == os.EX_USAGE
     assert "Slurm does not take it" in done.stderr
 
 
 def test_finish_tells_that_all_work_is_done(slurm: Path) -> None:  # noqa: F811
     assert call("finish", **POOL).returncode == 0
     assert comment(slurm) == "finished{2}"
-    assert call("finish", **{**POOL, "MALLEABLE_ENGINE": "mpi"}).returncode == 2
+    assert call("finish", **{**POOL, "MALLEABLE_ENGINE": "mpi"}).returncode == os.EX_USAGE
 
 
 def test_any_process_of_a_fragment_may_say_that_all_is_done(slurm: Path) -> None:  # noqa: F811

@@ -168,7 +168,7 @@ def test_users_are_told_why_nothing_starts(bench: Bench) -> None:
     assert "maintenance" in told.stdout, told.stderr
     if AS_USER:
         refused = as_user(bench, "on")
-        assert refused.returncode == 78
+        assert refused.returncode == 77
         assert "still switched off" in refused.stderr
 
 

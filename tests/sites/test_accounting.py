@@ -27,7 +27,7 @@ from sites.admin import (
     submit,
     wait_for_state,
 )
-from slurm_hooks.errors import CommandRefused
+from slurm_hooks.errors import NotAllowed
 from slurm_hooks.model import FragmentState
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.installation import Installation
@@ -250,7 +250,7 @@ def test_a_tick_needs_an_administrator_and_not_root(bench: Bench) -> None:
 
     job = bench.submit(SLEEP, "1-2")
     said = tick()
-    assert said.returncode == CommandRefused.exit_code == 77, said.stderr
+    assert said.returncode == NotAllowed.exit_code == 77, said.stderr
     assert "Operators cannot write AdminComment" in said.stderr
     sacctmgr(box, "modify", "user", "daemon", "set", "AdminLevel=Administrator")
     wait_until(lambda: tick().returncode == 0 and has(2)(bench.job(job)), every_s=1)

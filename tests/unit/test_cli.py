@@ -240,11 +240,3 @@ def test_verbose_is_not_taken_from_a_command_in_a_sandbox(
     argv: str, left: str, is_verbose: bool
 ) -> None:
     assert cli.take_verbose(argv.split()) == (left.split(), is_verbose)
-
-
-@pytest.mark.parametrize("words", [[], ["nonsense"], ["reconcile", "--loop", "0"], ["explain"]])
-def test_wrong_words(capsys: Output, words: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(words)
-    assert caught.value.code == 2
-    assert "Traceback" not in capsys.readouterr().err

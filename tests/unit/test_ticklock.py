@@ -18,7 +18,7 @@ from pytest_mock import MockerFixture
 
 from captured_slurm import recorded
 from slurm_hooks import cli
-from slurm_hooks.errors import NoTickForLong, RetryLater, SettingsError
+from slurm_hooks.errors import NotAllowed, NoTickForLong, RetryLater, SettingsError
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings, Tick
 from slurm_hooks.ticklock import locked, patience_s
@@ -208,10 +208,10 @@ def test_somebody_else_s_directory_and_file_are_refused(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     tick(recorded("running"), settings)
     os.chown(settings.tick.lock, NOBODY, NOBODY)
-    with pytest.raises(SettingsError, match=r"not a plain file of this user .*of user"):
+    with pytest.raises(NotAllowed, match=r"only the tick's user .* as user .*tick\.lock belongs"):
         tick(recorded("running"), settings)
     os.chown(tmp_path / "run", NOBODY, NOBODY)
-    with pytest.raises(SettingsError, match="run belongs to user"):
+    with pytest.raises(NotAllowed, match="run belongs"):
         tick(recorded("running"), settings)
 
 

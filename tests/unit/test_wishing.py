@@ -6,7 +6,7 @@ import pytest
 
 from fake_parts import START, Script
 from fake_slurm import FakeSlurm
-from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
+from slurm_hooks.errors import RetryLater, UsageError
 from slurm_hooks.slurm.gateway import look_at_jobs
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.wishing import wish
@@ -55,5 +55,5 @@ def test_an_agent_that_writes_over_it_again_and_again() -> None:
 def test_what_cannot_wish_is_told_so() -> None:
     with pytest.raises(UsageError, match="is a gang"):
         wish(cluster(GANG), ("malleable",), 1, 2, START)
-    with pytest.raises(CommandRefused, match="no malleable job 7"):
+    with pytest.raises(UsageError, match="no malleable job 7"):
         wish(cluster(), ("malleable",), 7, 2, START)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Callable, TextIO, TypeVar
 
 from slurm_hooks.errors import MalleableError, UsageError
+from slurm_hooks.exits import Exit
 
 T = TypeVar("T")
 MOST_TOLD = 20
@@ -27,7 +28,7 @@ class BadLine(ValueError):
 class BadLog(MalleableError):
     """A log has a line that cannot be used; nothing was simulated."""
 
-    exit_code = 65  # EX_DATAERR
+    exit_code = Exit.BAD_DATA
 
 
 class Log:

@@ -99,13 +99,13 @@ def _secret(job: Options) -> bytes:
 
 
 def main(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
-    """The exit code; 2 for words that cannot be understood, 127 for no such command. Raises
+    """The exit code; 64 for words that cannot be understood, 127 for no such command. Raises
     SystemExit."""
     try:
         run(read_order(argv, env), dict(env))
     except OptionError as error:
         say(str(error))
-        return 2
+        return os.EX_USAGE
     except DirectoryError as error:
         write_remark(str(error))
         say(str(error))

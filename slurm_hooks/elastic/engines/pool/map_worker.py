@@ -222,7 +222,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """The exit code: 0 if nothing is left for this worker."""
     if len(argv) != 1:
         say("usage: malleable map-worker DIRECTORY, as `malleable map` starts it")
-        return 2
+        return os.EX_USAGE
     me = identity(env)
     try:
         MapWorker(TaskFiles(Path(argv[0]), me), me, env).work()

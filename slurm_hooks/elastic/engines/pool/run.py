@@ -69,12 +69,12 @@ def run(order: Order, env: Mapping[str, str]) -> int:
 
 
 def main(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
-    """The exit code; 2 for words that cannot be understood, 127 for no such command."""
+    """The exit code; 64 for words that cannot be understood, 127 for no such command."""
     try:
         return run(read_order(argv, env), env)
     except OptionError as error:
         say(str(error))
-        return 2
+        return os.EX_USAGE
     except OSError as error:
         say(f"cannot run {error.filename or 'the command'}: {error.strerror}")
         return 127

@@ -1,0 +1,122 @@
+"""One table of exit codes: what the man page says, and what the commands end with."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks import cli
+from slurm_hooks.errors import MalleableError
+from slurm_hooks.exits import MEANINGS, Exit
+
+ROOT = Path(__file__).parents[2]
+Output = pytest.CaptureFixture[str]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+
+
+def leaves(kind: type[MalleableError]) -> list[type[MalleableError]]:
+    return [kind, *(leaf for below in kind.__subclasses__() for leaf in leaves(below))]
+
+
+def test_the_man_page_prints_the_table() -> None:
+    page = (ROOT / "docs" / "man" / "malleable.1").read_text().replace("\\-", "-")
+    section = page.split(".SH EXIT STATUS\n")[1].split(".SH ")[0]
+    told = re.findall(r"\.TP\n\.B (\d+)\n([^\n]+)\n", section)
+    assert told == [(str(int(code)), text) for code, text in MEANINGS.items()]
+    assert set(MEANINGS) == set(Exit)
+
+
+def test_every_error_ends_with_a_code_of_the_table() -> None:
+    for module in ("replay.logs.log_lines", "trial.run"):
+        __import__(f"slurm_hooks.{module}")
+    found = leaves(MalleableError)
+    assert len(found) > 9
+    assert [kind for kind in found if not isinstance(kind.exit_code, Exit)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "COMMAND"),
+        ("stat", "did you mean status?"),
+        ("status --jsn", "did you mean --json?"),
+        ("reconcile --loop 0", "--loop"),
+        ("explain", "JOBID"),
+        ("sandbox ups", "did you mean up?"),
+        ("sandbox up --node 3", "did you mean --nodes?"),
+        ("replay --jsn", "required"),
+        ("render luaa", "did you mean lua?"),
+        ("wish 3 --job=x", "not a job id"),
+        ("pool --max=0 -- true", "at least 1 node"),
+        ("map --max=0 -- true ::: a", "at least 1 node"),
+        ("pool --max=2 --min=3 -- true", "--min 3 is more than --max 2"),
+        ("pool --max=2", "give the worker behind --"),
+    ],
+)
+def test_wrong_words_end_with_64(capsys: Output, site: Path, line: str, said: str) -> None:
+    assert cli.main(line.split()) == Exit.USAGE
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.splitlines()) <= 2
+    assert all(row.startswith("malleable: ") for row in told.splitlines())
+
+
+def test_wrong_words_name_the_help_of_their_command(capsys: Output) -> None:
+    cli.main(["status", "--jsn"])
+    assert "see `malleable status --help`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("complaint", "code"),
+    [
+        ("sbatch: unrecognized option '--bogus=3'", Exit.USAGE),
+        ("sbatch: error: Access/permission denied", Exit.NOT_ALLOWED),
+    ],
+)
+def test_what_sbatch_refuses_is_told_in_its_own_words(
+    capsys: Output, site: Path, complaint: str, code: Exit
+) -> None:
+    sbatch = site / "bin" / "sbatch"
+    sbatch.write_text(f'#!/bin/sh\necho "{complaint}" >&2\nexit 1\n')
+    sbatch.chmod(0o755)
+    assert cli.main(["pool", "--max=2", "--bogus=3", "--", "true"]) == code
+    assert capsys.readouterr().err == f"malleable: {complaint}\n"
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_only_the_user_of_the_tick_may_hold_jobs(tmp_path: Path, mode: int) -> None:
+    """Also where the directory hides the lock."""
+    program = (
+        "import os, sys; from pathlib import Path\n"
+        "from slurm_hooks.settings import Tick\n"
+        "from slurm_hooks.errors import MalleableError\n"
+        "from slurm_hooks.ticklock import between_ticks\n"
+        "os.setuid(65534)\n"
+        "try:\n with between_ticks(Tick(lock=sys.argv[1])): pass\n"
+        "except MalleableError as error: print(error); sys.exit(error.exit_code)\n"
+    )
+    place = Path("/tmp") / f"lock-of-root-{os.getpid()}-{mode}"
+    place.mkdir(mode=mode)
+    try:
+        (place / "tick.lock").touch(0o600)
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(place / "tick.lock")],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
+    finally:
+        (place / "tick.lock").unlink()
+        place.rmdir()
+    assert done.returncode == Exit.NOT_ALLOWED, done.stderr
+    assert f"run this as user {pwd.getpwuid(0).pw_name}" in done.stdout
+    assert "sudo -u root malleable" in done.stdout
+    assert "remove" not in done.stdout
