@@ -29,6 +29,7 @@ from slurm_hooks.planning.second_look import (
     second_half,
     switched_off,
 )
+from slurm_hooks.plural import plural
 from slurm_hooks.report.text import solve_line
 from slurm_hooks.report.tick import TickReport, lacks_rights
 from slurm_hooks.settings import Settings
@@ -82,7 +83,7 @@ def tick(
         if needs_guard(plan):
             newest = look_again(port, seen)
             plan = guard(plan, seen, newest, settings)
-        _log.debug("planned: %d action(s); %s", len(plan.actions), solve_line(plan.solve))
+        _log.debug("planned: %s; %s", plural(len(plan.actions), "action"), solve_line(plan.solve))
         if not is_dry:
             plan = with_summaries(plan, seen, sum_up(seen, plan))
             plan, refused = _write(port, newest, plan, settings, pause)

@@ -29,6 +29,7 @@ from slurm_hooks.allocation.value import (
     value,
 )
 from slurm_hooks.model import Solve, SolveStatus
+from slurm_hooks.plural import plural
 
 SOLVERS = ("auto", "dynamic", "prices", "milp", "highs", "cbc", "greedy")
 DEFAULT_LIMITS = Limits()
@@ -107,7 +108,7 @@ def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allo
 
 def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
     """The exact answer if it is cheap, otherwise the solver's or the greedy search's."""
-    shape = f"{len(problem.jobs)} jobs, {len(problem.classes)} classes"
+    shape = f"{plural(len(problem.jobs), 'job')}, {plural(len(problem.classes), 'class')}"
     if solver == "dynamic" or (solver == "auto" and len(problem.classes) == 1):
         try:
             found = _dynamic(problem, shape)

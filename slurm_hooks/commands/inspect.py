@@ -18,6 +18,7 @@ from slurm_hooks.ledger.connect import Unusable, ledger_path, reading
 from slurm_hooks.ledger.read import hits_of
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.planning.modes import mode_lines
+from slurm_hooks.plural import plural
 from slurm_hooks.reconcile import rehearse, tick
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data
@@ -156,7 +157,9 @@ def _plan(arguments: argparse.Namespace) -> int:
         print(json.dumps(plan_data(report.plan)))
         return 0
     for job in report.plan.jobs:
-        print_lines(out, [f"job {job.job_id}: {job.nodes_now} -> {job.nodes_planned} node(s)"])
+        print_lines(
+            out, [f"job {job.job_id}: {job.nodes_now} -> {plural(job.nodes_planned, 'node')}"]
+        )
         print_lines(out, [f"  {reason}" for reason in job.reasons])
     strangers = () if arguments.snapshot else unknown_users(settings.mode.users)
     notes = [f"note: mode.users: this host knows no user {name}" for name in strangers]

@@ -34,6 +34,7 @@ from slurm_hooks.commands.following import (
 from slurm_hooks.errors import UsageError
 from slurm_hooks.exits import Exit
 from slurm_hooks.map_directory import Counts, count, failures, is_over, jobs_of, put_back
+from slurm_hooks.plural import plural
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, has_option, shown
@@ -201,7 +202,9 @@ def _summary(place: Path, job_id: int, is_json: bool) -> int:
     if len(failed) > LISTED:
         print_lines(err, [f"and {len(failed) - LISTED} more: see {place}/results"])
     if lost:
-        print_lines(err, [f"{lost} task(s) have no file in {place}/tasks any more; begin it anew"])
+        print_lines(
+            err, [f"{place}/tasks lacks the files of {plural(lost, 'task')}: use a new --dir"]
+        )
     elif not is_well:
         print_lines(err, [f"what is left, and what has failed: malleable map --dir {place} ..."])
     return Exit.DONE if is_well else Exit.FOUND

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Callable
 
 from slurm_hooks.commands.console import add_command, job_id, live, out
 from slurm_hooks.pause import hold, release
+from slurm_hooks.plural import plural
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
@@ -41,6 +42,6 @@ def _pause(
         print(json.dumps({"job_id": job, did: count}))
     else:
         nothing = f"job {job}: no fragment is held by an operator"
-        told = f"job {job}: {count} fragment(s) {did}: {so}"
+        told = f"job {job}: {plural(count, 'fragment')} {did}: {so}"
         print_lines(out, [told if count else nothing])
     return 0

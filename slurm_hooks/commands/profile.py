@@ -16,6 +16,7 @@ from slurm_hooks.learning.connect import is_there, learned_path, reading, writin
 from slurm_hooks.learning.drop import forget
 from slurm_hooks.learning.profile import FamilyProfile, JobProfile
 from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
+from slurm_hooks.plural import plural
 from slurm_hooks.report.learned_png import family_picture, job_picture
 from slurm_hooks.report.learned_text import families_view, family_view, job_view
 from slurm_hooks.report.text import print_lines
@@ -138,7 +139,7 @@ def _forget(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.json:
         print(json.dumps({"forgotten_jobs": count}))
     else:
-        print_lines(out, [f"forgot {count} job(s); those that still run tell again"])
+        print_lines(out, [f"forgot {plural(count, 'job')}; those that still run tell again"])
     return 0
 
 

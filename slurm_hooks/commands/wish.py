@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from slurm_hooks.commands.console import add_settings, job_id, live, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model.wish import MOST_NODES
+from slurm_hooks.plural import plural
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings_file import load
 from slurm_hooks.wishing import wish
@@ -46,5 +47,5 @@ def _wish(arguments: argparse.Namespace) -> int:
     else:
         cut = f", which is its MAX ({arguments.nodes} is more)"
         end = cut if told.nodes < arguments.nodes else ""
-        print_lines(out, [f"job {job}: wishes for {told.nodes} node(s) at most{end}"])
+        print_lines(out, [f"job {job}: wishes for {plural(told.nodes, 'node')} at most{end}"])
     return 0

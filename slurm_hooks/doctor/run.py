@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from slurm_hooks.doctor.facts import CannotLook, Facts
 from slurm_hooks.doctor.finding import Check, Finding, Severity, warning
 from slurm_hooks.exits import Exit
+from slurm_hooks.plural import plural
 
 _ORDER = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 ALL_WELL, HAS_WARNINGS, HAS_ERRORS = Exit.DONE, Exit.FOUND, Exit.ERRORS
@@ -69,13 +70,14 @@ def closing(outcomes: Sequence[Outcome]) -> str:
     """One sentence that sums it up."""
     count = Counter(f.severity for outcome in outcomes for f in outcome.findings)
     words = Counter(outcome.word for outcome in outcomes)
-    rest = f"{words['ok']} check(s) fine, {words['skipped']} skipped"
-    notes = f", {count[Severity.NOTE]} note(s)" if count[Severity.NOTE] else ""
+    rest = f"{plural(words['ok'], 'check')} fine, {words['skipped']} skipped"
+    notes = f", {plural(count[Severity.NOTE], 'note')}" if count[Severity.NOTE] else ""
     if set(words) == {"skipped"}:
         return f"Nothing could be looked at: {rest}."
     if not (count[Severity.ERROR] or count[Severity.WARNING]):
         return f"All is well: {rest}{notes}."
     return (
-        f"{count[Severity.ERROR]} error(s) and {count[Severity.WARNING]} warning(s), "
+        f"{plural(count[Severity.ERROR], 'error')} and "
+        f"{plural(count[Severity.WARNING], 'warning')}, "
         f"{rest}{notes}: write the lines above, then run doctor again."
     )

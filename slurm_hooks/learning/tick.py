@@ -22,6 +22,7 @@ from slurm_hooks.learning.read import learned_of
 from slurm_hooks.learning.relearn import refit
 from slurm_hooks.learning.write import Present, put
 from slurm_hooks.model import Learned, MalleableJob, Snapshot
+from slurm_hooks.plural import plural
 from slurm_hooks.settings import Settings
 from slurm_hooks.storage.database import Damaged, Unusable
 from slurm_hooks.storage.place import make_place, set_aside
@@ -137,7 +138,7 @@ def _write(seen: Snapshot, settings: Settings, probed: AbstractSet[int]) -> None
         put(database, [_present(job, job.job_id in probed) for job in seen.jobs], now_s)
         done, waiting = refit(database, now_s, lambda: time.process_time() < until)
     if waiting:
-        _log.debug("learned %d job(s), %d wait for the next tick", done, waiting)
+        _log.debug("learned %s, %d left for the next tick", plural(done, "job"), waiting)
 
 
 def _present(job: MalleableJob, is_probing: bool) -> Present:

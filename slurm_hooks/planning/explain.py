@@ -23,6 +23,7 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import moment
 from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
+from slurm_hooks.plural import plural
 from slurm_hooks.settings import Settings
 
 
@@ -50,7 +51,7 @@ class Obstacles:
         for why, number in Counter(shunned[name] for name in changed).items():
             counted[f"free, but {why}"] += number
         return [
-            Reason(Why.OTHER_NODES, f"{n} other node(s): {what}")
+            Reason(Why.OTHER_NODES, f"{plural(n, 'other node')}: {what}")
             for what, n in sorted(counted.items())
             if n > 0
         ]
@@ -64,7 +65,8 @@ class Obstacles:
         if ceiling is None:
             return []
         limit = (
-            f"all malleable jobs together may have {ceiling} node(s) (mode.max_nodes, max_share)"
+            f"all malleable jobs together may have {plural(ceiling, 'node')} "
+            "(mode.max_nodes, max_share)"
         )
         if situation.least > ceiling:
             text = f"{limit}, and this one needs {situation.least}: it cannot start"
@@ -114,14 +116,16 @@ def reasons_for(
     if final:
         return (*found, final)
     if situation.wish is not None:
-        found.append(Reason(Why.WISH, f"wishes for {situation.wish.nodes} node(s) at most now"))
+        found.append(
+            Reason(Why.WISH, f"wishes for {plural(situation.wish.nodes, 'node')} at most now")
+        )
     if situation.snoozes:
         text = f"shrank or failed less than {settings.plan.snooze_s:g} s ago and does not grow yet"
         found.append(Reason(Why.RESTING, text))
     if situation.is_tried:
         text = (
-            f"has failed {situation.job.failures} time(s): one worker is tried, and others follow "
-            f"once it has run for {settings.failures.join_s} s"
+            f"has failed {plural(situation.job.failures, 'time')}: one worker is tried, and others "
+            f"follow once it has run for {settings.failures.join_s} s"
         )
         found.append(Reason(Why.RESTING, text))
     if situation.job.request.is_pool and not situation.upkeep.growable:
@@ -129,7 +133,7 @@ def reasons_for(
     least = situation.least
     if situation.reachable < least and not (situation.snoozes or care.reasons):
         text = (
-            f"can reach {situation.reachable} nodes now, needs {least}: "
+            f"can reach {plural(situation.reachable, 'node')} now, needs {least}: "
             "waits for its other fragments to come back"
         )
         found.append(Reason(Why.BELOW_MIN, text))
@@ -147,8 +151,14 @@ def _final(situation: Situation, planned: int, settings: Settings) -> Optional[R
             "would each train on their own, so it is kept to one",
         )
     if wish is not None and wish.nodes < most and planned >= situation.most:
-        return Reason(Why.WISH, f"wishes for {wish.nodes} node(s) at most now, and has that")
-    return Reason(Why.MAXIMUM, f"has its maximum of {most} nodes") if planned >= most else None
+        return Reason(
+            Why.WISH, f"wishes for {plural(wish.nodes, 'node')} at most now, and has that"
+        )
+    return (
+        Reason(Why.MAXIMUM, f"has its maximum of {plural(most, 'node')}")
+        if planned >= most
+        else None
+    )
 
 
 def _leaving(situation: Situation, holes: Mapping[str, Hole], now: datetime) -> list[Reason]:

@@ -48,6 +48,7 @@ from slurm_hooks.planning.workers import (
     newest_of,
     to_be_started,
 )
+from slurm_hooks.plural import plural
 from slurm_hooks.settings import Settings
 
 # Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
@@ -172,7 +173,7 @@ def _why_finished(job: MalleableJob) -> str:
         return "a worker said that all work is done" if job.request.is_pool else "training finished"
     if job.request.is_pool:
         count = sum(idle_since(f) is not None for f in job.fragments)
-        return f"no work was left: {count} worker(s) ended with exit code 0, and none runs"
+        return f"no work was left: {plural(count, 'worker')} ended with exit code 0, and none runs"
     if job.has_agent:
         return "training finished"
     return "its script ended with 0, and no agent ever spoke: it counts as one without torchrun"
@@ -258,7 +259,7 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     idle = idle_workers(job, now)
     if idle:
         text = (
-            f"{len(idle)} worker(s) found no work left, the last at "
+            f"{plural(len(idle), 'worker')} found no work left, the last at "
             f"{moment(newest_of(idle), now)}: no more are started but those that were interrupted "
             "since, until the job wishes for nodes (malleable wish N)"
         )
@@ -276,7 +277,7 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     vain = next((f.mark for f in job.fragments if is_vain(f, now)), None)
     if vain:
         text = (
-            f"was released {vain.vain} time(s) and did not start ({vain.obstacle}): "
+            f"was released {plural(vain.vain, 'time')} and did not start ({vain.obstacle}): "
             "another try comes later"
         )
         reasons.append(Reason(Why.NOT_STARTED, text))

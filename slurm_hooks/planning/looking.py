@@ -21,6 +21,7 @@ from slurm_hooks.advisor.probe import (
 from slurm_hooks.allocation.curves import equal_share, equal_shares, pool_curve, prior
 from slurm_hooks.model import Curve, FragmentState, Learned, Plan, Reason, Snapshot, Spared, Why
 from slurm_hooks.planning.situation import Situation
+from slurm_hooks.plural import plural
 from slurm_hooks.settings import Settings
 
 TOLD_AFTER_S = 60.0
@@ -157,5 +158,5 @@ def looked_at(plan: Plan, snapshot: Snapshot) -> frozenset[int]:
 
 def reason_of(probe: Probe) -> Reason:
     """Why the job has the size at which it is looked at."""
-    text = f"is looked at on {probe.nodes} node(s), to learn {probe.purpose.value}"
+    text = f"is looked at on {plural(probe.nodes, 'node')}, to learn {probe.purpose.value}"
     return Reason(Why.LOOKED_AT, text)

@@ -11,6 +11,7 @@ from heapq import nsmallest
 from typing import Optional
 
 from slurm_hooks.model import Cause, Fragment, Level, MalleableJob, Off, Reason, Snapshot, Why
+from slurm_hooks.plural import plural
 from slurm_hooks.settings import Mode, Settings
 
 NOT_A_CANARY_NODE = "not one of the canary's nodes (mode.nodes)"
@@ -92,8 +93,9 @@ class Mandate:
         running = sum(len(job.active) for job in snapshot.jobs)
         if running:
             lines.append(
-                f"{running} fragment(s) run, and nobody renews their leases or puts them back: "
-                "before mode.level = observe use `malleable off`, and wait until they have left"
+                f"{plural(running, 'fragment')} in use, and no tick renews leases or puts "
+                "fragments back: before mode.level = observe use `malleable off`, and wait until "
+                "they have left"
             )
         return (*lines, *waits)
 

@@ -22,6 +22,7 @@ from slurm_hooks.allocation.curves import SERIAL_FRACTION
 from slurm_hooks.arguments import Parser
 from slurm_hooks.errors import UsageError
 from slurm_hooks.planning.interval import pause_s
+from slurm_hooks.plural import plural
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.result import reference, result
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     conditions = _conditions(arguments, settings)
     loaded = scenario.load(_source(arguments), _say)
     record = scenario.window(loaded.record, arguments.from_s, arguments.to_s)
-    _log.debug("read: %g s, %d bad line(s) left out", record.window_s, record.skipped)
+    _log.debug("read: %g s, %s left out", record.window_s, plural(record.skipped, "bad line"))
     names = _lines(arguments)
     rules = scenario.rules_of(conditions, settings)
     base = reference(*scenario.run_dedicated(record, conditions), record.window_s)

@@ -14,6 +14,7 @@ from rich.text import Text
 from slurm_hooks.harvest.totals import Asked, Sample, Share, Totals
 from slurm_hooks.harvest.values import EndKind
 from slurm_hooks.model import IdleReason
+from slurm_hooks.plural import plural
 
 HOUR_S = 3600.0
 NEGLIGIBLE = 0.001
@@ -106,14 +107,14 @@ def _hit_line(totals: Totals) -> str:
         return "no fragment was hit without a plan"
     cost = _hours(sum(end.node_s for end in totals.hits))
     return (
-        f"{hits} fragment(s) hit without a plan: at most {cost} node-hours of work lost, all since "
-        "their starts; how much of it checkpoints saved is not known"
+        f"{plural(hits, 'fragment')} hit without a plan: at most {cost} node-hours of work lost, "
+        "all since their starts; how much of it checkpoints saved is not known"
     )
 
 
 def _delay_line(totals: Totals) -> str:
     caused = totals.caused
-    of = f"of {totals.starts} job(s) whose start Slurm had published"
+    of = f"of {plural(totals.starts, 'job')} whose start Slurm had published"
     if not caused:
         return f"delays caused: 0 ({of}, none was late while one of ours was on a node of its plan)"
     worst = max(delay.held_s for delay in caused)

@@ -8,6 +8,7 @@ import re
 
 from slurm_hooks.engines import ENGINES
 from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.plural import plural
 
 _NOT_FOUND = "a command was not found; does the script activate its environment?"
 _BY_CODE = {
@@ -32,7 +33,7 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
         return ()
     lines = []
     if not stops:
-        lines.append(f"it has failed {job.failures} time(s) in a row without progress")
+        lines.append(f"it has failed {plural(job.failures, 'time')} in a row without progress")
     lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(_codes(job, stops)) if c in _BY_CODE]
     lines.append("the last lines of the job's output say more")
     engine = ENGINES.get(job.request.engine)

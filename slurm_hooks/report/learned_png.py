@@ -8,6 +8,7 @@ from typing import Any
 
 from slurm_hooks.learning.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import Learned
+from slurm_hooks.plural import plural
 from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.learned_text import sizes_of, speedup
 from slurm_hooks.report.palette import LOST, OURS
@@ -23,7 +24,7 @@ def job_picture(path: Path, profile: JobProfile) -> None:
 
 def family_picture(path: Path, each: FamilyProfile, jobs: Sequence[JobProfile]) -> None:
     """Write the picture of a family. Raises MissingProgram without matplotlib."""
-    title = f"{each.family}: {each.speaking} of {each.jobs} job(s) have shown how they scale"
+    title = f"{each.family}: {each.speaking} of {plural(each.jobs, 'job')} told how they scale"
     _picture(path, title, each.learned, each.family.unit, each.most, jobs)
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from slurm_hooks.learning.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate, Spared
+from slurm_hooks.plural import plural
 
 UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x nodes"}
 _NOTHING = "nothing is known yet of how its speed grows with nodes: it shares equally"
@@ -73,7 +74,7 @@ def _seen_lines(
     sizes, unit = learned.sizes_seen, job.request.unit
     newest = max((rate.at for rate in profile.counted), default=None) if profile else None
     age = f", last {age_text(now_s - newest)} ago" if newest is not None else ""
-    seen = f"seen on {_list(sizes)} node(s){age}" if sizes else "not seen itself"
+    seen = f"sizes seen: {_list(sizes)}{age}" if sizes else "not seen itself"
     if learned.curve is None:
         lacks = "none of them small" if len(sizes) > 1 else "fewer than two sizes"
         return [f"its speed was {seen}; with {lacks} it shares equally"]
@@ -149,7 +150,7 @@ def job_view(profile: JobProfile, now_s: float) -> RenderableType:
     if profile.sync is not None:
         head.append(f"{100 * profile.sync:.0f} % of a step waits for other nodes")
     old = len(profile.rates) - len(profile.counted)
-    head += [f"{old} older rate(s) do not count: the job has changed since"] if old else []
+    head += [f"left out: {plural(old, 'older rate')}, since the job has changed"] if old else []
     if learned.node_s:
         hours, share = learned.node_s / 3600, learned.probed_node_s / learned.node_s
         head.append(f"{hours:.1f} node-hours so far, {100 * share:.1f} % of them to find this out")
@@ -218,8 +219,8 @@ def family_view(each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float) -
     family = each.family
     needs = f", nodes with {family.needs}" if family.needs else ""
     head = (
-        f"{family}: unit {family.unit}, {family.engine}{needs}; {each.speaking} of {each.jobs} "
-        "job(s) have shown how they scale"
+        f"{family}: unit {family.unit}, {family.engine}{needs}; "
+        f"{each.speaking} of {plural(each.jobs, 'job')} told how they scale"
     )
     curve = _table("NODES", "SPEED-UP", "+-", "OF LINEAR")
     for nodes in sizes_of(each.learned):

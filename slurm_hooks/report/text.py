@@ -22,6 +22,7 @@ from slurm_hooks.model import (
     Solve,
     verb_of,
 )
+from slurm_hooks.plural import plural
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.slurm.actions import ranges
@@ -55,9 +56,9 @@ def tick_lines(report: TickReport) -> list[str]:
     lines += [f"refused by Slurm: {text}" for text in report.refused]
     lines += [f"note: {text}" for text in report.plan.notes]
     lines.append(
-        f"tick at {report.at:%Y-%m-%d %H:%M:%S}Z: {len(report.plan.actions)} action(s), "
-        f"{len(report.snapshot.jobs)} job(s), {report.rpcs} RPC(s), {report.seconds:.2f} s; "
-        f"{solve_line(report.plan.solve)}"
+        f"tick at {report.at:%Y-%m-%d %H:%M:%S}Z: {plural(len(report.plan.actions), 'action')}, "
+        f"{plural(len(report.snapshot.jobs), 'job')}, {plural(report.rpcs, 'RPC')}, "
+        f"{report.seconds:.2f} s; {solve_line(report.plan.solve)}"
     )
     return lines
 
@@ -158,14 +159,14 @@ def explain_lines(
     planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
     request = job.request
     lines = [
-        f"job {job.job_id} of {job.user}: {job_state(job)}, {len(job.nodes)} node(s) of "
+        f"job {job.job_id} of {job.user}: {job_state(job)}, {plural(len(job.nodes), 'node')} of "
         f"{sizes(job, now)}, engine {request.engine}, "
         f"lease {minutes(request.lease)}, shortest hole {minutes(request.shortest_hole)}"
     ]
     lines += [note for note in plan.notes if note.startswith("mode.level = observe")]
     if planned is not None:
         if planned.nodes_planned != planned.nodes_now:
-            lines.append(f"the next tick takes it to {planned.nodes_planned} node(s)")
+            lines.append(f"the next tick takes it to {plural(planned.nodes_planned, 'node')}")
         lines += map(str, planned.reasons)
     lines += known
     lines += [f"hint: {line}" for line in (*hints(job), *advice)]

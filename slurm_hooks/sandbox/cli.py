@@ -22,6 +22,7 @@ from rich.progress import Progress as Bar
 
 from slurm_hooks.arguments import Parser
 from slurm_hooks.errors import UsageError
+from slurm_hooks.plural import plural
 from slurm_hooks.sandbox.base import default_base
 from slurm_hooks.sandbox.box import Sandbox, list_sandboxes
 from slurm_hooks.sandbox.installation import find_installation
@@ -115,7 +116,7 @@ def _usage(box: Sandbox) -> str:
     return "\n".join(
         [
             *lines,
-            f"# Sandbox {box.name}: {len(box.nodes)} nodes, "
+            f"# Sandbox {box.name}: {plural(len(box.nodes), 'node')}, "
             f"Slurm {box.record.slurm.version_text}, files in {box.dir}.",
             f"# Try:  malleable sandbox run {box.name} -- sinfo",
             '# Use it in this shell:  eval "$(malleable sandbox up)"',

@@ -10,6 +10,7 @@ from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import Action, Grow, MalleableJob, Snapshot, Waiter
+from slurm_hooks.plural import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands, groups, starts
 from slurm_hooks.slurm.all_but import AllBut
@@ -42,8 +43,10 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
     cluster = read_cluster(port)
     if any(map(is_unplaced, jobs.malleable)):
         jobs = _placed(port, jobs, cluster, partitions)
-    records, ours, nodes = jobs.records, len(jobs.malleable), len(cluster.nodes)
-    _log.debug("seen: %d job record(s), %d malleable job(s), %d node(s)", records, ours, nodes)
+    seen = ((jobs.records, "job record"), (len(jobs.malleable), "malleable job"))
+    _log.debug(
+        "seen: %s", ", ".join(plural(*each) for each in (*seen, (len(cluster.nodes), "node")))
+    )
     return Snapshot(
         now=cluster.now,
         slurm=cluster.slurm,

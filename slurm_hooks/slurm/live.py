@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional, Protocol
 
 from slurm_hooks.errors import CommandRefused, MissingProgram, NotAllowed, RetryLater, UsageError
+from slurm_hooks.plural import plural
 from slurm_hooks.slurm.text import Command
 
 _log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ class Live:
         self.asked.append(Asked(command.argv, command.rpcs, seconds, complaint))
         said = f": {_printable(complaint)}" if complaint else ""
         text = _printable(_shown(command))
-        _log.debug("`%s`: %d RPC(s), %.3f s%s", text, command.rpcs, seconds, said)
+        _log.debug("`%s`: %s, %.3f s%s", text, plural(command.rpcs, "RPC"), seconds, said)
 
 
 def _identity(user: Optional[str]) -> dict[str, Any]:

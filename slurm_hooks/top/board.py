@@ -17,6 +17,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.holes import holes_of
 from slurm_hooks.planning.moments import moment
+from slurm_hooks.plural import plural
 from slurm_hooks.report.text import (
     OVER,
     action_line,
@@ -82,9 +83,9 @@ def _summary(report: TickReport) -> str:
     kinds = (NodeState.FREE, NodeState.BUSY, NodeState.LEAVING, NodeState.DOWN, NodeState.UNKNOWN)
     counted = ", ".join(f"{states[kind]} {kind.value}" for kind in kinds if states[kind])
     return (
-        f"{seen.now:%H:%M:%S}Z  {len(seen.nodes)} nodes: {counted}; {ours} used by "
-        f"{sum(bool(job.nodes) for job in seen.jobs)} malleable job(s)  |  next tick: "
-        f"{len(report.plan.actions)} action(s), "
+        f"{seen.now:%H:%M:%S}Z  {plural(len(seen.nodes), 'node')}: {counted}; {ours} used by "
+        f"{plural(sum(bool(job.nodes) for job in seen.jobs), 'malleable job')}  |  next tick: "
+        f"{plural(len(report.plan.actions), 'action')}, "
         f"{solve_line(report.plan.solve)}"
     )
 

@@ -11,6 +11,7 @@ from typing import Optional
 from slurm_hooks.model import ON_NODES, Level, Node, NodeState, Snapshot
 from slurm_hooks.planning.ground import Ground, ground_of
 from slurm_hooks.planning.modes import NOT_A_CANARY_NODE, is_in_canary
+from slurm_hooks.plural import plural
 from slurm_hooks.settings import Mode, Settings
 from slurm_hooks.slurm.text import fold
 
@@ -65,12 +66,15 @@ def _why_not(node: Node, ground: Ground, hole: timedelta, feature: str) -> str:
 def room_lines(room: Room, wanted: int) -> Iterator[str]:
     """What to expect of a job that wants so many nodes."""
     names = f" ({fold(room.usable)})" if room.usable else ""
-    told = [f"{len(room.usable)} idle node(s) of partition {room.partition} can be used{names}"]
-    told += [f"{count} not: {why}" for why, count in room.barred]
+    told = [
+        f"{plural(len(room.usable), 'idle node')} of partition {room.partition} can be used{names}"
+    ]
+    told += [f"{barred} not: {why}" for why, barred in room.barred]
     yield "; ".join(told)
     if room.left is not None and room.left < wanted:
         yield (
-            f"mode.max_nodes and max_share leave {room.left} node(s), and the check wants {wanted}"
+            f"mode.max_nodes and max_share leave {plural(room.left, 'node')}, and the check wants "
+            f"{wanted}"
         )
     if len(room.usable) < wanted:
         yield f"the check wants {wanted}: it waits until other jobs leave more to it"

@@ -18,6 +18,7 @@ from typing import Callable, Optional
 from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater, UsageError
 from slurm_hooks.exits import Exit
 from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.plural import plural
 from slurm_hooks.slurm.gateway import look_at_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.text import Command
@@ -271,7 +272,7 @@ def _ended(job: Optional[MalleableJob]) -> str:
     states = [f.state for f in job.fragments] if job else []
     is_over = set(states) <= ended and FragmentState.DONE in states
     done = states.count(FragmentState.DONE)
-    return f"{done} fragment(s) ended with exit code 0" if is_over else ""
+    return f"{plural(done, 'fragment')} ended with exit code 0" if is_over else ""
 
 
 def _seen(job: Optional[MalleableJob]) -> str:

@@ -90,7 +90,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "clocks",
         slurm(more="NodeName=n3 State=IDLE SlurmdStartTime=1795288000"),
         "error",
-        r"1 node\(s\) is ahead of slurmctld's: n3",
+        r"1 node is ahead of slurmctld's: n3",
     ),
     (
         "partition",
@@ -275,7 +275,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "error",
         "every user",
     ),
-    ("plugin-on-nodes", {}, "note", r"2 compute node\(s\) cannot be asked.*doctor --node"),
+    ("plugin-on-nodes", {}, "note", r"2 compute nodes cannot be asked.*doctor --node"),
     (
         "plugin-on-nodes",
         slurm(config={"SlurmctldParameters": "enable_configless"}),
@@ -397,7 +397,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("rendezvous", python(handlers=()), "error", "no torchrun.handlers"),
     ("job-known", job(words={}), "error", "knows no job 7"),
     ("job-known", job(is_malleable=False), "error", "ordinary job in partition malleable"),
-    ("job-reason", job(lines=("3 other node(s): busy",)), "note", "3 other"),
+    ("job-reason", job(lines=("3 other nodes: busy",)), "note", "3 other"),
     ("job-script", job(script="export PYTHONPATH=/x\ntorchrun t"), "error", "overwrites"),
     ("job-script", job(script="torchrun t | tee log"), "warning", "pipefail"),
     ("job-script", job(script="python train.py"), "note", "calls no torchrun"),

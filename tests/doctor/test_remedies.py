@@ -163,9 +163,9 @@ def test_exit_codes_and_the_closing_sentence() -> None:
     assert exit_code([good, skipped]) == 0
     assert exit_code([skipped]) == 1
     assert closing([skipped]).startswith("Nothing could be looked at")
-    assert closing([good]) == "All is well: 1 check(s) fine, 0 skipped."
-    assert closing([good, worse]).startswith("2 error(s)") is False
-    assert closing([good, worse]).startswith("1 error(s) and 1 warning(s), 1 check(s) fine")
+    assert closing([good]) == "All is well: 1 check fine, 0 skipped."
+    assert closing([good, worse]).startswith("2 errors") is False
+    assert closing([good, worse]).startswith("1 error and 1 warning, 1 check fine")
 
 
 def test_before_the_installation_what_is_missing_of_ours_is_a_note() -> None:

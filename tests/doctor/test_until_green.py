@@ -178,7 +178,7 @@ def test_a_fresh_sandbox_needs_nothing_but_a_tick(fresh_sandbox: Any) -> None:
     code, report = site.doctor()
     assert (code, ids(report)) == (0, set())
     assert site.run("doctor", "kill-wait", "clocks").stdout.splitlines()[-1] == (
-        "All is well: 2 check(s) fine, 0 skipped."
+        "All is well: 2 checks fine, 0 skipped."
     )
     site.box.kill_controller()
     code, report = site.doctor()

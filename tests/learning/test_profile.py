@@ -83,7 +83,7 @@ def test_families(settings: Settings, profile) -> None:  # type: ignore[no-untyp
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["bob/train.sh", "ada/trial"]
     code, text = profile("--family", "ada/trial")
     assert code == 0
-    assert "2 of 2 job(s) have shown how they scale" in text
+    assert "2 of 2 jobs told how they scale" in text
     assert profile("--family", "trial")[1] == text
     data = json.loads(profile("--family", "trial", "--json")[1])
     assert [job["job_id"] for job in data["families"][0]["of"]] == [2, 1]
@@ -132,7 +132,7 @@ def test_what_can_be_no_name_or_number_is_no_stack_trace(
 def test_forgetting(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
     tell(settings, 0, 7, 1, 2, 8)
     tell(settings, 1, 8, 1, name="other")
-    assert "forgot 1 job(s)" in profile("--forget", "ada/other")[1]
+    assert "forgot 1 job" in profile("--forget", "ada/other")[1]
     assert json.loads(profile("--forget", "ada", "--json")[1]) == {"forgotten_jobs": 1}
     assert profile("7")[0] == 64
     assert "nothing has been learned" in profile()[1]
@@ -145,7 +145,7 @@ def test_before_anything_was_learned(settings: Settings, profile) -> None:  # ty
     assert "The first tick" in text
     assert profile()[0] == 0
     assert "nothing has been learned" in profile()[1]
-    assert "forgot 0 job(s)" in profile("--forget", "ada")[1]
+    assert "forgot 0 jobs" in profile("--forget", "ada")[1]
     assert not learned_path(settings).exists()
     assert profile("7", "--family", "x")[0] == 64
 
@@ -185,7 +185,7 @@ def test_what_explain_says(settings: Settings) -> None:
     one_tick(settings, 60, replace(job, fragments=(first, *fragments[1:])))
     seen, assumed, paused = told_of(settings, job, 300)
     assert seen.startswith("learned: 8 nodes train 5.")
-    assert seen.endswith("(seen on 1, 2, 8 node(s), last 5 minutes ago)")
+    assert seen.endswith("(sizes seen: 1, 2, 8, last 5 minutes ago)")
     assert assumed.startswith("learned: 16 nodes train")
     assert assumed.endswith("assumed, not seen")
     assert paused == "learned: measured pauses: start 40 s, growth 6 s"
@@ -197,7 +197,7 @@ def test_what_explain_says_of_jobs_that_have_shown_little(settings: Settings) ->
     assert "fewer than two sizes" in line
     tell(settings, 31, 9, 8, 16)
     (line,) = told_of(settings, teller(9), 60)
-    assert "seen on 8, 16 node(s)" in line
+    assert "sizes seen: 8, 16" in line
     assert "with none of them small" in line
     (line,) = told_of(settings, teller(8), 30)
     assert "nothing is known yet" in line

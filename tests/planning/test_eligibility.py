@@ -144,13 +144,13 @@ def test_what_a_job_excludes_is_counted_as_such() -> None:
     other = make_job(request=make_request(1, 9), held=1, job_id=8)
     one, two = plan_for(job, other, nodes=nodes).jobs
     assert {r.text for r in one.reasons} == {
-        "1 other node(s): busy",
-        "2 other node(s): free, but the job excludes it (--exclude)",
-        "3 other node(s): free and usable",
+        "1 other node: busy",
+        "2 other nodes: free, but the job excludes it (--exclude)",
+        "3 other nodes: free and usable",
     }
     assert {r.text for r in two.reasons} == {
-        "2 other node(s): busy",
-        "5 other node(s): free and usable",
+        "2 other nodes: busy",
+        "5 other nodes: free and usable",
     }
 
 

@@ -72,7 +72,7 @@ def test_a_job_begins_on_one_unit_if_it_is_to_be_learned() -> None:
     assert [job.nodes_planned for job in plan.jobs] == [1, 7]
     assert plan.jobs[0].nodes_probed == 1
     assert plan.jobs[0].reasons[0].why is Why.LOOKED_AT
-    assert "1 node(s)" in plan.jobs[0].reasons[0].text
+    assert "1 node" in plan.jobs[0].reasons[0].text
     assert plan.jobs[1].nodes_probed == 0
 
 

@@ -45,6 +45,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.modes import needs_accounts
+from slurm_hooks.plural import plural
 from slurm_hooks.settings import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
 
@@ -117,7 +118,7 @@ def test_observing_plans_as_if_it_were_on() -> None:
 def test_observing_what_runs_is_warned_of() -> None:
     seen = make_snapshot(two_running(), nodes=busy("n1", "n2"))
     (_, warning) = plan_for(seen, with_mode(level="observe")).notes
-    assert warning.startswith("2 fragment(s) run")
+    assert warning.startswith("2 fragments in use")
     assert "malleable off" in warning
 
 
@@ -248,7 +249,7 @@ def test_a_ceiling_bounds_growth(fields: dict[str, Any], size: int) -> None:
     seen = make_snapshot(make_job(held=6), nodes=make_nodes(8))
     plan = plan_for(seen, with_mode(**fields))
     assert len(grown(plan)) == size
-    assert any(f"may have {size} node(s)" in reason.text for reason in plan.jobs[0].reasons)
+    assert any(f"may have {plural(size, 'node')}" in reason.text for reason in plan.jobs[0].reasons)
 
 
 def test_a_lowered_ceiling_takes_back() -> None:

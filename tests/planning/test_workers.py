@@ -189,7 +189,7 @@ def test_the_end_of_a_pool_is_kept_beyond_the_cancel_of_what_waits() -> None:
     again = care_for(later)
     assert again.actions == ()
     assert again.reasons[0].why is Why.FINISHED
-    assert "1 worker(s) ended with exit code 0" in again.reasons[0].text
+    assert "1 worker ended with exit code 0" in again.reasons[0].text
 
 
 @pytest.mark.parametrize("unread", [0, 1])
@@ -381,8 +381,8 @@ def test_what_people_are_shown() -> None:
     job = pool(running(0), held=5, wish=wished(1))
     seen = make_snapshot(job, nodes=nodes_for(job, free=4))
     lines = explain_lines(job, plan_for(seen), NOW)
-    assert "1 node(s) of 0-6, wish 1, engine pool" in lines[0]
-    assert "wishes for 1 node(s) at most now, and has that" in lines
+    assert "1 node of 0-6, wish 1, engine pool" in lines[0]
+    assert "wishes for 1 node at most now, and has that" in lines
     assert sizes(pool(held=2), NOW) == "0-6"
     none = plan_data(plan(pool(held=2, wish=wished(0))))
     assert [r["why"] for r in none["jobs"][0]["reasons"]] == ["wish"]

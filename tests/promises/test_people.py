@@ -223,11 +223,11 @@ def test_an_operator_s_hold_lasts_until_he_lets_go(bench: Bench, command: str) -
     if command == "scontrol":
         bench.box.run(["scontrol", "hold", str(job)])
     else:
-        assert "1 fragment(s) held" in bench.malleable("hold", str(job)).stdout
+        assert "1 fragment held" in bench.malleable("hold", str(job)).stdout
     ticks(bench)
     assert paused(bench.job(job))
     assert f"malleable release {job}" in bench.malleable("explain", str(job)).stdout
-    assert "1 fragment(s) released" in bench.malleable("release", str(job)).stdout
+    assert "1 fragment released" in bench.malleable("release", str(job)).stdout
     bench.tick_until(job, has(1))
 
 
@@ -241,7 +241,7 @@ def test_an_operator_s_requeuehold_lasts_until_he_lets_go(bench: Bench) -> None:
     assert has(1)(bench.job(job))
     assert f"malleable release {job}" in bench.malleable("explain", str(job)).stdout
     (before,) = (f for f in bench.job(job).fragments if f.id.index == 0)
-    assert "1 fragment(s) released" in bench.malleable("release", str(job)).stdout
+    assert "1 fragment released" in bench.malleable("release", str(job)).stdout
     (back,) = (f for f in bench.job(job).fragments if f.id.index == 0)
     assert (back.state, back.eligible) == (HELD, before.eligible)  # it waits since it waited
     assert not back.is_paused

@@ -66,7 +66,7 @@ def test_workers_end_one_by_one_and_the_last_ends_the_array(bench: Bench, ends: 
     assert has(3)(bench.job(job))  # it found no work, so it is not started again
     (idle,) = (f for f in bench.job(job).fragments if f.state is HELD)
     assert (idle.id.index, idle.mark.idle is not None, idle.mark.failures) == (2, True, 0)
-    assert "1 worker(s) found no work left" in bench.malleable("explain", str(job)).stdout
+    assert "1 worker found no work left" in bench.malleable("explain", str(job)).stdout
     (ends / "end.all").touch()
     bench.tick_until(job, lambda j: not [f for f in j.fragments if f.state in (HELD, RUNNING)])
     said = bench.malleable("explain", str(job)).stdout

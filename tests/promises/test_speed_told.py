@@ -77,8 +77,8 @@ def test_told_then_known_shown_shared_and_forgotten(bench: Bench, tmp_path: Path
     third = bench.submit(SLEEP, "1-2", options=["--job-name=trial-3"])
     explained = json.loads(bench.malleable("explain", str(third), "--json").stdout)
     assert explained["learned"]["is_shared"]
-    assert "2 of 2 job(s)" in bench.malleable("profile", "--family", "nobody/trial").stdout
-    assert "forgot 2 job(s)" in bench.malleable("profile", "--forget", "nobody/trial").stdout
+    assert "2 of 2 jobs" in bench.malleable("profile", "--family", "nobody/trial").stdout
+    assert "forgot 2 jobs" in bench.malleable("profile", "--forget", "nobody/trial").stdout
     assert "no family" in bench.malleable("profile", "--family", "trial").stderr
 
 

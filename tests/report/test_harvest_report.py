@@ -66,8 +66,8 @@ def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]
     assert report(hour, *SPAN) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "node-hours that other jobs left idle from" in text
-    assert "1 fragment(s) hit without a plan: at most" in text
-    assert "delays caused: 0 (of 1 job(s) whose start Slurm had published" in text
+    assert "1 fragment hit without a plan: at most" in text
+    assert "delays caused: 0 (of 1 job whose start Slurm had published" in text
     assert WHY_IDLE[IdleReason.HOLE_SHORT] in text
 
 
@@ -156,8 +156,8 @@ def test_doubts_and_delays_are_said() -> None:
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
     text = "\n".join(headline(doubtful))
-    assert "2 fragment(s) hit without a plan: at most 2.00 node-hours" in text
-    assert "delays caused: at most 1 of 3 job(s) whose start Slurm had published, 60 s" in text
+    assert "2 fragments hit without a plan: at most 2.00 node-hours" in text
+    assert "delays caused: at most 1 of 3 jobs whose start Slurm had published, 60 s" in text
     assert "for 0.500 of 1.00 hours no tick says why" in text
     assert "0.100 node-hours of all jobs rest on ends whose moment Slurm did not say" in text
 

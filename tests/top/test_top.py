@@ -55,7 +55,7 @@ def test_jobs_that_are_over_come_last_and_use_nothing() -> None:
     seen = machine()
     board = board_of(look(replace(seen, jobs=(ended, *seen.jobs))))
     assert [row[0] for row in board.jobs] == ["7", "8", "3"]
-    assert "2 used by 2 malleable job(s)" in board.summary
+    assert "2 used by 2 malleable jobs" in board.summary
 
 
 def test_a_hole_that_ends_on_another_day_has_a_date() -> None:
@@ -78,7 +78,7 @@ def test_a_board_has_a_row_for_each_job_hole_and_lease() -> None:
         ("8_0", "n2", "in 8:20"),
     ]
     assert any("grow 7_1" in line for line in board.actions)
-    assert "6 nodes: 3 free, 2 busy, 1 down; 2 used by 2 malleable job(s)" in board.summary
+    assert "6 nodes: 3 free, 2 busy, 1 down; 2 used by 2 malleable jobs" in board.summary
 
 
 def test_a_board_for_one_user_has_the_jobs_of_that_one() -> None:

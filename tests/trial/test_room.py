@@ -20,23 +20,23 @@ def said(seen: object, mode: Mode, wanted: int = 2, feature: str = "") -> str:
 def test_all_idle_nodes_of_the_partition() -> None:
     elsewhere = make_node("x1", partitions=frozenset({"main"}))
     assert said(make_snapshot(nodes=(*CROWDED, elsewhere)), Mode()) == (
-        "3 idle node(s) of partition malleable can be used (n[2-4])"
+        "3 idle nodes of partition malleable can be used (n[2-4])"
     )
 
 
 def test_a_crowded_canary_is_told_before_anything_is_submitted() -> None:
     told = said(make_snapshot(nodes=CROWDED), Mode("canary", nodes=("n1", "n2")))
-    assert "1 idle node(s) of partition malleable can be used (n2); 2 not: not one of the" in told
+    assert "1 idle node of partition malleable can be used (n2); 2 not: not one of the" in told
     assert "the check wants 2: it waits until other jobs leave more to it" in told
 
 
 def test_nodes_that_others_have_claimed_or_that_lack_a_feature() -> None:
     nodes = (make_node("n1", features=frozenset({"gpu"})), *make_nodes(3)[1:])
     seen = make_snapshot(nodes=nodes, reservations=[reserve({"n1"}, 90)])
-    assert "2 idle node(s)" in said(seen, Mode())
+    assert "2 idle nodes" in said(seen, Mode())
     assert "1 not: claimed by others too soon" in said(seen, Mode())
     told = said(seen, Mode(), feature="gpu")
-    assert told.startswith("0 idle node(s) of partition malleable can be used; 1 not: claimed")
+    assert told.startswith("0 idle nodes of partition malleable can be used; 1 not: claimed")
     assert "2 not: without the feature gpu" in told
     assert "without" not in said(seen, Mode(), feature="gpu&big")  # left to Slurm
 
@@ -44,7 +44,7 @@ def test_nodes_that_others_have_claimed_or_that_lack_a_feature() -> None:
 def test_the_ceiling_counts_what_malleable_jobs_have() -> None:
     job = make_job(make_fragment(0, FragmentState.RUNNING, ["n1"]))
     seen = make_snapshot(job, nodes=CROWDED)
-    assert "max_share leave 1 node(s), and the check wants 2" in said(seen, Mode(max_nodes=2))
+    assert "max_share leave 1 node, and the check wants 2" in said(seen, Mode(max_nodes=2))
     assert "max_share" not in said(seen, Mode(max_nodes=3))
 
 

@@ -100,7 +100,7 @@ def test_without_ticks_it_says_what_it_waited_for(bench: Bench) -> None:
     code, out, _ = check(bench, "--timeout", "4")
     assert code == 1
     assert "FAILED start: not within the time limit" in out
-    assert "waiting, 0 node(s) of 1-2" in out
+    assert "waiting, 0 nodes of 1-2" in out
     assert_nothing_is_left(bench)
 
 
@@ -131,7 +131,7 @@ def test_a_canary_that_is_too_small_is_said_first(bench: Bench) -> None:
         bench.box.settings.write_text(before + canary)
         code, out, _ = check(bench, "--ticks", "--timeout", "8")
         assert code == 1
-        assert "1 idle node(s) of partition malleable can be used (n1); " in out
+        assert "1 idle node of partition malleable can be used (n1); " in out
         assert out.index("the check wants 2: it waits") < out.index("ok    submit")
         bench.box.settings.write_text(f'{before}{canary}users = ["nosuchuser"]\n')
         code, _, err = check(bench, "--ticks")

@@ -206,7 +206,7 @@ def test_a_job_is_explained() -> None:
     )
     plan = make_plan(seen, Settings(), no_clock)
     text = "\n".join(explain_lines(job, plan, NOW))
-    assert "running, 1 node(s) of 1-6" in text
+    assert "running, 1 node of 1-6" in text
     assert "next tick: grow 7_1 on n3" in text
     assert "free, but its hole is too short (reservation: maint)" in text
     json.dumps(plan_data(plan))
@@ -270,7 +270,7 @@ def test_checkpoints_far_apart_are_worth_a_hint(
 @pytest.mark.parametrize(
     ("fragment", "wanted"),
     [
-        (make_fragment(failures=2), "failed 2 time(s) in a row"),
+        (make_fragment(failures=2), "failed 2 times in a row"),
         (make_fragment(stopped="failed-3-times:exit-127:0-on-n1"), "a command was not found"),
         (make_fragment(0, FragmentState.FAILED, failures=1, exit_code="0:9"), "out of memory"),
         (

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from slurm_hooks.doctor.facts import Facts, Unread, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, warning
+from slurm_hooks.plural import plural
 from slurm_hooks.slurm.releases import is_tested, known_releases
 from slurm_hooks.slurm.scontrol import Words
 
@@ -59,7 +60,7 @@ def _nodes_ahead(now: datetime, nodes: tuple[Words, ...]) -> Iterator[Finding]:
     if ahead:
         shown = ", ".join(ahead[:5]) + (" ..." if len(ahead) > 5 else "")
         yield error(
-            f"the clock of {len(ahead)} node(s) is ahead of slurmctld's: {shown}",
+            f"the clock of {plural(len(ahead), 'node')} is ahead of slurmctld's: {shown}",
             advice="synchronise them with chrony or ntpd; `malleable doctor --node clocks` there "
             "says how far they are off",
         )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from slurm_hooks.doctor.facts import Facts, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
+from slurm_hooks.plural import plural
 
 _IN_LOG = (
     (
@@ -73,7 +74,7 @@ def _log(facts: Facts) -> Iterator[Finding]:
     for pattern, meaning in _IN_LOG:
         found = re.findall(pattern, text)
         if found:
-            yield note(f"the end of its log says so {len(found)} time(s): {meaning}")
+            yield note(f"the end of its log says so {plural(len(found), 'time')}: {meaning}")
 
 
 TABLE = (

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from slurm_hooks.doctor.facts import CannotLook, Facts, PluginLine, Plugstack, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, Paste, error, note, warning
+from slurm_hooks.plural import plural
 
 JOB_PATH = "/usr/share/slurm-malleable/jobpath"
 DIRECTORY = "%w/.malleable-%U/%A"
@@ -110,7 +111,7 @@ def _every_node(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     how = "they pass on plugstack.conf, but not the plugin itself" if slurm.is_configless else ""
     nodes = len({words["NodeName"] for words in slurm.nodes})
-    seen = f"the {nodes} compute node(s) cannot be asked from here"
+    seen = f"the {plural(nodes, 'compute node')} cannot be asked from here"
     yield note(
         f"{seen}; configless: {how}" if how else seen,
         advice="run on each, for example with clush or pdsh: malleable doctor --node",

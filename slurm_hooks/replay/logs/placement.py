@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from slurm_hooks.plural import plural
 from slurm_hooks.replay.logs.swf import RigidJob
 from slurm_hooks.replay.record import Interval, Record
 
@@ -68,6 +69,8 @@ def place(jobs: Iterable[RigidJob], nodes: int, window_s: float) -> Placed:
         "nodes stay idle is a guess; how many are idle is not"
     ]
     if short:
-        notes.append(f"{short} job(s) found fewer free nodes at their start than the log says")
+        notes.append(
+            f"{plural(short, 'job')} found fewer free nodes at their start than the log says"
+        )
     ordered = tuple(sorted(found, key=lambda i: (i.start_s, i.node)))
     return Placed(Record(ordered, nodes, 0.0, window_s, notes=tuple(notes)), given)

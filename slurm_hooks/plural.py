@@ -1,0 +1,10 @@
+"""A number with its noun, as people write it."""
+
+from __future__ import annotations
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`, `2 classes`. Of several words the last is the noun."""
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
