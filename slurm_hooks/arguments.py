@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from slurm_hooks.errors import UsageError
+from slurm_hooks.moments import read_span
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,3 +50,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """A question about the word that was meant; empty if none of the known ones is like it."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def seconds_between(low: float, high: float) -> Callable[[str], float]:
+    """A reader of an option's duration, for argparse. What it returns raises ArgumentTypeError."""
+
+    def seconds(text: str) -> float:
+        try:
+            value = read_span(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}: give {low:g} to {high:g} seconds")
+        return value
+
+    return seconds

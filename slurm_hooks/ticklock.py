@@ -14,12 +14,13 @@ import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from slurm_hooks.errors import NotAllowed, NoTickForLong, RetryLater, SettingsError
+from slurm_hooks.moments import shown
 from slurm_hooks.settings import Tick
 from slurm_hooks.storage.place import refuse_open_above
 
@@ -175,7 +176,7 @@ def _raise_if_overdue(error: RetryLater, last: float, patience: float) -> None:
     _log.debug("the last tick was completed %.0f s ago, patience is %.0f s", silent_s, patience)
     if silent_s <= patience:
         return
-    since = datetime.fromtimestamp(last).astimezone().isoformat(" ", "seconds")
+    since = shown(datetime.fromtimestamp(last, timezone.utc))
     raise NoTickForLong(
         f"no tick has been completed since {since} ({silent_s / 60:.0f} min), and leases run out: "
         f"{error}"

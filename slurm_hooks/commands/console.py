@@ -48,21 +48,6 @@ def add_command(
     return parser
 
 
-def seconds_between(low: float, high: float) -> Callable[[str], float]:
-    """A reader of an option's seconds, for argparse. What it returns raises ArgumentTypeError."""
-
-    def seconds(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r}: give {low:g} to {high:g} seconds")
-        return value
-
-    return seconds
-
-
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """The option that names another settings file."""
     parser.add_argument("--settings", type=Path, metavar="FILE", help="settings file to use")

@@ -11,7 +11,8 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Callable, Optional
 
-from slurm_hooks.commands.console import add_command, err, live, out, seconds_between, tell
+from slurm_hooks.arguments import seconds_between
+from slurm_hooks.commands.console import add_command, err, live, out, tell
 from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import MalleableError, NotAllowed, NoTickForLong, UsageError
 from slurm_hooks.exits import Exit

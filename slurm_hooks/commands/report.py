@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import Asked, Totals
 from slurm_hooks.ledger.connect import Damaged, Unusable, ledger_path, reading
 from slurm_hooks.ledger.read import totals
+from slurm_hooks.moments import A_MOMENT, read_moment
 from slurm_hooks.report.harvest_charts import picture
 from slurm_hooks.report.harvest_html import page
 from slurm_hooks.report.harvest_json import harvest_data
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
 
 _NOW = "now"
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
     parser = add_command(commands, "report", _report, "what was made of idle nodes")
-    when = "7d, 12h, 30m ago, now, or a date such as 2026-03-01T08:00 (default: %(default)s)"
+    when = f"{A_MOMENT} (default: %(default)s)"
     parser.add_argument("--since", default="7d", metavar="WHEN", help=when)
     parser.add_argument("--until", default=_NOW, metavar="WHEN", help=when)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page with charts")
@@ -57,29 +56,15 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace, now: datetime) -> Asked:
-    """The span that was asked for. Raises UsageError if it ends before it begins."""
-    since, until = (moment(text, now) for text in (arguments.since, arguments.until))
+    """The span that was asked for. Raises UsageError if it ends before it begins, or is not one."""
+    try:
+        since, until = (read_moment(text, now) for text in (arguments.since, arguments.until))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     if since >= until:
         end = "now" if arguments.until == _NOW else f"--until {arguments.until}"
         raise UsageError(f"--since {arguments.since} is not before {end}: nothing lies between")
     return Asked(since, until, arguments.user, arguments.account)
-
-
-def moment(text: str, now: datetime) -> datetime:
-    """A moment from `now`, from `7d` ago, or from ISO 8601, which is local where it names no zone.
-    Raises UsageError."""
-    if text == _NOW:
-        return now
-    ago = re.fullmatch(r"(\d{1,6})([smhdw])", text, re.ASCII)
-    try:
-        if ago:
-            return now - timedelta(seconds=int(ago.group(1)) * _UNITS[ago.group(2)])
-        return datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text)).astimezone()
-    except (ValueError, OverflowError, OSError) as error:
-        raise UsageError(
-            f"{text!r} is no moment: write 7d, 12h or 30m (ago), or a date such as "
-            "2026-03-01 or 2026-03-01T08:00"
-        ) from error
 
 
 def _read(settings: Settings, asked: Asked) -> Totals:

@@ -10,6 +10,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
+from slurm_hooks.arguments import seconds_between
 from slurm_hooks.commands.console import add_command, caller, err, live, out
 from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import CommandRefused, MalleableError, NotAllowed, RetryLater, UsageError
@@ -61,14 +62,14 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=_whole,
+        type=seconds_between(1, 86_400),
         metavar="SECONDS",
         help="of all; default: 180, or six ticks if that is longer",
     )
     parser.add_argument(
         "--baseline",
-        type=_whole,
-        default=5,
+        type=seconds_between(1, 86_400),
+        default=5.0,
         metavar="SECONDS",
         help="how long slurmctld is watched before the job is submitted; default: 5",
     )
@@ -108,7 +109,7 @@ def _test(arguments: argparse.Namespace) -> int:
     )
     with trial.signals_noted():
         if not arguments.json:
-            text = f"slurmctld is watched for {arguments.baseline} s before anything starts"
+            text = f"slurmctld is watched for {arguments.baseline:g} s before anything starts"
             print_lines(out, [*_room(settings, wish), text])
         without = _watched(port, arguments.baseline, trial.rest)
     before, began = _cost(port), time.monotonic()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from slurm_hooks.commands.console import add_settings, caller, live, out, seconds_between
+from slurm_hooks.arguments import seconds_between
+from slurm_hooks.commands.console import add_settings, caller, live, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings_file import load

@@ -18,9 +18,9 @@ from slurm_hooks.model import (
     Reason,
     Why,
 )
+from slurm_hooks.moments import shown
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.moments import moment
 from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.plural import plural
@@ -187,4 +187,4 @@ def _by(hole: Optional[Hole]) -> str:
 
 
 def _time(hole: Hole, now: datetime) -> str:
-    return moment(hole.end, now) if hole.end else "further notice"
+    return shown(hole.end, now) if hole.end else "further notice"

@@ -29,6 +29,7 @@ from slurm_hooks.model import (
     Slurm,
     Why,
 )
+from slurm_hooks.moments import shown
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
 from slurm_hooks.planning.failures import (
     culprits,
@@ -39,7 +40,7 @@ from slurm_hooks.planning.failures import (
     is_vain,
     why_stopped,
 )
-from slurm_hooks.planning.moments import is_within, moment, noted_dependent, requeue_of
+from slurm_hooks.planning.moments import is_within, noted_dependent, requeue_of
 from slurm_hooks.planning.steps import BACK_STATES, steps_of
 from slurm_hooks.planning.workers import (
     idle_since,
@@ -260,7 +261,7 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     if idle:
         text = (
             f"{plural(len(idle), 'worker')} found no work left, the last at "
-            f"{moment(newest_of(idle), now)}: no more are started but those that were interrupted "
+            f"{shown(newest_of(idle), now)}: no more are started but those that were interrupted "
             "since, until the job wishes for nodes (malleable wish N)"
         )
         reasons.append(Reason(Why.NO_WORK, text))

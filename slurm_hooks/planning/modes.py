@@ -11,6 +11,7 @@ from heapq import nsmallest
 from typing import Optional
 
 from slurm_hooks.model import Cause, Fragment, Level, MalleableJob, Off, Reason, Snapshot, Why
+from slurm_hooks.moments import shown
 from slurm_hooks.plural import plural
 from slurm_hooks.settings import Mode, Settings
 
@@ -146,7 +147,7 @@ def mode_lines(snapshot: Snapshot, settings: Settings) -> tuple[str, ...]:
 def off_line(off: Off) -> str:
     """Since when malleable jobs are switched off, and why."""
     why = f" ({off.reason})" if off.reason else ""
-    return f"malleable jobs are switched off since {off.since:%Y-%m-%d %H:%M:%S}Z{why}"
+    return f"malleable jobs are switched off since {shown(off.since)}{why}"
 
 
 def _ceiling(snapshot: Snapshot, settings: Settings) -> tuple[Optional[int], Optional[int]]:

@@ -14,12 +14,6 @@ def is_within(now: datetime, since: Optional[datetime], span: timedelta) -> bool
     return since is not None and timedelta(0) <= now - since < span
 
 
-def moment(when: datetime, now: datetime) -> str:
-    """A moment in a sentence: the time, and the date if it is not that of `now`."""
-    day = "" if when.date() == now.date() else f"{when:%Y-%m-%d} "
-    return f"{day}{when:%H:%M:%S}Z"
-
-
 def requeue_of(fragment: Fragment, slurm: Slurm) -> Optional[datetime]:
     """When the last run of a waiting fragment ended in a requeue: Slurm makes it wait from then."""
     return fragment.eligible and fragment.eligible - slurm.requeue_wait

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,8 +18,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slurm_hooks.allocation.allocate import SOLVERS
 from slurm_hooks.allocation.curves import SERIAL_FRACTION
-from slurm_hooks.arguments import Parser
+from slurm_hooks.arguments import Parser, seconds_between
 from slurm_hooks.errors import UsageError
+from slurm_hooks.moments import LONGEST_S
 from slurm_hooks.planning.interval import pause_s
 from slurm_hooks.plural import plural
 from slurm_hooks.replay import scenario
@@ -44,6 +44,7 @@ DEFAULT_CHECKPOINT_S = 600.0
 DEFAULT_LATENCY_S = 2.0
 COMPARED = ("equal", "oracle")
 OWN_PACE = "auto"
+_seconds, _positive = seconds_between(0, LONGEST_S), seconds_between(1, LONGEST_S)
 LEARNED, UNLEARNED = "learned", ("default", "equal", "linear", "descending")
 
 _log = logging.getLogger(__name__)
@@ -302,20 +303,6 @@ def _columns(text: str) -> tuple[int, int]:
     if not (dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a range like 0-1023")
     return int(first), int(last)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not (value >= 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text!r} must be at least 0 seconds")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = _seconds(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be at least 1 second")
-    return value
 
 
 def _tick(text: str) -> float | str:

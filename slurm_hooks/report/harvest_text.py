@@ -14,6 +14,7 @@ from rich.text import Text
 from slurm_hooks.harvest.totals import Asked, Sample, Share, Totals
 from slurm_hooks.harvest.values import EndKind
 from slurm_hooks.model import IdleReason
+from slurm_hooks.moments import shown
 from slurm_hooks.plural import plural
 
 HOUR_S = 3600.0
@@ -285,7 +286,7 @@ def moments(samples: Sequence[Sample]) -> list[datetime]:
 
 
 def _moment(when: datetime) -> str:
-    return f"{when.astimezone():%Y-%m-%d %H:%M}"
+    return shown(when)
 
 
 def _span(since: datetime, until: datetime) -> str:

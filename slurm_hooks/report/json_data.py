@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slurm_hooks.model import Plan, verb_of
+from slurm_hooks.moments import iso
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.snapshot.encode import to_data
 
@@ -21,7 +22,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
 def tick_data(report: TickReport) -> dict[str, Any]:
     """A tick: what was decided, what it cost, what each job holds."""
     return {
-        "at": report.at.isoformat(),
+        "at": iso(report.at),
         "dry_run": report.is_dry,
         "mode": report.plan.level.value,
         "seconds": round(report.seconds, 6),

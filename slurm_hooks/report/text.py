@@ -22,6 +22,7 @@ from slurm_hooks.model import (
     Solve,
     verb_of,
 )
+from slurm_hooks.moments import shown
 from slurm_hooks.plural import plural
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.tick import TickReport
@@ -37,7 +38,7 @@ def action_line(action: Action) -> str:
     if isinstance(action, Grow):
         line += f" on {fold(action.nodes)} for {minutes(action.limit)}"
     if isinstance(action, Renew):
-        line += f" until {action.end:%H:%M:%S}Z"
+        line += f" until {shown(action.end)}"
     return f"{line}: {action.cause.value}"
 
 
@@ -56,7 +57,7 @@ def tick_lines(report: TickReport) -> list[str]:
     lines += [f"refused by Slurm: {text}" for text in report.refused]
     lines += [f"note: {text}" for text in report.plan.notes]
     lines.append(
-        f"tick at {report.at:%Y-%m-%d %H:%M:%S}Z: {plural(len(report.plan.actions), 'action')}, "
+        f"tick at {shown(report.at)}: {plural(len(report.plan.actions), 'action')}, "
         f"{plural(len(report.snapshot.jobs), 'job')}, {plural(report.rpcs, 'RPC')}, "
         f"{report.seconds:.2f} s; {solve_line(report.plan.solve)}"
     )

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from slurm_hooks.model import FragmentId
+from slurm_hooks.moments import iso
 
 
 def to_data(value: Any) -> Any:
@@ -19,7 +20,7 @@ def to_data(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, datetime):
-        return value.isoformat()
+        return iso(value)
     if isinstance(value, timedelta):
         return value.total_seconds()
     if dataclasses.is_dataclass(value):

@@ -15,8 +15,8 @@ from slurm_hooks.model import (
     NodeState,
     Snapshot,
 )
+from slurm_hooks.moments import shown
 from slurm_hooks.planning.holes import holes_of
-from slurm_hooks.planning.moments import moment
 from slurm_hooks.plural import plural
 from slurm_hooks.report.text import (
     OVER,
@@ -83,7 +83,8 @@ def _summary(report: TickReport) -> str:
     kinds = (NodeState.FREE, NodeState.BUSY, NodeState.LEAVING, NodeState.DOWN, NodeState.UNKNOWN)
     counted = ", ".join(f"{states[kind]} {kind.value}" for kind in kinds if states[kind])
     return (
-        f"{seen.now:%H:%M:%S}Z  {plural(len(seen.nodes), 'node')}: {counted}; {ours} used by "
+        f"{shown(seen.now, seen.now)}  {plural(len(seen.nodes), 'node')}: {counted}; "
+        f"{ours} used by "
         f"{plural(sum(bool(job.nodes) for job in seen.jobs), 'malleable job')}  |  next tick: "
         f"{plural(len(report.plan.actions), 'action')}, "
         f"{solve_line(report.plan.solve)}"
@@ -118,7 +119,7 @@ def _hole_rows(seen: Snapshot) -> tuple[Row, ...]:
     return tuple(
         (
             str(len(found)),
-            moment(found[0].end, seen.now) if found[0].end else "further notice",
+            shown(found[0].end, seen.now) if found[0].end else "further notice",
             _because(found[0]),
             fold(hole.node for hole in found),
         )

@@ -23,6 +23,7 @@ from build import (
 from slurm_hooks import cli
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import FragmentState, NodeState, Snapshot
+from slurm_hooks.moments import shown
 from slurm_hooks.reconcile import rehearse
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
@@ -60,7 +61,7 @@ def test_jobs_that_are_over_come_last_and_use_nothing() -> None:
 
 def test_a_hole_that_ends_on_another_day_has_a_date() -> None:
     board = board_of(look(replace(machine(), planned=(plan_start(["n3"], 86_400),))))
-    assert board.holes[0][1] == f"{after(86_400):%Y-%m-%d %H:%M:%S}Z"
+    assert board.holes[0][1] == shown(after(86_400))
 
 
 def test_a_board_has_a_row_for_each_job_hole_and_lease() -> None:
@@ -70,7 +71,7 @@ def test_a_board_has_a_row_for_each_job_hole_and_lease() -> None:
         ("8", "b[red]ob", "running"),
     ]
     assert [row[:2] for row in board.holes] == [
-        ("1", f"{after(300):%H:%M:%S}Z"),
+        ("1", shown(after(300), NOW)),
         ("2", "further notice"),
     ]
     assert [(row[0], row[3], row[4]) for row in board.leases] == [
@@ -227,4 +228,4 @@ def test_without_a_terminal_it_says_what_to_use_instead(capsys: pytest.CaptureFi
 
 
 def test_now_is_that_of_the_machine() -> None:
-    assert board_of(look(machine())).summary.startswith(f"{NOW:%H:%M:%S}Z")
+    assert board_of(look(machine())).summary.startswith(shown(NOW, NOW))

@@ -43,6 +43,7 @@ from slurm_hooks.model import (
     SetMark,
     Solve,
 )
+from slurm_hooks.moments import shown
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data
@@ -180,7 +181,9 @@ def test_tables() -> None:
 def test_actions_in_words() -> None:
     grow = Grow(FragmentId(7, 0), frozenset({"n1", "n2"}), span(300), make_mark())
     assert action_line(grow) == "grow 7_0 on n[1-2] for 5:00: hole open"
-    assert action_line(Renew(FragmentId(7, 1), after(4000))).startswith("renew 7_1 until 13:06:40Z")
+    assert action_line(Renew(FragmentId(7, 1), after(4000))).startswith(
+        f"renew 7_1 until {shown(after(4000))}"
+    )
     cancel = Cancel((FragmentId(7, 1), FragmentId(7, 2)), Cause.FINISHED)
     assert action_line(cancel) == "cancel 7_[1-2]: training finished"
     back = PutBack(FragmentId(7, 0), Cause.LEASE_ENDED, is_ended=True)
@@ -218,7 +221,7 @@ def test_until_when_a_node_may_be_used_is_said_with_its_zone() -> None:
         job, nodes=[make_nodes(1, NodeState.BUSY)[0]], reservations=[reserve(["n1"], 3600)]
     )
     lines = explain_lines(job, make_plan(seen, Settings(), no_clock), NOW)
-    assert f"n1 may be used until {after(3600):%H:%M:%S}Z (reservation: maint)" in lines
+    assert f"n1 may be used until {shown(after(3600), NOW)} (reservation: maint)" in lines
 
 
 def test_a_cancel_is_part_of_what_comes_next() -> None:
