@@ -28,11 +28,10 @@ from slurm_hooks.commands import (
     top,
     wish,
 )
-from slurm_hooks.commands.console import debug_lines, err, tell
+from slurm_hooks.commands.console import debug_lines, failed
 from slurm_hooks.errors import MalleableError, MissingProgram
 from slurm_hooks.exits import Exit
 from slurm_hooks.replay import cli as replay_cli
-from slurm_hooks.report.text import print_lines
 
 FAMILIES = (
     inspect,
@@ -54,23 +53,23 @@ FAMILIES = (
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command; the exit code is one of `Exit`."""
     words, is_verbose = take_verbose(sys.argv[1:] if argv is None else argv)
+    is_json = "--json" in words[: words.index("--") if "--" in words else None]
     try:
         with debug_lines(is_verbose):
             return _run(words)
     except MalleableError as error:
-        tell(error)
-        return error.exit_code
+        return failed(error.exit_code, str(error), is_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return Exit.DONE
     except OSError as error:
-        print_lines(err, [f"malleable: {error.filename or 'this host'}: {error.strerror}"])
-        return Exit.FILE
+        where = error.filename or "this host"
+        return failed(Exit.FILE, f"{where}: {error.strerror}", is_json)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    except Exception:  # a bug: its trace is wanted, and an exit code that says so
+    except Exception as error:  # a bug: its trace is wanted, and an exit code that says so
         traceback.print_exc()
-        return Exit.BUG
+        return failed(Exit.BUG, f"a bug: {type(error).__name__}: {error}", is_json)
 
 
 def take_verbose(argv: Sequence[str]) -> tuple[list[str], bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.doctor.text import data
 from slurm_hooks.errors import UsageError
+from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.text import print_lines
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _bundle(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{path} is there already: name another with --output") from error
     if arguments.json:
         names = [part.name for part in found if not isinstance(part.text, Unread)]
-        print(json.dumps({"file": str(path), "bytes": size, "contains": names}))
+        print(json_text({"file": str(path), "bytes": size, "contains": names}))
     else:
         print_lines(out, [f"written: {path}, {size} bytes; look through it before you pass it on"])
     return 0

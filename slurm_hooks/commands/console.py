@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Callable
 from rich.console import Console
 from rich.logging import RichHandler
 
-from slurm_hooks.errors import MalleableError, UsageError
+from slurm_hooks.errors import UsageError
+from slurm_hooks.exits import Exit
 from slurm_hooks.model import MalleableJob, Snapshot
+from slurm_hooks.report.json_data import error_text
 from slurm_hooks.report.text import find_job, print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.library import choose_port
@@ -76,9 +78,14 @@ def debug_lines(is_wanted: bool) -> Iterator[None]:
         log.removeHandler(handler)
 
 
-def tell(error: MalleableError) -> None:
-    """Say it on standard error, a line for each fault."""
-    print_lines(err, [f"malleable: {line}" for line in str(error).splitlines()])
+def failed(code: Exit, text: str, is_json: bool) -> Exit:
+    """Say on standard error what went wrong, a line for each fault, and to programs on standard
+    output too; the exit code."""
+    lines = text.splitlines()
+    print_lines(err, [f"malleable: {line}" for line in lines])
+    if is_json:
+        print(error_text(code, lines), flush=True)
+    return code
 
 
 def live(settings: Settings) -> Port:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from slurm_hooks.doctor.gather.site import Asked, gather
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import exit_code, run
 from slurm_hooks.doctor.text import Shown, data, lines, listing
+from slurm_hooks.report.json_data import json_text
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -69,7 +69,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     found = [finding for outcome in outcomes for finding in outcome.findings]
     remedies = Remedies(found, facts.slurm, facts.conf)
     if arguments.json:
-        print(json.dumps(data(outcomes, remedies, manual.place()), indent=1))
+        print(json_text(data(outcomes, remedies, manual.place()), indent=1))
     else:
         show(lines(outcomes, remedies, manual.place()))
     return exit_code(outcomes)
@@ -82,7 +82,7 @@ def _list(arguments: argparse.Namespace) -> int:
             {"id": check.id, "category": check.category.value, "title": check.title}
             for check in checks
         ]
-        print(json.dumps(rows, indent=1))
+        print(json_text({"checks": rows}, indent=1))
     else:
         show(listing(checks))
     return 0

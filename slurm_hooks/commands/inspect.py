@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
@@ -21,7 +20,7 @@ from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.plural import plural
 from slurm_hooks.reconcile import rehearse, tick
 from slurm_hooks.report.hints import hints
-from slurm_hooks.report.json_data import plan_data
+from slurm_hooks.report.json_data import json_text, plan_data, told
 from slurm_hooks.report.learned_text import learned_lines, look_line
 from slurm_hooks.report.lost_work import lost_work
 from slurm_hooks.report.text import (
@@ -38,7 +37,6 @@ from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe, read_remarks
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.slurm.site_policy import unknown_users
-from slurm_hooks.snapshot.encode import to_data
 from slurm_hooks.snapshot.file import read, save
 from slurm_hooks.switch import with_switch
 
@@ -68,8 +66,8 @@ def _status(arguments: argparse.Namespace) -> int:
     snapshot = with_switch(snapshot, settings.tick.state_dir, is_reading=True)
     if arguments.job is None:
         if arguments.json:
-            told = {"unknown": list(snapshot.unknown), "off": to_data(snapshot.off)}
-            print(json.dumps({"jobs": to_data(snapshot.jobs), **told}))
+            seen = {"jobs": snapshot.jobs, "unknown": snapshot.unknown, "off": snapshot.off}
+            print(json_text(seen))
         elif snapshot.jobs:
             out.print(jobs_table(snapshot))
         else:
@@ -79,7 +77,7 @@ def _status(arguments: argparse.Namespace) -> int:
         return 0
     job = known_job(snapshot, arguments.job)
     if arguments.json:
-        print(json.dumps(to_data(job)))
+        print(json_text(told(job)))
     else:
         out.print(fragments_table(job, snapshot.now))
     return 0
@@ -95,11 +93,16 @@ def _explain(arguments: argparse.Namespace) -> int:
     lines = explain_lines(job, report.plan, report.at, remarks, lost.advice, known)
     if arguments.json:
         planned = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)
-        reasons = to_data(planned.reasons) if planned else []
-        told = {"reasons": reasons, "hints": hints(job), "remarks": remarks}
-        told["checkpoints"] = to_data(lost)
-        told["learned"] = to_data(report.snapshot.learned.get(job.job_id))
-        print(json.dumps({"job": to_data(job), "lines": lines, **told}))
+        data = {
+            "job": job,
+            "lines": lines,
+            "reasons": planned.reasons if planned else (),
+            "hints": hints(job),
+            "remarks": remarks,
+            "checkpoints": lost,
+            "learned": report.snapshot.learned.get(job.job_id),
+        }
+        print(json_text(data))
     else:
         print_lines(out, lines)
     return 0
@@ -154,7 +157,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     if arguments.save:
         save(report.snapshot, arguments.save)
     if arguments.json:
-        print(json.dumps(plan_data(report.plan)))
+        print(json_text(plan_data(report.plan)))
         return 0
     for job in report.plan.jobs:
         print_lines(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import secrets
 import sys
@@ -35,6 +34,7 @@ from slurm_hooks.errors import UsageError
 from slurm_hooks.exits import Exit
 from slurm_hooks.map_directory import Counts, count, failures, is_over, jobs_of, put_back
 from slurm_hooks.plural import plural
+from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, has_option, shown
@@ -65,7 +65,7 @@ def main(words: Sequence[str]) -> int:
                     job_id = _submitted(port, place, arguments.max, options)
         if arguments.detach:
             told = {"job_id": job_id, "directory": str(place)}
-            print(json.dumps(told) if arguments.json else f"{job_id} {place}")
+            print(json_text(told) if arguments.json else f"{job_id} {place}")
             return 0
         if job_id:
             _follow(port, place, job_id, is_quiet=arguments.json)
@@ -194,7 +194,7 @@ def _summary(place: Path, job_id: int, is_json: bool) -> int:
     is_well = not failed and not found.left and not lost
     if is_json:
         told = {"job_id": job_id, "directory": str(place), "tasks": asdict(found)}
-        print(json.dumps({**told, "failures": failed}))
+        print(json_text({**told, "failures": failed}))
         return Exit.DONE if is_well else Exit.FOUND
     print_lines(out, [f"{_counted(found)}; what they printed is in {place}/logs"])
     for one in failed[:LISTED]:

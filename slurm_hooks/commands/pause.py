@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Callable
 
 from slurm_hooks.commands.console import add_command, job_id, live, out
 from slurm_hooks.pause import hold, release
 from slurm_hooks.plural import plural
+from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
@@ -39,7 +39,7 @@ def _pause(
     settings, job = load(arguments.settings), job_id(arguments.job)
     count = act(live(settings), settings, job)
     if arguments.json:
-        print(json.dumps({"job_id": job, did: count}))
+        print(json_text({"job_id": job, did: count}))
     else:
         nothing = f"job {job}: no fragment is held by an operator"
         told = f"job {job}: {plural(count, 'fragment')} {did}: {so}"

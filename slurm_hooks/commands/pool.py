@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
@@ -24,6 +23,7 @@ from slurm_hooks.commands.following import (
     undisturbed,
 )
 from slurm_hooks.errors import UsageError
+from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, shown
@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> int:
         with undisturbed():
             job_id = submitted(port, pool)
         if arguments.json:
-            print(json.dumps({"job_id": job_id}), flush=True)
+            print(json_text({"job_id": job_id}), flush=True)
         elif arguments.detach:
             print(job_id)
         if not arguments.detach:

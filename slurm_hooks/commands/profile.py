@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +16,12 @@ from slurm_hooks.learning.drop import forget
 from slurm_hooks.learning.profile import FamilyProfile, JobProfile
 from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
 from slurm_hooks.plural import plural
+from slurm_hooks.report.json_data import json_text, told
 from slurm_hooks.report.learned_png import family_picture, job_picture
 from slurm_hooks.report.learned_text import families_view, family_view, job_view
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
-from slurm_hooks.snapshot.encode import to_data
 from slurm_hooks.storage.database import Damaged, Unusable
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def _profile(arguments: argparse.Namespace) -> int:
         raise UsageError("--png draws one job or family: name it by JOBID or --family")
     found = _families(settings)
     if arguments.json:
-        print(json.dumps({"families": [_family_data(each) for each in found]}))
+        print(json_text({"families": [_family_data(each) for each in found]}))
     elif found:
         out.print(families_view(found, _now_s()))
     else:
@@ -89,7 +88,7 @@ def _show_job(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.png:
         job_picture(arguments.png, found)
     if arguments.json:
-        print(json.dumps(to_data(found)))
+        print(json_text(told(found)))
     else:
         out.print(job_view(found, _now_s()))
     return 0
@@ -108,8 +107,8 @@ def _show_family(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.png:
         family_picture(arguments.png, families[0], _of(families[0], jobs))
     if arguments.json:
-        data = [{**_family_data(each), "of": to_data(_of(each, jobs))} for each in families]
-        print(json.dumps({"families": data}))
+        data = [{**_family_data(each), "of": _of(each, jobs)} for each in families]
+        print(json_text({"families": data}))
         return 0
     for each in families:
         out.print(family_view(each, _of(each, jobs), _now_s()))
@@ -121,7 +120,7 @@ def _of(family: FamilyProfile, jobs: tuple[JobProfile, ...]) -> tuple[JobProfile
 
 
 def _family_data(each: FamilyProfile) -> dict[str, Any]:
-    data: dict[str, Any] = to_data(each)
+    data: dict[str, Any] = told(each)
     return data
 
 
@@ -137,7 +136,7 @@ def _forget(arguments: argparse.Namespace, settings: Settings) -> int:
             advice = _advice(path, settings, isinstance(error, Damaged))
             raise UsageError(f"cannot delete from {path}: {error}. {advice}") from error
     if arguments.json:
-        print(json.dumps({"forgotten_jobs": count}))
+        print(json_text({"forgotten_jobs": count}))
     else:
         print_lines(out, [f"forgot {plural(count, 'job')}; those that still run tell again"])
     return 0

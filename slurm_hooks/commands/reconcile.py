@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import threading
 import time
@@ -12,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Callable, Optional
 
 from slurm_hooks.arguments import seconds_between
-from slurm_hooks.commands.console import add_command, err, live, out, tell
+from slurm_hooks.commands.console import add_command, err, failed, live, out
 from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import MalleableError, NotAllowed, NoTickForLong, UsageError
 from slurm_hooks.exits import Exit
 from slurm_hooks.pace import Bell, ask_threads, soonest_s, until_next_s, wait
 from slurm_hooks.planning.interval import pause_s
 from slurm_hooks.reconcile import loop, tick
-from slurm_hooks.report.json_data import tick_data
+from slurm_hooks.report.json_data import json_text, tick_data
 from slurm_hooks.report.text import print_lines, tick_lines
 from slurm_hooks.settings import Tick
 from slurm_hooks.settings_file import load
@@ -132,7 +131,7 @@ def _one_tick(arguments: argparse.Namespace, every_s: Optional[float] = None) ->
     else:
         report, warnings = booked_tick(port, settings)
     if arguments.json:
-        print(json.dumps(tick_data(report)), flush=True)
+        print(json_text(tick_data(report)), flush=True)
     else:
         print_lines(out, tick_lines(report))
     print_lines(err, warnings)
@@ -158,8 +157,7 @@ def _tolerant_tick(arguments: argparse.Namespace, began: float, every_s: float) 
         patience = patience_s(Tick(every_s=every_s))
         if isinstance(error, NoTickForLong) and time.monotonic() - began >= patience:
             raise
-        tell(error)
-        return error.exit_code
+        return failed(error.exit_code, str(error), arguments.json)
     except Exception:  # a bug in one tick must not end the service
         traceback.print_exc()
         return Exit.BUG

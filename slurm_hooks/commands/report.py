@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from slurm_hooks.report.harvest_charts import picture
 from slurm_hooks.report.harvest_html import page
 from slurm_hooks.report.harvest_json import harvest_data
 from slurm_hooks.report.harvest_text import harvest_view
+from slurm_hooks.report.json_data import json_text
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 
@@ -49,7 +49,7 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.png:
         picture(arguments.png, found)
     if arguments.json:
-        print(json.dumps(harvest_data(found)))
+        print(json_text(harvest_data(found)))
     else:
         out.print(harvest_view(found))
     return 0

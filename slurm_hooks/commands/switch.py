@@ -7,7 +7,6 @@ fragments away needs settings that hold.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -15,12 +14,11 @@ from slurm_hooks.commands.console import add_command, err, live, out
 from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import MalleableError, SettingsError
 from slurm_hooks.planning.modes import off_line
-from slurm_hooks.report.json_data import tick_data
+from slurm_hooks.report.json_data import json_text, tick_data
 from slurm_hooks.report.text import print_lines, tick_lines
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load, state_dir
-from slurm_hooks.snapshot.encode import to_data
 from slurm_hooks.switch import switch_off, switch_on
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ def _off(arguments: argparse.Namespace) -> int:
     report, lines = _tick_now(arguments, place)
     if arguments.json:
         done = tick_data(report) if report else None
-        print(json.dumps({"off": to_data(off), "tick": done, "lines": lines}))
+        print(json_text({"off": off, "tick": done, "lines": lines}))
     else:
         lines_of_tick = tick_lines(report) if report else []
         print_lines(out, [line for line in lines_of_tick if off_line(off) not in line])
@@ -64,8 +62,8 @@ def _on(arguments: argparse.Namespace) -> int:
         told = "malleable jobs are on again: fragments may start from the next tick on"
     faults = _settings(arguments)[1]
     if arguments.json:
-        data: dict[str, Any] = {"was_off": to_data(before), "lines": faults}
-        print(json.dumps(data))
+        data: dict[str, Any] = {"was_off": before, "lines": faults}
+        print(json_text(data))
     else:
         print_lines(out, [told])
         print_lines(err, faults)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import secrets
 import time
@@ -17,6 +16,7 @@ from slurm_hooks.errors import CommandRefused, MalleableError, NotAllowed, Retry
 from slurm_hooks.model import Level
 from slurm_hooks.planning.modes import off_line
 from slurm_hooks.reconcile import tick
+from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.text import explain_lines, find_job, print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
@@ -121,7 +121,7 @@ def _test(arguments: argparse.Namespace) -> int:
             failure = error
     during = window(before, _cost(port), time.monotonic() - began)
     if arguments.json:
-        print(json.dumps(end_data(trial, failure, without, during)))
+        print(json_text(end_data(trial, failure, without, during)))
     else:
         print_lines(out, end_lines(trial, failure, without, during))
     return 0 if failure is None else failure.exit_code

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from slurm_hooks.commands.console import add_settings, job_id, live, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model.wish import MOST_NODES
 from slurm_hooks.plural import plural
+from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings_file import load
 from slurm_hooks.wishing import wish
@@ -43,7 +43,7 @@ def _wish(arguments: argparse.Namespace) -> int:
     partitions = tuple(settings.site.partitions)
     told = wish(live(settings), partitions, job, arguments.nodes, time.time())
     if arguments.json:
-        print(json.dumps({"job_id": job, "nodes": told.nodes, "at": int(told.at.timestamp())}))
+        print(json_text({"job_id": job, "nodes": told.nodes, "at": told.at}))
     else:
         cut = f", which is its MAX ({arguments.nodes} is more)"
         end = cut if told.nodes < arguments.nodes else ""

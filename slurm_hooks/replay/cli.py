@@ -6,7 +6,6 @@ Results go to standard output; notes, bad lines and the progress bar to standard
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -37,6 +36,7 @@ from slurm_hooks.replay.work import (
     read_queue,
     read_scaling,
 )
+from slurm_hooks.report.json_data import json_text
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 
@@ -258,7 +258,7 @@ def _print(
     gaps = {"usable_gap_s": gap_s, "usable_idle_node_s": record.idle_in_gaps_s(gap_s)}
     about = {**settings, **gaps, "skipped_lines": record.skipped, "notes": record.notes}
     compared = {name: line for name, line in lines.items() if name != arguments.policy}
-    print(json.dumps({**lines[arguments.policy], **about, "lines": compared}))
+    print(json_text({**lines[arguments.policy], **about, "lines": compared}))
 
 
 def _print_tables(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from slurm_hooks.harvest.totals import Totals
-from slurm_hooks.snapshot.encode import to_data
+from slurm_hooks.report.json_data import told
 
 
 def harvest_data(totals: Totals) -> dict[str, Any]:
     """Totals of a span. Keys end in their units; `idle` is by reason, in node-seconds."""
-    data: dict[str, Any] = to_data(totals)
+    data: dict[str, Any] = told(totals)
     data["idle"] = {reason.value: node_s for reason, node_s in totals.idle.items()}
     for sample, item in zip(totals.samples, data["samples"]):
         item["idle"] = {reason.value: nodes for reason, nodes in sample.idle.items()}

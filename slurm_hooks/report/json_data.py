@@ -1,19 +1,63 @@
-"""Plans and ticks as plain JSON data, for programs."""
+"""What commands tell programs: one JSON object, with the version of its form."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import enum
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any, Optional
 
-from slurm_hooks.model import Plan, verb_of
+from slurm_hooks.model import FragmentId, Plan, verb_of
 from slurm_hooks.moments import iso
 from slurm_hooks.report.tick import TickReport
+from slurm_hooks.slurm.mark import NO_NOTE
 from slurm_hooks.snapshot.encode import to_data
+
+VERSION = 1
+
+
+def json_text(data: Mapping[str, Any], indent: Optional[int] = None) -> str:
+    """The object of a command; `data` may have values of the model in it."""
+    return json.dumps({"version": VERSION, **told(data)}, indent=indent)
+
+
+def error_text(exit_code: int, lines: Sequence[str]) -> str:
+    """The object of a command that failed."""
+    return json_text({"error": {"exit_code": int(exit_code), "lines": list(lines)}})
+
+
+def told(value: Any) -> Any:
+    """Plain data for programs: names of durations end in `_s`, moments are text."""
+    if isinstance(value, FragmentId):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        return told({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+    if isinstance(value, Mapping):
+        return {_name(str(key), item): _told(str(key), item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [told(item) for item in value]
+    if isinstance(value, str) and not isinstance(value, enum.Enum):
+        return value.replace(NO_NOTE, "")
+    return to_data(value)
+
+
+def _name(key: str, value: Any) -> str:
+    return f"{key}_s" if isinstance(value, timedelta) and not key.endswith("_s") else key
+
+
+def _told(key: str, value: Any) -> Any:
+    """Epoch seconds as other moments; their names end in `at`."""
+    if isinstance(value, float) and (key == "at" or key.endswith("_at")):
+        return iso(datetime.fromtimestamp(value, timezone.utc))
+    return told(value)
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:
     """A plan; each action with its kind: `grow`, `renew`, `notice`, `hold`, `cancel`, `set-mark`,
     `put-back`."""
-    data: dict[str, Any] = to_data(plan)
+    data: dict[str, Any] = told(plan)
     for action, item in zip(plan.actions, data["actions"]):
         item["kind"] = verb_of(action).replace(" ", "-")
     return data

@@ -7,7 +7,6 @@ Everything it prints on standard output can be read by a program
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -23,6 +22,7 @@ from rich.progress import Progress as Bar
 from slurm_hooks.arguments import Parser
 from slurm_hooks.errors import UsageError
 from slurm_hooks.plural import plural
+from slurm_hooks.report.json_data import json_text
 from slurm_hooks.sandbox.base import default_base
 from slurm_hooks.sandbox.box import Sandbox, list_sandboxes
 from slurm_hooks.sandbox.installation import find_installation
@@ -95,7 +95,7 @@ def _up(arguments: argparse.Namespace) -> int:
         slurm=find_installation(arguments.slurm_root),
     )
     box = _up_with_bar(spec)
-    print(json.dumps(_summary(box)) if arguments.json else _usage(box))
+    print(json_text(_summary(box)) if arguments.json else _usage(box))
     return 0
 
 
@@ -140,7 +140,7 @@ def _summary(box: Sandbox) -> dict[str, Any]:
 def _status(arguments: argparse.Namespace) -> int:
     summaries = [_summary(box) for box in list_sandboxes(arguments.base)]
     if arguments.json:
-        print(json.dumps(summaries))
+        print(json_text({"sandboxes": summaries}))
         return 0
     for one in summaries:
         running = one["running"]

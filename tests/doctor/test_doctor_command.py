@@ -33,7 +33,7 @@ def test_the_list(capsys: Output) -> None:
     assert cli.main(["doctor", "--list"]) == 0
     assert "  kill-wait            KillWait is at most 60 s" in capsys.readouterr().out
     assert cli.main(["doctor", "--list", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) >= len(catalogue.CHECKS)
+    assert len(json.loads(capsys.readouterr().out)["checks"]) >= len(catalogue.CHECKS)
 
 
 def test_a_name_that_does_not_exist(capsys: Output) -> None:

@@ -133,7 +133,10 @@ def test_forgetting(settings: Settings, profile) -> None:  # type: ignore[no-unt
     tell(settings, 0, 7, 1, 2, 8)
     tell(settings, 1, 8, 1, name="other")
     assert "forgot 1 job" in profile("--forget", "ada/other")[1]
-    assert json.loads(profile("--forget", "ada", "--json")[1]) == {"forgotten_jobs": 1}
+    assert json.loads(profile("--forget", "ada", "--json")[1]) == {
+        "version": 1,
+        "forgotten_jobs": 1,
+    }
     assert profile("7")[0] == 64
     assert "nothing has been learned" in profile()[1]
     assert all(b"ada" not in path.read_bytes() for path in learned_path(settings).parent.iterdir())

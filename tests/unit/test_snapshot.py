@@ -109,7 +109,7 @@ def test_a_fault_is_one_line_with_its_key(
     place[where[-1]] = what
     path = tmp_path / "bad.json"
     path.write_text(json.dumps(data))
-    assert cli.main(["plan", "--snapshot", str(path), "--json"]) == 64
+    assert cli.main(["plan", "--snapshot", str(path)]) == 64
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err.replace("\n", " ").replace("  ", " ")
