@@ -52,7 +52,7 @@ def locked(chosen: Tick) -> Iterator[Outcome]:
             _make_directory(path.parent)
             opened.enter_context(_open(path))
             holder = opened.enter_context(_open(path.with_name(f"{path.name}.holder")))
-            stamp = opened.enter_context(_open(path.with_name(f"{path.name}.done")))
+            stamp = opened.enter_context(_open(stamp_path(chosen)))
         try:
             outcome = Outcome()
             with _taken(path, holder):
@@ -79,6 +79,12 @@ def between_ticks(chosen: Tick) -> Iterator[None]:
             yield
     except Timeout as error:
         raise RetryLater(f"a tick has run for {WAIT_S:.0f} s (it holds {path})") from error
+
+
+def stamp_path(chosen: Tick) -> Path:
+    """The file whose date is that of the last completed tick."""
+    path = Path(chosen.lock)
+    return path.with_name(f"{path.name}.done")
 
 
 def patience_s(chosen: Tick) -> float:

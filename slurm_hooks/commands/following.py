@@ -13,10 +13,11 @@ from slurm_hooks.arguments import Parser
 from slurm_hooks.commands.console import add_settings, err, out
 from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
 from slurm_hooks.exits import Exit
+from slurm_hooks.last_tick import steady_silence
 from slurm_hooks.report.text import print_lines
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.live import Live, Port
-from slurm_hooks.slurm.pools import Pool, count, read_id, states, submit
+from slurm_hooks.slurm.pools import RUNNING, Pool, count, read_id, shown, states, submit
 from slurm_hooks.slurm.text import Command
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -77,9 +78,9 @@ def check_options(options: Sequence[str]) -> None:
             raise UsageError(f"{word}: this command says that to sbatch itself; leave it out")
 
 
-def reach(arguments: argparse.Namespace) -> Port:
+def reach(settings: Settings) -> Port:
     """Slurm, as the settings say, by commands that the signals to this one's group do not reach."""
-    tick = load(arguments.settings).tick
+    tick = settings.tick
     return Live(tick.command_timeout_s, tick.slurm_bin, is_detached=True)
 
 
@@ -87,6 +88,12 @@ def is_terminal() -> bool:
     """Whether a line on standard output can be written anew. Rich says so of all that has
     FORCE_COLOR in its environment, as what a notebook starts has."""
     return out.file.isatty()
+
+
+def sizes(settings: Settings, found: Mapping[str, int]) -> str:
+    """How many workers run and wait, and why none starts if no tick comes."""
+    silent = "" if found.keys() & set(RUNNING) else steady_silence(settings)
+    return f"{shown(found)}; {silent}" if silent else shown(found)
 
 
 def look(port: Port, job_id: int) -> Mapping[str, int] | None:

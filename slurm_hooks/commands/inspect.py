@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.harvest.lives import Hits
+from slurm_hooks.last_tick import find_last_tick, silence
 from slurm_hooks.learning.connect import is_there, learned_path
 from slurm_hooks.learning.connect import reading as reading_learned
 from slurm_hooks.learning.read import job_profile
@@ -67,19 +68,22 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.job is None:
         if arguments.json:
             seen = {"jobs": snapshot.jobs, "unknown": snapshot.unknown, "off": snapshot.off}
-            print(json_text(seen))
+            print(json_text({**seen, "last_tick": find_last_tick(settings)}))
         elif snapshot.jobs:
             out.print(jobs_table(snapshot))
         else:
             print_lines(out, ["no malleable jobs"])
         if not arguments.json:
-            print_lines(err, (*snapshot.unknown, *mode_lines(snapshot, settings)))
+            silent = silence(settings, snapshot.jobs)
+            lines = (*snapshot.unknown, *mode_lines(snapshot, settings), silent)
+            print_lines(err, filter(None, lines))
         return 0
     job = known_job(snapshot, arguments.job)
     if arguments.json:
         print(json_text(told(job)))
     else:
         out.print(fragments_table(job, snapshot.now))
+        print_lines(err, filter(None, [silence(settings, snapshot.jobs)]))
     return 0
 
 
@@ -91,6 +95,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     lost = lost_work(job, _hits(settings, job.job_id))
     known = known_lines(settings, report, job)
     lines = explain_lines(job, report.plan, report.at, remarks, lost.advice, known)
+    lines += filter(None, [silence(settings, report.snapshot.jobs)])
     if arguments.json:
         planned = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)
         data = {
@@ -100,6 +105,7 @@ def _explain(arguments: argparse.Namespace) -> int:
             "hints": hints(job),
             "remarks": remarks,
             "checkpoints": lost,
+            "last_tick": find_last_tick(settings),
             "learned": report.snapshot.learned.get(job.job_id),
         }
         print(json_text(data))

@@ -25,6 +25,7 @@ from slurm_hooks.commands.following import (
     pause,
     reach,
     size,
+    sizes,
     split,
     stopped,
     submitted,
@@ -36,8 +37,10 @@ from slurm_hooks.map_directory import Counts, count, failures, is_over, jobs_of,
 from slurm_hooks.plural import plural
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.text import print_lines
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.pools import Pool, has_option, shown
+from slurm_hooks.slurm.pools import Pool, has_option
 
 TEXT = "Run a program once for each input, on as many nodes as can be spared, and follow it."
 LOOK_S, ASK_S = 1.0, 5.0  # at the directory; Slurm
@@ -52,7 +55,8 @@ def main(words: Sequence[str]) -> int:
     at = rest.index(":::") if ":::" in rest else len(rest)
     name = f"map-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     place = (arguments.dir or Path(".malleable") / name).absolute()
-    port, job_id = reach(arguments), None
+    settings = load(arguments.settings)
+    port, job_id = reach(settings), None
     listen(arguments)
     try:
         # The second of two at once is to follow.
@@ -68,7 +72,7 @@ def main(words: Sequence[str]) -> int:
             print(json_text(told) if arguments.json else f"{job_id} {place}")
             return 0
         if job_id:
-            _follow(port, place, job_id, is_quiet=arguments.json)
+            _follow(port, settings, place, job_id, is_quiet=arguments.json)
     except KeyboardInterrupt:
         if not job_id:
             raise
@@ -154,7 +158,7 @@ def _submitted(port: Port, place: Path, limit: int, options: list[str]) -> int:
     return job_id
 
 
-def _follow(port: Port, place: Path, job_id: int, is_quiet: bool) -> None:
+def _follow(port: Port, settings: Settings, place: Path, job_id: int, is_quiet: bool) -> None:
     """Until all tasks have ended, or the job is over."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     before, next_look, size_now = "", 0.0, "submitted"
@@ -172,7 +176,7 @@ def _follow(port: Port, place: Path, job_id: int, is_quiet: bool) -> None:
                 states = look(port, job_id)
                 if states is not None and not states:
                     return
-                size_now = size_now if states is None else shown(states)
+                size_now = size_now if states is None else sizes(settings, states)
             text = f"job {job_id}: {_counted(found)}; workers: {size_now}"
             ended = found.done + found.failed
             progress.update(bar, total=found.total, completed=ended, description=text)

@@ -17,6 +17,7 @@ from slurm_hooks.commands.following import (
     pause,
     reach,
     size,
+    sizes,
     split,
     stopped,
     submitted,
@@ -25,8 +26,10 @@ from slurm_hooks.commands.following import (
 from slurm_hooks.errors import UsageError
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.text import print_lines
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.pools import Pool, shown
+from slurm_hooks.slurm.pools import Pool
 
 EVERY_S = 5.0
 TEXT = "Submit a pool of workers, one on each node that can be spared, and follow it."
@@ -43,7 +46,8 @@ def main(words: Sequence[str]) -> int:
         raise UsageError("give the worker behind --: malleable pool --max 16 -- dask worker ...")
     flags = [f"--signal={arguments.signal}"] if arguments.signal else []
     flags += [f"--wish-file={arguments.wish_file}"] if arguments.wish_file else []
-    port = reach(arguments)
+    settings = load(arguments.settings)
+    port = reach(settings)
     pool = Pool(tuple(command), arguments.max, arguments.min, tuple(flags), tuple(options))
     listen(arguments)
     job_id = 0
@@ -55,7 +59,7 @@ def main(words: Sequence[str]) -> int:
         elif arguments.detach:
             print(job_id)
         if not arguments.detach:
-            _follow(port, job_id, is_quiet=arguments.json)
+            _follow(port, settings, job_id, is_quiet=arguments.json)
     except KeyboardInterrupt:
         if not job_id:
             raise
@@ -74,13 +78,13 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _follow(port: Port, job_id: int, is_quiet: bool) -> None:
+def _follow(port: Port, settings: Settings, job_id: int, is_quiet: bool) -> None:
     """A line for each change, or one that is written anew on a terminal, until the job is over."""
     before = ""
     is_live = is_terminal() and not is_quiet
     with out.status(f"job {job_id}: submitted") if is_live else nullcontext() as line:
         while (found := look(port, job_id)) is None or found:
-            text = _said(job_id, found)
+            text = _said(job_id, settings, found)
             if line is not None:
                 line.update(text)
             elif not is_quiet and text != before:
@@ -91,5 +95,5 @@ def _follow(port: Port, job_id: int, is_quiet: bool) -> None:
         print_lines(out, [f"job {job_id}: over"])
 
 
-def _said(job_id: int, found: Mapping[str, int] | None) -> str:
-    return f"job {job_id}: {'Slurm does not answer' if found is None else shown(found)}"
+def _said(job_id: int, settings: Settings, found: Mapping[str, int] | None) -> str:
+    return f"job {job_id}: {'Slurm does not answer' if found is None else sizes(settings, found)}"

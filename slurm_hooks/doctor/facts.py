@@ -207,6 +207,7 @@ class TickSeen:
     directory: Optional[FileSeen]
     silent_s: Optional[float]
     patience_s: float
+    every_s: float
     timer: str = ""
     enabled: str = ""
     user: str = ""

@@ -150,6 +150,7 @@ GOOD_SITE = Facts(
     hooks=(Hook("Epilog", "/usr/libexec/slurm-malleable/epilog.sh", FILE, "#!/bin/sh\n"),),
     accounting=Accounting(QOS, ({"Account": "a", "User": "u", "MaxSubmit": ""},), {}),
     tick=TickSeen(
+        every_s=30.0,
         lock="/run/slurm-malleable/tick.lock",
         directory=replace(DIRECTORY, mode=0o700),
         silent_s=12.0,

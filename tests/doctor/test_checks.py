@@ -340,6 +340,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("slurmctld-hooks", hook("PrologSlurmctld", "/p", None, None), "note", "once for each"),
     ("last-tick", tick(silent_s=None), "error", "no tick has ever.*reconcile --dry-run"),
     ("last-tick", tick(silent_s=3600.0), "error", "for 60 min.*journalctl"),
+    ("last-tick", tick(silent_s=75.0), "warning", "no tick for 75 s .expected every 30 s.: no job"),
     ("timer", tick(timer="inactive", silent_s=None), "error", "is inactive.*enable --now"),
     ("timer", tick(timer="", silent_s=None), "error", "nothing starts ticks.*cp .*cron"),
     ("timer", tick(timer=""), "note", "but ticks come"),

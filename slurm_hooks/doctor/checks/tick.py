@@ -37,6 +37,12 @@ def _last_tick(facts: Facts) -> Iterator[Finding]:
             Run("malleable reconcile", "the user of the tick"),
             advice="see why in the log, or try one by hand",
         )
+    elif seen.silent_s > 2 * seen.every_s:
+        yield warning(
+            f"no tick for {seen.silent_s:.0f} s (expected every {seen.every_s:g} s): no job can "
+            "start or grow",
+            Run("journalctl -u slurm-malleable -n 20", "root"),
+        )
 
 
 def _timer(facts: Facts) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Optional
 from slurm_hooks.doctor.facts import Hook, SlurmSays, Submission, Textfile, TickSeen
 from slurm_hooks.doctor.gather.files import attempt, read_text, see, text_or_none
 from slurm_hooks.errors import MalleableError
+from slurm_hooks.last_tick import find_last_tick
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.site_policy import render_answer, unknown_users
@@ -70,7 +71,8 @@ def tick(settings: Settings, timeout_s: float) -> TickSeen:
     return TickSeen(
         lock=str(lock),
         directory=see(lock.parent),
-        silent_s=_silent_s(lock.with_name(f"{lock.name}.done")),
+        silent_s=_since_last_tick_s(settings),
+        every_s=settings.tick.every_s,
         patience_s=patience_s(settings.tick),
         timer=timer.get("ActiveState", ""),
         enabled=timer.get("UnitFileState", ""),
@@ -83,6 +85,11 @@ def textfile(settings: Settings) -> Textfile:
     """What there is of `metrics.textfile`. Raises OSError."""
     path = Path(settings.metrics.textfile)
     return Textfile(see(path.parent), _silent_s(path))
+
+
+def _since_last_tick_s(settings: Settings) -> Optional[float]:
+    last = find_last_tick(settings)
+    return None if last is None else abs(time.time() - last.timestamp())
 
 
 def _silent_s(stamp: Path) -> Optional[float]:

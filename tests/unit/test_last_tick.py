@@ -1,0 +1,66 @@
+"""Users are told that no tick comes: without one nothing starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks import cli
+from slurm_hooks.commands.following import sizes
+from slurm_hooks.settings_file import load
+
+Output = pytest.CaptureFixture[str]
+
+
+def ran(site: Path, seconds_ago: float, name: str = "tick.lock.done") -> None:
+    """As if a tick had left this file so long ago."""
+    path = site / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    moment = time.time() - seconds_ago
+    os.utime(path, (moment, moment))
+
+
+def said(capsys: Output, *words: str) -> str:
+    assert cli.main(words) == 0
+    found = capsys.readouterr()
+    return found.out + found.err
+
+
+def job_id(capsys: Output) -> str:
+    return str(json.loads(said(capsys, "status", "--json"))["jobs"][0]["job_id"])
+
+
+# The ledger is the only one of the two that a user who is not the tick's can see.
+@pytest.mark.parametrize("name", ["tick.lock.done", "state/ledger.sqlite"])
+def test_a_silence_of_two_intervals_is_told(capsys: Output, site: Path, name: str) -> None:
+    job = job_id(capsys)
+    for words in (["status"], ["status", job], ["explain", job]):
+        ran(site, 75, name)
+        told = said(capsys, *words)
+        assert "no tick for 75 seconds, since" in told
+        assert "(expected every 30 s): no job can start or grow" in told
+        ran(site, 50, name)
+        assert "no tick" not in said(capsys, *words)
+
+
+def test_before_the_first_tick_there_is_a_line_too(capsys: Output, site: Path) -> None:
+    assert "no tick is known on this host" in said(capsys, "explain", job_id(capsys))
+    assert json.loads(said(capsys, "status", "--json"))["last_tick"] is None
+    ran(site, 5)
+    assert json.loads(said(capsys, "status", "--json"))["last_tick"].endswith("+00:00")
+
+
+def test_who_follows_a_pool_reads_why_no_worker_starts(site: Path) -> None:
+    settings = load(site / "malleable.toml")
+    ran(site, 75)
+    told = sizes(settings, {"PENDING": 2})
+    assert told.startswith("0 running, 2 waiting; no tick since ")
+    assert sizes(settings, {"PENDING": 2}) == told, "the line stays as it is while nothing changes"
+    assert sizes(settings, {"RUNNING": 1, "PENDING": 1}) == "1 running, 1 waiting"
+    ran(site, 5)
+    assert sizes(settings, {"PENDING": 2}) == "0 running, 2 waiting"
