@@ -48,7 +48,10 @@ put_with_bin etc/cron/slurm-malleable "$share/cron/slurm-malleable"
 for page in docs/man/*; do put 644 "$root/usr/share/man/man${page##*.}" "$page"; done
 put 644 "$completions" "$build/bash-completion/malleable"
 install -d "$config"
-[ -e "$config/malleable.toml" ] || install -m 644 etc/malleable.toml "$config"
+if ! [ -e "$config/malleable.toml" ]; then
+  sed 's|^level = .*|level = "observe"|' etc/malleable.toml >"$config/malleable.toml"
+  chmod 644 "$config/malleable.toml"
+fi
 
 id slurm-malleable >/dev/null 2>&1 ||
   echo "note: the unit runs as slurm-malleable: systemd-sysusers && systemd-tmpfiles --create; docs/packages.md"

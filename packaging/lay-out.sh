@@ -40,11 +40,15 @@ command_and_code() {
   find "$code/vendor" -name '*.py' -exec sed -i '1s|^#!.*||' {} +
 }
 
-settings_and_units() {
+settings() {
   install -d "$root/etc/slurm-malleable"
-  sed 's|^operators = .*|operators = ["root", "slurm", "slurm-malleable"]|' etc/malleable.toml \
+  sed -e 's|^operators = .*|operators = ["root", "slurm", "slurm-malleable"]|' \
+    -e 's|^level = .*|level = "observe"|' etc/malleable.toml \
     >"$root/etc/slurm-malleable/malleable.toml"
   chmod 644 "$root/etc/slurm-malleable/malleable.toml"
+}
+
+units() {
   for unit in etc/systemd/*; do
     install -d "$lib/systemd/system"
     sed 's|@BINDIR@|/usr/bin|' "$unit" >"$lib/systemd/system/${unit##*/}"
@@ -106,7 +110,8 @@ examples() {
 }
 
 command_and_code
-settings_and_units
+settings
+units
 documents
 slurm_side
 client

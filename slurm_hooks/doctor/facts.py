@@ -263,7 +263,10 @@ class PythonSeen:
 
 @dataclass(frozen=True)
 class JobSeen:
-    """One job: the lines of `explain`, its script and the end of its log where readable."""
+    """One job: the lines of `explain`, its script and the end of its log where readable.
+
+    `lacks` are those that say why it has fewer nodes than it needs.
+    """
 
     job_id: int
     words: Words
@@ -271,6 +274,7 @@ class JobSeen:
     lines: tuple[str, ...]
     script: Union[str, Unread]
     log: Union[str, Unread]
+    lacks: tuple[str, ...] = ()
 
 
 NOT_ASKED = Unread("not asked for")

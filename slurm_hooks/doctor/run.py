@@ -13,6 +13,7 @@ from slurm_hooks.plural import plural
 
 _ORDER = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 ALL_WELL, HAS_WARNINGS, HAS_ERRORS = Exit.DONE, Exit.FOUND, Exit.ERRORS
+HAS_STEPS = Exit.TO_DO
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,20 @@ def _look(check: Check, facts: Facts, is_before: bool) -> Outcome:
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:
     """0 if all is well (notes do not count), 1 with warnings or if nothing could be looked at,
-    2 with errors."""
+    2 with errors, 3 if there is nothing but what an installation has yet to do."""
     words = {outcome.word for outcome in outcomes}
     if words == {"skipped"}:
         return HAS_WARNINGS  # nothing was looked at: that is no good news
     if Severity.ERROR.value in words:
         return HAS_ERRORS
-    return HAS_WARNINGS if Severity.WARNING.value in words else ALL_WELL
+    if Severity.WARNING.value in words:
+        return HAS_WARNINGS
+    return HAS_STEPS if _waiting(outcomes) else ALL_WELL
+
+
+def _waiting(outcomes: Sequence[Outcome]) -> int:
+    """How many checks wait for a step of the installation."""
+    return sum(any(f.is_missing for f in outcome.findings) for outcome in outcomes)
 
 
 def closing(outcomes: Sequence[Outcome]) -> str:
@@ -74,6 +82,9 @@ def closing(outcomes: Sequence[Outcome]) -> str:
     notes = f", {plural(count[Severity.NOTE], 'note')}" if count[Severity.NOTE] else ""
     if set(words) == {"skipped"}:
         return f"Nothing could be looked at: {rest}."
+    left = f"{plural(_waiting(outcomes), 'check')} waiting for the steps above"
+    if exit_code(outcomes) == HAS_STEPS:
+        return f"To do: {left}. Nothing else is wrong: {rest}."
     if not (count[Severity.ERROR] or count[Severity.WARNING]):
         return f"All is well: {rest}{notes}."
     return (

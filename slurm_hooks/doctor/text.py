@@ -15,6 +15,7 @@ from slurm_hooks.doctor.todo import ToDo, to_do
 
 WIDTH = 96
 OLD_WIDTH = 40
+STYLES = ("ok", "warning", "error", "warning")  # of the last line, by exit code
 _INDENT = "         "
 _UNBROKEN: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
@@ -46,7 +47,7 @@ def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Itera
     todo = to_do(outcomes, remedies)
     if todo.is_worth_telling:
         yield from _to_do(todo)
-    yield Shown(closing(outcomes), ("ok", "warning", "error")[exit_code(outcomes)])
+    yield Shown(closing(outcomes), STYLES[exit_code(outcomes)])
 
 
 def _outcome(

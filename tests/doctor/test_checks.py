@@ -399,6 +399,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("job-known", job(words={}), "error", "knows no job 7"),
     ("job-known", job(is_malleable=False), "error", "ordinary job in partition malleable"),
     ("job-reason", job(lines=("3 other nodes: busy",)), "note", "3 other"),
+    ("job-reason", job(lines=("busy",), lacks=("has 1 node and needs 2",)), "warning", "needs 2"),
     ("job-script", job(script="export PYTHONPATH=/x\ntorchrun t"), "error", "overwrites"),
     ("job-script", job(script="torchrun t | tee log"), "warning", "pipefail"),
     ("job-script", job(script="python train.py"), "note", "calls no torchrun"),

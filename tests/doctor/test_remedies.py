@@ -12,7 +12,18 @@ from known_sites import GOOD_SITE, conf, says
 from slurm_hooks.doctor import manual
 from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose
 from slurm_hooks.doctor.facts import Facts, Hook, Line, Unread, known
-from slurm_hooks.doctor.finding import Category, Change, Check, Fix, Paste, error, note, warning
+from slurm_hooks.doctor.finding import (
+    Category,
+    Change,
+    Check,
+    Finding,
+    Fix,
+    Paste,
+    Severity,
+    error,
+    note,
+    warning,
+)
 from slurm_hooks.doctor.remedies import Remedies, Remedy
 from slurm_hooks.doctor.run import Outcome, closing, exit_code, run
 from slurm_hooks.doctor.text import data, lines
@@ -159,6 +170,10 @@ def test_exit_codes_and_the_closing_sentence() -> None:
     assert [exit_code(one) for one in ([good], [Outcome(check, (warning("y"),))], [bad])] == [
         0, 1, 2,
     ]  # fmt: skip
+    missing = Outcome(check, (Finding(Severity.NOTE, "z", is_missing=True),))
+    assert exit_code([good, missing]) == 3
+    assert closing([good, missing]).startswith("To do: 1 check waiting for the steps above.")
+    assert exit_code([bad, missing]) == 2
     skipped = Outcome(check, skipped="no rights")
     assert exit_code([good, skipped]) == 0
     assert exit_code([skipped]) == 1

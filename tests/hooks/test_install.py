@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks import jobpath
+from slurm_hooks.settings_file import load
 
 TREE = Path(__file__).resolve().parents[2]
 needs_compiler = pytest.mark.skipif(
@@ -90,6 +91,11 @@ def test_everybody_can_read_what_is_installed(root: Path) -> None:
     jobpath = root / "usr/share/slurm-malleable/jobpath"
     assert (jobpath / "slurm_hooks/elastic/engines/entry.py").exists()
     assert not os.readlink(jobpath).startswith("/")  # DESTDIR is not where it will lie
+
+
+@needs_compiler
+def test_ticks_only_observe_until_a_person_says_more(root: Path) -> None:
+    assert load(root / "etc/slurm-malleable/malleable.toml").mode.level == "observe"
 
 
 @needs_compiler

@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from packages.root import TREE
+from slurm_hooks.settings import Settings
+from slurm_hooks.settings_file import load
 
 LAY_OUT = TREE / "packaging" / "lay-out.sh"
 SOURCE = TREE / "packaging" / "source.sh"
+
+
+def lay_out(root: Path, function: str) -> None:
+    """What this function of the script puts there."""
+    (root / "carried").mkdir()
+    functions = LAY_OUT.read_text(encoding="utf-8").split("\ncommand_and_code\n")[0]
+    words = [f"{functions}\n{function}", str(LAY_OUT), str(root / "carried"), str(root)]
+    subprocess.run(["sh", "-euc", *words], check=True, timeout=30)
 
 
 @pytest.fixture(scope="module")
 def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of documents that the packages get."""
     root = tmp_path_factory.mktemp("root")
-    (root / "carried").mkdir()
-    functions = LAY_OUT.read_text(encoding="utf-8").split("\ncommand_and_code\n")[0]
-    argv = ["sh", "-euc", functions + "\ndocuments", str(LAY_OUT), str(root / "carried"), str(root)]
-    subprocess.run(argv, check=True, timeout=30)
+    lay_out(root, "documents")
     return root / "usr" / "share" / "doc" / "slurm-malleable"
+
+
+def test_what_packages_install_only_observes(tmp_path: Path) -> None:
+    lay_out(tmp_path, "settings")
+    installed = load(tmp_path / "etc" / "slurm-malleable" / "malleable.toml")
+    shipped = Settings()
+    assert installed == replace(
+        shipped,
+        mode=replace(shipped.mode, level="observe"),
+        site=replace(shipped.site, operators=("root", "slurm", "slurm-malleable")),
+    )
 
 
 def test_packages_carry_the_figures_without_the_laboratory_book(carried: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from slurm_hooks.doctor.facts import Facts, known
+from slurm_hooks.doctor.facts import CannotLook, Facts, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
 from slurm_hooks.plural import plural
 
@@ -43,8 +43,14 @@ def _known(facts: Facts) -> Iterator[Finding]:
 
 
 def _reason(facts: Facts) -> Iterator[Finding]:
-    for line in known(facts.job).lines:
-        yield note(line)
+    seen = known(facts.job)
+    if not seen.is_malleable:
+        raise CannotLook("Slurm knows no malleable job of this number")
+    for line in seen.lacks:
+        yield warning(line)
+    for line in seen.lines:
+        if line not in seen.lacks:
+            yield note(line)
 
 
 def _script(facts: Facts) -> Iterator[Finding]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from slurm_hooks.doctor.facts import JobSeen, Unread
 from slurm_hooks.doctor.gather.files import attempt
 from slurm_hooks.errors import CommandRefused
+from slurm_hooks.model import WAITING_STATES, FragmentState, MalleableJob, Plan
+from slurm_hooks.model.reason import Why
+from slurm_hooks.plural import plural
 from slurm_hooks.reconcile import tick
 from slurm_hooks.report.text import explain_lines, find_job
 from slurm_hooks.settings import Settings
@@ -17,6 +21,8 @@ from slurm_hooks.slurm.scontrol import Words, read_records
 from slurm_hooks.slurm.text import Command
 
 END_OF_LOG = 1 << 16
+LACKING = (Why.ALONE, Why.DIED, Why.STOPPED, Why.NOT_STARTED)
+OPEN_STATES = (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING)
 
 
 def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
@@ -33,9 +39,21 @@ def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
         words=words,
         is_malleable=job is not None,
         lines=tuple(lines),
+        lacks=tuple(_lacks(job, report.plan)) if job else (),
         script=attempt(lambda: _script(port, job_id), settings.tick.command_timeout_s),
         log=attempt(lambda: _log(words)),
     )
+
+
+def _lacks(job: MalleableJob, plan: Plan) -> Iterator[str]:
+    """Why it has fewer nodes than it needs, if so."""
+    planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
+    reasons = planned.reasons if planned else ()
+    least, has = max(1, job.request.min_nodes), len(job.nodes)
+    if has < least and any(f.state in OPEN_STATES for f in job.fragments):
+        because = f": {reasons[0]}" if reasons else ""
+        yield f"has {plural(has, 'node')} and needs {least}{because}"
+    yield from (str(reason) for reason in reasons if reason.why in LACKING)
 
 
 def _words(port: Port, job_id: int) -> Words:
