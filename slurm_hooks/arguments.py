@@ -65,3 +65,15 @@ def seconds_between(low: float, high: float) -> Callable[[str], float]:
         return value
 
     return seconds
+
+
+def whole_between(low: int, high: int) -> Callable[[str], int]:
+    """A reader of an option's whole number, for argparse; raises ArgumentTypeError as above."""
+
+    def whole(text: str) -> int:
+        is_number = text.isascii() and text.isdigit() and len(text) < 10
+        if not (is_number and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"must be from {low} to {high}, not {text[:20]!r}")
+        return int(text)
+
+    return whole

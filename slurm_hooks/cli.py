@@ -82,7 +82,20 @@ def take_verbose(argv: Sequence[str]) -> tuple[list[str], bool]:
     return [*ours, *argv[end:]], len(ours) < end
 
 
+def ordered(words: Sequence[str]) -> list[str]:
+    """Options of a command behind its name, if they stand before it; `help` as an option."""
+    front, rest = [], list(words)
+    while rest and rest[0].startswith(("--settings", "--json")):
+        front.append(rest.pop(0))
+        if front[-1] == "--settings" and rest:
+            front.append(rest.pop(0))
+    if rest[:1] == ["help"]:
+        rest = [*rest[1:], "--help"]
+    return [*rest[:1], *front, *rest[1:]] if rest else front
+
+
 def _run(words: list[str]) -> int:
+    words = ordered(words)
     if words[:1] == ["sandbox"]:
         return _sandbox(words[1:])
     if is_for_a_job(words):
@@ -123,7 +136,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Deep-learning jobs that live in the holes of a Slurm cluster.",
         epilog="Users start with: sbatch --malleable=MIN-MAX train.sh",
     )
-    parser.add_argument("--version", action="version", version=f"malleable {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"malleable {__version__}")
     parser.add_argument(
         "--verbose", action="store_true", help="debug lines on standard error; fits any command"
     )

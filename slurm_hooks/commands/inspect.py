@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
-from slurm_hooks.errors import CommandRefused, RetryLater
+from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater
 from slurm_hooks.harvest.lives import Hits
 from slurm_hooks.last_tick import find_last_tick, silence
 from slurm_hooks.learning.connect import is_there, learned_path
 from slurm_hooks.learning.connect import reading as reading_learned
 from slurm_hooks.learning.read import job_profile
+from slurm_hooks.learning.tick import recall
 from slurm_hooks.ledger.connect import Unusable, ledger_path, reading
 from slurm_hooks.ledger.read import hits_of
-from slurm_hooks.model import MalleableJob
+from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.plural import plural
 from slurm_hooks.reconcile import rehearse, tick
@@ -25,8 +27,10 @@ from slurm_hooks.report.json_data import json_text, plan_data, told
 from slurm_hooks.report.learned_text import learned_lines, look_line
 from slurm_hooks.report.lost_work import lost_work
 from slurm_hooks.report.text import (
+    OVER,
     explain_lines,
     fragments_table,
+    job_state,
     jobs_table,
     print_lines,
     solve_line,
@@ -36,6 +40,8 @@ from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe, read_remarks
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.names import names_command, parse_names
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.slurm.site_policy import unknown_users
 from slurm_hooks.snapshot.file import read, save
@@ -49,9 +55,13 @@ _log = logging.getLogger(__name__)
 
 def add(commands: Commands) -> None:
     """Add these commands to the parser."""
-    add_command(commands, "status", _status, "malleable jobs and their fragments", "optional")
+    text = "malleable jobs and their fragments"
+    parser = add_command(commands, "status", _status, text, "optional")
+    parser.add_argument("--all", action="store_true", help="also jobs that have ended")
+    parser.add_argument("--user", default="", metavar="USER", help="only jobs of this user")
     add_command(commands, "explain", _explain, "why a job has the size it has", "needed")
     parser = add_command(commands, "plan", _plan, "what the next tick would do; changes nothing")
+    parser.add_argument("--all", action="store_true", help="also jobs that keep their size")
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--snapshot", type=Path, metavar="FILE", help="plan from FILE instead of asking Slurm"
@@ -63,28 +73,68 @@ def add(commands: Commands) -> None:
 
 def _status(arguments: argparse.Namespace) -> int:
     settings = with_host_lists(load(arguments.settings))
-    snapshot = observe(live(settings), settings.site.partitions)
+    port = live(settings)
+    snapshot = observe(port, settings.site.partitions)
     snapshot = with_switch(snapshot, settings.tick.state_dir, is_reading=True)
-    if arguments.job is None:
-        if arguments.json:
-            seen = {"jobs": snapshot.jobs, "unknown": snapshot.unknown, "off": snapshot.off}
-            print(json_text({**seen, "last_tick": find_last_tick(settings)}))
-        elif snapshot.jobs:
-            out.print(jobs_table(snapshot))
-        else:
-            print_lines(out, ["no malleable jobs"])
-        if not arguments.json:
-            silent = silence(settings, snapshot.jobs)
-            lines = (*snapshot.unknown, *mode_lines(snapshot, settings), silent)
-            print_lines(err, filter(None, lines))
-        return 0
-    job = known_job(snapshot, arguments.job)
+    if arguments.job is not None:
+        return _show_job(known_job(snapshot, arguments.job), snapshot, settings, arguments.json)
+    of_user = [job for job in snapshot.jobs if arguments.user in ("", job.user)]
+    jobs = [job for job in of_user if arguments.all or job_state(job) not in OVER]
+    names, reasons = _names(port, settings), _first_reasons(snapshot, settings)
     if arguments.json:
-        print(json_text(told(job)))
+        print(json_text(_jobs_data(jobs, names, reasons, snapshot, settings)))
+        return 0
+    if jobs:
+        out.print(jobs_table(jobs, snapshot.now, names, reasons))
     else:
-        out.print(fragments_table(job, snapshot.now))
-        print_lines(err, filter(None, [silence(settings, snapshot.jobs)]))
+        print_lines(out, ["no malleable jobs"])
+    ended = len(of_user) - len(jobs)
+    notes = [f"{plural(ended, 'ended job')} left out: --all shows them"] if ended else []
+    notes += [*snapshot.unknown, *mode_lines(snapshot, settings), silence(settings, snapshot.jobs)]
+    print_lines(err, filter(None, notes))
     return 0
+
+
+def _show_job(job: MalleableJob, seen: Snapshot, settings: Settings, is_json: bool) -> int:
+    if is_json:
+        print(json_text(told(job)))
+        return 0
+    out.print(fragments_table(job, seen.now))
+    print_lines(err, filter(None, [silence(settings, seen.jobs)]))
+    return 0
+
+
+def _jobs_data(
+    jobs: Iterable[MalleableJob],
+    names: Mapping[int, str],
+    reasons: Mapping[int, str],
+    seen: Snapshot,
+    settings: Settings,
+) -> dict[str, Any]:
+    rows = [
+        {**told(job), "name": names.get(job.job_id), "why": reasons.get(job.job_id)} for job in jobs
+    ]
+    last = find_last_tick(settings)
+    return {"jobs": rows, "unknown": seen.unknown, "off": seen.off, "last_tick": last}
+
+
+def _names(port: Port, settings: Settings) -> Mapping[int, str]:
+    """Empty if Slurm does not say: the rest is worth printing."""
+    try:
+        return parse_names(port.ask(names_command(settings.site.partitions)))
+    except (CommandRefused, RetryLater) as error:
+        _log.debug("names of jobs were not read: %s", error)
+        return {}
+
+
+def _first_reasons(snapshot: Snapshot, settings: Settings) -> Mapping[int, str]:
+    """What limits each job most; empty if no plan can be made."""
+    try:
+        plan = rehearse(recall(snapshot, settings), settings).plan
+    except MalleableError as error:
+        _log.debug("nothing was planned: %s", error)
+        return {}
+    return {job.job_id: str(job.reasons[0]) for job in plan.jobs if job.reasons}
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -115,7 +165,10 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> list[str]:
-    """What has been learned of a job, as far as this user may read it."""
+    """What has been learned of a job, as far as this user may read it; nothing of one that is over,
+    or of an engine that does not tell how fast it trains."""
+    if job_state(job) in OVER or not job.tells_rates:
+        return []
     if not settings.learn.enabled:
         return ["learned: nothing, since learn.enabled is false: all jobs share equally"]
     profile, unread = None, ""
@@ -129,7 +182,7 @@ def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> li
     spared = next((p.spared for p in report.plan.jobs if p.job_id == job.job_id), None)
     if unread:
         lines.append(f"learned: what ticks know of it cannot be read here: {unread}")
-    elif job.active and spared and job.tells_rates:
+    elif job.active and spared:
         lines.append(look_line(spared, settings.learn.probe_budget))
     return lines
 
@@ -165,11 +218,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_text(plan_data(report.plan)))
         return 0
-    for job in report.plan.jobs:
+    shown = [j for j in report.plan.jobs if arguments.all or j.nodes_now != j.nodes_planned]
+    for job in shown:
         print_lines(
             out, [f"job {job.job_id}: {job.nodes_now} -> {plural(job.nodes_planned, 'node')}"]
         )
         print_lines(out, [f"  {reason}" for reason in job.reasons])
+    if not shown:
+        print_lines(out, ["no job changes its size"])
     strangers = () if arguments.snapshot else unknown_users(settings.mode.users)
     notes = [f"note: mode.users: this host knows no user {name}" for name in strangers]
     print_lines(out, [*tick_lines(report)[:-1], *notes, solve_line(report.plan.solve)])

@@ -177,7 +177,8 @@ def _follow(port: Port, settings: Settings, place: Path, job_id: int, is_quiet: 
                 if states is not None and not states:
                     return
                 size_now = size_now if states is None else sizes(settings, states)
-            text = f"job {job_id}: {_counted(found)}; workers: {size_now}"
+            workers = "" if found.run else f"; workers: {size_now}"  # tasks run: so do workers
+            text = f"job {job_id}: {_counted(found)}{workers}"
             ended = found.done + found.failed
             progress.update(bar, total=found.total, completed=ended, description=text)
             if not is_bar and not is_quiet and text != before:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 from slurm_hooks.commands.console import out
 from slurm_hooks.commands.following import (
@@ -29,7 +30,7 @@ from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.pools import Pool
+from slurm_hooks.slurm.pools import Pool, has_option
 
 EVERY_S = 5.0
 TEXT = "Submit a pool of workers, one on each node that can be spared, and follow it."
@@ -48,6 +49,8 @@ def main(words: Sequence[str]) -> int:
     flags += [f"--wish-file={arguments.wish_file}"] if arguments.wish_file else []
     settings = load(arguments.settings)
     port = reach(settings)
+    if not has_option(options, "--job-name", "-J"):
+        options = [f"--job-name={Path(command[0]).name}", *options]
     pool = Pool(tuple(command), arguments.max, arguments.min, tuple(flags), tuple(options))
     listen(arguments)
     job_id = 0

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_hooks.commands.console import add_settings, err, live
+from slurm_hooks.commands.console import add_settings, err, live, out
 from slurm_hooks.doctor.conf_check import check_conf
 from slurm_hooks.exits import Exit
 from slurm_hooks.jobpath import write_job_path
@@ -40,6 +40,7 @@ def _lua(arguments: argparse.Namespace) -> int:
     told = policy.faults + found
     print_lines(err, [f"malleable: {line}" for line in told])
     if arguments.check:
+        print_lines(out, [] if told else ["no problems found"])
         return Exit.FOUND if told else Exit.DONE
     if arguments.output is None:
         print(policy.text, end="")

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_hooks.commands.console import add_command, out
+from slurm_hooks.commands.console import add_command, err, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import Asked, Totals
 from slurm_hooks.ledger.connect import Damaged, Unusable, ledger_path, reading
@@ -19,6 +19,7 @@ from slurm_hooks.report.harvest_html import page
 from slurm_hooks.report.harvest_json import harvest_data
 from slurm_hooks.report.harvest_text import harvest_view
 from slurm_hooks.report.json_data import json_text
+from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 
@@ -44,6 +45,8 @@ def _report(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     now = datetime.now().astimezone()  # noqa: TID251  (--since counts from here)
     found = _read(settings, _asked(arguments, now))
+    if arguments.user and not found.jobs and not arguments.json:
+        print_lines(err, [f"note: no job of user {arguments.user} in this time"])
     if arguments.html:
         arguments.html.write_text(page(found), encoding="utf-8")
     if arguments.png:

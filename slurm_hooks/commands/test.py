@@ -9,7 +9,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from slurm_hooks.arguments import seconds_between
+from slurm_hooks.arguments import seconds_between, whole_between
 from slurm_hooks.commands.console import add_command, caller, err, live, out
 from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import CommandRefused, MalleableError, NotAllowed, RetryLater, UsageError
@@ -52,7 +52,9 @@ def add(commands: Commands) -> None:
     ):
         parser.add_argument(option, default="", metavar=word, help=help_text)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--nodes", type=_whole, default=2, metavar="N", help="default: 2")
+    size.add_argument(
+        "--nodes", type=whole_between(1, 86_400), default=2, metavar="N", help="default: 2"
+    )
     size.add_argument(
         "--plain", action="store_true", help="one node, and a shell script: no Python on the nodes"
     )
@@ -73,12 +75,6 @@ def add(commands: Commands) -> None:
         metavar="SECONDS",
         help="how long slurmctld is watched before the job is submitted; default: 5",
     )
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 86_400):
-        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number from 1 to 86400")
-    return int(text)
 
 
 def _test(arguments: argparse.Namespace) -> int:

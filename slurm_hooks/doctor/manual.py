@@ -32,8 +32,9 @@ taste and not among it.
 
 Its exit code is 0 if all is well (notes do not count), 1 if there are warnings or nothing could be
 looked at, 2 if there are errors. `--json` prints the same as one JSON object. With `--pre`, what is
-missing of this package is a note, and the exit code is 3 if such steps are all that is left to do. With
-`--job`, a job that has fewer nodes than it needs is a warning, and one that Slurm does not know an error.
+missing of this package is a note, and the exit code is 3 if such steps are all that is left to do.
+With `--job`, a job that has fewer nodes than it needs is a warning, and a job that Slurm does not
+know is an error.
 
 What another host has cannot be seen from here. Files of the controller are read on the controller
 only; run `malleable doctor --node` on each compute node (`clush -a malleable doctor --node`), on a

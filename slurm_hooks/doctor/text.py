@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -13,7 +14,7 @@ from slurm_hooks.doctor.remedies import Remedies, Remedy
 from slurm_hooks.doctor.run import Outcome, closing, exit_code
 from slurm_hooks.doctor.todo import ToDo, to_do
 
-WIDTH = 96
+WIDTH = 80
 OLD_WIDTH = 40
 STYLES = ("ok", "warning", "error", "warning")  # of the last line, by exit code
 _INDENT = "         "
@@ -48,6 +49,19 @@ def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Itera
     if todo.is_worth_telling:
         yield from _to_do(todo)
     yield Shown(closing(outcomes), STYLES[exit_code(outcomes)])
+
+
+def folded(shown: Iterable[Shown], width: int) -> Iterator[Shown]:
+    """The lines in a terminal of that width. Those to paste, and names of files, stay whole."""
+    for line in shown:
+        head = re.match(r" *(\S+ {2,})?", line.text)
+        indent = " " * (head.end() if head else 0)
+        rows = textwrap.wrap(line.text, width, subsequent_indent=indent, **_UNBROKEN)
+        yield from (
+            [line]
+            if line.style == "paste" or not rows
+            else (Shown(row, line.style) for row in rows)
+        )
 
 
 def _outcome(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from slurm_hooks.allocation.curves import prior
+from slurm_hooks.arguments import nearest
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Curve
 
@@ -134,7 +135,8 @@ def read_queue(name: str, curves: Mapping[str, Curve], seed: int) -> Queue:
         return Queue(tuple(_built_in(model, curves) for model in MIX7), seed=seed)
     path = Path(name)
     if not os.path.exists(path):
-        raise UsageError(f"{name}: no such queue or file; queues: {', '.join(BUILT_IN)}")
+        known = f"{nearest(name, BUILT_IN)}; queues: {', '.join(BUILT_IN)}"
+        raise UsageError(f"{name}: no such queue or file{known}")
     data = _read(path)
     jobs = data.get("job")
     if not isinstance(jobs, Sequence) or not jobs:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Optional
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
+from rich.markup import escape
 from rich.table import Table
 
 from slurm_hooks.model import (
@@ -76,22 +77,36 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
         console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-def jobs_table(snapshot: Snapshot) -> Table:
-    """All malleable jobs, one line each."""
+def jobs_table(
+    jobs: Sequence[MalleableJob],
+    now: datetime,
+    names: Mapping[int, str],
+    reasons: Mapping[int, str],
+) -> Table:
+    """Malleable jobs, one line each: `names` are theirs, `reasons` what limits each most."""
+    heads = ("JOBID", "NAME", "USER", "STATE", "NODES", "MIN-MAX", "LEASE ENDS")
+    rows = [_job_row(job, now, names) for job in jobs]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("JOBID", "USER", "STATE", "NODES", "MIN-MAX", "LEASE ENDS", "NODELIST"):
-        table.add_column(name, justify="right" if name == "NODES" else "left")
-    for job in snapshot.jobs:
-        table.add_row(
-            str(job.job_id),
-            job.user,
-            job_state(job),
-            str(len(job.nodes)),
-            sizes(job, snapshot.now),
-            _next_end(job, snapshot.now),
-            fold(job.nodes) if job.nodes else "",
-        )
+    for head, *cells in zip(heads, *rows):
+        width = min(SHORT, max(map(len, (head, *cells))))
+        side = _RIGHT if head == "NODES" else _LEFT
+        table.add_column(head, justify=side, no_wrap=True, min_width=width, max_width=width)
+    table.add_column("WHY", no_wrap=True, overflow="ellipsis")
+    for job, row in zip(jobs, rows):
+        table.add_row(*map(escape, (*row, reasons.get(job.job_id, ""))))
     return table
+
+
+def _job_row(job: MalleableJob, now: datetime, names: Mapping[int, str]) -> tuple[str, ...]:
+    return (
+        str(job.job_id),
+        names.get(job.job_id, ""),
+        job.user,
+        job_state(job),
+        str(len(job.nodes)),
+        sizes(job, now),
+        _next_end(job, now),
+    )
 
 
 def sizes(job: MalleableJob, now: datetime) -> str:
@@ -101,6 +116,9 @@ def sizes(job: MalleableJob, now: datetime) -> str:
     return asked if wish is None else f"{asked}, wish {wish.nodes}"
 
 
+SHORT = 16  # columns, for what users choose freely
+_LEFT: JustifyMethod = "left"
+_RIGHT: JustifyMethod = "right"
 OVER = frozenset({"stopped", "cancelled", "ended"})  # of the words below
 
 
@@ -159,11 +177,13 @@ def explain_lines(
     is for its user, `known` is what has been learned of it."""
     planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
     request = job.request
-    lines = [
+    head = (
         f"job {job.job_id} of {job.user}: {job_state(job)}, {plural(len(job.nodes), 'node')} of "
-        f"{sizes(job, now)}, engine {request.engine}, "
-        f"lease {minutes(request.lease)}, shortest hole {minutes(request.shortest_hole)}"
-    ]
+        f"{sizes(job, now)}, engine {request.engine}"
+    )
+    if job_state(job) not in OVER:
+        head += f", lease {minutes(request.lease)}, shortest hole {minutes(request.shortest_hole)}"
+    lines = [head]
     lines += [note for note in plan.notes if note.startswith("mode.level = observe")]
     if planned is not None:
         if planned.nodes_planned != planned.nodes_now:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from slurm_hooks.arguments import Parser
+from slurm_hooks.arguments import Parser, whole_between
 from slurm_hooks.errors import UsageError
 from slurm_hooks.plural import plural
 from slurm_hooks.report.json_data import json_text
@@ -27,7 +27,9 @@ from slurm_hooks.sandbox.base import default_base
 from slurm_hooks.sandbox.box import Sandbox, list_sandboxes
 from slurm_hooks.sandbox.installation import find_installation
 from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.sandbox.spec import SandboxSpec
+from slurm_hooks.sandbox.spec import MAX_NODES, SandboxSpec
+
+MAX_CPUS = 1024
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,8 +70,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_up(commands: Any) -> None:
     up = commands.add_parser("up", help="start a sandbox")
-    up.add_argument("--nodes", type=int, default=8, help="default %(default)s")
-    up.add_argument("--cpus", type=int, default=2, help="per node, default %(default)s")
+    up.add_argument(
+        "--nodes", type=whole_between(1, MAX_NODES), default=8, help="default %(default)s"
+    )
+    up.add_argument(
+        "--cpus", type=whole_between(1, MAX_CPUS), default=2, help="per node, default %(default)s"
+    )
     up.add_argument("--name", help="default sb1, sb2, ...")
     up.add_argument(
         "--plain",

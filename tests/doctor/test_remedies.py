@@ -26,7 +26,7 @@ from slurm_hooks.doctor.finding import (
 )
 from slurm_hooks.doctor.remedies import Remedies, Remedy
 from slurm_hooks.doctor.run import Outcome, closing, exit_code, run
-from slurm_hooks.doctor.text import data, lines
+from slurm_hooks.doctor.text import data, folded, lines, listing
 from slurm_hooks.doctor.todo import ToDo, to_do
 from slurm_hooks.errors import UsageError
 
@@ -274,3 +274,18 @@ def test_the_page_is_that_of_the_checks() -> None:
     )
     for check in CHECKS:
         assert f"\n### {check.id}\n" in page.read_text()
+
+
+def test_what_is_told_fits_into_80_columns() -> None:
+    """Lines to paste and names of files stay whole."""
+    facts = replace(GOOD_SITE, slurm=says(config={"KillWait": "300 sec", "JobSubmitPlugins": ""}))
+    outcomes = run(CHECKS, facts, is_before=True)
+    remedies = Remedies([f for o in outcomes for f in o.findings], facts.slurm, facts.conf)
+    whole = [*lines(outcomes, remedies, "/doc/doctor.md"), *listing(CHECKS)]
+    shown = list(folded(whole, 80))
+    assert [one for one in shown if len(one.text) > 80 and one.style != "paste"] == []
+    assert [one for one in shown if one.style == "paste"] == [
+        one for one in whole if one.style == "paste"
+    ]
+    words = " ".join(one.text for one in shown).split()
+    assert words == " ".join(one.text for one in whole).split()

@@ -1,0 +1,142 @@
+"""Small things that people meet first: help, options before the command, tables that fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from replay.logs import SCALING
+from slurm_hooks import cli
+from slurm_hooks.commands.console import out
+from slurm_hooks.slurm.names import parse_names
+
+Output = pytest.CaptureFixture[str]
+NAMED = 'echo "7|{:40}|"; exit 0'
+
+
+def run(capsys: Output, *words: str) -> tuple[int, str, str]:
+    code = cli.main(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def ask(site: Path, test: str, answer: str) -> None:
+    """Have squeue answer so where its words match."""
+    path = site / "bin" / "squeue"
+    path.write_text(f"#!/bin/sh\ncase $* in {test}) {answer};; esac\n" + path.read_text())
+
+
+@pytest.mark.parametrize("words", [["help"], ["help", "status"], ["-V"]])
+def test_what_people_try_first(capsys: Output, words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 0
+    assert "malleable" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("--settings f status --json", "status --settings f --json"),
+        ("--settings=f --json pool --max=1 -- x", "pool --settings=f --json --max=1 -- x"),
+        ("help status", "status --help"),
+        ("status help", "status help"),
+        ("--version", "--version"),
+        ("--settings", "--settings"),
+    ],
+)
+def test_options_may_stand_before_the_command(line: str, wanted: str) -> None:
+    assert cli.ordered(line.split()) == wanted.split()
+
+
+def test_settings_before_the_command_count(capsys: Output, tmp_path: Path) -> None:
+    code, _, err = run(capsys, "--settings", str(tmp_path / "none.toml"), "status")
+    assert code == 78
+    assert "none.toml" in err
+
+
+def test_status_names_the_job_and_says_why_in_80_columns(
+    capsys: Output, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = json.loads(run(capsys, "status", "--json")[1])["jobs"][0]
+    assert job["why"]
+    ask(site, "*Name:40*", f'printf "%s|%-40s|\\n" {job["job_id"]} "my [red]search"; exit 0')
+    monkeypatch.setattr(out, "_width", 80)
+    head, row = run(capsys, "status")[1].splitlines()
+    assert head.split()[:4] == ["JOBID", "NAME", "USER", "STATE"]
+    assert head.split()[-1] == "WHY"
+    assert "my [red]search" in row
+    assert max(len(head), len(row)) <= 80
+    assert job["why"][:10] in row
+
+
+def test_status_of_another_user_is_empty(capsys: Output, site: Path) -> None:
+    assert run(capsys, "status", "--user", "somebody")[:2] == (0, "no malleable jobs\n")
+
+
+def test_status_leaves_ended_jobs_out(capsys: Output, site: Path) -> None:
+    answer = site / "held.squeue.txt"
+    ended = answer.read_text().replace("|PENDING|", "|COMPLETED|")
+    assert ended != answer.read_text()
+    answer.write_text(ended)
+    code, shown, err = run(capsys, "status")
+    assert (code, shown) == (0, "no malleable jobs\n")
+    assert "1 ended job left out: --all shows them" in err
+    assert "ended" in run(capsys, "status", "--all")[1]
+
+
+def test_a_name_is_shown_as_one_line_of_text() -> None:
+    told = f"7|{'a':40}|\n7|{'forged':40}|\n8|{'x' * 60}|\nodd\n9|{'b' + chr(27) + 'c':40}|\n"
+    assert parse_names(told) == {7: "a", 9: "b?c"}
+
+
+def test_plan_shows_what_changes(capsys: Output, site: Path) -> None:
+    word = str(json.loads(run(capsys, "status", "--json")[1])["jobs"][0]["job_id"])
+    assert f"job {word}: 0 -> " in run(capsys, "plan")[1]
+    run(capsys, "off")
+    assert run(capsys, "plan")[1].splitlines()[0] == "no job changes its size"
+    assert f"job {word}: 0 -> 0 nodes" in run(capsys, "plan", "--all")[1]
+
+
+def test_the_check_of_a_good_policy_says_so(capsys: Output, site: Path) -> None:
+    assert run(capsys, "render", "lua", "--check")[:2] == (0, "no problems found\n")
+
+
+def test_a_queue_that_is_not_there(capsys: Output, tmp_path: Path) -> None:
+    for name, text in (("idle", "0,10\n"), ("scaling", SCALING)):
+        (tmp_path / name).write_text(text)
+    words = ["--idle", str(tmp_path / "idle"), "--scaling", str(tmp_path / "scaling")]
+    code, _, err = run(capsys, "replay", *words, "--jobs=1", "--queue=shuflenet")
+    assert code == 64
+    assert "did you mean shufflenet?" in err
+
+
+@pytest.mark.parametrize("nodes", ["0", "1025", "x"])
+def test_a_sandbox_of_no_nodes(capsys: Output, nodes: str) -> None:
+    code, _, err = run(capsys, "sandbox", "up", "--nodes", nodes)
+    assert code == 64
+    assert f"argument --nodes: must be from 1 to 1024, not '{nodes}'" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "name"), [([], "worker.py"), (["--job-name=mine"], "mine"), (["-J", "b"], "b")]
+)
+def test_a_pool_is_named_after_its_command(
+    capsys: Output, site: Path, options: list[str], name: str
+) -> None:
+    sbatch = site / "bin" / "sbatch"
+    sbatch.write_text(f'#!/bin/sh\necho "$@" >{site}/words\necho 17\n')
+    sbatch.chmod(0o755)
+    assert run(capsys, "pool", "--max=2", "--detach", *options, "--", "/opt/worker.py", "x")[0] == 0
+    told = (site / "words").read_text().split()
+    assert [word for word in told if name in word]
+    assert any("worker.py" in word for word in told) is (name == "worker.py")
+
+
+def test_one_look_needs_no_terminal(capsys: Output, site: Path) -> None:
+    code, shown, err = run(capsys, "top", "--once")
+    assert (code, err) == (0, "")
+    assert "malleable jobs" in shown.splitlines()[0]
+    assert {"jobs", "holes", "next tick"} <= set(shown.splitlines())
