@@ -224,7 +224,7 @@ def test_a_slow_look_keeps_no_key_waiting_and_pause_stops_looking() -> None:
 
 def test_without_a_terminal_it_says_what_to_use_instead(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top"]) == 64
-    assert "malleable status" in capsys.readouterr().err
+    assert "malleable top --once" in capsys.readouterr().err
 
 
 def test_now_is_that_of_the_machine() -> None:

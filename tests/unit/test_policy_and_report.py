@@ -169,9 +169,9 @@ def test_one_word_for_a_job(job: MalleableJob, word: str) -> None:
 
 def test_tables() -> None:
     seen = make_snapshot(make_job(RUNNING, held=1), nodes=make_nodes(2))
-    text = printed(jobs_table(seen))
-    assert "in 6:40" in text
-    assert "1-6" in text
+    text = printed(jobs_table(seen.jobs, NOW, {7: "a [b]"}, {7: "has its maximum"}))
+    for word in ("in 6:40", "1-6", "a [b]", "has its maximum"):
+        assert word in text
     leaving = make_fragment(1, FragmentState.RUNNING, ["n2"], noticed=NOW)
     text = printed(fragments_table(make_job(RUNNING, leaving), NOW))
     assert "7_0" in text
