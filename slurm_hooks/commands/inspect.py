@@ -19,6 +19,7 @@ from slurm_hooks.learning.tick import recall
 from slurm_hooks.ledger.connect import Unusable, ledger_path, reading
 from slurm_hooks.ledger.read import hits_of
 from slurm_hooks.model import MalleableJob, Snapshot
+from slurm_hooks.model.decision import JobPlan
 from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.plural import plural
 from slurm_hooks.reconcile import rehearse, tick
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
 
 _log = logging.getLogger(__name__)
+WIDE = 300  # columns, where no terminal cuts a table
 
 
 def add(commands: Commands) -> None:
@@ -85,7 +87,9 @@ def _status(arguments: argparse.Namespace) -> int:
         print(json_text(_jobs_data(jobs, names, reasons, snapshot, settings)))
         return 0
     if jobs:
-        out.print(jobs_table(jobs, snapshot.now, names, reasons))
+        width = out.width if out.is_terminal else WIDE
+        table = jobs_table(jobs, snapshot.now, names, reasons, width)
+        out.print(table, width=width, crop=False)
     else:
         print_lines(out, ["no malleable jobs"])
     ended = len(of_user) - len(jobs)
@@ -134,7 +138,13 @@ def _first_reasons(snapshot: Snapshot, settings: Settings) -> Mapping[int, str]:
     except MalleableError as error:
         _log.debug("nothing was planned: %s", error)
         return {}
-    return {job.job_id: str(job.reasons[0]) for job in plan.jobs if job.reasons}
+    return {job.job_id: _why(job) for job in plan.jobs}
+
+
+def _why(job: JobPlan) -> str:
+    if job.nodes_planned != job.nodes_now:
+        return f"the next tick takes it to {plural(job.nodes_planned, 'node')}"
+    return str(job.reasons[0]) if job.reasons else ""
 
 
 def _explain(arguments: argparse.Namespace) -> int:

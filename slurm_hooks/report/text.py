@@ -82,16 +82,19 @@ def jobs_table(
     now: datetime,
     names: Mapping[int, str],
     reasons: Mapping[int, str],
+    width: int,
 ) -> Table:
-    """Malleable jobs, one line each: `names` are theirs, `reasons` what limits each most."""
+    """Malleable jobs, one line each, at most so wide: `names` are theirs, `reasons` what limits
+    each most, which gives way."""
     heads = ("JOBID", "NAME", "USER", "STATE", "NODES", "MIN-MAX", "LEASE ENDS")
     rows = [_job_row(job, now, names) for job in jobs]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head, *cells in zip(heads, *rows):
-        width = min(SHORT, max(map(len, (head, *cells))))
+        wide = min(SHORT, max(map(len, (head, *cells))))
         side = _RIGHT if head == "NODES" else _LEFT
-        table.add_column(head, justify=side, no_wrap=True, min_width=width, max_width=width)
-    table.add_column("WHY", no_wrap=True, overflow="ellipsis")
+        table.add_column(head, justify=side, no_wrap=True, min_width=wide, max_width=wide)
+        width -= wide + GAP
+    table.add_column("WHY", no_wrap=True, overflow="ellipsis", max_width=max(width, SHORT // 2))
     for job, row in zip(jobs, rows):
         table.add_row(*map(escape, (*row, reasons.get(job.job_id, ""))))
     return table
@@ -116,7 +119,7 @@ def sizes(job: MalleableJob, now: datetime) -> str:
     return asked if wish is None else f"{asked}, wish {wish.nodes}"
 
 
-SHORT = 16  # columns, for what users choose freely
+SHORT, GAP = 16, 2  # columns: for what users choose freely, between two
 _LEFT: JustifyMethod = "left"
 _RIGHT: JustifyMethod = "right"
 OVER = frozenset({"stopped", "cancelled", "ended"})  # of the words below

@@ -61,8 +61,10 @@ def test_status_names_the_job_and_says_why_in_80_columns(
     capsys: Output, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = json.loads(run(capsys, "status", "--json")[1])["jobs"][0]
-    assert job["why"]
+    assert job["why"].startswith("the next tick takes it to ")
     ask(site, "*Name:40*", f'printf "%s|%-40s|\\n" {job["job_id"]} "my [red]search"; exit 0')
+    assert job["why"] in run(capsys, "status")[1], "only a terminal cuts lines"
+    monkeypatch.setattr(out, "_force_terminal", True)
     monkeypatch.setattr(out, "_width", 80)
     head, row = run(capsys, "status")[1].splitlines()
     assert head.split()[:4] == ["JOBID", "NAME", "USER", "STATE"]

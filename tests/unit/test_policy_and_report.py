@@ -169,7 +169,7 @@ def test_one_word_for_a_job(job: MalleableJob, word: str) -> None:
 
 def test_tables() -> None:
     seen = make_snapshot(make_job(RUNNING, held=1), nodes=make_nodes(2))
-    text = printed(jobs_table(seen.jobs, NOW, {7: "a [b]"}, {7: "has its maximum"}))
+    text = printed(jobs_table(seen.jobs, NOW, {7: "a [b]"}, {7: "has its maximum"}, 80))
     for word in ("in 6:40", "1-6", "a [b]", "has its maximum"):
         assert word in text
     leaving = make_fragment(1, FragmentState.RUNNING, ["n2"], noticed=NOW)
