@@ -9,6 +9,7 @@
 #define NODES_MAX 65535U
 #define DIGITS_MAX 5    /* of NODES_MAX */
 #define QUOTE_MAX 60    /* characters of the given text that a message quotes */
+#define KEY_SHOWN 20    /* the same of an unknown key */
 #define TEXT_MAX 256    /* longer than any sensible request */
 
 /* One comma-separated piece of the text; not terminated. */
@@ -177,6 +178,18 @@ static const struct {
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
+static bool refuse_key(const struct reader *reader, struct item name)
+{
+	char text[KEY_SHOWN + 1], quoted[KEY_SHOWN + 5];
+	size_t length = name.length < KEY_SHOWN ? name.length : KEY_SHOWN;
+
+	memcpy(text, name.start, length);
+	text[length] = 0;
+	quote(text, quoted, sizeof(quoted));
+	return refuse(reader, "there is no key '%s'; the keys are unit=N, engine=NAME and "
+			      "launch=srun", quoted);
+}
+
 static bool read_key(const struct reader *reader, struct item item, struct request *request,
 		     bool *seen)
 {
@@ -195,8 +208,7 @@ static bool read_key(const struct reader *reader, struct item item, struct reque
 		seen[i] = true;
 		return keys[i].read(reader, value, request);
 	}
-	return refuse(reader, "there is no such key; the keys are unit=N, engine=NAME and "
-			      "launch=srun");
+	return refuse_key(reader, name);
 }
 
 /* MIN 0 means that a job of no nodes is one that runs: true of workers that need no other. */
