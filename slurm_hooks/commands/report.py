@@ -53,6 +53,8 @@ def _report(arguments: argparse.Namespace) -> int:
         picture(arguments.png, found)
     if arguments.json:
         print(json_text(harvest_data(found)))
+    elif written := list(filter(None, (arguments.html, arguments.png))):
+        print_lines(out, [f"written: {path}" for path in written])
     else:
         out.print(harvest_view(found))
     return 0

@@ -157,3 +157,20 @@ def test_nothing_in_a_name_steers_a_terminal() -> None:
     from slurm_hooks.report.harvest_text import _printable  # noqa: PLC0415
 
     assert _printable("ann\x1b[31m\x07\u202e") == "ann?[31m??"
+
+
+def test_a_user_without_jobs_is_told(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(hour, *SPAN, "--user", "nosuch") == 0
+    assert "note: no job of user nosuch in this time" in capsys.readouterr().err
+    assert report(hour, *SPAN) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_page_is_named_instead_of_printed(
+    hour: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly")
+    path = tmp_path / "report.html"
+    assert report(hour, *SPAN, "--html", str(path)) == 0
+    assert capsys.readouterr().out == f"written: {path}\n"
+    assert path.stat().st_size > 1000
