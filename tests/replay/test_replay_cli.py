@@ -144,7 +144,7 @@ def test_planned_starts_are_not_delayed_when_ends_are_known(words, tmp_path, cap
         (["--queue", "mix7"], "no model AlexNet"),
         (
             ["--queue", "shuflenet"],
-            "shuflenet: no such queue or file; queues: shufflenet, mix7",
+            "shuflenet: no such queue or file; did you mean shufflenet?; queues: shufflenet, mix7",
         ),
         (["--latency", "40"], "shorter than a tick"),
     ],
