@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -21,6 +22,7 @@ from slurm_hooks.elastic.script import checkpoint as module  # noqa: E402
 from slurm_hooks.elastic.script import step_boundary  # noqa: E402
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files  # noqa: E402
 from slurm_hooks.elastic.script.packed import LARGE  # noqa: E402
+from slurm_hooks.elastic.script.stored_step import step_on_disk  # noqa: E402
 
 pytestmark = [pytest.mark.torch]
 
@@ -134,6 +136,48 @@ def test_a_directory_that_is_not_there_is_an_error_at_once(tmp_path: Path, is_ke
         checkpoint.save(2, {"x": 1})
 
 
+def half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("damage", [half, lambda path: path.write_text("junk")])
+def test_a_damaged_file_counts_as_none_and_is_put_aside(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], is_kept: bool, damage: Any
+) -> None:
+    path = tmp_path / "c.pt"
+    checkpoint = Checkpoint(path)
+    checkpoint.save(8, {"x": full(8)})
+    checkpoint.wait()
+    damage(path)
+    step, content = Checkpoint(path).load()
+    assert (step, "x" in content) == ((8, True) if is_kept else (0, False))
+    assert f"{path} is damaged" in capfd.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["c.pt.damaged"]
+    checkpoint.save(9, {})
+    assert Checkpoint(path).load()[0] == 9
+
+
+def test_a_file_that_is_no_checkpoint_is_an_error_and_left_alone(
+    tmp_path: Path, is_kept: bool
+) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"weights": full(1)}, path)
+    with pytest.raises(ValueError, match=r"was not written by Checkpoint\.save"):
+        Checkpoint(path).load()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_looking_at_the_step_runs_no_code_of_the_file(tmp_path: Path) -> None:
+    class Code:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    path = tmp_path / "c.pt"
+    torch.save({"step": 3, "content": {"x": Code(), "n": torch.ones(2).to_sparse()}}, path)
+    assert step_on_disk(path) == 3
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_without_room_for_a_copy_the_file_is_written_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
 ) -> None:
@@ -191,6 +235,39 @@ def test_a_process_that_ends_waits_for_the_file(tmp_path: Path) -> None:
     )
     assert done.returncode == 5
     assert in_file(path)["content"]["x"].shape == (8, 1 << 20)
+
+
+def test_what_was_loaded_does_not_go_with_the_file(tmp_path: Path) -> None:
+    """A page of a mapped file that the file system has lost ends the process."""
+    path = tmp_path / "c.pt"
+    torch.save({"step": 3, "content": {"x": full(3)}}, path)
+    code = (
+        "import os, sys; from slurm_hooks.elastic import Checkpoint;"
+        "step, content = Checkpoint(sys.argv[1]).load(); os.truncate(sys.argv[1], 0);"
+        "sys.exit(int(content['x'].sum() != 3 * len(content['x'])))"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MALLEABLE_SLOTS": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], check=False, env=env, timeout=150
+    )
+    assert done.returncode == 0
+
+
+def test_a_file_that_another_node_replaces_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"step": 3, "content": {"x": full(3)}}, tmp_path / "c.pt")
+    load, failures = torch.load, [OSError(errno.ESTALE, "Stale file handle")]
+
+    def once_stale(*words: Any, **named: Any) -> Any:
+        if failures:
+            torch.save({"step": 4, "content": {"x": full(4)}}, tmp_path / "c.pt")
+            raise failures.pop()
+        return load(*words, **named)
+
+    monkeypatch.setattr(torch, "load", once_stale)
+    step, content = Checkpoint(tmp_path / "c.pt").load()
+    assert (step, float(content["x"][0])) == (4, 4.0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from slurm_hooks.elastic.script.left_behind import step_on_disk
+from slurm_hooks.elastic.script.stored_step import step_on_disk
 from waiting import wait_until
 
 from .gang import Gang

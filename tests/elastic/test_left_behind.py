@@ -16,8 +16,9 @@ torch = pytest.importorskip("torch")
 from slurm_hooks.elastic.farewell import FAREWELL_S, farewell_s  # noqa: E402
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader  # noqa: E402
 from slurm_hooks.elastic.script.checkpoint import Checkpoint  # noqa: E402
-from slurm_hooks.elastic.script.left_behind import leave_behind, step_on_disk  # noqa: E402
+from slurm_hooks.elastic.script.left_behind import leave_behind  # noqa: E402
 from slurm_hooks.elastic.script.node_memory import NodeMemory  # noqa: E402
+from slurm_hooks.elastic.script.stored_step import step_on_disk  # noqa: E402
 
 pytestmark = [pytest.mark.torch]
 
@@ -77,20 +78,18 @@ def test_nor_one_that_others_write_meanwhile(
 
 SLOW = """
 import os, sys, time
-from slurm_hooks.elastic.script import left_behind
-from slurm_hooks.elastic.script.left_behind import leave_behind, step_on_disk
+from slurm_hooks.elastic.script import draft
+from slurm_hooks.elastic.script.left_behind import leave_behind
 
-looks = []
+look = draft.step_on_disk
 
-def look_slowly(path):
-    step = step_on_disk(path)
-    looks.append(step)
-    if len(looks) == 2:  # the last before it is put into its place
-        print("looked", flush=True)
-        time.sleep(1.0)
+def look_slowly(path):  # the last time before it is put into its place
+    step = look(path)
+    print("looked", flush=True)
+    time.sleep(1.0)
     return step
 
-left_behind.step_on_disk = look_slowly
+draft.step_on_disk = look_slowly
 assert leave_behind(os.environ, sys.argv[1], time.monotonic() + 60)
 """
 
@@ -146,14 +145,20 @@ def test_a_place_that_cannot_be_written_is_a_line(
     assert "No such file" in said
 
 
-@pytest.mark.parametrize("odd", ["c.pt", "c.pt.0.new"])
 def test_a_fifo_is_not_waited_at(
-    mailbox: Mailbox, tmp_path: Path, odd: str, capfd: pytest.CaptureFixture[str]
+    mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    os.mkfifo(tmp_path / odd)
+    os.mkfifo(tmp_path / "c.pt")
     leave_behind(mailbox.environment(), str(tmp_path / "c.pt"), soon())
     assert "is no ordinary file" in "".join(capfd.readouterr())
-    assert [path.name for path in tmp_path.iterdir()] == [odd]
+    assert [path.name for path in tmp_path.iterdir()] == ["c.pt"]
+
+
+def test_a_fifo_in_the_place_of_the_draft_is_left_alone(mailbox: Mailbox, tmp_path: Path) -> None:
+    odd = tmp_path / f"c.pt.0.0.0.{os.getpid()}.0.new"
+    os.mkfifo(odd)
+    leave_behind(mailbox.environment(), str(tmp_path / "c.pt"), soon())
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "c.pt", odd]
 
 
 def test_sigterm_while_it_is_written_leaves_no_draft(

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -155,6 +156,25 @@ def test_a_newer_file_wins(tmp_path: Path) -> None:
     torch.save({"step": 9, "content": state(9, 4)}, tmp_path / "checkpoint.pt")
     group.run(expect(9, 4))
     assert group.memory(2).newest() == 9
+
+
+def test_a_damaged_file_does_not_count(tmp_path: Path) -> None:
+    """Its step can be read, not its tensors: the others hear of it before they wait for them."""
+    group = Group(tmp_path, [0, 1])
+    group.memory(1).write(7, state(7, 1))
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"step": 9, "content": state(9)}, path)
+    damage_a_tensor(path)
+    group.run(expect(7, 1))
+    assert not path.exists()
+
+
+def damage_a_tensor(path: Path) -> None:
+    with ZipFile(path) as archive:
+        start = next(i for i in archive.infolist() if i.filename.endswith("data/0")).header_offset
+    with open(path, "r+b") as file:
+        file.seek(start)
+        file.write(bytes(30))
 
 
 def test_parts_of_different_states_are_never_mixed(

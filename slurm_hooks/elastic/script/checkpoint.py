@@ -21,18 +21,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import ALL_STEPS, MailboxReader
-from slurm_hooks.elastic.script import observation
+from slurm_hooks.elastic.script import observation, stored
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files
 from slurm_hooks.elastic.script.image import Image
 from slurm_hooks.elastic.script.just_in_time import JustInTime
-from slurm_hooks.elastic.script.left_behind import step_on_disk
 from slurm_hooks.elastic.script.node_memory import NodeMemory, packed
 from slurm_hooks.elastic.script.optimizer_steps import OptimizerSteps
 from slurm_hooks.elastic.script.peers import Peers
+from slurm_hooks.elastic.script.stored_step import step_on_disk
 from slurm_hooks.elastic.script.watched import Watched
 
 _watching: set[Checkpoint] = set()  # until end()
@@ -219,21 +217,26 @@ class Checkpoint:
         return self._watched.content(self._watched.copy({}))
 
     def load(self) -> tuple[int, dict[str, Any]]:
-        """The newest step and its content, the same in all processes; (0, {}) if there
-        is none. To be called by all of them. Raises what torch.load raises on a damaged file."""
+        """The newest step and its content, the same in all processes; (0, {}) if there is none.
+        To be called by all of them. A damaged file is a line in the job's log and does not
+        count. Raises OSError if the file cannot be read, ValueError if it is no checkpoint."""
         await_files()
         image = self._memory.read(self._memory.newest())
-        on_disk = self._step_on_disk() if self._peers.rank == 0 else -1
-        best_held, on_disk = self._peers.newest(image.step if image else -1, on_disk)
+        held = image.step if image else -1
+        best_held, on_disk = self._peers.newest(held, self._step_on_disk())
+        found: dict[str, Any] = {}
+        if on_disk > best_held:
+            on_disk, found = self._read_file()
+            best_held, on_disk = self._peers.newest(held, on_disk)  # it may have been damaged
         self._last = step = max(best_held, on_disk)
         if step < 0:
             return 0, {}
-        if image is not None and (image.step < step or on_disk > best_held):
-            image = None
-        if on_disk > best_held and self._peers.rank == 0:
+        if on_disk > best_held:
             if self._peers.world == 1:
-                return step, self._on_disk()["content"]
-            image = self._from_disk(step)
+                return step, found["content"]
+            image = self._adopt(step, found.pop("content")) if self._peers.rank == 0 else None
+        elif image is not None and image.step < step:
+            image = None
         if self._peers.world > 1:
             return step, self._peers.share(step, image)
         assert image is not None
@@ -244,25 +247,25 @@ class Checkpoint:
         by all processes."""
         self._memory.forget(steps)
         self._last = -1 if self._last in steps else self._last
-        if self._path is not None and self._peers.rank == 0 and step_on_disk(self._path) in steps:
+        if self._path is not None and self._peers.rank == 0:
             with suppress(OSError):
-                self._path.unlink()
+                if step_on_disk(self._path) in steps:
+                    self._path.unlink()
 
-    def _from_disk(self, step: int) -> Image:
-        content = self._on_disk()["content"]
+    def _adopt(self, step: int, content: dict[str, Any]) -> Image:
         return self._memory.adopt(step, content) or packed(step, content)
 
     def _step_on_disk(self) -> int:
-        if self._path is None:
+        """As rank 0 finds it; -1 in other processes."""
+        if self._path is None or self._peers.rank:
             return -1
-        with suppress(FileNotFoundError):
-            step = int(self._on_disk()["step"])
-            return step if step in self._steps else -1
-        return -1
+        step = stored.find_step(self._path)
+        return step if step in self._steps else -1
 
-    def _on_disk(self) -> dict[str, Any]:
-        assert self._path is not None
-        return dict(torch.load(self._path, map_location="cpu", weights_only=True, mmap=True))
+    def _read_file(self) -> tuple[int, dict[str, Any]]:
+        if self._path is None or self._peers.rank:
+            return -1, {}
+        return stored.read(self._path)
 
 
 def _number(step: Any) -> int:

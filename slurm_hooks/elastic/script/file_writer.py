@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
-from slurm_hooks.elastic.script.turn import turn
+from slurm_hooks.elastic.script.draft import Draft, sweep
 
 _under_way: set[threading.Thread] = set()
 
@@ -26,7 +26,8 @@ class FileWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._draft = path.with_name(f"{path.name}.new")
+        self._draft: Draft | None = None
+        self._has_swept = self._has_complained = False
         self._thread: threading.Thread | None = None
         self._failure: OSError | None = None
 
@@ -36,8 +37,7 @@ class FileWriter:
         """Write what `content()` returns, `holding` meanwhile what it lies in. Raises OSError
         if the file cannot even be opened, or if the one before could not be written."""
         self.wait()
-        with open(self._draft, "wb"):
-            pass
+        self._draft = Draft(self._path, os.environ)
         holding.__enter__()
         self._thread = threading.Thread(
             target=self._run, args=(content, holding), name="malleable-checkpoint-file"
@@ -48,6 +48,7 @@ class FileWriter:
     def write(self, data: dict[str, Any]) -> None:
         """The same while the caller waits. Raises OSError if it cannot be written."""
         try:
+            self._draft = Draft(self._path, os.environ)
             self._write(data)
         except (OSError, RuntimeError) as error:
             self._failed(error)
@@ -77,21 +78,32 @@ class FileWriter:
             _under_way.discard(threading.current_thread())
 
     def _write(self, data: dict[str, Any]) -> None:
+        assert self._draft is not None
         began = time.monotonic()
-        torch.save(data, self._draft)
-        with open(self._draft, "rb") as file:
+        if not self._has_swept:
+            self._has_swept = True
+            sweep(self._path, os.environ)
+        torch.save(data, self._draft.path)
+        with open(self._draft.path, "rb") as file:
             os.fsync(file.fileno())
-        with turn(os.environ):
-            os.replace(self._draft, self._path)
+        self._tell_newer(data["step"], self._draft.put(data["step"]))
         MailboxReader(os.environ).write_file_s(time.monotonic() - began)
+
+    def _tell_newer(self, step: int, there: int) -> None:
+        if there > step and not self._has_complained:
+            self._has_complained = True
+            say(
+                f"step {step} is not written, because {self._path} holds step {there}; "
+                "remove that file to train from the beginning"
+            )
 
     def _failed(self, error: Exception) -> None:
         why = str(error).partition("\n")[0]
         text = f"writing the checkpoint {self._path}: {why}; the file before it is still there"
         self._failure = OSError(text)
         self._failure.__cause__ = error
-        with suppress(OSError):
-            self._draft.unlink()
+        if self._draft is not None:
+            self._draft.drop()
         say(text)
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Optional
 
 import torch
 
-from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
+from slurm_hooks.elastic.script.draft import Draft
 from slurm_hooks.elastic.script.node_memory import NodeMemory
-from slurm_hooks.elastic.script.turn import turn
+from slurm_hooks.elastic.script.stored_step import step_on_disk
 
 _CHUNK = 16 << 20
 
@@ -31,53 +31,29 @@ def leave_behind(env: Mapping[str, str], file: str, until: float) -> Optional[bo
     step = memory.newest()
     if not file or step < 0:
         return None if time.monotonic() < until else False  # it was not even kept
-    draft = _draft(path, env)
-    odd = next((place for place in (path, draft) if _is_odd(place)), None)
-    if odd is not None:
-        say(f"step {step} is not written: {odd} is no ordinary file; an earlier checkpoint counts")
-        return None
-    if step <= step_on_disk(path):
-        return None
-    image = memory.read(step)
-    if image is None:
-        return None
     try:
-        _write(draft, {"step": step, "content": image.peek()}, until)
-        with turn(env):
-            _put(draft, path, step)
-        return True
+        return _leave_step(memory, path, step, env, until)
     except TimeoutError:
         say(f"no time is left to write step {step} to {path}: an earlier checkpoint counts")
         return False
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         say(f"step {step} cannot be written: {error}; an earlier checkpoint counts")
-    finally:
-        with suppress(OSError):
-            draft.unlink()
     return None
 
 
-def step_on_disk(path: Path) -> int:
-    """Which step a file holds, -1 if there is none or it is damaged."""
+def _leave_step(
+    memory: NodeMemory, path: Path, step: int, env: Mapping[str, str], until: float
+) -> Optional[bool]:
+    image = memory.read(step) if step > step_on_disk(path) else None
+    if image is None:
+        return None
+    draft = Draft(path, env)
     try:
-        return int(torch.load(path, map_location="cpu", weights_only=True, mmap=True)["step"])
-    except FileNotFoundError:
-        return -1
-    except Exception as error:  # whatever torch makes of junk
-        debug(f"reading which step {path} holds", error)
-        return -1
-
-
-def _is_odd(place: Path) -> bool:
-    """Whether it is there and cannot be a checkpoint; a FIFO is waited at for ever."""
-    with suppress(OSError):
-        return place.exists() and not place.is_file()
-    return False
-
-
-def _draft(path: Path, env: Mapping[str, str]) -> Path:
-    """Not the name that a training process uses, nor that of another fragment."""
-    return path.with_name(f"{path.name}.{env.get('MALLEABLE_FRAGMENT', '0')}.new")
+        _write(draft.path, {"step": step, "content": image.peek()}, until)
+        draft.put(step)
+        return True
+    finally:
+        draft.drop()
 
 
 class _Bounded:
@@ -109,9 +85,3 @@ def _write(draft: Path, data: dict[str, Any], until: float) -> None:
         if time.monotonic() > until:
             raise TimeoutError from None
         raise
-
-
-def _put(draft: Path, path: Path, step: int) -> None:
-    """In place of the file, unless others, who train on, have written one as new meanwhile."""
-    if step_on_disk(path) < step:
-        os.replace(draft, path)

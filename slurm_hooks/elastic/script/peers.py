@@ -25,7 +25,7 @@ from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.packed import PAGE, Shape
 from slurm_hooks.elastic.script.step_boundary import device
 
-VERSION = 1  # of what processes exchange here, step by step: to be raised with every change
+VERSION = 2  # of what processes exchange here, step by step: to be raised with every change
 PIECE = 16 << 20  # bytes sent at a time from each to each
 _DIGEST_PIECE = 64 << 20
 _NONE = Shape(0, 0, 0, 0)

@@ -1,0 +1,90 @@
+"""A checkpoint's file while it is written: a draft beside it, which replaces it once it is whole.
+
+Several processes may write one file: a training process, an agent that goes, and a training process
+of a round that is over, on a node that has lost the network but not the storage. Each has a draft
+of its own, and the file with the newest step stays.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import stat
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.script.stored_step import step_on_disk
+from slurm_hooks.elastic.script.turn import turn
+
+QUIET_S = 3600.0  # a draft to which nothing was added for so long has no writer any more
+_END = ".new"
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLACE = ("MALLEABLE_FRAGMENT", "MALLEABLE_JOB_ID", "SLURM_PROCID")
+_open: set[Path] = set()  # of this process
+
+
+class Draft:
+    """An empty one, next to `path`, that no other process writes to. Raises OSError."""
+
+    def __init__(self, path: Path, env: Mapping[str, str]) -> None:
+        self._file, self._env = path, env
+        self.path = _make(path, env)
+
+    def put(self, step: int) -> int:
+        """In place of the file, unless that holds a newer step. Returns the step that the file
+        then holds. Raises OSError."""
+        with turn(self._env):
+            there = step_on_disk(self._file)
+            if there <= step:
+                os.replace(self.path, self._file)
+        self.drop()
+        return max(there, step)
+
+    def drop(self) -> None:
+        """It is not wanted any more."""
+        _open.discard(self.path)
+        with suppress(OSError):
+            self.path.unlink()
+
+
+def _make(path: Path, env: Mapping[str, str]) -> Path:
+    for count in itertools.count():
+        draft = path.with_name(f"{_stem(path, env)}{os.getpid()}.{count}{_END}")
+        with suppress(FileExistsError):
+            os.close(os.open(draft, _FLAGS, 0o666))
+            _open.add(draft)
+            return draft
+    raise AssertionError
+
+
+def _stem(path: Path, env: Mapping[str, str]) -> str:
+    """How drafts of this place begin: fragment, job and node in the fragment."""
+    words = (env.get(name, "") for name in _PLACE)
+    return ".".join([path.name, *(word if word.isdigit() else "0" for word in words), ""])
+
+
+def sweep(path: Path, env: Mapping[str, str]) -> None:
+    """Remove the drafts of writers that were killed: of earlier processes of this place, where
+    one process at a time trains, and those of any place that have been quiet for long. To be
+    called by the process that trains. Does not raise."""
+    is_draft = re.compile(re.escape(path.name) + r"(\.\d+){5}" + re.escape(_END)).fullmatch
+    own = _stem(path, env) if env.get(_PLACE[0]) else None
+    with suppressed(OSError, doing=f"looking for drafts of {path}"):
+        for name in filter(is_draft, os.listdir(path.parent)):
+            draft = path.with_name(name)
+            is_over = own is not None and name.startswith(own) and draft not in _open
+            if _is_own_file(draft) and (is_over or _is_quiet(draft)):
+                draft.unlink()
+
+
+def _is_own_file(path: Path) -> bool:
+    found = path.lstat()
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _is_quiet(path: Path) -> bool:
+    return time.time() - path.lstat().st_mtime > QUIET_S
