@@ -30,6 +30,7 @@ from slurm_hooks.elastic.speed import Speed
 MAILBOX = "MALLEABLE_BOARD"
 SLOTS = "MALLEABLE_SLOTS"
 LENT = "MALLEABLE_LENT"  # the name to ask for where /proc does not show the agent
+SEAT = "MALLEABLE_SEAT"  # among the workers of an agent, where LOCAL_RANK does not say it
 WORKERS = 1024
 CHANGE_BYTES = 256
 _LISTENS, _READY, _BUSY = b"l", b"r", b"b"  # one byte of status for each worker, else 0
@@ -151,7 +152,7 @@ class MailboxReader:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._handle = -1
-        self._seat = min(int(env.get("LOCAL_RANK", "0") or 0), WORKERS - 1)
+        self._seat = min(seat(env), WORKERS - 1)
         self._offset = CHANGE_BYTES + self._seat
         if not env.get(MAILBOX):
             return
@@ -257,6 +258,11 @@ class MailboxReader:
         if self._handle >= 0:
             with suppressed(OSError, doing="writing to the mailbox of the agent"):
                 os.pwrite(self._handle, data, offset)
+
+
+def seat(env: Mapping[str, str]) -> int:
+    """Which of its agent's workers this is, from 0 on. The first writes for all of them."""
+    return int(env.get(SEAT) or env.get("LOCAL_RANK") or 0)
 
 
 @cache

@@ -6,19 +6,30 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("torch")
+from torch.distributed.elastic.agent.server.api import WorkerSpec
 
-
+from slurm_hooks.elastic.engines.torchrun.register import warm_workers
 from waiting import wait_until
 
 from .gang import Gang
-from .test_just_in_time import LONG, NNODES, SCRIPT, resumed_after, train_on
+from .test_just_in_time import (
+    LONG,
+    NNODES,
+    SCRIPT,
+    resumed_after,
+    train_on,
+)
 
 pytestmark = [pytest.mark.torch]
+TELL_SEATS = Path(__file__).with_name("tell_seats.py")
 
 
 @pytest.fixture
@@ -68,3 +79,36 @@ def test_no_change_loses_or_repeats_a_sample(pairs: Gang) -> None:
     (pairs.work / "enough").touch()
     assert pairs.wait_exit(4) == [0]
     assert json.loads((pairs.work / "finished").read_text())["off"] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "local_ranks"),
+    [([], {"0", "1"}), (["--virtual-local-rank"], {"0"})],
+)
+def test_one_process_of_a_node_writes_its_memory(
+    gang: Gang, flags: list[str], local_ranks: set[str]
+) -> None:
+    """With --virtual-local-rank each process has LOCAL_RANK 0 and sees one device, its own."""
+    if flags and not hasattr(WorkerSpec, "virtual_local_rank"):
+        pytest.skip("this torch has no --virtual-local-rank")
+    gang.script, gang.flags = TELL_SEATS, ["--nproc-per-node=2", *flags]
+    for fragment in (1, 2):
+        gang.start(fragment, "2:2", 0)
+    assert gang.wait_exit(1, 2) == [0, 0]
+    told = [json.loads((gang.work / f"told-{rank}").read_text()) for rank in range(4)]
+    assert {one["local_rank"] for one in told} == local_ranks
+    assert sorted((one["fragment"], one["seat"]) for one in told) == [
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (2, 1),
+    ]
+    assert all(len(one["writers"]) == 1 for one in told)
+
+
+def test_with_a_device_for_each_process_none_is_made_in_advance() -> None:
+    """It would see the devices of all."""
+    spec = SimpleNamespace(
+        entrypoint=sys.executable, args=("-u", "t.py"), local_world_size=2, virtual_local_rank=True
+    )
+    assert warm_workers(spec) is None

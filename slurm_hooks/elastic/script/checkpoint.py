@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_hooks.elastic.log import debug, say
-from slurm_hooks.elastic.mailbox import ALL_STEPS, MailboxReader
+from slurm_hooks.elastic.mailbox import ALL_STEPS, MailboxReader, seat
 from slurm_hooks.elastic.script import observation, stored
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files
 from slurm_hooks.elastic.script.image import Image
@@ -47,7 +47,7 @@ class Checkpoint:
         self._path = None if path is None else Path(path)
         self._name = "a checkpoint without a file" if path is None else os.path.abspath(path)
         self._owner, self._steps = owner or self._name, steps
-        self._is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
+        self._is_first_here = seat(os.environ) == 0
         self._file = None if self._path is None else FileWriter(self._path)
         self._watched: Watched | None = None
         self._just_in_time: JustInTime | None = None

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from slurm_hooks.elastic.mailbox import SLOTS
+from slurm_hooks.elastic.mailbox import SLOTS, seat
 from slurm_hooks.elastic.script.image import Image, own
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.packed import PAGE, Shape
@@ -37,7 +37,7 @@ class _Process:
 
     rank: int
     node: int
-    local_rank: int
+    seat: int
     shape: Shape
 
     @property
@@ -53,7 +53,7 @@ class Peers:
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.has_other_nodes = int(env.get("GROUP_WORLD_SIZE", "1") or 1) > 1
         self._memory = memory
-        self._local_rank = int(env.get("LOCAL_RANK", "0") or 0) if memory.is_there else 0
+        self._seat = seat(env) if memory.is_there else 0
         self._node = _node(env) if memory.is_there else -1 - self.rank
 
     def newest(self, held: int, on_disk: int) -> tuple[int, int]:
@@ -88,7 +88,7 @@ class Peers:
     def _introduce(self, image: Image | None) -> list[_Process]:
         shape = image.shape if image else _NONE
         sizes = [shape.skeleton, shape.common, shape.total, shape.layout]
-        rows = self._gather([self._node, self._local_rank, *sizes])
+        rows = self._gather([self._node, self._seat, *sizes])
         return [_Process(n, row[0], row[1], Shape(*row[2:])) for n, row in enumerate(rows)]
 
     def _broadcast(self, source: _Process, image: Image | None) -> bytearray:
@@ -175,7 +175,7 @@ class Peers:
         """What was read from a node's memory stays as it is when its leader writes again."""
         if is_alone:
             return
-        if self._local_rank:
+        if self._seat:
             self._memory.detach()
         dist.all_reduce(torch.zeros(1, device=device()))
 
@@ -197,7 +197,7 @@ def _node(env: Mapping[str, str]) -> int:
 def _leaders(processes: Sequence[_Process]) -> list[_Process]:
     """The first process of each node: the one that writes to its memory."""
     first: dict[int, _Process] = {}
-    for process in sorted(processes, key=lambda p: (p.local_rank, p.rank)):
+    for process in sorted(processes, key=lambda p: (p.seat, p.rank)):
         first.setdefault(process.node, process)
     return sorted(first.values(), key=lambda p: p.rank)
 

@@ -161,7 +161,10 @@ def _remark(line: str) -> None:
 
 def warm_workers(spec: Any) -> WarmPool | None:
     """Warm workers for what torch's agent is to run; None if they are not wanted, it is not a
-    Python program, or torch itself is not as expected."""
+    Python program, or torch itself is not as expected. With --virtual-local-rank each worker sees
+    another device, and one that has imported its libraries may have looked already."""
+    if getattr(spec, "virtual_local_rank", False):
+        return None
     extra = warm_modules(os.environ)
     program = program_of(spec.entrypoint, spec.args)
     if extra is None or not program:

@@ -1,0 +1,31 @@
+"""Each process tells its place on its node; then they save, and load what they have saved."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from slurm_hooks.elastic import Checkpoint
+from slurm_hooks.elastic.mailbox import seat
+
+work = Path(sys.argv[1])
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+checkpoint = Checkpoint(work / "c.pt")
+checkpoint.save(1, {"x": torch.full((1 << 20,), float(rank))}, to_file=False)
+dist.barrier()
+_, content = checkpoint.load()
+told = {
+    "fragment": int(os.environ["MALLEABLE_FRAGMENT"]),
+    "rank": rank,
+    "local_rank": os.environ["LOCAL_RANK"],
+    "seat": seat(os.environ),
+    "writers": content["x"].unique().tolist(),
+}
+(work / f"told-{rank}").write_text(json.dumps(told))
+dist.barrier()
+dist.destroy_process_group()
