@@ -164,3 +164,42 @@ def test_the_state_of_another_model_is_told_apart() -> None:
     assert not is_alike(kept, torch.nn.Linear(2, 4))
     assert not is_alike(kept, torch.nn.Linear(2, 3, bias=False))
     assert is_alike(kept, torch.nn.Linear(2, 3, bias=False), is_strict=False)
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:This process")
+def test_the_first_process_looks_for_checkpoints_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be many, each of many files, and the processes too."""
+    pytest.importorskip("torch")
+    from slurm_hooks.elastic.frameworks import trainer  # noqa: PLC0415
+
+    from .test_peers import Group  # noqa: PLC0415
+
+    places = [checkpoint(tmp_path, step) for step in (5, 10)]
+    monkeypatch.setenv("MALLEABLE_JOB_ID", "1")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+
+    class Trainer:
+        """As transformers' own, of a sharded state."""
+
+        is_fsdp_enabled, is_deepspeed_enabled = True, False
+        args = types.SimpleNamespace(output_dir=str(tmp_path))
+
+        def train(self, resume_from_checkpoint: object = None) -> object:
+            return resume_from_checkpoint
+
+        def _save_checkpoint(self) -> None:
+            pass
+
+    def body(rank: int, _: object) -> None:
+        module = types.SimpleNamespace(Trainer=Trainer, TrainerCallback=type("Callback", (), {}))
+        trainer.get_ready(module)  # type: ignore[arg-type]
+        if rank:
+            trainer.newest_whole = None  # type: ignore[assignment]
+        for asked in (True, str(places[1])):
+            assert Trainer().train(asked) == str(places[1])
+        assert Trainer().train() is None
+
+    Group(tmp_path, [0, 1]).run(body)

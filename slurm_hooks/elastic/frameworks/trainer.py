@@ -44,7 +44,7 @@ def get_ready(module: ModuleType) -> None:
         is_trial = named.get("trial", words[0] if words else None) is not None
         if is_sharded or is_trial:  # another process may try another one in its place
             end_open()
-            place = _agreed(_on_disk(self, resume_from_checkpoint))
+            place, _ = _on_disk(self, resume_from_checkpoint)
             return plain(self, place, *words, **named)
         memory = StepMemory()
         callback = kind(self, memory)
@@ -70,9 +70,9 @@ def _as(plain: Any, instead: Any) -> Any:
 
 def _place(trainer: Any, asked: Any, memory: StepMemory, callback: _Callback) -> Any:
     """What the Trainer is to resume from, the same in all processes."""
-    place = _agreed(_on_disk(trainer, asked))
+    place, on_disk = _on_disk(trainer, asked)
     step, content = memory.load()
-    if not content or (place and step_of(Path(place)) > step):
+    if not content or on_disk > step:
         return place
     if not memory.fits(step, content["model"], trainer.model):
         return place
@@ -80,27 +80,32 @@ def _place(trainer: Any, asked: Any, memory: StepMemory, callback: _Callback) ->
     return _as_directory(trainer, callback, content)
 
 
-def _on_disk(trainer: Any, asked: Any) -> str | None:
+def _on_disk(trainer: Any, asked: Any) -> tuple[str | None, int]:
+    """What there is to resume from and its step, -1 if that is unknown, the same in all processes.
+    The first one looks for all: whether a checkpoint is whole takes opening each of its files."""
+    all_ = [(None, -1)] if _rank() else [_look(trainer, asked)]
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.broadcast_object_list(all_, 0)
+    return all_[0]
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def _look(trainer: Any, asked: Any) -> tuple[str | None, int]:
     if not asked:
-        return None
+        return None, -1
     if asked is True:
         found = newest_whole(Path(trainer.args.output_dir))
     else:
         found = instead_of(Path(asked))
     if found is None:
         say(f"no whole checkpoint in {trainer.args.output_dir} yet: starting from the beginning")
-    elif asked is not True and str(found) != str(Path(asked)):
+        return None, -1
+    if asked is not True and str(found) != str(Path(asked)):
         say(f"{asked} is not whole: resuming from {found}")
-    return None if found is None else str(found)
-
-
-def _agreed(place: str | None) -> str | None:
-    """As the first process has it."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return place
-    all_ = [place]
-    dist.broadcast_object_list(all_, 0)
-    return all_[0]
+    return str(found), step_of(found)
 
 
 def _as_directory(trainer: Any, callback: _Callback, content: dict[str, Any]) -> str:
