@@ -121,10 +121,11 @@ def _narrow(handle: int, path: Path) -> None:
 
 
 @contextmanager
-def entered(path: Path) -> Iterator[int]:
-    """A handle of the user's own directory `path`. On NFS opening it makes the client ask the
-    server, so what is listed through it is new. Raises DirectoryError, OSError."""
-    handle = _open(path, path)
+def entered(path: Path, above: Optional[int] = None) -> Iterator[int]:
+    """A handle of the user's own directory `path`, found through that of the one `above` if it is
+    given. On NFS opening it makes the client ask the server, so what is listed through it is
+    new. Raises DirectoryError, OSError."""
+    handle = _open(path if above is None else path.name, path, above)
     try:
         yield handle
     finally:

@@ -41,9 +41,13 @@ def soon() -> float:
     return time.monotonic() + 10
 
 
-def test_the_newest_copy_becomes_the_file(mailbox: Mailbox, tmp_path: Path) -> None:
+def test_the_newest_copy_becomes_the_file(
+    mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "c.pt"
+    NodeMemory(mailbox.environment()).write(5, {"n": torch.ones(3), "large": torch.ones(1 << 19)})
     assert leave_behind(mailbox.environment(), str(file), soon())
+    assert f"step 5 is left in {file}, 2 MiB" in capfd.readouterr().err
     step, content = Checkpoint(file).load()
     assert (step, content["n"].tolist()) == (5, [1.0] * 3)
     assert list(tmp_path.iterdir()) == [file]
@@ -123,6 +127,13 @@ def test_a_damaged_file_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
     file.write_bytes(b"junk")
     leave_behind(mailbox.environment(), str(file), soon())
     assert step_on_disk(file) == 5
+
+
+def test_the_draft_of_an_agent_that_was_killed_goes(mailbox: Mailbox, tmp_path: Path) -> None:
+    env = {**mailbox.environment(), "MALLEABLE_FRAGMENT": "3", "MALLEABLE_JOB_ID": "7"}
+    (tmp_path / "c.pt.3.7.0.99.0.new").write_text("half")
+    leave_behind(env, str(tmp_path / "c.pt"), soon())
+    assert list(tmp_path.iterdir()) == [tmp_path / "c.pt"]
 
 
 def test_no_time_left_is_a_line_and_no_file(

@@ -20,7 +20,7 @@ from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.script.stored_step import step_on_disk
 from slurm_hooks.elastic.script.turn import turn
 
-QUIET_S = 3600.0  # a draft to which nothing was added for so long has no writer any more
+QUIET_S = 600.0  # a draft to which nothing was added for so long has no writer any more
 _END = ".new"
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLACE = ("MALLEABLE_FRAGMENT", "MALLEABLE_JOB_ID", "SLURM_PROCID")
@@ -70,7 +70,7 @@ def _stem(path: Path, env: Mapping[str, str]) -> str:
 def sweep(path: Path, env: Mapping[str, str]) -> None:
     """Remove the drafts of writers that were killed: of earlier processes of this place, where
     one process at a time trains, and those of any place that have been quiet for long. To be
-    called by the process that trains. Does not raise."""
+    called by a writer alone. Does not raise."""
     is_draft = re.compile(re.escape(path.name) + r"(\.\d+){5}" + re.escape(_END)).fullmatch
     own = _stem(path, env) if env.get(_PLACE[0]) else None
     with suppressed(OSError, doing=f"looking for drafts of {path}"):

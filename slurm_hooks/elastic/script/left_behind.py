@@ -16,7 +16,7 @@ import torch
 
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
-from slurm_hooks.elastic.script.draft import Draft
+from slurm_hooks.elastic.script.draft import Draft, sweep
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.stored_step import step_on_disk
 
@@ -47,10 +47,13 @@ def _leave_step(
     image = memory.read(step) if step > step_on_disk(path) else None
     if image is None:
         return None
+    sweep(path, env)
     draft = Draft(path, env)
     try:
         _write(draft.path, {"step": step, "content": image.peek()}, until)
+        size = draft.path.stat().st_size
         draft.put(step)
+        say(f"step {step} is left in {path}, {size >> 20} MiB")
         return True
     finally:
         draft.drop()

@@ -13,6 +13,7 @@ from slurm_hooks.elastic.agent.companion import Alone
 from slurm_hooks.elastic.agent.ending import Ending
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.membership import open_membership
+from slurm_hooks.elastic.agent.old_jobs import remove_old_jobs_meanwhile
 from slurm_hooks.elastic.agent.options import (
     OptionError,
     Options,
@@ -81,6 +82,7 @@ def run(order: Order, env: MutableMapping[str, str]) -> None:
     lease = Lease(env, job.notice_s)
     me = identity(env, job.host, lease.ends)
     membership = open_membership(job, me, signals, agents(lease.wanted, job, env))
+    remove_old_jobs_meanwhile(env)
     mailbox = open_mailbox(env)
     forewarning = Forewarning(mailbox, job.boundary_s)
     sight = Sight(mailbox, own_element, keep_state=False)

@@ -18,6 +18,7 @@ from slurm_hooks.elastic.agent.companion import EngineError, Facts, WorldMaker
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.last_out import save_what_is_left
 from slurm_hooks.elastic.agent.membership import open_membership
+from slurm_hooks.elastic.agent.old_jobs import remove_old_jobs_meanwhile
 from slurm_hooks.elastic.agent.options import OptionError, identity, kept, number, options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.agent.sight import Sight
@@ -105,6 +106,7 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
         me = identity(os.environ, job.host, lease.ends)
         world = make_world(Facts(job, me, lease.wanted, signals, os.environ))
         membership = open_membership(world.options, me, signals, world.wanted)
+        remove_old_jobs_meanwhile(os.environ)
     except (OptionError, DirectoryError, EngineError) as error:
         write_remark(str(error))
         raise SystemExit(f"malleable: {error}") from None
