@@ -237,6 +237,26 @@ def test_a_process_that_ends_waits_for_the_file(tmp_path: Path) -> None:
     assert in_file(path)["content"]["x"].shape == (8, 1 << 20)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_and_the_file_it_names_is_replaced(
+    tmp_path: Path, is_kept: bool, is_there: bool
+) -> None:
+    """The link may lie in a home with little room, the file on a large file system."""
+    home, large = tmp_path / "home", tmp_path / "large"
+    home.mkdir()
+    large.mkdir()
+    (home / "c.pt").symlink_to(large / "model.pt")
+    if is_there:
+        torch.save({"step": 1, "content": {}}, large / "model.pt")
+    checkpoint = Checkpoint(home / "c.pt")
+    checkpoint.save(2, {"x": 1})
+    checkpoint.wait()
+    assert in_file(large / "model.pt")["step"] == 2
+    assert [(path.name, path.is_symlink()) for path in home.iterdir()] == [("c.pt", True)]
+    assert len(list(large.iterdir())) == 1
+    assert Checkpoint(home / "c.pt").load() == (2, {"x": 1})
+
+
 def test_what_was_loaded_does_not_go_with_the_file(tmp_path: Path) -> None:
     """A page of a mapped file that the file system has lost ends the process."""
     path = tmp_path / "c.pt"

@@ -129,6 +129,16 @@ def test_a_damaged_file_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
     assert step_on_disk(file) == 5
 
 
+def test_a_link_stays_and_the_file_it_names_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
+    link, large = tmp_path / "c.pt", tmp_path / "large"
+    large.mkdir()
+    link.symlink_to(large / "model.pt")
+    leave_behind(mailbox.environment(), str(link), soon())
+    assert link.is_symlink()
+    assert step_on_disk(large / "model.pt") == 5
+    assert len(list(large.iterdir())) == 1
+
+
 def test_the_draft_of_an_agent_that_was_killed_goes(mailbox: Mailbox, tmp_path: Path) -> None:
     env = {**mailbox.environment(), "MALLEABLE_FRAGMENT": "3", "MALLEABLE_JOB_ID": "7"}
     (tmp_path / "c.pt.3.7.0.99.0.new").write_text("half")

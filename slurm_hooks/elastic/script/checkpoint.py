@@ -44,7 +44,7 @@ class Checkpoint:
     def __init__(
         self, path: str | Path | None, *, owner: str = "", steps: range = ALL_STEPS
     ) -> None:
-        self._path = None if path is None else Path(path)
+        self._path = None if path is None else Path(os.path.realpath(path))
         self._name = "a checkpoint without a file" if path is None else os.path.abspath(path)
         self._owner, self._steps = owner or self._name, steps
         self._is_first_here = seat(os.environ) == 0

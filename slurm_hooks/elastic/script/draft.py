@@ -52,12 +52,14 @@ class Draft:
 
 
 def _make(path: Path, env: Mapping[str, str]) -> Path:
-    for count in itertools.count():
-        draft = path.with_name(f"{_stem(path, env)}{os.getpid()}.{count}{_END}")
-        with suppress(FileExistsError):
-            os.close(os.open(draft, _FLAGS, 0o666))
+    names = (f"{_stem(path, env)}{os.getpid()}.{count}{_END}" for count in itertools.count())
+    for draft in map(path.with_name, names):
+        if draft not in _open:
             _open.add(draft)
-            return draft
+            with suppress(FileExistsError):  # of another process that had this number
+                os.close(os.open(draft, _FLAGS, 0o666))
+                return draft
+            _open.discard(draft)
     raise AssertionError
 
 

@@ -27,7 +27,7 @@ def leave_behind(env: Mapping[str, str], file: str, until: float) -> Optional[bo
     """Write the newest copy in memory, of the training that was under way, to `file`, unless that
     holds a step as new. It is written whole or not at all; what is not done at `until` (monotonic
     seconds) is given up. True if it was written, False if there was no time. Does not raise."""
-    memory, path = NodeMemory(env, MailboxReader(env).steps()), Path(file)
+    memory, path = NodeMemory(env, MailboxReader(env).steps()), Path(os.path.realpath(file))
     step = memory.newest()
     if not file or step < 0:
         return None if time.monotonic() < until else False  # it was not even kept
