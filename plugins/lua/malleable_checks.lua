@@ -35,25 +35,6 @@ local function has_flag(flags, flag)
   return flag ~= nil and math.floor((flags or 0) / flag) % 2 == 1
 end
 
-local function check_nodes(job, request)
-  local least = is_given(job.min_nodes) and job.min_nodes or request.unit
-  local most = is_given(job.max_nodes) and job.max_nodes or least
-  if least == request.unit and most == request.unit then return nil end
-  return string.format("--nodes: the node count follows from --malleable and --nodes would be "
-    .. "the nodes of one fragment, %d; drop --nodes", request.unit)
-end
-
-local function check_tasks(job, request)
-  local tasks, per_node = job.num_tasks, job.ntasks_per_node
-  if not is_given(tasks) or not per_node or per_node == M.NO_VAL16 or per_node == 0 then
-    return nil
-  end
-  local room = per_node * request.unit
-  if tasks <= room then return nil end
-  return string.format("--ntasks: counts the tasks of one fragment, at most %d with "
-    .. "--ntasks-per-node=%d; drop --ntasks", room, per_node)
-end
-
 local function is_ours(name, policy)
   for _, partition in ipairs(policy.partitions) do
     if partition == name then return true end
@@ -243,8 +224,9 @@ local function write_fields(request, job, site, partition, lease, hole)
 end
 
 --- Decide on one submission.
--- asked: {request, faults} from malleable_request.lua (request is nil if it cannot be parsed), and
--- in `options` the faults that malleable_options.lua found in the job's other options;
+-- asked: {request, faults} from malleable_request.lua (request is nil if it cannot be parsed), in
+-- `options` the faults that malleable_options.lua found in the job's other options, and in `shape`
+-- the nodes and tasks of a fragment, from malleable_shape.lua;
 -- job: fields as the user set them; site: {partition, admin_comment, exc_nodes, parts, expedite}:
 -- the first three after the site's own function, Slurm's partition records by name, and the bit in
 -- bitflags that means --requeue=expedite (nil before 25.11); policy: a checked policy.
@@ -255,8 +237,7 @@ function M.submit(asked, job, site, policy)
   add(faults, asked.faults)
   if #faults > 0 then request = nil end -- checks against a faulty request would mislead
   if request then
-    faults[#faults + 1] = check_nodes(job, request)
-    faults[#faults + 1] = check_tasks(job, request)
+    faults[#faults + 1] = asked.shape.fault
   end
   add(faults, asked.options)
   local partition = choose_partition(job, site, policy)
@@ -272,13 +253,19 @@ function M.submit(asked, job, site, policy)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
   set.qos = policy.qos
   set.account = policy.account
+  set.num_tasks, set.min_cpus = asked.shape.tasks, asked.shape.cpus
   local environment = { [REQUEST_VARIABLE] = write_request(request),
     [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
   if type(policy.farewell_s) == "number" then -- not in a file of an older version
     environment[FAREWELL_VARIABLE] = string.format("%g", policy.farewell_s)
   end
-  return { faults = faults, notes = write_notes(job, site, policy, lost_mail), set = set,
-    environment = environment }
+  if asked.shape.tasks then -- srun in the script reads them
+    local tasks = string.format("%d", asked.shape.tasks)
+    environment.SLURM_NTASKS, environment.SLURM_NPROCS = tasks, tasks
+  end
+  local notes = write_notes(job, site, policy, lost_mail)
+  if asked.shape.note then table.insert(notes, 1, asked.shape.note) end
+  return { faults = faults, notes = notes, set = set, environment = environment }
 end
 
 return M

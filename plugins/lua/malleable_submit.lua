@@ -27,8 +27,8 @@ local LONGEST = 1000
 local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
-  "time_limit", "time_min", "mail_type", "priority", "std_out", "reservation", "req_switch",
-  "shared", "reboot", "comment", "licenses", "bitflags", "qos", "account",
+  "min_cpus", "time_limit", "time_min", "mail_type", "priority", "std_out", "reservation",
+  "req_switch", "shared", "reboot", "comment", "licenses", "bitflags", "qos", "account",
   "name",
 }
 
@@ -60,6 +60,7 @@ local policy_path = find_policy()
 local function load_modules()
   return {
     request = dofile(own_dir .. "malleable_request.lua"),
+    shape = dofile(own_dir .. "malleable_shape.lua"),
     options = dofile(own_dir .. "malleable_options.lua"),
     checks = dofile(own_dir .. "malleable_checks.lua"),
     modify = dofile(own_dir .. "malleable_modify.lua"),
@@ -140,7 +141,8 @@ local function submit(text, job, job_desc, parts)
   local request, faults = modules.request.read(text, policy)
   local site = { partition = job_desc.partition, admin_comment = job_desc.admin_comment,
     exc_nodes = job_desc.exc_nodes, parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
-  local asked = { request = request, faults = faults, options = modules.options.check(job) }
+  local asked = { request = request, faults = faults, options = modules.options.check(job),
+    shape = #faults == 0 and modules.shape.find(job, request) }
   local decision = modules.checks.submit(asked, job, site, policy)
   say(decision.faults)
   if #decision.faults > 0 then

@@ -3,6 +3,7 @@
 
 local dir = arg[1]
 local request_module = dofile(dir .. "/malleable_request.lua")
+local shape_module = dofile(dir .. "/malleable_shape.lua")
 local options_module = dofile(dir .. "/malleable_options.lua")
 local checks_module = dofile(dir .. "/malleable_checks.lua")
 local modify_module = dofile(dir .. "/malleable_modify.lua")
@@ -66,7 +67,8 @@ local function submit(case)
   local site = merge({ parts = PARTS }, case.site)
   local request, faults = request_module.read(case.text or "2-16,unit=1,engine=torchrun", policy)
   local job = merge(JOB, case.job)
-  local asked = { request = request, faults = faults, options = options_module.check(job) }
+  local asked = { request = request, faults = faults, options = options_module.check(job),
+    shape = #faults == 0 and shape_module.find(job, request) }
   return checks_module.submit(asked, job, site, policy)
 end
 
@@ -194,6 +196,51 @@ for _, case in ipairs(SOUND) do
   check(case.name .. " (farewell)", farewell == case.farewell, farewell) -- else an older policy
 end
 
+-- Nodes and tasks of scripts for rigid jobs, as sbatch 22.05 sends them: what is written for one
+-- fragment instead, and what the user is told.
+local RIGID = {
+  { name = "one number of nodes", job = { min_nodes = 4, max_nodes = 4, min_cpus = 4 },
+    cpus = 1, note = "^malleable: %-%-nodes=4 is replaced by %-%-malleable=2%-16$" },
+  { name = "a range of nodes", job = { min_nodes = 2, max_nodes = 4, min_cpus = 1 },
+    cpus = 1, note = "^malleable: %-%-nodes=2%-4 is replaced by" },
+  { name = "one task for each node", job = { min_nodes = 4, max_nodes = 4, num_tasks = 4,
+    min_cpus = 16, cpus_per_task = 4 }, tasks = 1, cpus = 4,
+    note = "^malleable: %-%-nodes=4 and %-%-ntasks=4 are replaced by %-%-malleable=2%-16$" },
+  { name = "tasks that Slurm has counted", job = { min_nodes = 4, max_nodes = 4, num_tasks = 32,
+    ntasks_per_node = 8, min_cpus = 64, cpus_per_task = 2 }, tasks = 8, cpus = 16,
+    note = "^malleable: %-%-nodes=4 is replaced by" },
+  { name = "the same in a range", job = { min_nodes = 2, max_nodes = 4, num_tasks = 4,
+    ntasks_per_node = 2, min_cpus = 4 }, tasks = 2, cpus = 2, note = "%-%-nodes=2%-4 is replaced" },
+  { name = "fewer tasks than the nodes could have", job = { min_nodes = 4, max_nodes = 4,
+    num_tasks = 16, ntasks_per_node = 8, min_cpus = 16 }, tasks = 4, cpus = 4,
+    note = "%-%-nodes=4 and %-%-ntasks=16 are replaced" },
+  { name = "several tasks for each node", job = { min_nodes = 4.0, max_nodes = 4.0,
+    num_tasks = 8.0, min_cpus = 8.0 }, tasks = 2, cpus = 2, note = "%-%-ntasks=8 are replaced" },
+  { name = "overcommitted", job = { min_nodes = 4, max_nodes = 4, num_tasks = 16, min_cpus = 4 },
+    tasks = 4, cpus = 1, note = "%-%-ntasks=16 are replaced" },
+  { name = "tasks of the whole job", job = { num_tasks = 8, ntasks_per_node = 4, min_cpus = 8 },
+    tasks = 4, cpus = 4, note = "^malleable: %-%-ntasks=8 is replaced by %-%-malleable=2%-16$" },
+  { name = "fragments of two nodes", text = "2-16,unit=2", job = { min_nodes = 4, max_nodes = 4,
+    num_tasks = 4, min_cpus = 4 }, tasks = 2, cpus = 2, note = "%-%-ntasks=4 are replaced" },
+  { name = "the size of a fragment", text = "2-16,unit=2", job = { min_nodes = 2, max_nodes = 2,
+    num_tasks = 2, min_cpus = 2 } },
+  { name = "tasks that fit", job = { num_tasks = 4, ntasks_per_node = 4, min_cpus = 4 } },
+  { name = "tasks alone", job = { num_tasks = 4, min_cpus = 4 } },
+}
+
+for _, case in ipairs(RIGID) do
+  local decision = submit(case)
+  local set = decision.set or {}
+  check(case.name .. " (no faults)", #decision.faults == 0, decision.faults)
+  check(case.name .. " (tasks)", set.num_tasks == case.tasks, set.num_tasks)
+  check(case.name .. " (CPUs)", set.min_cpus == case.cpus, set.min_cpus)
+  local told = decision.environment or {}
+  local wanted = case.tasks and string.format("%d", case.tasks)
+  check(case.name .. " (srun's)", told.SLURM_NTASKS == wanted and told.SLURM_NPROCS == wanted, told)
+  local said = table.concat(decision.notes, "\n")
+  check(case.name .. " (note)", said:find(case.note or "^$") ~= nil, said)
+end
+
 -- Unsound submissions: the faults in order, each as a pattern.
 local UNSOUND = {
   { name = "licences", job = { licenses = "fs:2" },
@@ -287,10 +334,8 @@ local UNSOUND = {
   { name = "a comment of two lines", job = { comment = "a\njoined{0}" },
     faults = { "^%-%-comment: .*one line$" } },
   { name = "contiguous", job = { contiguous = 1 }, faults = { "^%-%-contiguous:" } },
-  { name = "nodes", job = { min_nodes = 4, max_nodes = 4 }, faults = { "^%-%-nodes:" } },
-  { name = "nodes as a range", job = { min_nodes = 1, max_nodes = 4 }, faults = { "^%-%-nodes:" } },
-  { name = "tasks of the whole job", job = { num_tasks = 8, ntasks_per_node = 4 },
-    faults = { "^%-%-ntasks: .*at most 4" } },
+  { name = "tasks that no node has a whole number of", job = { min_nodes = 4, max_nodes = 4,
+    num_tasks = 6 }, faults = { "^%-%-ntasks=6: .*%-%-nodes=4.*write %-%-ntasks%-per%-node=N" } },
   { name = "other partition", job = { partition = "main" },
     faults = { "^%-%-partition=main: .*malleable or scavenge; .*%-%-partition=malleable$" } },
   { name = "list of partitions", job = { partition = "malleable,main" },

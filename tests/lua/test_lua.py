@@ -12,6 +12,7 @@ HERE = Path(__file__).resolve().parent
 MODULES = HERE.parent.parent / "plugins" / "lua"
 SHIPPED = (
     "malleable_request",
+    "malleable_shape",
     "malleable_options",
     "malleable_checks",
     "malleable_modify",

@@ -74,6 +74,15 @@ def test_option_in_the_script_and_own_times(sandbox: Any) -> None:
     assert "frags=2,lease=300,hole=240,launch=srun,name=" in seen["AdminComment"]
 
 
+def test_nodes_and_tasks_of_a_rigid_script_become_those_of_a_fragment(sandbox: Any) -> None:
+    done = submit(sandbox, "--malleable=2-4", "--nodes=4", "--ntasks=8", "--output=/dev/null")
+    seen = show(sandbox, done.stdout.strip())
+    assert (seen["ArrayTaskId"], seen["NumNodes"]) == ("0-3", "1-1")
+    assert (seen["NumTasks"], seen["NumCPUs"]) == ("2", "2")
+    told = "malleable: --nodes=4 and --ntasks=8 are replaced by --malleable=2-4"
+    assert told in done.stderr
+
+
 def test_every_fault_is_named_at_once(sandbox: Any) -> None:
     done = submit(sandbox, "--malleable=2-4,engine=foo", "--array=1-3", "--no-requeue",
                   "--dependency=singleton", "--partition=main", "--time=1", "--begin=now+60",

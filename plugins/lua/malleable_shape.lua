@@ -1,0 +1,74 @@
+--- The nodes and tasks of one fragment, from those that a script for a rigid job asks for.
+--
+-- `--nodes=4` and `--ntasks=4` speak of the whole job, whose size --malleable says. Each node keeps
+-- the tasks that it would have had. Pure tables; runs on Lua 5.1 (Debian's Slurm) to 5.4.
+
+local M = {}
+
+local NO_VAL = 4294967294 -- an unset 32-bit field
+local NO_VAL16 = 65534
+
+--- A count that the user gave or Slurm made of what the user gave, else nil.
+local function read(value)
+  if value == nil or value == NO_VAL or value == NO_VAL16 or value == 0 then return nil end
+  return value
+end
+
+--- Tasks on each of at least `least` and at most `most` nodes; nil if they do not come out even.
+local function find_tasks_per_node(tasks, per_node, least, most)
+  if per_node and tasks >= least * per_node then return per_node end
+  if tasks % most == 0 then return tasks / most end
+  if tasks % least == 0 then return tasks / least end
+  return per_node
+end
+
+local function spell_range(least, most)
+  if least == most then return string.format("--nodes=%d", least) end
+  return string.format("--nodes=%d-%d", least, most)
+end
+
+local function write_note(replaced, request)
+  return string.format("malleable: %s %s replaced by --malleable=%d-%d",
+    table.concat(replaced, " and "), #replaced > 1 and "are" or "is", request.min, request.max)
+end
+
+--- `part` of `whole`, of which there are `count`, rounded up; nil if there are none.
+local function share(count, part, whole)
+  return count and math.ceil(count * part / whole)
+end
+
+--- With the tasks of all `nodes`, which is nil if only tasks were given.
+local function find_with_tasks(job, request, nodes, replaced)
+  local tasks, per_node, unit = job.num_tasks, read(job.ntasks_per_node), request.unit
+  local least, most = nodes and nodes.least or unit, nodes and nodes.most or unit
+  local each = find_tasks_per_node(tasks, per_node, least, most)
+  if not each then
+    return { fault = string.format("--ntasks=%d: is no multiple of %s, so each node would have "
+      .. "another number of tasks; write --ntasks-per-node=N instead", tasks,
+      spell_range(least, most)) }
+  end
+  local is_counted = nodes and per_node and tasks == least * per_node -- by Slurm
+  if not is_counted then replaced[#replaced + 1] = string.format("--ntasks=%d", tasks) end
+  return { tasks = each * unit, cpus = share(read(job.min_cpus), each * unit, tasks),
+    note = write_note(replaced, request) }
+end
+
+--- What to write for one fragment, and what to say of it.
+-- Returns {tasks, cpus, note, fault}: what is nil stays as the user gave it.
+function M.find(job, request)
+  local unit, least = request.unit, read(job.min_nodes)
+  local most = read(job.max_nodes) or least
+  local is_rigid = least and (least ~= unit or most ~= unit)
+  local tasks, per_node = read(job.num_tasks), read(job.ntasks_per_node)
+  if not is_rigid then
+    if not (tasks and per_node and tasks > per_node * unit) then return {} end
+    return find_with_tasks(job, request, nil, {})
+  end
+  local replaced = { spell_range(least, most) }
+  if tasks then
+    return find_with_tasks(job, request, { least = least, most = most }, replaced)
+  end
+  return { cpus = share(read(job.min_cpus), unit, most), note = write_note(replaced, request) }
+end
+
+return M

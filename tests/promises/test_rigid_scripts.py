@@ -1,0 +1,86 @@
+"""Scripts as PyTorch's and Lightning's pages print them, with one flag more, on a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch]
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
+
+# distributed/ddp-tutorial-series/slurm/sbatch_run.sh of pytorch/examples, without its GPUs.
+PYTORCH = r"""#!/bin/bash
+#SBATCH --job-name=multinode-example
+#SBATCH --nodes=4
+#SBATCH --ntasks=4
+#SBATCH --cpus-per-task=2
+{path}
+nodes=( $( scontrol show hostnames $SLURM_JOB_NODELIST ) )
+nodes_array=($nodes)
+head_node=${{nodes_array[0]}}
+head_node_ip=$(srun --nodes=1 --ntasks=1 -w "$head_node" hostname --ip-address)
+echo Node IP: $head_node_ip
+srun torchrun \
+--nnodes 4 \
+--nproc_per_node 1 \
+--rdzv_id $RANDOM \
+--rdzv_backend c10d \
+--rdzv_endpoint $head_node_ip:29500 \
+train.py --steps=100000 --pace=0.05
+"""
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    bench = Bench(sandbox, notice_s=10)
+    bench.share_at_once()
+    shutil.copy(DIGITS, sandbox.work / "train.py")
+    yield bench
+    bench.cancel_all()
+
+
+def sbatch(bench: Bench, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Submits the script as it is."""
+    path = bench.box.work / "rigid.sh"
+    path.write_text(text.format(path=WITH_TORCHRUN))
+    user = TRAINER if os.geteuid() == 0 else None
+    done: subprocess.CompletedProcess[str] = bench.box.run(
+        ["sbatch", "--parsable", *options, str(path)], user=user, check=False
+    )
+    return done
+
+
+def rounds(bench: Bench, job: int) -> list[dict[str, list[int]]]:
+    path = bench.box.work / f".malleable-{os.geteuid()}/{job}/rounds.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def trains_on_every_node(bench: Bench, job: int) -> None:
+    """Waits for a round of one agent from each of the four nodes."""
+
+    def is_so() -> bool:
+        bench.tick()
+        return any(line["size"] == 4 for line in rounds(bench, job))
+
+    wait_until(is_so, 120, lambda: (rounds(bench, job), bench.states(job)), every_s=0.5)
+    whole = next(line for line in rounds(bench, job) if line["size"] == 4)
+    assert sorted(whole["fragments"]) == [0, 1, 2, 3]
+
+
+def test_the_script_of_pytorchs_tutorial_trains_on_every_node(bench: Bench) -> None:
+    done = sbatch(bench, PYTORCH, "--malleable=1-4")
+    told = "sbatch: malleable: --nodes=4 and --ntasks=4 are replaced by --malleable=1-4\n"
+    assert done.stderr == told
+    trains_on_every_node(bench, int(done.stdout))
