@@ -47,7 +47,7 @@ def borrow(name: str) -> list[int]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(LIMIT_S)
         asking.connect(f"\0{name}")
-        if not _is_own(asking):
+        if not is_own(asking):
             raise ValueError(f"what listens at {name} belongs to somebody else")
         _, files, _, _ = socket.recv_fds(asking, 1, MOST)
     return files
@@ -62,11 +62,11 @@ def _serve(listener: socket.socket, files: list[int]) -> None:
             return
         with asking, suppressed(OSError, doing="lending memory to a worker"):
             asking.settimeout(LIMIT_S)
-            if _is_own(asking):
+            if is_own(asking):
                 socket.send_fds(asking, [b"."], files)
 
 
-def _is_own(other: socket.socket) -> bool:
+def is_own(other: socket.socket) -> bool:
     """Whether the same user is at the other end, as seen in the user namespace of this process."""
     data = other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _WHO.size)
     _, user, _ = _WHO.unpack(data)

@@ -84,3 +84,21 @@ def test_the_script_of_pytorchs_tutorial_trains_on_every_node(bench: Bench) -> N
     told = "sbatch: malleable: --nodes=4 and --ntasks=4 are replaced by --malleable=1-4\n"
     assert done.stderr == told
     trains_on_every_node(bench, int(done.stdout))
+
+
+# Two tasks on each node, in a way that the submission cannot see.
+TWICE = """#!/bin/bash
+#SBATCH --ntasks-per-node=2
+{path}
+run=torchrun
+srun $run train.py --steps=100000 --pace=0.05
+"""
+
+
+def test_of_several_agents_on_a_node_one_trains_and_the_others_say_so(bench: Bench) -> None:
+    job = int(sbatch(bench, TWICE, "--malleable=2-4").stdout)
+    trains_on_every_node(bench, job)
+    log = (bench.box.work / f"slurm-{job}_0.out").read_text()
+    assert log.count("write --ntasks-per-node=1. This is number 2: it waits") == 1, log
+    told = "only the first of them trains; write --ntasks-per-node=1"
+    wait_until(lambda: told in bench.malleable("explain", str(job)).stdout)

@@ -19,6 +19,7 @@ from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.last_out import save_what_is_left
 from slurm_hooks.elastic.agent.membership import open_membership
 from slurm_hooks.elastic.agent.old_jobs import remove_old_jobs_meanwhile
+from slurm_hooks.elastic.agent.one_per_node import stand_by
 from slurm_hooks.elastic.agent.options import OptionError, identity, kept, number, options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.agent.sight import Sight
@@ -95,6 +96,7 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     """A handler for torch's RendezvousParameters; exits with one line if it cannot be."""
     from slurm_hooks.elastic.engines.torchrun.handler import MalleableHandler  # noqa: PLC0415  (brings in torch)
 
+    stand_by(os.environ)
     signals = _signal_listener()
     signals.listen()
     own_element = _own_element()
