@@ -29,4 +29,13 @@ ENGINES = {
         Engine("pool", is_gang=False, has_rounds=False, by_torchrun=False, is_pool=True),
     )
 }
+# A script that has one of these words starts torch's launcher: for job_submit and doctor.
+LAUNCHERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "elastic_launch",
+    "accelerate",
+    "slurm_hooks",
+)
 DEFAULT = "torchrun"  # where a request names none, here as in the plugin and in job_submit

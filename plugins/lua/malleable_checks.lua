@@ -225,8 +225,8 @@ end
 
 --- Decide on one submission.
 -- asked: {request, faults} from malleable_request.lua (request is nil if it cannot be parsed), in
--- `options` the faults that malleable_options.lua found in the job's other options, and in `shape`
--- the nodes and tasks of a fragment, from malleable_shape.lua;
+-- `options` the faults that malleable_options.lua found in the job's other options, in `shape` the
+-- nodes and tasks of a fragment, and in `script` what malleable_script.lua found;
 -- job: fields as the user set them; site: {partition, admin_comment, exc_nodes, parts, expedite}:
 -- the first three after the site's own function, Slurm's partition records by name, and the bit in
 -- bitflags that means --requeue=expedite (nil before 25.11); policy: a checked policy.
@@ -238,6 +238,7 @@ function M.submit(asked, job, site, policy)
   if #faults > 0 then request = nil end -- checks against a faulty request would mislead
   if request then
     faults[#faults + 1] = asked.shape.fault
+    faults[#faults + 1] = asked.script.fault
   end
   add(faults, asked.options)
   local partition = choose_partition(job, site, policy)
@@ -265,6 +266,7 @@ function M.submit(asked, job, site, policy)
   end
   local notes = write_notes(job, site, policy, lost_mail)
   if asked.shape.note then table.insert(notes, 1, asked.shape.note) end
+  notes[#notes + 1] = asked.script.note
   return { faults = faults, notes = notes, set = set, environment = environment }
 end
 

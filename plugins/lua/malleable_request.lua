@@ -36,8 +36,10 @@ function M.check_policy(policy)
   for _, key in ipairs({ "partitions", "preemptible", "operators", "engines" }) do
     if type(policy[key]) ~= "table" then faults[#faults + 1] = key .. " is not a table" end
   end
-  if policy.pools ~= nil and type(policy.pools) ~= "table" then
-    faults[#faults + 1] = "pools is not a table"
+  for _, key in ipairs({ "pools", "launchers" }) do
+    if policy[key] ~= nil and type(policy[key]) ~= "table" then
+      faults[#faults + 1] = key .. " is not a table"
+    end
   end
   if policy.max_workers ~= nil and not is_count(policy.max_workers) then
     faults[#faults + 1] = "max_workers is not a whole number of at least 1"

@@ -53,22 +53,32 @@ local function find_with_tasks(job, request, nodes, replaced)
     note = write_note(replaced, request) }
 end
 
---- What to write for one fragment, and what to say of it.
--- Returns {tasks, cpus, note, fault}: what is nil stays as the user gave it.
-function M.find(job, request)
+--- As find, but for the tasks of a node.
+local function find_fragment(job, request, tasks, per_node)
   local unit, least = request.unit, read(job.min_nodes)
   local most = read(job.max_nodes) or least
-  local is_rigid = least and (least ~= unit or most ~= unit)
-  local tasks, per_node = read(job.num_tasks), read(job.ntasks_per_node)
-  if not is_rigid then
-    if not (tasks and per_node and tasks > per_node * unit) then return {} end
+  if least and (least ~= unit or most ~= unit) then
+    local replaced = { spell_range(least, most) }
+    if tasks then
+      return find_with_tasks(job, request, { least = least, most = most }, replaced)
+    end
+    return { cpus = share(read(job.min_cpus), unit, most), note = write_note(replaced, request) }
+  end
+  if tasks and per_node and tasks > per_node * unit then
     return find_with_tasks(job, request, nil, {})
   end
-  local replaced = { spell_range(least, most) }
-  if tasks then
-    return find_with_tasks(job, request, { least = least, most = most }, replaced)
-  end
-  return { cpus = share(read(job.min_cpus), unit, most), note = write_note(replaced, request) }
+  return {}
+end
+
+--- What to write for one fragment, and what to say of it.
+-- Returns {tasks, cpus, note, fault, each}: what is nil stays as the user gave it; `each` is the
+-- most tasks of a node, nil if the job does not say.
+function M.find(job, request)
+  local tasks, per_node = read(job.num_tasks), read(job.ntasks_per_node)
+  local shape = find_fragment(job, request, tasks, per_node)
+  local all = shape.tasks or tasks
+  shape.each = all and math.ceil(all / request.unit) or per_node
+  return shape
 end
 
 return M

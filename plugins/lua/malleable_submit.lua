@@ -61,6 +61,7 @@ local function load_modules()
   return {
     request = dofile(own_dir .. "malleable_request.lua"),
     shape = dofile(own_dir .. "malleable_shape.lua"),
+    script = dofile(own_dir .. "malleable_script.lua"),
     options = dofile(own_dir .. "malleable_options.lua"),
     checks = dofile(own_dir .. "malleable_checks.lua"),
     modify = dofile(own_dir .. "malleable_modify.lua"),
@@ -141,8 +142,11 @@ local function submit(text, job, job_desc, parts)
   local request, faults = modules.request.read(text, policy)
   local site = { partition = job_desc.partition, admin_comment = job_desc.admin_comment,
     exc_nodes = job_desc.exc_nodes, parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
-  local asked = { request = request, faults = faults, options = modules.options.check(job),
-    shape = #faults == 0 and modules.shape.find(job, request) }
+  local asked = { request = request, faults = faults, options = modules.options.check(job) }
+  if #faults == 0 then
+    asked.shape = modules.shape.find(job, request)
+    asked.script = modules.script.check(job.script, request, asked.shape.each, policy.launchers)
+  end
   local decision = modules.checks.submit(asked, job, site, policy)
   say(decision.faults)
   if #decision.faults > 0 then

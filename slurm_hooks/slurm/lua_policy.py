@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Optional, Protocol
 
-from slurm_hooks.engines import ENGINES
+from slurm_hooks.engines import ENGINES, LAUNCHERS
 from slurm_hooks.model import Slurm
 from slurm_hooks.settings import Settings
 
@@ -50,6 +50,7 @@ def render_policy(
         *given,
         f"engines = {_flags(dict.fromkeys(request.engines, True))},",
         f"pools = {_flags({name: True for name, row in ENGINES.items() if row.is_pool})},",
+        f"launchers = {_flags(dict.fromkeys(LAUNCHERS, True))},",
         f"max_fragments = {request.max_fragments},",
         f"max_workers = {request.max_workers},",
         f"max_nodes = {request.max_nodes},",

@@ -4,6 +4,7 @@
 local dir = arg[1]
 local request_module = dofile(dir .. "/malleable_request.lua")
 local shape_module = dofile(dir .. "/malleable_shape.lua")
+local script_module = dofile(dir .. "/malleable_script.lua")
 local options_module = dofile(dir .. "/malleable_options.lua")
 local checks_module = dofile(dir .. "/malleable_checks.lua")
 local modify_module = dofile(dir .. "/malleable_modify.lua")
@@ -47,6 +48,8 @@ local POLICY = {
   engines = { torchrun = true, tasks = true }, pools = { tasks = true }, max_workers = 1000,
   max_fragments = 64, max_nodes = 1024, max_array_size = 1001, lease_s = 600, hole_s = 120,
   notice_s = 20,
+  launchers = { torchrun = true, ["torch.distributed.run"] = true, accelerate = true,
+    slurm_hooks = true },
 }
 
 -- What Slurm 22.05 shows for `sbatch --malleable=2-16 job.sh`, as Lua 5.1 and 5.3 see it.
@@ -67,8 +70,11 @@ local function submit(case)
   local site = merge({ parts = PARTS }, case.site)
   local request, faults = request_module.read(case.text or "2-16,unit=1,engine=torchrun", policy)
   local job = merge(JOB, case.job)
-  local asked = { request = request, faults = faults, options = options_module.check(job),
-    shape = #faults == 0 and shape_module.find(job, request) }
+  local asked = { request = request, faults = faults, options = options_module.check(job) }
+  if #faults == 0 then
+    asked.shape = shape_module.find(job, request)
+    asked.script = script_module.check(job.script, request, asked.shape.each, policy.launchers)
+  end
   return checks_module.submit(asked, job, site, policy)
 end
 
@@ -140,9 +146,11 @@ local SOUND = {
   { name = "shared log, appended to by all", policy = { appends = true },
     job = { std_out = "/home/a/log" }, set = {} },
   { name = "shared log, appended to by the script", set = {},
-    job = { std_out = "/home/a/log", script = "#!/bin/sh\n#SBATCH --open-mode=append\nx" } },
+    job = { std_out = "/home/a/log",
+      script = "#!/bin/sh\n#SBATCH --open-mode=append\ntorchrun x" } },
   { name = "shared log, emptied by the script", set = {}, note = "%-%-output",
-    job = { std_out = "/home/a/log", script = "#!/bin/sh\n#SBATCH --open-mode=truncate\nx" } },
+    job = { std_out = "/home/a/log",
+      script = "#!/bin/sh\n#SBATCH --open-mode=truncate\ntorchrun x" } },
   { name = "correlated in name only", job = { dependency = "afterok:12,afterany:13" }, set = {} },
   { name = "shares asked for", job = { shared = 1 }, set = { shared = 0 } },
   { name = "exclusive", job = { shared = 0 }, set = { shared = 0 } },
@@ -376,6 +384,93 @@ for _, case in ipairs(UNSOUND) do
       check(case.name .. " (advice " .. advice .. ")", #faults == 0, faults)
     end
   end
+end
+
+-- Scripts: what is refused, what gets a note, and what passes without a word.
+local COPIES = "^srun python train.py: would train a separate copy in each fragment; write "
+  .. "`torchrun %-%-nproc%-per%-node=N train.py` in its place, or a MAX of 1$"
+local TWICE = "^%-%-ntasks%-per%-node: srun starts torchrun twice on each node; write "
+  .. "%-%-ntasks%-per%-node=1, "
+local NOTE = "calls no torchrun"
+local SCRIPTS = {
+  { "srun python train.py", fault = COPIES },
+  { "srun python3 -u train.py", fault = COPIES },
+  { "srun /opt/py/bin/python3.11 train.py --epochs=3", fault = COPIES },
+  { "srun --cpu-bind=none \\\n  python train.py \\\n  --x", fault = COPIES },
+  { "A=1 exec srun -l python train.py", fault = COPIES },
+  { "cd x && srun python train.py | tee log", fault = COPIES },
+  { "if true; then srun python train.py; fi", fault = COPIES },
+  { "source activate me\n. ~/conda.sh\nsrun python train.py", fault = COPIES },
+  { "srun hostname\necho it\\'s\nsrun python train.py", fault = COPIES },
+  { "python prepare.py\nsrun python train.py", fault = COPIES },
+  { "srun bash -c 'cd x; python train.py'", fault = COPIES },
+  { "srun python -m my.train", fault = "node=N %-m my%.train`" },
+  { "srun python train.py", tasks = 8, fault = "`torchrun %-%-nproc%-per%-node=8 train%.py`" },
+  { "srun python tr\27[2Jain.py", fault = "^srun python tr%?%[2Jain.py: " },
+  { "srun python " .. ("x"):rep(500) .. ".py", fault = "x` in its place" },
+  { "srun python train.py", text = "1-1" },
+  { "srun python train.py", text = "4-4,unit=4" },
+  { "srun python train.py", text = "2-4,engine=tasks" },
+  { "srun python train.py", text = "2-4,launch=srun", note = NOTE },
+  { "python train.py", note = NOTE },
+  { "srun hostname\n./run", note = NOTE },
+  { "srun python train.py\n./finish.sh", note = NOTE },
+  { "bash run.sh\nsrun python evaluate.py", note = NOTE },
+  { "srun python prepare.py\npython train.py", note = NOTE },
+  { "srun python -c 'import torch'", note = NOTE },
+  { "srun python --version", note = NOTE },
+  { "srun python -m pip install x", note = NOTE },
+  { "srun $PYTHON train.py", note = NOTE },
+  { "# srun python train.py\ntrue # srun python train.py", note = NOTE },
+  { "cat <<EOF\nsrun python train.py\nEOF\n", note = NOTE },
+  { "cat <<-'END'\n\tsrun python train.py\n\tEND\n", note = NOTE },
+  { "echo 'now; srun python train.py'", note = NOTE },
+  { 'echo "say \\"a; srun python train.py\\""', note = NOTE },
+  { 'echo "\nsrun python train.py\n"', note = NOTE },
+  { "true # don't\necho 'a; srun python train.py'", note = NOTE },
+  { "echo srun python train.py", note = NOTE },
+  { "srun python train.py\ntorchrun train.py" },
+  { "cat >run.sh <<EOF\ntorchrun train.py\nEOF\nsrun python prepare.py\nsrun bash run.sh" },
+  { "L='python -m torch.distributed.run'\nsrun $L train.py" },
+  { "accelerate launch train.py" },
+  { "torchrun train.py", tasks = 8 },
+  { "srun torchrun train.py", tasks = 2, fault = TWICE },
+  { "srun bash -c 'torchrun train.py'", tasks = 2, fault = TWICE },
+  { "srun --kill-on-bad-exit python -m torch.distributed.run t.py", tasks = 2, fault = TWICE },
+  { "srun ~/venv/bin/torchrun train.py", tasks = 3, fault = "starts torchrun 3 times on" },
+  { "srun torchrun train.py", tasks = 1 },
+  { "srun torchrun train.py" },
+  { "srun torchrun train.py", tasks = 2, text = "2-4,engine=tasks" },
+  { "srun --ntasks-per-node=1 torchrun train.py", tasks = 8 },
+  { "srun -n1 torchrun train.py", tasks = 8 },
+  { "srun which torchrun\ntorchrun train.py", tasks = 8 },
+  { "srun ls /opt/torchrun/lib\ntorchrun train.py", tasks = 8 },
+  { "echo srun torchrun; torchrun train.py", tasks = 8 },
+  { "import os\nos.system('srun python train.py')", first = "#!/usr/bin/env python3" },
+  { "srun python train.py", first = "" },
+  { "srun python train.py\n#" .. ("x"):rep(70000) },
+}
+
+for _, case in ipairs(SCRIPTS) do
+  local script = (case.first or "#!/bin/bash -l") .. "\n#SBATCH --nodes=4\n" .. case[1] .. "\n"
+  local decision = submit({ text = case.text or "2-4",
+    job = { script = script, ntasks_per_node = case.tasks } })
+  local name = "script " .. case[1]:sub(1, 60)
+  local seen = table.concat(decision.faults, "\n")
+  check(name .. " (fault)", seen:find(case.fault or "^$") ~= nil, seen)
+  check(name .. " (short)", #seen < 400, seen)
+  local said = table.concat(decision.notes, "\n")
+  check(name .. " (note)", said:find(case.note or "^$") ~= nil, said)
+end
+check("no launchers: a policy of an older version", #submit({ policy = { launchers = ABSENT },
+  job = { script = "#!/bin/sh\nsrun python train.py\n" } }).faults == 0)
+
+-- The controller waits while a script is read: no text may take long.
+for _, text in ipairs({ " ", "'", "\\", "<<", "<< ", "a/", "#", "a", "$(", "srun python ", ";",
+  "\n", "<<E\n", "A=", " #", '\\"' }) do
+  local began = os.clock()
+  submit({ job = { script = "#!/bin/sh\n" .. text:rep(math.floor(65000 / #text)) } })
+  check("quick with " .. text, os.clock() - began < 1, os.clock() - began)
 end
 
 -- Policies: number of faults.

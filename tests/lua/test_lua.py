@@ -13,6 +13,7 @@ MODULES = HERE.parent.parent / "plugins" / "lua"
 SHIPPED = (
     "malleable_request",
     "malleable_shape",
+    "malleable_script",
     "malleable_options",
     "malleable_checks",
     "malleable_modify",

@@ -86,6 +86,42 @@ def test_the_script_of_pytorchs_tutorial_trains_on_every_node(bench: Bench) -> N
     trains_on_every_node(bench, int(done.stdout))
 
 
+# docs/source-pytorch/clouds/cluster_advanced.rst of Lightning, without its GPUs.
+LIGHTNING = """#!/bin/bash -l
+# SLURM SUBMIT SCRIPT
+#SBATCH --nodes=4             # This needs to match Trainer(num_nodes=...)
+#SBATCH --ntasks-per-node=2   # This needs to match Trainer(devices=...)
+#SBATCH --mem=0
+#SBATCH --time=0-02:00:00
+{path}
+# debugging flags (optional)
+export NCCL_DEBUG=INFO
+export PYTHONFAULTHANDLER=1
+# run script from above
+srun python3 train.py
+"""
+
+
+def test_the_script_of_lightnings_page_is_refused_with_the_line_to_write(bench: Bench) -> None:
+    refused = sbatch(bench, LIGHTNING, "--malleable=1-4")
+    line = "torchrun --nproc-per-node=2 train.py"
+    assert refused.returncode != 0
+    assert f"write `{line}` in its place" in refused.stderr
+    mended = LIGHTNING.replace("srun python3 train.py", f"{line} --steps=100000 --pace=0.05")
+    done = sbatch(bench, mended, "--malleable=1-4")
+    assert done.stderr == "sbatch: malleable: --nodes=4 is replaced by --malleable=1-4\n"
+    trains_on_every_node(bench, int(done.stdout))
+
+
+def test_a_torchrun_for_each_task_is_refused_with_the_line_to_write(bench: Bench) -> None:
+    text = TWICE.replace("$run", "torchrun")
+    refused = sbatch(bench, text, "--malleable=1-4")
+    assert refused.returncode != 0
+    assert "srun starts torchrun twice on each node; write --ntasks-per-node=1" in refused.stderr
+    mended = text.replace("--ntasks-per-node=2", "--ntasks-per-node=1")
+    assert sbatch(bench, mended, "--malleable=1-4").stderr == ""
+
+
 # Two tasks on each node, in a way that the submission cannot see.
 TWICE = """#!/bin/bash
 #SBATCH --ntasks-per-node=2

@@ -14,7 +14,7 @@ import pytest
 
 from slurm_hooks.elastic.engines import table
 from slurm_hooks.elastic.engines.entry import world_maker
-from slurm_hooks.engines import DEFAULT, ENGINES
+from slurm_hooks.engines import DEFAULT, ENGINES, LAUNCHERS
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.lua_policy import render_policy
 from slurm_hooks.slurm.mark import format_mark, parse_mark
@@ -54,6 +54,8 @@ def test_job_submit_offers_them_unless_the_site_says_otherwise() -> None:
     assert re.findall(r'\["(\w+)"\] = true', pools) == [
         r.name for r in ENGINES.values() if r.is_pool
     ]
+    (launchers,) = re.findall(r"launchers = \{(.*)\},", policy)
+    assert re.findall(r'\["([\w.]+)"\] = true', launchers) == list(LAUNCHERS)
     request = (TREE / "plugins" / "lua" / "malleable_request.lua").read_text()
     named = re.findall(r'engine (?:=|~=) "(\w+)"', request)
     assert set(named) == {DEFAULT}

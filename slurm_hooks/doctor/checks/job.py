@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from slurm_hooks.doctor.facts import CannotLook, Facts, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
+from slurm_hooks.engines import LAUNCHERS
 from slurm_hooks.plural import plural
 
 _IN_LOG = (
@@ -61,7 +62,7 @@ def _script(facts: Facts) -> Iterator[Finding]:
             "the script overwrites PYTHONPATH, so torchrun does not find the rendezvous",
             advice='write: export PYTHONPATH=/your/path:"$PYTHONPATH"',
         )
-    if not re.search(r"torchrun|torch\.distributed\.(run|launch)|accelerate|slurm_hooks", plain):
+    if not any(word in plain for word in LAUNCHERS):
         yield note(
             "the script itself calls no torchrun: unless something it calls does, the job is kept "
             "to one fragment"

@@ -1,0 +1,192 @@
+--- What the batch script itself shows of how it starts its training.
+--
+-- The text is the user's, and a shell can hide anything. So only a call that is plain to see is
+-- refused, and a script that leaves a doubt gets a note. Pure; Lua 5.1 (Debian's Slurm) to 5.4.
+
+local M = {}
+
+local LONGEST = 65536 -- bytes of a script that is read here, while slurmctld waits
+local LINE = 200 -- bytes of a line that may end a here-document
+local WRITTEN = 100 -- bytes of a command in a message
+local KEYWORDS = { ["if"] = true, ["then"] = true, ["else"] = true, ["elif"] = true,
+  ["do"] = true, ["while"] = true, ["until"] = true, ["!"] = true, ["{"] = true, exec = true,
+  time = true, command = true, nohup = true }
+local ONLY_NAMED = { which = true, type = true, echo = true, ls = true }
+local NO_TRAINING = { pip = true, venv = true, pytest = true }
+local NO_TORCHRUN = "note: the script itself calls no torchrun: unless something it calls does, "
+  .. "the job is kept to one fragment"
+
+--- The script without comments and here-documents, continued lines joined.
+local function read_lines(script)
+  local kept, ending = {}, nil
+  for line in (script:gsub("\\\r?\n", " ") .. "\n"):gmatch("([^\n]*)\n") do
+    if ending then
+      if #line < LINE and line:match("^%s*(.-)%s*$") == ending then ending = nil end
+    elseif not line:find("^%s*#") then
+      kept[#kept + 1] = line
+      ending = line:gsub("<<<", ""):match("<<%-?%s*[\"'\\]?([%a_][%w_]*)")
+    end
+  end
+  return table.concat(kept, "\n")
+end
+
+--- Where what begins at `open` ends: a quote, a quoted character, or a comment behind a command.
+local function find_end(text, open, mark)
+  if mark == "\\" then return open + 1 end
+  if mark == "#" then
+    local is_comment = text:find("^%s", open - 1)
+    return is_comment and (text:find("\n", open, true) or #text + 1) - 1 or open
+  end
+  local close = text:find(mark, open + 1, true)
+  while close and mark == '"' and text:sub(close - 1, close - 1) == "\\" do
+    close = text:find(mark, close + 1, true)
+  end
+  return close or #text
+end
+
+--- The text with what is in quotes as plain words, so that nothing in there begins a command.
+local function flatten_quotes(text)
+  local parts, at = {}, 1
+  while true do
+    local open = text:find("[\"'\\#]", at)
+    if not open then break end
+    local mark = text:sub(open, open)
+    local close = find_end(text, open, mark)
+    parts[#parts + 1] = text:sub(at, open - 1)
+    if mark == '"' or mark == "'" then
+      parts[#parts + 1] = text:sub(open + 1, close - 1):gsub("[;&|()`\n]", " ")
+    end
+    at = close + 1
+  end
+  parts[#parts + 1] = text:sub(at)
+  return table.concat(parts)
+end
+
+--- The words of a command, from its name on.
+local function read_words(command)
+  local words = {}
+  for word in command:gmatch("%S+") do
+    local is_ahead = #words == 0 and (KEYWORDS[word] or word:find("^[%a_][%w_]*="))
+    if not is_ahead then words[#words + 1] = word end
+  end
+  return words
+end
+
+local function name_of(word)
+  return word:match("^.*/(.*)$") or word
+end
+
+local function read_commands(text)
+  local commands = {}
+  for command in flatten_quotes(text):gmatch("[^;&|()`\n]+") do
+    local words = read_words(command)
+    if #words > 0 then commands[#commands + 1] = words end
+  end
+  return commands
+end
+
+--- The program that the words from `first` on give to Python, as torchrun takes it, else nil.
+local function find_program(words, first)
+  for index = first, #words do
+    local word = words[index]
+    if word == "-m" then
+      local module = words[index + 1]
+      return module and not NO_TRAINING[module] and "-m " .. module or nil
+    end
+    if word:find("%.py$") then return word end
+    if word == "-c" or not word:find("^%-") then return nil end
+  end
+  return nil
+end
+
+--- What `srun ... python PROGRAM` runs, else nil.
+local function find_srun_python(words)
+  if name_of(words[1]) ~= "srun" then return nil end
+  for index = 2, #words do
+    if name_of(words[index]):find("^python[%d.]*$") then return find_program(words, index + 1) end
+  end
+  return nil
+end
+
+--- True for `srun torchrun` that does not say itself how many tasks it starts.
+local function is_srun_torchrun(words, launchers)
+  if name_of(words[1]) ~= "srun" then return false end
+  for index = 2, #words do
+    local word = words[index]
+    if word:find("^%-n") or word:find("^%-%-ntasks") then return false end
+    if launchers[name_of(word)] then return not ONLY_NAMED[words[index - 1]] end
+  end
+  return false
+end
+
+--- True if it may start anything: another script, or Python without srun.
+local function is_opaque(words)
+  if words[1] == "source" or words[1] == "." then return false end
+  if name_of(words[1]):find("^python[%d.]*$") then return true end
+  for _, word in ipairs(words) do
+    if word:find("%.sh$") then return true end
+  end
+  return false
+end
+
+--- The last program that `srun python` starts, unless what follows it, or another script, may be
+-- the training.
+local function find_separate_copies(commands)
+  local program
+  for _, words in ipairs(commands) do
+    local found = find_srun_python(words)
+    if found then
+      program = found
+    elseif is_opaque(words) and (program or not name_of(words[1]):find("^python")) then
+      return nil
+    end
+  end
+  return program
+end
+
+local function calls_launcher(script, launchers)
+  for line in script:gmatch("[^\n]+") do
+    if not line:find("^%s*#") then
+      for name in pairs(launchers) do
+        if line:find(name, 1, true) then return true end
+      end
+    end
+  end
+  return false
+end
+
+local function check_copies(commands, request, tasks)
+  local program = find_separate_copies(commands)
+  if not program or request.launch then return { note = NO_TORCHRUN } end
+  local each = tasks and string.format("%d", tasks) or "N"
+  program = program:sub(1, WRITTEN):gsub("[^ -~]", "?")
+  return { fault = string.format("srun python %s: would train a separate copy in each fragment; "
+    .. "write `torchrun --nproc-per-node=%s %s` in its place, or a MAX of 1", program, each,
+    program) }
+end
+
+local function check_agents(commands, tasks, launchers)
+  if not tasks or tasks <= 1 then return {} end
+  for _, words in ipairs(commands) do
+    if is_srun_torchrun(words, launchers) then
+      local times = tasks == 2 and "twice" or string.format("%d times", tasks)
+      return { fault = "--ntasks-per-node: srun starts torchrun " .. times .. " on each node; "
+        .. "write --ntasks-per-node=1, and torchrun --nproc-per-node=N for N processes" }
+    end
+  end
+  return {}
+end
+
+--- What is wrong with the script of a training that torchrun starts.
+-- tasks: on each node, nil if the job does not say; launchers: the words for torch's launchers.
+-- Returns {fault, note}, at most one of them.
+function M.check(script, request, tasks, launchers)
+  local is_read = launchers and script and #script <= LONGEST and script:find("^#![^\n]*sh")
+  if not is_read or request.engine ~= "torchrun" then return {} end
+  local commands = read_commands(read_lines(script))
+  if calls_launcher(script, launchers) then return check_agents(commands, tasks, launchers) end
+  if request.max <= request.unit then return {} end
+  return check_copies(commands, request, tasks)
+end
+
+return M
