@@ -19,10 +19,10 @@
 if _G.MALLEABLE_WRAPPED then return end -- loaded twice: already wrapped
 
 local KEY = "MALLEABLE="
-local VARIABLE = "MALLEABLE" -- the same in the job's own environment
-local WHY_MALLEABLE = "--malleable: the environment variable MALLEABLE is set; if this job is to "
-  .. "be an ordinary one, unset it"
-local BY_VARIABLE = "note: malleable, as MALLEABLE=%s in the environment asks for"
+local VARIABLE = "SBATCH_MALLEABLE" -- the same in the job's own environment
+local WHY_MALLEABLE = "--malleable: the environment variable SBATCH_MALLEABLE is set; if this "
+  .. "job is to be an ordinary one, unset it"
+local BY_VARIABLE = "note: malleable, as SBATCH_MALLEABLE=%s in the environment asks for"
 local LONGEST = 1000
 local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
@@ -93,7 +93,7 @@ local function find_missing_policy()
   policy, broken = load_policy(modules.request)
 end
 
---- The variable MALLEABLE of a job's environment: from a submit host without the plugin, or REST.
+--- SBATCH_MALLEABLE in a job's environment: from a submit host without the plugin, or REST.
 local function read_variable(job_desc)
   local value = job_desc.environment and job_desc.environment[VARIABLE]
   return value ~= "" and value or nil

@@ -12,7 +12,7 @@
 #define ENV_OPTION_ENTRY "_SLURM_SPANK_OPTION_malleable_malleable_env"
 #define INHERITED_ENV_OPTION "SLURM_SPANK_" ENV_OPTION_ENTRY
 #define INHERITED_OPTION "SLURM_SPANK_" OPTION_ENTRY
-#define VARIABLE "MALLEABLE"
+#define VARIABLE "SBATCH_MALLEABLE"
 
 bool inherit_is_inside(void)
 {

@@ -77,8 +77,8 @@ static int take_option(int val, const char *value, int remote)
 	if (!read_option(value))
 		return 0;
 	if (!remote && inherit_is_variable(value))
-		slurm_error("malleable: the environment variable MALLEABLE has this value; if the job "
-			    "is to be an ordinary one, unset it");
+		slurm_error("malleable: the environment variable SBATCH_MALLEABLE has this value; if the "
+			    "job is to be an ordinary one, unset it");
 	return -1;
 }
 

@@ -54,7 +54,7 @@ local function describe(text, unset)
     if name == "malleable" then
       job.spank_job_env = { [0] = "MALLEABLE=" .. value }
     elseif name == "variable" then
-      job.environment.MALLEABLE = value
+      job.environment.SBATCH_MALLEABLE = value
     elseif NUMBERS[name] then
       job[name] = number(value, job[name])
     else

@@ -75,24 +75,30 @@ check("farewell", job.environment.SLURM_SPANK_MALLEABLE_FAREWELL_S == "1.5")
 check("the request for the node",
   job.environment.SLURM_SPANK_MALLEABLE == "2-4,unit=1,engine=torchrun")
 
-job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "1-3,launch=srun" } })
+job = describe_job({ spank_job_env = false,
+  environment = { SBATCH_MALLEABLE = "1-3,launch=srun" } })
 check("by the environment alone", slurm_job_submit(job, {}, 1000) == 0, said[1])
 check("an array too", job.array_inx == "0-2", job.array_inx)
-check("and the user is told why", heard("MALLEABLE=1%-3,launch=srun in the environment"), said[1])
+check("and the user is told why", heard("SBATCH_MALLEABLE=1%-3,launch=srun in the environment"),
+  said[1])
 check("and the node is told", job.environment.SLURM_SPANK_MALLEABLE
   == "1-3,unit=1,engine=torchrun,launch=srun")
-job = describe_job({ environment = { MALLEABLE = "1-3" } })
+job = describe_job({ environment = { SBATCH_MALLEABLE = "1-3" } })
 said = {}
 check("the option wins", slurm_job_submit(job, {}, 1000) == 0 and job.array_inx == "0-3")
 check("and nothing is said of the variable", not heard("in the environment"), said[1])
-job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "" } })
+job = describe_job({ spank_job_env = false, environment = { SBATCH_MALLEABLE = "" } })
 check("an empty variable is none", slurm_job_submit(job, {}, 1000) == 0 and not job.array_inx)
-job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "yes" } })
+job = describe_job({ spank_job_env = false, environment = { SBATCH_MALLEABLE = "yes" } })
 check("a wrong one refuses", slurm_job_submit(job, {}, 1000) == -1)
-check("and says whose it is", heard("environment variable MALLEABLE is set"), said[2])
-job = describe_job({ spank_job_env = false, environment = { MALLEABLE = "1-3" } })
+check("and says whose it is", heard("environment variable SBATCH_MALLEABLE is set"), said[2])
+job = describe_job({ spank_job_env = false, environment = { SBATCH_MALLEABLE = "1-3" } })
 job.script = nil
 check("salloc and srun do not care", slurm_job_submit(job, {}, 1000) == 0 and not job.array_inx)
+
+job, said = describe_job({ spank_job_env = false, environment = { MALLEABLE = "2-4" } }), {}
+check("a variable of others makes no difference",
+  slurm_job_submit(job, {}, 1000) == 0 and not job.array_inx and not said[1], said[1])
 
 job = describe_job(PLAIN)
 check("a job of somebody else passes", slurm_job_submit(job, {}, 1000) == 0)

@@ -57,13 +57,13 @@ def test_the_form_asks_for_what_the_submission_uses() -> None:
 def test_the_submission() -> None:
     script = json.loads(render("submit.yml.erb", ANSWER))["script"]
     assert script["wall_time"] == 7200
-    assert script["job_environment"] == {"MALLEABLE": "1-3"}
+    assert script["job_environment"] == {"SBATCH_MALLEABLE": "1-3"}
 
 
 def test_nothing_but_numbers_gets_through() -> None:
     answer = {**ANSWER, "malleable_max": '4"\n  native: ["--uid=0"]', "lease_hours": "x"}
     script = json.loads(render("submit.yml.erb", answer))["script"]
-    assert script == {"wall_time": 0, "job_environment": {"MALLEABLE": "1-4"}}
+    assert script == {"wall_time": 0, "job_environment": {"SBATCH_MALLEABLE": "1-4"}}
 
 
 def test_a_path_with_a_quote(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_described_job_is_malleable(
     variables: dict[str, str] = {}
     more: dict[str, list[str]] = {}
     if field == "environment":
-        variables = {"MALLEABLE": "1-3"}
+        variables = {"SBATCH_MALLEABLE": "1-3"}
     elif installation.version < SINCE_SPANK:
         pytest.skip("this Slurm's REST interface has no spank_environment")
     else:
@@ -115,6 +115,6 @@ def test_a_described_job_is_malleable(
 
 
 def test_a_refusal(sandbox: Any, installation: Installation, rest: Path) -> None:
-    answer = submit(rest, version(installation), sandbox.work, {"MALLEABLE": "3"})
+    answer = submit(rest, version(installation), sandbox.work, {"SBATCH_MALLEABLE": "3"})
     assert not answer.get("job_id")
     assert answer["errors"]  # but not why: what job_submit says is dropped (22.05.8, 26.05.5)
