@@ -53,7 +53,8 @@ class Node:
         }
         words = [sys.executable, "-I", str(HOOK), f"--store={self.store}"]
         words += ["--free-gib=0", "--free-share=0", *more]
-        return subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE  # as slurmd gives its Prolog, which waits for the end of them
+        return subprocess.Popen(words, env=environ, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, path: Path, job: int = 7, *more: str) -> str:
         """What it says; it must end with 0."""
@@ -483,6 +484,17 @@ def test_a_clock_that_was_ahead_keeps_nothing_for_ever(node: Node) -> None:
 def test_who_has_no_time_to_tidy_leaves_it_to_the_next(node: Node) -> None:
     hook.tidy_once_a_day(str(node.store), Rules(2**30, 0, 14 * 86400), 0)
     assert not (node.store / ".tidied").exists()
+
+
+def test_a_child_that_hangs_does_not_keep_slurmd_s_pipe(node: Node) -> None:
+    first = node.begin(slow_tar(node))
+    wait_until(lambda: node.home.exists() and node.parts(), every_s=0.002)
+    (child,) = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGSTOP)
+    handles = Path(f"/proc/{child}/fd")
+    assert [os.readlink(handles / name) for name in "01"] == [os.devnull] * 2
+    os.kill(int(child), signal.SIGCONT)
+    first.communicate(timeout=150)
 
 
 def test_a_hook_that_is_killed_leaves_no_process_for_long(node: Node) -> None:

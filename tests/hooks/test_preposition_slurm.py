@@ -35,7 +35,7 @@ def site(new_site: Any) -> Iterator[Any]:
     hook = store / "preposition"
     shutil.copytree(Path(preposition.__file__).parent, hook)
     call = f"{sys.executable} -I {hook} --store={store} --seconds=20 --free-gib=0 --free-share=0"
-    prolog.write_text(f"#!/bin/sh\n{call} 2>>{store}/log\nexit 0\n")
+    prolog.write_text(f"#!/bin/sh\n{call} >/dev/null 2>>{store}/log\nexit 0\n")
     prolog.chmod(0o755)
     box = new_site(nodes=2, extra_conf=f"Prolog={prolog}\n")
     plugstack = Path(box.environment["SLURM_CONF"]).with_name("plugstack.conf")

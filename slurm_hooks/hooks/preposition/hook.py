@@ -52,12 +52,16 @@ def open_home(store: str, uid: int, gid: int) -> int:
 def become(uid: int, gid: int, home: int, seconds: float) -> None:
     """Give up root's rights for good; work in `home`, with bounds, no file open but stderr.
 
-    It ends after `seconds`, even if nobody is left to kill it.
+    It ends after `seconds`, even if nobody is left to kill it. Slurmd waits for the end of the
+    Prolog's output, so a child that hangs must not keep that open.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     signal.setitimer(signal.ITIMER_REAL, seconds)
     os.fchdir(home)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
     os.closerange(3, 256)
     if os.geteuid() == 0:
         _take_groups(uid, gid)
