@@ -196,6 +196,14 @@ local function write_notes(job, site, policy, lost_mail)
   return notes
 end
 
+--- A note if the partition can never give the job its MAX.
+local function write_size_note(request, name, record)
+  local total = record and record.total_nodes
+  if not total or total >= request.max then return nil end
+  return string.format("note: only %d node%s in partition %s, fewer than the MAX of %d", total,
+    total == 1 and "" or "s", name, request.max)
+end
+
 local function add(list, more)
   for _, item in ipairs(more) do
     list[#list + 1] = item
@@ -221,6 +229,36 @@ local function write_fields(request, job, site, partition, lease, hole)
   -- 25.11: Slurm would restart a failed fragment by itself, with its old lease.
   if has_flag(job.bitflags, site.expedite) then set.bitflags = job.bitflags - site.expedite end
   return set
+end
+
+--- Variables of the job's environment.
+local function write_environment(request, tasks, policy)
+  local environment = { [REQUEST_VARIABLE] = write_request(request),
+    [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
+  if type(policy.farewell_s) == "number" then -- not in a file of an older version
+    environment[FAREWELL_VARIABLE] = string.format("%g", policy.farewell_s)
+  end
+  if tasks then -- srun in the script reads them
+    local text = string.format("%d", tasks)
+    environment.SLURM_NTASKS, environment.SLURM_NPROCS = text, text
+  end
+  return environment
+end
+
+--- What to write and to say, once no fault was found.
+local function accept(asked, job, site, policy, partition, lease, hole)
+  local request, shape = asked.request, asked.shape
+  local set = write_fields(request, job, site, partition, lease, hole)
+  local mail, lost_mail = M.trim_mail(job.mail_type or 0)
+  if mail ~= (job.mail_type or 0) then set.mail_type = mail end
+  set.qos, set.account = policy.qos, policy.account
+  set.num_tasks, set.min_cpus = shape.tasks, shape.cpus
+  local notes = { shape.note }
+  notes[#notes + 1] = asked.script.note
+  notes[#notes + 1] = write_size_note(request, partition, site.parts[partition])
+  add(notes, write_notes(job, site, policy, lost_mail))
+  return { faults = {}, notes = notes, set = set,
+    environment = write_environment(request, shape.tasks, policy) }
 end
 
 --- Decide on one submission.
@@ -249,25 +287,7 @@ function M.submit(asked, job, site, policy)
   local lease, hole, fault = choose_times(job, record, policy)
   faults[#faults + 1] = fault
   if #faults > 0 then return { faults = faults, notes = {} } end
-  local mail, lost_mail = M.trim_mail(job.mail_type or 0)
-  local set = write_fields(request, job, site, partition, lease, hole)
-  if mail ~= (job.mail_type or 0) then set.mail_type = mail end
-  set.qos = policy.qos
-  set.account = policy.account
-  set.num_tasks, set.min_cpus = asked.shape.tasks, asked.shape.cpus
-  local environment = { [REQUEST_VARIABLE] = write_request(request),
-    [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
-  if type(policy.farewell_s) == "number" then -- not in a file of an older version
-    environment[FAREWELL_VARIABLE] = string.format("%g", policy.farewell_s)
-  end
-  if asked.shape.tasks then -- srun in the script reads them
-    local tasks = string.format("%d", asked.shape.tasks)
-    environment.SLURM_NTASKS, environment.SLURM_NPROCS = tasks, tasks
-  end
-  local notes = write_notes(job, site, policy, lost_mail)
-  if asked.shape.note then table.insert(notes, 1, asked.shape.note) end
-  notes[#notes + 1] = asked.script.note
-  return { faults = faults, notes = notes, set = set, environment = environment }
+  return accept(asked, job, site, policy, partition, lease, hole)
 end
 
 return M

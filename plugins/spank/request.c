@@ -3,14 +3,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "engines.h"
 
 #define NODES_MAX 65535U
 #define DIGITS_MAX 5    /* of NODES_MAX */
 #define QUOTE_MAX 60    /* characters of the given text that a message quotes */
-#define KEY_SHOWN 20    /* the same of an unknown key */
 #define TEXT_MAX 256    /* longer than any sensible request */
+#define ALIKE_MIN 3     /* characters of a wrong key that stand for a right one */
 
 /* One comma-separated piece of the text; not terminated. */
 struct item {
@@ -169,23 +170,35 @@ typedef bool (*key_reader)(const struct reader *, struct item, struct request *)
 
 static const struct {
 	const char *name;
+	const char *example;
 	key_reader read;
 } keys[] = {
-	{"unit", read_unit},
-	{"engine", read_engine},
-	{"launch", read_launch},
+	{"unit", "unit=N", read_unit},
+	{"engine", "engine=NAME", read_engine},
+	{"launch", "launch=srun", read_launch},
 };
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
+/* Does one begin with the other, as `units` and `unit` do? */
+static bool is_alike(const char *wrong, const char *right)
+{
+	size_t length = strlen(wrong) < strlen(right) ? strlen(wrong) : strlen(right);
+
+	return length >= ALIKE_MIN && !strncasecmp(wrong, right, length);
+}
+
 static bool refuse_key(const struct reader *reader, struct item name)
 {
-	char text[KEY_SHOWN + 1], quoted[KEY_SHOWN + 5];
-	size_t length = name.length < KEY_SHOWN ? name.length : KEY_SHOWN;
+	char text[TEXT_MAX + 1], quoted[QUOTE_MAX + 8];
 
-	memcpy(text, name.start, length);
-	text[length] = 0;
+	snprintf(text, sizeof(text), "%.*s", (int)name.length, name.start);
 	quote(text, quoted, sizeof(quoted));
+	for (size_t i = 0; i < KEYS; i++) {
+		if (is_alike(text, keys[i].name))
+			return refuse(reader, "there is no key '%s'; write %s", quoted,
+				      keys[i].example);
+	}
 	return refuse(reader, "there is no key '%s'; the keys are unit=N, engine=NAME and "
 			      "launch=srun", quoted);
 }

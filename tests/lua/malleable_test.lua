@@ -104,6 +104,11 @@ local SOUND = {
     set = { time_limit = 1 } },
   { name = "partition limit caps the lease", site = { parts = {
     malleable = { max_time = 4, total_nodes = 99 } } }, set = { time_limit = 4 } },
+  { name = "MAX above the partition", site = { parts = {
+    malleable = { max_time = INFINITE, total_nodes = 4 } } }, set = { array_inx = "0-15" },
+    note = "^note: only 4 nodes in partition malleable, fewer than the MAX of 16$" },
+  { name = "MAX of the whole partition", site = { parts = {
+    malleable = { max_time = INFINITE, total_nodes = 16 } } }, set = { array_inx = "0-15" } },
   { name = "partition not listed for this user", site = { parts = {} },
     set = { partition = "malleable" } },
   { name = "site filled in its default partition", site = { partition = "main" },
@@ -167,7 +172,8 @@ local SOUND = {
   { name = "a pool", text = "0-64,unit=1,engine=tasks", set = { array_inx = "0-63", min_nodes = 1,
     admin_comment = "malleable{min=0,max=64,unit=1,engine=tasks,frags=64,lease=600,"
       .. "hole=120,not=-}" } },
-  { name = "exactly max_workers", text = "0-1000,engine=tasks", set = { array_inx = "0-999" } },
+  { name = "exactly max_workers", text = "0-1000,engine=tasks", set = { array_inx = "0-999" },
+    note = "only 500 nodes" },
   { name = "a pool with a least size and srun", text = "4-64,unit=2,engine=tasks,launch=srun",
     set = { array_inx = "0-31", min_nodes = 2 } },
   { name = "a pool under a policy of an older version", text = "1-64,engine=tasks",

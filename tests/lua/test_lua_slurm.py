@@ -83,6 +83,12 @@ def test_nodes_and_tasks_of_a_rigid_script_become_those_of_a_fragment(sandbox: A
     assert told in done.stderr
 
 
+def test_more_nodes_than_there_are_is_said_and_accepted(sandbox: Any) -> None:
+    done = submit(sandbox, "--malleable=1-16", "--output=/dev/null")
+    assert show(sandbox, done.stdout.strip())["ArrayTaskId"] == "0-15"
+    assert "only 4 nodes in partition malleable, fewer than the MAX of 16" in done.stderr
+
+
 def test_every_fault_is_named_at_once(sandbox: Any) -> None:
     done = submit(sandbox, "--malleable=2-4,engine=foo", "--array=1-3", "--no-requeue",
                   "--dependency=singleton", "--partition=main", "--time=1", "--begin=now+60",
