@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
+TREE = Path(__file__).resolve().parents[2]
+DIGITS = TREE / "examples" / "digits" / "train.py"
+USERS = TREE / "docs" / "users.md"
 
 # distributed/ddp-tutorial-series/slurm/sbatch_run.sh of pytorch/examples, without its GPUs.
 PYTORCH = r"""#!/bin/bash
@@ -111,6 +114,18 @@ def test_the_script_of_lightnings_page_is_refused_with_the_line_to_write(bench: 
     done = sbatch(bench, mended, "--malleable=1-4")
     assert done.stderr == "sbatch: malleable: --nodes=4 is replaced by --malleable=1-4\n"
     trains_on_every_node(bench, int(done.stdout))
+
+
+def test_the_two_scripts_that_users_are_shown(bench: Bench) -> None:
+    block = USERS.read_text().partition("    # rigid")[2].partition("\n\n")[0]
+    pairs = [
+        re.split(r"  +", line.strip()) for line in block.splitlines()[1:] if "gres" not in line
+    ]
+    rigid = "\n".join(["#!/bin/bash", *(pair[0] for pair in pairs), ""])
+    malleable = "\n".join(["#!/bin/bash", *(pair[1] for pair in pairs if len(pair) > 1), ""])
+    refused = sbatch(bench, rigid, "--malleable=2-4")
+    assert f"write `{pairs[-1][1]}` in its place" in refused.stderr
+    assert sbatch(bench, malleable, "--malleable=2-4").stderr == ""
 
 
 def test_a_torchrun_for_each_task_is_refused_with_the_line_to_write(bench: Bench) -> None:
