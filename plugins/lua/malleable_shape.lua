@@ -7,6 +7,8 @@ local M = {}
 
 local NO_VAL = 4294967294 -- an unset 32-bit field
 local NO_VAL16 = 65534
+local GPUS_OF_JOB = "would be the GPUs of one fragment, as --malleable replaces the nodes; write "
+  .. "--gpus-per-node="
 
 --- A count that the user gave or Slurm made of what the user gave, else nil.
 local function read(value)
@@ -70,12 +72,22 @@ local function find_fragment(job, request, tasks, per_node)
   return {}
 end
 
+--- --gpus counts those of the whole job: with its nodes replaced, each fragment would get them all.
+local function check_gpus(job)
+  local kind, count = (job.tres_per_job or ""):match("^gres[:/]gpu:([%w_-]*:?)(%d+)$")
+  if not count then return "--gpus: " .. GPUS_OF_JOB .. "N" end
+  local nodes, advice = read(job.max_nodes) or read(job.min_nodes), "N"
+  if nodes and count % nodes == 0 then advice = string.format("%s%d", kind, count / nodes) end
+  return string.format("--gpus=%s%s: %s%s", kind, count, GPUS_OF_JOB, advice)
+end
+
 --- What to write for one fragment, and what to say of it.
 -- Returns {tasks, cpus, note, fault, each}: what is nil stays as the user gave it; `each` is the
 -- most tasks of a node, nil if the job does not say.
 function M.find(job, request)
   local tasks, per_node = read(job.num_tasks), read(job.ntasks_per_node)
   local shape = find_fragment(job, request, tasks, per_node)
+  if shape.note and job.tres_per_job then return { fault = check_gpus(job) } end
   local all = shape.tasks or tasks
   shape.each = all and math.ceil(all / request.unit) or per_node
   return shape

@@ -27,9 +27,9 @@ local LONGEST = 1000
 local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
-  "min_cpus", "time_limit", "time_min", "mail_type", "priority", "std_out", "reservation",
-  "req_switch", "shared", "reboot", "comment", "licenses", "bitflags", "qos", "account",
-  "name",
+  "min_cpus", "tres_per_job", "time_limit", "time_min", "mail_type", "priority", "std_out",
+  "reservation", "req_switch", "shared", "reboot", "comment", "licenses", "bitflags", "qos",
+  "account", "name",
 }
 
 local function read_path(info)

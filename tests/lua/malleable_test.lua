@@ -240,6 +240,7 @@ local RIGID = {
     num_tasks = 2, min_cpus = 2 } },
   { name = "tasks that fit", job = { num_tasks = 4, ntasks_per_node = 4, min_cpus = 4 } },
   { name = "tasks alone", job = { num_tasks = 4, min_cpus = 4 } },
+  { name = "GPUs of a fragment", job = { tres_per_job = "gres:gpu:8" } },
 }
 
 for _, case in ipairs(RIGID) do
@@ -348,6 +349,15 @@ local UNSOUND = {
   { name = "a comment of two lines", job = { comment = "a\njoined{0}" },
     faults = { "^%-%-comment: .*one line$" } },
   { name = "contiguous", job = { contiguous = 1 }, faults = { "^%-%-contiguous:" } },
+  { name = "GPUs of the whole job", job = { min_nodes = 4, max_nodes = 4,
+    tres_per_job = "gres:gpu:8" }, faults = { "^%-%-gpus=8: would be the GPUs of one fragment, "
+      .. "as %-%-malleable replaces the nodes; write %-%-gpus%-per%-node=2$" } },
+  { name = "GPUs of a kind", job = { min_nodes = 4, max_nodes = 4,
+    tres_per_job = "gres/gpu:a100:8" }, faults = { "^%-%-gpus=a100:8: .*%-per%-node=a100:2$" } },
+  { name = "GPUs that do not come out even", job = { min_nodes = 4, max_nodes = 4,
+    tres_per_job = "gres:gpu:a:2,gres:gpu:b:8" }, faults = { "^%-%-gpus: .*%-per%-node=N$" } },
+  { name = "GPUs of tasks on so many nodes", job = { num_tasks = 4, ntasks_per_node = 1,
+    tres_per_job = "gres:gpu:8" }, faults = { "^%-%-gpus=8: .*%-per%-node=N$" } },
   { name = "tasks that no node has a whole number of", job = { min_nodes = 4, max_nodes = 4,
     num_tasks = 6 }, faults = { "^%-%-ntasks=6: .*%-%-nodes=4.*write %-%-ntasks%-per%-node=N" } },
   { name = "other partition", job = { partition = "main" },
