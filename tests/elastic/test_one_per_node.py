@@ -19,7 +19,7 @@ AGENT = """
 import os, sys, time
 from slurm_hooks.elastic.agent import one_per_node
 one_per_node.PATIENCE_S = float(sys.argv[1])
-one_per_node.stand_by(os.environ)
+one_per_node.stand_by(os.environ, "torchrun")
 print("takes part", flush=True)
 time.sleep(60)
 """
@@ -70,6 +70,17 @@ def test_the_second_ends_when_the_first_is_killed_and_at_once_when_it_is_asked_t
     assert second.wait(timeout=60) == 0
 
 
+def test_so_does_malleable_run() -> None:
+    first = start(0)
+    assert said(first) == "takes part\n"
+    words = [sys.executable, "-m", "slurm_hooks.elastic", "run", "--", "true"]
+    gang = {"MALLEABLE_ENGINE": "command", "MALLEABLE_JOB_ID": "9", "SLURM_LOCALID": "1"}
+    second = launch(words, {**os.environ, **STEP, **gang}, stderr=subprocess.PIPE)
+    assert "started malleable run several times on one node" in told(second)
+    first.terminate()
+    assert second.wait(timeout=60) == 0
+
+
 @pytest.mark.parametrize(
     "other",
     [{"SLURM_NODEID": "1"}, {"SLURM_STEP_ID": "1"}, {"SLURM_JOB_ID": "8"}],
@@ -90,5 +101,5 @@ def test_without_a_first_on_its_own_node_it_takes_part(other: dict[str, str]) ->
     ids=["no Slurm", "a batch script", "one task on each node"],
 )
 def test_an_agent_that_is_alone_takes_part_and_leaves_nothing(env: dict[str, str]) -> None:
-    stand_by(env)
+    stand_by(env, "torchrun")
     assert not one_per_node._listening

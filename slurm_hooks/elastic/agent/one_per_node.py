@@ -25,9 +25,9 @@ _IDS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID")
 _listening: list[socket.socket] = []  # for as long as this process lives
 
 
-def stand_by(env: Mapping[str, str]) -> None:
+def stand_by(env: Mapping[str, str], program: str) -> None:
     """Returns if this agent is to take part. Any other says so, waits for the first of its node
-    to end, and raises SystemExit with 0."""
+    to end, and raises SystemExit with 0. `program` is what srun has started."""
     tasks, nodes = (number(env.get(f"SLURM_STEP_NUM_{what}", "")) for what in ("TASKS", "NODES"))
     if tasks <= nodes:  # outside of a step too
         return
@@ -40,7 +40,7 @@ def stand_by(env: Mapping[str, str]) -> None:
     if first is None:
         return
     line = (
-        "srun has started torchrun several times on one node, and only the first of them trains; "
+        f"srun has started {program} several times on one node, and only the first takes part; "
         "write --ntasks-per-node=1"
     )
     say(f"{line}. This is number {place + 1}: it waits for the first to end")

@@ -14,6 +14,7 @@ from slurm_hooks.elastic.agent.ending import Ending
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.membership import open_membership
 from slurm_hooks.elastic.agent.old_jobs import remove_old_jobs_meanwhile
+from slurm_hooks.elastic.agent.one_per_node import stand_by
 from slurm_hooks.elastic.agent.options import (
     OptionError,
     Options,
@@ -74,6 +75,7 @@ def parameters(env: Mapping[str, str]) -> Parameters:
 def run(order: Order, env: MutableMapping[str, str]) -> None:
     """Until the work has finished. Raises SystemExit if this fragment goes before; OptionError,
     DirectoryError, OSError."""
+    stand_by(env, "malleable run")
     signals = SignalListener()
     signals.listen()
     own_element = OwnElement(env, signals)

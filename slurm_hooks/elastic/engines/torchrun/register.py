@@ -96,7 +96,7 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     """A handler for torch's RendezvousParameters; exits with one line if it cannot be."""
     from slurm_hooks.elastic.engines.torchrun.handler import MalleableHandler  # noqa: PLC0415  (brings in torch)
 
-    stand_by(os.environ)
+    stand_by(os.environ, "torchrun")
     signals = _signal_listener()
     signals.listen()
     own_element = _own_element()
