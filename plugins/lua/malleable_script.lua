@@ -177,6 +177,34 @@ local function check_agents(commands, tasks, launchers)
   return {}
 end
 
+--- The option by which an srun asks for that many nodes, and the number; nil if it does not.
+local function find_nodes_of_step(words)
+  if name_of(words[1]) ~= "srun" then return nil end
+  for index = 2, #words do
+    local word, before = words[index], words[index - 1]
+    local is_value = before:find("^%-") and not before:find("=", 1, true)
+    if not word:find("^%-") and not is_value then return nil end -- the program of the step
+    local number = word:match("^%-N(%d+)$") or word:match("^%-%-nodes=(%d+)$")
+    if number then return word, tonumber(number) end
+    if (before == "-N" or before == "--nodes") and word:find("^%d+$") then
+      return before .. " " .. word, tonumber(word)
+    end
+  end
+  return nil
+end
+
+--- A note if a step asks for more nodes than a fragment has, which srun refuses.
+local function write_step_note(commands, unit)
+  for _, words in ipairs(commands) do
+    local option, nodes = find_nodes_of_step(words)
+    if option and nodes > unit then
+      return string.format("note: srun %s asks for more than the %d node%s of a fragment; drop it, "
+        .. "or write --nodes=$SLURM_NNODES", option:sub(1, WRITTEN), unit, unit == 1 and "" or "s")
+    end
+  end
+  return nil
+end
+
 --- What is wrong with the script of a training that torchrun starts.
 -- tasks: on each node, nil if the job does not say; launchers: the words for torch's launchers.
 -- Returns {fault, note}, at most one of them.
@@ -184,7 +212,11 @@ function M.check(script, request, tasks, launchers)
   local is_read = launchers and script and #script <= LONGEST and script:find("^#![^\n]*sh")
   if not is_read or request.engine ~= "torchrun" then return {} end
   local commands = read_commands(read_lines(script))
-  if calls_launcher(script, launchers) then return check_agents(commands, tasks, launchers) end
+  if calls_launcher(script, launchers) then
+    local found = check_agents(commands, tasks, launchers)
+    found.note = not found.fault and write_step_note(commands, request.unit) or nil
+    return found
+  end
   if request.max <= request.unit then return {} end
   return check_copies(commands, request, tasks)
 end
