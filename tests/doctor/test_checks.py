@@ -409,6 +409,13 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
 # well as well
 FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("clocks", slurm(asked_at=1795287649.0)),
+    (
+        "job-script",
+        job(
+            script=". venv/bin/activate\npython worker.py",
+            words={"AdminComment": "malleable{min=0,max=4,unit=1,engine=pool,frags=4}"},
+        ),
+    ),
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[5-8]"})),
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[4-"})),
     ("preempt-qos", qos({}, {})),

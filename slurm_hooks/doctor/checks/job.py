@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from slurm_hooks.doctor.facts import CannotLook, Facts, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
-from slurm_hooks.engines import LAUNCHERS
+from slurm_hooks.engines import ENGINES, LAUNCHERS
 from slurm_hooks.plural import plural
 
 _IN_LOG = (
@@ -54,6 +54,15 @@ def _reason(facts: Facts) -> Iterator[Finding]:
             yield note(line)
 
 
+def _is_by_torchrun(facts: Facts) -> bool:
+    """Whether the engine in the job's mark is one that torchrun starts; true without a mark."""
+    found = re.search(
+        r"malleable\{[^}]*\bengine=(\w+)", known(facts.job).words.get("AdminComment", "")
+    )
+    engine = ENGINES.get(found.group(1)) if found else None
+    return engine is None or engine.by_torchrun
+
+
 def _script(facts: Facts) -> Iterator[Finding]:
     text = known(known(facts.job).script)
     plain = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
@@ -62,7 +71,7 @@ def _script(facts: Facts) -> Iterator[Finding]:
             "the script overwrites PYTHONPATH, so torchrun does not find the rendezvous",
             advice='write: export PYTHONPATH=/your/path:"$PYTHONPATH"',
         )
-    if not any(word in plain for word in LAUNCHERS):
+    if _is_by_torchrun(facts) and not any(word in plain for word in LAUNCHERS):
         yield note(
             "the script itself calls no torchrun: unless something it calls does, the job is kept "
             "to one fragment"
