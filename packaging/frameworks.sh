@@ -1,6 +1,7 @@
 #!/bin/sh
 # Tests of what users' frameworks need, in an environment of its own with exact versions of them:
-# frameworks.sh [--install] DIRECTORY [arguments of pytest]
+# [VERSIONS='torch transformers==4.57.6'] frameworks.sh [--install] DIRECTORY [arguments of pytest]
+# VERSIONS replaces some of those versions: the newest of a library, or the one that is named.
 set -eu
 is_install=
 [ "$1" != --install ] || { is_install=yes && shift; }
@@ -12,6 +13,8 @@ if [ ! -x "$directory/bin/python" ]; then
   python3 -m venv "$directory"
 fi
 "$directory/bin/pip" install --quiet --disable-pip-version-check -r "$here/packaging/frameworks.txt"
+# shellcheck disable=SC2086 # a list of words
+[ -z "${VERSIONS-}" ] || "$directory/bin/pip" install --quiet --disable-pip-version-check --upgrade $VERSIONS
 [ -z "$is_install" ] || exit 0
 cd "$here"
 export PYTHONPATH="$here"

@@ -51,9 +51,20 @@ def test_ranks_are_told_to_libraries_imported_before(monkeypatch: pytest.MonkeyP
     assert library.rank_zero_only.rank == 3
 
 
-def test_a_version_that_nobody_has_seen_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    entry._get_ready("lightning_world", "no_such_thing", types.ModuleType("made_up_framework"))
-    assert "made_up_framework is left as it is: AttributeError" in capsys.readouterr().err
+def test_an_unsupported_version_is_named_by_rank_0_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = types.ModuleType("made_up_framework")
+    library.__version__ = "6.0"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    monkeypatch.delenv("RANK", raising=False)
+    for rank, lines in (("1", 0), ("0", 1)):  # a warm worker learns its rank after its imports
+        entry._get_ready("lightning_world", "no_such_thing", library)
+        entry.tell_ranks({})
+        assert capsys.readouterr().err == ""
+        entry.tell_ranks({"RANK": rank})
+        said = capsys.readouterr().err
+        assert said.count("made_up_framework 6.0 is not supported (AttributeError") == lines
 
 
 @pytest.mark.torch

@@ -400,14 +400,6 @@ def test_goes_with_its_agent(warm_pool: WarmPool) -> None:
     assert worker.process.wait(20) == 0
 
 
-def test_another_torch_is_left_alone(warm_pool: WarmPool) -> None:
-    class Other:
-        def _popen(self, command: str) -> None: ...
-
-    assert not warm_pool.install(Other)
-    assert not warm_pool.install(object)
-
-
 @pytest.mark.parametrize(("line", "is_there"), [("", True), ("# TORCHDYNAMO_DISABLE", False)])
 def test_what_torch_puts_off_until_the_first_optimizer_is_done_ahead(
     package: Path, monkeypatch: pytest.MonkeyPatch, line: str, is_there: bool

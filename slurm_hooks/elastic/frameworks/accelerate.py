@@ -4,18 +4,37 @@ loop themselves, so only they can say where a step ends.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.names import ACCELERATE, OWN_CHECKPOINTS, refusal
 from slurm_hooks.elastic.script.checkpoint import Checkpoint
 
 
 def watch_accelerator(accelerator: Any, path: str | Path | None = None) -> Checkpoint:
     """A checkpoint of all that `accelerator.prepare` and `register_for_checkpointing` were given;
-    to be called after them. `path` as for Checkpoint. Raises TypeError for what cannot be kept."""
+    to be called after them. `path` as for Checkpoint. Raises TypeError for what cannot be kept.
+    With an accelerate that is not supported it keeps nothing."""
+    if line := refusal("accelerate", ACCELERATE, OWN_CHECKPOINTS):
+        if os.environ.get("RANK", "0") == "0":
+            say(line)
+        return _Nothing(None)
     checkpoint = Checkpoint(path)
     checkpoint.watch(**_parts(accelerator))
     return checkpoint
+
+
+class _Nothing(Checkpoint):
+    """Nothing is watched, so each process begins where the script's own checkpoints are."""
+
+    def resume(self) -> int:
+        """No step was kept."""
+        return 0
+
+    def save(self, *_: Any, **__: Any) -> None:
+        """Keep nothing."""
 
 
 def _parts(accelerator: Any) -> dict[str, Any]:

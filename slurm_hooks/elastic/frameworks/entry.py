@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.names import OWN_CHECKPOINTS, lightning, refusal, unsupported
 from slurm_hooks.elastic.script.after_import import AfterImport
 
 SWITCH = "MALLEABLE_FRAMEWORKS"
@@ -29,6 +30,9 @@ _READY = {
     "lightning_fabric.connector": ("lightning_world", "fabric"),
     "transformers.trainer": ("trainer", "get_ready"),
 }
+
+_UNCHANGED = "it is left unchanged"
+_unsaid: list[str] = []
 
 # Where a library has noted at its import which rank this is, and by which variable.
 _RANKED = {
@@ -64,6 +68,20 @@ def tell_ranks(env: Mapping[str, str]) -> None:
         noted: Any = getattr(sys.modules.get(name), "rank_zero_only", None)
         if hasattr(noted, "rank") and env.get(variable, "").isdigit():
             noted.rank = int(env[variable])
+    _say_if_first(env)
+
+
+def say_once(line: str) -> None:
+    """To the job's log, from the process of rank 0; a warm worker learns its rank later."""
+    _unsaid.append(line)
+    _say_if_first(os.environ)
+
+
+def _say_if_first(env: Mapping[str, str]) -> None:
+    while _unsaid and "RANK" in env:
+        line = _unsaid.pop(0)
+        if env["RANK"] == "0":
+            say(line)
 
 
 def _get_ready(where: str, what: str, module: ModuleType) -> None:
@@ -71,8 +89,8 @@ def _get_ready(where: str, what: str, module: ModuleType) -> None:
         ours = importlib.import_module(_OURS + where)
         function: Callable[[ModuleType], None] = getattr(ours, what)
         function(module)
-    except Exception as error:  # a version that nobody has seen yet
-        say(f"{module.__name__} is left as it is: {type(error).__name__}: {error}")
+    except Exception as error:  # another version of the library
+        say_once(unsupported(module.__name__, _text(error), _UNCHANGED))
 
 
 def lightning_callbacks() -> list[Any]:
@@ -86,10 +104,18 @@ def pytorch_lightning_callbacks() -> list[Any]:
 
 
 def _callbacks(package: str) -> list[Any]:
-    if is_worker(os.environ):
-        try:
+    if not is_worker(os.environ):
+        return []
+    try:
+        line = refusal(package, lightning(package), OWN_CHECKPOINTS)
+        if not line:
             made: Any = importlib.import_module(f"{_OURS}lightning").callback
             return [made(package)]
-        except Exception as error:  # a version of Lightning that nobody has seen yet
-            say(f"{package} is left as it is: {type(error).__name__}: {error}")
+    except Exception as error:  # another version of Lightning
+        line = unsupported(package, _text(error), OWN_CHECKPOINTS)
+    say_once(line)
     return []
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

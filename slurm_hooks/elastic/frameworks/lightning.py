@@ -14,27 +14,34 @@ from typing import Any
 import torch
 
 from slurm_hooks.elastic.frameworks.lightning_position import Position
-from slurm_hooks.elastic.frameworks.step_memory import StepMemory
+from slurm_hooks.elastic.frameworks.step_memory import StepMemory, harmless
 from slurm_hooks.elastic.log import say, suppressed
 
 _WHOLE = frozenset({"DDPStrategy", "SingleDeviceStrategy"})  # each process has all of the state
 _COMPOSED = "_HandlersCompose"
+# Of a name that this Lightning does not have. All processes meet them, so all load the same file.
+_RENAMED = (AttributeError, ImportError, LookupError, TypeError)
 
 
 def callback(package: str) -> Any:
     """A callback of the package that asks for it, `lightning.pytorch` or `pytorch_lightning`."""
     base: Any = importlib.import_module(package).Callback
-    return type("MalleableCallback", (_Callback, base), {})()
+    return type("MalleableCallback", (_Callback, base), {"library": package})()
 
 
 class _Callback:
-    """Lightning's hooks, in the order of their calls."""
+    """Lightning's hooks, in the order of their calls. None raises, but for an error that one
+    process alone may meet while it loads: it would train from another step than the others."""
+
+    library = "lightning.pytorch"
+    has_failed = False
 
     def __init__(self) -> None:
         self._memory: StepMemory | None = None
         self._position = Position()
         self._step = 0
 
+    @harmless(_RENAMED)
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """The processes have met; nothing is loaded yet."""
         if stage != "fit":
@@ -51,16 +58,19 @@ class _Callback:
 
     def state_dict(self) -> dict[str, Any]:
         """A part of each checkpoint."""
-        return self._position.state_dict()
+        return {} if self.has_failed else self._position.state_dict()
 
+    @harmless()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Called if a checkpoint has it, before there are samplers."""
         self._position.load_state_dict(state_dict)
 
+    @harmless()
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Checkpoints are loaded, but for the loops."""
         self._position.place_sampler(trainer)
 
+    @harmless()
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """All that a checkpoint consists of is there."""
         self._position.place_loop(trainer)
@@ -74,6 +84,7 @@ class _Callback:
                 say(f"{error}; the last checkpoint counts")
                 self.end()
 
+    @harmless()
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """A step boundary, if this batch was the last of a step."""
         self._position.advance(trainer)
@@ -83,7 +94,8 @@ class _Callback:
 
     def on_fit_end(self, *_: Any) -> None:
         """Other trainings of this process are none of our business."""
-        self.end()
+        with suppressed(Exception, doing="forgetting what was kept of a training"):
+            self.end()
 
     def end(self) -> None:
         """Keep nothing more."""

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.names import OWN_CHECKPOINTS, unsupported
 from slurm_hooks.elastic.private_directory import job_directory
 from slurm_hooks.elastic.script.checkpoint import Checkpoint
 
@@ -35,6 +37,29 @@ def end_open() -> None:
     caught."""
     while _open:
         _open[0].end()
+
+
+def harmless(errors: tuple[type[Exception], ...] = (Exception,)) -> Callable[[Any], Any]:
+    """For the hooks of a callback, which has a `library` and `has_failed`. An error is one line in
+    the job's log. From then on the callback does nothing, and the training goes on."""
+
+    def decorated(hook: Any) -> Any:
+        @wraps(hook)
+        def called(self: Any, *words: Any, **named: Any) -> None:
+            if self.has_failed:
+                return
+            try:
+                hook(self, *words, **named)
+            except errors as error:
+                self.has_failed = True
+                why = f"{hook.__name__}: {type(error).__name__}: {error}"
+                say(unsupported(self.library, why, OWN_CHECKPOINTS))
+                for memory in _open:
+                    memory.abandon()
+
+        return called
+
+    return decorated
 
 
 def is_alike(kept: Mapping[str, Any], model: Any, is_strict: bool = True) -> bool:
@@ -66,6 +91,7 @@ class StepMemory:
         _open.append(self)
         run = next(_runs)
         self._first = run << _RUN_BITS
+        self._is_abandoned = False
         self._steps = range(self._first, self._first + (1 << _RUN_BITS))
         owner, file = _file(os.environ, 0), _file(os.environ, run)
         self._checkpoint: Checkpoint | None = Checkpoint(
@@ -92,13 +118,19 @@ class StepMemory:
 
     def watch(self, **objects: Any) -> None:
         """See Checkpoint. What cannot be kept is a line in the job's log."""
-        if self._checkpoint is not None:
+        if self._checkpoint is not None and not self._is_abandoned:
             self._checkpoint.watch(**objects)
 
     def reached(self, step: int) -> None:
         """See Checkpoint."""
-        if self._checkpoint is not None:
+        if self._checkpoint is not None and not self._is_abandoned:
             self._checkpoint.reached(self._first + step)
+
+    def abandon(self) -> None:
+        """Keep no further step; the training goes on."""
+        self._is_abandoned = True
+        if self._checkpoint is not None:
+            self._checkpoint.end()
 
     def end(self) -> None:
         """The training has ended. What is kept of it goes: a process that finds it done, and

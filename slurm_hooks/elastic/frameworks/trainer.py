@@ -20,17 +20,21 @@ from typing import Any
 
 import torch.distributed as dist
 
-from slurm_hooks.elastic.frameworks.entry import is_worker
-from slurm_hooks.elastic.frameworks.step_memory import StepMemory, end_open
+from slurm_hooks.elastic.frameworks.entry import is_worker, say_once
+from slurm_hooks.elastic.frameworks.step_memory import StepMemory, end_open, harmless
 from slurm_hooks.elastic.frameworks.whole import STATE, instead_of, newest_whole, step_of
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
+from slurm_hooks.elastic.names import OWN_CHECKPOINTS, TRANSFORMERS, refusal
 
 _FLAGS = ("should_log", "should_evaluate", "should_save")
 
 
 def get_ready(module: ModuleType) -> None:
     """Called with transformers.trainer once it is imported."""
+    if line := refusal("transformers", TRANSFORMERS, OWN_CHECKPOINTS):
+        say_once(line)
+        return
     trainer: Any = module.Trainer
     plain, save, base = trainer.train, trainer._save_checkpoint, module.TrainerCallback
     kind = type("MalleableCallback", (_Callback, base), {})
@@ -149,6 +153,9 @@ class _Callback:
     """transformers' events. What a step's end asks for (logging, evaluating, saving) comes after
     the boundary; if it does not come to that, the next step does it."""
 
+    library = "transformers"
+    has_failed = False
+
     def __init__(self, trainer: Any, memory: StepMemory) -> None:
         self._trainer = trainer
         self._memory = memory
@@ -160,6 +167,7 @@ class _Callback:
         """`loaded` is called once all is; `pending` was asked for and not done."""
         self._loaded, self._overdue = loaded, pending
 
+    @harmless()
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._loaded()
         trainer = self._trainer
@@ -175,16 +183,19 @@ class _Callback:
             say(f"{error}; the last checkpoint counts")
             self._memory.end()
 
+    @harmless()
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._rest.pending:  # done since
             self._reached(state, [])
 
+    @harmless()
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         for flag in self._overdue:
             setattr(control, flag, True)
         self._overdue = []
         self._reached(state, _asked(control))
 
+    @harmless()
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if _asked(control):
             self._reached(state, _asked(control))

@@ -47,10 +47,8 @@ def observed(args: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def install(handler: Any) -> None:
-    """Stand in for `handler._popen`, torch's SubprocessHandler, if that is as known."""
-    plain: Any = getattr(handler, "_popen", None)
-    if plain is None or plain.__code__.co_varnames[:3] != ("self", "args", "env"):
-        return
+    """Stand in for `handler._popen`, torch's SubprocessHandler."""
+    plain: Any = handler._popen
 
     def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
         return plain(self, observed(args, env), env)

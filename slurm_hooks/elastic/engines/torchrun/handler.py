@@ -70,6 +70,7 @@ class MalleableHandler(RendezvousHandler):
         self._ending.dismiss = self._dismiss
         self._entering = Entering(session, companion, self._ending, self._serve)
         self._unreached: list[str] = []  # hosts, since one was reached
+        self._has_succeeded = False
 
     def get_backend(self) -> str:
         """See the base class."""
@@ -173,6 +174,7 @@ class MalleableHandler(RendezvousHandler):
 
     def succeed(self) -> None:
         """See Agent."""
+        self._has_succeeded = True
         self._session.succeed()
         self._companion.succeed()
 
@@ -208,7 +210,11 @@ class MalleableHandler(RendezvousHandler):
     def shutdown(self) -> bool:
         """Called once by torchrun, as the last thing, unless a signal ended it. After a
         failure this agent is taken off the list; the others go on without it."""
-        self._ending.close(is_failure=sys.exc_info()[1] is not None)
+        is_failure = sys.exc_info()[1] is not None
+        if not is_failure and not self._has_succeeded and self._session.round:
+            self.succeed()  # this torch has another name for its last barrier
+            self.await_end()
+        self._ending.close(is_failure)
         return True
 
     def _dismiss(self) -> None:

@@ -22,11 +22,8 @@ class Processes:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def install(self, handler: Any) -> None:
-        """See what `handler`, torch's SubprocessHandler, starts; where it is not as expected,
-        nothing is known of exit codes."""
-        start = getattr(handler, "_popen", None)
-        if start is None or start.__code__.co_varnames[:3] != ("self", "args", "env"):
-            return
+        """See what `handler`, torch's SubprocessHandler, starts."""
+        start: Any = handler._popen
 
         def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
             own = {**env, **_told(env, getattr(self, "local_rank_id", None))}

@@ -39,6 +39,7 @@ from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, warm_contex
 from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import open_mailbox
+from slurm_hooks.elastic.names import TORCH, refusal
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener, end_quietly, skip_teardown
 
@@ -140,6 +141,9 @@ def _end_in_time(signals: SignalListener, forewarning: Forewarning) -> None:
 @cache
 def _meet_specs() -> None:
     """See what torch's agent is to run before it does, however it was launched."""
+    if line := refusal("torch", TORCH, "each round starts its workers cold and unobserved"):
+        say(line)
+        return
     from torch.distributed.elastic.agent.server.api import WorkerSpec  # noqa: PLC0415
 
     from slurm_hooks.elastic.engines.torchrun.handler import MalleableHandler  # noqa: PLC0415
@@ -164,9 +168,9 @@ def _remark(line: str) -> None:
 
 
 def warm_workers(spec: Any) -> WarmPool | None:
-    """Warm workers for what torch's agent is to run; None if they are not wanted, it is not a
-    Python program, or torch itself is not as expected. With --virtual-local-rank each worker sees
-    another device, and one that has imported its libraries may have looked already."""
+    """Warm workers for what torch's agent is to run; None if they are not wanted or it is not a
+    Python program. With --virtual-local-rank each worker sees another device, and one that has
+    imported its libraries may have looked already."""
     if getattr(spec, "virtual_local_rank", False):
         return None
     extra = warm_modules(os.environ)
@@ -174,8 +178,7 @@ def warm_workers(spec: Any) -> WarmPool | None:
     if extra is None or not program:
         return None
     warm_pool = WarmPool(program, spec.local_world_size, extra, warm_contexts(os.environ))
-    if not warm_pool.install(_subprocess_handler()):
-        return None
+    warm_pool.install(_subprocess_handler())
     atexit.register(warm_pool.dismiss)
     return warm_pool
 

@@ -1,9 +1,9 @@
 """Workers kept warm beside the running ones, so that a new round does not wait for
 interpreters and imports.
 
-torchrun starts workers through one method, SubprocessHandler._popen. Where that is as we
-know it, a warm process (see warm_worker.py) is handed out instead of a new one; it is a child of
-the agent like any other. Whatever does not fit exactly (another program, a changed
+torchrun starts workers through one method, SubprocessHandler._popen. There a warm process (see
+warm_worker.py) is handed out instead of a new one; it is a child of the agent like any other.
+Whatever does not fit exactly (another program, a changed
 environment, a warm process that died) is started the ordinary way.
 
 A CUDA context takes some hundred MB of the device, and a device in exclusive mode has one only. So
@@ -142,13 +142,9 @@ class WarmPool:
         self._due = 0.0
         self._has_begun = False
 
-    def install(self, handler: Any) -> bool:
-        """Stand in for `handler._popen`, torch's SubprocessHandler; False if that is not
-        as known."""
-        cold: Callable[[Any, tuple[str, ...], dict[str, str]], Any] | None
-        cold = getattr(handler, "_popen", None)
-        if cold is None or cold.__code__.co_varnames[:3] != ("self", "args", "env"):
-            return False
+    def install(self, handler: Any) -> None:
+        """Stand in for `handler._popen`, torch's SubprocessHandler."""
+        cold: Callable[[Any, tuple[str, ...], dict[str, str]], Any] = handler._popen
 
         def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
             process = warm_pool.take(args, env, [self._stdout, self._stderr])
@@ -156,7 +152,6 @@ class WarmPool:
 
         warm_pool = self
         handler._popen = popen
-        return True
 
     def take(
         self, args: Sequence[str], env: Mapping[str, str], outputs: list[Any]
