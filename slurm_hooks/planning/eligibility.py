@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Optional
 
 from slurm_hooks.model import ON_NODES, MalleableJob, Needs, Node, NodeState
-from slurm_hooks.planning.failures import Shunned
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE, lease_within
 from slurm_hooks.planning.modes import NOT_A_CANARY_NODE
@@ -70,7 +69,7 @@ class Eligibility:
         self._excluders: dict[frozenset[str], set[int]] = {}
         for situation in ranked:
             job_id = situation.job.job_id
-            self._shunned[job_id] = self._kept_from(situation.job, situation.shunned)
+            self._shunned[job_id] = self._kept_from(situation)
             for name in self._shunned[job_id]:
                 self._shunners.setdefault(name, set()).add(job_id)
             if situation.job.request.excluded:  # one set for many names, and often for many jobs
@@ -124,8 +123,11 @@ class Eligibility:
             self._faults[kind, job] = (_lack(kind, job), fault)
         return self._faults[kind, job]
 
-    def _kept_from(self, job: MalleableJob, shunned: Shunned) -> dict[str, str]:
+    def _kept_from(self, situation: Situation) -> dict[str, str]:
+        job, shunned = situation.job, situation.shunned
         found = dict.fromkeys(shunned.unfit, UNFIT)
+        if shunned.died_once and self._has_others(situation):
+            found.update(dict.fromkeys(shunned.died_once, DIED))
         if not shunned.died:
             return found
         kind, own = self._jobs[job.job_id], _nodes_of(job)
@@ -136,6 +138,15 @@ class Eligibility:
         if fit - lost + len(own - bad) >= least:
             found.update(dict.fromkeys(shunned.died, DIED))
         return found
+
+    def _has_others(self, situation: Situation) -> bool:
+        """True if the job can have all that it wants now without the nodes of single deaths."""
+        shunned, excluded = situation.shunned, situation.job.request.excluded or frozenset()
+        bad = shunned.died | shunned.died_once | shunned.unfit | excluded
+        kind = self._jobs[situation.job.job_id]
+        free = (n for n, node in self._ground.nodes.items() if node.state is NodeState.FREE)
+        good = (n for n in free if n not in bad and not self.why_not_for_kind(n, kind))
+        return len(list(good)) + situation.size >= situation.most
 
     def _is_choice(self, name: str, kind: _JobKind) -> bool:
         node = self._ground.nodes.get(name)

@@ -7,6 +7,7 @@ died is avoided for a while, so that the next try goes elsewhere.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -33,9 +34,12 @@ _OWN_CODE = re.compile(r"(?!0:)(?:\d|\d\d|1[01]\d|12[0-7]):0")  # not a signal, 
 
 @dataclass(frozen=True)
 class Shunned:
-    """Nodes that one job keeps away from: of those where it died only while it has a choice."""
+    """Nodes that one job keeps away from: of those where it died only while it has a choice, of
+    those where it `died_once` beside a training only while others are free for all that it wants.
+    """
 
     died: frozenset[str] = frozenset()
+    died_once: frozenset[str] = frozenset()
     unfit: frozenset[str] = frozenset()
 
 
@@ -106,10 +110,12 @@ def why_stopped(first: Fragment, settings: Settings) -> str:
 
 def after_death(fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings) -> Mark:
     """The mark of a dead fragment, without nodes that it has avoided for long enough. One tick
-    counts one failure, however many fragments of a gang died together."""
+    counts one failure, however many fragments of a gang died together. Of each node the last two
+    deaths are kept."""
     span = timedelta(seconds=settings.failures.avoid_s)
-    lasting = (a for a in fragment.mark.deaths if is_within(now, a.since, span))
-    kept = tuple(a for a in lasting if a.node not in fragment.nodes)
+    lasting = [a for a in fragment.mark.deaths if is_within(now, a.since, span)]
+    newest = {a.node: a for a in sorted(lasting)}
+    kept = tuple(a for a in lasting if a.node not in fragment.nodes or a == newest[a.node])
     deaths = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
     failures = fragment.mark.failures
     if not is_blame_on_node(fragment, job, now, settings):
@@ -121,12 +127,15 @@ def shunned(job: MalleableJob, now: datetime, settings: Settings) -> Shunned:
     """The nodes that this job keeps away from for now."""
     span = timedelta(seconds=settings.failures.avoid_s)
 
-    def recent(found: Iterable[AvoidedNode]) -> frozenset[str]:
-        return frozenset(a.node for a in found if is_within(now, a.since, span))
+    def recent(found: Iterable[AvoidedNode]) -> Counter[str]:
+        return Counter(a.node for a in found if is_within(now, a.since, span))
 
+    deaths = recent(a for f in job.fragments for a in f.mark.deaths)
+    once = frozenset(name for name, count in deaths.items() if count == 1 and job.trains)
     return Shunned(
-        died=recent(a for f in job.fragments for a in f.mark.deaths),
-        unfit=recent(a for f in job.fragments for a in f.mark.unfit),
+        died=frozenset(deaths) - once,
+        died_once=once,
+        unfit=frozenset(recent(a for f in job.fragments for a in f.mark.unfit)),
     )
 
 

@@ -78,7 +78,7 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
     stopped = next((f.mark.stopped for f in job.fragments if f.mark.stopped), "")
     if stopped:
         return _close(job, Cause.STOPPED, Reason(Why.STOPPED, f"stopped: {stopped}"))
-    if any(f.mark.is_finished or is_finish(f, job) for f in job.fragments):
+    if is_finished(job):
         return _finish(job)
     if is_out_of_work(job, now, slurm):
         return _out_of_work(job)
@@ -119,6 +119,11 @@ def _care(
         growable=growable(job, now, slurm),
         reasons=_reasons(job, died, now),
     )
+
+
+def is_finished(job: MalleableJob) -> bool:
+    """True if the training is over."""
+    return any(f.mark.is_finished or is_finish(f, job) for f in job.fragments)
 
 
 def is_finish(fragment: Fragment, job: MalleableJob) -> bool:

@@ -8,6 +8,7 @@ import re
 
 from slurm_hooks.engines import ENGINES
 from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.planning.lifecycle import is_finished
 from slurm_hooks.plural import plural
 
 _NOT_FOUND = "a command was not found; does the script activate its environment?"
@@ -20,6 +21,7 @@ _BY_CODE = {
     "15:53": "Slurm could not start the script: can the nodes write its --output?",
     "0:0": "the script ended with 0, its training did not finish; does it need `set -o pipefail`?",
 }
+_NOT_BEGUN = frozenset({"126:0", "127:0", "15:53"})  # no torchrun, or no script, has run
 _TORCHRUN = (
     "if it says that the backend 'malleable-needs-torch-2.6-...' is not registered: torch is older "
     "than 2.6, or the script overwrites PYTHONPATH instead of adding to it"
@@ -27,17 +29,19 @@ _TORCHRUN = (
 
 
 def hints(job: MalleableJob) -> tuple[str, ...]:
-    """Lines for people; none for a job whose fragments live."""
+    """Lines for people; none for a job whose fragments live, or whose training has finished."""
     stops = [f.mark.stopped for f in job.fragments if f.mark.stopped.startswith("failed-")]
-    if not stops and not job.failures:
+    if not stops and (not job.failures or is_finished(job)):
         return ()
     lines = []
     if not stops:
         lines.append(f"it has failed {plural(job.failures, 'time')} in a row without progress")
-    lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(_codes(job, stops)) if c in _BY_CODE]
+    codes = _codes(job, stops)
+    lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(codes) if c in _BY_CODE]
     lines.append("the last lines of the job's output say more")
     engine = ENGINES.get(job.request.engine)
-    if engine and engine.by_torchrun and not job.has_agent:
+    has_begun = not codes or bool(codes - _NOT_BEGUN)
+    if engine and engine.by_torchrun and has_begun and not job.has_agent:
         lines.append(_TORCHRUN)
     return tuple(lines)
 

@@ -123,6 +123,29 @@ def test_without_any_other_node_it_is_tried_again_where_it_died() -> None:
     assert grown(plan_for(died_on("n1"), nodes=down)) == {"n1"}
 
 
+@pytest.mark.parametrize(
+    ("deaths", "most", "nodes", "taken"),
+    [
+        (1, 2, ("n1", "n2"), {"n2"}),
+        (1, 2, ("n1", "n2", "n3"), {"n3"}),
+        (1, 3, ("n1", "n2", "n3"), {"n2", "n3"}),
+        (2, 2, ("n1", "n2"), set()),
+        (2, 3, ("n1", "n2", "n3"), {"n3"}),
+    ],
+)
+def test_one_death_beside_a_training_keeps_it_from_no_node_that_it_wants(
+    deaths: int, most: int, nodes: tuple[str, ...], taken: set[str]
+) -> None:
+    """A second death on the node does, whichever fragment it was."""
+    request = make_request(1, most)
+    died = [(AvoidedNode("n2", after(-400 - 60 * n)),) for n in range(deaths)]
+    trains = make_fragment(0, RUNNING, ["n1"], said=Said.TRAINED, request=request, deaths=died[0])
+    waits = make_fragment(1, request=request, deaths=died[-1] if deaths > 1 else ())
+    job = make_job(trains, waits, held=2, request=request)
+    there = tuple(make_node(n, NodeState.BUSY if n == "n1" else NodeState.FREE) for n in nodes)
+    assert grown(plan_for(job, nodes=there)) == taken
+
+
 def test_nodes_that_the_job_excludes_are_no_choice() -> None:
     """It would wait for as long as it avoids the node."""
     request = replace(make_request(1, 1), excluded=frozenset({"n2", "n3"}))

@@ -62,6 +62,17 @@ def test_where_others_train_on_the_node_is_blamed() -> None:
     assert mark.failures == 2  # not counted; forgiven once it is back
 
 
+def test_the_last_two_deaths_on_a_node_are_kept() -> None:
+    before = (AvoidedNode("n1", after(-500)), AvoidedNode("n1", after(-900)))
+    elsewhere = (AvoidedNode("n3", after(-100)), AvoidedNode("n4", after(-4000)))
+    mark = marks(care_for(make_job(dead(0, deaths=(*before, *elsewhere)))).actions)[0]
+    assert sorted(mark.deaths) == [
+        AvoidedNode("n1", after(-500)),
+        AvoidedNode("n1", NOW),
+        AvoidedNode("n3", after(-100)),
+    ]
+
+
 def test_a_peer_that_has_only_joined_is_no_excuse() -> None:
     """Otherwise fragments that die in turn would excuse each other for ever."""
     job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.JOINED))

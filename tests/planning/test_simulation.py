@@ -138,6 +138,23 @@ def test_a_bad_node_is_avoided_and_the_job_goes_on() -> None:
     assert len(deaths) <= 3
 
 
+def test_a_training_returns_to_the_node_of_one_death_if_there_is_no_other() -> None:
+    slurm = cluster(3)
+    slurm.submit(1, 6, MARK)
+    killed = []
+
+    def kill_once(element: Element, ran_s: int) -> Optional[int]:
+        if killed or "n2" not in element.nodes or ran_s < 60:
+            return None
+        killed.append(element.name)
+        return -9
+
+    slurm.outcome = kill_once
+    live(slurm, 300)
+    assert killed
+    assert {n for e in running(slurm) for n in e.nodes} == {"n1", "n2", "n3"}
+
+
 def test_a_preempted_fragment_comes_back_elsewhere() -> None:
     slurm = cluster(3)
     slurm.submit(1, 2, MARK.replace("max=6", "max=2").replace("frags=6", "frags=2"))

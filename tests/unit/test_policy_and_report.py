@@ -40,6 +40,7 @@ from slurm_hooks.model import (
     Plan,
     PutBack,
     Renew,
+    Said,
     SetMark,
     Solve,
 )
@@ -287,6 +288,22 @@ def test_why_fragments_may_die(fragment: Fragment, wanted: str) -> None:
     assert wanted in "\n".join(hints(job))
     plan = make_plan(make_snapshot(job), Settings(), no_clock)
     assert f"hint: {hints(job)[0]}" in explain_lines(job, plan, NOW)
+
+
+@pytest.mark.parametrize("code", ["126:0", "127:0", "15:53"])
+def test_a_torchrun_that_never_ran_says_nothing_of_torch(code: str) -> None:
+    fragment = make_fragment(stopped=f"failed-3-times:exit-{code}-on-n1", has_agent=False)
+    assert [line for line in hints(make_job(fragment)) if "torch is older" in line] == []
+
+
+def test_a_finished_training_has_no_hints() -> None:
+    """A fragment was killed on the way, and the count of failures was never cleared."""
+    ended = {"exit_code": "0:0", "said": Said.FINISHED}
+    back = make_fragment(1, FragmentState.CANCELLED, failures=1)
+    job = make_job(make_fragment(0, FragmentState.DONE, ["n1"], **ended), back)
+    assert hints(job) == ()
+    job = make_job(make_fragment(0, FragmentState.CANCELLED, failures=1, is_finished=True))
+    assert hints(job) == ()
 
 
 def test_no_hints_where_there_is_no_trouble() -> None:
