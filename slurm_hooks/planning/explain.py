@@ -19,6 +19,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.moments import shown
+from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.node_classes import natural
@@ -154,10 +155,21 @@ def _final(situation: Situation, planned: int, settings: Settings) -> Optional[R
         return Reason(
             Why.WISH, f"wishes for {plural(wish.nodes, 'node')} at most now, and has that"
         )
+    return Reason(Why.MAXIMUM, text) if (text := _maximum(situation.job, planned)) else None
+
+
+def _maximum(job: MalleableJob, planned: int) -> str:
+    """That it has all the nodes that it can ever have; empty if it has not."""
+    request, lost = job.request, gone(job)
+    if planned >= request.max_nodes:
+        return f"has its maximum of {plural(request.max_nodes, 'node')}"
+    left = max(0, request.fragments - lost) * request.unit
+    if not lost or planned < left:
+        return ""
+    is_are, them = ("is", "it") if lost == 1 else ("are", "them")
+    nodes = plural(left, "node")
     return (
-        Reason(Why.MAXIMUM, f"has its maximum of {plural(most, 'node')}")
-        if planned >= most
-        else None
+        f"{lost} of its fragments {is_are} cancelled: it has its maximum of {nodes} without {them}"
     )
 
 

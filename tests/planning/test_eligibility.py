@@ -35,6 +35,7 @@ from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings
 
 RUNNING, FAILED = FragmentState.RUNNING, FragmentState.FAILED
+CANCELLED = FragmentState.CANCELLED
 SETTINGS = Settings()
 
 
@@ -152,6 +153,24 @@ def test_nodes_that_the_job_excludes_are_no_choice() -> None:
     job = died_on("n1", request=request)
     assert grown(plan_for(job, nodes=make_nodes(3))) == {"n1"}
     assert grown(plan_for(job, nodes=make_nodes(4))) == {"n4"}
+
+
+@pytest.mark.parametrize(
+    ("cancelled", "text"),
+    [
+        (1, "1 of its fragments is cancelled: it has its maximum of 2 nodes without it"),
+        (2, "2 of its fragments are cancelled: it has its maximum of 2 nodes without them"),
+    ],
+)
+def test_a_node_that_only_a_cancelled_fragment_could_use_is_not_called_free(
+    cancelled: int, text: str
+) -> None:
+    request = make_request(1, 2 + cancelled)
+    runs = [make_fragment(i, RUNNING, [f"n{i + 1}"], request=request) for i in range(2)]
+    gone = [make_fragment(2 + i, CANCELLED, request=request) for i in range(cancelled)]
+    nodes = (*make_nodes(2, NodeState.BUSY), make_node("n3"))
+    (planned,) = plan_for(make_job(*runs, *gone, request=request), nodes=nodes).jobs
+    assert [r.text for r in planned.reasons] == [text]
 
 
 def test_what_a_job_excludes_is_counted_as_such() -> None:
