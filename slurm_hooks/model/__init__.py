@@ -38,6 +38,7 @@ from slurm_hooks.model.decision import (
 )
 from slurm_hooks.model.job import (
     AvoidedNode,
+    FailedSize,
     Fragment,
     FragmentId,
     MalleableJob,
@@ -74,6 +75,7 @@ __all__ = [
     "FragmentState",
     "Grow",
     "AvoidedNode",
+    "FailedSize",
     "Hold",
     "Hole",
     "HoleEnd",

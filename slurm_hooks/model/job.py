@@ -80,6 +80,14 @@ class AvoidedNode:
     since: datetime
 
 
+@dataclass(frozen=True, order=True)
+class FailedSize:
+    """The nodes that a job had when its script failed, and when that was."""
+
+    nodes: int
+    at: datetime
+
+
 @dataclass(frozen=True)
 class Mark:
     """What AdminComment says of one fragment: the accepted request and our notes on it.
@@ -88,13 +96,14 @@ class Mark:
     a higher one now means that it has run since. `noticed` is when it was last asked to leave, put
     back or found dead, `failures` how often in a row the job had failed by then, `gone` how many
     elements of the job were no more. `deaths` are nodes on which this fragment died, `unfit` those
-    that Slurm says do not fit it. `vain` counts the releases in a row after which it did not start,
-    `obstacle` is Slurm's reason for the last one. `priority` is what Slurm gave the job before it
-    was held. `gave_way_to` is the job of somebody else for which it was last asked to leave.
-    `is_paused` is true while an operator holds the job, `is_alone` if its fragments do
-    not meet, `is_finished` once its training has ended: Slurm may forget first who said so. `idle`
-    is when it ended with exit code 0 as the worker of a pool, if it has not been released since.
-    `depended` is about when its job was last seen to wait for other jobs.
+    that Slurm says do not fit it. `failed_sizes` are those of its job, the last failures of each.
+    `vain` counts the releases in a row after which it did not start, `obstacle` is Slurm's reason
+    for the last one. `priority` is what Slurm gave the job before it was held. `gave_way_to` is the
+    job of somebody else for which it was last asked to leave. `is_paused` is true while an operator
+    holds the job, `is_alone` if its fragments do not meet, `is_finished` once its training has
+    ended: Slurm may forget first who said so. `idle` is when it ended with exit code 0 as the
+    worker of a pool, if it has not been released since. `depended` is about when its job was last
+    seen to wait for other jobs.
     """
 
     request: Request
@@ -105,6 +114,7 @@ class Mark:
     gone: int = 0
     deaths: tuple[AvoidedNode, ...] = ()
     unfit: tuple[AvoidedNode, ...] = ()
+    failed_sizes: tuple[FailedSize, ...] = ()
     vain: int = 0
     obstacle: str = ""
     priority: int = 0

@@ -29,6 +29,7 @@ class Why(enum.Enum):
     REGISTERING = "registering"  # slurmctld has begun, and nodes have not told it what they run
     ALONE = "alone"  # its fragments do not meet, so it is kept to one
     MAXIMUM = "maximum"  # it has that
+    SIZE = "size"  # its script fails with some numbers of nodes
     WISH = "wish"  # it wants no more nodes now
     NO_WORK = "no_work"  # workers of the pool found none
     RESTING = "resting"  # it shrank or failed just now

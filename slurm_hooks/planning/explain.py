@@ -24,6 +24,7 @@ from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
+from slurm_hooks.planning.sizes import why_not
 from slurm_hooks.plural import plural
 from slurm_hooks.settings import Settings
 
@@ -113,6 +114,8 @@ def reasons_for(
     found = [*care.reasons, *_leaving(situation, obstacles.holes, obstacles.now)]
     if situation.barred:
         return tuple(found)
+    if situation.failing:
+        found.append(Reason(Why.SIZE, why_not(situation.job, situation.failing)))
     final = _final(situation, planned, settings)
     if final:
         return (*found, final)

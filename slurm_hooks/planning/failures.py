@@ -23,6 +23,7 @@ from slurm_hooks.model import (
     Slurm,
 )
 from slurm_hooks.planning.moments import is_within, requeue_of
+from slurm_hooks.planning.sizes import failing, with_failure
 from slurm_hooks.planning.workers import has_worked, outlived
 from slurm_hooks.settings import Settings
 
@@ -95,10 +96,26 @@ def culprits(
     return tuple(f for f in died if not is_blame_on_node(f, job, now, settings))
 
 
-def is_to_stop(job: MalleableJob, guilty: tuple[Fragment, ...], settings: Settings) -> bool:
+def is_to_stop(
+    job: MalleableJob, guilty: tuple[Fragment, ...], now: datetime, settings: Settings
+) -> bool:
     """True if the script has now failed as often as it may. Retries go to other nodes as long as
-    there are any, so these failures were not one node's."""
-    return bool(guilty) and job.failures + 1 >= settings.failures.limit
+    there are any, so these failures were not one node's. Nor are they of a size that the script
+    cannot have."""
+    is_often = bool(guilty) and job.failures + 1 >= settings.failures.limit
+    return is_often and not _is_blame_on_size(job, now, settings)
+
+
+def _is_blame_on_size(job: MalleableJob, now: datetime, settings: Settings) -> bool:
+    """True if one more failure shows that the script cannot have the size that it has now."""
+    nodes = _size(job)
+    return nodes in failing(job, now, settings, with_failure(job, nodes, now, settings))
+
+
+def _size(job: MalleableJob) -> int:
+    """The nodes that the job had when its script failed."""
+    lives = FragmentState.RUNNING
+    return job.request.unit * sum(f.state is lives or is_death(f) for f in job.fragments)
 
 
 def why_stopped(first: Fragment, settings: Settings) -> str:
@@ -117,10 +134,12 @@ def after_death(fragment: Fragment, job: MalleableJob, now: datetime, settings: 
     newest = {a.node: a for a in sorted(lasting)}
     kept = tuple(a for a in lasting if a.node not in fragment.nodes or a == newest[a.node])
     deaths = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
-    failures = fragment.mark.failures
-    if not is_blame_on_node(fragment, job, now, settings):
-        failures = job.failures + 1
-    return replace(fragment.mark, noticed=now, deaths=deaths, failures=failures)
+    mark = replace(fragment.mark, noticed=now, deaths=deaths)
+    if is_blame_on_node(fragment, job, now, settings):
+        return mark
+    more = 0 if _is_blame_on_size(job, now, settings) else 1
+    sizes = with_failure(job, _size(job), now, settings)
+    return replace(mark, failures=job.failures + more, failed_sizes=sizes)
 
 
 def shunned(job: MalleableJob, now: datetime, settings: Settings) -> Shunned:

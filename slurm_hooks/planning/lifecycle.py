@@ -93,7 +93,7 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
         return _stop(job, "too-few-fragments-left")
     died = tuple(f for f in job.fragments if is_death(f))
     guilty = culprits(job, died, now, settings)
-    if is_to_stop(job, guilty, settings):
+    if is_to_stop(job, guilty, now, settings):
         return _stop(job, why_stopped(guilty[0], settings))
     return _care(job, died, now, settings, slurm)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional, Union
 
@@ -17,7 +17,7 @@ from slurm_hooks.allocation.objectives import (
     amortised,
     weigh,
 )
-from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.model import FragmentState, Snapshot, Solve, Spared
 from slurm_hooks.planning.claims import with_claims
 from slurm_hooks.planning.looking import Weighing, weighings
@@ -80,13 +80,35 @@ def share_out(
     )
     if plan.rescale == "amortised":
         problem = amortised(problem, [each.record for each in asking])
-    allocation = allocate(problem, Limits(plan.solve_limit_s, plan.gap), plan.solver, clock)
+    limits = Limits(plan.solve_limit_s, plan.gap)
+    allocation = allocate(problem, limits, plan.solver, clock)
+    while (capped := _without_failing(problem, allocation, placed)) != problem:
+        problem = capped
+        allocation = allocate(problem, limits, plan.solver, clock)
     targets = {
         each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, allocation.counts)
     }
     looks = {s.job.job_id: w.look for s, w in zip(placed, weighings_of)}
     faults = tuple(each.fault for each in asking if each.fault)
     return Shares(targets, allocation.solve, faults, looks)
+
+
+def _without_failing(
+    problem: Problem, allocation: Allocation, placed: Sequence[Situation]
+) -> Problem:
+    """The problem in which no job asks for a size that it was given and cannot train at: at most
+    the next smaller one, or nothing."""
+    answers = zip(problem.jobs, map(sum, allocation.counts), placed)
+    jobs = tuple(
+        replace(ask, max_nodes=_below(ask, nodes, s.failing)) if nodes in s.failing else ask
+        for ask, nodes, s in answers
+    )
+    return replace(problem, jobs=jobs)
+
+
+def _below(ask: JobAsk, nodes: int, failing: frozenset[int]) -> int:
+    smaller = range(nodes - ask.unit, ask.min_nodes - 1, -ask.unit)
+    return next((n for n in smaller if n not in failing), 0)
 
 
 def given(situations: Iterable[Situation], shares: Shares) -> int:

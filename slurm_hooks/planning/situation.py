@@ -31,6 +31,7 @@ from slurm_hooks.planning.leases import Stay, may_stay, notice
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.planning.limits import why_waiting
 from slurm_hooks.planning.moments import is_within
+from slurm_hooks.planning.sizes import failing
 from slurm_hooks.planning.workers import is_to_be_tried
 from slurm_hooks.settings import Settings
 
@@ -45,7 +46,8 @@ class Situation:
     whose fragments do not meet: several would each train on their own, so it is kept to one.
     `barred` says why it may have no nodes at all for now. `redone_s` seconds of its work are done
     again after a change. `wish` is how many nodes a pool wants; one that `is_tried` has failed, and
-    gets no more than one worker until that has lived for a while.
+    gets no more than one worker until that has lived for a while. At a size that is `failing` its
+    script cannot train.
     """
 
     job: MalleableJob
@@ -61,6 +63,7 @@ class Situation:
     redone_s: float = 0.0
     wish: Optional[Wish] = None
     is_tried: bool = False
+    failing: frozenset[int] = frozenset()
 
     @cached_property
     def staying(self) -> tuple[Fragment, ...]:
@@ -144,6 +147,7 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
         redone_s=ground.hits.redone_s(job),
         wish=wish,
         is_tried=is_to_be_tried(job, ground.now, settings),
+        failing=failing(job, ground.now, settings),
     )
     return _given_up(situation, ground) if _is_hopeless(situation, ground, settings) else situation
 

@@ -1,0 +1,77 @@
+"""Sizes that a script cannot have: it fails there again and again, and trains at others.
+
+Failures are in the marks of fragments. That a job trains at a size it says itself, by a rate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+from slurm_hooks.model import FailedSize, MalleableJob
+from slurm_hooks.planning.moments import is_within
+from slurm_hooks.settings import Settings
+
+
+def trained(job: MalleableJob) -> dict[int, int]:
+    """The sizes of the request at which the job has told a rate, each with the unix second."""
+    low, high = job.request.min_nodes, job.request.max_nodes
+    told = [rate for f in job.fragments if f.telemetry for rate in f.telemetry.rates]
+    ranked = sorted(told, key=lambda rate: rate.at)
+    return {rate.nodes: rate.at for rate in ranked if low <= rate.nodes <= high}
+
+
+def with_failure(
+    job: MalleableJob, nodes: int, now: datetime, settings: Settings
+) -> tuple[FailedSize, ...]:
+    """The failures that count, and one more: as many of each size as matter."""
+    found = {*_lasting(job, now, settings), FailedSize(nodes, now)}
+    kept: list[FailedSize] = []
+    for size in sorted(found, reverse=True):
+        if sum(k.nodes == size.nodes for k in kept) < settings.failures.limit:
+            kept.append(size)
+    return tuple(sorted(kept))
+
+
+def failing(
+    job: MalleableJob, now: datetime, settings: Settings, more: tuple[FailedSize, ...] = ()
+) -> frozenset[int]:
+    """Sizes at which the script has failed as often in a row as a job may, while it trained at
+    another; `more` failures are not in the marks yet."""
+    seen = trained(job)
+    if not seen or job.request.is_pool:
+        return frozenset()
+    failed = {*_lasting(job, now, settings), *more}
+    counts = Counter(s.nodes for s in failed if s.at.timestamp() > seen.get(s.nodes, 0))
+    bad = frozenset(n for n, count in counts.items() if count >= settings.failures.limit)
+    return bad if seen.keys() - bad else frozenset()
+
+
+def why_not(job: MalleableJob, bad: frozenset[int]) -> str:
+    """Where it fails and where it trains, and the request without those sizes if there is one."""
+    good = sorted(trained(job).keys() - bad)
+    text = f"fails with {_listed(sorted(bad))} nodes, trains with {_listed(good)}"
+    asked = _request(good, bad, job)
+    return f"{text}: {asked}" if asked else text
+
+
+def _lasting(job: MalleableJob, now: datetime, settings: Settings) -> set[FailedSize]:
+    span = timedelta(seconds=settings.failures.avoid_s)
+    noted = (size for f in job.fragments for size in f.mark.failed_sizes)
+    return {size for size in noted if is_within(now, size.at, span)}
+
+
+def _request(good: list[int], bad: frozenset[int], job: MalleableJob) -> str:
+    low, high, own = good[0], good[-1], job.request.unit
+    if low == high:
+        return ""  # too little is known
+    for unit in range(own, low + 1, own):
+        sizes = set(range(low, high + 1, unit))
+        if low % unit == 0 and sizes.issuperset(good) and sizes.isdisjoint(bad):
+            return f"--malleable={low}-{high}" + (f",unit={unit}" if unit > 1 else "")
+    return ""
+
+
+def _listed(sizes: list[int]) -> str:
+    *others, last = map(str, sizes)
+    return f"{', '.join(others)} and {last}" if others else last
