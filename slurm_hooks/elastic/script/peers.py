@@ -20,10 +20,10 @@ import torch
 import torch.distributed as dist
 
 from slurm_hooks.elastic.mailbox import SLOTS, seat
+from slurm_hooks.elastic.script.group_backend import device
 from slurm_hooks.elastic.script.image import Image, own
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.packed import PAGE, Shape
-from slurm_hooks.elastic.script.step_boundary import device
 
 VERSION = 2  # of what processes exchange here, step by step: to be raised with every change
 PIECE = 16 << 20  # bytes sent at a time from each to each
@@ -210,14 +210,14 @@ def _bytes(buffer: Any) -> torch.Tensor:
 
 def _landing(piece: torch.Tensor) -> torch.Tensor:
     where = device()
-    return piece if piece.device == where else torch.empty_like(piece, device=where)
+    return piece if where.type == "cpu" else torch.empty_like(piece, device=where)
 
 
 def _exchange(moves: list[dist.P2POp]) -> None:
     for work in dist.batch_isend_irecv(moves) if moves else ():
         work.wait()
-    if moves and device().type == "cuda":
-        torch.cuda.current_stream().synchronize()
+    if moves and device().type != "cpu":
+        torch.accelerator.current_stream().synchronize()
 
 
 def _digest(image: Image) -> int:

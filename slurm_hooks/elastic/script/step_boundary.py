@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from slurm_hooks.elastic.mailbox import MailboxReader, PlannedChange
 from slurm_hooks.elastic.script.file_writer import await_files
+from slurm_hooks.elastic.script.group_backend import device
 
 STALL_S = 10.0
 NEWS_S = 3.0  # agents learn of a change one after another
@@ -86,13 +87,6 @@ def notice() -> Coming | None:
         dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
     cause, left_s = int(agreed[0]), float(agreed[1])
     return Coming(_CAUSES[cause], left_s) if cause else None
-
-
-def device() -> torch.device:
-    """Where tensors must be to be exchanged."""
-    if dist.is_initialized() and dist.get_backend() == "nccl":
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
 
 
 @cache

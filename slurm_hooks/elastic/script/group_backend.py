@@ -1,0 +1,42 @@
+"""What the backend of the default process group means for us: on which device tensors must be to
+be exchanged, and what becomes of a process whose peer is lost.
+
+Both follow from the text of `dist.get_backend_config()`, such as "cpu:gloo,cuda:nccl". The name
+that the script gave is not enough: torch says "undefined" where it gave none.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+# torchrun switches their error handling on: a thread of theirs aborts the process whose peer is
+# lost, and neither an exception nor a signal reaches Python (TORCH_NCCL_ASYNC_ERROR_HANDLING).
+_ABORTING = frozenset({"nccl", "xccl", "hccl"})
+
+
+def device() -> torch.device:
+    """Where tensors must be to be exchanged: the CPU, or the current device of its type."""
+    return torch.device(device_type(_config()))
+
+
+def may_abort() -> bool:
+    """Whether a lost peer may end this process without a word."""
+    return aborts(_config())
+
+
+def device_type(config: str) -> str:
+    """The CPU if the backend takes its tensors, else the first device that it takes."""
+    types = [pair.partition(":")[0] for pair in config.split(",")]
+    return "cpu" if "cpu" in types else types[0]
+
+
+def aborts(config: str) -> bool:
+    """Whether one of these backends may end a process whose peer is lost."""
+    return any(pair.partition(":")[2] in _ABORTING for pair in config.split(","))
+
+
+def _config() -> str:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_backend_config()
+    return "cpu:"
