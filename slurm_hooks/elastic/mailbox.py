@@ -47,6 +47,7 @@ _BOUNDS = struct.Struct("<QQ")
 ALL_STEPS = range(1 << 63)
 _WRITING = _STEPS + _BOUNDS.size  # seconds that the last copy in memory took, and the last file
 _SECONDS = struct.Struct("<d")
+_LAG = _WRITING + 2 * _SECONDS.size  # seconds by which what is kept may be behind the last step
 _OBSERVED = 8192  # what is seen of each worker; the file ends with the last that has written
 _SPEEDS = _OBSERVED + WORKERS * SIZE  # behind it, since older versions know only that
 _MOST = (1 << 53) - 1
@@ -87,6 +88,7 @@ class Mailbox:
         os.ftruncate(self._change, _OBSERVED)
         os.pwrite(self._change, b"\0" * (CHANGE_BYTES + WORKERS), 0)
         os.pwrite(self._change, b"\0", _WATCHES)
+        os.pwrite(self._change, _SECONDS.pack(0.0), _LAG)
 
     def post(self, change: PlannedChange) -> None:
         """Let the workers know."""
@@ -125,6 +127,12 @@ class Mailbox:
     def is_watched(self) -> bool:
         """Whether the state at the last step boundary survives the workers of this round."""
         return os.pread(self._change, 1, _WATCHES) == _IS_WATCHED
+
+    def lag_s(self) -> float:
+        """Seconds of training that are lost with a process although it is watched: 0 if it can
+        write its last boundary when it ends, infinite if it has kept nothing yet."""
+        (found,) = _SECONDS.unpack(os.pread(self._change, _SECONDS.size, _LAG))
+        return float(found) if found >= 0 else math.inf
 
     def writing_s(self) -> float:
         """How long it took lately to write the state down, in memory and from there to its file: as
@@ -233,6 +241,10 @@ class MailboxReader:
     def write_file_s(self, seconds: float) -> None:
         """The same of its file."""
         self._write(_SECONDS.pack(seconds), _WRITING + _SECONDS.size)
+
+    def write_lag_s(self, seconds: float) -> None:
+        """Say how much of the training is lost with a process although it is watched."""
+        self._write(_SECONDS.pack(seconds), _LAG)
 
     def write_speed(self, speed: Speed) -> None:
         """Say how fast this worker trains."""

@@ -69,13 +69,14 @@ class Loss:
     redoes: bool = False
 
 
-def cost_of_hit(workers: Iterable[Observed], watches: bool) -> Optional[int]:
-    """Seconds of its work that the training does again after a hit: one step if the state is
-    written down at its last boundary, else the largest age of its checkpoints; None if no
-    checkpoint was seen, which says nothing of those that are written in other ways."""
+def cost_of_hit(workers: Iterable[Observed], lag_s: float = math.inf) -> Optional[int]:
+    """Seconds of its work that the training does again after a hit: the step under way and
+    `lag_s` if what is kept in memory is behind the last boundary by no more than that. If nothing
+    is kept (infinite), the largest age of its checkpoints; None if no checkpoint was seen, which
+    says nothing of those that are written in other ways."""
     seen = list(workers)
-    if watches:
-        costs = [one.step_s for one in seen] or [0.0]
+    if math.isfinite(lag_s):
+        costs = [one.step_s + lag_s for one in seen] or [lag_s]
     else:
         costs = [max(one.age_s, one.widest_s) for one in seen if one.saves]
     return max(1, min(MOST_S, math.ceil(max(costs)))) if costs else None

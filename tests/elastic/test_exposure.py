@@ -1,8 +1,11 @@
-"""Copies are taken although nobody goes, where a lost peer would often leave no whole state."""
+"""Copies are taken although no process ends, where a lost peer would often leave no whole state, or
+would end the process without a word."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from slurm_hooks.elastic.script.exposure import COST, EVERY_S, TRIFLE, Exposure
 
@@ -25,27 +28,57 @@ def trained(exposed_s: float, steps: int = 100, step_s: float = 0.1) -> tuple[Ex
 def test_copies_are_for_trainings_that_are_exposed(exposed_s: float, is_due: bool) -> None:
     exposure, now = trained(exposed_s)
     assert exposure.share(now) == pytest.approx(exposed_s / 0.1)
-    assert exposure.is_copy_due(now) is is_due
+    assert exposure.is_copy_due(now, 100) is is_due
+
+
+def test_copies_are_for_all_whose_end_is_not_heard() -> None:
+    exposure, now = trained(0.0)
+    assert exposure.is_copy_due(now, 100, always=True)
 
 
 def test_no_copy_before_its_time() -> None:
-    exposure, now = trained(0.05, steps=int(EVERY_S / 0.1) - 1)
-    assert not exposure.is_copy_due(now)
+    exposure, now = trained(0.05, steps=int(EVERY_S / 2 / 0.1) - 1)
+    assert not exposure.is_copy_due(now, 100)
 
 
 @pytest.mark.parametrize("took_s", [0.0, 0.001, 2.0])
 def test_copies_cost_next_to_nothing(took_s: float) -> None:
     exposure, now = trained(0.05)
-    pause_s = exposure.copied(now, took_s)
-    assert pause_s >= EVERY_S
-    assert took_s <= COST * pause_s * 1.001
+    exposure.copied(now, took_s)
+    assert exposure.pause_s >= EVERY_S
+    assert took_s <= COST * exposure.pause_s * 1.001
     exposure.open(now)
-    exposure.close(now + pause_s * 0.99)
-    assert not exposure.is_copy_due(now + pause_s * 0.99)
-    assert exposure.is_copy_due(now + pause_s)
+    exposure.close(now + exposure.pause_s * 0.49)
+    assert not exposure.is_copy_due(now + exposure.pause_s * 0.49, 1)
+    assert exposure.is_copy_due(now + exposure.pause_s, 2)
 
 
 def test_without_room_there_are_no_more() -> None:
     exposure, now = trained(0.05)
     exposure.give_up()
-    assert not exposure.is_copy_due(now + 1e6)
+    assert not exposure.is_copy_due(now + 1e6, 100, always=True)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(0.5, 2.0), min_size=2, max_size=6),
+    st.sampled_from([0.03, 0.4, 3.0, 50.0]),
+    st.integers(1, 10),
+)
+def test_nodes_whose_copies_take_unequal_time_copy_together(
+    took_s: list[float], step_s: float, count_by: int
+) -> None:
+    """All wait for the slowest. So a step in which any node copies is one that all of them lose;
+    and what is kept is never older than was said."""
+    nodes = [Exposure(0.0) for _ in took_s]
+    now, stalls_s, kept, lags = 0.0, 0.0, [0.0] * len(nodes), [float("inf")] * len(nodes)
+    for step in range(count_by, 2_000 * count_by, count_by):
+        now += step_s
+        assert all(now - at <= lag + step_s for at, lag in zip(kept, lags))
+        due = [n for n, node in enumerate(nodes) if node.is_copy_due(now, step, always=True)]
+        for n in due:
+            lags[n] = nodes[n].copied(now + took_s[n], took_s[n])
+            kept[n] = now
+        stall_s = max((took_s[n] for n in due), default=0.0)
+        now, stalls_s = now + stall_s, stalls_s + stall_s
+    assert stalls_s <= 2 * COST * now + sum(took_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -57,6 +58,25 @@ def test_a_watched_state_costs_a_step(job: Gang) -> None:
     job.script = HERE / "train_watched.py"
     start(job, 1)
     wait_until(lambda: told(job) == {1: Loss(1)}, explain=job.dump)
+
+
+def test_where_a_lost_peer_ends_the_process_the_told_cost_is_the_true_one(job: Gang) -> None:
+    """No Python runs when the survivor ends, so what is kept is what was copied before."""
+    job.script = HERE / "train_watched.py"
+    job.extra |= {"TRAIN_ABORTS": "1", "TRAIN_STEP_S": "0.4"}  # hardly ever torn
+    for fragment in (1, 2):
+        start(job, fragment)
+    job.wait_world(2)
+    wait_until(lambda: told(job), explain=job.dump)
+    (loss,) = told(job).values()
+    lost_at = time.time()
+    job.cut_off(2, signal.SIGKILL)
+    job.wait_world(1, since=lost_at)
+    assert "Fatal Python error: Aborted" in job.log(1), job.dump()
+    (begin,) = (b for b in job.begins() if b["t"] > lost_at)
+    reached = [line.split() for line in (job.work / "reached-1").read_text().splitlines()]
+    kept_at = max((float(t) for t, step, _ in reached if int(step) == begin["step"]), default=0.0)
+    assert lost_at - kept_at <= loss.seconds, (begin, loss)
 
 
 def test_a_script_that_is_not_observed_tells_nothing(job: Gang) -> None:

@@ -50,23 +50,24 @@ def test_what_is_nothing_of_ours_is_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "watches", "cost"),
+    ("workers", "lag_s", "cost"),
     [
-        ([], False, None),
-        ([Observed(steps=9, step_s=1.0, stepped_at=1e6)], False, None),  # no checkpoint was seen
-        ([Observed(9, 1, 0.1, stepped_at=700.0, saved_at=100.5, widest_s=60.0)], False, 600),
-        ([Observed(9, 3, 0.1, stepped_at=120.0, saved_at=100.0, widest_s=61.2)], False, 62),
-        ([Observed(9, 1, 0.1, stepped_at=99.0, saved_at=100.0)], False, 1),  # no step since
-        ([Observed(9, 1, 0.1, stepped_at=1e9)], False, MOST_S),
-        ([Observed(9, 1, 0.1, stepped_at=700.0, saved_at=100.0)], True, 1),
-        ([Observed(9, 0, 3.4)], True, 4),  # the step under way
-        ([], True, 1),
+        ([], math.inf, None),
+        ([Observed(steps=9, step_s=1.0, stepped_at=1e6)], math.inf, None),  # no checkpoint was seen
+        ([Observed(9, 1, 0.1, stepped_at=700.0, saved_at=100.5, widest_s=60.0)], math.inf, 600),
+        ([Observed(9, 3, 0.1, stepped_at=120.0, saved_at=100.0, widest_s=61.2)], math.inf, 62),
+        ([Observed(9, 1, 0.1, stepped_at=99.0, saved_at=100.0)], math.inf, 1),  # no step since
+        ([Observed(9, 1, 0.1, stepped_at=1e9)], math.inf, MOST_S),
+        ([Observed(9, 1, 0.1, stepped_at=700.0, saved_at=100.0)], 0.0, 1),
+        ([Observed(9, 0, 3.4)], 0.0, 4),  # the step under way
+        ([], 0.0, 1),
+        ([Observed(9, 0, 3.4)], 30.5, 34),  # and the time between two copies
     ],
 )
 def test_a_hit_costs_what_is_done_again(
-    workers: list[Observed], watches: bool, cost: int | None
+    workers: list[Observed], lag_s: float, cost: int | None
 ) -> None:
-    assert cost_of_hit(workers, watches) == cost
+    assert cost_of_hit(workers, lag_s) == cost
 
 
 def test_little_changes_are_no_news() -> None:
@@ -171,7 +172,7 @@ def test_steps_and_ages_are_counted(clock: Clock, mailbox: Mailbox) -> None:
     assert (told.steps, told.saves, told.step_s) == (99, 1, 0.5)
     assert told.widest_s == 30.0
     assert told.age_s == pytest.approx(19.25)
-    assert cost_of_hit([told], False) == 30
+    assert cost_of_hit([told]) == 30
 
 
 def test_of_several_optimizers_the_first_is_counted_as_long_as_it_steps(
@@ -406,6 +407,28 @@ def test_a_state_that_takes_longer_than_the_farewell_costs_what_its_checkpoints_
     reader.write_watched(True)
     look(hits, range(100, 110), replace(STEPS, saves=1, widest_s=70.0))
     assert slurm.words == [told]
+
+
+def test_the_time_between_two_copies_is_told_and_taken_back(mailbox: Mailbox) -> None:
+    """Where a process may end without a word: until the first copy nothing is kept."""
+    slurm, reader = Slurm(), MailboxReader(os.environ)
+    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    reader.write_lag_s(math.inf)
+    reader.write_watched(True)
+    look(hits, range(100, 105), STEPS)
+    assert slurm.words == []
+    reader.write_lag_s(29.5)
+    look(hits, range(105, 110), STEPS)
+    assert slurm.words == [30]
+    mailbox.clear()
+    assert mailbox.lag_s() == 0.0
+    reader.write_lag_s(29.5)
+    reader.write_watched(True)
+    look(hits, range(110, 200), STEPS)
+    assert slurm.words == [30]
+    reader.write_lag_s(math.inf)  # the next copy had no room
+    look(hits, range(200, 220), STEPS)
+    assert slurm.words == [30, None]
 
 
 @pytest.mark.parametrize(("farewell", "told"), [("2", []), ("3", [1])])

@@ -3,13 +3,15 @@ a generator, and a count of how often each sample was learnt. It copies nothing 
 digest of its state at each step boundary, so that a test can compare what was resumed.
 
 Arguments: work directory, steps; a file `enough` ends it sooner. TRAIN_HANDLER: a SIGTERM handler
-of the script's own."""
+of the script's own. TRAIN_ABORTS: its backend is said to be one that ends a process whose peer is
+lost, and does so as NCCL does: a thread of its own aborts, whatever the others are at."""
 
 import hashlib
 import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -141,11 +143,34 @@ def conclude(work: Path, steps: int, net: Net) -> None:
     (work / "finished").write_text(json.dumps({"off": off}))
 
 
+def backend() -> str:
+    """gloo, under another name where the process is to end as under that one."""
+    if "TRAIN_ABORTS" not in os.environ:
+        return "gloo"
+    dist.Backend.register_backend("hccl", dist.ProcessGroupGloo, devices=["cpu"])
+    return "hccl"
+
+
+def abort_without_a_peer() -> None:
+    """What NCCL's watchdog does: a thread ends the process as soon as a peer is lost."""
+    pids: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(pids, os.getpid())
+
+    def watch() -> None:
+        while all(Path(f"/proc/{pid}/exe").exists() for pid in pids):  # a zombie has none
+            time.sleep(0.01)
+        os.abort()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
     work, steps = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
     torch.manual_seed(5)
-    dist.init_process_group("gloo")
+    dist.init_process_group(backend())
+    if "TRAIN_ABORTS" in os.environ:
+        abort_without_a_peer()
     rank, world = dist.get_rank(), dist.get_world_size()
     fragment = int(os.environ["MALLEABLE_FRAGMENT"])
     training = Training()

@@ -2,7 +2,8 @@
 workers, told to the reconciler. Other agents see no checkpoints where one process writes them all.
 
 A state that is watched costs a step, but only as long as it is, and only if it can be written down
-within the farewell: all nodes may go at one moment, and then nobody's memory is left.
+within the farewell: all nodes may go at one moment, and then nobody's memory is left. Where a lost
+peer ends the other processes without a word, it costs the time between two copies too.
 
 Where every agent has a round of its own (torchft), and the others keep the state, each of them
 tells that a hit costs a step, not all at the same moment.
@@ -10,6 +11,7 @@ tells that a hit costs a step, not all at the same moment.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from typing import Optional
@@ -44,6 +46,7 @@ class HitCost:
         self._farewell_s = farewell_s(os.environ)
         self._was_too_short = was_too_short(os.environ)
         self._not_kept_since: Optional[float] = None
+        self._known_lag_s = 0.0  # of the newest copy that was seen
 
     def look(self, now: float, is_first: bool = True) -> None:
         """See what the workers have come to, and tell it if it is news; an agent that is not the
@@ -52,9 +55,11 @@ class HitCost:
             return
         self._next_look = now + self._look_s
         self._next_word = self._next_word or now + self._spread_s
-        seen, is_kept = self._mailbox.observed(), self._is_kept(self._mailbox)
-        found = self._loss(self._mailbox, seen, is_kept) if is_first else None
-        if is_kept or not self._has_told_a_step(seen):
+        seen, lag_s = self._mailbox.observed(), self._lag_s(self._mailbox)
+        found = self._loss(self._mailbox, seen, lag_s) if is_first else None
+        if math.isfinite(lag_s):
+            self._known_lag_s = lag_s
+        if math.isfinite(lag_s) or not self._has_told_that_it_is_kept(seen):
             self._not_kept_since = None
             if found is not None:
                 self._tell(found, now)
@@ -65,20 +70,22 @@ class HitCost:
             if now - self._not_kept_since >= SURE_S:
                 self._tell(found, now)
 
-    def _is_kept(self, mailbox: Mailbox) -> bool:
-        if self._keep_state or not mailbox.is_watched():
-            return self._keep_state
-        return not self._was_too_short and mailbox.writing_s() <= self._farewell_s
+    def _lag_s(self, mailbox: Mailbox) -> float:
+        """By how much what is kept is behind the last step; infinite if nothing is."""
+        if self._keep_state:
+            return 0.0
+        is_slow = self._was_too_short or mailbox.writing_s() > self._farewell_s
+        return math.inf if is_slow or not mailbox.is_watched() else mailbox.lag_s()
 
-    def _loss(self, mailbox: Mailbox, seen: list[Observed], is_kept: bool) -> Optional[Loss]:
-        cost_s = cost_of_hit(seen, is_kept)
-        hears = is_kept or mailbox.is_watched() or mailbox.is_listened_to()
+    def _loss(self, mailbox: Mailbox, seen: list[Observed], lag_s: float) -> Optional[Loss]:
+        cost_s = cost_of_hit(seen, lag_s)
+        hears = self._keep_state or mailbox.is_watched() or mailbox.is_listened_to()
         return None if cost_s is None else Loss(cost_s, redoes=not hears)
 
-    def _has_told_a_step(self, seen: list[Observed]) -> bool:
+    def _has_told_that_it_is_kept(self, seen: list[Observed]) -> bool:
         """Whether the Comment says, since an earlier run perhaps, what a kept state costs."""
-        told, step_s = self._own_element.told_loss, cost_of_hit(seen, True)
-        return told is not None and step_s is not None and not is_news(told, Loss(step_s))
+        told, cost_s = self._own_element.told_loss, cost_of_hit(seen, self._known_lag_s)
+        return told is not None and cost_s is not None and not is_news(told, Loss(cost_s))
 
     def _tell(self, found: Optional[Loss], now: float) -> None:
         told = self._own_element.told_loss

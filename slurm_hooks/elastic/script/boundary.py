@@ -97,6 +97,12 @@ class Boundary:
         """Let it go on."""
         self._state.release()
 
+    def await_device(self) -> None:
+        """Until the device has come to the last boundary. For the training alone: a device may
+        hang."""
+        if self._marks and self._marks[-1].done is not None:
+            self._marks[-1].done.synchronize()
+
     @contextmanager
     def whole(self) -> Iterator[tuple[int, dict[str, Any]] | None]:
         """The last boundary, frozen, as step and content; None if no step was reached. What is

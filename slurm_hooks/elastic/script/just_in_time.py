@@ -1,5 +1,6 @@
 """A checkpoint that is written only when it is needed: when this process is about to end, by a
 signal or by an error, the last step boundary goes from its own memory into that of the node.
+Where it may end without either, boundaries are copied ahead (exposure.py).
 
 With data parallelism every survivor holds the whole state, so nothing is lost but the step that was
 under way (the idea: Gupta et al., Just-In-Time Checkpointing, EuroSys 2024).
@@ -7,6 +8,7 @@ under way (the idea: Gupta et al., Just-In-Time Checkpointing, EuroSys 2024).
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -19,6 +21,7 @@ from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script.boundary import Boundary, StateTornError
 from slurm_hooks.elastic.script.exposure import Exposure
+from slurm_hooks.elastic.script.group_backend import may_abort
 from slurm_hooks.elastic.script.last_signal import LastSignal
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.watched import Watched, check_plain, first_line
@@ -73,31 +76,49 @@ class JustInTime:
         except Exception as error:
             self._fail(f"step {step} cannot be kept: {first_line(error)}")
         else:
-            self._tell()
-            if self._exposure.is_copy_due(time.monotonic()):
-                self._copy()
+            self._copy_if_due(step)
 
-    def _copy(self) -> None:
+    def _copy_if_due(self, step: int) -> None:
+        is_deaf = may_abort()
+        self._tell(is_deaf)
+        if self._exposure.is_copy_due(time.monotonic(), step, always=is_deaf):
+            self._copy(is_deaf)
+
+    def _copy(self, is_deaf: bool) -> None:
         """Keep this boundary already now."""
+        self._boundary.await_device()
         with self._writing:
             began = time.monotonic()
             share = self._exposure.share(began)
             self._try_to_keep()
             now = time.monotonic()
-            pause_s = self._exposure.copied(now, now - began)
+            lag_s = self._exposure.copied(now, now - began)
+        if is_deaf:
+            is_kept = self._kept == self._boundary.step
+            self._mailbox.write_lag_s(lag_s if is_kept else math.inf)
         if not self._has_room:
             self._exposure.give_up()
-        elif not self._has_copied and os.environ.get("RANK", "0") == "0":
-            say(
-                f"{share:.0%} of the time lies between optimizer.step() and reached(), when a lost "
-                f"node leaves no whole state behind; so it is copied, every {pause_s:.0f} s or so"
-            )
+        elif not self._has_copied:
+            self._say_why(is_deaf, share)
         self._has_copied = True
 
-    def _tell(self) -> None:
-        """The agent may know that a lost node costs no more than a step."""
+    def _say_why(self, is_deaf: bool, share: float) -> None:
+        if os.environ.get("RANK", "0") != "0":
+            return
+        why = (
+            "the backend ends a process whose peer is lost before it can write its state"
+            if is_deaf
+            else f"{share:.0%} of the time lies between optimizer.step() and reached(), when a "
+            "lost node leaves no whole state behind"
+        )
+        say(f"{why}; so it is copied, every {self._exposure.pause_s:.0f} s or so")
+
+    def _tell(self, is_deaf: bool) -> None:
+        """The agent may know that a lost node costs no more than a step, or that nothing is kept
+        until the first copy."""
         if not self._is_told:
             self._is_told = True
+            self._mailbox.write_lag_s(math.inf if is_deaf else 0.0)
             self._mailbox.write_watched(True)
 
     def keep(self) -> None:
