@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -218,6 +219,25 @@ def test_nothing_kept_or_no_file_named_does_nothing(tmp_path: Path, mailbox: Mai
     leave_behind(mailbox.environment(), "", soon())
     leave_behind({}, str(tmp_path / "c.pt"), soon())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_that_was_cut_off_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent = Mailbox()
+    monkeypatch.setenv("MALLEABLE_FAREWELL_S", "9")
+    env = agent.environment()
+    NodeMemory(env).write(3, {"n": 3})
+    child = os.fork()
+    if child == 0:
+        with NodeMemory(env).draft() as draft:
+            draft.fill(4, {"n": 4})
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    for _ in range(2):
+        leave_behind(env, str(tmp_path / "c.pt"), time.monotonic() + 9)
+    assert step_on_disk(tmp_path / "c.pt") == 3
+    assert capfd.readouterr().err.count("copied step 4 to the memory of this node was ended") == 1
 
 
 def test_what_writing_takes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,8 @@ def test_who_is_killed_while_writing_leaves_the_other_copy(env: dict[str, str]) 
     assert again.newest() == 2
     assert torch.equal(kept(again, 2)["x"], full(2))
     assert again.read(1) is None
+    assert (again.take_cut_off(), again.take_cut_off()) == (3, -1)
+    assert again.newest() == 2
 
 
 def test_a_draft_that_is_given_up_does_not_count(env: dict[str, str]) -> None:
@@ -183,6 +185,7 @@ def test_a_draft_that_is_given_up_does_not_count(env: dict[str, str]) -> None:
     with memory.draft() as draft:
         draft.fill(2, {"x": 2})
     assert memory.newest() == 1
+    assert memory.take_cut_off() == -1
     assert memory.write(3, {"x": 3})
 
 
@@ -263,6 +266,30 @@ def test_pages_are_used_again(env: dict[str, str]) -> None:
     memory.write(10, {"x": full(1)[: WORDS // 2], "n": 1})
     assert blocks == [os.fstat(handle).st_blocks for handle in open_files(env["MALLEABLE_SLOTS"])]
     assert torch.equal(kept(memory, 10)["x"], full(1)[: WORDS // 2])
+
+
+def test_what_is_made_ready_needs_no_more_memory_and_keeps_what_is_there(
+    env: dict[str, str],
+) -> None:
+    memory, content = NodeMemory(env), {"x": torch.ones(8, WORDS)}
+    memory.write(1, {"n": 1})
+    size = Packing(content).shape.total
+    memory.make_ready(size)
+    handles = open_files(env["MALLEABLE_SLOTS"])
+    ready = [os.fstat(handle).st_blocks * 512 for handle in handles]
+    assert all(size <= there < 1.1 * size for there in ready)
+    assert kept(memory, 1) == {"n": 1}
+    for step in (2, 3):
+        assert memory.write(step, content)
+    assert ready == [os.fstat(handle).st_blocks * 512 for handle in handles]
+
+
+def test_nothing_is_made_ready_that_the_training_may_need(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_memory, "room", lambda: 15 << 20)
+    NodeMemory(env).make_ready(8 << 20)
+    assert not any(os.fstat(handle).st_size for handle in open_files(env["MALLEABLE_SLOTS"]))
 
 
 @contextmanager

@@ -20,11 +20,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from slurm_hooks.elastic.mailbox import Mailbox  # noqa: E402
+from slurm_hooks.elastic.mailbox import Mailbox, open_files  # noqa: E402
 from slurm_hooks.elastic.script.boundary import Boundary  # noqa: E402
 from slurm_hooks.elastic.script.checkpoint import Checkpoint  # noqa: E402
 from slurm_hooks.elastic.script.just_in_time import JustInTime  # noqa: E402
 from slurm_hooks.elastic.script.node_memory import NodeMemory  # noqa: E402
+from slurm_hooks.elastic.script.readiness import SAMPLE, Readiness  # noqa: E402
 from slurm_hooks.elastic.script.watched import Watched, is_sharded  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
@@ -114,6 +115,12 @@ def test_what_is_kept_is_the_last_boundary_to_the_bit(agent: dict[str, str]) -> 
     assert equal(training.kept(), at_boundary)
 
 
+def when_ready(readiness: Readiness) -> bool:
+    """Time stands meanwhile."""
+    readiness._thread.join()
+    return True
+
+
 class Clock:
     """Stands unless the training does something that takes time."""
 
@@ -183,6 +190,7 @@ def test_a_state_that_is_torn_while_others_are_waited_for_is_copied(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr("slurm_hooks.elastic.script.just_in_time.time", clock)
+    monkeypatch.setattr(Readiness, "is_done", property(when_ready))
     for name, value in agent.items():
         monkeypatch.setenv(name, value)
     checkpoint = Checkpoint(None)
@@ -193,6 +201,41 @@ def test_a_state_that_is_torn_while_others_are_waited_for_is_copied(
     err = capfd.readouterr().err
     assert checkpoint._memory.newest() == (6 if waits else -1)
     assert err.count("so it is copied, every 1 s or so") == int(waits)
+
+
+class Slow(torch.nn.Module):
+    """A state that is large enough to be measured, and takes its time to be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(SAMPLE // 4 + 1))
+
+
+@pytest.mark.parametrize(("farewell_s", "lines"), [(0.0, 1), (60.0, 0)])
+def test_memory_for_a_copy_is_there_before_the_hit_and_its_time_is_told(
+    agent: dict[str, str],
+    mailbox: Mailbox,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    farewell_s: float,
+    lines: int,
+) -> None:
+    monkeypatch.setenv("MALLEABLE_FAREWELL_S", str(farewell_s))
+    for name, value in agent.items():
+        monkeypatch.setenv(name, value)
+    checkpoint = Checkpoint(None)
+    try:
+        checkpoint.watch(model=Slow())
+        for step in (1, 2):
+            checkpoint.reached(step)
+        wait_until(lambda: mailbox.writing_s() > 0)
+    finally:
+        checkpoint.end()
+    handles = open_files(agent["MALLEABLE_SLOTS"])
+    assert all(os.fstat(handle).st_blocks * 512 >= SAMPLE for handle in handles)
+    assert checkpoint._memory.newest() == -1  # nothing was copied
+    err = capfd.readouterr().err
+    assert err.count("a copy of this state (0.1 GiB) takes about 0 s, but a fragment") == lines
 
 
 class Counting(torch.nn.Module):

@@ -97,6 +97,10 @@ class Boundary:
         """Let it go on."""
         self._state.release()
 
+    def content(self) -> dict[str, Any]:
+        """The state now, right after `reach`, live."""
+        return self._watched.content(self._marks[-1].copied)
+
     def await_device(self) -> None:
         """Until the device has come to the last boundary. For the training alone: a device may
         hang."""
@@ -108,7 +112,7 @@ class Boundary:
         """The last boundary, frozen, as step and content; None if no step was reached. What is
         made of the content within is worth nothing if StateTorn is raised at the end."""
         mark = self._newest()
-        with self._aside():
+        with self.aside():
             yield (mark.step, self._watched.content(mark.copied)) if mark else None
         if mark and not mark.is_whole():
             raise StateTornError
@@ -119,7 +123,7 @@ class Boundary:
             time.sleep(0.005)
         return next((mark for mark in reversed(self._marks) if mark.is_done()), None)
 
-    def _aside(self) -> AbstractContextManager[Any]:
+    def aside(self) -> AbstractContextManager[Any]:
         """Copies from the device do not queue behind what may hang there."""
         if self._device is None:
             return nullcontext()

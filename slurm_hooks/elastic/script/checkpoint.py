@@ -27,6 +27,7 @@ from slurm_hooks.elastic.script import observation, stored
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files
 from slurm_hooks.elastic.script.image import Image
 from slurm_hooks.elastic.script.just_in_time import JustInTime
+from slurm_hooks.elastic.script.left_behind import say_what_was_cut_off
 from slurm_hooks.elastic.script.node_memory import NodeMemory, packed
 from slurm_hooks.elastic.script.optimizer_steps import OptimizerSteps
 from slurm_hooks.elastic.script.peers import Peers
@@ -221,6 +222,8 @@ class Checkpoint:
         To be called by all of them. A damaged file is a line in the job's log and does not
         count. Raises OSError if the file cannot be read, ValueError if it is no checkpoint."""
         await_files()
+        if self._is_first_here:
+            say_what_was_cut_off(self._memory)
         image = self._memory.read(self._memory.newest())
         held = image.step if image else -1
         best_held, on_disk = self._peers.newest(held, self._step_on_disk())

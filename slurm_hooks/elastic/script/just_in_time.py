@@ -24,6 +24,7 @@ from slurm_hooks.elastic.script.exposure import Exposure
 from slurm_hooks.elastic.script.group_backend import may_abort
 from slurm_hooks.elastic.script.last_signal import LastSignal
 from slurm_hooks.elastic.script.node_memory import NodeMemory
+from slurm_hooks.elastic.script.readiness import Readiness
 from slurm_hooks.elastic.script.watched import Watched, check_plain, first_line
 
 TORN_S = 5.0  # how long the end of a step that is under way is waited for
@@ -43,10 +44,12 @@ class JustInTime:
         self._has_failed = False
         self._exposure = Exposure(time.monotonic())
         self._has_room, self._has_copied = True, False
+        self._readiness: Readiness | None = None
+        self._farewell_s = farewell_s(os.environ)
         self._mailbox = MailboxReader(os.environ)
         self._is_told = False
         self._signal = LastSignal(
-            self.keep, self._keep_if_unfinished, self._let_go, farewell_s(os.environ)
+            self.keep, self._keep_if_unfinished, self._let_go, self._farewell_s
         )
 
     def listen(self) -> None:
@@ -73,15 +76,34 @@ class JustInTime:
         self._exposure.close(time.monotonic())
         try:
             self._boundary.reach(step)
+            self._readiness = self._readiness or self._get_ready()
         except Exception as error:
             self._fail(f"step {step} cannot be kept: {first_line(error)}")
         else:
             self._copy_if_due(step)
 
+    def _get_ready(self) -> Readiness:
+        """At the first boundary, since optimizers have their state only then."""
+        content = self._boundary.content()
+        return Readiness(self._memory, content, self._boundary.aside, self._expect)
+
+    def _expect(self, seconds: float, size: int) -> None:
+        """What a copy will take, before one was made."""
+        if self._has_copied or self._has_failed or self._kept >= 0:
+            return
+        self._mailbox.write_copy_s(seconds)
+        if seconds > self._farewell_s and os.environ.get("RANK", "0") == "0":
+            say(
+                f"a copy of this state ({size / (1 << 30):.1f} GiB) takes about {seconds:.0f} s, "
+                f"but a fragment that Slurm ends has {self._farewell_s:g} s: an earlier "
+                "checkpoint counts then, so save files now and then"
+            )
+
     def _copy_if_due(self, step: int) -> None:
         is_deaf = may_abort()
         self._tell(is_deaf)
-        if self._exposure.is_copy_due(time.monotonic(), step, always=is_deaf):
+        is_due = self._exposure.is_copy_due(time.monotonic(), step, always=is_deaf)
+        if is_due and self._readiness is not None and self._readiness.is_done:
             self._copy(is_deaf)
 
     def _copy(self, is_deaf: bool) -> None:

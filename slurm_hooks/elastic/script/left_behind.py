@@ -28,6 +28,7 @@ def leave_behind(env: Mapping[str, str], file: str, until: float) -> Optional[bo
     holds a step as new. It is written whole or not at all; what is not done at `until` (monotonic
     seconds) is given up. True if it was written, False if there was no time. Does not raise."""
     memory, path = NodeMemory(env, MailboxReader(env).steps()), Path(os.path.realpath(file))
+    say_what_was_cut_off(memory)
     step = memory.newest()
     if not file or step < 0:
         return None if time.monotonic() < until else False  # it was not even kept
@@ -39,6 +40,17 @@ def leave_behind(env: Mapping[str, str], file: str, until: float) -> Optional[bo
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         say(f"step {step} cannot be written: {error}; an earlier checkpoint counts")
     return None
+
+
+def say_what_was_cut_off(memory: NodeMemory) -> None:
+    """A copy that was not brought to its end, once. For processes that come after those that
+    write."""
+    step = memory.take_cut_off()
+    if step >= 0:
+        say(
+            f"the process that copied step {step} to the memory of this node was ended before it "
+            "was done: an earlier copy or checkpoint counts"
+        )
 
 
 def _leave_step(

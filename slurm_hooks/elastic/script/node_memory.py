@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 import threading
+import time
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,9 @@ from slurm_hooks.elastic.script.memory_room import room
 from slurm_hooks.elastic.script.packed import PAGE, Packing, Shape
 
 _MAGIC = b"mallmem2"  # older versions, with another word here, see an empty slot, and so do we
+_BEGUN = b"mallhalf"  # a copy that was begun; whoever finds it knows that it was cut off
 _HEAD = struct.Struct("<8sqqqqqI")  # magic, step, Shape, crc32 of the common part
+_PIECE = 4 << 20  # bytes made ready at a time: madvise() of Python lets no other thread run
 
 
 class NodeMemory:
@@ -70,7 +73,26 @@ class NodeMemory:
         """A copy that counts only once it is committed. One thread at a time."""
         with self._writing:
             free = [slot for slot in self._slots if not slot.is_read]
-            yield Draft(min(free, key=_Slot.step, default=None), self._slots)
+            draft = Draft(min(free, key=_Slot.step, default=None), self._slots)
+            try:
+                yield draft
+            finally:
+                draft.give_up()
+
+    def make_ready(self, size: int) -> None:
+        """Get the pages for images so large now, since that takes most of the time of a first
+        copy. Leaves room for a training that needs as much again. Other threads may write
+        meanwhile; does not raise."""
+        for slot in self._slots:
+            with suppressed(OSError, ValueError, doing="getting memory for a copy"):
+                for _ in slot.make_ready(size, self._writing):
+                    time.sleep(0)
+
+    def take_cut_off(self) -> int:
+        """The step of a copy that its process did not bring to its end, -1 if there is none; asked
+        again, there is none."""
+        found = [slot.take_cut_off() for slot in self._slots]
+        return max((step for step in found if step in self._steps), default=-1)
 
     def read(self, step: int) -> Image | None:
         """The copy of this step, if it is here and whole."""
@@ -106,6 +128,7 @@ class _Slot:
         self._handle = handle
         weakref.finalize(self, os.close, handle).atexit = False
         self._whole: mmap.mmap | None = None
+        self._ready = 0  # bytes of it whose pages this process has already
         self.views = Views()
         self.is_read = False
 
@@ -135,11 +158,43 @@ class _Slot:
                 raise OSError(f"{missing + spare >> 20} MiB more are not free")
             os.posix_fallocate(self._handle, 0, shape.total)
         whole = self._mapped(shape.total)
-        with suppress(OSError):  # an older kernel: the copy does it page by page
-            whole.madvise(POPULATE_WRITE)
+        if self._ready < shape.total:
+            with suppress(OSError):  # an older kernel: the copy does it page by page
+                whole.madvise(POPULATE_WRITE)
+                self._ready = len(whole)
         self.views.detach()
-        self.clear()
         return whole
+
+    def make_ready(self, size: int, turn: threading.RLock) -> Iterator[None]:
+        """Room for an image, of which nothing is touched that is there; a piece each time that it
+        is asked. Raises OSError if there is too little."""
+        there = os.fstat(self._handle).st_size
+        if size > there and size - there + size > room():
+            return
+        for at in range(there, size, _PIECE):
+            with turn:
+                os.posix_fallocate(self._handle, at, min(_PIECE, size - at))
+            yield
+        with turn:
+            whole = self._mapped(size)
+        for at in range(0, size, _PIECE):
+            whole.madvise(POPULATE_WRITE, at, min(_PIECE, size - at))
+            yield
+        with turn:
+            self._ready = max(self._ready, size if whole is self._whole else 0)
+
+    def begin(self, step: int) -> None:
+        """From now on nothing is here; a copy of this step is on its way."""
+        os.pwrite(self._handle, _HEAD.pack(_BEGUN, step, 0, 0, 0, 0, 0), 0)
+
+    def take_cut_off(self) -> int:
+        with suppressed(OSError, doing="looking for a copy that was cut off"):
+            with suppress(struct.error):
+                magic, step, *_ = _HEAD.unpack(os.pread(self._handle, _HEAD.size, 0))
+                if magic == _BEGUN:
+                    self.clear()
+                    return int(step)
+        return -1
 
     def clear(self) -> None:
         os.pwrite(self._handle, bytes(_HEAD.size), 0)
@@ -163,7 +218,7 @@ class _Slot:
 
     def _mapped(self, size: int) -> mmap.mmap:
         if self._whole is None or len(self._whole) < size:
-            self._whole = mmap.mmap(self._handle, size)
+            self._whole, self._ready = mmap.mmap(self._handle, size), 0
         return self._whole
 
     def _view(self, start: int, size: int) -> mmap.mmap:
@@ -197,6 +252,7 @@ class Draft:
             return None
         with suppressed(OSError, ValueError, doing=f"keeping step {step} in memory"):
             whole = self._slot.prepare(shape, spare)
+            self._slot.begin(step)
             self._filled = step, shape
             return whole
         return None
@@ -206,10 +262,17 @@ class Draft:
         assert self._slot is not None
         assert self._filled is not None
         image = self._slot.commit(*self._filled)
+        self._filled = None
         for other in self._others:  # the same step, saved before
             if other.step() == image.step:
                 other.clear()
         return image
+
+    def give_up(self) -> None:
+        """Unless it was committed, nothing is there; and that was no accident."""
+        if self._slot is not None and self._filled is not None:
+            with suppressed(OSError, doing="giving up a copy"):
+                self._slot.clear()
 
 
 def _check(image: Image) -> int:

@@ -119,6 +119,17 @@ class Packing:
                     raise TypeError(f"{place.path}: cannot be copied: {what}") from error
 
 
+    def largest(self, size: int) -> list[torch.Tensor]:
+        """Live tensors, the largest first, until they have so many bytes together."""
+        found, missing = [], size
+        for tensor in sorted(self._tensors, key=lambda one: one.nbytes, reverse=True):
+            if missing <= 0:
+                break
+            found.append(tensor)
+            missing -= tensor.nbytes
+        return found
+
+
 def unpack(shape: Shape, common: Any, large: Any) -> dict[str, Any]:
     """The content, its tensors being views: of `common`, a buffer of that part, and of what
     `large(start, size)` returns for a range of the whole image. Raises ValueError for what
