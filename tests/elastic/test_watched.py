@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from slurm_hooks.elastic.mailbox import Mailbox, open_files  # noqa: E402
+from slurm_hooks.elastic.script import device_events  # noqa: E402
 from slurm_hooks.elastic.script.boundary import Boundary  # noqa: E402
 from slurm_hooks.elastic.script.checkpoint import Checkpoint  # noqa: E402
 from slurm_hooks.elastic.script.just_in_time import JustInTime  # noqa: E402
@@ -67,6 +69,14 @@ def mailbox() -> Mailbox:
 @pytest.fixture
 def agent(mailbox: Mailbox) -> dict[str, str]:
     return mailbox.environment()
+
+
+@pytest.fixture
+def here(agent: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """This process is a worker of the agent."""
+    for name, value in agent.items():
+        monkeypatch.setenv(name, value)
+    return agent
 
 
 class Training:
@@ -213,7 +223,7 @@ class Slow(torch.nn.Module):
 
 @pytest.mark.parametrize(("farewell_s", "lines"), [(0.0, 1), (60.0, 0)])
 def test_memory_for_a_copy_is_there_before_the_hit_and_its_time_is_told(
-    agent: dict[str, str],
+    here: dict[str, str],
     mailbox: Mailbox,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -221,8 +231,6 @@ def test_memory_for_a_copy_is_there_before_the_hit_and_its_time_is_told(
     lines: int,
 ) -> None:
     monkeypatch.setenv("MALLEABLE_FAREWELL_S", str(farewell_s))
-    for name, value in agent.items():
-        monkeypatch.setenv(name, value)
     checkpoint = Checkpoint(None)
     try:
         checkpoint.watch(model=Slow())
@@ -231,7 +239,7 @@ def test_memory_for_a_copy_is_there_before_the_hit_and_its_time_is_told(
         wait_until(lambda: mailbox.writing_s() > 0)
     finally:
         checkpoint.end()
-    handles = open_files(agent["MALLEABLE_SLOTS"])
+    handles = open_files(here["MALLEABLE_SLOTS"])
     assert all(os.fstat(handle).st_blocks * 512 >= SAMPLE for handle in handles)
     assert checkpoint._memory.newest() == -1  # nothing was copied
     err = capfd.readouterr().err
@@ -339,9 +347,8 @@ class Device:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked = self.come_to = 0
-        where = "slurm_hooks.elastic.script.boundary"
-        monkeypatch.setattr(f"{where}._event", self.event)
-        monkeypatch.setattr(f"{where}.DEVICE_S", 0.05)
+        monkeypatch.setattr(device_events, "record", self.event)
+        monkeypatch.setattr("slurm_hooks.elastic.script.boundary.DEVICE_S", 0.05)
 
     def event(self) -> Any:
         self.asked += 1
@@ -381,6 +388,135 @@ def test_what_a_device_changed_meanwhile_is_not_kept(
     device.come_to = 2  # within the change
     training.jit.keep()
     assert training.memory.newest() == -1
+
+
+def test_weights_that_change_without_an_optimizer_are_not_kept_as_if_they_had_not(
+    agent: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(agent)
+    training.forward()
+    training.change()
+    training.jit.reached(1)
+    with torch.no_grad():
+        training.net[0].weight.add_(1.0)  # an average that is swapped in for an evaluation
+    training.jit.keep()
+    assert training.memory.newest() == -1
+    err = capfd.readouterr().err
+    assert err.count("step 1 is not kept: its weights were changed in place") == 1
+
+
+def test_where_weights_change_behind_a_boundary_boundaries_are_copied(
+    agent: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("slurm_hooks.elastic.script.just_in_time.time", clock)
+    monkeypatch.setattr(Readiness, "is_done", property(when_ready))
+    training = Training(agent)
+    for step in range(1, 9):
+        clock.spend(1.0)
+        training.forward()
+        training.change()
+        at_boundary = training.now()
+        training.jit.reached(step)
+        with torch.no_grad():
+            training.net[0].weight.add_(1.0)
+    assert training.memory.newest() == 8
+    assert equal(training.kept(), at_boundary)
+    assert capfd.readouterr().err.count("so it is copied, every 1 s or so") == 1
+
+
+def test_what_changes_in_its_place_in_a_step_is_no_surprise(agent: dict[str, str]) -> None:
+    training = Training(agent)
+    for step in (1, 2, 3):
+        training.forward()
+        training.change()
+        with torch.no_grad():
+            training.net[0].weight.clamp_(-1, 1)
+        training.jit.reached(step)
+    assert not training.jit._boundary.has_moved
+    training.jit.keep()
+    assert training.memory.newest() == 3
+
+
+class Accelerator:
+    """A stand-in for torch's view of a device: of one kind, that records events if it can."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str, can_record: bool = True) -> None:
+        self.is_at_work, self.can_record, self.recorded = True, can_record, 0
+        device_events._kind.cache_clear()
+        device_events._has_events.cache_clear()
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind))
+        monkeypatch.setattr(torch, "Event", self.event)
+        module = SimpleNamespace(is_initialized=lambda: self.is_at_work)
+        monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+
+    def event(self, kind: str) -> Any:
+        def record() -> None:
+            if not self.can_record:
+                raise RuntimeError(f"{kind} backend doesn't support events.")
+            self.recorded += 1
+
+        return SimpleNamespace(record=record, query=lambda: True, synchronize=lambda: None)
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Accelerator]]:
+    yield partial(Accelerator, monkeypatch)
+    device_events._kind.cache_clear()
+    device_events._has_events.cache_clear()
+
+
+def test_events_are_of_the_accelerator_that_is_at_work(
+    accelerator: Callable[..., Accelerator],
+) -> None:
+    device = accelerator("xpu")
+    assert device_events.record().query()
+    device.is_at_work = False
+    assert device_events.record() is None
+    assert device.recorded == 1
+
+
+@pytest.mark.parametrize(("kind", "can_record"), [("xpu", True), ("meta", False)])
+def test_a_device_whose_boundary_cannot_be_known_is_not_watched(
+    here: dict[str, str],
+    mailbox: Mailbox,
+    accelerator: Callable[..., Accelerator],
+    capfd: pytest.CaptureFixture[str],
+    kind: str,
+    can_record: bool,
+) -> None:
+    accelerator(kind, can_record).is_at_work = False
+    model = torch.nn.Linear(2, 2, device="meta")  # a device that has no events
+    jit = JustInTime(Watched(None, {"model": model}), NodeMemory(here))
+    for step in (1, 2):
+        jit.reached(step)
+    said = "step 1 cannot be kept: content['model']['weight'] is on meta, and torch has no events"
+    assert capfd.readouterr().err.count(said) == 1
+    assert not mailbox.is_watched()
+
+
+def test_a_device_that_has_events_is_watched(accelerator: Callable[..., Accelerator]) -> None:
+    accelerator("meta")
+    device_events.check_devices({"w": [torch.empty(2, device="meta"), torch.zeros(2)]})
+
+
+def test_a_step_that_becomes_a_graph_is_not_watched(
+    here: dict[str, str],
+    mailbox: Mailbox,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    training = Training(here)
+    training.jit.reached(1)
+    assert mailbox.is_watched()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    training.change()
+    training.jit.reached(2)
+    training.jit.keep()
+    assert not mailbox.is_watched()
+    assert training.memory.newest() == -1
+    assert capfd.readouterr().err.count("the step becomes a CUDA graph") == 1
 
 
 def test_a_spare_copy_is_used_again(agent: dict[str, str]) -> None:

@@ -8,6 +8,10 @@ A device works behind the script: what the script has asked for may not have bee
 never be, because it waits for a process that is dead. So each boundary has an event of the
 device, and so has the moment at which the next change begins; the state is that of the last
 boundary that the device has come to, if it has not begun to change it meanwhile.
+
+A script may change weights without an optimizer (averages that are swapped in for an evaluation).
+Tensors count their changes, so a boundary whose parameters have changed since is torn. Not counted
+are changes through `.data` and replays of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -16,15 +20,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from slurm_hooks.elastic.script import device_events
 from slurm_hooks.elastic.script.watched import Watched
 
-_cuda: Any = torch.cuda  # not typed
 DEVICE_S = 0.5  # to come to where the script is; if it has not by then, it may hang
 
 
@@ -32,8 +36,10 @@ DEVICE_S = 0.5  # to come to where the script is; if it has not by then, it may 
 class _Mark:
     step: int
     copied: dict[str, Any]
+    versions: list[int]  # of the parameters
     done: Any  # event of the device: it has come here; None without one
     changes: Any = None  # the same, for the beginning of the next change
+    has_moved: bool = False  # its parameters were changed before that
 
     def is_done(self) -> bool:
         return self.done is None or bool(self.done.query())
@@ -52,8 +58,9 @@ class Boundary:
         self._gate = threading.Lock()
         self._marks: deque[_Mark] = deque()
         self._spare: list[dict[str, Any]] = []
-        self._device: int | None = None
+        self._device: torch.device | None = None
         self.is_changing = False
+        self.has_moved = False  # weights were changed in place, behind a boundary, at least once
 
     @property
     def step(self) -> int:
@@ -68,16 +75,21 @@ class Boundary:
             self._state.acquire()
             self.is_changing = True
             if self._marks:
-                self._marks[-1].changes = _event()
+                self._marks[-1].changes = device_events.record()
+                self._see_moved(self._marks[-1])
+
+    def _see_moved(self, mark: _Mark) -> None:
+        mark.has_moved = self._watched.versions() != mark.versions
+        self.has_moved = self.has_moved or mark.has_moved
 
     def reach(self, step: int) -> None:
         """The state is whole again, and that of `step`."""
         self.begin_change()
         self._retire()
         copied = self._watched.copy(self._spare.pop() if self._spare else {})
-        self._marks.append(_Mark(step, copied, _event()))
-        if _cuda.is_initialized():
-            self._device = _cuda.current_device()
+        versions = self._watched.versions()
+        self._marks.append(_Mark(step, copied, versions, device_events.record()))
+        self._device = device_events.current()
         self.is_changing = False
         self._state.release()
 
@@ -112,10 +124,18 @@ class Boundary:
         """The last boundary, frozen, as step and content; None if no step was reached. What is
         made of the content within is worth nothing if StateTorn is raised at the end."""
         mark = self._newest()
+        self._check_moved(mark)
         with self.aside():
             yield (mark.step, self._watched.content(mark.copied)) if mark else None
+        self._check_moved(mark)
         if mark and not mark.is_whole():
-            raise StateTornError
+            raise StateTornError("the device changed it while it was copied")
+
+    def _check_moved(self, mark: _Mark | None) -> None:
+        if mark and mark is self._marks[-1] and not self.is_changing:
+            self._see_moved(mark)
+        if mark and mark.has_moved:
+            raise StateTornError("its weights were changed in place, without changing() before")
 
     def _newest(self) -> _Mark | None:
         deadline = time.monotonic() + DEVICE_S
@@ -125,18 +145,8 @@ class Boundary:
 
     def aside(self) -> AbstractContextManager[Any]:
         """Copies from the device do not queue behind what may hang there."""
-        if self._device is None:
-            return nullcontext()
-        return _cuda.stream(_cuda.Stream(self._device))  # type: ignore[no-any-return]
+        return device_events.aside(self._device)
 
 
 class StateTornError(Exception):
-    """The device has changed the state while it was read."""
-
-
-def _event() -> Any:
-    if not _cuda.is_initialized():
-        return None
-    event = _cuda.Event()
-    event.record()
-    return event
+    """The state was changed while it was read, or before; says by whom."""

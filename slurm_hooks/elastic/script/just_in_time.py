@@ -12,7 +12,6 @@ import math
 import os
 import threading
 import time
-from contextlib import suppress
 
 import torch.distributed as dist
 
@@ -20,6 +19,7 @@ from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script.boundary import Boundary, StateTornError
+from slurm_hooks.elastic.script.device_events import check_devices, is_captured
 from slurm_hooks.elastic.script.exposure import Exposure
 from slurm_hooks.elastic.script.group_backend import may_abort
 from slurm_hooks.elastic.script.last_signal import LastSignal
@@ -58,7 +58,7 @@ class JustInTime:
 
     def begin_change(self) -> None:
         """See Boundary."""
-        if not self._has_failed:
+        if self._can_go_on():
             self._exposure.close(time.monotonic())
             self._boundary.begin_change()
 
@@ -70,7 +70,7 @@ class JustInTime:
 
     def reached(self, step: int) -> None:
         """A step boundary."""
-        if self._has_failed:
+        if not self._can_go_on():
             return
         self._signal.listen()
         self._exposure.close(time.monotonic())
@@ -82,9 +82,15 @@ class JustInTime:
         else:
             self._copy_if_due(step)
 
+    def _can_go_on(self) -> bool:
+        if not self._has_failed and is_captured():
+            self._fail("the step becomes a CUDA graph, whose replays cannot be seen")
+        return not self._has_failed
+
     def _get_ready(self) -> Readiness:
         """At the first boundary, since optimizers have their state only then."""
         content = self._boundary.content()
+        check_devices(content)
         return Readiness(self._memory, content, self._boundary.aside, self._expect)
 
     def _expect(self, seconds: float, size: int) -> None:
@@ -100,13 +106,24 @@ class JustInTime:
             )
 
     def _copy_if_due(self, step: int) -> None:
-        is_deaf = may_abort()
-        self._tell(is_deaf)
-        is_due = self._exposure.is_copy_due(time.monotonic(), step, always=is_deaf)
+        why = self._why_always()
+        self._tell(bool(why))
+        is_due = self._exposure.is_copy_due(time.monotonic(), step, always=bool(why))
         if is_due and self._readiness is not None and self._readiness.is_done:
-            self._copy(is_deaf)
+            self._copy(why)
 
-    def _copy(self, is_deaf: bool) -> None:
+    def _why_always(self) -> str:
+        """Why what could be kept when this process ends is not enough; empty if it is."""
+        if may_abort():
+            return "the backend ends a process whose peer is lost before it can write its state"
+        if self._boundary.has_moved:
+            return (
+                "weights are changed in place after reached(), without changing() before, and "
+                "until the next reached() there is no state to keep"
+            )
+        return ""
+
+    def _copy(self, why_always: str) -> None:
         """Keep this boundary already now."""
         self._boundary.await_device()
         with self._writing:
@@ -115,32 +132,25 @@ class JustInTime:
             self._try_to_keep()
             now = time.monotonic()
             lag_s = self._exposure.copied(now, now - began)
-        if is_deaf:
+        if why_always:
             is_kept = self._kept == self._boundary.step
             self._mailbox.write_lag_s(lag_s if is_kept else math.inf)
         if not self._has_room:
             self._exposure.give_up()
-        elif not self._has_copied:
-            self._say_why(is_deaf, share)
+        elif not self._has_copied and os.environ.get("RANK", "0") == "0":
+            why = why_always or (
+                f"{share:.0%} of the time lies between optimizer.step() and reached(), when a "
+                "lost node leaves no whole state behind"
+            )
+            say(f"{why}; so it is copied, every {self._exposure.pause_s:.0f} s or so")
         self._has_copied = True
 
-    def _say_why(self, is_deaf: bool, share: float) -> None:
-        if os.environ.get("RANK", "0") != "0":
-            return
-        why = (
-            "the backend ends a process whose peer is lost before it can write its state"
-            if is_deaf
-            else f"{share:.0%} of the time lies between optimizer.step() and reached(), when a "
-            "lost node leaves no whole state behind"
-        )
-        say(f"{why}; so it is copied, every {self._exposure.pause_s:.0f} s or so")
-
-    def _tell(self, is_deaf: bool) -> None:
+    def _tell(self, needs_copies: bool) -> None:
         """The agent may know that a lost node costs no more than a step, or that nothing is kept
         until the first copy."""
         if not self._is_told:
             self._is_told = True
-            self._mailbox.write_lag_s(math.inf if is_deaf else 0.0)
+            self._mailbox.write_lag_s(math.inf if needs_copies else 0.0)
             self._mailbox.write_watched(True)
 
     def keep(self) -> None:
@@ -180,9 +190,13 @@ class JustInTime:
     def _keep(self) -> None:
         if self._boundary.step < 0:
             return
+        why = ""
         for _ in range(_TRIES):
-            with suppress(StateTornError):
+            try:
                 return self._keep_once()
+            except StateTornError as error:
+                why = str(error)
+        say(f"step {self._boundary.step} is not kept: {why}; an earlier copy or checkpoint counts")
 
     def _keep_once(self) -> None:
         with self._memory.draft() as draft:

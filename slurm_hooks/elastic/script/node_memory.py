@@ -188,12 +188,12 @@ class _Slot:
         os.pwrite(self._handle, _HEAD.pack(_BEGUN, step, 0, 0, 0, 0, 0), 0)
 
     def take_cut_off(self) -> int:
-        with suppressed(OSError, doing="looking for a copy that was cut off"):
-            with suppress(struct.error):
-                magic, step, *_ = _HEAD.unpack(os.pread(self._handle, _HEAD.size, 0))
-                if magic == _BEGUN:
-                    self.clear()
-                    return int(step)
+        doing = "looking for a copy that was cut off"
+        with suppressed(OSError, doing=doing), suppress(struct.error):
+            magic, step, *_ = _HEAD.unpack(os.pread(self._handle, _HEAD.size, 0))
+            if magic == _BEGUN:
+                self.clear()
+                return int(step)
         return -1
 
     def clear(self) -> None:

@@ -118,7 +118,6 @@ class Packing:
                     what = str(error).partition("\n")[0][:200]
                     raise TypeError(f"{place.path}: cannot be copied: {what}") from error
 
-
     def largest(self, size: int) -> list[torch.Tensor]:
         """Live tensors, the largest first, until they have so many bytes together."""
         found, missing = [], size

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -145,6 +145,7 @@ class Watched:
             raise TypeError("watch() takes either a function or named objects, as in model=model")
         self._function = function
         self._parts = {name: _part(name, thing) for name, thing in objects.items()}
+        self._parameters = _parameters(objects.values())
         self.sharded = next((n for n, thing in objects.items() if is_sharded(thing)), "")
         if not self.sharded and function is None:
             check_plain(self.content(self.copy({})))
@@ -159,6 +160,10 @@ class Watched:
         if self._function is not None:
             return self._function()
         return {name: part.content(copied[name]) for name, part in self._parts.items()}
+
+    def versions(self) -> list[int]:
+        """How often each parameter has been changed in place."""
+        return [parameter._version for parameter in self._parameters]
 
     @property
     def has_objects(self) -> bool:
@@ -197,6 +202,18 @@ def _part(name: str, thing: Any) -> Part:
     raise TypeError(
         f"watch({name}=...): {type(thing).__name__} has no state_dict() and load_state_dict()"
     )
+
+
+def _parameters(things: Iterable[Any]) -> list[torch.Tensor]:
+    """Those of modules and optimizers, once each, as far as they count their changes."""
+    found: dict[int, torch.Tensor] = {}
+    for thing in things:
+        if isinstance(thing, torch.nn.Module):
+            found |= {id(tensor): tensor for tensor in thing.parameters()}
+        elif isinstance(thing, torch.optim.Optimizer):
+            groups = thing.param_groups
+            found |= {id(tensor): tensor for group in groups for tensor in group["params"]}
+    return [tensor for tensor in found.values() if not tensor.is_inference()]
 
 
 def is_sharded(thing: Any) -> bool:
