@@ -4,11 +4,11 @@ BUILD := build
 FOR_SITES := mariadb-server slurmdbd
 FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
 WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
-EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults
+EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults and not gpu
 TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help setup plugin demo test fast debian-packages environments test-sites test-matrix faults search lint docs \
-	install clean test-nightly test-pyslurm test-frameworks test-engines test-metrics test-browser rpm deb package-tools \
+	install clean test-nightly test-pyslurm test-gpu test-frameworks test-engines test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages abuse fuzz soak
 
 help:
@@ -22,7 +22,7 @@ help:
 	@echo "  abuse      attacks by an ordinary user; root only"
 	@echo "  fuzz       damaged texts for every parser: FUZZ_ARGS=\"--inputs 1000000\""
 	@echo "  test-X     nightly, sites, metrics, browser, packages, engines (4 GB),"
-	@echo "             frameworks (2 GB), matrix (root only), pyslurm SLURM_SOURCE=FILE"
+	@echo "             frameworks (2 GB), matrix (root only), gpu, pyslurm SLURM_SOURCE=FILE"
 	@echo "Change it"
 	@echo "  lint       format, types, imports, Lua, shell"
 	@echo "  docs       write the reference of all settings"
@@ -94,6 +94,10 @@ test-engines:
 	@packaging/install-missing.sh $(FOR_ENGINES)
 	@$(MAKE) --no-print-directory plugin
 	@packaging/engines.sh $(BUILD)/engines $(PYTEST_ARGS)
+
+# On a host with GPUs; elsewhere all is skipped. PYTEST_ARGS=--stand-in tries the suite itself, on the CPU.
+test-gpu: setup
+	@$(PYTHON) -m pytest tests/gpu -q $(PYTEST_ARGS)
 
 test-pyslurm: plugin
 	@packaging/pyslurm.sh "$(SLURM_SOURCE)" $(PYTEST_ARGS)

@@ -135,9 +135,9 @@ class Gang:
 
     def steps(self) -> list[tuple[float, int, int]]:
         path = self.work / "steps.log"
-        lines = path.read_text().splitlines() if path.exists() else []
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []  # no half of a line
         rows = [line.split() for line in lines]
-        return [(float(t), int(s), int(w)) for t, s, w in rows if t and s and w]
+        return [(float(t), int(s), int(w)) for t, s, w in rows]
 
     def begins(self) -> list[dict[str, float]]:
         path = self.work / "begins.jsonl"

@@ -1,0 +1,78 @@
+"""Fragments on one host, each with a GPU of its own, and the training that they run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elastic.gang import Gang
+from slurm_hooks.elastic.batch.job_comment import loss_of
+from slurm_hooks.elastic.observed import Loss
+
+HERE = Path(__file__).parent
+LONG = 1_000_000  # steps
+
+
+@dataclass(frozen=True)
+class Device:
+    """`kind` and `backend` in torch's words; `sizes_mib` of a state that is copied."""
+
+    kind: str
+    name: str
+    backend: str
+    count: int
+    sizes_mib: tuple[int, ...]
+
+
+STAND_IN = Device("cpu", "stand-in", "hccl", 8, (8, 16))
+
+
+def found_device() -> Device | None:
+    """What torch finds here."""
+    import torch  # noqa: PLC0415  (takes seconds)
+
+    if not torch.cuda.is_available():
+        return None
+    sizes = (1024, 2048, 4096, 8192)
+    name = torch.cuda.get_device_name(0)
+    return Device("cuda", name, "nccl", torch.cuda.device_count(), sizes)
+
+
+class Bench(Gang):
+    """As Gang; each fragment sees one GPU."""
+
+    def __init__(self, device: Device, job_path: Path, work: Path) -> None:
+        super().__init__(job_path, work)
+        self.device, self.script = device, HERE / "train_on_device.py"
+        self.extra |= {"TRAIN_DEVICE": device.kind, "TRAIN_BACKEND": device.backend}
+
+    def begin(self, fragment: int) -> None:
+        """Start a fragment that trains until it is told not to."""
+        self.extra |= {"CUDA_VISIBLE_DEVICES": str(fragment - 1)}
+        self.extra |= {"SLURM_ARRAY_TASK_ID": str(fragment)}
+        self.start(fragment, "1:2", LONG)
+
+    def told(self) -> Loss | None:
+        """What the job says that a hit costs."""
+        texts = [path.read_text() for path in self.work.glob("comment.*")]
+        return next((loss for loss in map(loss_of, texts) if loss is not None), None)
+
+    def figures(self, name: str) -> list[Any]:
+        """What the training has written down under this name, in any process."""
+        found = []
+        for path in self.work.glob(f"{name}-*.jsonl"):
+            lines = path.read_text().split("\n")[:-1]  # the last one may be half written
+            found += [json.loads(line) for line in lines]
+        return found
+
+
+def copies_of(device: Device, mib: int) -> dict[str, Any]:
+    """How long the first and the later copies of such a state take, in a process of its own."""
+    words = [sys.executable, str(HERE / "copies.py"), device.kind, str(mib)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -1,0 +1,101 @@
+"""What only a GPU and NCCL can show: that a training grows, hears of it, and survives a lost
+process; what copies and notices cost; and whether warm workers with a CUDA context are quicker."""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import time
+
+import pytest
+
+from waiting import wait_until
+
+from .bench import Bench, Device, copies_of
+from .conftest import Measured
+
+pytestmark = [pytest.mark.gpu, pytest.mark.torch]
+SIZES = 4
+
+
+def grown(bench: Bench) -> dict[str, float | int]:
+    """Grow from one fragment to two; the pause, and how many steps were done twice."""
+    bench.begin(1)
+    bench.wait_world(1)
+    time.sleep(3.0)  # its warm worker for the next round is ready
+    began = time.time()
+    bench.begin(2)
+    bench.wait_world(2)
+    steps = bench.steps()
+    first_at, first, _ = next(row for row in steps if row[2] == 2)
+    last_at, last, _ = [row for row in steps if row[2] == 1][-1]
+    pause_s, all_s = first_at - last_at, first_at - began
+    return {"pause_s": round(pause_s, 3), "all_s": round(all_s, 3), "twice": last - first + 1}
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_training_grows_at_a_notice(bench: Bench, measured: Measured, is_named: bool) -> None:
+    """Without a named backend torch takes tensors of the GPU alone."""
+    if not is_named:
+        bench.extra["TRAIN_BACKEND"] = ""
+    found = grown(bench)
+    (why,) = {row["why"] for row in bench.figures("notices")}
+    measured("growth", named=is_named, why=why, **found)
+    assert why == "grow"
+    assert found["twice"] == 0
+
+
+@pytest.mark.parametrize("warm", ["0", "nocuda", "cuda"])
+def test_a_warm_worker_with_a_context_is_tried(bench: Bench, measured: Measured, warm: str) -> None:
+    bench.extra["MALLEABLE_WARM"] = warm
+    measured("warm", warm=warm, **grown(bench))
+
+
+def test_a_killed_process_costs_what_was_told(bench: Bench, measured: Measured) -> None:
+    bench.pretend_slurm()
+    for fragment in (1, 2):
+        bench.begin(fragment)
+    bench.wait_world(2)
+    wait_until(bench.told, explain=bench.dump)
+    loss, lost_at = bench.told(), time.time()
+    assert loss is not None
+    bench.cut_off(2, signal.SIGKILL)
+    bench.wait_world(1, since=lost_at)
+    (begin,) = (b for b in bench.begins() if b["t"] > lost_at)
+    kept_at = max(t for t, step, _ in bench.steps() if step == begin["step"] and t < lost_at)
+    log = bench.log(1)
+    measured(
+        "killed",
+        told_s=loss.seconds,
+        lost_s=round(lost_at - kept_at, 3),
+        aborted="SIGABRT" in log or "Aborted" in log,
+        back_after_s=round(begin["t"] - lost_at, 3),
+    )
+    assert lost_at - kept_at <= loss.seconds, bench.dump()
+
+
+def test_what_a_notice_costs(bench: Bench, measured: Measured) -> None:
+    bench.extra["TRAIN_BLOCK"] = "20"
+    for fragment in (1, 2):
+        bench.begin(fragment)
+
+    def blocks() -> list[dict[str, float]]:
+        return [row for row in bench.figures("blocks") if row["world"] == 2]
+
+    wait_until(lambda: len(blocks()) >= 40, explain=bench.dump)
+    with_s, without_s = (
+        statistics.median(row["step_s"] for row in blocks()[4:] if row["asks"] is asks)
+        for asks in (True, False)
+    )
+    percent = 100 * (with_s - without_s) / without_s
+    times = {"with_ms": round(1e3 * with_s, 3), "without_ms": round(1e3 * without_s, 3)}
+    measured("notice", **times, percent=round(percent, 2))
+
+
+@pytest.mark.parametrize("size", range(SIZES))
+def test_copies_of_a_state(device: Device, measured: Measured, size: int) -> None:
+    if size >= len(device.sizes_mib):
+        pytest.skip("the stand-in has fewer sizes")
+    row = copies_of(device, device.sizes_mib[size])
+    measured("copies", **row)
+    assert row["first_s"] > 0
