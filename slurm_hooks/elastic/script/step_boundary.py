@@ -1,9 +1,8 @@
 """`notice()`: whether a change of size is coming, asked by a script at a step boundary.
 
 All processes get the same answer in the same step, because the answer is agreed among
-them; a process that saved alone would wait for the others for ever. It costs one reduction
-of two numbers. No signal handler is involved: a checkpoint written inside of one would be
-torn.
+them (agreement.py); a process that saved alone would wait for the others for ever. No signal
+handler is involved: a checkpoint written inside of one would be torn.
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
 
-import torch
 import torch.distributed as dist
 
 from slurm_hooks.elastic.mailbox import MailboxReader, PlannedChange
+from slurm_hooks.elastic.script.agreement import Agreement
 from slurm_hooks.elastic.script.file_writer import await_files
-from slurm_hooks.elastic.script.group_backend import device
 
 STALL_S = 10.0
 NEWS_S = 3.0  # agents learn of a change one after another
@@ -79,14 +79,26 @@ def notice() -> Coming | None:
     """The change that is coming, None if there is none. To be called by all processes
     after the same step; a process that has called it once is not stopped for a planned change
     until it has got it from here (ten seconds at most)."""
-    reader = _reader()
-    change = reader.read() or PlannedChange("", 0.0)
-    cause = _CAUSES.index(change.why) if change.why in _CAUSES else 0
-    agreed = torch.tensor([float(cause), change.left_s], device=device())
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
-    cause, left_s = int(agreed[0]), float(agreed[1])
-    return Coming(_CAUSES[cause], left_s) if cause else None
+    _reader()  # who asks is heard of at once
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        cause, left_s = _agreement().ask(_seen, time.monotonic()) or (0.0, 0.0)
+    else:
+        cause, left_s = _seen()
+    return Coming(_CAUSES[int(cause)], left_s) if cause else None
+
+
+def _seen() -> list[float]:
+    """What this process knows, as numbers."""
+    change = _reader().read() or PlannedChange("", 0.0)
+    return [float(_CAUSES.index(change.why) if change.why in _CAUSES else 0), change.left_s]
+
+
+def _agreement() -> Agreement:
+    """That of the default group; the next group begins with one of its own."""
+    return _agreements.setdefault(dist.group.WORLD, Agreement())
+
+
+_agreements: WeakKeyDictionary[Any, Agreement] = WeakKeyDictionary()
 
 
 @cache
