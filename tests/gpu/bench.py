@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ class Bench(Gang):
 
     def begin(self, fragment: int) -> None:
         """Start a fragment that trains until it is told not to."""
-        self.extra |= {"CUDA_VISIBLE_DEVICES": str(fragment - 1)}
+        names = os.environ.get("CUDA_VISIBLE_DEVICES") or "0,1"  # those of this allocation
+        self.extra |= {"CUDA_VISIBLE_DEVICES": names.split(",")[fragment - 1]}
         self.extra |= {"SLURM_ARRAY_TASK_ID": str(fragment)}
         self.start(fragment, "1:2", LONG)
 

@@ -4,11 +4,11 @@ process; what copies and notices cost; and whether warm workers with a CUDA cont
 from __future__ import annotations
 
 import signal
-import statistics
 import time
 
 import pytest
 
+from slurm_hooks.elastic.script.memory_room import room
 from waiting import wait_until
 
 from .bench import Bench, Device, copies_of
@@ -75,7 +75,8 @@ def test_a_killed_process_costs_what_was_told(bench: Bench, measured: Measured) 
 
 
 def test_what_a_notice_costs(bench: Bench, measured: Measured) -> None:
-    bench.extra["TRAIN_BLOCK"] = "20"
+    """By the quickest block of steps with and without: other work makes blocks slower only."""
+    bench.extra["TRAIN_BLOCK"] = "100"
     for fragment in (1, 2):
         bench.begin(fragment)
 
@@ -84,8 +85,7 @@ def test_what_a_notice_costs(bench: Bench, measured: Measured) -> None:
 
     wait_until(lambda: len(blocks()) >= 40, explain=bench.dump)
     with_s, without_s = (
-        statistics.median(row["step_s"] for row in blocks()[4:] if row["asks"] is asks)
-        for asks in (True, False)
+        min(row["step_s"] for row in blocks()[4:] if row["asks"] is asks) for asks in (True, False)
     )
     percent = 100 * (with_s - without_s) / without_s
     times = {"with_ms": round(1e3 * with_s, 3), "without_ms": round(1e3 * without_s, 3)}
@@ -96,6 +96,9 @@ def test_what_a_notice_costs(bench: Bench, measured: Measured) -> None:
 def test_copies_of_a_state(device: Device, measured: Measured, size: int) -> None:
     if size >= len(device.sizes_mib):
         pytest.skip("the stand-in has fewer sizes")
-    row = copies_of(device, device.sizes_mib[size])
+    mib = device.sizes_mib[size]
+    if room() < 3 * mib << 20:  # two copies, and as much again stays free
+        pytest.skip(f"two copies of {mib} MiB need {3 * mib} MiB of free memory")
+    row = copies_of(device, mib)
     measured("copies", **row)
     assert row["first_s"] > 0
