@@ -97,7 +97,7 @@ test-engines:
 
 # On a host with GPUs; elsewhere all is skipped. PYTEST_ARGS=--stand-in tries the suite itself, on the CPU.
 test-gpu: setup
-	@$(PYTHON) -m pytest tests/gpu -q $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest tests/gpu -q -m gpu $(PYTEST_ARGS)
 
 test-pyslurm: plugin
 	@packaging/pyslurm.sh "$(SLURM_SOURCE)" $(PYTEST_ARGS)
