@@ -28,6 +28,7 @@ class Why(enum.Enum):
     LEAVING = "leaving"  # a fragment was asked to
     REGISTERING = "registering"  # slurmctld has begun, and nodes have not told it what they run
     ALONE = "alone"  # its fragments do not meet, so it is kept to one
+    NOT_TRAINING = "not_training"  # a fragment runs and is in no round
     MAXIMUM = "maximum"  # it has that
     SIZE = "size"  # its script fails with some numbers of nodes
     WISH = "wish"  # it wants no more nodes now

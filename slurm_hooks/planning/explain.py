@@ -22,6 +22,7 @@ from slurm_hooks.moments import shown
 from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.meeting import idle_lines
 from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.sizes import why_not
@@ -111,7 +112,9 @@ def reasons_for(
     care = situation.upkeep
     if care.is_over:
         return care.reasons
-    found = [*care.reasons, *_leaving(situation, obstacles.holes, obstacles.now)]
+    leaving = _leaving(situation, obstacles.holes, obstacles.now)
+    idle = idle_lines(situation.job, obstacles.now, settings.failures.join_s)
+    found = [*care.reasons, *(Reason(Why.NOT_TRAINING, line) for line in idle), *leaving]
     if situation.barred:
         return tuple(found)
     if situation.failing:

@@ -1,0 +1,34 @@
+"""Fragments that run and are in no round: they hold their nodes and train nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from slurm_hooks.model import Fragment, MalleableJob, Said
+
+
+def idle_lines(job: MalleableJob, now: datetime, patience_s: float) -> tuple[str, ...]:
+    """A line for each fragment that has run for so long and has joined no round in this run. The
+    workers of a pool never meet, and a job in which no agent ever spoke is kept to one fragment,
+    which trains by itself."""
+    if job.request.is_pool or not job.has_agent:
+        return ()
+    return tuple(
+        f"fragment {fragment.id} has run on {', '.join(sorted(fragment.nodes))} for {ran_s:.0f} s "
+        f"and trains nothing: {_CAUSES[fragment.said]}"
+        for fragment, ran_s in _running(job, now)
+        if fragment.said in _CAUSES and ran_s >= patience_s
+    )
+
+
+_CAUSES = {
+    Said.NOTHING: "its script has not started its training, or lacks Slurm's commands",
+    Said.STARTED: "its training has started and is in no round; its log says more",
+}
+
+
+def _running(job: MalleableJob, now: datetime) -> Iterator[tuple[Fragment, float]]:
+    for fragment in job.active:
+        if fragment.start is not None:
+            yield fragment, (now - fragment.start).total_seconds()

@@ -1,0 +1,65 @@
+"""A fragment that runs and is in no round is named, with its node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from build import NOW, after, make_fragment, make_job, make_request, make_snapshot, no_clock
+from slurm_hooks.model import FragmentState, Said, Why
+from slurm_hooks.planning.meeting import idle_lines
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings import Settings
+
+TRAINS = make_fragment(0, FragmentState.RUNNING, ["n1"], said=Said.TRAINED)
+NOT_STARTED = "its script has not started its training, or lacks Slurm's commands"
+NOT_JOINED = "its training has started and is in no round; its log says more"
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"said": Said.NOTHING}, NOT_STARTED),
+        ({"said": Said.STARTED}, NOT_JOINED),
+        ({"said": Said.STARTED, "start": after(-60)}, NOT_JOINED),
+        ({"said": Said.STARTED, "start": after(-59)}, ""),
+        ({"said": Said.JOINED}, ""),
+        ({"said": Said.TRAINED}, ""),
+        ({"said": Said.LEAVING}, ""),
+        ({"said": Said.STARTED, "noticed": after(-9)}, ""),  # it was asked to leave
+    ],
+)
+def test_a_fragment_that_trains_nothing_for_a_minute(fields: dict[str, Any], cause: str) -> None:
+    idle = make_fragment(1, FragmentState.RUNNING, ["n3", "n2"], **fields)
+    lines = idle_lines(make_job(TRAINS, idle), NOW, 60)
+    ran_s = (NOW - (idle.start or NOW)).total_seconds()
+    text = f"fragment 7_1 has run on n2, n3 for {ran_s:.0f} s and trains nothing: {cause}"
+    assert lines == ((text,) if cause else ())
+
+
+@pytest.mark.parametrize("state", [s for s in FragmentState if s is not FragmentState.RUNNING])
+def test_one_that_does_not_run_is_not_named(state: FragmentState) -> None:
+    waits = make_fragment(1, state, ["n2"], said=Said.STARTED, start=after(-200))
+    assert not idle_lines(make_job(TRAINS, waits), NOW, 60)
+
+
+def test_workers_of_a_pool_never_meet() -> None:
+    request = replace(make_request(), engine="pool")
+    worker = make_fragment(0, FragmentState.RUNNING, ["n1"], said=Said.NOTHING, request=request)
+    assert not idle_lines(make_job(worker), NOW, 60)
+
+
+def test_it_is_a_reason_in_the_plan() -> None:
+    idle = make_fragment(1, FragmentState.RUNNING, ["n2"], said=Said.STARTED)
+    (planned,) = make_plan(make_snapshot(make_job(TRAINS, idle)), Settings(), no_clock).jobs
+    (reason,) = (r for r in planned.reasons if r.why is Why.NOT_TRAINING)
+    assert reason.text.startswith("fragment 7_1 has run on n2 for 200 s and trains nothing: ")
+    kept_to_one = make_fragment(
+        0, FragmentState.RUNNING, ["n1"], said=Said.NOTHING, has_agent=False
+    )
+    (planned,) = make_plan(make_snapshot(make_job(kept_to_one)), Settings(), no_clock).jobs
+    whys = [reason.why for reason in planned.reasons]
+    assert Why.ALONE in whys
+    assert Why.NOT_TRAINING not in whys, "it trains, by itself"
