@@ -20,6 +20,7 @@ from slurm_hooks.ledger.connect import Unusable, ledger_path, reading
 from slurm_hooks.ledger.read import hits_of
 from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.model.decision import JobPlan
+from slurm_hooks.planning.meeting import idle_lines
 from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.plural import plural
 from slurm_hooks.reconcile import rehearse, tick
@@ -34,6 +35,7 @@ from slurm_hooks.report.text import (
     job_state,
     jobs_table,
     print_lines,
+    remark_lines,
     solve_line,
     tick_lines,
 )
@@ -104,6 +106,8 @@ def _show_job(job: MalleableJob, seen: Snapshot, settings: Settings, is_json: bo
         print(json_text(told(job)))
         return 0
     out.print(fragments_table(job, seen.now))
+    print_lines(out, idle_lines(job, seen.now, settings.failures.join_s))
+    print_lines(out, remark_lines(read_remarks(live(settings), job.job_id)))
     print_lines(err, filter(None, [silence(settings, seen.jobs)]))
     return 0
 
@@ -151,7 +155,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     report = tick(live(settings), settings, is_dry=True)
     job = known_job(report.snapshot, arguments.job)
-    remarks = _remarks(settings, job.job_id)
+    remarks = read_remarks(live(settings), job.job_id)
     lost = lost_work(job, _hits(settings, job.job_id))
     known = known_lines(settings, report, job)
     lines = explain_lines(job, report.plan, report.at, remarks, lost.advice, known)
@@ -195,15 +199,6 @@ def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> li
     elif job.active and spared:
         lines.append(look_line(spared, settings.learn.probe_budget))
     return lines
-
-
-def _remarks(settings: Settings, job_id: int) -> tuple[str, ...]:
-    """Empty if Slurm has just forgotten the job or is busy: the rest is worth printing."""
-    try:
-        return read_remarks(live(settings), job_id)
-    except (CommandRefused, RetryLater) as error:
-        _log.debug("job %d: its remarks were not read: %s", job_id, error)
-        return ()
 
 
 def _hits(settings: Settings, job_id: int) -> Optional[Hits]:

@@ -194,7 +194,7 @@ def explain_lines(
         lines += map(str, planned.reasons)
     lines += known
     lines += [f"hint: {line}" for line in (*hints(job), *advice)]
-    lines += [f'the job says of itself: "{_inside_quotes(text)}"' for text in remarks]
+    lines += remark_lines(remarks)
     mine = {f.id for f in job.fragments}
     for action in plan.actions:
         touched = action.fragments if isinstance(action, Cancel) else (action.fragment,)
@@ -203,9 +203,10 @@ def explain_lines(
     return lines
 
 
-def _inside_quotes(text: str) -> str:
-    """The text without what would end the quotes that it is shown in."""
-    return text.replace('"', "'")
+def remark_lines(remarks: Sequence[str]) -> list[str]:
+    """What the job says of itself, without what would end the quotes that it is shown in."""
+    texts = (text.replace('"', "'") for text in remarks)
+    return [f'the job says of itself: "{text}"' for text in texts]
 
 
 def find_job(snapshot: Snapshot, job_id: int) -> Optional[MalleableJob]:

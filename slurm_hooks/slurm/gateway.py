@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
 
-from slurm_hooks.errors import CommandRefused
+from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.model import Action, Grow, MalleableJob, Snapshot, Waiter
 from slurm_hooks.plural import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
@@ -105,8 +105,13 @@ def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, .
 
 
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
-    """What a job says of itself, as its user could have written it: only to be shown."""
-    return parse_remarks(port.ask(remarks_command(job_id)))
+    """What a job says of itself, as its user could have written it: only to be shown. Empty if
+    Slurm has just forgotten the job or is busy: the rest is worth printing."""
+    try:
+        return parse_remarks(port.ask(remarks_command(job_id)))
+    except (CommandRefused, RetryLater) as error:
+        _log.debug("job %d: its remarks were not read: %s", job_id, error)
+        return ()
 
 
 def look_again(port: Port, seen: Snapshot) -> Snapshot:

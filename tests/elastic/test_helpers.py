@@ -181,6 +181,18 @@ def test_a_remark_is_written_where_the_directory_is_the_problem(
     assert line.endswith(" Comment=my own;remark{no space left}")
 
 
+@pytest.mark.parametrize(("text", "is_withdrawn"), [("your flag wins", True), ("flag", False)])
+def test_a_remark_is_withdrawn_and_another_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_withdrawn: bool
+) -> None:
+    fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/written')
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'my own;remark{your flag wins};x'\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    remark.withdraw_remark(text, {"SLURM_JOB_ID": "12"})
+    found = written_in(tmp_path, PATIENCE_S if is_withdrawn else 1.0)
+    assert found == (["update JobId=12 Comment=my own;x"] if is_withdrawn else [])
+
+
 def test_a_remark_is_written_again_after_an_hour(tmp_path: Path) -> None:
     assert remark.is_first(tmp_path, "remark{a}")
     assert remark.is_first(tmp_path, "remark{b}")

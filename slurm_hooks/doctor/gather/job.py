@@ -16,6 +16,7 @@ from slurm_hooks.plural import plural
 from slurm_hooks.reconcile import tick
 from slurm_hooks.report.text import explain_lines, find_job
 from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.gateway import read_remarks
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.scontrol import Words, read_records
 from slurm_hooks.slurm.text import Command
@@ -33,7 +34,8 @@ def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
         return JobSeen(job_id, {}, False, (), unknown, unknown)
     report = tick(port, settings, is_dry=True)
     job = find_job(report.snapshot, job_id)
-    lines = explain_lines(job, report.plan, report.at) if job else []
+    remarks = read_remarks(port, job_id)
+    lines = explain_lines(job, report.plan, report.at, remarks) if job else []
     return JobSeen(
         job_id=job_id,
         words=words,

@@ -44,7 +44,7 @@ from slurm_hooks.slurm.site_policy import unknown_users
 T = TypeVar("T")
 INSTALLED_JOB_PATH = "/usr/share/slurm-malleable/jobpath"
 SBIN = "/usr/sbin:/usr/bin:/sbin:/bin"
-COMMANDS_OF_A_JOB = 6
+COMMANDS_OF_A_JOB = 7
 NO_PYTHON = Unread("name an interpreter with --python")
 NO_JOB = Unread("name a job with --job")
 

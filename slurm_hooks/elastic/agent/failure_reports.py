@@ -15,7 +15,7 @@ class FailureReports:
     """What one agent has reported."""
 
     def __init__(self) -> None:
-        self._is_told = False
+        self._told = ""
 
     def tell(self, before: State, after: State) -> None:
         """A round was formed, or given up: report it if that counted one more failure."""
@@ -24,11 +24,11 @@ class FailureReports:
         line = describe_failures(after, before.round.number)
         if after.crashes > 1:  # the first one is in the cause of the round
             say(line)
-        self._is_told = True
+        self._told = line
         write_remark(line)
 
     def take_back(self) -> None:
         """The training has made progress."""
-        if self._is_told:
-            self._is_told = False
-            withdraw_remark()
+        if self._told:
+            withdraw_remark(self._told)
+            self._told = ""

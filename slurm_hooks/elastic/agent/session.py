@@ -275,6 +275,7 @@ class Session:
     def leave(self) -> None:
         """As Leave says. Does not raise."""
         self._membership.depart(planned=True)
+        self._sight.end()
         self.say_leave()
 
     def say_leave(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from slurm_hooks.elastic.agent.hit_cost import HitCost
+from slurm_hooks.elastic.agent.stall import StallReports
 from slurm_hooks.elastic.agent.throughput import Throughput
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.mailbox import Mailbox
@@ -19,12 +20,19 @@ class Sight:
     ) -> None:
         self._hit_cost = HitCost(mailbox, own_element, keep_state)
         self._throughput = Throughput(None if keep_state else mailbox, own_element)
+        self._stalls = StallReports(mailbox)
 
     def begin_round(self, round_: Round, is_first: bool) -> None:
         """There will be other workers; `is_first`: this agent was in no round before."""
         self._throughput.begin_round(round_, is_first)
+        self._stalls.begin_round()
 
     def look(self, now: float, rank: int) -> None:
         """Cheap; does not raise. The agent of rank 0 tells."""
         self._throughput.look(now, tells=rank == 0)
         self._hit_cost.look(now, is_first=rank == 0)
+        self._stalls.look(now, tells=rank == 0)
+
+    def end(self) -> None:
+        """This agent goes. Does not raise."""
+        self._stalls.withdraw()

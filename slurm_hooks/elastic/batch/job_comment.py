@@ -51,6 +51,11 @@ def without(comment: str, name: str) -> str:
     return _tidy(re.sub(name + r"\{[^{}]*\}", "", comment))
 
 
+def without_entry(comment: str, entry: str) -> str:
+    """The comment without this very entry."""
+    return _tidy(comment.replace(entry, ""))
+
+
 def with_loss(comment: str, loss: Optional[Loss]) -> str:
     """The comment with what a hit costs behind where the fragment stands, or without it (None); as
     it is if it does not say where, or the reconciler would not read that far. A reconciler of an

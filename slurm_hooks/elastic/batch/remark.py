@@ -55,17 +55,17 @@ def is_first(directory: Path, remark: str) -> bool:
     return True
 
 
-def withdraw_remark(env: Mapping[str, str] = os.environ) -> None:
-    """The remark does not hold any more; returns at once."""
+def withdraw_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
+    """What was written does not hold any more; returns at once. Another remark stays."""
     job = own_job(env)
     if job:
         with suppressed(RuntimeError, doing="starting a thread that withdraws a remark"):
-            threading.Thread(target=_withdraw, args=(job,), daemon=True).start()
+            threading.Thread(target=_withdraw, args=(job, entry(text)), daemon=True).start()
 
 
-def _withdraw(job: str) -> None:
+def _withdraw(job: str, remark: str) -> None:
     with suppressed(OSError, subprocess.SubprocessError, doing="withdrawing a remark"):
-        job_comment.change(job, lambda before: job_comment.without(before, "remark"))
+        job_comment.change(job, lambda before: job_comment.without_entry(before, remark))
 
 
 def write_remark(text: str, env: Mapping[str, str] = os.environ) -> None:

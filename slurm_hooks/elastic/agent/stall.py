@@ -1,0 +1,111 @@
+"""A training that makes no step for long: one line in the job's log, and one for `malleable
+explain` that is withdrawn when steps go on.
+
+An evaluation or a checkpoint may take as long as a stall. So a pause that ended by itself is known
+from then on, and only one of twice its length is reported.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Optional
+
+from slurm_hooks.elastic.batch.remark import withdraw_remark, write_remark
+from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.mailbox import Mailbox
+from slurm_hooks.elastic.observed import Observed
+
+LEAST_S = 60.0
+TIMES = 10  # the usual step
+_TIMES_KNOWN = 2  # a pause that ended by itself
+LOOK_S = 2.0
+_LATE = 5  # looks: an agent that comes later than this was suspended itself
+
+
+@dataclass(frozen=True)
+class Stall:
+    """The last step was `since_s` seconds ago, and one usually takes `usual_s`."""
+
+    since_s: float
+    usual_s: float
+
+
+class Pace:
+    """What one agent knows of the steps of its workers. Moments are time.monotonic()."""
+
+    def __init__(self, look_s: float = LOOK_S) -> None:
+        self._look_s = look_s
+        self._stepped_at = self._usual_s = self._longest_s = 0.0
+        self._looked_at = self._quiet_s = 0.0  # seconds without a step at which it has looked
+
+    def begin_round(self) -> None:
+        """There will be other workers."""
+        self._quiet_s = 0.0
+
+    def see(self, now: float, workers: Iterable[Observed]) -> Optional[Stall]:
+        """What is seen of them at a look; a stall if there is one now."""
+        self._quiet_s += min(now - self._looked_at, _LATE * self._look_s)
+        self._looked_at = now
+        newest = max(workers, key=lambda one: one.stepped_at, default=Observed())
+        if newest.stepped_at > self._stepped_at:
+            is_known = bool(self._stepped_at)
+            self._longest_s = max(self._longest_s, self._quiet_s) if is_known else 0.0
+            self._stepped_at, self._quiet_s = newest.stepped_at, 0.0
+            self._usual_s = newest.step_s or self._usual_s
+        if not self._usual_s or self._quiet_s < self._limit_s():
+            return None
+        return Stall(now - self._stepped_at, self._usual_s)
+
+    def _limit_s(self) -> float:
+        return max(LEAST_S, TIMES * self._usual_s, _TIMES_KNOWN * self._longest_s)
+
+
+def sentence(since: str, stall: Stall) -> str:
+    """What the user is to read."""
+    return f"no step since {since}, usually one every {float(f'{stall.usual_s:.2g}'):g} s"
+
+
+class StallReports:
+    """Of one agent; the agent of rank 0 tells. Methods do not raise."""
+
+    def __init__(self, mailbox: Optional[Mailbox], look_s: float = LOOK_S) -> None:
+        self._mailbox = mailbox
+        self._pace = Pace(look_s)
+        self._look_s, self._next_look = look_s, 0.0
+        self._remark = ""  # as long as it stands
+        self._since = 0.0  # the last step before it
+
+    def begin_round(self) -> None:
+        """There will be other workers."""
+        self._pace.begin_round()
+
+    def look(self, now: float, tells: bool) -> None:
+        """See whether the workers step, and report it if they do not. Cheap."""
+        if self._mailbox is None or now < self._next_look:
+            return
+        self._next_look = now + self._look_s
+        stall = self._pace.see(now, self._mailbox.observed())
+        if stall is not None and tells:
+            self._tell(stall, now)
+            return
+        if stall is None and self._remark:
+            say(f"steps go on after {now - self._since:.0f} s")
+        self.withdraw()
+
+    def withdraw(self) -> None:
+        """It does not hold any more, or this agent goes."""
+        if self._remark:
+            withdraw_remark(self._remark)
+            self._remark = ""
+
+    def _tell(self, stall: Stall, now: float) -> None:
+        if self._remark:
+            return
+        self._since = now - stall.since_s
+        moment = time.localtime(time.time() - stall.since_s)
+        since = time.strftime("%Y-%m-%d %H:%M", moment)
+        say(sentence(f"{since} ({stall.since_s:.0f} s)", stall))
+        self._remark = sentence(since, stall)  # without the seconds, which would soon be wrong
+        write_remark(self._remark)

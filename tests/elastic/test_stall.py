@@ -1,0 +1,193 @@
+"""A training that makes no step is reported once, and the report is withdrawn when steps go on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.agent import stall
+from slurm_hooks.elastic.agent.stall import Pace, StallReports, sentence
+from slurm_hooks.elastic.engines.torchrun.cold_worker import PROGRAM
+from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader
+from slurm_hooks.elastic.observed import Observed
+from waiting import wait_until
+
+LOOK_S = 2.0
+
+
+class Training:
+    """Workers that step, or do not, and an agent that looks at them every two seconds."""
+
+    def __init__(self, step_s: float) -> None:
+        self.pace, self.step_s = Pace(), step_s
+        self.now = self.stepped_at = 1000.0
+
+    def look(self) -> bool:
+        """Whether the agent sees a stall."""
+        worker = Observed(steps=9, step_s=self.step_s, stepped_at=self.stepped_at)
+        return self.pace.see(self.now, [worker, Observed(stepped_at=1.0)]) is not None
+
+    def steps(self, seconds: float) -> None:
+        for _ in range(int(seconds / LOOK_S)):
+            self.now += LOOK_S
+            self.stepped_at = self.now - 0.1
+            assert not self.look()
+
+    def stands(self, seconds: float) -> float:
+        """How long it stood when the stall was seen, 0 if it was not."""
+        began = self.now
+        for _ in range(int(seconds / LOOK_S)):
+            self.now += LOOK_S
+            if self.look():
+                return self.now - began
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("step_s", "seconds"), [(0.4, 60.0), (6.0, 60.0), (20.0, 200.0), (0.0, 0.0)]
+)
+def test_a_stall_is_ten_usual_steps_long_and_a_minute_at_least(
+    step_s: float, seconds: float
+) -> None:
+    training = Training(step_s)
+    training.steps(60)
+    assert training.stands(1000) == pytest.approx(seconds, abs=2 * LOOK_S)
+
+
+def test_a_pause_that_ended_by_itself_is_known_from_then_on() -> None:
+    """As an evaluation after each epoch: it is reported once, not each time."""
+    training = Training(0.4)
+    reports = 0
+    for _ in range(5):
+        training.steps(300)
+        reports += bool(training.stands(120))
+        training.stands(120)
+    assert reports == 1
+    training.steps(300)
+    assert training.stands(2000) > 300
+
+
+def test_workers_of_a_new_round_get_the_time_to_make_their_first_step() -> None:
+    training = Training(0.4)
+    training.steps(60)
+    assert not training.stands(50)
+    training.now += 600.0  # below its minimum the job has no workers to look at
+    training.pace.begin_round()
+    assert not training.stands(50)
+    assert training.stands(20)
+
+
+def test_an_agent_that_was_suspended_itself_reports_no_stall() -> None:
+    training = Training(0.4)
+    training.steps(60)
+    training.now += 3600.0
+    assert not training.look()
+
+
+@pytest.mark.parametrize(
+    ("usual_s", "text"), [(0.413, "0.41"), (123.4, "120"), (0.00123, "0.0012")]
+)
+def test_a_stall_is_described_with_its_begin_and_the_usual_step(usual_s: float, text: str) -> None:
+    found = sentence("2026-11-25 04:12 (63 s)", stall.Stall(63.4, usual_s))
+    assert found == f"no step since 2026-11-25 04:12 (63 s), usually one every {text} s"
+
+
+class Told:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.remarks: list[str] = []
+        monkeypatch.setattr(stall, "write_remark", self.remarks.append)
+        monkeypatch.setattr(stall, "withdraw_remark", self.remarks.remove)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    return Told(monkeypatch)
+
+
+def test_it_is_reported_once_and_withdrawn(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
+    mailbox = Mailbox()
+    worker, reports = MailboxReader(mailbox.environment()), StallReports(mailbox)
+    now = time.monotonic()
+    worker.write_observed(Observed(steps=9, step_s=0.4, stepped_at=now))
+    for _ in range(100):
+        now += LOOK_S
+        reports.look(now, tells=True)
+    assert len(told.remarks) == 1
+    assert " s)" not in told.remarks[0], "it would soon be wrong"
+    worker.write_observed(Observed(steps=10, step_s=0.4, stepped_at=now))
+    reports.look(now + LOOK_S, tells=True)
+    assert not told.remarks
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("malleable: no step since ")
+    assert first.endswith(", usually one every 0.4 s")
+    assert second == "malleable: steps go on after 202 s"
+
+
+@pytest.mark.parametrize("ends", ["leaves", "is not the first any more"])
+def test_an_agent_that_goes_takes_its_report_with_it(told: Told, ends: str) -> None:
+    mailbox = Mailbox()
+    reports = StallReports(mailbox)
+    now = time.monotonic()
+    seen = Observed(steps=9, step_s=0.4, stepped_at=now)
+    MailboxReader(mailbox.environment()).write_observed(seen)
+    for _ in range(40):
+        now += LOOK_S
+        reports.look(now, tells=True)
+    assert told.remarks
+    if ends == "leaves":
+        reports.withdraw()
+    else:
+        reports.look(now + LOOK_S, tells=False)
+    assert not told.remarks
+
+
+STANDS = """
+import os, time, torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step():
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    time.sleep(0.05)
+for _ in range(60):
+    step()
+while not os.path.exists("go-on"):
+    time.sleep(0.1)
+while not os.path.exists("end"):
+    step()
+"""
+
+
+@pytest.mark.torch
+def test_a_real_worker_that_stops_stepping(
+    tmp_path: Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(stall, "LEAST_S", 2.0)
+    mailbox = Mailbox()
+    reports = StallReports(mailbox, look_s=0.2)
+    script = tmp_path / "train.py"
+    script.write_text(STANDS)
+    here = str(Path(__file__).resolve().parents[2])
+    env = {**os.environ, **mailbox.environment(), "PYTHONPATH": here}
+    words = [sys.executable, "-c", PROGRAM, str(script)]
+    with subprocess.Popen(words, env=env, cwd=tmp_path) as worker:
+        try:
+            look = lambda: reports.look(time.monotonic(), tells=True)  # noqa: E731
+            wait_until(lambda: look() or told.remarks)
+            (tmp_path / "go-on").touch()
+            wait_until(lambda: look() or not told.remarks)
+            (tmp_path / "end").touch()
+            assert worker.wait(timeout=60) == 0
+        finally:
+            worker.kill()
+    first, second = capsys.readouterr().err.splitlines()
+    assert ", usually one every 0.0" in first
+    assert second.startswith("malleable: steps go on after ")

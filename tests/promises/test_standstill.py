@@ -1,0 +1,64 @@
+"""On a real Slurm: a user is told when a training does not go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch]
+
+STANDS = """
+import os, time, torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    if not os.path.exists("stand"):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Bench]:
+    pytest.importorskip("torch")
+    bench = Bench(sandbox, notice_s=10)
+    (sandbox.work / "train.py").write_text(STANDS)
+    yield bench
+    bench.cancel_all()
+
+
+def told(bench: Bench, job: int, *words: str) -> str:
+    """What is printed, while ticks keep the job running."""
+    bench.tick()
+    done = bench.malleable(*words, str(job))
+    return done.stdout + done.stderr
+
+
+def log(bench: Bench, job: int) -> str:
+    return (bench.box.work / f"slurm-{job}_0.out").read_text()
+
+
+def until(what: Callable[[], bool], bench: Bench, job: int) -> None:
+    def explain() -> str:
+        return told(bench, job, "explain") + log(bench, job)
+
+    wait_until(what, 240, explain=explain)
+
+
+def test_a_training_that_makes_no_step_is_reported_until_it_goes_on(bench: Bench) -> None:
+    job = bench.submit(f"{WITH_TORCHRUN}\nexec torchrun train.py", "1-1", TRAINER)
+    bench.tick_until(job, lambda found: any(f.telemetry for f in found.fragments), 240)
+    (bench.box.work / "stand").touch()
+    until(lambda: "no step since" in told(bench, job, "explain"), bench, job)
+    for words in (("status",), ("doctor", "--job")):
+        assert "no step since" in told(bench, job, *words), words
+    assert log(bench, job).count("malleable: no step since") == 1
+    (bench.box.work / "stand").unlink()
+    until(lambda: "no step since" not in told(bench, job, "explain"), bench, job)
+    assert "malleable: steps go on after" in log(bench, job)
