@@ -24,6 +24,7 @@ from slurm_hooks.elastic.rendezvous.rounds import (
 from slurm_hooks.elastic.rendezvous.rounds_log import describe, describe_failures
 from slurm_hooks.elastic.rendezvous.state import (
     Admission,
+    Launch,
     Member,
     Outcome,
     Phase,
@@ -367,6 +368,7 @@ def test_every_field_survives_the_file() -> None:
         outcome_at=13,
         done=((14, 15, "1.0"),),
         wanted=(16, 17),
+        launches=(Launch("train.py --x='a b'", "c" * 16, (me.token,)),),
     )
     plain, bare = State(run="x"), Member("b" * 16, 0, 0, "", "n2", round=0)
     assert not [f.name for f in fields(State) if getattr(state, f.name) == getattr(plain, f.name)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -230,6 +231,26 @@ def test_with_all_helpers_nothing_is_lost_or_done_twice(gang: Gang) -> None:
     planned = [s for t, s, _ in gang.steps() if t < killed_at]
     assert len(planned) == len(set(planned))  # the notice: not one step twice
     assert again <= 1  # the loss: from the memory of a survivor, no file since step 0
+
+
+def test_a_newcomer_that_was_started_with_other_words_is_told_so(gang: Gang) -> None:
+    """As where a script decides in the shell: `[ -f ckpt ] && INIT=resume`."""
+    gang.start(1, "1:3", LONG, "-1", "--init_from=scratch")
+    gang.wait_world(1)
+    gang.start(2, "1:3", LONG, "-1", "--init_from=resume")
+    gang.wait_world(2)
+    gang.start(3, "1:3", LONG, "-1", "--init_from=scratch")
+    gang.wait_world(3)
+    text = gang.log(2)
+    assert text.count("malleable: this fragment was started with `") == 1, text
+    (line,) = (line for line in text.splitlines() if "was started with" in line)
+    assert re.search(r"started with `\S+\.py .*--init_from=resume`, and others .*scratch`: ", line)
+    assert "was started with" not in gang.log(1)
+    gang.notify(3)
+    gang.wait_world(2, since=time.time())
+    assert gang.log(2).count("was started with") == 1, "once, not at every round"
+    end_soon(gang)
+    assert gang.wait_exit(1, 2) == [0, 0]
 
 
 def test_a_newcomer_that_is_lost_before_the_round_costs_the_others_no_time(gang: Gang) -> None:

@@ -8,15 +8,19 @@ import time
 from dataclasses import replace
 from typing import Optional
 
+from slurm_hooks.elastic.agent.launched import difference, summary
 from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.liveness.older_versions import refuse_older
 from slurm_hooks.elastic.liveness.probe import Answer, probe
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.rendezvous.launches import note, other
 from slurm_hooks.elastic.rendezvous.patient_directory import PatientDirectory
 from slurm_hooks.elastic.rendezvous.state import (
     Admission,
+    Launch,
     Member,
     Outcome,
     State,
@@ -61,6 +65,7 @@ class Membership:
     ) -> None:
         self.me = replace(me, probe_port=heartbeat.listener.port)
         self.directory = PatientDirectory(directory)
+        self.launch: Optional[Launch] = None  # with which words the engine was started here
         self.restarts = 0  # how much of torchrun's budget was used here
         self._heartbeat = heartbeat
         self._signals = signals
@@ -87,16 +92,26 @@ class Membership:
                 return state
             is_new = verdict[0] is Admission.RESTART
             joined = join(restart(state, self._stage) if is_new else state, self.me)
-            return expect(joined, self._wanted)
+            return note(expect(joined, self._wanted), self.token, self.launch)
 
-        self.directory.update_patiently(change)
+        after = self.directory.update_patiently(change)
+        if verdict[0] is Admission.JOIN:
+            self._compare_launch(after)
         return verdict[0]
+
+    def _compare_launch(self, state: State) -> None:
+        found = other(state, self.token, self.launch)
+        if found is not None and self.launch is not None:
+            say(difference(self.launch, found))
+            write_remark(summary(self.launch, found, self.me.fragment))
 
     def rejoin(self, ends: int, failed: int = 0) -> None:
         """Wait for the next round; `failed` as in Member, if the workers here crashed."""
         self.restarts += bool(failed)
         self.me = replace(self.me, ends=ends, failed=failed)
-        self.directory.update_patiently(lambda s: come_back(s, self.me))
+        self.directory.update_patiently(
+            lambda s: note(come_back(s, self.me), self.token, self.launch)
+        )
 
     def twin(self) -> str:
         """What to tell if this fragment has another agent at work: the two would take each other's

@@ -9,6 +9,7 @@ a round; announce that it leaves; remove other agents that are dead; take over t
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Optional
 
 from slurm_hooks.elastic.agent.actions import (
@@ -27,6 +28,7 @@ from slurm_hooks.elastic.agent.evidence import Evidence
 from slurm_hooks.elastic.agent.failure_reports import FailureReports
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.forming import Forming
+from slurm_hooks.elastic.agent.launched import launch_of
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.settling import Settling
@@ -150,6 +152,10 @@ class Session:
         """To another agent of this fragment, if there is one."""
         twin = self._membership.twin()
         return GiveUp(twin) if twin else None
+
+    def note_launch(self, words: Sequence[str]) -> None:
+        """The script and its arguments, before this agent joins."""
+        self._membership.launch = launch_of(words)
 
     def rejoin(self) -> None:
         """As Rejoin says."""

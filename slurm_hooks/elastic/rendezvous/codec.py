@@ -13,8 +13,16 @@ import re
 from typing import Any
 
 from slurm_hooks.elastic.rendezvous.causes import cause_in, causes_in, text_of
+from slurm_hooks.elastic.rendezvous.launches import MOST as MOST_LAUNCHES
 from slurm_hooks.elastic.rendezvous.revisions import MAX_BYTES
-from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, Round, State
+from slurm_hooks.elastic.rendezvous.state import (
+    Launch,
+    Member,
+    Outcome,
+    Phase,
+    Round,
+    State,
+)
 
 FORMAT = 1
 MAX_MEMBERS = 4096
@@ -30,7 +38,7 @@ class StateFormatError(ValueError):
 
 def encode(state: State) -> str:
     """One line of JSON. Raises StateFormatError if it would not be readable again."""
-    document = {
+    document: dict[str, object] = {
         "format": FORMAT,
         "run": state.run,
         "revision": state.revision,
@@ -49,6 +57,8 @@ def encode(state: State) -> str:
         "done": [list(entry) for entry in state.done],
         "wanted": list(state.wanted),
     }
+    if state.launches:
+        document["launches"] = [[one.text, one.digest, list(one.tokens)] for one in state.launches]
     text = json.dumps(document, separators=(",", ":")) + "\n"
     if len(text) > MAX_BYTES or len(state.members) > MAX_MEMBERS:
         raise StateFormatError(f"state too large: {len(text)} bytes")
@@ -91,8 +101,9 @@ def _unpack(raw: dict[str, Any]) -> State:
         outcome=Outcome(raw["outcome"]),
         outcome_at=_number(raw["outcome_at"]),
         done=tuple(_unpack_done(entry) for entry in _list(raw["done"], MAX_MEMBERS)),
-        # an agent of a version before this field may have written last
+        # an agent of a version before these fields may have written last
         wanted=tuple(_number(f) for f in _list(raw.get("wanted", []), MAX_MEMBERS)),
+        launches=tuple(map(_unpack_launch, _list(raw.get("launches", []), MOST_LAUNCHES))),
     )
 
 
@@ -150,6 +161,12 @@ def _unpack_round(raw: Any) -> Round:
 def _unpack_done(raw: Any) -> tuple[int, int, str]:
     fragment, node, incarnation = _list(raw, 3)
     return (_number(fragment), _number(node), _text(incarnation, _PLAIN))
+
+
+def _unpack_launch(raw: Any) -> Launch:
+    text, digest, tokens = _list(raw, 3)
+    found = tuple(_text(t, _TOKEN) for t in _list(tokens, MAX_MEMBERS))
+    return Launch(_text(text, _PLAIN), _text(digest, _TOKEN), found)
 
 
 def _list(value: Any, longest: int) -> list[Any]:

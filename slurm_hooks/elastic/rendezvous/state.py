@@ -95,6 +95,15 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """With which words members were started: as a user is shown them, and the digest of all."""
+
+    text: str
+    digest: str
+    tokens: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class State:
     """Everything the agents share. `revision` counts changes; `stage` counts the
     trainings that one batch script runs after another; `gone` lists who left or was
@@ -104,7 +113,7 @@ class State:
     most samples that anybody has reported, 0 if nobody has. `wanted` is what Slurm said to
     the newest newcomer: a fragment number for each agent that runs or is about to; empty if
     nobody knows. `outcome_at` is when it ended; while it is open, when the one before it finished,
-    0 if there was none."""
+    0 if there was none. `launches` are those of the members, each once."""
 
     run: str
     revision: int = 0
@@ -122,6 +131,7 @@ class State:
     outcome_at: int = 0
     done: tuple[tuple[int, int, str], ...] = ()  # fragment, node, incarnation
     wanted: tuple[int, ...] = ()
+    launches: tuple[Launch, ...] = ()
 
 
 def find(state: State, token: str) -> Member | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from torch.distributed.elastic.rendezvous.api import (
@@ -85,6 +86,10 @@ class MalleableHandler(RendezvousHandler):
         """Workers use the agent's store: its port is taken already, so no two jobs can
         want the same one. Every round has a new store, so losing its host is no harm."""
         return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
+
+    def note_launch(self, words: Sequence[str]) -> None:
+        """See Session."""
+        self._session.note_launch(words)
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Join the next round and wait until all its agents are there: ask what is to be done and

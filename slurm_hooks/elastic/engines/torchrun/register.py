@@ -154,11 +154,20 @@ def _meet_specs() -> None:
         plain(spec)
         if isinstance(spec.rdzv_handler, MalleableHandler):
             spec.max_restarts = max(spec.max_restarts, number(os.environ.get(_BUDGET, "")))
+            spec.rdzv_handler.note_launch(script_of(spec))
             cold_worker.install(_subprocess_handler())
             spec.rdzv_handler.warm_pool = warm_workers(spec)
             _processes().install(_subprocess_handler())  # sees warm ones too
 
     WorkerSpec.__post_init__ = begin  # type: ignore[method-assign]
+
+
+def script_of(spec: Any) -> list[str]:
+    """The script and its arguments; empty for a function, whose arguments may be anything."""
+    if not isinstance(spec.entrypoint, str):
+        return []
+    words = [spec.entrypoint, *map(str, spec.args)]
+    return words[2:] if words[1:2] == ["-u"] else words
 
 
 def _remark(line: str) -> None:

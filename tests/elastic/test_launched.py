@@ -1,0 +1,120 @@
+"""A newcomer that was started with other words than those who train is told so."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_hooks.elastic.agent.launched import difference, launch_of, summary
+from slurm_hooks.elastic.rendezvous.codec import decode, encode
+from slurm_hooks.elastic.rendezvous.launches import MOST, note, other
+from slurm_hooks.elastic.rendezvous.state import (
+    Member,
+    Phase,
+    State,
+    expire,
+    join,
+)
+
+from .lone_agent import OTHER, Agent
+
+SCRATCH = launch_of(["train.py", "--init_from=scratch"])
+RESUME = launch_of(["train.py", "--init_from=resume"])
+
+
+def member(number: int) -> Member:
+    return Member(f"{number:016x}", number, 0, "1.0", "n1")
+
+
+def started(state: State, number: int, words: list[str]) -> State:
+    return note(join(state, member(number)), member(number).token, launch_of(words))
+
+
+def test_others_that_were_started_alike_are_one_entry() -> None:
+    state = State(run="7")
+    for number in range(9):
+        state = started(state, number, ["train.py", "--init_from=scratch"])
+    (kept,) = state.launches
+    assert kept.text == "train.py --init_from=scratch"
+    assert len(kept.tokens) == 9
+    assert other(state, member(3).token, SCRATCH) is None
+    assert decode(encode(state)) == state
+
+
+def test_one_that_was_started_otherwise_finds_the_others() -> None:
+    state = started(State(run="7"), 1, ["train.py", "--init_from=scratch"])
+    state = started(state, 2, ["train.py", "--init_from=resume"])
+    found = other(state, member(2).token, RESUME)
+    assert found is not None
+    assert found.text == SCRATCH.text
+    gone = expire(state, frozenset({member(1).token}), 0)
+    assert other(gone, member(2).token, RESUME) is None
+    again = started(gone, 3, ["train.py", "--init_from=resume"])
+    assert [one.text for one in again.launches] == [RESUME.text], "what is gone is forgotten"
+
+
+def test_one_that_comes_back_after_another_start_counts_as_it_is_now() -> None:
+    state = started(State(run="7"), 1, ["train.py", "--init_from=scratch"])
+    state = started(state, 1, ["train.py", "--init_from=resume"])
+    assert [(one.text, len(one.tokens)) for one in state.launches] == [(RESUME.text, 1)]
+
+
+def test_who_has_finished_or_is_no_member_does_not_matter() -> None:
+    state = started(State(run="7"), 1, ["train.py", "--init_from=scratch"])
+    (first,) = state.members
+    done = State(run="7", members=(Member(**{**vars(first), "phase": Phase.DONE}),))
+    done = note(done, first.token, SCRATCH)
+    assert other(done, member(2).token, RESUME) is None
+    assert note(State(run="7"), member(9).token, RESUME) == State(run="7")
+    assert note(state, member(1).token, None) is state
+
+
+def test_what_is_kept_is_bounded_and_plain() -> None:
+    state = State(run="7")
+    for number in range(MOST + 9):
+        state = started(state, number, ["train.py", f"--seed={number}", "\x1b[2J\n\ud800ä" * 999])
+    assert len(state.launches) == MOST
+    assert all(len(one.text) == 200 for one in state.launches)
+    assert decode(encode(state)) == state
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_only_those_of_the_same_training_are_compared(
+    agent: Agent, capsys: pytest.CaptureFixture[str], stage: int
+) -> None:
+    """A batch script may start torchrun for one script after another."""
+    agent.directory.update(lambda s: note(join(s, OTHER), OTHER.token, SCRATCH))
+    agent.directory.stage = stage
+    agent.session.note_launch(["train.py", "--init_from=resume"])
+    for _ in range(3):
+        agent.session.next_action()
+    told = capsys.readouterr().err
+    assert told.count("was started with `train.py --init_from=resume`") == (stage == 1), told
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "name"),
+    [
+        ("--init_from=resume", "--init_from=scratch", "--init_from"),
+        ("--lr 1 --init_from resume", "--lr 1 --init_from scratch", "--init_from"),
+        ("--lr 1 --resume a.pt", "--lr 1", "--resume"),
+        ("--lr 1", "--lr 1 --resume a.pt", "--resume"),
+        ("resume", "scratch", "arguments"),
+        ("'a b'", "'a c'", "arguments"),
+    ],
+)
+def test_the_option_that_differs_is_named_without_its_value(
+    mine: str, others: str, name: str
+) -> None:
+    """The Comment of a job can be read by everybody."""
+    here, there = (launch_of(["train.py", *text.split(" ")]) for text in (mine, others))
+    text = summary(here, there, 3)
+    assert text.startswith(f"fragment 3 was started with other {name} than the training: ")
+    assert len(text) <= 160
+
+
+def test_both_texts_are_in_the_log() -> None:
+    assert difference(RESUME, SCRATCH).startswith(
+        "this fragment was started with `train.py --init_from=resume`, and others of this "
+        "training with `train.py --init_from=scratch`: decide in the script"
+    )
+    assert "aaa...`" in difference(launch_of(["a" * 999]), SCRATCH)
