@@ -6,7 +6,7 @@ import pytest
 
 from slurm_hooks.elastic.agent.launched import difference, launch_of, summary
 from slurm_hooks.elastic.rendezvous.codec import decode, encode
-from slurm_hooks.elastic.rendezvous.launches import MOST, note, other
+from slurm_hooks.elastic.rendezvous.launches import MOST, note, other_launch
 from slurm_hooks.elastic.rendezvous.state import (
     Member,
     Phase,
@@ -36,18 +36,18 @@ def test_others_that_were_started_alike_are_one_entry() -> None:
     (kept,) = state.launches
     assert kept.text == "train.py --init_from=scratch"
     assert len(kept.tokens) == 9
-    assert other(state, member(3).token, SCRATCH) is None
+    assert other_launch(state, member(3).token, SCRATCH) is None
     assert decode(encode(state)) == state
 
 
 def test_one_that_was_started_otherwise_finds_the_others() -> None:
     state = started(State(run="7"), 1, ["train.py", "--init_from=scratch"])
     state = started(state, 2, ["train.py", "--init_from=resume"])
-    found = other(state, member(2).token, RESUME)
+    found = other_launch(state, member(2).token, RESUME)
     assert found is not None
     assert found.text == SCRATCH.text
     gone = expire(state, frozenset({member(1).token}), 0)
-    assert other(gone, member(2).token, RESUME) is None
+    assert other_launch(gone, member(2).token, RESUME) is None
     again = started(gone, 3, ["train.py", "--init_from=resume"])
     assert [one.text for one in again.launches] == [RESUME.text], "what is gone is forgotten"
 
@@ -63,7 +63,7 @@ def test_who_has_finished_or_is_no_member_does_not_matter() -> None:
     (first,) = state.members
     done = State(run="7", members=(Member(**{**vars(first), "phase": Phase.DONE}),))
     done = note(done, first.token, SCRATCH)
-    assert other(done, member(2).token, RESUME) is None
+    assert other_launch(done, member(2).token, RESUME) is None
     assert note(State(run="7"), member(9).token, RESUME) == State(run="7")
     assert note(state, member(1).token, None) is state
 

@@ -62,3 +62,25 @@ def test_a_training_that_makes_no_step_is_reported_until_it_goes_on(bench: Bench
     (bench.box.work / "stand").unlink()
     until(lambda: "no step since" not in told(bench, job, "explain"), bench, job)
     assert "malleable: steps go on after" in log(bench, job)
+
+
+# Each fragment finds a directory of its own, as where nodes do not share the work directory.
+APART = f"""{WITH_TORCHRUN}
+export MALLEABLE_DIR=$PWD/apart-$MALLEABLE_FRAGMENT PET_RDZV_ENDPOINT=$PWD/apart-$MALLEABLE_FRAGMENT
+exec torchrun train.py"""
+
+
+def test_of_fragments_that_do_not_share_their_directory_one_trains(bench: Bench) -> None:
+    job = bench.submit(APART, "1-2", TRAINER)
+    work = bench.box.work
+
+    def given_up() -> list[str]:
+        told(bench, job, "status")
+        logs = [path.read_text() for path in work.glob(f"slurm-{job}_*.out")]
+        return [line for text in logs for line in text.splitlines() if "giving up" in line]
+
+    wait_until(given_up, 300, explain=lambda: told(bench, job, "explain") + log(bench, job))
+    (line, *_) = given_up()
+    assert " trains in another directory of this name: submit from one that all nodes share" in line
+    assert "trains in another directory" in told(bench, job, "explain")
+    assert bench.job(job).nodes

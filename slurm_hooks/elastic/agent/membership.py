@@ -16,7 +16,7 @@ from slurm_hooks.elastic.liveness.older_versions import refuse_older
 from slurm_hooks.elastic.liveness.probe import Answer, probe
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
-from slurm_hooks.elastic.rendezvous.launches import note, other
+from slurm_hooks.elastic.rendezvous.launches import note, other_launch
 from slurm_hooks.elastic.rendezvous.patient_directory import PatientDirectory
 from slurm_hooks.elastic.rendezvous.state import (
     Admission,
@@ -100,7 +100,7 @@ class Membership:
         return verdict[0]
 
     def _compare_launch(self, state: State) -> None:
-        found = other(state, self.token, self.launch)
+        found = other_launch(state, self.token, self.launch)
         if found is not None and self.launch is not None:
             say(difference(self.launch, found))
             write_remark(summary(self.launch, found, self.me.fragment))

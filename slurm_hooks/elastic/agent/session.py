@@ -16,6 +16,7 @@ from slurm_hooks.elastic.agent.actions import (
     UNTIL_ADMITTED,
     Action,
     Enter,
+    Form,
     GiveUp,
     Leave,
     Over,
@@ -35,7 +36,9 @@ from slurm_hooks.elastic.agent.settling import Settling
 from slurm_hooks.elastic.agent.sight import Sight
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.batch.standing import Standing
+from slurm_hooks.elastic.liveness.apart import Apart
 from slurm_hooks.elastic.liveness.watch import Unchanged
 from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
@@ -76,6 +79,7 @@ class Session:
         self._own_element = own_element or OwnElement({}, signals)
         self._sight = sight or Sight(None, self._own_element, keep_state=False)
         self._failures = FailureReports()
+        self._apart = Apart(str(options.directory))
         self._forming = Forming(options, membership, self._failures)
         self._evidence = Evidence(membership, self._forewarning, self._own_element, self._failures)
         self.is_in = self.is_leaving = self._is_stopping = False
@@ -120,7 +124,15 @@ class Session:
             self._take_part(action.round, state)
         elif isinstance(action, Wait):
             self._find_dead(state)
-        return action
+        elif isinstance(action, Form) and not state.rounds:
+            self._apart.check(state)
+        return self._give_up() or action
+
+    def _give_up(self) -> Optional[GiveUp]:
+        if not self._apart.why:
+            return None
+        write_remark(self._apart.why)
+        return GiveUp(self._apart.why)
 
     def _patience(self, state: State) -> Patience:
         now = time.monotonic()
@@ -204,6 +216,9 @@ class Session:
     def _look(self, now: float) -> Stop:
         state = self._announce_if_asked(self._directory.once.read())
         self._evidence.hear_samples(state)
+        self._apart.look(now, state)
+        if self._apart.why:
+            return Stop.NOW
         reason = self._reason(state)
         has_settled = self._settling.is_over(state, now)
         if reason is Stop.NO or (reason is Stop.GROW and not has_settled):

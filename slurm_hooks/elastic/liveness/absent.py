@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from slurm_hooks.elastic.batch import expected
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.batch.squeue import answer
+from slurm_hooks.elastic.liveness.file_system import local_kind
 from slurm_hooks.elastic.liveness.watch import Unchanged
 from slurm_hooks.elastic.log import say, suppressed
 from slurm_hooks.elastic.rendezvous.state import Outcome, State
@@ -40,9 +41,11 @@ def running(text: str, now: float, patience_s: float = PATIENCE_S) -> tuple[int,
 def sentence(fragments: tuple[int, ...], directory: str) -> str:
     """What the user is to read."""
     names = ", ".join(str(f) for f in fragments[:8])
+    kind = local_kind(directory)
+    doubt = f"it is on {kind} here: do" if kind else "is it on a file system that"
     return (
         f"fragments {names} have been running for minutes but have not joined in {directory}: "
-        "is it on a file system that all nodes share, and does the script start torchrun?"
+        f"{doubt} all nodes share{' it' if kind else ''}, and does the script start torchrun?"
     )
 
 

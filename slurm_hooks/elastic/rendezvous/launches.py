@@ -25,7 +25,7 @@ def note(state: State, token: str, mine: Optional[Launch]) -> State:
     return replace(state, launches=tuple(kept[-MOST:]))
 
 
-def other(state: State, token: str, mine: Optional[Launch]) -> Optional[Launch]:
+def other_launch(state: State, token: str, mine: Optional[Launch]) -> Optional[Launch]:
     """That of other members, if it is not that of this one."""
     busy = {m.token for m in state.members if m.phase is not Phase.DONE} - {token}
     others = (one for one in state.launches if busy.intersection(one.tokens))

@@ -1,0 +1,98 @@
+"""Whether other fragments of this job train in another directory of the same name.
+
+Where nodes do not share the work directory, each fragment finds an empty one. Trained on, that is
+one training for each fragment, all on one checkpoint. What Slurm's Comment says of a fragment and
+the shared state are two witnesses: a fragment that has joined a round by the one, and was never in
+the other, is in another directory. The fragments with the lowest number go on, others give up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from slurm_hooks.elastic.batch.squeue import answer
+from slurm_hooks.elastic.liveness.absent import missing
+from slurm_hooks.elastic.liveness.file_system import local_kind
+from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.rendezvous.state import State
+
+PATIENCE_S = 60.0  # of a round without fragments that were expected
+_ROW = re.compile(r"\d+_(\d{1,9})\|(\d{1,9})\|(?:joined|trained)\{(\d{1,9})\}")
+
+
+def request(array_job: str) -> list[str]:
+    """The command that lists the elements that run: name, restart count, begin of Comment."""
+    fields = "-OJobArrayID:|,restartcnt:|,comment:24"
+    return ["squeue", "--noheader", f"--job={array_job}", "--array", "--states=running", fields]
+
+
+def joined(text: str) -> frozenset[int]:
+    """Fragments that have joined a round in their present run, from the answer to `request`."""
+    found = filter(None, map(_ROW.match, text.splitlines()))
+    return frozenset(int(row.group(1)) for row in found if row.group(2) == row.group(3))
+
+
+def elsewhere(state: State, fragments: frozenset[int]) -> tuple[int, ...]:
+    """Which of those that have joined a round never did so here. After a second round here that
+    is not known."""
+    if state.rounds > 1:
+        return ()
+    gone = {cause.fragment for cause in state.gone}
+    return missing(state, fragments - gone - set(state.round.fragments if state.round else ()))
+
+
+def is_to_give_up(state: State, others: Sequence[int]) -> bool:
+    """Whether those `others` go on: they train, and it is not begun here or they come first."""
+    here = [m.fragment for m in state.members]
+    return bool(others) and (state.round is None or min(others) < min(here, default=0))
+
+
+class Apart:
+    """What one agent has found out. `why` says why it is to give up, empty if it is not."""
+
+    def __init__(
+        self,
+        directory: str,
+        env: Mapping[str, str] = os.environ,
+        ask: Callable[[Sequence[str]], str] = answer,
+    ) -> None:
+        self.why = ""
+        self._directory = directory
+        self._array = env.get("SLURM_ARRAY_JOB_ID", "")
+        self._ask = ask
+        self._since = 0.0
+        is_own = env.get("MALLEABLE_DIR", "") == directory  # not one that the user has chosen
+        self._is_known = is_own and self._array.isdigit()
+        self._has_asked = not self._is_known
+
+    def check(self, state: State) -> None:
+        """Ask Slurm now, within seconds, if fragments that were expected are not in `state`."""
+        if not self._is_known or state.rounds > 1 or not missing(state, state.wanted):
+            return
+        others = elsewhere(state, joined(self._ask(request(self._array))))
+        if is_to_give_up(state, others):
+            self.why = sentence(others, self._directory)
+
+    def look(self, now: float, state: State) -> None:
+        """While this agent trains: check once, in the background, after a minute."""
+        self._since = self._since or now
+        if self._has_asked or now - self._since < PATIENCE_S:
+            return
+        with suppressed(RuntimeError, doing="starting a thread that asks for fragments elsewhere"):
+            self._has_asked = True
+            threading.Thread(target=self.check, args=(state,), daemon=True).start()
+
+
+def sentence(fragments: Sequence[int], directory: str) -> str:
+    """What the user is to read; the directory last, since it may be long."""
+    names = ", ".join(str(f) for f in fragments[:8])
+    who = f"fragment {names} trains" if len(fragments) == 1 else f"fragments {names} train"
+    kind = local_kind(directory)
+    where = f"{directory}, on {kind} of this node" if kind else directory
+    return (
+        f"{who} in another directory of this name: submit from one that all nodes share, which is "
+        f"not so for {where}"
+    )

@@ -1,0 +1,195 @@
+"""Fragments whose directories are not the same one do not go on as several trainings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.agent.actions import GiveUp, Wait
+from slurm_hooks.elastic.batch.remark import LENGTH
+from slurm_hooks.elastic.liveness import apart
+from slurm_hooks.elastic.liveness.absent import sentence as absent_sentence
+from slurm_hooks.elastic.liveness.apart import PATIENCE_S, Apart, joined, request, sentence
+from slurm_hooks.elastic.liveness.file_system import kind_of, local_kind
+from slurm_hooks.elastic.rendezvous.causes import lost
+from slurm_hooks.elastic.rendezvous.rounds import Limits, form
+from slurm_hooks.elastic.rendezvous.state import Member, State, Stop, expect, join
+from waiting import wait_until
+
+from .lone_agent import Agent
+
+MOUNTS = r"""22 1 0:20 / / rw,relatime shared:1 - overlay overlay rw
+23 22 0:21 / /home rw,relatime - nfs4 server:/home rw
+24 22 8:1 / /scratch rw - xfs /dev/sda1 rw
+25 22 0:30 / /scratch/all rw - lustre mgs:/all rw
+26 22 0:31 / /with\040space rw - tmpfs tmpfs rw
+27 22 0:32 / /home rw - beegfs beegfs rw
+broken line
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "overlay"),
+        ("/homes/me", "overlay"),
+        ("/home", "beegfs"),  # the last one mounted there
+        ("/home/me/run", "beegfs"),
+        ("/scratch/me", "xfs"),
+        ("/scratch/all/me", "lustre"),
+        ("/scratch/allusers", "xfs"),
+        ("/with space/run", "tmpfs"),
+        ("run", ""),
+    ],
+)
+def test_the_kind_of_file_system_is_that_of_the_nearest_mount_point(path: str, kind: str) -> None:
+    assert kind_of(path, MOUNTS) == kind
+
+
+def test_the_memory_of_a_node_is_known_as_local_on_this_host() -> None:
+    if not Path("/dev/shm").is_mount():
+        pytest.skip("no tmpfs at /dev/shm")
+    assert local_kind("/dev/shm/run") == "tmpfs"
+    assert local_kind("/proc") == ""
+
+
+def test_the_line_on_fragments_that_do_not_join_names_the_file_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for kind, text in (
+        ("ext4", "joined in /work/7: it is on ext4 here: do all nodes share it, and does"),
+        ("", "joined in /work/7: is it on a file system that all nodes share, and does"),
+    ):
+        monkeypatch.setattr("slurm_hooks.elastic.liveness.absent.local_kind", lambda _, k=kind: k)
+        assert text in absent_sentence((1,), "/work/7")
+
+
+def test_the_remark_has_room_for_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "local_kind", lambda _: "ext4")
+    text = sentence((0,), "/scratch/me")
+    assert text.startswith("fragment 0 trains in another directory of this name: submit from one ")
+    assert text.endswith(" /scratch/me, on ext4 of this node")
+    assert len(text) <= LENGTH
+    assert sentence((0, 2), "/x").startswith("fragments 0, 2 train in ")
+
+
+def test_who_has_joined_says_so_of_the_present_run() -> None:
+    rows = """7_0|0|trained{0};h{6}
+7_1|2|joined{2}
+7_2|2|joined{1}
+7_3|0|started{0}
+7_4|0|leaving{0}
+7_5|0|
+x|joined{0}
+"""
+    assert joined(rows) == {0, 1}
+
+
+def member(number: int) -> Member:
+    return Member(f"{number:016x}", number, 0, "1.0", "n1")
+
+
+def alone(number: int, *wanted: int) -> State:
+    return expect(join(State(run="7"), member(number)), wanted)
+
+
+def in_round(state: State, rounds: int = 1) -> State:
+    for _ in range(rounds):
+        state = join(form(state, Limits(1, 4), "n1", 1, 1000), state.members[0])
+    return state
+
+
+@pytest.mark.parametrize(
+    ("state", "gives_up"),
+    [
+        (alone(1, 0, 1), True),  # about to train, while another one does
+        (in_round(alone(1, 0, 1)), True),  # both have begun at the same moment
+        (in_round(alone(0, 0, 2)), False),  # the first one goes on
+        (alone(1, 1), False),  # the other one was not expected: Slurm is not asked
+        (replace(alone(1, 0, 1), done=((0, 0, "1.0"),)), False),  # it has finished here
+        (replace(alone(1, 0, 1), gone=(lost(0),)), False),  # it was lost here
+        (join(alone(1, 0, 1), member(0)), False),  # it is here
+        (in_round(alone(1, 0, 1), 2), False),  # it may have been
+    ],
+)
+def test_who_finds_others_elsewhere_gives_up(state: State, gives_up: bool) -> None:
+    asked: list[Sequence[str]] = []
+
+    def ask(command: Sequence[str]) -> str:
+        asked.append(command)
+        return "".join(f"7_{number}|3|joined{{3}}\n" for number in state.wanted)
+
+    env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/work/7"}
+    found = Apart("/work/7", env, ask)
+    found.check(state)
+    assert bool(found.why) is gives_up
+    assert asked in ([], [request("7")])
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/other"},  # the user has chosen this one
+        {"MALLEABLE_DIR": "/work/7"},
+    ],
+)
+def test_where_it_cannot_be_known_slurm_is_not_asked(env: dict[str, str]) -> None:
+    found = Apart("/work/7", env, lambda _: pytest.fail("asked"))
+    found.check(alone(1, 0, 1))
+    for now in (1.0, 1000.0):
+        found.look(now, in_round(alone(1, 0, 1)))
+    assert not found.why
+
+
+def test_one_that_trains_asks_once_after_a_minute() -> None:
+    asked: list[Sequence[str]] = []
+
+    def ask(command: Sequence[str]) -> str:
+        asked.append(command)
+        return "7_0|0|joined{0}\n"
+
+    found = Apart("/work/7", {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/work/7"}, ask)
+    state = in_round(alone(1, 0, 1))
+    for now in (1.0, PATIENCE_S):
+        found.look(now, state)
+    assert not asked
+    for now in (PATIENCE_S + 1, PATIENCE_S + 2):
+        found.look(now, state)
+    wait_until(lambda: found.why)
+    time.sleep(0.1)
+    assert len(asked) == 1
+
+
+def test_an_agent_that_is_apart_gives_up_before_it_trains(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[State] = []
+
+    def check(found: Apart, state: State) -> None:
+        asked.append(state)
+        found.why = "fragment 0 trains in another directory"
+
+    monkeypatch.setattr(Apart, "check", check)
+    while not isinstance(action := agent.session.next_action(), GiveUp):
+        assert isinstance(action, Wait)
+        agent.clock.sleep(1.0)
+    assert action.why == "fragment 0 trains in another directory"
+    assert [state.rounds for state in asked] == [0]
+
+
+def test_an_agent_that_is_found_to_be_apart_stops_its_workers(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(found: Apart, now: float, state: State) -> None:
+        found.why = "fragment 0 trains in another directory"
+
+    agent.train()
+    assert agent.look() is Stop.NO
+    monkeypatch.setattr(Apart, "look", look)
+    assert agent.look() is Stop.NOW
+    agent.session.begin_wait(0)
+    assert isinstance(agent.session.next_action(), GiveUp)
