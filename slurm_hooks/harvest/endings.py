@@ -56,7 +56,7 @@ def kind_of(
         return EndKind.CANCELLED, "cancelled"
     if fragment.said is Said.FINISHED or fragment.mark.is_finished:
         return EndKind.FINISHED, "training finished"
-    if run.leaves or fragment.said is Said.LEAVING or fragment.is_leaving:
+    if run.leaves or fragment.said in (Said.LEAVING, Said.APART) or fragment.is_leaving:
         return EndKind.LEFT, run.leaves or "left by itself"
     if state is FragmentState.DONE and (not fragment.has_agent or fragment.mark.request.is_pool):
         return EndKind.FINISHED, "its script ended with 0"

@@ -275,6 +275,11 @@ class MalleableJob:
         return any(f.has_agent for f in self.fragments)
 
     @cached_property
+    def is_apart(self) -> bool:
+        """True if a fragment says that others train in another directory."""
+        return any(f.said is Said.APART for f in self.fragments)
+
+    @cached_property
     def trains(self) -> bool:
         """True if a fragment runs whose training has made progress in this run."""
         return any(f.is_training for f in self.fragments)

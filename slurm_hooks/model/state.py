@@ -44,4 +44,5 @@ class Said(enum.Enum):
     JOINED = "joined"  # it takes part in a round
     TRAINED = "trained"  # and its training has made progress
     LEAVING = "leaving"  # it is about to put itself back
+    APART = "apart"  # others of its job train in another directory, so it has given up
     FINISHED = "finished"  # the round said that the training is over

@@ -150,6 +150,12 @@ def reasons_for(
 def _final(situation: Situation, planned: int, settings: Settings) -> Optional[Reason]:
     """The reason beside which no other counts: it would not grow onto any node."""
     most, wish = situation.job.request.max_nodes, situation.wish
+    if situation.is_apart and situation.job.is_apart:
+        return Reason(
+            Why.ALONE,
+            "its nodes do not share its work directory, so several fragments would each train on "
+            "their own: it is kept to one. Submit from a directory that all nodes share",
+        )
     if situation.is_apart:
         return Reason(
             Why.ALONE,

@@ -224,9 +224,10 @@ def _with_way_given(job: MalleableJob, waiter: Waiter) -> MalleableJob:
 
 
 def _is_apart(job: MalleableJob, ground: Ground, settings: Settings) -> bool:
-    """True if a fragment has run for long enough to meet others and no agent has ever spoken."""
+    """True if its fragments find each other in no directory, or one has run for long enough to meet
+    others and no agent has ever spoken."""
     if job.has_agent or job.request.is_pool:
-        return False
+        return job.is_apart and not job.request.is_pool
     patience = timedelta(seconds=settings.failures.join_s)
     starts = (f.start for f in job.active if f.start is not None)
     is_known = any(f.mark.is_alone for f in job.fragments)

@@ -71,7 +71,7 @@ def _back(fragment: Fragment, cause: Cause, mark: Mark) -> PutBack:
 
 def _cause_of_end(fragment: Fragment) -> Cause:
     """Of an end that is no death: exit code 0 is none in a pool alone."""
-    if fragment.is_leaving or fragment.said is Said.LEAVING:
+    if fragment.is_leaving or fragment.said in (Said.LEAVING, Said.APART):
         return Cause.LEFT
     return Cause.NO_WORK if fragment.state is FragmentState.DONE else Cause.LEASE_ENDED
 

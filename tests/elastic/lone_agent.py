@@ -118,6 +118,9 @@ class Reports(OwnElement):
     def report(self, standing: Standing) -> None:
         self.standings.append(standing)
 
+    def report_apart(self) -> None:
+        self.standings.append(Standing.APART)
+
     def report_trained(self) -> None:
         self.trained += 1
 

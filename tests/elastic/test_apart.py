@@ -11,6 +11,7 @@ import pytest
 
 from slurm_hooks.elastic.agent.actions import GiveUp, Wait
 from slurm_hooks.elastic.batch.remark import LENGTH
+from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.liveness import apart
 from slurm_hooks.elastic.liveness.absent import sentence as absent_sentence
 from slurm_hooks.elastic.liveness.apart import PATIENCE_S, Apart, joined, request, sentence
@@ -179,6 +180,7 @@ def test_an_agent_that_is_apart_gives_up_before_it_trains(
         agent.clock.sleep(1.0)
     assert action.why == "fragment 0 trains in another directory"
     assert [state.rounds for state in asked] == [0]
+    assert agent.reports.standings == [Standing.APART]
 
 
 def test_an_agent_that_is_found_to_be_apart_stops_its_workers(

@@ -27,6 +27,7 @@ from slurm_hooks.model import (
     Node,
     NodeState,
     Plan,
+    PutBack,
     Said,
     SetMark,
 )
@@ -271,6 +272,23 @@ def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -
     assert note.mark.is_alone
     waiting = [make_fragment(i, has_agent=False, is_alone=i == 2) for i in range(4)]
     assert len(grown(plan_for(make_job(*waiting), nodes=make_nodes(4)))) == 1
+
+
+@pytest.mark.parametrize("state", [FragmentState.FAILED, FragmentState.HELD])
+def test_a_job_whose_nodes_share_no_directory_is_kept_to_the_fragment_that_trains(
+    state: FragmentState,
+) -> None:
+    trains = make_fragment(0, RUNNING, ["n0"], said=Said.JOINED)
+    gave_up = make_fragment(1, state, said=Said.APART, exit_code="1:0")
+    job = make_job(trains, gave_up, held=2)
+    plan = plan_for(job, nodes=[make_node("n0", NodeState.BUSY), *make_nodes(3)])
+    assert noticed(plan) == {}
+    assert grown(plan) == set()
+    marks = [a.mark for a in plan.actions if isinstance(a, (PutBack, SetMark)) and a.mark]
+    assert not any(mark.failures or mark.deaths for mark in marks), "it is no failure of the job"
+    back = [a.fragment.index for a in plan.actions if isinstance(a, PutBack)]
+    assert back == ([1] if state is FragmentState.FAILED else [])
+    assert any("do not share its work directory" in line.text for line in plan.jobs[0].reasons)
 
 
 # -- gangs that cannot be complete

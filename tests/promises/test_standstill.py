@@ -83,4 +83,11 @@ def test_of_fragments_that_do_not_share_their_directory_one_trains(bench: Bench)
     (line, *_) = given_up()
     assert " trains in another directory of this name: submit from one that all nodes share" in line
     assert "trains in another directory" in told(bench, job, "explain")
-    assert bench.job(job).nodes
+    for _ in range(15):
+        told(bench, job, "status")
+    found = bench.job(job)
+    states = [(f.said, f.state) for f in found.fragments]
+    assert found.nodes, states
+    assert sorted(f.said.value for f in found.fragments) == ["apart", "joined"], states
+    assert found.failures == 0
+    assert "do not share its work directory" in told(bench, job, "explain")

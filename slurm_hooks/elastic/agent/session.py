@@ -131,6 +131,7 @@ class Session:
     def _give_up(self) -> Optional[GiveUp]:
         if not self._apart.why:
             return None
+        self._own_element.report_apart()
         write_remark(self._apart.why)
         return GiveUp(self._apart.why)
 

@@ -33,8 +33,8 @@ _SILENT = (
 
 
 class OwnElement:
-    """Methods do not raise, and are cheap except `report_started`, `report_finished` and
-    `put_back`."""
+    """Methods do not raise, and are cheap except `report_started`, `report_finished`,
+    `report_apart` and `put_back`."""
 
     def __init__(self, env: Mapping[str, str], signals: SignalListener) -> None:
         self._element = element(env)
@@ -128,6 +128,16 @@ class OwnElement:
             if time.monotonic() > deadline:
                 say("the training has finished, but Slurm does not accept the note that says so")
                 return
+            time.sleep(CONFIRM_S)
+
+    def report_apart(self) -> None:
+        """This fragment gives up, since others of its job train in another directory; returns when
+        that is recorded, or after FINISH_S."""
+        if not self._is_reporter:
+            return
+        self._standing = Standing.APART
+        deadline = time.monotonic() + FINISH_S
+        while not self._is_written(Standing.APART) and time.monotonic() < deadline:
             time.sleep(CONFIRM_S)
 
     def _run_on(self) -> None:

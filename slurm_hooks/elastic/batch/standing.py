@@ -21,6 +21,7 @@ class Standing(str, Enum):
     JOINED = "joined"  # it is in its first round
     TRAINED = "trained"  # it has made progress
     LEAVING = "leaving"  # it has begun to leave
+    APART = "apart"  # others of this job train in another directory, so it gives up
     FINISHED = "finished"  # the training has finished, not only the processes here
 
 
