@@ -167,7 +167,9 @@ def _bar(axes: Any, bars: _Bars, unit: str) -> None:
     names, colours, values = zip(*bars) if bars else ((), (), ())
     drawn = axes.barh(range(len(names)), values, color=colours, edgecolor="#1c2733", linewidth=0.5)
     axes.set_yticks(range(len(names)), [_shortened(name) for name in names])
-    axes.bar_label(drawn, [f"{value:,.4g}" for value in values], padding=3)
+    axes.bar_label(
+        drawn, [f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for value in values], padding=3
+    )
     axes.margins(x=0.25)
     axes.invert_yaxis()
     axes.set(xlabel=unit)
