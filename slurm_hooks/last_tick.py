@@ -42,7 +42,9 @@ def silence(settings: Settings, jobs: Iterable[MalleableJob] = ()) -> str:
     every_s = settings.tick.every_s
     if last is None:
         is_told = any(_was_touched(job) for job in jobs)
-        return "" if is_told else "no tick is known on this host, and jobs start only by ticks"
+        if is_told:
+            return ""
+        return "this host does not know of a tick: if your job stays held, ask whether ticks run"
     silent_s = abs((now - last).total_seconds())
     if silent_s <= INTERVALS * every_s:
         return ""
@@ -56,7 +58,7 @@ def steady_silence(settings: Settings) -> str:
     """The same without the age, for what is printed again at each change."""
     last, every_s = find_last_tick(settings), settings.tick.every_s
     if last is None or not silence(settings):
-        return silence(settings)
+        return ""  # a login host may know of no tick at all
     now = datetime.fromtimestamp(time.time(), timezone.utc)
     return f"no tick since {shown(last, now)} (expected every {every_s:g} s)"
 

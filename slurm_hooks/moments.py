@@ -12,7 +12,10 @@ from typing import Optional
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 LONGEST_S = 10**11
 A_SPAN = "90, 90s, 30m, 2h30m, 1:30:00 or 7d"
-A_MOMENT = f"{A_SPAN} (ago), now, yesterday, or a date such as 2026-03-01 or 2026-03-01T08:00"
+A_MOMENT = (
+    "90s, 30m, 2h30m, 1:30:00 or 7d (ago), now, today, yesterday, or a date such as 2026-03-01 or "
+    "2026-03-01T08:00"
+)
 _NUMBER = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 _PARTS = re.compile(r"(\d{1,9}[smhdw])+", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{2})", re.ASCII)

@@ -13,6 +13,13 @@ local KEYWORDS = { ["if"] = true, ["then"] = true, ["else"] = true, ["elif"] = t
   time = true, command = true, nohup = true }
 local ONLY_NAMED = { which = true, type = true, echo = true, ls = true }
 local NO_TRAINING = { pip = true, venv = true, pytest = true }
+-- Behind the training these are no training themselves; anything else may be.
+local HARMLESS = {}
+for name in ("srun echo printf tee grep sed awk head tail sort cp mv rm ln ls cat mkdir touch tar "
+  .. "gzip rsync date hostname sleep wait exit cd true set unset export module ml "
+  .. "source . conda kill trap nvidia-smi env fi done } esac"):gmatch("%S+") do
+  HARMLESS[name] = true
+end
 local NO_TORCHRUN = "note: the script itself calls no torchrun: unless something it calls does, "
   .. "the job is kept to one fragment"
 
@@ -137,7 +144,9 @@ local function find_separate_copies(commands)
     local found = find_srun_python(words)
     if found then
       program = found
-    elseif is_opaque(words) and (program or not name_of(words[1]):find("^python")) then
+    elseif program and not HARMLESS[name_of(words[1])] then
+      return nil
+    elseif is_opaque(words) and not name_of(words[1]):find("^python") then
       return nil
     end
   end

@@ -74,7 +74,9 @@ end
 
 --- --gpus counts those of the whole job: with its nodes replaced, each fragment would get them all.
 local function check_gpus(job)
-  local kind, count = (job.tres_per_job or ""):match("^gres[:/]gpu:([%w_-]*:?)(%d+)$")
+  local asked = (job.tres_per_job or ""):match("^gres[:/]gpu:(.+)$") or ""
+  local kind, count = asked:match("^([%w_-]+:)(%d+)$")
+  if not count then kind, count = "", asked:match("^%d+$") end
   if not count then return "--gpus: " .. GPUS_OF_JOB .. "N" end
   local nodes, advice = read(job.max_nodes) or read(job.min_nodes), "N"
   if nodes and count % nodes == 0 then advice = string.format("%s%d", kind, count / nodes) end

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
-from slurm_hooks.errors import CommandRefused, MalleableError, RetryLater
+from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.harvest.lives import Hits
 from slurm_hooks.last_tick import find_last_tick, silence
 from slurm_hooks.learning.connect import is_there, learned_path
 from slurm_hooks.learning.connect import reading as reading_learned
 from slurm_hooks.learning.read import job_profile
-from slurm_hooks.learning.tick import recall
 from slurm_hooks.ledger.connect import Unusable, ledger_path, reading
 from slurm_hooks.ledger.read import hits_of
 from slurm_hooks.model import MalleableJob, Snapshot
@@ -42,13 +41,12 @@ from slurm_hooks.report.text import (
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
-from slurm_hooks.slurm.gateway import observe, read_remarks
+from slurm_hooks.slurm.gateway import read_remarks
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.names import names_command, parse_names
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.slurm.site_policy import unknown_users
 from slurm_hooks.snapshot.file import read, save
-from slurm_hooks.switch import with_switch
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -78,13 +76,13 @@ def add(commands: Commands) -> None:
 def _status(arguments: argparse.Namespace) -> int:
     settings = with_host_lists(load(arguments.settings))
     port = live(settings)
-    snapshot = observe(port, settings.site.partitions)
-    snapshot = with_switch(snapshot, settings.tick.state_dir, is_reading=True)
+    report = tick(port, settings, is_dry=True)
+    snapshot = report.snapshot
     if arguments.job is not None:
         return _show_job(known_job(snapshot, arguments.job), snapshot, settings, arguments.json)
     of_user = [job for job in snapshot.jobs if arguments.user in ("", job.user)]
     jobs = [job for job in of_user if arguments.all or job_state(job) not in OVER]
-    names, reasons = _names(port, settings), _first_reasons(snapshot, settings)
+    names, reasons = _names(port, settings), {j.job_id: _why(j) for j in report.plan.jobs}
     if arguments.json:
         print(json_text(_jobs_data(jobs, names, reasons, snapshot, settings)))
         return 0
@@ -135,17 +133,8 @@ def _names(port: Port, settings: Settings) -> Mapping[int, str]:
         return {}
 
 
-def _first_reasons(snapshot: Snapshot, settings: Settings) -> Mapping[int, str]:
-    """What limits each job most; empty if no plan can be made."""
-    try:
-        plan = rehearse(recall(snapshot, settings), settings).plan
-    except MalleableError as error:
-        _log.debug("nothing was planned: %s", error)
-        return {}
-    return {job.job_id: _why(job) for job in plan.jobs}
-
-
 def _why(job: JobPlan) -> str:
+    """What limits the job most."""
     if job.nodes_planned != job.nodes_now:
         return f"the next tick takes it to {plural(job.nodes_planned, 'node')}"
     return str(job.reasons[0]) if job.reasons else ""

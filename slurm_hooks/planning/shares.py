@@ -96,19 +96,26 @@ def share_out(
 def _without_failing(
     problem: Problem, allocation: Allocation, placed: Sequence[Situation]
 ) -> Problem:
-    """The problem in which no job asks for a size that it was given and cannot train at: at most
-    the next smaller one, or nothing."""
+    """The problem in which no job asks for a size that it was given and cannot train at."""
     answers = zip(problem.jobs, map(sum, allocation.counts), placed)
     jobs = tuple(
-        replace(ask, max_nodes=_below(ask, nodes, s.failing)) if nodes in s.failing else ask
-        for ask, nodes, s in answers
+        _beside(ask, nodes, s.failing) if nodes in s.failing else ask for ask, nodes, s in answers
     )
     return replace(problem, jobs=jobs)
 
 
-def _below(ask: JobAsk, nodes: int, failing: frozenset[int]) -> int:
+def _beside(ask: JobAsk, nodes: int, failing: frozenset[int]) -> JobAsk:
+    """The ask for at most the next smaller size that is good, otherwise for the next larger one."""
     smaller = range(nodes - ask.unit, ask.min_nodes - 1, -ask.unit)
-    return next((n for n in smaller if n not in failing), 0)
+    below = next((n for n in smaller if n not in failing), 0)
+    if below:
+        return replace(ask, max_nodes=below)
+    above = nodes + ask.unit
+    while above in failing:
+        above += ask.unit
+    is_asked = above <= ask.max_nodes
+    most = max(above, ask.max_nodes)
+    return replace(ask, min_nodes=above, max_nodes=most, may_grow=ask.may_grow and is_asked)
 
 
 def given(situations: Iterable[Situation], shares: Shares) -> int:

@@ -50,7 +50,8 @@ def failing(
 def why_not(job: MalleableJob, bad: frozenset[int]) -> str:
     """Where it fails and where it trains, and the request without those sizes if there is one."""
     good = sorted(trained(job).keys() - bad)
-    text = f"fails with {_listed(sorted(bad))} nodes, trains with {_listed(good)}"
+    nodes = "node" if bad == {1} else "nodes"
+    text = f"fails with {_listed(sorted(bad))} {nodes}, trains with {_listed(good)}"
     asked = _request(good, bad, job)
     return f"{text}: {asked}" if asked else text
 

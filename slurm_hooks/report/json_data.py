@@ -49,7 +49,8 @@ def _name(key: str, value: Any) -> str:
 
 def _told(key: str, value: Any) -> Any:
     """Epoch seconds as other moments; their names end in `at`."""
-    if isinstance(value, float) and (key == "at" or key.endswith("_at")):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and (key == "at" or key.endswith("_at")):
         return iso(datetime.fromtimestamp(value, timezone.utc))
     return told(value)
 

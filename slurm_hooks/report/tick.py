@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from slurm_hooks.model import Plan, Snapshot
-from slurm_hooks.slurm.live import Asked
+from slurm_hooks.slurm.live import DENIED, Asked
 
 
 def lacks_rights(refused: Iterable[str]) -> bool:
     """Whether Slurm refused a change because of who asked: it will refuse the next one too."""
-    return any("ermission denied" in line for line in refused)
+    return any(DENIED.search(line) for line in refused)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ _BUSY = re.compile(
     r"missing socket|standby mode|Message (?:send|receive) failure|Communication connection|"
     r"try again|temporarily unable|Munge|munge|Slurm controller not|DNS SRV",
 )
-_DENIED = re.compile(r"ermission denied|not permitted")
+DENIED = re.compile(r"ermission denied|not permitted")
 # What people set to save typing, such as SQUEUE_PARTITION: others' jobs would not be seen.
 _OPTIONS = re.compile(r"(SQUEUE|SCANCEL|SCONTROL)_|SLURM_CLUSTERS$")
 
@@ -88,7 +88,7 @@ class Live:
             return done.stdout
         if _BUSY.search(complaint):
             raise RetryLater(f"`{_shown(command)}`: Slurm is not ready: {complaint[-300:]}")
-        refusal = NotAllowed if _DENIED.search(complaint) else CommandRefused
+        refusal = NotAllowed if DENIED.search(complaint) else CommandRefused
         raise refusal(
             f"`{_shown(command)}` ended with {done.returncode}: {complaint[-300:]}", complaint
         )

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +142,7 @@ def half(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("damage", [half, lambda path: path.write_text("junk")])
+@pytest.mark.parametrize("damage", [half, lambda path: path.write_text("")])
 def test_a_damaged_file_counts_as_none_and_is_put_aside(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], is_kept: bool, damage: Any
 ) -> None:
@@ -157,11 +159,21 @@ def test_a_damaged_file_counts_as_none_and_is_put_aside(
     assert Checkpoint(path).load()[0] == 9
 
 
+def weights(path: Path) -> None:
+    torch.save({"weights": full(1)}, path)
+
+
+def archive(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("weights.npy", "1")
+
+
+@pytest.mark.parametrize("write", [weights, archive, lambda path: path.write_text("loss 0.5")])
 def test_a_file_that_is_no_checkpoint_is_an_error_and_left_alone(
-    tmp_path: Path, is_kept: bool
+    tmp_path: Path, is_kept: bool, write: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "model.pt"
-    torch.save({"weights": full(1)}, path)
+    write(path)
     with pytest.raises(ValueError, match=r"was not written by Checkpoint\.save"):
         Checkpoint(path).load()
     assert list(tmp_path.iterdir()) == [path]

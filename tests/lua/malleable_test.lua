@@ -352,6 +352,8 @@ local UNSOUND = {
   { name = "GPUs of the whole job", job = { min_nodes = 4, max_nodes = 4,
     tres_per_job = "gres:gpu:8" }, faults = { "^%-%-gpus=8: would be the GPUs of one fragment, "
       .. "as %-%-malleable replaces the nodes; write %-%-gpus%-per%-node=2$" } },
+  { name = "GPUs of two digits", job = { min_nodes = 2, max_nodes = 2,
+    tres_per_job = "gres:gpu:16" }, faults = { "^%-%-gpus=16: .*%-per%-node=8$" } },
   { name = "GPUs of a kind", job = { min_nodes = 4, max_nodes = 4,
     tres_per_job = "gres/gpu:a100:8" }, faults = { "^%-%-gpus=a100:8: .*%-per%-node=a100:2$" } },
   { name = "GPUs that do not come out even", job = { min_nodes = 4, max_nodes = 4,
@@ -431,6 +433,9 @@ local SCRIPTS = {
   { "python train.py", note = NOTE },
   { "srun hostname\n./run", note = NOTE },
   { "srun python train.py\n./finish.sh", note = NOTE },
+  { "srun python prepare.py\ndeepspeed train.py", note = NOTE },
+  { "srun python prepare.py\nmpirun -n 2 python train.py", note = NOTE },
+  { "srun python train.py | tee log\necho done; wait", fault = COPIES },
   { "bash run.sh\nsrun python evaluate.py", note = NOTE },
   { "srun python prepare.py\npython train.py", note = NOTE },
   { "srun python -c 'import torch'", note = NOTE },

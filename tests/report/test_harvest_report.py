@@ -83,7 +83,7 @@ def test_no_tick_in_the_span(hour: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--since", "soon"), "'soon' is not a moment: write 90"),
+        (("--since", "soon"), "'soon' is not a moment: write 90s"),
         (("--since", "1h", "--until", "2h"), "--since 1h is not before --until 2h"),
         (("--since", "0d"), "--since 0d is not before now: nothing lies between"),
         (("--since", "now"), "--since now is not before now"),
@@ -169,7 +169,7 @@ def test_a_user_without_jobs_is_told(hour: Path, capsys: pytest.CaptureFixture[s
 def test_a_page_is_named_instead_of_printed(
     hour: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     path = tmp_path / "report.html"
     assert report(hour, *SPAN, "--html", str(path)) == 0
     assert capsys.readouterr().out == f"written: {path}\n"

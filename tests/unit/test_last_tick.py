@@ -50,7 +50,7 @@ def test_a_silence_of_two_intervals_is_told(capsys: Output, site: Path, name: st
 
 
 def test_before_the_first_tick_there_is_a_line_too(capsys: Output, site: Path) -> None:
-    assert "no tick is known on this host" in said(capsys, "explain", job_id(capsys))
+    assert "this host does not know of a tick" in said(capsys, "explain", job_id(capsys))
     assert json.loads(said(capsys, "status", "--json"))["last_tick"] is None
     ran(site, 5)
     assert json.loads(said(capsys, "status", "--json"))["last_tick"].endswith("+00:00")

@@ -21,7 +21,7 @@ from slurm_hooks.allocation.value import Counts, Row, may_gain, row_fault, row_v
 MOST_ROWS = 5_000
 """Rows of all jobs beyond which they are not listed: a tenth of a second of Python."""
 MOST_PARTS = 50_000
-"""Combinations at one job beyond which the search gives up: a tenth of a second too."""
+"""Combinations beyond which the search gives up: a tenth of a second too."""
 
 
 class _Choice(NamedTuple):
@@ -49,7 +49,11 @@ def finish(market: Market) -> Priced:
     most = [market.bids[at].surplus for at in order]
     rest = [sum(most) - sure for sure in accumulate(most)]
     parts: _Parts = {(0,) * len(market.caps): (0.0, ())}
+    tried = 0
     for at, later in zip(order, rest):
+        tried += len(parts) * len(menus[at])
+        if tried > MOST_PARTS:
+            raise TooLarge(f"more than {MOST_PARTS} combinations")
         parts = _extended(market, parts, menus[at], above - later)
     value, rows = max(parts.values(), default=(known.value, ()))
     if value <= above:
@@ -86,8 +90,6 @@ def _open_rows(market: Market, at: int, gap: float) -> list[_Choice]:
 
 def _extended(market: Market, parts: _Parts, menu: Sequence[_Choice], above: float) -> _Parts:
     """The partial answers with one job more, without those that cannot be worth `above`."""
-    if len(parts) * len(menu) > MOST_PARTS:
-        raise TooLarge(f"more than {MOST_PARTS} combinations")
     longer: _Parts = {}
     for (used, (value, rows)), choice in product(parts.items(), menu):
         now = tuple(map(sum, zip(used, choice.row)))

@@ -15,6 +15,7 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
+from slurm_hooks.last_tick import INTERVALS
 
 ENABLE = Run("systemctl enable --now slurm-malleable.timer", "root")
 BY_CRON = Run("cp /usr/share/slurm-malleable/cron/slurm-malleable /etc/cron.d/", "root")
@@ -37,7 +38,7 @@ def _last_tick(facts: Facts) -> Iterator[Finding]:
             Run("malleable reconcile", "the user of the tick"),
             advice="see why in the log, or try one by hand",
         )
-    elif seen.silent_s > 2 * seen.every_s:
+    elif seen.silent_s > INTERVALS * seen.every_s:
         yield warning(
             f"no tick for {seen.silent_s:.0f} s (expected every {seen.every_s:g} s): no job can "
             "start or grow",

@@ -1,5 +1,5 @@
-"""The directories of jobs that ended long ago, beside the directory of this job. One may hold a
-last step, which is as large as the model and its optimizer.
+"""The directories of jobs that have written nothing for long, beside the directory of this job. One
+may hold a last step, which is as large as the model and its optimizer.
 
 Only entries with names of ours are removed, and no link is followed. A directory with anything else
 in it stays.
@@ -33,12 +33,13 @@ _MARKS = {"beats", "stages"}  # a job's directory has them from its beginning
 
 def remove_old_jobs_meanwhile(env: Mapping[str, str]) -> None:
     """In a thread, which the training does not wait for. Does not raise."""
-    threading.Thread(
-        target=remove_old_jobs,
-        args=(dict(env), time.time() - OLD_S),
-        name="malleable-old-jobs",
-        daemon=True,
-    ).start()
+    with suppressed(RuntimeError, doing="starting a thread that removes old jobs"):
+        threading.Thread(
+            target=remove_old_jobs,
+            args=(dict(env), time.time() - OLD_S),
+            name="malleable-old-jobs",
+            daemon=True,
+        ).start()
 
 
 def remove_old_jobs(env: Mapping[str, str], since: float) -> None:

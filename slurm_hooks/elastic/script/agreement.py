@@ -3,7 +3,7 @@
 A reduction in each step would cost a part of a millisecond, and make a device and the script wait
 for each other. So it is made four times a second or so, and where steps are short its result is
 read a call later, when it has long been there. How often, and how late, depends on how long a step
-takes. That is a part of what is agreed, so all processes do the same at the same call.
+takes. The duration of a step is agreed too, so all processes reduce at the same call.
 """
 
 from __future__ import annotations

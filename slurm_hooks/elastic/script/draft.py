@@ -45,7 +45,7 @@ class Draft:
         return max(there, step)
 
     def drop(self) -> None:
-        """It is not wanted any more."""
+        """Remove the draft."""
         _open.discard(self.path)
         with suppress(OSError):
             self.path.unlink()

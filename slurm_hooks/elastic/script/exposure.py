@@ -9,7 +9,8 @@ But between the steps of two optimizers (a GAN's), while one computes the loss a
 between the last and `reached` (a script may average a metric there) collectives run while the state
 is torn; if a peer is lost meanwhile, that holds for all survivors.
 
-The other hears nothing, because its backend ends the process whose peer is lost: it always copies.
+The other kind gets no signal: its backend ends a process whose peer is lost. Its state is always
+copied ahead.
 
 All processes wait for the slowest, so nodes that copy after different steps would each stall the
 others. A copy is taken where the step passes a multiple of a power of two: nodes whose copies take

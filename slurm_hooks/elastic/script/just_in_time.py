@@ -188,7 +188,7 @@ class JustInTime:
             self._fail(f"step {self._boundary.step} cannot be kept: {first_line(error)}")
 
     def _keep(self) -> None:
-        if self._boundary.step < 0:
+        if self._boundary.step < 0 or self._boundary.step == self._kept:
             return
         why = ""
         for _ in range(_TRIES):

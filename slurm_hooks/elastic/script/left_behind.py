@@ -64,7 +64,8 @@ def _leave_step(
     try:
         _write(draft.path, {"step": step, "content": image.peek()}, until)
         size = draft.path.stat().st_size
-        draft.put(step)
+        if draft.put(step) > step:  # another node was faster
+            return None
         say(f"step {step} is left in {path}, {size >> 20} MiB")
         return True
     finally:

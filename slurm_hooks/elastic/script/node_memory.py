@@ -26,7 +26,7 @@ from slurm_hooks.elastic.script.memory_room import room
 from slurm_hooks.elastic.script.packed import PAGE, Packing, Shape
 
 _MAGIC = b"mallmem2"  # older versions, with another word here, see an empty slot, and so do we
-_BEGUN = b"mallhalf"  # a copy that was begun; whoever finds it knows that it was cut off
+_BEGUN = b"mallhalf"  # a copy was begun; if a later process finds this, it was cut off
 _HEAD = struct.Struct("<8sqqqqqI")  # magic, step, Shape, crc32 of the common part
 _PIECE = 4 << 20  # bytes made ready at a time: madvise() of Python lets no other thread run
 

@@ -1,6 +1,6 @@
 """A checkpoint's file as a training finds it when it begins: whole, damaged or not there.
 
-A damaged file is put aside under another name: it does not count, and whoever can mend it may.
+A damaged file is renamed to FILE.damaged. The training ignores it, and you may try to repair it.
 """
 
 from __future__ import annotations

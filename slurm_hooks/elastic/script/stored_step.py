@@ -15,8 +15,11 @@ from slurm_hooks.elastic.log import debug
 _RECORD = "/data.pkl"  # of torch.save, in a folder with the name of the archive
 
 
+_ARCHIVE = b"PK"  # what an archive begins with
+
+
 class DamagedFileError(Exception):
-    """A file that is no whole archive of torch's."""
+    """An archive of torch's that is not whole, or an empty file."""
 
 
 def step_on_disk(path: Path) -> int:
@@ -37,8 +40,8 @@ def read_step(path: Path) -> int:
     if path.exists() and not path.is_file():  # a FIFO would be waited at for ever
         raise OSError(f"{path} is no ordinary file")
     with open(path, "rb") as file:
-        file.read(1)  # zipfile takes a file system that is out of order for a damaged file
-        found = _read_record(file)
+        begins = file.read(len(_ARCHIVE))  # zipfile takes a broken file system for damage
+        found = _read_record(file) if begins in (b"", _ARCHIVE) else None
     step = found.get("step") if isinstance(found, dict) else None
     if isinstance(step, int):
         return step
@@ -50,15 +53,24 @@ def _read_record(file: IO[bytes]) -> Any:
         return _Look(_record(file)).load()
     except (OSError, MemoryError):
         raise
+    except _Foreign:
+        return None
     except Exception as error:  # whatever zipfile and pickle make of junk
         raise DamagedFileError(str(error) or type(error).__name__) from error
 
 
 def _record(file: IO[bytes]) -> IO[bytes]:
     archive = zipfile.ZipFile(file)
-    found = next(info for info in archive.infolist() if info.filename.endswith(_RECORD))
+    records = (info for info in archive.infolist() if info.filename.endswith(_RECORD))
+    found = next(records, None)
+    if found is None:
+        raise _Foreign
     found.CRC = None  # type: ignore[assignment]  # torch can be told to leave it out
     return archive.open(found)
+
+
+class _Foreign(Exception):
+    """A whole archive that torch did not write."""
 
 
 class _Blank:
