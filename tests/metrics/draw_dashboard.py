@@ -20,8 +20,8 @@ def draw(answers: Answers, path: Path) -> None:
     """All panels; an answer is a panel's title, a legend, and Prometheus's result."""
     panels = board()["panels"]
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
-    figure = pyplot().figure(figsize=(WIDTH * INCH, rows * INCH * 0.7), layout="constrained")
-    grid = figure.add_gridspec(rows, WIDTH)
+    figure = pyplot().figure(figsize=(WIDTH * INCH, rows * INCH * 0.7))
+    grid = figure.add_gridspec(rows, WIDTH, hspace=3.0, wspace=3.0)
     for panel in panels:
         at = panel["gridPos"]
         axes = figure.add_subplot(grid[at["y"] : at["y"] + at["h"], at["x"] : at["x"] + at["w"]])
