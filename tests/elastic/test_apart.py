@@ -62,11 +62,11 @@ def test_the_line_on_fragments_that_do_not_join_names_the_file_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for kind, text in (
-        ("ext4", "joined in /work/7: it is on ext4 here: do all nodes share it, and does"),
-        ("", "joined in /work/7: is it on a file system that all nodes share, and does"),
+        ("ext4", "joined in /scratch/7: it is on ext4 here: do all nodes share it, and does"),
+        ("", "joined in /scratch/7: is it on a file system that all nodes share, and does"),
     ):
         monkeypatch.setattr("slurm_hooks.elastic.liveness.absent.local_kind", lambda _, k=kind: k)
-        assert text in absent_sentence((1,), "/work/7")
+        assert text in absent_sentence((1,), "/scratch/7")
 
 
 def test_the_remark_has_room_for_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +124,8 @@ def test_who_finds_others_elsewhere_gives_up(state: State, gives_up: bool) -> No
         asked.append(command)
         return "".join(f"7_{number}|3|joined{{3}}\n" for number in state.wanted)
 
-    env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/work/7"}
-    found = Apart("/work/7", env, ask)
+    env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}
+    found = Apart("/scratch/7", env, ask)
     found.check(state)
     assert bool(found.why) is gives_up
     assert asked in ([], [request("7")])
@@ -135,11 +135,11 @@ def test_who_finds_others_elsewhere_gives_up(state: State, gives_up: bool) -> No
     "env",
     [
         {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/other"},  # the user has chosen this one
-        {"MALLEABLE_DIR": "/work/7"},
+        {"MALLEABLE_DIR": "/scratch/7"},
     ],
 )
 def test_where_it_cannot_be_known_slurm_is_not_asked(env: dict[str, str]) -> None:
-    found = Apart("/work/7", env, lambda _: pytest.fail("asked"))
+    found = Apart("/scratch/7", env, lambda _: pytest.fail("asked"))
     found.check(alone(1, 0, 1))
     for now in (1.0, 1000.0):
         found.look(now, in_round(alone(1, 0, 1)))
@@ -153,7 +153,7 @@ def test_one_that_trains_asks_once_after_a_minute() -> None:
         asked.append(command)
         return "7_0|0|joined{0}\n"
 
-    found = Apart("/work/7", {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/work/7"}, ask)
+    found = Apart("/scratch/7", {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}, ask)
     state = in_round(alone(1, 0, 1))
     for now in (1.0, PATIENCE_S):
         found.look(now, state)
