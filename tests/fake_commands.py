@@ -71,6 +71,8 @@ def _refusal(slurm: FakeSlurm, element: Element, changes: dict[str, str], user: 
     named = (expand(changes.get(key, "")) for key in ("ReqNodeList", "ExcNodeList"))
     if not frozenset().union(*named) <= slurm.nodes.keys():
         return "Invalid node name specified"
+    if element.job in slurm.misfits and "ExcNodeList" in changes:
+        return "Requested partition configuration not available now"
     if "EndTime" in changes:
         if element.state != "RUNNING":
             return NOT_RUNNING

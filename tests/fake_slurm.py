@@ -30,6 +30,7 @@ class FakeSlurm:
 
     nodes: dict[str, str] = field(default_factory=dict)  # name: flags such as "+DRAIN", or "DOWN"
     hidden: set[str] = field(default_factory=set)  # of these nodes: not shown, as in a cloud
+    misfits: set[int] = field(default_factory=set)  # jobs that ask for more than any node has
     silent: set[str] = field(default_factory=set)  # of these: not registered since slurmctld began
     features: dict[str, frozenset[str]] = field(default_factory=dict)
     elements: dict[str, Element] = field(default_factory=dict)

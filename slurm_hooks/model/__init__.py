@@ -37,6 +37,7 @@ from slurm_hooks.model.decision import (
     verb_of,
 )
 from slurm_hooks.model.job import (
+    REFUSED,
     AvoidedNode,
     FailedSize,
     Fragment,
@@ -58,6 +59,7 @@ from slurm_hooks.model.telemetry import Counts, Pauses, Rate, Telemetry
 from slurm_hooks.model.wish import Wish
 
 __all__ = [
+    "REFUSED",
     "Action",
     "Cause",
     "Counted",

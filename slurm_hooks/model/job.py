@@ -5,7 +5,7 @@ Constructors refuse values that cannot exist.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Optional
@@ -14,6 +14,8 @@ from slurm_hooks.engines import DEFAULT, ENGINES
 from slurm_hooks.model.state import FragmentState, Said
 from slurm_hooks.model.telemetry import Telemetry
 from slurm_hooks.model.wish import Wish, newest
+
+REFUSED = "Refused"  # the obstacle of a release that Slurm did not accept
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,10 @@ class Mark:
     idle: Optional[datetime] = None
     depended: Optional[datetime] = None
     stopped: str = ""
+
+    def in_vain(self, now: datetime, obstacle: str) -> Mark:
+        """The mark after a release that came to nothing."""
+        return replace(self, released=now, vain=self.vain + 1, obstacle=obstacle)
 
 
 @dataclass(frozen=True, order=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from slurm_hooks.model import (
+    REFUSED,
     WAITING_STATES,
     AvoidedNode,
     Fragment,
@@ -186,11 +187,15 @@ def suspects(
 
 
 def is_vain(fragment: Fragment, now: datetime) -> bool:
-    """True while a release that did not start is too recent for another try; each pause is
-    twice as long as the one before."""
-    if not fragment.mark.vain:
+    """True while a release that did not start is too recent for another try.
+
+    Each pause is twice as long as the one before. A node may have gone between the look and the
+    release, so the first refusal is no reason to wait.
+    """
+    tries = fragment.mark.vain - (fragment.mark.obstacle == REFUSED)
+    if tries <= 0:
         return False
-    pause = min(_FIRST_PAUSE * 2 ** min(fragment.mark.vain - 1, 10), _LONGEST_PAUSE)
+    pause = min(_FIRST_PAUSE * 2 ** min(tries - 1, 10), _LONGEST_PAUSE)
     return is_within(now, fragment.mark.released, pause)
 
 

@@ -105,8 +105,8 @@ def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Act
     if not obstacle and is_within(now, mark.released, patience):
         return ()
     word = fragment.reason.split(",")[0] if obstacle else NOT_STARTED
-    vain = replace(mark, released=now, vain=mark.vain + 1, obstacle=word)
-    return (Hold(fragment.id, Cause.NOT_STARTED), SetMark(fragment.id, vain, Cause.NOT_STARTED))
+    noted = SetMark(fragment.id, mark.in_vain(now, word), Cause.NOT_STARTED)
+    return (Hold(fragment.id, Cause.NOT_STARTED), noted)
 
 
 def _running(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:

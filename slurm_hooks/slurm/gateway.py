@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused, RetryLater
-from slurm_hooks.model import Action, Grow, MalleableJob, Snapshot, Waiter
+from slurm_hooks.model import REFUSED, Action, Cause, Grow, MalleableJob, SetMark, Snapshot, Waiter
 from slurm_hooks.plural import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands, groups, starts
@@ -145,13 +145,21 @@ def apply(
     machine = AllBut((*(node.name for node in seen.nodes), *seen.hidden) if grows else ())
 
     def start(some: Sequence[Grow]) -> list[str]:
-        """Release these, but none whose update is refused: each group is tried by itself then."""
+        """Release these, but none whose update is refused: each group is tried by itself then.
+
+        A refused release counts as one in vain: it would be refused at the next tick too.
+        """
         *updates, release = starts(some, notes, machine, tied)
         faults = _write(port, updates, pause)
         if not faults:
             return _write(port, [release], pause)
         found = groups(some, notes, tied)
-        return faults if len(found) == 1 else [line for group in found for line in start(group)]
+        if len(found) > 1:
+            return [line for group in found for line in start(group)]
+        vain = [
+            SetMark(a.fragment, a.mark.in_vain(seen.now, REFUSED), Cause.NOT_STARTED) for a in some
+        ]
+        return faults + _write(port, commands(vain, notes), pause)
 
     return refused + (start(grows) if grows else [])
 

@@ -102,6 +102,17 @@ def test_a_job_takes_what_is_free_and_renews_it() -> None:
     assert all(e.restarts == 0 for e in running(slurm))
 
 
+def test_a_job_that_slurm_refuses_to_release_keeps_no_other_from_its_nodes() -> None:
+    slurm = cluster()
+    slurm.misfits.add(1)
+    slurm.submit(1, 6, MARK.replace("min=1", "min=6").replace("}", ",not=-}"))
+    slurm.submit(2, 6, MARK)
+    refused = live(slurm, 3600)
+    assert len(running(slurm, 2)) == 6
+    assert 0 < len([line for line in refused if "1_0:" in line]) < 10  # each pause is longer
+    assert all("why=Refused" in element.admin_comment for element in slurm.of(1))
+
+
 def test_a_finished_training_ends_the_job() -> None:
     slurm = cluster(3)
     slurm.submit(1, 6, MARK)
