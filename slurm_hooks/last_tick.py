@@ -1,7 +1,8 @@
 """When the last tick was, as far as this user can see on this host.
 
 The lock's date tells it to the user of the tick. The ledger tells all others: every tick writes it,
-and anybody can see its date. Hosts other than that of the ticks may know neither.
+and anybody can see its date. A reader changes neither the ledger nor what its log of changes holds.
+Hosts other than that of the ticks may know neither.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ INTERVALS = 2  # without a tick that are worth a line
 def find_last_tick(settings: Settings) -> Optional[datetime]:
     """When the last tick was; None if this host knows of none."""
     ledger = ledger_path(settings.tick.state_dir)
+    changes, _shared = beside(ledger)
     found = []
-    for path in (stamp_path(settings.tick), ledger, *beside(ledger)):
+    for path in (stamp_path(settings.tick), ledger, changes):
         with contextlib.suppress(OSError):
-            found.append(path.stat().st_mtime)
+            seen = path.stat()
+            if path is not changes or seen.st_size:  # a reader makes an empty one
+                found.append(seen.st_mtime)
     return datetime.fromtimestamp(max(found), timezone.utc) if found else None
 
 

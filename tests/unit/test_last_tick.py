@@ -49,6 +49,16 @@ def test_a_silence_of_two_intervals_is_told(capsys: Output, site: Path, name: st
         assert "no tick" not in said(capsys, *words)
 
 
+def test_who_reads_the_ledger_hides_no_silence(capsys: Output, site: Path) -> None:
+    """A reader touches SQLite's shared memory, and makes an empty log of changes."""
+    ran(site, 75, "state/ledger.sqlite")
+    ran(site, 5, "state/ledger.sqlite-shm")
+    ran(site, 5, "state/ledger.sqlite-wal")
+    assert re.search(r"no tick for (7[5-9]|8\d) seconds, since", said(capsys, "status"))
+    (site / "state" / "ledger.sqlite-wal").write_text("a change")
+    assert "no tick" not in said(capsys, "status")
+
+
 def test_before_the_first_tick_there_is_a_line_too(capsys: Output, site: Path) -> None:
     assert "this host does not know of a tick" in said(capsys, "explain", job_id(capsys))
     assert json.loads(said(capsys, "status", "--json"))["last_tick"] is None
