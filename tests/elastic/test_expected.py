@@ -52,6 +52,10 @@ def token(number: int) -> str:
     return member(number).token
 
 
+def test_a_row_without_a_node_names_nobody() -> None:
+    assert parse("0|RUNNING|0|0|,|1|\n1|PENDING|9|1|N/A|N/A|Resources\n", 0) == ArrayFacts()
+
+
 @pytest.mark.parametrize(
     ("situation", "own", "facts"),
     [

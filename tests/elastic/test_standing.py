@@ -114,6 +114,8 @@ def says(place: Path, text: str) -> Callable[[], bool]:
         ("mine; really", "progress{a=1}", "mine; really;progress{a=1}"),
         ("a;progress{a=2};remark{b}", "progress{a=1}", "a;remark{b};progress{a=1}"),
         ("I was joined{yesterday}", "joined{1}", "joined{1};I was joined{yesterday}"),
+        ("joitrained{1}ned{2};a", "remark{so}", "a;remark{so}"),  # none is left for the next write
+        ("a;reremark{b}mark{c}", "remark{so}", "a;remark{so}"),
     ],
 )
 def test_where_it_stands_comes_first_whoever_writes(comment: str, word: str, expected: str) -> None:

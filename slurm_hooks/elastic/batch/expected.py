@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 MOST = 4096
 
-_ROW = re.compile(r"([0-9]{1,9})\|([A-Z_]+)\|([0-9]{1,10})\|([0-9]{1,6})\|([^|]*)\|([^|]*)\|(.*)")
+_ROW = re.compile(
+    r"([0-9]{1,9})\|([A-Z_]+)\|([0-9]{1,10})\|([1-9][0-9]{0,5})\|([^|]*)\|([^|]*)\|(.*)"
+)
 _RUNNING = frozenset({"RUNNING", "CONFIGURING"})
 
 

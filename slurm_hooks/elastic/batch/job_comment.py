@@ -41,14 +41,21 @@ def merged(comment: str, entry: str) -> str:
     where the fragment stands comes first, whoever writes."""
     is_first = bool(_STANDING.fullmatch(entry))
     first = entry if is_first else standing(comment)
-    rest = _STANDING.sub("", comment)
+    rest = _removed(_STANDING, comment)
     rest = rest if is_first else without(rest, entry.partition("{")[0])
     return ";".join(part for part in (first, _tidy(rest), "" if is_first else entry) if part)
 
 
 def without(comment: str, name: str) -> str:
     """The comment without our entry of this name."""
-    return _tidy(re.sub(name + r"\{[^{}]*\}", "", comment))
+    return _tidy(_removed(re.compile(name + r"\{[^{}]*\}"), comment))
+
+
+def _removed(pattern: re.Pattern[str], text: str) -> str:
+    """The text without any match: what is left around one may be another."""
+    while (shorter := pattern.sub("", text)) != text:
+        text = shorter
+    return text
 
 
 def without_entry(comment: str, entry: str) -> str:
