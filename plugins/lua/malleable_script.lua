@@ -31,7 +31,8 @@ local function read_lines(script)
       if #line < LINE and line:match("^%s*(.-)%s*$") == ending then ending = nil end
     elseif not line:find("^%s*#") then
       kept[#kept + 1] = line
-      ending = line:gsub("<<<", ""):match("<<%-?%s*[\"'\\]?([%a_][%w_]*)")
+      local is_shift = line:find("((", 1, true) -- `1 << N` in arithmetic
+      ending = not is_shift and line:gsub("<<<", ""):match("<<%-?%s*[\"'\\]?([%a_][%w_]*)")
     end
   end
   return table.concat(kept, "\n")
@@ -115,13 +116,25 @@ local function find_srun_python(words)
   return nil
 end
 
+--- True if the program at `index` is a shell or Python that is given a launcher.
+local function is_given_launcher(words, index, launchers)
+  local name, option, program = name_of(words[index]), words[index + 1], words[index + 2]
+  local is_shell = name:find("sh$") and option and option:find("^%-l?c$")
+  local is_python = name:find("^python") and option == "-m"
+  return program ~= nil and (is_shell or is_python) and launchers[name_of(program)] == true
+end
+
 --- True for `srun torchrun` that does not say itself how many tasks it starts.
 local function is_srun_torchrun(words, launchers)
   if name_of(words[1]) ~= "srun" then return false end
   for index = 2, #words do
-    local word = words[index]
+    local word, before = words[index], words[index - 1]
     if word:find("^%-n") or word:find("^%-%-ntasks") then return false end
-    if launchers[name_of(word)] then return not ONLY_NAMED[words[index - 1]] end
+    local is_option = word:find("^%-") ~= nil
+    if not is_option and launchers[name_of(word)] then return not ONLY_NAMED[before] end
+    if is_given_launcher(words, index, launchers) then return true end
+    local is_value = before:find("^%-") and not before:find("=", 1, true)
+    if not is_option and not is_value then return false end -- srun's program is another one
   end
   return false
 end

@@ -96,6 +96,7 @@ def test_rpcs_refused(course: Course, answer: str) -> None:
         elsewhere = {**course.bench.live.environment, "SLURM_CONF": str(other)}
         with pytest.raises(RetryLater):
             tick(Live(timeout_s=2.0, environment=elsewhere), course.bench.settings)
+    other.unlink()
     course.settle(3)
 
 
