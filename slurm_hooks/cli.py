@@ -56,7 +56,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     is_json = "--json" in words[: words.index("--") if "--" in words else None]
     try:
         with debug_lines(is_verbose):
-            return _run(words)
+            code = _run(words)
+        sys.stdout.flush()  # what cannot be written is told like any other error
+        return code
     except MalleableError as error:
         return failed(error.exit_code, str(error), is_json)
     except BrokenPipeError:

@@ -84,7 +84,8 @@ def failed(code: Exit, text: str, is_json: bool) -> Exit:
     lines = text.splitlines()
     print_lines(err, [f"malleable: {line}" for line in lines])
     if is_json:
-        print(error_text(code, lines), flush=True)
+        with contextlib.suppress(OSError):  # it may be what went wrong
+            print(error_text(code, lines), flush=True)
     return code
 
 

@@ -117,6 +117,13 @@ def test_accounting_with_dates_and_faults(tmp_path):
         read_sacct(Log(write(tmp_path / "head", "JobID|Submit|Start|End\n")))
 
 
+def test_a_list_of_nodes_that_is_none_is_a_fault_of_the_words(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("JobIDRaw|Submit|Start|End|NodeList\n1|100|200|300|n1\n")
+    with pytest.raises(UsageError, match="--nodes: node list"):
+        read_sacct(Log(log), "n[1-")
+
+
 def test_a_queue_of_ones_own(tmp_path):
     curves = read_scaling(write(tmp_path / "scaling.json", SCALING))
     path = write(

@@ -120,3 +120,18 @@ def test_only_the_user_of_the_tick_may_hold_jobs(tmp_path: Path, mode: int) -> N
     assert f"run this as user {pwd.getpwuid(0).pw_name}" in done.stdout
     assert "sudo -u root malleable" in done.stdout
     assert "remove" not in done.stdout
+
+
+@pytest.mark.parametrize("words", [["sandbox", "status", "--json"], ["sandbox", "status"]])
+def test_output_that_cannot_be_written_is_one_line(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "slurm_hooks.cli", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=150,
+            check=False,
+        )
+    assert done.returncode == Exit.FILE
+    assert done.stderr.splitlines() == ["malleable: this host: No space left on device"]

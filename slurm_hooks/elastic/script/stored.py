@@ -58,6 +58,8 @@ def _read(path: Path) -> tuple[int, dict[str, Any]]:
                 raise
             _put_aside(path, os.fstat(file.fileno()), str(error).partition(". ")[0])
             return _NOTHING
+    if "content" not in data:
+        raise ValueError(f"{path} was not written by Checkpoint.save(): give another path")
     return int(data["step"]), data
 
 

@@ -16,6 +16,7 @@ from functools import partial
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
+from slurm_hooks.errors import UsageError
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log
 from slurm_hooks.replay.record import Interval, Record
 from slurm_hooks.slurm.text import expand
@@ -43,7 +44,7 @@ def read_sacct(log: Log, machine: str = "") -> Record:
     stays = _stays(log)
     names = {name for stay in stays for name in stay.nodes}
     if machine:
-        names = set(_expanded(machine))
+        names = _machine(machine)
     if not names or not stays:
         raise BadLog(f"{log.path}: no job that ran on a node")
     order = list(NodeSet.fromlist(sorted(names)))
@@ -62,6 +63,13 @@ def read_sacct(log: Log, machine: str = "") -> Record:
     notes = ("nodes that were down, drained or reserved look idle in the accounting",)
     found.sort(key=lambda i: (i.start_s, i.node))
     return Record(tuple(found), len(order), 0.0, end - start, log.skipped, notes)
+
+
+def _machine(folded: str) -> set[str]:
+    try:
+        return set(_expanded(folded))
+    except BadLine as error:
+        raise UsageError(f"--nodes: {error}") from error
 
 
 def _holes(at: int, stays: Sequence[Stay], window: tuple[float, float]) -> list[Interval]:
