@@ -116,6 +116,7 @@ def says(place: Path, text: str) -> Callable[[], bool]:
         ("I was joined{yesterday}", "joined{1}", "joined{1};I was joined{yesterday}"),
         ("joitrained{1}ned{2};a", "remark{so}", "a;remark{so}"),  # none is left for the next write
         ("a;reremark{b}mark{c}", "remark{so}", "a;remark{so}"),
+        ("finishremark{a}ed{0}b", "remark{so}", "b;remark{so}"),
     ],
 )
 def test_where_it_stands_comes_first_whoever_writes(comment: str, word: str, expected: str) -> None:

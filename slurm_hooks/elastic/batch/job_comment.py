@@ -41,14 +41,19 @@ def merged(comment: str, entry: str) -> str:
     where the fragment stands comes first, whoever writes."""
     is_first = bool(_STANDING.fullmatch(entry))
     first = entry if is_first else standing(comment)
-    rest = _removed(_STANDING, comment)
-    rest = rest if is_first else without(rest, entry.partition("{")[0])
+    ours = _STANDING if is_first else re.compile(f"{_STANDING.pattern}|{_named(entry)}")
+    rest = _removed(ours, comment)
     return ";".join(part for part in (first, _tidy(rest), "" if is_first else entry) if part)
 
 
 def without(comment: str, name: str) -> str:
     """The comment without our entry of this name."""
-    return _tidy(_removed(re.compile(name + r"\{[^{}]*\}"), comment))
+    return _tidy(_removed(re.compile(_named(name)), comment))
+
+
+def _named(entry: str) -> str:
+    """A pattern for entries of the same name."""
+    return entry.partition("{")[0] + r"\{[^{}]*\}"
 
 
 def _removed(pattern: re.Pattern[str], text: str) -> str:
