@@ -49,8 +49,8 @@ def _name(key: str, value: Any) -> str:
 
 def _told(key: str, value: Any) -> Any:
     """Epoch seconds as other moments; their names end in `at`."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if is_number and (key == "at" or key.endswith("_at")):
+    is_moment = key.endswith("_at") and isinstance(value, float)  # `jobs_looked_at` counts
+    if is_moment or (key == "at" and isinstance(value, (int, float))):
         return iso(datetime.fromtimestamp(value, timezone.utc))
     return told(value)
 

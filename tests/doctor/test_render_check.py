@@ -87,7 +87,7 @@ def test_in_a_real_slurm(fresh_sandbox: Any) -> None:
     check = [sys.executable, "-m", "slurm_hooks.cli", "render", "lua", "--check"]
     tree = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "500"}
     good = fresh_sandbox(nodes=1).run(check, check=False, env=tree)
-    assert (good.returncode, good.stdout, good.stderr) == (0, "", "")
+    assert (good.returncode, good.stdout, good.stderr) == (0, "no problems found\n", "")
     box = fresh_sandbox(nodes=1, extra_conf=BAD)
     bad = box.run(check, check=False, env=tree)
     assert bad.returncode == 1

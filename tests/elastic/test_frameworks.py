@@ -11,12 +11,18 @@ import types
 import zipfile
 from importlib.metadata import PathDistribution
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slurm_hooks.elastic.frameworks import entry, lightning_world
 from slurm_hooks.elastic.frameworks.whole import instead_of, is_whole, newest_whole, step_of
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader
+
+from . import stand_ins
+from .stand_ins import Standing, stand_in
+
+__all__ = ["stand_in"]
 
 
 def test_nothing_is_done_outside_of_malleable_jobs() -> None:
@@ -69,7 +75,7 @@ def test_an_unsupported_version_is_named_by_rank_0_alone(
 
 @pytest.mark.torch
 def test_a_trainer_that_saves_is_waited_for_and_still_loses_steps_at_a_planned_change(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, stand_in: Standing
 ) -> None:
     """With a sharded state nothing is watched: the steps since its last checkpoint are repeated."""
     pytest.importorskip("torch")
@@ -79,15 +85,15 @@ def test_a_trainer_that_saves_is_waited_for_and_still_loses_steps_at_a_planned_c
     for name, value in mailbox.environment().items():
         monkeypatch.setenv(name, value)
 
-    class Trainer:
-        def train(self, resume_from_checkpoint: object = None) -> None:
+    class Trainer(stand_ins.Trainer):
+        def train(self, resume_from_checkpoint: object = None) -> str:
             self._save_checkpoint()
+            return "trained"
 
         def _save_checkpoint(self) -> None:
             seen.append((mailbox.is_awaited(), mailbox.is_listened_to()))
 
-    library = types.SimpleNamespace(Trainer=Trainer, TrainerCallback=object)
-    module.get_ready(library)  # type: ignore[arg-type]
+    module.get_ready(stand_in("transformers.trainer", Trainer=Trainer, TrainerCallback=object))
     Trainer().train()
     assert seen == [(True, False)]
     assert (mailbox.is_awaited(), mailbox.is_listened_to()) == (False, False)
@@ -180,7 +186,7 @@ def test_the_state_of_another_model_is_told_apart() -> None:
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore:This process")
 def test_the_first_process_looks_for_checkpoints_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: Standing
 ) -> None:
     """They may be many, each of many files, and the processes too."""
     pytest.importorskip("torch")
@@ -192,21 +198,23 @@ def test_the_first_process_looks_for_checkpoints_for_all(
     monkeypatch.setenv("MALLEABLE_JOB_ID", "1")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
 
-    class Trainer:
-        """As transformers' own, of a sharded state."""
+    class Trainer(stand_ins.Trainer):
+        """Of a sharded state."""
 
         is_fsdp_enabled, is_deepspeed_enabled = True, False
         args = types.SimpleNamespace(output_dir=str(tmp_path))
 
-        def train(self, resume_from_checkpoint: object = None) -> object:
-            return resume_from_checkpoint
-
-        def _save_checkpoint(self) -> None:
+        def __init__(self) -> None:
             pass
 
+        def train(self, resume_from_checkpoint: object = None) -> Any:
+            return resume_from_checkpoint
+
+    callback = type("Callback", (), {})
+    module = stand_in("transformers.trainer", Trainer=Trainer, TrainerCallback=callback)
+
     def body(rank: int, _: object) -> None:
-        module = types.SimpleNamespace(Trainer=Trainer, TrainerCallback=type("Callback", (), {}))
-        trainer.get_ready(module)  # type: ignore[arg-type]
+        trainer.get_ready(module)
         if rank:
             trainer.newest_whole = None  # type: ignore[assignment]
         for asked in (True, str(places[1])):

@@ -31,11 +31,11 @@ def train(path):
     return weakref.ref(model)
 
 def held():
-    gc.collect()
     deadline = 200
     while threading.active_count() > 1 and deadline:
         deadline -= 1
         threading.Event().wait(0.01)
+    gc.collect()  # a thread holds what it works on
     return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
 before, plain_exit = held(), sys.exit

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,49 +14,16 @@ from slurm_hooks.elastic import names
 from slurm_hooks.elastic.frameworks import entry
 
 from .gang import Gang
+from .stand_ins import Standing, Trainer, stand_in
 
+__all__ = ["stand_in"]
 WORKER = {"MALLEABLE_JOB_ID": "1", "TORCHELASTIC_RUN_ID": "1", "RANK": "0"}
-Standing = Callable[..., ModuleType]
-
-
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Standing:
-    """A module of a library that is not installed; its packages have the version 6.0."""
-
-    def made(name: str, **content: object) -> ModuleType:
-        parts = name.split(".")
-        for length in range(1, len(parts) + 1):
-            path = ".".join(parts[:length])
-            if path not in sys.modules:
-                monkeypatch.setitem(sys.modules, path, ModuleType(path))
-                sys.modules[path].__version__ = "6.0"  # type: ignore[attr-defined]
-        vars(sys.modules[name]).update(content)
-        return sys.modules[name]
-
-    return made
 
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in WORKER.items():
         monkeypatch.setenv(name, value)
-
-
-class Trainer:
-    """As much of transformers' as we touch."""
-
-    def __init__(self) -> None:
-        self.accelerator = self.is_fsdp_enabled = self.is_deepspeed_enabled = None
-
-    def train(self, resume_from_checkpoint: Any = None) -> str:
-        return "trained"
-
-    def _save_checkpoint(self) -> None: ...
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None: ...
-    def _load_optimizer_and_scheduler(self, checkpoint: str) -> None: ...
-    def _load_scaler(self, checkpoint: str) -> None: ...
-    def add_callback(self, callback: object) -> None: ...
-    def remove_callback(self, callback: object) -> None: ...
 
 
 def without(kind: type, name: str) -> type:

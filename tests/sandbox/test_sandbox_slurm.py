@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_hooks.cli import main as malleable
 from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
 from slurm_hooks.sandbox import Sandbox, SandboxSpec, cli, list_sandboxes
 from slurm_hooks.sandbox.processes import Process, find_processes, is_alive
@@ -292,7 +293,7 @@ def test_the_command_line(installation, capfd):
         said = capfd.readouterr().out
         assert "n[1-2]" in said
         assert "sb1: up, 2 of 2 nodes" in said
-        assert cli.main([*options, "down", "sb2"]) == UsageError.exit_code
+        assert malleable(["sandbox", *options, "down", "sb2"]) == UsageError.exit_code
         assert "Known: sb1." in capfd.readouterr().err
         assert cli.main([*options, "down", "--all"]) == 0
         assert cli.main([*options, "status"]) == 0

@@ -34,15 +34,16 @@ class Draft:
         self._file, self._env = path, env
         self.path = _make(path, env)
 
-    def put(self, step: int) -> int:
-        """In place of the file, unless that holds a newer step. Returns the step that the file
-        then holds. Raises OSError."""
+    def put(self, step: int, own: int = -1) -> int:
+        """In place of the file, unless that holds a newer step of another writer: `own` is the step
+        that this one put there last. Returns the step that the file then holds. Raises OSError."""
         with turn(self._env):
             there = step_on_disk(self._file)
-            if there <= step:
+            is_next = there in (-1, own) or there <= step
+            if is_next:
                 os.replace(self.path, self._file)
         self.drop()
-        return max(there, step)
+        return step if is_next else there
 
     def drop(self) -> None:
         """Remove the draft."""

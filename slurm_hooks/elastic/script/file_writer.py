@@ -28,6 +28,7 @@ class FileWriter:
         self._path = path
         self._draft: Draft | None = None
         self._has_swept = self._has_complained = False
+        self._put = -1  # the step that this writer put there last
         self._thread: threading.Thread | None = None
         self._failure: OSError | None = None
 
@@ -86,7 +87,9 @@ class FileWriter:
         torch.save(data, self._draft.path)
         with open(self._draft.path, "rb") as file:
             os.fsync(file.fileno())
-        self._tell_newer(data["step"], self._draft.put(data["step"]))
+        there = self._draft.put(data["step"], own=self._put)
+        self._put = data["step"] if there == data["step"] else self._put
+        self._tell_newer(data["step"], there)
         MailboxReader(os.environ).write_file_s(time.monotonic() - began)
 
     def _tell_newer(self, step: int, there: int) -> None:
