@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,7 +10,11 @@ import sys
 from pathlib import Path
 from typing import Optional
 
+from slurm_hooks.planning.failures import suspects
 from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.settings import Settings
+from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.slurm.live import Live
 from waiting import PATIENCE_S, until_or_last
 
 # Differs from one look to the next on a node at rest.
@@ -44,9 +49,10 @@ class KeptSandbox:
         """The sandbox, as it was when it had just started.
 
         Daemons that a test has started again are children of this process, and tests of processes
-        (elastic/test_kin.py) end all of these. Then there is a new sandbox.
+        (elastic/test_kin.py) end all of these. Then there is a new sandbox, and also where jobs of
+        two users died on one node: for an hour no tick would use it.
         """
-        if self._box is not None and self._dead(self._box):
+        if self._box is not None and (self._dead(self._box) or _suspects(self._box)):
             self.down()
         if self._box is None:
             self._box = _start_apart(self._nodes)
@@ -116,6 +122,11 @@ def _start_apart(nodes: int) -> Sandbox:
     )
     assert said.returncode == 0, said.stderr
     return Sandbox.attach(Path(said.stdout.split()[-1]))
+
+
+def _suspects(box: Sandbox) -> dict[str, tuple[int, ...]]:
+    seen = observe(Live(environment={**os.environ, **box.environment}), ["malleable"])
+    return suspects(seen.jobs, seen.now, Settings(), len(seen.nodes))
 
 
 def _files(box: Sandbox) -> dict[Path, bytes]:
