@@ -161,7 +161,12 @@ class Bench:
             meanwhile()
             return False
 
-        wait_until(is_met, limit_s, lambda: _shown(self.job(job_id)), every_s=0.5)
+        def explain() -> str:
+            """Where its fragments are, and why the job has its size."""
+            told = self.malleable("explain", str(job_id)).stdout
+            return f"{_shown(self.job(job_id))}\n{told}"
+
+        wait_until(is_met, limit_s, explain, every_s=0.5)
 
     def cancel_all(self) -> None:
         """Leave the cluster empty for the next test."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Optional
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +37,14 @@ def test_all_but_some(names: frozenset[str], left_out: frozenset[str]) -> None:
 def test_rows_of_numbers_are_folded() -> None:
     nodes = [f"n{i}" for i in range(1, 10_001)]
     assert AllBut(nodes).listed({"n7", "n9", "n10000"}) == "n[1-6,8,10-9999]"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """As shipped, but for a lock and a state that no other test shares."""
+    shipped = Settings()
+    lock, state_dir = str(tmp_path / "tick.lock"), str(tmp_path / "state")
+    return replace(shipped, tick=replace(shipped.tick, lock=lock, state_dir=state_dir))
 
 
 def grow(
@@ -76,21 +86,23 @@ def test_who_is_excluded_from_what_must_be_known() -> None:
     ]
 
 
-def test_a_list_of_nodes_that_slurm_has_for_a_fragment_ends_with_its_release() -> None:
+def test_a_list_of_nodes_that_slurm_has_for_a_fragment_ends_with_its_release(
+    settings: Settings,
+) -> None:
     """An operator's, or an older tick's: with ours no node would be left for it."""
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(1+3-5)"))
     slurm.elements["7_1"].asked = frozenset({"n1"})
-    tick(slurm, Settings())
+    tick(slurm, settings)
     assert [e.asked for e in slurm.of(7)] == [frozenset()] * 3
     slurm.advance(1)
     assert {e.state for e in slurm.of(7)} == {"RUNNING"}
 
 
-def test_the_nodes_of_a_group_are_left_to_those_that_have_not_started() -> None:
+def test_the_nodes_of_a_group_are_left_to_those_that_have_not_started(settings: Settings) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(2+4-8)"))
-    tick(slurm, Settings())
+    tick(slurm, settings)
     assert {e.barred for e in slurm.of(7)} == {frozenset(NODES) - {"n1", "n3"}, frozenset()}
     slurm.nodes["n3"] = "+DRAIN"
     slurm.advance(1)
@@ -112,33 +124,33 @@ def test_a_node_that_has_joined_since_counts_once() -> None:
     assert [f.nodes for f in job.fragments] == [{"n0"}, {"n3"}]
 
 
-def test_nobody_asks_for_places_while_no_group_waits() -> None:
+def test_nobody_asks_for_places_while_no_group_waits(settings: Settings) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "-"))
-    tick(slurm, Settings())
+    tick(slurm, settings)
     slurm.advance(1)
     before = len(slurm.commands)
     observe(slurm, ["malleable"])
     assert len(slurm.commands) == before + 2
 
 
-def test_a_node_that_is_excluded_is_not_given() -> None:
+def test_a_node_that_is_excluded_is_not_given(settings: Settings) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 6, MARK.replace("NOT", "n(1-5+7)"))
-    tick(slurm, Settings())
+    tick(slurm, settings)
     slurm.advance(1)
     assert {n for e in slurm.of(7) for n in e.nodes} == {"n6", "n8"}
 
 
-def test_nodes_that_slurm_does_not_show_are_excluded_as_well() -> None:
+def test_nodes_that_slurm_does_not_show_are_excluded_as_well(settings: Settings) -> None:
     """Of a cloud it shows what is powered up; a group that waits would power up the rest."""
     slurm = FakeSlurm(dict.fromkeys([*NODES, "cloud1"], ""), hidden={"cloud1"})
     slurm.submit(7, 6, MARK.replace("NOT", "n(1-7)"))
-    tick(slurm, Settings())
+    tick(slurm, settings)
     assert "cloud1" in slurm.elements["7_0"].barred
 
 
-def test_a_node_that_joins_before_the_last_look_is_excluded_as_well() -> None:
+def test_a_node_that_joins_before_the_last_look_is_excluded_as_well(settings: Settings) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 6, MARK.replace("NOT", "n(1-7)"))
 
@@ -147,15 +159,15 @@ def test_a_node_that_joins_before_the_last_look_is_excluded_as_well() -> None:
             slurm.nodes["n0"] = ""
 
     slurm.before = join
-    tick(slurm, Settings())
+    tick(slurm, settings)
     assert slurm.elements["7_0"].barred == frozenset(NODES) - {"n8"} | {"n0"}
 
 
-def test_one_that_starts_between_the_two_questions_has_its_own_node() -> None:
+def test_one_that_starts_between_the_two_questions_has_its_own_node(settings: Settings) -> None:
     """Without it the tick would count one node less than the site's ceiling allows."""
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"))
-    tick(slurm, Settings())
+    tick(slurm, settings)
     about_places = places_command(["malleable"])
     slurm.before = lambda command: slurm.advance(1) if command == about_places else None
     (job,) = observe(slurm, ["malleable"]).jobs
@@ -165,13 +177,13 @@ def test_one_that_starts_between_the_two_questions_has_its_own_node() -> None:
     assert set().union(*running.values()) == {"n1", "n2", "n3"}
 
 
-def test_a_group_of_pairs_waits_for_pairs_of_the_free_nodes() -> None:
+def test_a_group_of_pairs_waits_for_pairs_of_the_free_nodes(settings: Settings) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     mark = MARK.replace("NOT", "n(5-8)").replace("min=1,max=6,unit=1", "min=2,max=4,unit=2")
     slurm.submit(7, 2, mark.replace("frags=6", "frags=2"))
     for element in slurm.of(7):
         element.count = 2
-    tick(slurm, Settings())
+    tick(slurm, settings)
     (job,) = observe(slurm, ["malleable"]).jobs
     assert [f.nodes for f in job.fragments] == [{"n1", "n2"}, {"n3", "n4"}]
     slurm.nodes["n2"] = "+DRAIN"  # of an odd number one node stays alone
@@ -180,17 +192,19 @@ def test_a_group_of_pairs_waits_for_pairs_of_the_free_nodes() -> None:
     assert not job.fragments[0].nodes & job.fragments[1].nodes
 
 
-def test_one_with_a_list_of_its_own_is_tried_apart_when_an_update_is_refused() -> None:
+def test_one_with_a_list_of_its_own_is_tried_apart_when_an_update_is_refused(
+    settings: Settings,
+) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)").replace("6", "3"))
     slurm.elements["7_1"].asked = frozenset({"n1"})
     slurm.fates = ["refused"]
-    tick(slurm, Settings())
+    tick(slurm, settings)
     slurm.advance(1)
     assert {e.state for e in slurm.of(7)} == {"RUNNING"}
 
 
-def test_nothing_starts_until_all_nodes_have_registered() -> None:
+def test_nothing_starts_until_all_nodes_have_registered(settings: Settings) -> None:
     """Neither if the first look shows it, nor if only the last one before the writing does."""
     for looks_before in (0, 1):
         slurm = FakeSlurm(dict.fromkeys(NODES, ""))
@@ -201,46 +215,46 @@ def test_nothing_starts_until_all_nodes_have_registered() -> None:
                 slurm.silent = {"n8"}
 
         slurm.before = begin
-        report = tick(slurm, Settings())
+        report = tick(slurm, settings)
         slurm.advance(5)
         assert not [e for e in slurm.of(7) if e.nodes]
         is_told = any("until n8 has told" in line for line in report.plan.notes)
         assert is_told is (looks_before == 0)
         slurm.before, slurm.silent = lambda command: None, set()
-        tick(slurm, Settings())
+        tick(slurm, settings)
         slurm.advance(5)
         assert {e.state for e in slurm.of(7)} == {"RUNNING"}
 
 
-def test_each_node_is_tried_until_one_fits() -> None:
+def test_each_node_is_tried_until_one_fits(settings: Settings) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES[:4], ""), features={"n4": frozenset({"x*1"})})
     slurm.submit(7, 1, MARK.replace("NOT", "-").replace("max=6", "max=1"))
     slurm.elements["7_0"].features = frozenset({"x*1"})  # for Slurm to judge
     for _ in range(4):
-        tick(slurm, Settings())
+        tick(slurm, settings)
         slurm.advance(10)
     assert slurm.elements["7_0"].nodes == {"n4"}
 
 
-def test_a_node_that_joins_later_is_not_taken_for_one_that_did_not_fit() -> None:
+def test_a_node_that_joins_later_is_not_taken_for_one_that_did_not_fit(settings: Settings) -> None:
     """A bug once: what had been found unfit for its group waited for any node it knew not of."""
     slurm = FakeSlurm({"n1": "", "n2": ""})
     slurm.submit(7, 2, MARK.replace("NOT", "-"))
     for element in slurm.of(7):
         element.features = frozenset({"x*1"})  # for Slurm to judge
     for _ in range(2):
-        tick(slurm, Settings())
+        tick(slurm, settings)
         slurm.advance(10)
     before = len(slurm.commands)
     observe(slurm, ["malleable"])
     assert len(slurm.commands) == before + 2  # they are on record: nobody asks for places again
     slurm.nodes["n0"], slurm.features["n0"] = "", frozenset({"x*1"})
-    tick(slurm, Settings())
+    tick(slurm, settings)
     slurm.advance(1)
     assert {n for e in slurm.of(7) for n in e.nodes} == {"n0"}
 
 
-def test_what_was_refused_its_nodes_is_not_released() -> None:
+def test_what_was_refused_its_nodes_is_not_released(settings: Settings) -> None:
     """A node is gone between the last look and the update: it would start with an older lease."""
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"), limit_min=600)
@@ -250,21 +264,21 @@ def test_what_was_refused_its_nodes_is_not_released() -> None:
             slurm.nodes.pop("n4", None)
 
     slurm.before = remove
-    report = tick(slurm, Settings())
+    report = tick(slurm, settings)
     slurm.advance(5)
     assert not [e for e in slurm.of(7) if e.nodes]
     assert "Invalid node name" in "".join(report.refused)
-    tick(slurm, Settings())
+    tick(slurm, settings)
     slurm.advance(5)
     assert {n for e in slurm.of(7) for n in e.nodes} == {"n1", "n2", "n3"}
 
 
-def test_who_was_refused_his_nodes_keeps_nobody_else_from_starting() -> None:
+def test_who_was_refused_his_nodes_keeps_nobody_else_from_starting(settings: Settings) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"))
     slurm.submit(8, 2, MARK.replace("NOT", "n(1-3)").replace("max=6", "max=2"))
     slurm.before = lambda command: _cancelled(slurm, command)
-    tick(slurm, Settings())
+    tick(slurm, settings)
     slurm.advance(5)
     assert {e.job for e in slurm.elements.values() if e.nodes} == {8}
 
