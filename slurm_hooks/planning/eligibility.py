@@ -56,6 +56,7 @@ class Eligibility:
         self._held = {name for job in jobs for name in _nodes_of(job)}
         self._ground = ground
         self._jobs = {s.job.job_id: _job_kind(s, ground) for s in ranked}
+        self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.is_over)
         self._nodes = {name: _node_kind(node, ground) for name, node in ground.nodes.items()}
         self._counts = Counter(  # of nodes that no malleable job has
             self._nodes[name]
@@ -76,12 +77,12 @@ class Eligibility:
                 self._excluders.setdefault(situation.job.request.excluded, set()).add(job_id)
 
     def jobs(self, name: str) -> tuple[int, ...]:
-        """The ids of the jobs for which this node is eligible."""
+        """The ids of the jobs that are not over for which this node is eligible."""
         if name in self._ground.suspects or self._ground.mandate.bars_node(name):
             return ()
         kind = self._nodes[name]
         if kind not in self._fitting:
-            fit = (j for j, of_job in self._jobs.items() if not any(self._judge(kind, of_job)))
+            fit = (j for j in self._asking if not any(self._judge(kind, self._jobs[j])))
             self._fitting[kind] = tuple(fit)
         fitting, shunners = self._fitting[kind], self._shunners.get(name, set())
         found = (jobs for names, jobs in self._excluders.items() if name in names)

@@ -123,7 +123,8 @@ def test_a_script_that_ignores_sigterm_is_not_waited_for_half_a_minute(gang: Gan
 def test_a_script_that_ignores_sigterm_is_stopped_at_its_step_boundary(gang: Gang) -> None:
     gang.script = HERE / "train_ignoring_sigterm.py"
     gang.extra["TRAIN_AS"] = "train_samples.py"
-    disturb(gang, TEST_STUBBORN_S="60")  # one not stopped at a boundary would delay the next round
+    gang.extra["TRAIN_STALL_S"] = "300"  # one not stopped at a boundary would wait here
+    disturb(gang, TEST_STUBBORN_S="300")  # and would then delay the next round
     for fragment in (1, 2):
         gang.start(fragment, "1:3", LONG, str(LONG))
     gang.wait_world(2)
@@ -140,7 +141,7 @@ def test_a_script_that_ignores_sigterm_is_stopped_at_its_step_boundary(gang: Gan
     assert json.loads((gang.work / "finished").read_text())["off"] == 0
     assert repeated(gang) == 0
     print(f"longest pause {pause_s:.1f} s")
-    assert pause_s < 9.5  # ready() gives up after ten seconds if nobody stops it
+    assert pause_s < 100
 
 
 def disturb(gang: Gang, **how: str) -> None:

@@ -14,6 +14,7 @@ from build import (
 )
 from planning.readings import grown
 from slurm_hooks.model import (
+    AvoidedNode,
     FragmentState,
     Grow,
     MalleableJob,
@@ -63,6 +64,16 @@ def test_units_are_whole() -> None:
     request = make_request(2, 6, unit=2)
     plan = plan_for(make_job(held=3, request=request), nodes=make_nodes(5))
     assert sorted(len(a.nodes) for a in plan.actions if isinstance(a, Grow)) == [2, 2]
+
+
+def test_nodes_from_which_an_ended_job_keeps_away_are_like_all_others() -> None:
+    """Slurm shows ended jobs for minutes. They split no nodes that a fragment could have."""
+    deaths = (AvoidedNode("n1", after(-10)),)
+    dead = make_fragment(0, FragmentState.FAILED, ["n1"], 8, deaths=deaths, stopped="it failed")
+    over = make_job(dead, job_id=8)
+    pairs = make_job(held=2, request=make_request(2, 4, unit=2))
+    plan = plan_for(over, pairs, nodes=make_nodes(4))
+    assert grown(plan) == {"n1", "n2", "n3", "n4"}
 
 
 def test_headroom_stays_free() -> None:
