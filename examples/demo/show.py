@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from demo.records import Recording
-from demo.scenario import LIMIT_S
 from demo.story import IDLE, NODE_NAMES, OURS, RESERVED, Event, events, occupants
 
 COLUMN_S = 5  # seconds that one cell of the picture stands for
@@ -132,8 +131,8 @@ def _event_style(event: Event) -> str:
 
 
 def nodes_table(recording: Recording) -> Table:
-    """A row a node: its history, one cell for COLUMN_S seconds, and who is there now."""
-    width = int(LIMIT_S) // COLUMN_S + 1
+    """A row a node: its latest history, one cell for COLUMN_S seconds, and who is there now."""
+    width = int(EXPECTED_S) // COLUMN_S + 1
     history = [Text() for _ in NODE_NAMES]
     now: dict[str, str] = {}
     column = 0
@@ -150,7 +149,7 @@ def nodes_table(recording: Recording) -> Table:
     table.add_column(width=12)
     for text, node in zip(history, NODE_NAMES):
         name = now.get(node, IDLE)
-        table.add_row(node, text, Text(name, style=style(name)))
+        table.add_row(node, text[-width:], Text(name, style=style(name)))
     return table
 
 
