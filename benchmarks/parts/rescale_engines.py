@@ -48,7 +48,7 @@ def rank_zero(work: Path) -> int:
 
 def lighthouse(work: Path) -> int:
     """The fragment that keeps the lighthouse of the replica groups."""
-    (path,) = work.glob(".malleable-*/*/rounds.jsonl")
+    (path,) = work.glob(".malleable-*/*/*/rounds.jsonl")
     return int(json.loads(path.read_text().splitlines()[-1])["lighthouse"])
 
 

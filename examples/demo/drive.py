@@ -93,7 +93,7 @@ class Run:
 
     def _rounds(self) -> str:
         """What the rendezvous wrote into the directory of the job's user."""
-        found = sorted(self.main.work.glob(f".malleable-*/{self.job}/rounds.jsonl"))
+        found = sorted(self.main.work.glob(f".malleable-*/*/{self.job}/rounds.jsonl"))
         return _read(found[0]) if found else ""
 
 

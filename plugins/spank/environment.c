@@ -237,6 +237,7 @@ void environment_free(struct environment *environment)
 
 bool environment_expand(const char *pattern, const struct place *place, char *path, size_t size)
 {
+	const char *cluster = place->cluster ? place->cluster : "cluster";
 	char id[NUMBER_SIZE], user[NUMBER_SIZE];
 	size_t used = 0;
 
@@ -250,6 +251,7 @@ bool environment_expand(const char *pattern, const struct place *place, char *pa
 		if (*pattern == '%' && pattern[1]) {
 			pattern++;
 			part = *pattern == 'w'   ? place->work_dir
+			       : *pattern == 'C' ? cluster
 			       : *pattern == 'A' ? id
 			       : *pattern == 'U' ? user
 						 : "%";

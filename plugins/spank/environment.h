@@ -51,6 +51,7 @@ struct place {
 	uint32_t user_id;
 	const char *node_addr; /* the node's NodeAddr */
 	const char *work_dir;  /* the job's, if it is on this node; a step's may differ */
+	const char *cluster;   /* Slurm's ClusterName: array ids of two clusters may be equal */
 	const char *dir;       /* the shared directory, as a batch step found it earlier */
 };
 
@@ -94,7 +95,7 @@ extern const char *const environment_names[];
 /* Is `value` of `name` the one recorded in `marks` (MALLEABLE_SET, may be NULL)? */
 bool environment_is_ours(const char *marks, const char *name, const char *value);
 
-/* Expand %w, %A, %U and %%; false if it does not fit or %w is used but unknown. */
+/* Expand %w, %C, %A, %U and %%; false if it does not fit or %w is used but unknown. */
 bool environment_expand(const char *pattern, const struct place *place, char *path, size_t size);
 
 /*

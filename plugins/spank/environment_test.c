@@ -32,6 +32,7 @@ static void prepare(struct scene *scene, const char *text)
 		.user_id = 1000,
 		.node_addr = "10.0.0.7",
 		.work_dir = "/home/ada/run",
+		.cluster = "alpha",
 	};
 }
 
@@ -49,7 +50,7 @@ static void test_everything_is_set(void)
 		{"PET_RDZV_BACKEND",
 		 "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job"},
 		{"PET_RDZV_ID", "42"},
-		{"PET_RDZV_ENDPOINT", "/home/ada/run/.malleable-1000/42"},
+		{"PET_RDZV_ENDPOINT", "/home/ada/run/.malleable-1000/alpha/42"},
 		{"PET_LOCAL_ADDR", "10.0.0.7"},
 		{"PET_MAX_RESTARTS", "1000"},
 		{"MALLEABLE_JOB_ID", "42"},
@@ -58,7 +59,7 @@ static void test_everything_is_set(void)
 		{"MALLEABLE_MAX", "16"},
 		{"MALLEABLE_UNIT", "2"},
 		{"MALLEABLE_ENGINE", "torchrun"},
-		{"MALLEABLE_DIR", "/home/ada/run/.malleable-1000/42"},
+		{"MALLEABLE_DIR", "/home/ada/run/.malleable-1000/alpha/42"},
 		{"MALLEABLE_NOTICE_S", "35"},
 		{"MALLEABLE_FAREWELL_S", "1.5"},
 	};
@@ -145,7 +146,7 @@ static void test_step(void)
 	struct scene scene;
 	char marks[ENVIRONMENT_MARKS_SIZE + 16];
 	char *list[] = {marks, "PET_LOCAL_ADDR=10.0.0.7", "PET_MAX_RESTARTS=5",
-			"PET_RDZV_ENDPOINT=/home/ada/run/.malleable-1000/42", NULL};
+			"PET_RDZV_ENDPOINT=/home/ada/run/.malleable-1000/alpha/42", NULL};
 
 	prepare(&scene, "2-4");
 	decide(&scene, NULL);
@@ -158,7 +159,7 @@ static void test_step(void)
 	expect_text(decided(&scene.environment, "PET_LOCAL_ADDR"), "10.0.0.8", "this node's");
 	expect_text(decided(&scene.environment, "PET_RDZV_ENDPOINT"), NULL, "left as it is");
 	expect(environment_is_ours(scene.environment.marks, "PET_RDZV_ENDPOINT",
-				   "/home/ada/run/.malleable-1000/42"),
+				   "/home/ada/run/.malleable-1000/alpha/42"),
 	       "still ours", scene.environment.marks);
 	expect_text(scene.environment.kept, "PET_MAX_RESTARTS", "changed by the script");
 	environment_free(&scene.environment);
@@ -171,7 +172,7 @@ static void test_handed_down_dir(void)
 
 	prepare(&scene, "2-4");
 	decide(&scene, NULL);
-	expect_text(scene.environment.dir, "/home/ada/run/.malleable-1000/42", "found");
+	expect_text(scene.environment.dir, "/home/ada/run/.malleable-1000/alpha/42", "found");
 	environment_free(&scene.environment);
 	scene.place.is_batch = false;
 	scene.place.work_dir = NULL;
@@ -228,7 +229,7 @@ static void test_without_torchrun(void)
 		expect_text(decided(&scene.environment, "MALLEABLE_ADDR"), "10.0.0.7", texts[i]);
 		expect_text(decided(&scene.environment, "PET_LOCAL_ADDR"), NULL, texts[i]);
 		expect_text(decided(&scene.environment, "MALLEABLE_DIR"),
-			    "/home/ada/run/.malleable-1000/42", texts[i]);
+			    "/home/ada/run/.malleable-1000/alpha/42", texts[i]);
 		environment_free(&scene.environment);
 	}
 	decide(&scene, (char *[]){"MALLEABLE_ADDR=lo", NULL});
@@ -268,16 +269,20 @@ static void test_marks(void)
 
 static void test_expand(void)
 {
-	struct place place = {.in_array = true, .job_id = 7, .user_id = 5, .work_dir = "/w"};
+	struct place place = {.in_array = true, .job_id = 7, .user_id = 5, .work_dir = "/w",
+			      .cluster = "c1"};
 	char path[16];
 
-	expect(environment_expand("%w/%U/%A/%%", &place, path, sizeof(path)), "expand", NULL);
-	expect_text(path, "/w/5/7/%", "expanded");
+	expect(environment_expand("%w/%U/%C/%A/%%", &place, path, sizeof(path)), "expand", NULL);
+	expect_text(path, "/w/5/c1/7/%", "expanded");
 	expect(!environment_expand("/a/long/path/to/%A", &place, path, sizeof(path)), "fits",
 	       path);
 	place.work_dir = NULL;
 	expect(!environment_expand("%w/%A", &place, path, sizeof(path)), "unknown", path);
 	expect(environment_expand("/s/%A", &place, path, sizeof(path)), "not wanted", path);
+	place.cluster = NULL;
+	expect(environment_expand("/s/%C/%A", &place, path, sizeof(path)), "unknown cluster", path);
+	expect_text(path, "/s/cluster/7", "unknown cluster");
 }
 
 static void expect_path(char *found, const char *wanted, const char *what)

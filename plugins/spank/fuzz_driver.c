@@ -46,7 +46,7 @@ static void read_environment(char *text, const struct request *request,
 			     const struct settings *settings)
 {
 	struct place place = { .in_array = true, .is_batch = true, .job_id = 7, .user_id = 65534,
-			       .node_addr = "n1", .work_dir = text };
+			       .node_addr = "n1", .work_dir = text, .cluster = "c1" };
 	struct environment found;
 	char *list[LINES + 1], *rest = strdup(text), *all = rest, *path;
 	char expanded[PATH_MAX];

@@ -180,7 +180,7 @@ static void test_settings(void)
 	static const char *const good[] = {"pythonpath=/opt/a", "notice=20", "notice=",
 					   "max_restarts=1000000", "dir=/scratch/%A",
 					   "env_store=/local/env",
-					   "dir=%w/.m/%A/100%%"};
+					   "dir=%w/.m/%C/%A/100%%"};
 	static const char *const bad[] = {"pythonpath=", "pythonpath=a", "pythonpath=/a:/b",
 					  "max_restarts=1s", "max_restarts=-1", "max_restarts=",
 					  "max_restarts=99999999999", "max_restarts=1000001", "dir=",
@@ -194,7 +194,7 @@ static void test_settings(void)
 		expect(settings_take(&settings, good[i], fault, sizeof(fault)), good[i], fault);
 	expect_text(settings.pythonpath, "/opt/a", "pythonpath");
 	expect_text(settings.env_store, "/local/env", "env_store");
-	expect_text(settings.dir, "%w/.m/%A/100%%", "dir");
+	expect_text(settings.dir, "%w/.m/%C/%A/100%%", "dir");
 	expect(settings.max_restarts == 1000000, "max_restarts", NULL);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct settings before = settings;

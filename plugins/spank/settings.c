@@ -11,7 +11,7 @@ void settings_default(struct settings *settings)
 	*settings = (struct settings){
 		.pythonpath = "",
 		.env_store = "",
-		.dir = "%w/.malleable-%U/%A",
+		.dir = "%w/.malleable-%U/%C/%A",
 		.max_restarts = 1000,
 	};
 }
@@ -57,7 +57,7 @@ static bool take_dir(struct settings *settings, const char *value)
 	if (value[0] != '/' && strncmp(value, "%w", 2))
 		return false;
 	for (const char *at = strchr(value, '%'); at; at = strchr(at + 2, '%')) {
-		if (!at[1] || !strchr("wAU%", at[1]))
+		if (!at[1] || !strchr("wCAU%", at[1]))
 			return false;
 	}
 	return strstr(value, "%A") && take_text(value, settings->dir);
@@ -93,7 +93,7 @@ static const struct {
 	{"max_restarts=", take_max_restarts, "a whole number from 0 to 1000000"},
 	{"dir=", take_dir,
 	 "a path that begins with / or %w and contains %A (%w: the job's work directory, "
-	 "%A: array job id, %U: uid, %%: a percent sign)"},
+	 "%C: cluster, %A: array job id, %U: uid, %%: a percent sign)"},
 	{"env_store=", take_env_store, "one absolute directory on the nodes"},
 	{"untested=", take_untested, "the word use"},
 };

@@ -141,7 +141,7 @@ def _start_daemon(slurm: Installation, layout: Layout) -> Process:
 
 def fill(run: Run, layout: Layout) -> None:
     """The cluster, an account with its users, and the QOS `scavenge`, which `normal` preempts."""
-    cluster = layout.name.replace("-", "")
+    cluster = layout.cluster
     users = [name for name in dict.fromkeys((layout.user, *USERS)) if _is_known(name)]
     commands = (
         ("add", "cluster", cluster),

@@ -60,7 +60,7 @@ def _slurm_conf(spec: SandboxSpec, layout: Layout) -> str:
 
 def _daemon_lines(layout: Layout) -> list[str]:
     return [
-        f"ClusterName={layout.name.replace('-', '')}",
+        f"ClusterName={layout.cluster}",
         f"SlurmUser={layout.user}",
         f"SlurmdUser={layout.user}",
         "AuthType=auth/munge",

@@ -56,7 +56,7 @@ class SandboxSpec:
     epilog: Optional[Path] = None
     settings_text: Optional[str] = None  # text of malleable.toml
     max_restarts: int = 1000
-    job_dir: str = "%w/.malleable-%U/%A"
+    job_dir: str = "%w/.malleable-%U/%C/%A"
 
     def __post_init__(self) -> None:
         faults = [fault for fault in self._faults() if fault]
@@ -114,6 +114,11 @@ class Layout:
     @property
     def name(self) -> str:
         return self.dir.name
+
+    @property
+    def cluster(self) -> str:
+        """Slurm's ClusterName."""
+        return self.name.replace("-", "")
 
     @property
     def etc(self) -> Path:

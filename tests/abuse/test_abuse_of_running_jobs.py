@@ -148,7 +148,7 @@ def ports(job: int, box: Sandbox) -> dict[int, str]:
 
 
 def rounds(bench: Bench, job: int) -> list[str]:
-    path = bench.box.work / f".malleable-{UID}/{job}/rounds.jsonl"
+    path = bench.directory(job, UID) / "rounds.jsonl"
     return path.read_text().splitlines() if path.exists() else []
 
 
@@ -224,7 +224,7 @@ def test_memory_and_files_of_a_running_job(bench: Bench, row: Row) -> None:
     """Those of its agents and workers, its directory, and the sockets over which memory is lent."""
     job = started(bench, "torchrun")
     pids = [path.name for path in processes(job, bench.box)]
-    words = ["/usr/bin/python3", "-c", PEEP, str(bench.box.work / f".malleable-{UID}/{job}"), *pids]
+    words = ["/usr/bin/python3", "-c", PEEP, str(bench.directory(job, UID)), *pids]
     said = bench.box.run(words, user=OTHER).stdout.split()
     (asked,) = (int(word[6:]) for word in said if word.startswith("asked:"))
     assert len(said) == 1, said

@@ -120,7 +120,7 @@ PLUGIN = PluginLine(
     is_required=False,
     plugin="/usr/lib64/slurm/malleable.so",
     plugin_file=FILE,
-    arguments={"pythonpath": "/usr/share/slurm-malleable/jobpath", "dir": "%w/.malleable-%U/%A"},
+    arguments={"pythonpath": "/usr/share/slurm-malleable/jobpath", "dir": "%w/.malleable-%U/%C/%A"},
     unknown=(),
     job_path_file=DIRECTORY,
 )

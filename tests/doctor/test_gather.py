@@ -145,7 +145,7 @@ def test_a_configless_node_keeps_it_in_its_spool(
 @pytest.mark.parametrize(
     ("named", "wanted"),
     [
-        ("%w/.malleable-%U/%A", "/here"),
+        ("%w/.malleable-%U/%C/%A", "/here"),
         ("/scratch/.malleable-%U/%A", "/scratch"),
         ("/scratch/%U/%A", "/scratch"),
     ],

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks import __version__
+from slurm_hooks.elastic.agent.membership import open_membership
 from slurm_hooks.elastic.agent.options import (
     BACKENDS,
     OptionError,
@@ -27,8 +28,10 @@ from slurm_hooks.elastic.batch.lease import Lease, Step, decide, hint, request
 from slurm_hooks.elastic.engines.torchrun.flags import is_ours, overrides
 from slurm_hooks.elastic.liveness.probe import Answer, ProbeListener, is_dead, probe, probe_all
 from slurm_hooks.elastic.liveness.watch import BLOCK, Unchanged, Watch, watched, watchers
+from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
-from slurm_hooks.elastic.rendezvous.state import Member, Phase, State, join
+from slurm_hooks.elastic.rendezvous.state import Admission, Member, Phase, State, join
+from slurm_hooks.elastic.signals import SignalListener
 from slurm_hooks.jobpath import write_job_path
 
 
@@ -303,6 +306,24 @@ def test_command_line_before_environment_before_default() -> None:
 def test_bad_options_are_named(parameters: Parameters, env: dict[str, str], hint_: str) -> None:
     with pytest.raises(OptionError, match=hint_):
         options(parameters, env)
+
+
+def test_two_clusters_on_one_file_system_do_not_share_a_training(tmp_path: Path) -> None:
+    """The array ids of their jobs may be equal, and dir= of the site may not have %C."""
+    parameters = Parameters(endpoint=str(tmp_path / "7"), run_id="7")
+    first, second = (options(parameters, {"SLURM_CLUSTER_NAME": c}) for c in ("alpha", "beta"))
+    of_first, of_second = (
+        open_membership(job, identity({}, "n1", 0), SignalListener()) for job in (first, second)
+    )
+    try:
+        assert of_first.ask_in(0) is Admission.JOIN
+        of_first.tell_success()  # what is left would say to the second: nothing is left to do
+        with pytest.raises(DirectoryError, match="the job 7 of alpha, not to 7 of beta"):
+            of_second.directory.once.read()
+    finally:
+        of_first.fall_silent()
+        of_second.fall_silent()
+    assert first.run == second.run == "7"  # what torch tells the script
 
 
 def test_identity_comes_from_slurm() -> None:

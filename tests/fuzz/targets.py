@@ -234,7 +234,7 @@ TARGETS: Mapping[str, Target] = {
             "2-16,unit=2,engine=torchrun,launch=srun",
             "0-64,engine=pool",
             "pythonpath=/opt/malleable",
-            "dir=%w/.malleable-%U/%A",
+            "dir=%w/.malleable-%U/%C/%A",
             "PYTHONPATH=/a:/b\nMALLEABLE_SET=PYTHONPATH:0123456789abcdef\nPATH=/bin",
         ),
         plugin.read,

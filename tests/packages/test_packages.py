@@ -297,7 +297,7 @@ def test_a_training_grows_and_finishes_from_the_installed_example(
             return root.run(result, check=False).returncode == 0
 
         wait_until(is_done, explain=lambda: root.run(log, check=False).stdout, every_s=2)
-        rounds = root.run(["sh", "-c", f"cat {work}/.malleable-65534/{job}/rounds.jsonl"]).stdout
+        rounds = root.run(["sh", "-c", f"cat {work}/.malleable-65534/*/{job}/rounds.jsonl"]).stdout
         assert json.loads(rounds.splitlines()[0])["size"] == 2
     finally:
         root.run(["scancel", job], env=env)

@@ -125,6 +125,11 @@ class Bench:
             check=False,
         )
 
+    def directory(self, job_id: int, user_id: int = os.geteuid()) -> Path:
+        """What the job's fragments share."""
+        cluster = self.box.record.layout.cluster
+        return self.box.work / f".malleable-{user_id}" / cluster / str(job_id)
+
     def observe(self) -> Snapshot:
         return observe(self.live, self.settings.site.partitions)
 

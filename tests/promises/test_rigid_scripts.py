@@ -68,7 +68,7 @@ def sbatch(bench: Bench, text: str, *options: str) -> subprocess.CompletedProces
 
 
 def rounds(bench: Bench, job: int) -> list[dict[str, list[int]]]:
-    path = bench.box.work / f".malleable-{os.geteuid()}/{job}/rounds.jsonl"
+    path = bench.directory(job) / "rounds.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 

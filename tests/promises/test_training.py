@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +31,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 def rounds(bench: Bench, job: int) -> list[dict[str, object]]:
     """The rounds of a training so far."""
-    path = bench.box.work / f".malleable-{os.geteuid()}/{job}/rounds.jsonl"
+    path = bench.directory(job) / "rounds.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 

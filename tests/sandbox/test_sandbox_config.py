@@ -152,7 +152,7 @@ def test_only_the_malleable_partition_can_be_preempted():
         (
             SandboxSpec(spank=Path("/x/malleable.so"), job_path=Path("/x/jobpath")),
             "optional /b/sb1/etc/malleable.so pythonpath=/b/sb1/jobpath "
-            "max_restarts=1000 dir=%w/.malleable-%U/%A\n",
+            "max_restarts=1000 dir=%w/.malleable-%U/%C/%A\n",
         ),
         (
             SandboxSpec(spank=Path("/x/malleable.so"), max_restarts=7, job_dir="/s/%A"),

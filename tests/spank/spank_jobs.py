@@ -88,7 +88,8 @@ def ours(environment: Mapping[str, str]) -> set[str]:
 
 def shared_dir(sandbox: Any, job: str, user: str = USER) -> str:
     """The directory that the plugin names."""
-    return f"{sandbox.work}/.malleable-{pwd.getpwnam(user).pw_uid}/{job}"
+    user_id, cluster = pwd.getpwnam(user).pw_uid, sandbox.record.layout.cluster
+    return f"{sandbox.work}/.malleable-{user_id}/{cluster}/{job}"
 
 
 def show(sandbox: Any, job: str) -> dict[str, str]:

@@ -183,9 +183,17 @@ def test_export_does_not_lose_the_request(sandbox: Any, export: str) -> None:
     name = f"export{export.replace(',', '').replace('=', '')}"
     path = script(sandbox, name, "export PATH=/usr/bin:/bin\nprint_env batch")
     options = ("--malleable=1-2", f"--export={export}")
-    seen = printed(run_fragment(sandbox, path, *options, user=SHELL_USER)[1], "batch")
+    job, log = run_fragment(sandbox, path, *options, user=SHELL_USER)
+    seen = printed(log, "batch")
     assert seen["PET_NNODES"] == "1:2"
+    assert seen["MALLEABLE_DIR"] == shared_dir(sandbox, job, SHELL_USER)
     assert seen.get("X") == ("1" if "X=1" in export else None)
+
+
+def test_a_job_of_another_cluster_that_submits_does_not_name_its_own(sandbox: Any) -> None:
+    path = script(sandbox, "nested_cluster", "print_env batch")
+    job, log = run_fragment(sandbox, path, "--malleable=1-2", SLURM_CLUSTER_NAME="elsewhere")
+    assert printed(log, "batch")["MALLEABLE_DIR"] == shared_dir(sandbox, job)
 
 
 def test_the_notice_is_that_of_the_settings(fresh_sandbox: Any) -> None:
@@ -261,7 +269,7 @@ def test_users_of_one_work_directory_have_directories_of_their_own(sandbox: Any)
         )
         for user in (USER, SHELL_USER)
     ]
-    parents = {Path(printed(log, "batch")["MALLEABLE_DIR"]).parent.name for _, log in logs}
+    parents = {Path(printed(log, "batch")["MALLEABLE_DIR"]).parents[1].name for _, log in logs}
     assert parents == {f".malleable-{pwd.getpwnam(user).pw_uid}" for user in (USER, SHELL_USER)}
 
 

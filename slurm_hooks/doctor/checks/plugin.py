@@ -9,7 +9,7 @@ from slurm_hooks.doctor.finding import Category, Check, Finding, Paste, error, n
 from slurm_hooks.plural import plural
 
 JOB_PATH = "/usr/share/slurm-malleable/jobpath"
-DIRECTORY = "%w/.malleable-%U/%A"
+DIRECTORY = "%w/.malleable-%U/%C/%A"
 PYXIS_PASSES_SIGTERM = (0, 24)
 
 
@@ -47,7 +47,7 @@ def _line(ours: PluginLine) -> Iterator[Finding]:
         yield error(
             f"{path}: dir={ours.arguments['dir']} has no %U",
             advice="nobody else can use a directory that one user has created: write "
-            f"dir={DIRECTORY}, or another path with %U and %A",
+            f"dir={DIRECTORY}, or another path with %U, %C and %A",
         )
 
 

@@ -44,7 +44,7 @@ def open_membership(
 ) -> Membership:
     """The membership of `me` in the shared directory of the options, which is made if it is
     missing. Raises DirectoryError."""
-    directory = SharedDirectory(options.directory, options.run)
+    directory = SharedDirectory(options.directory, options.owner)
     directory.open()
     refuse_older(options.directory)
     heartbeat = Heartbeat(directory, me.token, options.beat_s, options.keep_alive_s)

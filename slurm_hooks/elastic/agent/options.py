@@ -46,6 +46,12 @@ class Options:
     wait_s: float  # patience below the minimum
     backend: str = BACKENDS[0]  # as it was chosen
     is_told: bool = True  # rounds are reported in the job's log
+    cluster: str = ""  # Slurm's name of it
+
+    @property
+    def owner(self) -> str:
+        """Whose directory it is. Jobs of two clusters may have the same number."""
+        return f"{self.run} of {self.cluster}" if self.cluster else self.run
 
 
 def options(params: Any, env: Mapping[str, str]) -> Options:
@@ -63,7 +69,8 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
         )
     return Options(
         directory=Path(params.endpoint),
-        run=re.sub(r"[^ -~]", "?", str(params.run_id))[:200],
+        run=_plain(str(params.run_id)),
+        cluster=_plain(env.get("SLURM_CLUSTER_NAME", "")),
         backend=params.backend,
         limits=Limits(
             smallest=params.min_nodes,
@@ -81,6 +88,10 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
         boundary_s=given("boundary_s", 10.0),
         wait_s=given("wait_s", 7 * 86400.0),
     )
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^ -~]", "?", text)[:200]
 
 
 def knob(env: Mapping[str, str], name: str, default: float, first: str | None = None) -> float:
