@@ -113,6 +113,21 @@ def test_it_grows_and_shrinks_and_every_member_knows_the_world(job: Gang) -> Non
     runs(job, 0, 3)
 
 
+def test_the_members_meet_at_the_addresses_that_the_script_exports(job: Gang) -> None:
+    """NodeAddr is often that of another network than the one meant for the work."""
+    job.extra["MALLEABLE_ENGINE"] = "tensorflow"
+    addresses = ["127.0.0.2", "127.0.0.3"]
+    for fragment, address in enumerate(addresses):
+        job.extra["MALLEABLE_ADDR"] = address
+        start(job, fragment)
+    runs(job, 0, 1)
+    for begin in newest(job):
+        assert begin["hosts"].split(",") == addresses
+        assert begin["coordinator"].startswith("127.0.0.2:")
+        ring = json.loads(begin["tf_config"])["cluster"]["worker"]
+        assert [worker.partition(":")[0] for worker in ring] == addresses
+
+
 def test_it_goes_on_though_somebody_has_removed_its_secret(job: Gang) -> None:
     for fragment in (0, 1):
         start(job, fragment)

@@ -17,6 +17,7 @@ def main() -> int:
     begin = {
         name.lower()[10:]: os.environ[name] for name in os.environ if name[:10] == "MALLEABLE_"
     }
+    begin["tf_config"] = os.environ.get("TF_CONFIG", "")
     with open(work / "begins.jsonl", "a") as file:
         file.write(json.dumps({**begin, "pid": os.getpid(), "t": time.time()}) + "\n")
     kept = work / "step"
