@@ -54,6 +54,11 @@ class Request:
         return self.excluded is not None
 
     @property
+    def runs_on_one(self) -> bool:
+        """True if one fragment alone may train."""
+        return self.min_nodes <= self.unit
+
+    @property
     def is_pool(self) -> bool:
         """True for a pool: workers that never meet, and come and go each on its own."""
         engine = ENGINES.get(self.engine)
@@ -282,8 +287,8 @@ class MalleableJob:
 
     @cached_property
     def is_apart(self) -> bool:
-        """True if a fragment says that others train in another directory."""
-        return any(f.said is Said.APART for f in self.fragments)
+        """True if a fragment says that others train in another directory, and one is enough."""
+        return self.request.runs_on_one and any(f.said is Said.APART for f in self.fragments)
 
     @cached_property
     def trains(self) -> bool:

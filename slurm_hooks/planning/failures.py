@@ -48,12 +48,14 @@ class Shunned:
 def is_death(fragment: Fragment) -> bool:
     """True if its run ended badly and that is not on record yet.
 
-    It was not asked to leave, had not begun to, and has not given up beside others that train. Exit
-    code 0 is a death too, unless the round said that the training has finished, or a worker of a
-    pool found no work left. Where the site's RequeueExit put the fragment back, its exit code
-    decides.
+    It was not asked to leave, had not begun to, and has not given up in a job that goes on with one
+    fragment. Exit code 0 is a death too, unless the round said that the training has finished, or a
+    worker of a pool found no work left. Where the site's RequeueExit put the fragment back, its
+    exit code decides.
     """
-    if fragment.is_leaving or fragment.said in (Said.LEAVING, Said.APART):
+    if fragment.is_leaving or fragment.said is Said.LEAVING:
+        return False
+    if fragment.said is Said.APART and fragment.mark.request.runs_on_one:
         return False
     if fragment.state in (FragmentState.FAILED, FragmentState.LOST):
         return True

@@ -131,6 +131,83 @@ def test_who_finds_others_elsewhere_gives_up(state: State, gives_up: bool) -> No
     assert asked in ([], [request("7")])
 
 
+class Neighbours:
+    """Fragments 0 and 1 as Slurm shows them; this agent is that of fragment 1."""
+
+    def __init__(self, words: str) -> None:
+        self.words, self.asked = words, 0
+
+    def ask(self, command: Sequence[str]) -> str:
+        assert command == request("7")
+        self.asked += 1
+        return f"7_0|3|{self.words}{{3}}\n7_1|0|started{{0}}\n"
+
+
+def waiting(neighbours: Neighbours) -> Apart:
+    env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}
+    return Apart("/scratch/7", env, neighbours.ask)
+
+
+def test_one_that_waits_gives_up_when_others_wait_elsewhere_too() -> None:
+    """No round can be formed, since each finds itself alone."""
+    neighbours = Neighbours("started")
+    found = waiting(neighbours)
+    state = alone(1, 1)  # this one started first, so the other was not expected
+    for now in (1.0, PATIENCE_S):
+        found.wait(now, state)
+    assert neighbours.asked == 0
+    found.wait(PATIENCE_S + 1, state)
+    wait_until(lambda: neighbours.asked == 1)
+    found.wait(2 * PATIENCE_S, state)
+    assert not found.why  # it may still be on its way here
+    found.wait(2 * PATIENCE_S + 1, state)
+    wait_until(lambda: found.why)
+    assert neighbours.asked == 2
+    assert found.why.startswith("fragment 0 runs in another directory of this name: submit from")
+
+
+@pytest.mark.parametrize("words", ["joined", "trained", "apart"])
+def test_one_that_waits_gives_up_at_once_when_others_train_or_give_up_elsewhere(
+    words: str,
+) -> None:
+    found = waiting(Neighbours(words))
+    for now in (1.0, PATIENCE_S + 1):
+        found.wait(now, alone(1, 1))
+    wait_until(lambda: found.why)
+
+
+@pytest.mark.parametrize("words", ["leaving", "finished"])
+def test_one_that_waits_goes_on_waiting_for_others_that_go(words: str) -> None:
+    neighbours = Neighbours(words)
+    found = waiting(neighbours)
+    for n in range(1, 5):
+        found.wait(n * (PATIENCE_S + 1), alone(1, 1))
+        wait_until(lambda n=n: neighbours.asked == n - 1)
+    time.sleep(0.1)
+    assert not found.why
+
+
+def test_one_that_waits_has_company_when_the_other_comes() -> None:
+    neighbours = Neighbours("started")
+    found = waiting(neighbours)
+    for n, state in enumerate((alone(1, 1), alone(1, 1), join(alone(1, 1), member(0)))):
+        found.wait(1 + n * PATIENCE_S, state)
+        wait_until(lambda n=n: neighbours.asked == n)
+    time.sleep(0.1)
+    assert not found.why
+
+
+def test_an_agent_below_its_minimum_looks_for_others_elsewhere(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(found: Apart, now: float, state: State) -> None:
+        found.why = "fragment 0 runs in another directory"
+
+    monkeypatch.setattr(Apart, "wait", wait)
+    assert isinstance(agent.session.next_action(), GiveUp)
+    assert agent.reports.standings == [Standing.APART]
+
+
 @pytest.mark.parametrize(
     "env",
     [

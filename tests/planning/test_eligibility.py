@@ -291,6 +291,49 @@ def test_a_job_whose_nodes_share_no_directory_is_kept_to_the_fragment_that_train
     assert any("do not share its work directory" in line.text for line in plan.jobs[0].reasons)
 
 
+@pytest.mark.parametrize("failures", [0, 2])
+def test_a_job_that_needs_several_fragments_fails_where_its_nodes_share_no_directory(
+    failures: int,
+) -> None:
+    request = make_request(2, 4)
+    gave_up = [
+        make_fragment(
+            i,
+            FragmentState.FAILED,
+            [f"n{i}"],
+            request=request,
+            said=Said.APART,
+            exit_code="1:0",
+            failures=failures,
+        )
+        for i in (0, 1)
+    ]
+    plan = plan_for(make_job(*gave_up, held=2, request=request), nodes=make_nodes(4))
+    marks = [a.mark for a in plan.actions if isinstance(a, PutBack) and a.mark]
+    assert len(marks) == 2
+    if failures:
+        assert {mark.stopped for mark in marks} == {"failed-3-times:exit-1:0-on-n0"}
+        return
+    assert {mark.failures for mark in marks} == {1}
+    assert not any("is kept to one" in line.text for line in plan.jobs[0].reasons)
+
+
+def test_a_fragment_without_the_directory_of_those_that_train_fails_on_its_node() -> None:
+    request = make_request(2, 3)
+    train = [
+        make_fragment(i, RUNNING, [f"n{i}"], request=request, said=Said.TRAINED) for i in (0, 1)
+    ]
+    gave_up = make_fragment(
+        2, FragmentState.FAILED, ["n2"], request=request, said=Said.APART, exit_code="1:0"
+    )
+    nodes = [make_node("n0", NodeState.BUSY), make_node("n1", NodeState.BUSY), make_node("n2")]
+    plan = plan_for(make_job(*train, gave_up, request=request), nodes=nodes)
+    assert noticed(plan) == {}
+    (mark,) = (a.mark for a in plan.actions if isinstance(a, PutBack) and a.mark)
+    assert [death.node for death in mark.deaths] == ["n2"]
+    assert mark.failures == 0
+
+
 # -- gangs that cannot be complete
 
 

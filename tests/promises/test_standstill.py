@@ -66,7 +66,8 @@ def test_a_training_that_makes_no_step_is_reported_until_it_goes_on(bench: Bench
 
 # Each fragment finds a directory of its own, as where nodes do not share the work directory.
 APART = f"""{WITH_TORCHRUN}
-export MALLEABLE_DIR=$PWD/apart-$MALLEABLE_FRAGMENT PET_RDZV_ENDPOINT=$PWD/apart-$MALLEABLE_FRAGMENT
+export MALLEABLE_DIR=$PWD/apart-$MALLEABLE_JOB_ID-$MALLEABLE_FRAGMENT
+export PET_RDZV_ENDPOINT=$MALLEABLE_DIR
 exec torchrun train.py"""
 
 
@@ -91,3 +92,20 @@ def test_of_fragments_that_do_not_share_their_directory_one_trains(bench: Bench)
     assert sorted(f.said.value for f in found.fragments) == ["apart", "joined"], states
     assert found.failures == 0
     assert "do not share its work directory" in told(bench, job, "explain")
+
+
+def test_fragments_that_need_each_other_and_share_no_directory_give_their_nodes_back(
+    bench: Bench,
+) -> None:
+    job = bench.submit(APART, "2-2", TRAINER)
+    work = bench.box.work
+
+    def given_up() -> bool:
+        told(bench, job, "status")
+        logs = [path.read_text() for path in work.glob(f"slurm-{job}_*.out")]
+        return len(logs) == 2 and all("runs in another directory of this name" in x for x in logs)
+
+    wait_until(given_up, 400, explain=lambda: told(bench, job, "explain") + log(bench, job))
+    bench.until(job, lambda found: not found.active)
+    bench.tick_until(job, lambda found: found.failures == 1)
+    assert "runs in another directory" in told(bench, job, "explain")

@@ -124,6 +124,8 @@ class Session:
             self._take_part(action.round, state)
         elif isinstance(action, Wait):
             self._find_dead(state)
+            if not state.rounds:
+                self._apart.wait(time.monotonic(), state)
         elif isinstance(action, Form) and not state.rounds:
             self._apart.check(state)
         return self._give_up() or action
@@ -133,6 +135,7 @@ class Session:
             return None
         self._own_element.report_apart()
         write_remark(self._apart.why)
+        self._signals.wait_end(self._apart.linger_s)
         return GiveUp(self._apart.why)
 
     def _patience(self, state: State) -> Patience:

@@ -4,6 +4,8 @@ Where nodes do not share the work directory, each fragment finds an empty one. T
 one training for each fragment, all on one checkpoint. What Slurm's Comment says of a fragment and
 the shared state are two witnesses: a fragment that has joined a round by the one, and was never in
 the other, is in another directory. The fragments with the lowest number go on, others give up.
+Where no fragment reaches the minimum of the job, none joins a round. There one that started, and
+has not come here within a minute, is in another directory, and all give up.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.rendezvous.state import State
 
 PATIENCE_S = 60.0  # of a round without fragments that were expected
-_ROW = re.compile(r"\d+_(\d{1,9})\|(\d{1,9})\|(?:joined|trained)\{(\d{1,9})\}")
+_ROW = re.compile(r"\d+_(\d{1,9})\|(\d{1,9})\|([a-z]+)\{(\d{1,9})\}")
 
 
 def request(array_job: str) -> list[str]:
@@ -29,10 +31,20 @@ def request(array_job: str) -> list[str]:
     return ["squeue", "--noheader", f"--job={array_job}", "--array", "--states=running", fields]
 
 
+def said(text: str, *words: str) -> frozenset[tuple[int, int]]:
+    """Fragments of which one of these words holds, and their present runs, from the answer to
+    `request`."""
+    rows = (found.groups() for found in map(_ROW.match, text.splitlines()) if found)
+    return frozenset(
+        (int(fragment), int(run))
+        for fragment, run, word, told in rows
+        if word in words and run == told
+    )
+
+
 def joined(text: str) -> frozenset[int]:
     """Fragments that have joined a round in their present run, from the answer to `request`."""
-    found = filter(None, map(_ROW.match, text.splitlines()))
-    return frozenset(int(row.group(1)) for row in found if row.group(2) == row.group(3))
+    return frozenset(fragment for fragment, _ in said(text, "joined", "trained"))
 
 
 def elsewhere(state: State, fragments: frozenset[int]) -> tuple[int, ...]:
@@ -51,7 +63,8 @@ def is_to_give_up(state: State, others: Sequence[int]) -> bool:
 
 
 class Apart:
-    """What one agent has found out. `why` says why it is to give up, empty if it is not."""
+    """What one agent has found out. `why` says why it is to give up, empty if it is not; not
+    before `linger_s` have gone by, in which others that wait can see it."""
 
     def __init__(
         self,
@@ -60,6 +73,10 @@ class Apart:
         ask: Callable[[Sequence[str]], str] = answer,
     ) -> None:
         self.why = ""
+        self.linger_s = 0.0
+        self._started: frozenset[tuple[int, int]] = frozenset()  # as of the last question
+        self._state = State(run="")
+        self._asked_at = 0.0
         self._directory = directory
         self._array = env.get("SLURM_ARRAY_JOB_ID", "")
         self._ask = ask
@@ -85,11 +102,31 @@ class Apart:
             self._has_asked = True
             threading.Thread(target=self.check, args=(state,), daemon=True).start()
 
+    def wait(self, now: float, state: State) -> None:
+        """While this agent waits for its first round: ask once a minute, in the background."""
+        self._state, self._asked_at = state, self._asked_at or now
+        if not self._is_known or now - self._asked_at < PATIENCE_S:
+            return
+        with suppressed(RuntimeError, doing="starting a thread that asks for fragments elsewhere"):
+            self._asked_at = now
+            threading.Thread(target=self._seek, daemon=True).start()
 
-def sentence(fragments: Sequence[int], directory: str) -> str:
+    def _seek(self) -> None:
+        text = self._ask(request(self._array))
+        train, started = joined(text), said(text, "started")
+        wait = (self._started & started) | said(text, "apart")
+        self._started = started
+        if others := elsewhere(self._state, train):
+            self.why = sentence(others, self._directory)
+        elif others := elsewhere(self._state, frozenset(fragment for fragment, _ in wait)):
+            self.linger_s = PATIENCE_S
+            self.why = sentence(others, self._directory, "run")
+
+
+def sentence(fragments: Sequence[int], directory: str, verb: str = "train") -> str:
     """What the user is to read; the directory last, since it may be long."""
     names = ", ".join(str(f) for f in fragments[:8])
-    who = f"fragment {names} trains" if len(fragments) == 1 else f"fragments {names} train"
+    who = f"fragment {names} {verb}s" if len(fragments) == 1 else f"fragments {names} {verb}"
     kind = local_kind(directory)
     where = f"{directory}, on {kind} of this node" if kind else directory
     return (
