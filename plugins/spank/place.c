@@ -12,6 +12,12 @@
  * string to be freed with slurm_xfree (22.05.8, 24.11.5, 26.05.5). The similar
  * slurm_conf_get_nodeaddr is keyed by host name and misses nodes whose
  * NodeHostname differs. slurmstepd has SLURMD_NODENAME in its own environment.
+ *
+ * Nothing public has it: no SPANK item, no variable of slurmd or of the job. Asking slurmctld
+ * would be a request of every fragment at its start. Resolving the node's name here could hold up
+ * the job, and where NodeAddr is of another network it is another address. The function reads
+ * slurm.conf where that has not been done, and may end the process if it cannot; but without a
+ * slurm.conf slurmstepd does not get this far, whatever the job (docs/slurm-facts.md).
  */
 bool place_find_addr(char *addr, size_t size)
 {
