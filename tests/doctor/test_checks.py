@@ -179,6 +179,13 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ),
     ("unkillable", slurm(config={"UnkillableStepTimeout": "10"}), "warning", r"10 is shorter"),
     ("max-array-size", SMALL, "warning", r"MaxArraySize=1001 allows 1000.*MaxArraySize=2001"),
+    (
+        "request-rate",
+        slurm(config={"SlurmctldParameters": "rl_enable,rl_bucket_size=40,enable_configless"}),
+        "warning",
+        r"allows a user 160 requests .* 64 fragments makes 320 .*"
+        r"SlurmctldParameters=rl_enable,enable_configless,rl_bucket_size=200",
+    ),
     ("max-job-count", slurm(config={"MaxJobCount": "100"}), "warning", r"1 malleable.*=10000"),
     (
         "max-job-count",
@@ -429,6 +436,11 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("farewell", slurm(config={"KillWait": "3 sec"})),
     ("farewell", {"settings": parse("[lease]\nfarewell_s = 29\n")}),
     ("submit-limits", {"accounting": Accounting((), (OTHER_CLUSTER,), {})}),
+    ("request-rate", slurm(config={"SlurmctldParameters": "rl_bucket_size=1"})),
+    (
+        "request-rate",
+        slurm(config={"SlurmctldParameters": "rl_enable,rl_refill_rate=10,rl_refill_period=2"}),
+    ),
     ("max-job-count", {**NO_POOLS, **slurm(config={"MaxJobCount": "5000"})}),
     ("running-limits", limits(LAB, enforced="associations")),
     ("running-limits", limits(LAB, *SPARE, account="spare")),

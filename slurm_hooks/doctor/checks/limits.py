@@ -22,6 +22,7 @@ from slurm_hooks.engines import ENGINES
 from slurm_hooks.slurm.scontrol import Words
 from slurm_hooks.slurm.text import parse_limit
 
+REQUESTS = 5  # of a fragment in its first minute (tests/promises/test_asks.py)
 JOBS_OF_ALL = 10  # as many malleable jobs of full size should fit into MaxJobCount
 _RESTART = "restart slurmctld"
 _SUBMIT_LIMITS = (
@@ -61,6 +62,24 @@ def _job_count(facts: Facts) -> Iterator[Finding]:
             f"MaxJobCount={most}: {max(1, most // elements)} malleable jobs of {elements} "
             f"elements ({name}) would fill it",
             Change("MaxJobCount", str(max(10_000, JOBS_OF_ALL * elements)), then=_RESTART),
+        )
+
+
+def _request_rate(facts: Facts) -> Iterator[Finding]:
+    """The defaults are those of Slurm 23.02 to 26.05, where root and SlurmUser have no limit."""
+    slurm, key, size = known(facts.slurm), "SlurmctldParameters", "rl_bucket_size"
+    words = slurm.value(key).split(",")
+    per_s = slurm.option(key, "rl_refill_rate", 2) / max(
+        1, slurm.option(key, "rl_refill_period", 1)
+    )
+    refill, fragments = int(60 * per_s), facts.settings.request.max_fragments
+    allowed, wanted = slurm.option(key, size, 30) + refill, REQUESTS * fragments
+    if "rl_enable" in words and allowed < wanted:
+        kept = [word for word in words if not word.startswith(size)]
+        yield warning(
+            f"{key} allows a user {allowed} requests in a first minute, and a malleable job of "
+            f"{fragments} fragments makes {wanted} in its",
+            Change(key, ",".join([*kept, f"{size}={wanted - refill}"])),
         )
 
 
@@ -159,6 +178,15 @@ TABLE = (
         "Every fragment counts against MaxJobCount, including ended ones for MinJobAge. Once it "
         "is reached nobody on the cluster can submit.",
         _job_count,
+    ),
+    Check(
+        "request-rate",
+        Category.LIMITS,
+        "a limit on a user's requests (rl_enable) has room for the start of a malleable job",
+        "Fragments ask Slurm when their lease ends and tell it where they stand. Beyond the limit "
+        "Slurm makes them wait: what they tell comes late, and a fragment whose question about a "
+        "renewed lease has no answer leaves at the end that it knows.",
+        _request_rate,
     ),
     Check(
         "submit-limits",
