@@ -15,12 +15,12 @@ from slurm_hooks.elastic.rendezvous.state import Member, Outcome, State, join
 ME = Member("a" * 16, 0, 0, "1.0", "n1")
 ALONE = replace(join(State(run="7"), ME), wanted=(0, 1, 2))
 NOW = 10_000.0
-ANSWER = """0|RUNNING|9|1|8000|20000|None
-1|RUNNING|9|1|8000|20000|None
-2|PENDING|9|1|N/A|N/A|Resources
-3|RUNNING|9|1|9990|20000|None
-x|RUNNING|9|1|8000|20000|None
-4|COMPLETING|9|1|8000|20000|None
+ANSWER = """0|RUNNING|9|1|8000|20000|None|(null)
+1|RUNNING|9|1|8000|20000|None|(null)
+2|PENDING|9|1|N/A|N/A|Resources|(null)
+3|RUNNING|9|1|9990|20000|None|(null)
+x|RUNNING|9|1|8000|20000|None|(null)
+4|COMPLETING|9|1|8000|20000|None|(null)
 """
 
 

@@ -31,6 +31,7 @@ from slurm_hooks.elastic.rendezvous.state import (
 CAPTURED = Path(__file__).with_name("captured") / "22.05"
 LIMITS = Limits(2, 4)
 NOW = 1_000_000
+NONE = "(null)"  # as squeue prints a Comment that is not there
 
 
 def member(number: int, incarnation: str = "1.0") -> Member:
@@ -53,18 +54,26 @@ def token(number: int) -> str:
 
 
 def test_a_row_without_a_node_names_nobody() -> None:
-    assert parse("0|RUNNING|0|0|,|1|\n1|PENDING|9|1|N/A|N/A|Resources\n", 0) == ArrayFacts()
+    assert parse("0|RUNNING|0|0|,|1||\n1|PENDING|9|1|N/A|N/A|Resources|\n", 0) == ArrayFacts()
 
 
 @pytest.mark.parametrize(
     ("situation", "own", "facts"),
     [
-        ("running", 3, ArrayFacts(1795199984, 1795200104, (0, 1, 2, 3))),
-        ("leaving", 0, ArrayFacts(1795199984, 1795200104, (0, 3, 4, 5))),  # 1 and 2 are completing
-        ("leaving", 1, ArrayFacts()),  # too late
-        ("requeued", 3, ArrayFacts(1795199984, 1795200104, (0, 3, 4, 5))),  # 1 preempted, 2 held
+        ("running", 3, ArrayFacts(1795199984, 1795200104, (0, 1, 2, 3), NONE)),
+        (
+            "leaving",
+            0,
+            ArrayFacts(1795199984, 1795200104, (0, 3, 4, 5), NONE),
+        ),  # 1 and 2 are completing
+        ("leaving", 1, ArrayFacts(comment=NONE)),  # too late
+        (
+            "requeued",
+            3,
+            ArrayFacts(1795199984, 1795200104, (0, 3, 4, 5), NONE),
+        ),  # 1 preempted, 2 held
         ("requeued", 9, ArrayFacts()),
-        ("units", 1, ArrayFacts(1795200031, 1795200151, (0, 0, 1, 1))),
+        ("units", 1, ArrayFacts(1795200031, 1795200151, (0, 0, 1, 1), NONE)),
     ],
 )
 def test_who_is_wanted_according_to_slurm(situation: str, own: int, facts: ArrayFacts) -> None:
@@ -92,12 +101,14 @@ def test_which_elements_are_wanted(state: str, priority: int, reason: str, wante
 
 
 def test_lines_of_another_form_are_passed_over() -> None:
-    known = "1|RUNNING|9|1|1700|1800|None"
-    assert parse(f"x\n{known}\n2|RUNNING|9|1K|0|0|None\n3\n\n", 1).wanted == (1,)
-    assert parse("N/A|RUNNING|9|1|1700|1800|None", 1) == ArrayFacts()
-    many = parse(f"{known}\n" + "2|RUNNING|9|999999|1|2|None\n" * 9, 1)
+    known = "1|RUNNING|9|1|1700|1800|None|mine|2"
+    assert parse(f"x\n{known}\n2|RUNNING|9|1K|0|0|None|\n3\n\n", 1).wanted == (1,)
+    assert parse("N/A|RUNNING|9|1|1700|1800|None|", 1) == ArrayFacts()
+    many = parse(f"{known}\n" + "2|RUNNING|9|999999|1|2|None|\n" * 9, 1)
     assert len(many.wanted) == MOST
     assert "--job=12" in request("12")
+    assert parse(known, 1).comment == "mine|2"
+    assert parse(known, 2).comment is None
 
 
 @pytest.mark.parametrize("env", [{}, {"SLURM_ARRAY_JOB_ID": "7"}, {"SLURM_ARRAY_TASK_ID": "1"}])

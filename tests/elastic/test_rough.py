@@ -153,8 +153,8 @@ ELEMENTS = """#!/bin/sh
 now=$(date +%s)
 [ -e {place}/end.2 ] || echo $((now + 25)) > {place}/end.2
 [ -e {place}/start.2 ] || echo $((now - 1)) > {place}/start.2
-echo "1|RUNNING|9|1|$now|$((now + 900))|None"
-echo "2|RUNNING|9|1|$(cat {place}/start.2)|$(cat {place}/end.2)|None"
+echo "1|RUNNING|9|1|$now|$((now + 900))|None|"
+echo "2|RUNNING|9|1|$(cat {place}/start.2)|$(cat {place}/end.2)|None|"
 """
 REQUEUE = """#!/bin/sh
 [ "$*" != "requeue 77_2" ] || kill $PPID

@@ -253,6 +253,44 @@ def test_a_renewed_lease_goes_on_and_silence_of_slurm_does_not_renew(
     assert lease.is_over(1580.0)
 
 
+def asks_at(monkeypatch: pytest.MonkeyPatch, ends: int) -> list[float]:
+    """When a lease that ends at 1000, with a notice of 20 s, asks; Slurm answers `ends`."""
+    asked: list[float] = []
+    clock = [0.0]
+
+    def ask(env: object) -> int:
+        asked.append(clock[0])
+        return ends
+
+    monkeypatch.setattr(lease_module, "ask", ask)
+    monkeypatch.setattr(lease_module, "_meanwhile", lambda do: do())
+    lease = Lease({"SLURM_JOB_ID": "7"}, 20.0, ArrayFacts(ends=1000))
+    for tenth in range(9000, 9790):
+        clock[0] = tenth / 10
+        assert not lease.is_over(clock[0])
+    return asked
+
+
+def test_fragments_whose_leases_end_together_do_not_ask_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A site may limit the requests of a user, and without an answer the known end counts."""
+    asked = [asks_at(monkeypatch, 1600) for _ in range(64)]
+    assert {len(moments) for moments in asked} == {1}
+    moments = [moment for (moment,) in asked]
+    assert 948 <= min(moments) < 955
+    assert 970 < max(moments) <= 978.1
+    assert max(sum(abs(m - n) < 1 for n in moments) for m in moments) < 16
+
+
+def test_a_lease_that_was_not_renewed_in_time_is_asked_for_at_the_last_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, last = asks_at(monkeypatch, 1000)[:2]
+    assert 948 <= first <= 978.1
+    assert 978 <= last <= 978.2
+
+
 def test_an_end_that_is_not_known_is_logged_once_and_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch import own_element as module
+from slurm_hooks.elastic.batch.expected import ArrayFacts
 from slurm_hooks.elastic.batch.job_comment import (
     has_progress,
     merged,
@@ -27,6 +28,7 @@ from slurm_hooks.elastic.batch.job_comment import (
     with_progress,
     without,
 )
+from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.news import News
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.progress_entry import Progress, ToldRate
@@ -55,9 +57,17 @@ from .processes import launch
 
 ENV = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
 
-# A Comment in a file; requeue is refused as long as there is a file `refuse`.
+# A Comment in a file; requeue is refused as long as there is a file `refuse`, and elements are
+# listed if there is a file `knows-all`.
 SQUEUE = """#!/bin/sh
-cat {place}/comment
+echo "$*" >> {place}/looked
+case "$*" in
+*--array*)
+    [ -e {place}/knows-all ] || exit 1
+    echo "2|RUNNING|9|1|1790000000|4000000000|None|(null)"
+    echo "3|RUNNING|9|1|1790000000|4000000900|None|$(cat {place}/comment)" ;;
+*) cat {place}/comment ;;
+esac
 """
 SCONTROL = """#!/bin/sh
 echo "$*" >> {place}/asked
@@ -79,6 +89,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(module, "CONFIRM_S", 0.2)
     monkeypatch.setattr(module, "AGAIN_S", 0.3)
+    monkeypatch.setattr(module, "LOOK_S", 0.2)
     monkeypatch.setattr(module, "SPREAD_S", 0.0)
     made: list[OwnElement] = []
     plain = OwnElement.__init__
@@ -172,6 +183,81 @@ def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
         "joined{2}",
         "leaving{2}",
     ]
+
+
+def looked(place: Path) -> list[str]:
+    path = place / "looked"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_start_is_one_question_and_one_change(slurm: Path) -> None:
+    (slurm / "comment").write_text("mine")
+    (slurm / "knows-all").touch()
+    own_element = OwnElement(ENV, SignalListener())
+    own_element.report_started()
+    lease = Lease(ENV, 20.0, own_element.take_facts())
+    assert (lease.ends, lease.wanted) == (4000000900, (2, 3))
+    assert says(slurm, "started{2};mine")()
+    assert len(looked(slurm)) == len(asked(slurm)) == 1
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "mine\n3|RUNNING|9|1|1|2|None|", "a\n\nb"])
+def test_a_comment_that_looks_like_rows_stays_whole(slurm: Path, text: str) -> None:
+    (slurm / "comment").write_text(text)
+    (slurm / "knows-all").touch()
+    OwnElement(ENV, SignalListener()).report_started()
+    assert says(slurm, f"started{{2}};{text}")()
+
+
+def test_what_was_asked_long_ago_is_asked_again(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_element = OwnElement(ENV, SignalListener())
+    assert own_element.take_facts() is None  # never
+    (slurm / "knows-all").touch()
+    own_element.report_started()
+    assert own_element.take_facts() is not None
+    monkeypatch.setattr(module, "FRESH_S", 0.0)
+    assert own_element.take_facts() is None
+
+
+def test_words_soon_after_each_other_are_looked_at_once(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 30.0)
+    own_element = OwnElement(ENV, SignalListener())
+    own_element.report(Standing.JOINED)
+    wait_until(says(slurm, "joined{2}"))
+    own_element.report_trained()
+    wait_until(says(slurm, "trained{2}"))
+    own_element.report(Standing.LEAVING)
+    wait_until(lambda: len(looked(slurm)) == 4)  # before each change, and after the last
+    assert says(slurm, "leaving{2}")()
+
+
+def test_a_leave_does_not_wait_for_what_slurm_refused_long_ago(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_element = OwnElement(ENV, SignalListener())
+    monkeypatch.setattr(module, "AGAIN_S", 60.0)
+    (slurm / "refuse").touch()
+    own_element.report(Standing.JOINED)
+    wait_until(lambda: asked(slurm) != [])
+    (slurm / "refuse").unlink()
+    own_element.report(Standing.LEAVING)
+    wait_until(says(slurm, "leaving{2}"), 20)
+
+
+def test_the_larger_the_job_the_longer_its_fragments_take_to_say_that_they_joined() -> None:
+    def longest_s(fragments: int) -> float:
+        own_element = OwnElement(ENV, SignalListener())
+        own_element._facts = ArrayFacts(wanted=tuple(range(fragments)))
+        return max(own_element._spread_s() for _ in range(500))
+
+    assert 0.4 < longest_s(2) <= 0.5
+    assert 12 < longest_s(64) <= 16
+    assert 25 < longest_s(1000) <= 30
+    assert 1.5 < longest_s(0) <= 2  # it is not known
 
 
 def test_what_nobody_expects_does_not_end_the_reports(

@@ -246,7 +246,7 @@ TARGETS: Mapping[str, Target] = {
     "snapshot": Target(SNAPSHOTS, _snapshot, (MalleableError,)),
     "state of a job": Target(STATES, _state, (StateFormatError,)),
     "an agent's squeue": Target(
-        ("0|RUNNING|0|1|1800000000|1800000600|None\n1|PENDING|9|1|N/A|N/A|Resources\n",),
+        ("0|RUNNING|0|1|1800000000|1800000600|None|a\n1|PENDING|9|1|N/A|N/A|Resources|(null)\n",),
         _elements,
     ),
     "torchrun's flags": Target(

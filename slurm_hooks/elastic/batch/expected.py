@@ -2,7 +2,8 @@
 
 A job grows by elements of its array being released, so what runs or is released is the size
 that is wanted, and a newcomer can know who else is on the way. Pure: the command, and how to
-read its answer; nothing that a user controls is asked for.
+read its answer. It ends with the Comment, which the job's user may write, in lines of any form: a
+row that it forges is one of the user's own job.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 MOST = 4096
 
 _ROW = re.compile(
-    r"([0-9]{1,9})\|([A-Z_]+)\|([0-9]{1,10})\|([1-9][0-9]{0,5})\|([^|]*)\|([^|]*)\|(.*)"
+    r"([0-9]{1,9})\|([A-Z_]+)\|([0-9]{1,10})\|([1-9][0-9]{0,5})\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)"
 )
 _RUNNING = frozenset({"RUNNING", "CONFIGURING"})
 
@@ -24,11 +25,12 @@ _RUNNING = frozenset({"RUNNING", "CONFIGURING"})
 class ArrayFacts:
     """`starts`, `ends`: of this fragment's lease in epoch seconds of slurmctld's clock, 0 if
     unknown. `wanted`: a fragment number for every agent (one a node) that runs or is about to;
-    empty if unknown."""
+    empty if unknown. `comment`: this fragment's, None if it is not known for certain."""
 
     starts: int = 0
     ends: int = 0
     wanted: tuple[int, ...] = ()
+    comment: Optional[str] = None
 
 
 class Row(NamedTuple):
@@ -41,6 +43,7 @@ class Row(NamedTuple):
     starts: int
     ends: int
     reason: str
+    comment: str
 
 
 def own_job(env: Mapping[str, str]) -> str:
@@ -59,13 +62,13 @@ def _is_number(text: str) -> bool:
 
 def request(array_job: str) -> list[str]:
     """The command that lists the elements of a job array, a line each: number, state,
-    priority, nodes, start and end (epoch seconds with SLURM_TIME_FORMAT=%s), reason."""
+    priority, nodes, start and end (epoch seconds with SLURM_TIME_FORMAT=%s), reason, Comment."""
     return [
         "squeue",
         "--noheader",
         f"--job={array_job}",
         "--array",
-        "--format=%K|%T|%Q|%D|%S|%e|%r",
+        "--format=%K|%T|%Q|%D|%S|%e|%r|%k",
     ]
 
 
@@ -74,7 +77,7 @@ def rows(text: str) -> Iterator[Row]:
     for line in text.splitlines():
         found = _ROW.fullmatch(line)
         if found:
-            fragment, state, priority, nodes, start, end, reason = found.groups()
+            fragment, state, priority, nodes, start, end, reason, comment = found.groups()
             yield Row(
                 fragment=int(fragment),
                 state=state,
@@ -83,6 +86,7 @@ def rows(text: str) -> Iterator[Row]:
                 starts=epoch(start),
                 ends=epoch(end),
                 reason=reason,
+                comment=comment,
             )
 
 
@@ -95,7 +99,17 @@ def parse(text: str, own: int) -> ArrayFacts:
             is_here, starts, ends = row.state in _RUNNING, row.starts, row.ends
         if is_wanted(row.state, row.priority, row.reason):
             wanted += [row.fragment] * min(row.nodes, MOST)
-    return ArrayFacts(starts, ends, tuple(sorted(wanted)[:MOST]) if is_here else ())
+    everybody = tuple(sorted(wanted)[:MOST]) if is_here else ()
+    return ArrayFacts(starts, ends, everybody, _comment_of(text, own))
+
+
+def _comment_of(text: str, own: int) -> Optional[str]:
+    """The Comment of the fragment `own`, if it surely is all of it: a line that is no row belongs
+    to a Comment, and may belong to this one."""
+    found = list(rows(text))
+    told = [row.comment for row in found if row.fragment == own]
+    is_plain = len(told) == 1 and len(found) == len(text.splitlines())
+    return told[0] if is_plain else None
 
 
 def is_wanted(state: str, priority: int, reason: str) -> bool:

@@ -28,6 +28,7 @@ _TIME = re.compile(r"(?<![^; ])wish\{[0-9]{1,5},([0-9]{1,11})\}")
 _PROGRESS = re.compile(r"(?<![^; ])progress\{[^{}]*\}")
 READ = 24  # characters that the reconciler reads of the first two
 _TURN = threading.Lock()  # several threads of an agent write
+_seen: dict[str, tuple[float, str]] = {}  # when a Comment was asked for last, and what it was
 
 
 def standing(comment: str) -> str:
@@ -131,13 +132,18 @@ def _tidy(comment: str) -> str:
     return "" if own == "(null)" else own
 
 
-def change(job: str, edit: Callable[[str], Optional[str]], limit_s: float = 2 * TIMEOUT_S) -> None:
-    """Replace the Comment by what `edit` makes of it; None leaves it as it is. Raises
-    OSError or SubprocessError. Processes do not exclude each other: a caller whose
-    entry must not get lost reads again."""
+def change(
+    job: str,
+    edit: Callable[[str], Optional[str]],
+    limit_s: float = 2 * TIMEOUT_S,
+    before: Optional[str] = None,
+) -> None:
+    """Replace the Comment by what `edit` makes of it; None leaves it as it is. `before` is what was
+    read a moment ago, if it was. Raises OSError or SubprocessError. Processes do not exclude each
+    other: a caller whose entry must not get lost reads again."""
     with _TURN:
         until = time.monotonic() + limit_s
-        before = read(job, limit_s)
+        before = read(job, limit_s) if before is None else before
         after = edit(before)
         if after is not None and after != before:
             words = ["scontrol", "update", f"JobId={job}", f"Comment={after}"]
@@ -151,7 +157,17 @@ def missing_commands() -> list[str]:
 
 def read(job: str, limit_s: float = TIMEOUT_S) -> str:
     """The Comment. Raises OSError or SubprocessError."""
-    return _ask(["squeue", "--noheader", f"--job={job}", "--format=%k"], limit_s)
+    asked_at = time.monotonic()
+    text = _ask(["squeue", "--noheader", f"--job={job}", "--format=%k"], limit_s)
+    _seen[job] = asked_at, text
+    return text
+
+
+def read_since(job: str, moment: float) -> str:
+    """The Comment as it was at that moment (time.monotonic()) or later: what another thread has
+    read will do. Raises OSError or SubprocessError."""
+    asked_at, text = _seen.get(job, (float("-inf"), ""))
+    return text if asked_at >= moment else read(job)
 
 
 def _ask(words: list[str], limit_s: float) -> str:

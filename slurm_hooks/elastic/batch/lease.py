@@ -1,18 +1,21 @@
 """When this fragment's lease ends, and whether it is time to go.
 
-Only the batch system knows: `squeue` is asked once at the start (the same answer
-shows who else is wanted) and once shortly before the end (a lease is renewed by raising
-the job's time limit). If it does not answer at the start, that is logged, and it is asked
-again in the background. SLURM_JOB_END_TIME exists from Slurm 23.02 on and does not follow a
-renewal, so it is only a hint.
+Only the batch system knows: `squeue` is asked once at the start (the same answer shows who else is
+wanted) and again before the end (a lease is renewed by raising the job's time limit). Leases of one
+job end together, and a site may limit the requests of a user: so each fragment asks at a moment of
+its own first, in the background, and at the last moment only if its lease was not renewed by then.
+If squeue does not answer at the start, that is logged, and it is asked again in the background.
+SLURM_JOB_END_TIME exists from Slurm 23.02 on and does not follow a renewal, so it is only a hint.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import Optional
 
 from slurm_hooks.elastic.batch import expected
 from slurm_hooks.elastic.batch.expected import ArrayFacts, epoch
@@ -22,6 +25,7 @@ from slurm_hooks.elastic.log import say, suppressed
 ASK_AHEAD_S = 2.0
 JOINT_S = 30.0
 CLOCK_S = 300.0
+EARLY_S = 30.0  # so long before the last moment at most
 AGAIN_S = 30.0  # between questions for an end that is not known
 
 
@@ -83,11 +87,16 @@ def behind(starts: int, now: float) -> float:
 class Lease:
     """The lease of this fragment as Slurm last said; `wanted` as it said at the start."""
 
-    def __init__(self, env: Mapping[str, str], notice_s: float) -> None:
+    def __init__(
+        self, env: Mapping[str, str], notice_s: float, first: Optional[ArrayFacts] = None
+    ) -> None:
+        """`first`: what Slurm said a moment ago, if it was asked."""
         self._env = env
         self._notice_s = notice_s
         self._confirmed_at = float("-inf")
-        first = ask_all(env)
+        self._early_s = ASK_AHEAD_S + random.uniform(0.0, EARLY_S)
+        self._looked_for = 0  # this end: whether it was renewed
+        first = first or ask_all(env)
         self.wanted = first.wanted
         self._behind_s = behind(first.starts, time.time())
         self.ends = first.ends or hint(env)
@@ -104,6 +113,7 @@ class Lease:
         if not self.ends:
             self._ask_again()
         now += self._behind_s
+        self._look_early(now)
         asked = now - self._confirmed_at < ASK_AHEAD_S + 1.0
         step = decide(now, self.ends, self._notice_s, asked, together)
         if step is Step.ASK:
@@ -114,15 +124,28 @@ class Lease:
             step = decide(now, self.ends, self._notice_s, asked, together)
         return step is Step.LEAVE
 
+    def _look_early(self, now: float) -> None:
+        is_time = 0 < self.ends - now <= self._notice_s + self._early_s
+        if is_time and self._looked_for != self.ends and expected.own_job(self._env):
+            self._looked_for = self.ends
+            _meanwhile(self._look)
+
+    def _look(self) -> None:
+        self.ends = ask(self._env) or self.ends
+
     def _ask_again(self) -> None:
         if time.monotonic() - self._asked_at < AGAIN_S or not expected.own_job(self._env):
             return
         self._asked_at = time.monotonic()
-        with suppressed(RuntimeError, doing="starting a thread that asks when the lease ends"):
-            threading.Thread(target=self._learn, daemon=True).start()
+        _meanwhile(self._learn)
 
     def _learn(self) -> None:
         first = ask_all(self._env)
         if first.starts:
             self._behind_s = behind(first.starts, time.time())
         self.ends = self.ends or first.ends
+
+
+def _meanwhile(do: Callable[[], None]) -> None:
+    with suppressed(RuntimeError, doing="starting a thread that asks when the lease ends"):
+        threading.Thread(target=do, daemon=True).start()

@@ -11,10 +11,12 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch.expected import ArrayFacts
+from slurm_hooks.elastic.batch.lease import ask_all
 from slurm_hooks.elastic.batch.news import CONFIRM_S, News
 from slurm_hooks.elastic.batch.progress_entry import Progress
 from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
@@ -22,10 +24,15 @@ from slurm_hooks.elastic.log import debug, endured, say, suppressed
 from slurm_hooks.elastic.observed import Loss
 from slurm_hooks.elastic.signals import SignalListener
 
-AGAIN_S = 5.0
+AGAIN_S = 5.0  # after a failure, and twice as long each time
+AGAIN_MOST_S = 60.0
 START_S = 5.0
+FRESH_S = 20.0  # for so long what was asked at the start is as good as a new answer
 FINISH_S = 60.0
-SPREAD_S = 2.0  # many fragments join at the same moment
+SPREAD_S = 0.25  # for each fragment: all join at the same moment, and a site may limit requests
+SPREAD_MOST_S = 30.0
+SPREAD_LIKE = 8  # fragments, where it is not known how many there are
+LOOK_S = 20.0  # after `joined` and `trained`: another process may have written in between
 _SILENT = (
     "{missing} not found in PATH, perhaps because this is a container: Slurm cannot hear from this "
     "training, which limits its job to one fragment; add Slurm's commands to the container"
@@ -37,11 +44,14 @@ class OwnElement:
     `report_apart` and `put_back`."""
 
     def __init__(self, env: Mapping[str, str], signals: SignalListener) -> None:
+        self._env = env
         self._element = element(env)
         self._is_reporter = bool(self._element) and is_reporter(env)
         self._run = run_of(env)
         self._signals = signals
         self._standing: Optional[Standing] = None  # that is to be written
+        self._facts = ArrayFacts()
+        self._asked_at = float("-inf")
         self._wake = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._has_trained = False
@@ -49,6 +59,12 @@ class OwnElement:
         self._has_complained = False
         self._is_mute = False  # Slurm's commands were missing at the start
         self._news = News(self._element if self._is_reporter else "")
+
+    def take_facts(self) -> Optional[ArrayFacts]:
+        """What Slurm said of this job's array at the start; None if it did not, or that is too long
+        ago."""
+        is_fresh = time.monotonic() - self._asked_at < FRESH_S
+        return self._facts if is_fresh and self._facts.ends else None
 
     @property
     def told_loss(self) -> Optional[Loss]:
@@ -74,17 +90,25 @@ class OwnElement:
         if missing:
             say(_SILENT.format(missing=" and ".join(missing)))
         deadline = time.monotonic() + START_S
+        comment = self._ask()
         while time.monotonic() < deadline:
             try:
-                self._write(Standing.STARTED, deadline - time.monotonic())
+                self._write(Standing.STARTED, deadline - time.monotonic(), comment)
                 return
             except OSError as error:
                 debug("writing `started`", error)
                 break
             except subprocess.SubprocessError as error:
                 debug("writing `started`", error)
+                comment = None
                 time.sleep(CONFIRM_S)
         self.report(Standing.STARTED)
+
+    def _ask(self) -> Optional[str]:
+        """One question for all that is wanted of Slurm at the start; returns the Comment."""
+        self._facts = ask_all(self._env)
+        self._asked_at = time.monotonic()
+        return self._facts.comment
 
     def report(self, standing: Standing) -> None:
         """Write it in the background, again until it is recorded or another is to be."""
@@ -142,32 +166,53 @@ class OwnElement:
 
     def _run_on(self) -> None:
         is_endured = endured("writing to Slurm where this fragment stands")
+        pause_s = AGAIN_S
         while True:
+            self._wake.clear()
             with is_endured:
                 if self._is_up_to_date():
+                    pause_s = AGAIN_S
                     self._wake.wait()
-                    self._wake.clear()
                     continue
-            time.sleep(AGAIN_S)
+            is_new = self._wake.wait(pause_s * random.uniform(0.5, 1.0))
+            pause_s = AGAIN_S if is_new else min(2 * pause_s, AGAIN_MOST_S)
 
     def _is_up_to_date(self) -> bool:
         standing = self._standing
-        if standing is Standing.JOINED:
-            time.sleep(random.uniform(0.0, SPREAD_S))
-        return standing in (None, Standing.FINISHED) or self._is_written(standing)
+        if standing in (None, Standing.FINISHED):
+            return True
+        if standing not in (Standing.JOINED, Standing.TRAINED):
+            return self._is_written(standing)
+        self._wake.wait(self._spread_s())
+        return standing is not self._standing or self._is_written(standing, self._look_later)
 
-    def _is_written(self, standing: Standing) -> bool:
-        """Write it, and check that it stays; whether it does, or is outdated."""
+    def _spread_s(self) -> float:
+        fragments = len(set(self._facts.wanted)) or SPREAD_LIKE
+        return random.uniform(0.0, min(SPREAD_MOST_S, SPREAD_S * fragments))
+
+    def _look_later(self) -> None:
+        self._wake.wait(LOOK_S)  # or until there is something else to write
+
+    def _is_written(
+        self, standing: Standing, pause: Callable[[], object] = lambda: time.sleep(CONFIRM_S)
+    ) -> bool:
+        """Write it, and check after a pause that it stays; whether it does, or is outdated."""
         errors = OSError, subprocess.SubprocessError
         with suppressed(*errors, doing=f"writing `{standing.value}`"):
             self._write(standing)
-            time.sleep(CONFIRM_S)
+            written_at = time.monotonic()
+            pause()
             return self._standing is not standing or holds(
-                job_comment.read(self._element), standing, self._run
+                job_comment.read_since(self._element, written_at), standing, self._run
             )
         return False
 
-    def _write(self, standing: Standing, limit_s: float = 2 * job_comment.TIMEOUT_S) -> None:
+    def _write(
+        self,
+        standing: Standing,
+        limit_s: float = 2 * job_comment.TIMEOUT_S,
+        before: Optional[str] = None,
+    ) -> None:
         """Write it unless it is outdated by then. Raises OSError, SubprocessError."""
 
         def edit(before: str) -> Optional[str]:
@@ -177,7 +222,7 @@ class OwnElement:
             is_current = self._standing is standing
             return job_comment.merged(before, entry(standing, self._run)) if is_current else None
 
-        job_comment.change(self._element, edit, limit_s)
+        job_comment.change(self._element, edit, limit_s, before)
         self._has_begun = True
 
     def put_back(self) -> None:

@@ -81,7 +81,7 @@ def run(order: Order, env: MutableMapping[str, str]) -> None:
     own_element = OwnElement(env, signals)
     own_element.report_started()
     job = options(parameters(env), env)
-    lease = Lease(env, job.notice_s)
+    lease = Lease(env, job.notice_s, own_element.take_facts())
     me = identity(env, job.host, lease.ends)
     membership = open_membership(job, me, signals, agents(lease.wanted, job, env))
     remove_old_jobs_meanwhile(env)

@@ -37,7 +37,7 @@ def run(order: Order, env: Mapping[str, str]) -> int:
     signals.silence()  # what is to be done at SIGTERM is done here
     own_element = OwnElement(env, signals)
     own_element.report_started()
-    lease = Lease(env, knob(env, "notice_s", NOTICE_S))
+    lease = Lease(env, knob(env, "notice_s", NOTICE_S), own_element.take_facts())
     wish_file = WishFile(order.wish_file, env)
     told = {"MALLEABLE_LEASE_END": str(lease.ends)} if lease.ends else {}
     command = Command(order.command, {**env, **told}, order.signal)

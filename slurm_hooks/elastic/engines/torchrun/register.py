@@ -105,7 +105,7 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     try:
         job = options(params, os.environ)
         _remark(kept(os.environ))
-        lease = Lease(os.environ, job.notice_s)
+        lease = Lease(os.environ, job.notice_s, own_element.take_facts())
         me = identity(os.environ, job.host, lease.ends)
         world = make_world(Facts(job, me, lease.wanted, signals, os.environ))
         membership = open_membership(world.options, me, signals, world.wanted)
