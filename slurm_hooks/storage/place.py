@@ -5,7 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
+from datetime import datetime, timezone
 from pathlib import Path
+
+MOST_ASIDE = 3
+"""Damaged files of one name that are kept: each may be as large as the file may become."""
 
 
 def make_place(path: Path) -> Path:
@@ -48,14 +53,21 @@ def beside(path: Path) -> tuple[Path, ...]:
     return tuple(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))
 
 
-def aside(path: Path) -> Path:
-    """Where it is if it was damaged."""
-    return path.with_name(f"{path.name}.damaged")
+def aside(path: Path) -> tuple[Path, ...]:
+    """The damaged files that were moved out of its way, by the date in their names."""
+    return tuple(sorted(path.parent.glob(f"{path.name}.damaged-*")))
 
 
 def set_aside(path: Path) -> Path:
-    """Move a damaged file out of the way, over an older damaged one. Raises OSError."""
-    kept = aside(path)
+    """Move a damaged file out of the way, under a name with the date. The newest `MOST_ASIDE` stay.
+
+    Raises OSError.
+    """
+    for old in aside(path)[: 1 - MOST_ASIDE]:
+        with contextlib.suppress(OSError):
+            old.unlink()
+    now = datetime.fromtimestamp(time.time(), timezone.utc)
+    kept = path.with_name(f"{path.name}.damaged-{now:%Y%m%dT%H%M%S.%fZ}")
     os.replace(path, kept)
     for name in beside(path):
         with contextlib.suppress(FileNotFoundError):

@@ -31,6 +31,7 @@ from slurm_hooks.settings import Settings, Site, Tick
 from slurm_hooks.slurm.live import Asked as Made
 from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.storage.place import set_aside
 
 ROOT = os.geteuid() == 0
 
@@ -294,7 +295,7 @@ def test_the_file_of_what_is_learned(tmp_path: Path) -> None:
     path = Path(well.path)
     path.write_bytes(path.read_bytes()[:100] + b"\xff" * 5000)
     assert read_learned(settings).trouble
-    path.rename(f"{path}.damaged")
+    set_aside(path)
     assert read_learned(settings).has_damaged
 
 

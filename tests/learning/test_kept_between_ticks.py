@@ -216,7 +216,7 @@ def test_a_damaged_file_is_moved_aside_and_what_jobs_still_tell_counts(
     assert 8 in learned
     (line,) = lines
     assert "was damaged" in line
-    assert f"{path}.damaged" in line
+    assert f"moved to {path}.damaged-" in line
     anew()
     learned, lines = one_tick(settings, 60, told, more)
     assert lines == ()

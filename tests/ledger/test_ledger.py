@@ -26,6 +26,7 @@ from slurm_hooks.ledger.read import hits_of, standing, totals
 from slurm_hooks.model import Grow, IdleReason, Why
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
+from slurm_hooks.storage.place import MOST_ASIDE, aside
 
 ROOT = Path(__file__).parents[2]
 BEGIN = datetime.fromtimestamp(START, timezone.utc)
@@ -187,10 +188,32 @@ def test_a_damaged_ledger_is_moved_aside_and_begun_anew(settings: Settings, dama
             ledger.execute(change)
     _, (line,) = one_tick(slurm, settings)
     assert "was damaged" in line
-    assert str(path.with_name("ledger.sqlite.damaged")) in line
+    (kept,) = aside(path)
+    assert f"moved to {kept}" in line
     slurm.advance(10)
     assert one_tick(slurm, settings)[1] == ()
     assert told(settings).ticks.count == 2
+
+
+def test_each_damaged_ledger_is_kept_up_to_a_bound(settings: Settings) -> None:
+    slurm, path = busy_slurm(), path_of(settings)
+    one_tick(slurm, settings)
+    texts = [f"damaged {number} " * 1000 for number in range(MOST_ASIDE + 2)]
+    for count, text in enumerate(texts, start=1):
+        path.write_text(text)
+        one_tick(slurm, settings)
+        assert [kept.read_text() for kept in aside(path)] == texts[:count][-MOST_ASIDE:]
+
+
+def test_a_ledger_damaged_after_the_clock_went_back_is_kept_too(settings: Settings) -> None:
+    slurm, path = busy_slurm(), path_of(settings)
+    one_tick(slurm, settings)
+    for number in range(MOST_ASIDE):
+        path.with_name(f"{path.name}.damaged-2999010{number}T000000.000000Z").touch()
+    path.write_text("damaged " * 1000)
+    one_tick(slurm, settings)
+    assert "damaged " * 1000 in [kept.read_text() for kept in aside(path)]
+    assert len(aside(path)) == MOST_ASIDE
 
 
 def test_somebody_holds_it(settings: Settings) -> None:

@@ -32,9 +32,9 @@ def _learned(facts: Facts) -> Iterator[Finding]:
         )
     if seen.has_damaged:
         yield note(
-            f"{seen.path}.damaged: a file that was damaged, or of another version",
-            Run(f"rm {seen.path}.damaged", "root"),
-            advice="it still holds what users' jobs told",
+            f"{seen.path}.damaged-*: ticks moved damaged files, or files of another version, here",
+            Run(f"rm {seen.path}.damaged-*", "root"),
+            advice="they still hold what users' jobs told",
         )
 
 

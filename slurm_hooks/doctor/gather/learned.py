@@ -26,7 +26,7 @@ def read_learned(settings: Settings) -> LearnedSeen:
         path=str(path),
         file=file,
         trouble=damage(settings) if file else "",
-        has_damaged=see(aside(path)) is not None,
+        has_damaged=bool(aside(path)),
         kind=kind,
         room_mib=0.0 if disk.f_flag & os.ST_RDONLY else disk.f_bavail * disk.f_frsize / MIB,
     )
