@@ -64,6 +64,14 @@ class Record:
         """The time average of idle nodes."""
         return self.idle_node_s / self.window_s
 
+    @property
+    def longest_lull(self) -> tuple[float, float]:
+        """The longest stretch in which no node joins or leaves: its start and its end."""
+        changes = {self.from_s, self.to_s}
+        changes.update(at for i in self.intervals for at in (i.start_s, i.end_s))
+        times = sorted(changes)
+        return max(zip(times, times[1:]), key=lambda lull: lull[1] - lull[0])
+
     def between(self, from_s: float, to_s: float) -> Record:
         """The part of the record from `from_s` to `to_s`."""
         cut = (_cut(i, from_s, to_s) for i in self.intervals)

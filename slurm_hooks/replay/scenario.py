@@ -17,6 +17,8 @@ from slurm_hooks.allocation.problem import Limits
 from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Curve
+from slurm_hooks.moments import UNITS_S
+from slurm_hooks.plural import plural
 from slurm_hooks.replay.logs.backfill import reschedule
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import Log
@@ -38,6 +40,8 @@ from slurm_hooks.settings import Settings
 WAYS = tuple(way.value for way in Way)
 POLICIES = ("default", "optimum", "equal", "greedy", "oracle", "none", *WAYS)
 ENDS = ("planned", "unknown")
+LONGEST_LULL_S = 90.0 * UNITS_S["d"]
+"""A single wrong date makes a log decades long. A replay decides twice a minute all that time."""
 KILL_WAIT_S = 30.0
 """Slurm's default KillWait: the longest that a fragment can stay after its time limit."""
 
@@ -109,16 +113,30 @@ def load(source: Source, tell: Callable[[str], None]) -> Loaded:
 
 
 def window(record: Record, from_s: Optional[float], to_s: Optional[float]) -> Record:
-    """The part of the record that was asked for. Raises UsageError if there is none."""
+    """The part of the record that was asked for. Raises UsageError if there is none, or if it has a
+    lull of more than `LONGEST_LULL_S`."""
     start = record.from_s if from_s is None else max(from_s, record.from_s)
     end = record.to_s if to_s is None else min(to_s, record.to_s)
     if end <= start:
         raise UsageError(
             f"--from {start:g} --to {end:g}: the log has {record.from_s:g} to {record.to_s:g} s"
         )
-    if (start, end) == (record.from_s, record.to_s):
-        return record
-    return record.between(start, end)
+    part = record if (start, end) == (record.from_s, record.to_s) else record.between(start, end)
+    _refuse_lull(part)
+    return part
+
+
+def _refuse_lull(record: Record) -> None:
+    start, end = record.longest_lull
+    if end - start <= LONGEST_LULL_S:
+        return
+    cuts = [f"--to {start:.15g}"] if start > record.from_s else []
+    cuts += [f"--from {end:.15g}"] if end < record.to_s else []
+    raise UsageError(
+        f"no node changes hands from {start:.15g} to {end:.15g} s, for "
+        f"{plural(round((end - start) / UNITS_S['d']), 'day')}: is a date of the log wrong? Give "
+        f"{' or '.join(cuts) or 'a log of a shorter time'}"
+    )
 
 
 def rules_of(conditions: Conditions, settings: Settings, nodes: int = 0) -> Rules:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from replay.logs import IDLE, QUEUED, SCALING, write
+from replay.logs import IDLE, QUEUED, SCALING, swf, write
 from slurm_hooks.cli import main
 
 KEYS = {
@@ -78,6 +78,30 @@ def test_accounting_alone_is_enough(tmp_path, capsys):
     assert told["usable_idle_node_s"] == 2 * 3700
     assert told["scaling"] == "assumed"
     assert 0 < told["worked_node_s"] < told["used_node_s"]
+
+
+BESIDE_1970 = """JobIDRaw|Submit|Start|End|NodeList
+1|0|0|3600|n1
+2|1764000000|1764000100|1764003600|n[1-4]
+3|1764000000|1764006000|1764009600|n[2-3]
+"""
+
+
+def test_one_row_of_1970_is_refused_with_the_cuts_to_give(tmp_path, capsys):
+    path = write(tmp_path / "week.txt", BESIDE_1970)
+    command = ["replay", "--sacct", str(path)]
+    assert main(command) == 64
+    told = " ".join(capsys.readouterr().err.split())
+    assert "no node changes hands from 3600 to 1764000100 s, for 20417 days" in told
+    assert "Give --to 3600 or --from 1764000100" in told
+    assert main([*command, "--policy", "none", "--from", "1764000100"]) == 0
+    assert "The log covers 0.1 days of 4 nodes." in capsys.readouterr().out
+
+
+def test_a_workload_that_begins_in_1970_has_one_cut(words, tmp_path, capsys):
+    path = write(tmp_path / "log.swf", "; MaxNodes: 4\n" + swf(1, 1_764_000_000, 0, 100, 3, 200))
+    assert main([*words[0], "--swf", str(path), "--to", "1763990000"]) == 64
+    assert "Give a log of a shorter time" in " ".join(capsys.readouterr().err.split())
 
 
 def test_without_a_queue_all_models_of_the_table_come(words, capsys):
