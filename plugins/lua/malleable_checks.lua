@@ -10,7 +10,7 @@ local M = {}
 M.NO_VAL = 4294967294 -- an unset 32-bit field
 M.NO_VAL16 = 65534 -- the same in a 16-bit field
 M.INFINITE = 4294967295
-M.MARK_PATTERN = "malleable%b{}"
+M.MARK_PATTERN = "malleable{[^{}]*}"
 M.EXCLUDED_LENGTH = 1000 -- of the nodes in --exclude, which the mark of each element holds, too
 M.NAME_LENGTH = 24 -- of a job's name, as much as the mark of each element holds
 
@@ -131,9 +131,11 @@ end
 
 --- Append our mark to what the site wrote; an older mark of ours is replaced.
 local function write_comment(site_text, mark)
-  local kept = (site_text or ""):gsub(M.MARK_PATTERN, ""):gsub(";+$", "")
-  if kept == "" then return mark end
-  return kept .. ";" .. mark
+  local kept = (site_text or ""):gsub(M.MARK_PATTERN, "")
+  local last = #kept
+  while kept:sub(last, last) == ";" do last = last - 1 end
+  if last == 0 then return mark end
+  return kept:sub(1, last) .. ";" .. mark
 end
 
 --- The request as the plugin writes it, without anything left out.

@@ -5,7 +5,6 @@
 
 local M = {}
 
-local LONGEST = 65536 -- bytes of a script that is read here, while slurmctld waits
 local LINE = 200 -- bytes of a line that may end a here-document
 local WRITTEN = 100 -- bytes of a command in a message
 local KEYWORDS = { ["if"] = true, ["then"] = true, ["else"] = true, ["elif"] = true,
@@ -231,7 +230,7 @@ end
 -- tasks: on each node, nil if the job does not say; launchers: the words for torch's launchers.
 -- Returns {fault, note}, at most one of them.
 function M.check(script, request, tasks, launchers)
-  local is_read = launchers and script and #script <= LONGEST and script:find("^#![^\n]*sh")
+  local is_read = launchers and script and script:find("^#![^\n]*sh")
   if not is_read or request.engine ~= "torchrun" then return {} end
   local commands = read_commands(read_lines(script))
   if calls_launcher(script, launchers) then

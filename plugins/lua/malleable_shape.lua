@@ -39,6 +39,13 @@ local function share(count, part, whole)
   return count and math.ceil(count * part / whole)
 end
 
+--- CPUs of `unit` nodes with a task each. Of a range of nodes sbatch counts the CPUs of 1 task, of
+-- one number those of all nodes.
+local function find_cpus(job, unit, most)
+  local all, each = read(job.min_cpus), read(job.cpus_per_task)
+  return all and each and unit * each or share(all, unit, most)
+end
+
 --- With the tasks of all `nodes`, which is nil if only tasks were given.
 local function find_with_tasks(job, request, nodes, replaced)
   local tasks, per_node, unit = job.num_tasks, read(job.ntasks_per_node), request.unit
@@ -64,7 +71,7 @@ local function find_fragment(job, request, tasks, per_node)
     if tasks then
       return find_with_tasks(job, request, { least = least, most = most }, replaced)
     end
-    return { cpus = share(read(job.min_cpus), unit, most), note = write_note(replaced, request) }
+    return { cpus = find_cpus(job, unit, most), note = write_note(replaced, request) }
   end
   if tasks and per_node and tasks > per_node * unit then
     return find_with_tasks(job, request, nil, {})

@@ -23,13 +23,14 @@ local VARIABLE = "SBATCH_MALLEABLE" -- the same in the job's own environment
 local WHY_MALLEABLE = "--malleable: the environment variable SBATCH_MALLEABLE is set; if this "
   .. "job is to be an ordinary one, unset it"
 local BY_VARIABLE = "note: malleable, as SBATCH_MALLEABLE=%s in the environment asks for"
-local LONGEST = 1000
+local LONGEST = 1000 -- bytes of a line for the user
+local LONGEST_TEXT = 65536 -- bytes of a user's text that is read here, while slurmctld waits
 local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
-  "min_cpus", "tres_per_job", "time_limit", "time_min", "mail_type", "priority", "std_out",
-  "reservation", "req_switch", "shared", "reboot", "comment", "licenses", "bitflags", "qos",
-  "account", "name",
+  "min_cpus", "cpus_per_task", "tres_per_job", "time_limit", "time_min", "mail_type", "priority",
+  "std_out", "reservation", "req_switch", "shared", "reboot", "comment", "licenses", "bitflags",
+  "qos", "account", "name",
 }
 
 local function read_path(info)
@@ -116,6 +117,18 @@ local function read_fields(job_desc, names)
   return fields
 end
 
+--- A line for each text that is too long to be read.
+local function find_long(fields)
+  local lines = {}
+  for name, value in pairs(fields) do
+    if type(value) == "string" and #value > LONGEST_TEXT then
+      lines[#lines + 1] = string.format("malleable: %s is longer than the %d bytes that are read "
+        .. "here; write a shorter one", name, LONGEST_TEXT)
+    end
+  end
+  return lines
+end
+
 --- Lines for the user, which may name a path of any length.
 local function say(lines)
   for _, line in ipairs(lines) do
@@ -139,9 +152,14 @@ local function submit(text, job, job_desc, parts)
       .. "without it, or tell your administrator: " .. broken })
     return slurm.ERROR
   end
-  local request, faults = modules.request.read(text, policy)
   local site = { partition = job_desc.partition, admin_comment = job_desc.admin_comment,
     exc_nodes = job_desc.exc_nodes, parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
+  for _, fields in ipairs({ job, site }) do
+    local lines = find_long(fields)
+    say(lines)
+    if #lines > 0 then return slurm.ERROR end
+  end
+  local request, faults = modules.request.read(text, policy)
   local asked = { request = request, faults = faults, options = modules.options.check(job) }
   if #faults == 0 then
     asked.shape = modules.shape.find(job, request)
@@ -171,7 +189,9 @@ local function modify(job_desc, job_rec, uid)
   if modules.modify.is_operator(uid, job_rec.user_id, policy) then
     return slurm.SUCCESS
   end
-  local code, lines = modules.modify.judge(read_fields(job_desc, modules.modify.FIELDS), policy)
+  local change = read_fields(job_desc, modules.modify.FIELDS)
+  local code, lines = modules.modify.ACCESS_DENIED, find_long(change)
+  if #lines == 0 then code, lines = modules.modify.judge(change, policy) end
   if not code then return slurm.SUCCESS end
   say(lines) -- 22.05 writes this to slurmctld's log only; the user sees the error number
   return code
@@ -193,12 +213,14 @@ local function is_batch(job_desc)
   return (job_desc.std_in or job_desc.script) ~= nil
 end
 
---- What a submission asks for: the text of the request and the fields as the user set them.
+--- What a submission asks for: the text of the request and the fields as the user set them. A
+-- longer script is no fault, but it is not read.
 local function inspect(job_desc)
   local text = find_request(job_desc)
   if not text or not is_batch(job_desc) then return nil end
   local job = read_fields(job_desc, JOB_FIELDS)
-  job.script = job_desc.script
+  local script = job_desc.script
+  job.script = script and #script <= LONGEST_TEXT and script or nil
   return text, job
 end
 

@@ -117,6 +117,56 @@ check("stays what it is", job.array_inx == nil)
 check("a fault refuses", slurm_job_submit(describe_job({ array_inx = "1-3" }), {}, 1000) == -1)
 check("and says why", heard("%-%-array"), said[1])
 
+-- Texts of users: slurmctld waits while they are read.
+local LONGEST, MOST_S = 65536, 1
+local FILLERS = { "9", "a", ";", ":", "-", "=", " ", "%", ",", "gpu:", "gres:gpu:1", "malleable{",
+  "malleable{}", "singleton", "#SBATCH --open-mode ", "<<", "\"", "((", "srun ", "/", "%1" }
+local TEXTS = { "dependency", "tres_per_job", "std_out", "comment", "licenses", "name", "exc_nodes",
+  "admin_comment", "partition", "qos", "account" }
+
+--- A job with a text in one field, the code, and the processor's seconds that this took.
+local function submit_with(field, text)
+  said = {}
+  local desc = describe_job({ [field] = text, min_nodes = 2, max_nodes = 2 })
+  local before = os.clock()
+  local code = slurm_job_submit(desc, {}, 1000)
+  return desc, code, os.clock() - before
+end
+
+local function check_pace(field)
+  for _, filler in ipairs(FILLERS) do
+    local text = filler:rep(LONGEST):sub(1, LONGEST - 20)
+    for _, form in ipairs({ "%s", "gres:gpu:%sx", "#!/bin/sh\n%sx", "%sx\n" }) do
+      local _, _, took_s = submit_with(field, (form:gsub("%%s", function() return text end)))
+      check(field .. " full of " .. filler, took_s < MOST_S, took_s)
+    end
+  end
+end
+
+load_glue("policy_launchers.lua")
+check_pace("script")
+for _, field in ipairs(TEXTS) do
+  check_pace(field)
+  local _, code = submit_with(field, ("x"):rep(LONGEST + 1))
+  check(field .. " too long: refused", code == -1, code)
+  check(field .. " too long: why", #said == 1 and heard(field .. " is longer than the 65536 bytes"),
+    said[1])
+end
+local long = "#!/bin/sh\nsrun python train.py\n#"
+job = submit_with("script", long .. ("x"):rep(LONGEST - #long))
+check("a script that can be read", job.array_inx == nil and heard("would train a separate copy"))
+job = submit_with("script", long .. ("x"):rep(LONGEST + 1 - #long))
+check("a longer script is not read", job.array_inx == "0-3", said[1])
+job = describe_job({ spank_job_env = false, dependency = ("x"):rep(LONGEST + 1) })
+check("an ordinary job passes", slurm_job_submit(job, {}, 1000) == 0 and not job.array_inx)
+local own = { admin_comment = MARK, user_id = 1000 }
+local change = { comment = ("x"):rep(LONGEST) }
+check("a comment that can be read", slurm_job_modify(change, own, {}, 1000) == 0, said[1])
+change, said = { comment = ("x"):rep(LONGEST + 1) }, {}
+check("a longer comment", slurm_job_modify(change, own, {}, 1000) == 2002)
+check("and its user is told", heard("comment is longer than the 65536 bytes"), said[1])
+check("an operator may", slurm_job_modify(change, own, {}, 0) == 0)
+
 -- Without MALLEABLE_POLICY the policy lies beside the file that reads the glue.
 load_glue(nil)
 check("policy beside the site's file", slurm_job_submit(describe_job(), {}, 1000) == 0, said[1])

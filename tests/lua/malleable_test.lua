@@ -217,6 +217,12 @@ local RIGID = {
     cpus = 1, note = "^malleable: %-%-nodes=4 is replaced by %-%-malleable=2%-16$" },
   { name = "a range of nodes", job = { min_nodes = 2, max_nodes = 4, min_cpus = 1 },
     cpus = 1, note = "^malleable: %-%-nodes=2%-4 is replaced by" },
+  { name = "a range of nodes with CPUs for each task", job = { min_nodes = 2, max_nodes = 4,
+    min_cpus = 2, cpus_per_task = 2 }, cpus = 2, note = "%-%-nodes=2%-4 is replaced" },
+  { name = "the same for fragments of two nodes", text = "2-16,unit=2", job = { min_nodes = 4,
+    max_nodes = 8, min_cpus = 2, cpus_per_task = 2 }, cpus = 4, note = "%-%-nodes=4%-8 is repl" },
+  { name = "CPUs of a number of nodes, not said per task", job = { min_nodes = 4, max_nodes = 4,
+    min_cpus = 16 }, cpus = 4, note = "%-%-nodes=4 is replaced" },
   { name = "one task for each node", job = { min_nodes = 4, max_nodes = 4, num_tasks = 4,
     min_cpus = 16, cpus_per_task = 4 }, tasks = 1, cpus = 4,
     note = "^malleable: %-%-nodes=4 and %-%-ntasks=4 are replaced by %-%-malleable=2%-16$" },
@@ -483,7 +489,6 @@ local SCRIPTS = {
   { "srun tool -N4; torchrun train.py" },
   { "import os\nos.system('srun python train.py')", first = "#!/usr/bin/env python3" },
   { "srun python train.py", first = "" },
-  { "srun python train.py\n#" .. ("x"):rep(70000) },
 }
 
 for _, case in ipairs(SCRIPTS) do

@@ -30,6 +30,7 @@ POLICY = """return {
 FILES = {
     "malleable_policy.lua": POLICY,
     "policy_good.lua": POLICY,
+    "policy_launchers.lua": POLICY.replace("lease_s", "launchers = {torchrun = true}, lease_s"),
     "policy_bad.lua": POLICY.replace("lease_s = 600", 'lease_s = "600"'),
     "policy_syntax.lua": "return {",
     "site.lua": "pcall(dofile, MALLEABLE_GLUE)\nreturn 0\n",

@@ -83,6 +83,13 @@ def test_nodes_and_tasks_of_a_rigid_script_become_those_of_a_fragment(sandbox: A
     assert told in done.stderr
 
 
+def test_a_range_of_nodes_keeps_the_cpus_of_a_task(sandbox: Any) -> None:
+    """sbatch counts the CPUs of 1 task, whatever the range."""
+    options = ("--nodes=2-4", "--cpus-per-task=2", "--output=/dev/null")
+    seen = show(sandbox, submit(sandbox, "--malleable=2-4", *options).stdout.strip())
+    assert (seen["NumNodes"], seen["NumCPUs"], seen["MinCPUsNode"]) == ("1-1", "2", "2")
+
+
 def test_more_nodes_than_there_are_is_said_and_accepted(sandbox: Any) -> None:
     done = submit(sandbox, "--malleable=1-16", "--output=/dev/null")
     assert show(sandbox, done.stdout.strip())["ArrayTaskId"] == "0-15"
