@@ -155,6 +155,18 @@ def test_outside_of_a_job_only_quiet_drafts_are_removed(
     assert {entry.name for entry in tmp_path.iterdir()} == {"c.pt", "c.pt.0.0.0.99.0.new"}
 
 
+@pytest.mark.parametrize("ahead_s", [-10 * QUIET_S, 10 * QUIET_S])
+def test_the_age_of_a_draft_is_counted_by_the_clock_of_its_file_system(
+    tmp_path: Path, in_fragment: None, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    """This host's clock is that much ahead of the file server's."""
+    leave(tmp_path, {"c.pt.4.7.0.99.0.new": 0.0, "c.pt.4.7.0.98.0.new": QUIET_S + 60})
+    told = time.time
+    monkeypatch.setattr(time, "time", lambda: told() + ahead_s)
+    FileWriter(tmp_path / "c.pt").write({"step": 1})
+    assert {entry.name for entry in tmp_path.iterdir()} == {"c.pt", "c.pt.4.7.0.99.0.new"}
+
+
 def test_a_process_keeps_the_other_drafts_of_its_own(tmp_path: Path, in_fragment: None) -> None:
     path = tmp_path / "c.pt"
     other = Draft(path, os.environ)

@@ -11,7 +11,6 @@ import itertools
 import os
 import re
 import stat
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,10 @@ from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.script.stored_step import step_on_disk
 from slurm_hooks.elastic.script.turn import turn
 
-QUIET_S = 600.0  # a draft to which nothing was added for so long has no writer any more
+QUIET_S = 600.0
+"""A draft to which nothing was added for so long has no writer any more. It is counted from a draft
+that was just made there: the clock of a file server may be wrong. Those of hosts that write the
+times themselves differ less, since munge refuses a host that is off by 5 minutes."""
 _END = ".new"
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLACE = ("MALLEABLE_FRAGMENT", "MALLEABLE_JOB_ID", "SLURM_PROCID")
@@ -51,6 +53,18 @@ class Draft:
         with suppress(OSError):
             self.path.unlink()
 
+    def sweep(self) -> None:
+        """Remove the drafts of writers that were killed: of earlier processes of this place, where
+        one process at a time trains, and those of any place that have been quiet for long. Does not
+        raise."""
+        own = _stem(self._file, self._env) if self._env.get(_PLACE[0]) else None
+        with suppressed(OSError, doing=f"looking for drafts of {self._file}"):
+            quiet_since = self.path.lstat().st_mtime - QUIET_S
+            for draft in _drafts(self._file):
+                is_over = own is not None and draft.name.startswith(own) and draft not in _open
+                if _is_own_file(draft) and (is_over or draft.lstat().st_mtime < quiet_since):
+                    draft.unlink()
+
 
 def _make(path: Path, env: Mapping[str, str]) -> Path:
     names = (f"{_stem(path, env)}{os.getpid()}.{count}{_END}" for count in itertools.count())
@@ -70,24 +84,11 @@ def _stem(path: Path, env: Mapping[str, str]) -> str:
     return ".".join([path.name, *(word if word.isdigit() else "0" for word in words), ""])
 
 
-def sweep(path: Path, env: Mapping[str, str]) -> None:
-    """Remove the drafts of writers that were killed: of earlier processes of this place, where
-    one process at a time trains, and those of any place that have been quiet for long. To be
-    called by a writer alone. Does not raise."""
+def _drafts(path: Path) -> list[Path]:
     is_draft = re.compile(re.escape(path.name) + r"(\.\d+){5}" + re.escape(_END)).fullmatch
-    own = _stem(path, env) if env.get(_PLACE[0]) else None
-    with suppressed(OSError, doing=f"looking for drafts of {path}"):
-        for name in filter(is_draft, os.listdir(path.parent)):
-            draft = path.with_name(name)
-            is_over = own is not None and name.startswith(own) and draft not in _open
-            if _is_own_file(draft) and (is_over or _is_quiet(draft)):
-                draft.unlink()
+    return [path.with_name(name) for name in filter(is_draft, os.listdir(path.parent))]
 
 
 def _is_own_file(path: Path) -> bool:
     found = path.lstat()
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-
-
-def _is_quiet(path: Path) -> bool:
-    return time.time() - path.lstat().st_mtime > QUIET_S

@@ -16,7 +16,7 @@ import torch
 
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
-from slurm_hooks.elastic.script.draft import Draft, sweep
+from slurm_hooks.elastic.script.draft import Draft
 
 _under_way: set[threading.Thread] = set()
 
@@ -83,7 +83,7 @@ class FileWriter:
         began = time.monotonic()
         if not self._has_swept:
             self._has_swept = True
-            sweep(self._path, os.environ)
+            self._draft.sweep()
         torch.save(data, self._draft.path)
         with open(self._draft.path, "rb") as file:
             os.fsync(file.fileno())

@@ -16,7 +16,7 @@ import torch
 
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
-from slurm_hooks.elastic.script.draft import Draft, sweep
+from slurm_hooks.elastic.script.draft import Draft
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.stored_step import step_on_disk
 
@@ -59,9 +59,9 @@ def _leave_step(
     image = memory.read(step) if step > step_on_disk(path) else None
     if image is None:
         return None
-    sweep(path, env)
     draft = Draft(path, env)
     try:
+        draft.sweep()
         _write(draft.path, {"step": step, "content": image.peek()}, until)
         size = draft.path.stat().st_size
         if draft.put(step) > step:  # another node was faster
