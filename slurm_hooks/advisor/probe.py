@@ -51,8 +51,8 @@ class Looker:
 
     It can run on `least` to `most` nodes in steps of `unit`, has `nodes` now, and would have
     `share` if all had the same. One that `is_hopeless` has told nothing at its size for long, one
-    that `is_silent` nothing at any since it began. After each change it does `redone_s` seconds of
-    its work again.
+    that `is_silent` nothing at any since it has its least. After each change it does `redone_s`
+    seconds of its work again.
     """
 
     name: str

@@ -300,6 +300,15 @@ class MalleableJob:
         """Since when the fragment runs that has run the longest."""
         return min((f.start for f in self.active if f.start is not None), default=None)
 
+    def since(self, nodes: int) -> Optional[datetime]:
+        """Since when its active fragments have had so many nodes; None if they have fewer."""
+        had = 0
+        for start, more in sorted((f.start, len(f.nodes)) for f in self.active if f.start):
+            had += more
+            if had >= nodes:
+                return start
+        return None
+
     @cached_property
     def cancelled(self) -> int:
         """How many of its fragments are cancelled."""

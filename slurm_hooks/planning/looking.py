@@ -103,6 +103,8 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
     quiet_s = (now - max(changes)).total_seconds() if changes else 0.0
     patience_s = PATIENCE_S if job.has_agent else TOLD_AFTER_S
     age_s = (now - min(starts)).total_seconds() if starts else 0.0
+    whole = job.since(situation.least)
+    told_nothing_s = 0.0 if whole is None else (now - whole).total_seconds()
     return Looker(
         name=str(job.job_id),
         learned=learned,
@@ -114,7 +116,7 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
         age_s=age_s,
         redone_s=situation.redone_s,
         is_hopeless=is_whole and quiet_s > patience_s,
-        is_silent=not learned.sizes_seen and age_s > patience_s,
+        is_silent=not learned.sizes_seen and told_nothing_s > patience_s,
     )
 
 

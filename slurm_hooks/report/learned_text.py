@@ -21,7 +21,7 @@ _UNSEEN = (
     "`report()` in its script tells it (docs/users.md)"
 )
 _UNCOUNTED = "with engine={} nobody counts how fast all its fragments train together"
-QUIET_S = 300.0  # a job that has run for so long and told nothing is not going to
+QUIET_S = 300.0  # a job that has had its minimum for so long and told nothing is not going to
 
 
 def learned_lines(
@@ -30,7 +30,8 @@ def learned_lines(
     """For `explain`: what is known of a job, how well, and from where."""
     if learned is None or not (learned.curve or learned.sizes_seen):
         has_told = profile is not None and profile.rates
-        is_quiet = max(_ran_s(job, now_s), default=0.0) > QUIET_S and not has_told
+        whole = job.since(job.request.min_nodes)
+        is_quiet = whole and now_s - whole.timestamp() > QUIET_S and not has_told
         if not job.tells_rates:
             return [f"learned: {_NOTHING}; {_UNCOUNTED.format(job.request.engine)}"]
         return [f"learned: {_NOTHING}", *([f"learned: {_UNSEEN}"] if is_quiet else [])]
@@ -62,10 +63,6 @@ def look_line(spared: Spared, budget: float) -> str:
     node-time."""
     why = _SPARED[spared].format(budget=100 * budget)
     return f"learned: is not looked at on another size: {why}"
-
-
-def _ran_s(job: MalleableJob, now_s: float) -> Iterable[float]:
-    return (now_s - f.start.timestamp() for f in job.active if f.start is not None)
 
 
 def _seen_lines(

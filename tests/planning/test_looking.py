@@ -108,6 +108,25 @@ def test_a_script_that_shows_nothing_is_not_waited_for() -> None:
     assert [job.nodes_planned for job in plan.jobs] == [4, 4]
 
 
+def test_a_gang_that_waited_for_its_minimum_has_not_been_silent() -> None:
+    def spared_after(last_s: float) -> Optional[Spared]:
+        request = make_request(2, 8)
+        starts = (after(-400), after(-last_s))
+        running = (
+            make_fragment(i, RUNNING, [f"n{i + 1}"], request=request, start=start)
+            for i, start in enumerate(starts)
+        )
+        job = make_job(
+            *running, *(make_fragment(i, request=request) for i in range(2, 8)), request=request
+        )
+        nodes = (replace(n, state=BUSY) if n.name < "n3" else n for n in make_nodes(8))
+        found = make_snapshot(job, waiting(8), nodes=tuple(nodes), learned={7: Learned()})
+        return plan_for(found).jobs[0].spared
+
+    assert spared_after(350) is Spared.SILENT
+    assert spared_after(10) is None
+
+
 def test_a_size_that_it_was_made_smaller_for_is_waited_for_as_well() -> None:
     for shrunk_s, nodes in ((100.0, 1), (400.0, 0)):
         told = Learned(sizes_seen=(4,), node_s=1e6)
