@@ -83,7 +83,7 @@ def test_rpcs_refused(course: Course, answer: str) -> None:
     """Who listens hangs up, answers something else, or nobody listens."""
     course.start()
     conf = course.bench.box.dir / "etc" / "slurm.conf"
-    other = conf.with_name("other.conf")
+    other = course.bench.box.work / "other.conf"
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         text = conf.read_text()
@@ -96,7 +96,6 @@ def test_rpcs_refused(course: Course, answer: str) -> None:
         elsewhere = {**course.bench.live.environment, "SLURM_CONF": str(other)}
         with pytest.raises(RetryLater):
             tick(Live(timeout_s=2.0, environment=elsewhere), course.bench.settings)
-    other.unlink()
     course.settle(3)
 
 
