@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,15 @@ from .processes import end_all
 def no_process_is_left() -> Iterator[None]:
     yield
     end_all()
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_watched() -> Iterator[None]:
+    """A later test in this process may watch, as a training does that comes after another."""
+    yield
+    checkpoint = sys.modules.get("slurm_hooks.elastic.script.checkpoint")
+    for watched in list(checkpoint._watching) if checkpoint else ():
+        watched.end()
 
 
 @pytest.fixture(autouse=True)
