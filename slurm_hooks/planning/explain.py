@@ -67,10 +67,7 @@ class Obstacles:
         ceiling = mandate.ceiling
         if ceiling is None:
             return []
-        limit = (
-            f"all malleable jobs together may have {plural(ceiling, 'node')} "
-            "(mode.max_nodes, max_share)"
-        )
+        limit = mandate.ceiling_line(ceiling)
         if situation.least > ceiling:
             text = f"{limit}, and this one needs {situation.least}: it cannot start"
             return [Reason(Why.CEILING, text)]

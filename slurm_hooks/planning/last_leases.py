@@ -12,7 +12,6 @@ from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.node_classes import kept_by
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.plural import plural
 from slurm_hooks.settings import Planning
 
 _IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
@@ -33,11 +32,7 @@ def last_leases(
     if not finished:
         return {}
     if most is not None and sum(map(kept_by, situations)) > most:
-        why = (
-            f"all malleable jobs together may have {plural(most, 'node')} "
-            "(mode.max_nodes, max_share)"
-        )
-        return {s.job.job_id: why for s in finished}
+        return {s.job.job_id: ground.mandate.ceiling_line(most) for s in finished}
     waiting = _waiting(situations, snapshot, ground, eligibility, plan)
     found = {}
     for situation in finished:

@@ -46,6 +46,14 @@ class Mandate:
         told = f"{have} told the slurmctld that began what runs there"
         return f"nothing starts until {_named(self.registering)} {told}"
 
+    @staticmethod
+    def ceiling_line(nodes: int) -> str:
+        """How many nodes all malleable jobs may have."""
+        return (
+            f"all malleable jobs together may have {plural(nodes, 'node')} "
+            "(mode.max_nodes, max_share)"
+        )
+
     def bars_job(self, job: MalleableJob) -> Optional[Cause]:
         """Why no fragment of the job may be on a node; None if some may."""
         if self.level is Level.OFF:
