@@ -8,7 +8,6 @@ named, or hccl, which is gloo that ends the process as NCCL does. TRAIN_BLOCK: s
 import json
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -30,24 +29,14 @@ def log(path: Path, **row: Any) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def abort_without_a_peer() -> None:
-    """What NCCL's own thread does as soon as a peer is lost."""
-    pids: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(pids, os.getpid())
-
-    def watch() -> None:
-        while all(Path(f"/proc/{pid}/exe").exists() for pid in pids):  # a zombie has none
-            time.sleep(0.01)
-        os.abort()
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def join_group() -> None:
     if BACKEND == "hccl":
         dist.Backend.register_backend("hccl", dist.ProcessGroupGloo, devices=["cpu"])
     dist.init_process_group(BACKEND or None)
     if BACKEND == "hccl":
+        sys.path.append(str(Path(__file__).parents[1] / "elastic"))
+        from train_watched import abort_without_a_peer  # noqa: PLC0415  (torchrun runs a file)
+
         abort_without_a_peer()
 
 
