@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+HERE = os.path.dirname(__file__)  # another folder has a strategies.py, too
 PROGRAM = """
 import json
 from hypothesis import HealthCheck, given, settings
@@ -39,7 +40,7 @@ def plans(hash_seed: int) -> list[str]:
         env={
             **os.environ,
             "PYTHONHASHSEED": str(hash_seed),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": os.pathsep.join([HERE, *filter(None, sys.path)]),
         },
         capture_output=True,
         text=True,
