@@ -21,11 +21,21 @@ _PARTS = re.compile(r"(\d{1,9}[smhdw])+", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{2})", re.ASCII)
 
 
+def local(when: datetime) -> datetime:
+    """The moment in local time; a naive one is local. In UTC where TZ is a day or more away from
+    it, which the C library takes and Python does not."""
+    try:
+        return when.astimezone()
+    except ValueError:
+        is_naive = when.tzinfo is None
+        return when.replace(tzinfo=timezone.utc) if is_naive else when.astimezone(timezone.utc)
+
+
 def shown(when: datetime, now: Optional[datetime] = None) -> str:
     """Local time with its zone, and the date unless that is the date of `now`."""
-    local = when.astimezone()
-    is_today = now is not None and local.date() == now.astimezone().date()
-    return f"{local:%H:%M:%S %Z}" if is_today else f"{local:%Y-%m-%d %H:%M:%S %Z}"
+    there = local(when)
+    is_today = now is not None and there.date() == local(now).date()
+    return f"{there:%H:%M:%S %Z}" if is_today else f"{there:%Y-%m-%d %H:%M:%S %Z}"
 
 
 def iso(when: datetime) -> str:
@@ -64,7 +74,7 @@ def read_moment(text: str, now: datetime) -> datetime:
         return midnight - timedelta(days=text == "yesterday")
     try:
         if re.fullmatch(r"\d{4}-\d\d-\d\d.*", text, re.ASCII):
-            return datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text)).astimezone()
+            return local(datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text)))
         if re.fullmatch(r"\d+", text):
             raise ValueError("a number without its unit")
         return now - timedelta(seconds=read_span(text))

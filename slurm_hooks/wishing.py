@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from slurm_hooks.errors import RetryLater, UsageError
+from slurm_hooks.errors import NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Fragment, FragmentState, MalleableJob, Wish
 from slurm_hooks.slurm.gateway import look_at_jobs
 from slurm_hooks.slurm.live import Port
@@ -21,8 +21,8 @@ _TRIES = 3
 
 def wish(port: Port, partitions: tuple[str, ...], job_id: int, nodes: int, at: float) -> Wish:
     """Have the job want at most so many nodes from now on, never more than its MAX; returns what
-    Slurm has taken. Raises UsageError, CommandRefused, RetryLater if the agent of the element
-    writes again and again."""
+    Slurm has taken. Raises UsageError, CommandRefused, NotAllowed for somebody else's job,
+    RetryLater if the agent of the element writes again and again."""
     job = _job(port, partitions, job_id)
     if not job.request.is_pool:
         raise UsageError(f"job {job_id} is a gang: only a pool (engine=pool) can wish for nodes")
@@ -30,7 +30,10 @@ def wish(port: Port, partitions: tuple[str, ...], job_id: int, nodes: int, at: f
     told = Wish(datetime.fromtimestamp(int(at), timezone.utc), min(nodes, job.request.max_nodes))
     question, write = wish_commands(str(found.id))
     for _ in range(_TRIES):
-        port.ask(write(with_wish(port.ask(question).strip("\n"), told)))
+        try:
+            port.ask(write(with_wish(port.ask(question).strip("\n"), told)))
+        except NotAllowed as error:
+            raise NotAllowed(f"job {job_id} belongs to {job.user}: ask as that user") from error
         if parse_wish(port.ask(question).strip("\n")) == told:
             return told
     raise RetryLater(f"job {job_id}: the wish does not stay in the Comment of {found.id}")

@@ -103,6 +103,15 @@ def job_id(text: str) -> int:
     return int(head)
 
 
+def whole_job(text: str, command: str) -> int:
+    """The number of an array, for a command that changes all of it. Raises UsageError for one
+    fragment."""
+    job = job_id(text)
+    if "_" in text:
+        raise UsageError(f"{command} takes a job, not a fragment: malleable {command} {job}")
+    return job
+
+
 def caller() -> str:
     """The name of the user who runs this. Raises UsageError for a uid without a name, as containers
     have them."""

@@ -12,10 +12,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from slurm_hooks.bookkeeping import stands
+from slurm_hooks.commands.books import opened_ledger
 from slurm_hooks.commands.console import add_settings, err
 from slurm_hooks.errors import MissingProgram, UsageError
 from slurm_hooks.harvest.totals import Chosen
-from slurm_hooks.ledger.connect import ledger_path
+from slurm_hooks.ledger.read import standing
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
@@ -52,13 +53,8 @@ def _metrics(arguments: argparse.Namespace) -> int:
                 [f"malleable: whoever reaches {address}:{port} can read this: no TLS, no password"],
             )
         return _serve(address, port, settings)
-    found = stands(settings)
-    if found is None:
-        path = ledger_path(settings.tick.state_dir)
-        raise UsageError(
-            f"cannot read the ledger {path}: the first tick makes it; run this as root or as the "
-            "user that runs the tick"
-        )
+    with opened_ledger(settings) as ledger:
+        found = standing(ledger)
     sys.stdout.write(_exposition().text_of(found, _chosen(settings)).decode())
     return 0
 

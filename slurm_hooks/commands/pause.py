@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Callable
 
-from slurm_hooks.commands.console import add_command, job_id, live, out
+from slurm_hooks.commands.console import add_command, live, out, whole_job
 from slurm_hooks.pause import hold, release
 from slurm_hooks.plural import plural
 from slurm_hooks.report.json_data import json_text
@@ -26,17 +26,24 @@ def add(commands: Commands) -> None:
 
 
 def _hold(arguments: argparse.Namespace) -> int:
-    return _pause(arguments, hold, "held", "running ones go on; `malleable release` ends this")
+    return _pause(
+        arguments, hold, "hold", "held", "running ones go on; `malleable release` ends this"
+    )
 
 
 def _release(arguments: argparse.Namespace) -> int:
-    return _pause(arguments, release, "released", "they wait for nodes that are left over")
+    so = "they wait for nodes that are left over"
+    return _pause(arguments, release, "release", "released", so)
 
 
 def _pause(
-    arguments: argparse.Namespace, act: Callable[[Port, Settings, int], int], did: str, so: str
+    arguments: argparse.Namespace,
+    act: Callable[[Port, Settings, int], int],
+    verb: str,
+    did: str,
+    so: str,
 ) -> int:
-    settings, job = load(arguments.settings), job_id(arguments.job)
+    job, settings = whole_job(arguments.job, verb), load(arguments.settings)
     count = act(live(settings), settings, job)
     if arguments.json:
         print(json_text({"job_id": job, did: count}))

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_hooks.commands.books import complaint
 from slurm_hooks.commands.console import add_command, job_id, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.learning.connect import is_there, learned_path, reading, writing
@@ -22,7 +23,7 @@ from slurm_hooks.report.learned_text import families_view, family_view, job_view
 from slurm_hooks.report.text import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
-from slurm_hooks.storage.database import Damaged, Unusable
+from slurm_hooks.storage.database import Unusable
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -133,8 +134,7 @@ def _forget(arguments: argparse.Namespace, settings: Settings) -> int:
             with writing(settings) as database:
                 count = forget(database, user, name if slash else None)
         except (Unusable, OSError) as error:
-            advice = _advice(path, settings, isinstance(error, Damaged))
-            raise UsageError(f"cannot delete from {path}: {error}. {advice}") from error
+            raise complaint("delete from", path, error, _off(settings)) from error
     if arguments.json:
         print(json_text({"forgotten_jobs": count}))
     else:
@@ -144,24 +144,17 @@ def _forget(arguments: argparse.Namespace, settings: Settings) -> int:
 
 @contextlib.contextmanager
 def _opened(settings: Settings) -> Iterator[Any]:
-    """The file, to read. Raises UsageError with what to do if it cannot be."""
+    """The file, to read. Raises NotAllowed or UsageError with what to do if it cannot be."""
     path = learned_path(settings)
     try:
         with reading(settings, PATIENCE_S) as database:
             yield database
     except (Unusable, OSError) as error:
-        advice = _advice(path, settings, isinstance(error, Damaged))
-        raise UsageError(f"cannot read {path}: {error}. {advice}") from error
+        raise complaint("read", path, error, _off(settings)) from error
 
 
-def _advice(path: Path, settings: Settings, is_damaged: bool) -> str:
-    if is_damaged:
-        return "The next tick moves it aside and begins a new one"
-    if not is_there(path) and not settings.learn.enabled:
-        return "learn.enabled is false in the settings: nothing is learned"
-    if not is_there(path):
-        return "The first tick that sees a job makes it; or name its settings with --settings"
-    return "Run this as root or as the user that runs the tick"
+def _off(settings: Settings) -> str:
+    return "" if settings.learn.enabled else "learn.enabled is false: nothing is learned"
 
 
 def _now_s() -> float:

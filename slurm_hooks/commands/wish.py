@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from slurm_hooks.commands.console import add_settings, job_id, live, out
+from slurm_hooks.commands.console import add_settings, live, out, whole_job
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model.wish import MOST_NODES
 from slurm_hooks.plural import plural
@@ -39,7 +39,7 @@ def _nodes(text: str) -> int:
 def _wish(arguments: argparse.Namespace) -> int:
     if arguments.job is None:
         raise UsageError("this is no fragment of a malleable job: malleable wish --job JOBID N")
-    settings, job = load(arguments.settings), job_id(arguments.job)
+    settings, job = load(arguments.settings), whole_job(arguments.job, "wish --job")
     partitions = tuple(settings.site.partitions)
     told = wish(live(settings), partitions, job, arguments.nodes, time.time())
     if arguments.json:

@@ -14,7 +14,7 @@ from rich.text import Text
 from slurm_hooks.harvest.totals import Asked, Sample, Share, Totals
 from slurm_hooks.harvest.values import EndKind
 from slurm_hooks.model import IdleReason
-from slurm_hooks.moments import shown
+from slurm_hooks.moments import local, shown
 from slurm_hooks.plural import plural
 
 HOUR_S = 3600.0
@@ -281,7 +281,7 @@ def _percent(share: Optional[float]) -> str:
 def moments(samples: Sequence[Sample]) -> list[datetime]:
     """The moments of a picture as a clock on the wall showed them at its end; where the clock was
     changed meanwhile they still follow each other."""
-    zone = samples[-1].at.astimezone().tzinfo if samples else None
+    zone = local(samples[-1].at).tzinfo if samples else None
     return [sample.at.astimezone(zone).replace(tzinfo=None) for sample in samples]
 
 

@@ -22,6 +22,7 @@ _BUSY = re.compile(
     r"try again|temporarily unable|Munge|munge|Slurm controller not|DNS SRV",
 )
 DENIED = re.compile(r"ermission denied|not permitted")
+NOT_OWNER = "Invalid user id"  # the answer to a change of somebody else's job
 # What people set to save typing, such as SQUEUE_PARTITION: others' jobs would not be seen.
 _OPTIONS = re.compile(r"(SQUEUE|SCANCEL|SCONTROL)_|SLURM_CLUSTERS$")
 
@@ -88,7 +89,8 @@ class Live:
             return done.stdout
         if _BUSY.search(complaint):
             raise RetryLater(f"`{_shown(command)}`: Slurm is not ready: {complaint[-300:]}")
-        refusal = NotAllowed if DENIED.search(complaint) else CommandRefused
+        is_barred = DENIED.search(complaint) or NOT_OWNER in complaint
+        refusal = NotAllowed if is_barred else CommandRefused
         raise refusal(
             f"`{_shown(command)}` ended with {done.returncode}: {complaint[-300:]}", complaint
         )

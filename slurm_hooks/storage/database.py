@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -14,10 +15,15 @@ from urllib.parse import quote
 BUSY_S = 1.0  # a tick waits no longer for somebody who holds the file
 READ_BUSY_S = 5.0
 PAGES_BEFORE_CHECKPOINT = 1000
+_ADVICE = "run this as root or as the user that runs the tick"
 
 
 class Unusable(Exception):
     """The file cannot be used now: locked, disk full, no right to; the text says why."""
+
+
+class Barred(Unusable):
+    """This user has no right to the file; the text says who has."""
 
 
 class Damaged(Unusable):
@@ -42,8 +48,10 @@ class Kind:
 def writing(path: Path, kind: Kind, max_mib: int) -> Iterator[sqlite3.Connection]:
     """A connection in one transaction, which is kept if the body ends well.
 
-    Raises Damaged; Unusable if the disk is full, the file locked or not to be written; OSError.
+    Raises Damaged; Barred without the right to write; Unusable if the disk is full or the file
+    locked; OSError.
     """
+    _raise_if_barred(path, os.R_OK | os.W_OK)
     is_new = not path.exists()
     if is_new:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, kind.mode))
@@ -65,9 +73,10 @@ def reading(
 ) -> Iterator[sqlite3.Connection]:
     """A read-only connection that sees one moment, whatever a tick writes meanwhile.
 
-    `patience_s` is how long it waits for somebody who holds the file. Raises Damaged; Unusable if
-    the file is not there or may not be read.
+    `patience_s` is how long it waits for somebody who holds the file. Raises Damaged; Barred
+    without the right to read; Unusable if the file is not there.
     """
+    _raise_if_barred(path, os.R_OK)
     with contextlib.suppress(OSError):  # which SQLite then tells
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise Unusable("it is not a plain file")
@@ -75,6 +84,25 @@ def reading(
         _check(database, kind)
         database.execute("BEGIN")
         yield database
+
+
+def _raise_if_barred(path: Path, rights: int) -> None:
+    """Raises Barred. Asks by name: to close a handle of the file would end SQLite's locks on it."""
+    try:
+        owner = os.stat(path).st_uid
+    except PermissionError as error:
+        raise Barred(f"permission denied; {_ADVICE}") from error
+    except OSError:
+        return  # which SQLite then tells
+    if not os.access(path, rights):
+        raise Barred(f"permission denied; {_ADVICE}, {_name_of(owner)}")
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def used_bytes(database: sqlite3.Connection) -> int:

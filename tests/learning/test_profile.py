@@ -162,23 +162,6 @@ def test_a_damaged_file_is_no_stack_trace(settings: Settings, profile) -> None: 
         assert "moves it aside" in text
 
 
-def test_a_directory_that_may_not_be_entered_is_no_stack_trace(
-    settings: Settings, profile, monkeypatch: pytest.MonkeyPatch
-) -> None:  # type: ignore[no-untyped-def]
-    tell(settings, 0, 7, 1, 2, 8)
-    is_there = Path.exists
-
-    def closed(path: Path) -> bool:
-        if path.parent == learned_path(settings).parent:
-            raise PermissionError(13, "Permission denied", str(path))
-        return is_there(path)
-
-    monkeypatch.setattr(Path, "exists", closed)
-    code, text = profile("--forget", "ada")
-    assert code == 64
-    assert "Run this as root" in text
-
-
 def test_what_explain_says(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
     pauses = Pauses(start_s=40.0, grow_s=6.0)

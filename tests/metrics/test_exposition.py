@@ -185,7 +185,7 @@ def test_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert values(capsys.readouterr().out)["malleable_ticks_total"] == 3
     path.write_text(f'[tick]\nstate_dir = "{tmp_path}/none"\n')
     assert cli.main(["metrics", "--settings", str(path)]) == UsageError.exit_code
-    assert "the first tick makes it" in capsys.readouterr().err
+    assert "The first tick makes it" in capsys.readouterr().err
 
 
 def free_port() -> int:

@@ -7,6 +7,8 @@ import pwd
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,9 @@ def test_every_error_ends_with_a_code_of_the_table() -> None:
         ("replay --jsn", "required"),
         ("render luaa", "did you mean lua?"),
         ("wish 3 --job=x", "not a job id"),
+        ("hold 83_1", "hold takes a job, not a fragment: malleable hold 83"),
+        ("release 83_1", "malleable release 83"),
+        ("wish --job 83_1 2", "malleable wish --job 83"),
         ("pool --max=0 -- true", "at least 1 node"),
         ("map --max=0 -- true ::: a", "at least 1 node"),
         ("pool --max=2 --min=3 -- true", "--min 3 is more than --max 2"),
@@ -120,6 +125,46 @@ def test_only_the_user_of_the_tick_may_hold_jobs(tmp_path: Path, mode: int) -> N
     assert f"run this as user {pwd.getpwuid(0).pw_name}" in done.stdout
     assert "sudo -u root malleable" in done.stdout
     assert "remove" not in done.stdout
+
+
+@pytest.fixture
+def books_of_root() -> Iterator[Path]:
+    """Settings of a site whose ledger and curves only root may read."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        for kind in ("ledger", "learned"):
+            (place / f"{kind}.sqlite").touch(0o600)
+        (place / "malleable.toml").write_text(f'[tick]\nstate_dir = "{name}"\n')
+        yield place / "malleable.toml"
+
+
+@needs_root
+@pytest.mark.parametrize("is_closed", [False, True], ids=["file", "directory"])
+@pytest.mark.parametrize("line", ["report", "metrics", "profile 7", "profile --forget ada"])
+def test_books_of_another_user_are_not_for_this_one(
+    books_of_root: Path, line: str, is_closed: bool
+) -> None:
+    if is_closed:
+        state = books_of_root.parent / "state"
+        state.mkdir(mode=0o700)
+        books_of_root.write_text(f'[tick]\nstate_dir = "{state}"\n')
+    program = (
+        "import os, sys; from slurm_hooks import cli\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(cli.main(sys.argv[1:]))\n"
+    )
+    words = [*line.split(), "--settings", str(books_of_root)]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stdout) == (Exit.NOT_ALLOWED, ""), done.stderr
+    (told,) = done.stderr.splitlines()
+    assert "permission denied; run this as root or as the user that runs the tick" in told
+    assert told.endswith(", root") is not is_closed
 
 
 @pytest.mark.parametrize("words", [["sandbox", "status", "--json"], ["sandbox", "status"]])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks import cli
-from slurm_hooks.moments import iso, read_moment, read_span, shown
+from slurm_hooks.moments import iso, local, read_moment, read_span, shown
 
 PACKAGE = Path(__file__).parents[2] / "slurm_hooks"
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
@@ -30,6 +30,31 @@ def test_people_see_their_own_time_with_its_zone(new_york: None) -> None:
     assert shown(NOON) == "2026-03-01 07:00:00 EST"
     assert shown(NOON, NOON + timedelta(hours=16)) == "07:00:00 EST"
     assert shown(NOON, NOON + timedelta(hours=17)) == "2026-03-01 07:00:00 EST"
+
+
+@pytest.mark.parametrize("zone", ["AAA99", "ABC-24:59:59", "Foo/Bar", ":", "\udcff"])
+def test_a_zone_that_does_not_exist_is_no_stack_trace(
+    monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    """Python has no offset of a day or more."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert shown(NOON, NOON).startswith("12:00:00")
+        assert read_moment("2026-03-01T12:00", NOON).timestamp() == NOON.timestamp()
+        assert iso(local(NOON)) == "2026-03-01T12:00:00+00:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_no_other_module_asks_for_local_time() -> None:
+    found = [
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if ".astimezone()" in path.read_text()
+    ]
+    assert found == ["moments.py"]
 
 
 def test_programs_see_one_form(new_york: None) -> None:

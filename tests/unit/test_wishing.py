@@ -6,7 +6,7 @@ import pytest
 
 from fake_parts import START, Script
 from fake_slurm import FakeSlurm
-from slurm_hooks.errors import RetryLater, UsageError
+from slurm_hooks.errors import NotAllowed, RetryLater, UsageError
 from slurm_hooks.slurm.gateway import look_at_jobs
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.wishing import wish
@@ -57,3 +57,16 @@ def test_what_cannot_wish_is_told_so() -> None:
         wish(cluster(GANG), ("malleable",), 1, 2, START)
     with pytest.raises(UsageError, match="no malleable job 7"):
         wish(cluster(), ("malleable",), 7, 2, START)
+
+
+def test_a_job_of_somebody_else_is_left_alone() -> None:
+    class Strangers(Comments):
+        def ask(self, command: Command) -> str:
+            if command.argv[:2] == ("scontrol", "update"):
+                raise NotAllowed("`scontrol update ...` ended with 1: 1_0: Invalid user id")
+            return super().ask(command)
+
+    slurm = Strangers({"n1": "", "n2": ""})
+    slurm.submit(1, 4, POOL, script=Script(joins=False))
+    with pytest.raises(NotAllowed, match=r"^job 1 belongs to \w+: ask as that user$"):
+        wish(slurm, ("malleable",), 1, 2, START)

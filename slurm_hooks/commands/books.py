@@ -1,0 +1,39 @@
+"""How commands open the files that ticks write, and what they say when they cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from slurm_hooks.errors import MalleableError, NotAllowed, UsageError
+from slurm_hooks.ledger.connect import ledger_path, reading
+from slurm_hooks.settings import Settings
+from slurm_hooks.storage.database import Barred, Damaged, Unusable
+
+
+@contextlib.contextmanager
+def opened_ledger(settings: Settings) -> Iterator[sqlite3.Connection]:
+    """The ledger, to read. Raises NotAllowed or UsageError with what to do if it cannot be."""
+    path = ledger_path(settings.tick.state_dir)
+    try:
+        with reading(path) as ledger:
+            yield ledger
+    except Unusable as error:
+        off = "" if settings.ledger.enabled else "ledger.enabled is false: ticks write none"
+        raise complaint("read the ledger", path, error, off) from error
+
+
+def complaint(tried: str, path: Path, error: Exception, off: str) -> MalleableError:
+    """The error of a command that `tried` to use a file; `off` says that the settings want none."""
+    told = f"cannot {tried} {path}: {error}"
+    if isinstance(error, (Barred, PermissionError)):
+        return NotAllowed(told)
+    if isinstance(error, Damaged):
+        return UsageError(f"{told}. The next tick moves it aside and begins a new one")
+    if os.path.lexists(path):
+        return UsageError(told)
+    made = "The first tick makes it; or name the settings of the tick with --settings"
+    return UsageError(f"{told}. {off or made}")
