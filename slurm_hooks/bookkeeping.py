@@ -145,7 +145,7 @@ def _tell(found: Optional[Standing], settings: Settings) -> tuple[str, ...]:
 
 def _limits(settings: Settings) -> Limits:
     longest = max(_SHORTEST, timedelta(seconds=_TICKS * settings.tick.every_s))
-    return Limits(longest, frozenset(settings.site.partitions))
+    return Limits(longest, frozenset(settings.site.partitions), settings.failures.join_s)
 
 
 def _cost(report: TickReport) -> Cost:

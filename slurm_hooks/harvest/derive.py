@@ -7,7 +7,7 @@ across ticks that were missed. Why nodes were idle is known for a bounded time a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Optional
@@ -15,10 +15,14 @@ from typing import Optional
 from slurm_hooks.harvest.delays import Stay, settle
 from slurm_hooks.harvest.endings import kind_of, moment_of, run_of, runs_on
 from slurm_hooks.harvest.values import (
+    ENDED,
+    TRAINED_NOTHING,
+    UNSEEN,
     Cost,
     Done,
     Ending,
     EndKind,
+    Forgotten,
     JobFacts,
     NodeCounts,
     Promise,
@@ -30,6 +34,7 @@ from slurm_hooks.model import (
     ENDED_STATES,
     ON_NODES,
     Cancel,
+    Cause,
     Fragment,
     FragmentId,
     FragmentState,
@@ -44,16 +49,20 @@ from slurm_hooks.model import (
     Why,
     verb_of,
 )
+from slurm_hooks.planning.lifecycle import is_finished
+from slurm_hooks.planning.meeting import trained_nothing
 
 _OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long after a tick its reasons still hold, and whose nodes are counted."""
+    """How long after a tick its reasons still hold, whose nodes are counted, and after how many
+    seconds a fragment that is in no round is told of."""
 
     longest: timedelta
     partitions: frozenset[str]
+    join_s: float
 
 
 def record_of(
@@ -65,7 +74,7 @@ def record_of(
     span = seen.now - since
     known = min(span, limits.longest)
     fragments = {f.id: f for job in seen.jobs for f in job.fragments}
-    endings = tuple(_endings(before, since, fragments, seen))
+    endings = tuple(_named(_endings(before, since, fragments, seen), seen, limits.join_s))
     begun = tuple(_begun(before, fragments, endings, seen.now))
     stays = (*_lasting(before, since, endings, seen.now), *begun)
     promises, delays, starts = settle(before.promises, seen, since, [stay for _, stay in stays])
@@ -89,7 +98,7 @@ def record_of(
         idle=_idle(before, plan, known, new_s),
         done=_done(plan),
         whys=_whys(plan),
-        forgotten=_forgotten(before, seen, used),
+        forgotten=tuple(_forgotten(before, seen, used, span > known)),
         seen=_seen_of(seen, plan, promises, before),
     )
 
@@ -110,10 +119,15 @@ def _whys(plan: Plan) -> tuple[tuple[Why, int], ...]:
 
 
 def _forgotten(
-    before: Seen, seen: Snapshot, used: Mapping[int, float]
-) -> tuple[tuple[int, float], ...]:
+    before: Seen, seen: Snapshot, used: Mapping[int, float], is_late: bool
+) -> Iterator[Forgotten]:
+    """Slurm drops a job at once that is cancelled before it ran. It lists any other for a while, so
+    the end of that is unknown if the tick `is_late`."""
     gone = {run.fragment.job_id for run in before.runs} - {job.job_id for job in seen.jobs}
-    return tuple((job_id, used.get(job_id, 0.0)) for job_id in sorted(gone))
+    ran = {run.fragment.job_id for run in before.runs if run.nodes or run.restarts}
+    for job_id in sorted(gone):
+        how = UNSEEN if is_late or job_id in ran else "cancelled before it ran"
+        yield Forgotten(job_id, used.get(job_id, 0.0), how)
 
 
 def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: Seen) -> Seen:
@@ -159,6 +173,19 @@ def _endings(
         yield Ending(run.fragment, at, kind, cause, len(run.nodes), ran_s, is_exact)
 
 
+def _named(endings: Iterable[Ending], seen: Snapshot, join_s: float) -> Iterator[Ending]:
+    """The endings. Those of runs that trained nothing have that as their cause."""
+    jobs = {job.job_id: job for job in seen.jobs}
+    for ending in endings:
+        job = jobs.get(ending.fragment.job_id)
+        is_vain = job is not None and any(
+            trained_nothing(fragment, job, ending.ran_s, join_s)
+            for fragment in job.fragments
+            if fragment.id == ending.fragment and fragment.state not in _OCCUPIES
+        )
+        yield replace(ending, cause=TRAINED_NOTHING) if is_vain else ending
+
+
 def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -> Ending:
     """A run that no tick saw: it began and was requeued between two; its length is not known."""
     kind, cause = kind_of(run, fragment, frozenset())
@@ -201,8 +228,7 @@ def _node_s(stay: Stay, since: datetime) -> float:
 def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterator[JobFacts]:
     """What is to be said of each job."""
     grown = Counter(a.fragment.job_id for a in plan.actions if isinstance(a, Grow))
-    cancels = (a for a in plan.actions if isinstance(a, Cancel))
-    closed = {a.fragments[0].job_id: a.cause.value for a in cancels}
+    whys = {each.job_id: {reason.why for reason in each.reasons} for each in plan.jobs}
     for job in seen.jobs:
         request = job.request
         yield JobFacts(
@@ -214,20 +240,26 @@ def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterato
             nodes=sum(len(f.nodes) for f in job.fragments if f.state in _OCCUPIES),
             node_s=used.get(job.job_id, 0.0),
             releases=grown[job.job_id],
-            over=_over(job, closed.get(job.job_id, "")),
+            over=_over(job, whys.get(job.job_id, set())),
         )
 
 
-def _over(job: MalleableJob, closed: str) -> str:
-    """Why a job has ended; empty if it goes on."""
+def _over(job: MalleableJob, whys: Set[Why]) -> str:
+    """Why a job has ended, as its plan says; empty if it goes on."""
     stops = (f.mark.stopped for f in job.fragments if f.mark.stopped)
     if stop := next(stops, ""):
         return stop
-    if closed:
-        return closed
-    if any(f.mark.is_finished for f in job.fragments):
-        return "training finished"
-    return "ended" if all(f.state in ENDED_STATES for f in job.fragments) else ""
+    if Why.FINISHED in whys or is_finished(job):
+        return _finished(job)
+    if Why.CANCELLED in whys:
+        return Cause.CANCELLED.value
+    return ENDED if all(f.state in ENDED_STATES for f in job.fragments) else ""
+
+
+def _finished(job: MalleableJob) -> str:
+    if job.request.is_pool:
+        return "no work left"
+    return Cause.FINISHED.value if job.has_agent else "script ended with 0"
 
 
 def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.harvest.values import HITS, Delay, Done, EndKind
-from slurm_hooks.model import IdleReason, Why
+from slurm_hooks.model import FragmentId, IdleReason, Why
 
 USABLE = frozenset(
     {IdleReason.STARTING, IdleReason.OBSERVED, IdleReason.RESTING, IdleReason.NOT_GIVEN}
@@ -64,6 +64,16 @@ class Ends:
 
 
 @dataclass(frozen=True)
+class VainRun:
+    """A run of a fragment that held nodes and trained nothing."""
+
+    fragment: FragmentId
+    ended: datetime
+    nodes: int
+    ran_s: float
+
+
+@dataclass(frozen=True)
 class Sample:
     """Mean nodes over a while: ours, others', out of service, and idle by reason."""
 
@@ -110,6 +120,7 @@ class Totals:
     starts: int
     ticks: Ticks
     samples: tuple[Sample, ...]
+    vain: tuple[VainRun, ...] = ()
 
     @property
     def idle_node_s(self) -> float:

@@ -118,6 +118,21 @@ class JobFacts:
     over: str = ""  # why, once it has ended
 
 
+ENDED = "ended"  # of a job, when nothing tells why
+UNSEEN = "no tick saw its end"
+TRAINED_NOTHING = "trained nothing"  # the cause that is told of a run, whatever ended it
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A job that Slurm does not list any more: what it used since the last tick, and how it must
+    have ended."""
+
+    job_id: int
+    node_s: float
+    how: str
+
+
 @dataclass(frozen=True)
 class NodeCounts:
     """Nodes of the malleable partitions: ours, others', and those out of service."""
@@ -172,10 +187,10 @@ class Record:
     idle: tuple[tuple[IdleReason, int, float], ...]
     done: tuple[Done, ...]
     whys: tuple[tuple[Why, int], ...]
-    forgotten: tuple[tuple[int, float], ...]
+    forgotten: tuple[Forgotten, ...]
     seen: Seen
 
     @property
     def node_s(self) -> float:
         """What all jobs used since the last tick."""
-        return sum(job.node_s for job in self.jobs) + sum(node_s for _, node_s in self.forgotten)
+        return sum(job.node_s for job in self.jobs) + sum(job.node_s for job in self.forgotten)

@@ -18,10 +18,11 @@ from slurm_hooks.harvest.totals import (
     Standing,
     Ticks,
     Totals,
+    VainRun,
 )
-from slurm_hooks.harvest.values import HITS, Delay, Done, EndKind, Seen
+from slurm_hooks.harvest.values import HITS, TRAINED_NOTHING, Delay, Done, EndKind, Seen
 from slurm_hooks.ledger.schema import HOUR_S, hour_of
-from slurm_hooks.model import IdleReason, Why
+from slurm_hooks.model import FragmentId, IdleReason, Why
 
 SAMPLES = 360  # points of a picture
 JOBS = 200  # lines of jobs in a report, those that used most
@@ -66,6 +67,7 @@ def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
         starts=tick["starts"],
         ticks=Ticks(tick["count"], tick["mean"], tick["longest"], tick["rpcs"], tick["refused"]),
         samples=whole.samples(),
+        vain=whole.vain(),
     )
 
 
@@ -149,6 +151,17 @@ class _Part:
         kinds = (kind for kind in EndKind if kind.value in found)
         return tuple(
             Ends(k, found[k.value]["count"], found[k.value]["node_s"] or 0.0) for k in kinds
+        )
+
+    def vain(self) -> tuple[VainRun, ...]:
+        rows = self._rows(
+            "SELECT job_id, fragment, at, nodes, ran_s FROM ending JOIN job ON job.id = ending.job "
+            f"WHERE {_IN_SPAN} AND {_WHOSE} AND cause = '{TRAINED_NOTHING}' "
+            f"ORDER BY nodes * ran_s DESC LIMIT {JOBS}"
+        )
+        return tuple(
+            VainRun(FragmentId(r["job_id"], r["fragment"]), moment(r["at"]), r["nodes"], r["ran_s"])
+            for r in rows
         )
 
     def done(self) -> tuple[Done, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from slurm_hooks.harvest.codec import to_text
-from slurm_hooks.harvest.values import JobFacts, Record
+from slurm_hooks.harvest.values import ENDED, JobFacts, Record
 from slurm_hooks.ledger.schema import HOUR_S, hour_of
 from slurm_hooks.storage.database import give_back, used_bytes
 
@@ -105,18 +105,19 @@ class _Forgotten:
     key: int
     user: str
     node_s: float
+    how: str
 
 
 def _put_forgotten(ledger: sqlite3.Connection, record: Record) -> tuple[_Forgotten, ...]:
     found = []
-    for job_id, node_s in record.forgotten:
+    for job in record.forgotten:
         question = "SELECT id, user FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1"
-        for key, user in ledger.execute(question, (job_id,)).fetchall():
-            found.append(_Forgotten(job_id, key, user, node_s))
+        for key, user in ledger.execute(question, (job.job_id,)).fetchall():
+            found.append(_Forgotten(job.job_id, key, user, job.node_s, job.how))
     ledger.executemany(
         "UPDATE job SET node_s = node_s + ?, "
-        "over = CASE over WHEN '' THEN 'Slurm has forgotten it' ELSE over END WHERE id = ?",
-        [(each.node_s, each.key) for each in found],
+        "over = CASE over WHEN '' THEN ? ELSE over END WHERE id = ?",
+        [(each.node_s, each.how, each.key) for each in found],
     )
     return tuple(found)
 
@@ -145,11 +146,13 @@ def _put_job(
     account: Optional[str],
 ) -> None:
     ledger.execute(
-        "UPDATE job SET last_at = ?, over = ?, node_s = node_s + ?, releases = releases + ?, "
-        "hits = hits + ?, account = coalesce(account, ?), most = max(most, ?), "
+        "UPDATE job SET last_at = ?, "
+        "over = CASE WHEN ? = '' OR over IN ('', ?) THEN ? ELSE over END, "
+        "node_s = node_s + ?, releases = releases + ?, hits = hits + ?, "
+        "account = coalesce(account, ?), most = max(most, ?), "
         "least = CASE WHEN least = 0 OR (? > 0 AND ? < least) THEN ? ELSE least END WHERE id = ?",
         (
-            *(at, job.over, job.node_s, job.releases, hits, account),
+            *(at, job.over, ENDED, job.over, job.node_s, job.releases, hits, account),
             *(job.nodes, job.nodes, job.nodes, job.nodes, key),
         ),
     )

@@ -16,6 +16,7 @@ from build import (
     make_job,
     make_node,
     make_nodes,
+    make_request,
     make_snapshot,
     no_clock,
     span,
@@ -23,7 +24,7 @@ from build import (
 from slurm_hooks.harvest.codec import from_text, to_text
 from slurm_hooks.harvest.delays import MOST
 from slurm_hooks.harvest.derive import Limits, record_of
-from slurm_hooks.harvest.values import Cost, EndKind, Record, Seen
+from slurm_hooks.harvest.values import TRAINED_NOTHING, UNSEEN, Cost, EndKind, Record, Seen
 from slurm_hooks.model import (
     Fragment,
     FragmentState,
@@ -43,7 +44,7 @@ from slurm_hooks.settings import Mode, Settings
 
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
 COST = Cost(0.1, 0.0, 2, 5, 0)
-LIMITS = Limits(span(120), frozenset({"malleable"}))
+LIMITS = Limits(span(120), frozenset({"malleable"}), 60)
 
 
 def at(seconds: float, *jobs: MalleableJob, **fields: Any) -> Snapshot:
@@ -122,9 +123,66 @@ def test_a_requeue_that_a_tick_has_planned_is_no_hit() -> None:
     down = replace(make_nodes(1)[0], state=NodeState.LEAVING)
     seen = at(0, make_job(running()), nodes=(down,))
     first = then(None, seen, make_plan(seen, Settings(), no_clock))
-    back = make_fragment(0, HELD, restarts=1, eligible=after(141))
+    back = make_fragment(0, HELD, restarts=1, eligible=after(141), said=Said.JOINED)
     (ending,) = then(first.seen, at(30, make_job(back))).endings
     assert (ending.kind, ending.cause) == (EndKind.LEFT, "node leaves service")
+
+
+@pytest.mark.parametrize(
+    ("said", "ran_s", "is_told"),
+    [
+        (Said.NOTHING, 230, True),
+        (Said.STARTED, 230, True),
+        (Said.NOTHING, 40, False),
+        (Said.JOINED, 230, False),
+        (Said.TRAINED, 230, False),
+    ],
+)
+def test_a_run_that_joined_no_round_trained_nothing(
+    said: Said, ran_s: float, is_told: bool
+) -> None:
+    first = then(None, at(0, make_job(running(start_s=30 - ran_s))))
+    back = make_fragment(0, HELD, restarts=1, eligible=after(151), said=said)
+    (ending,) = then(first.seen, at(30, make_job(back))).endings
+    assert (ending.cause == TRAINED_NOTHING) is is_told
+
+
+DONE = FragmentState.DONE
+GONE = FragmentState.CANCELLED
+POOL = replace(make_request(), engine="pool")
+OVER = (
+    ((make_fragment(0, DONE, said=Said.FINISHED), make_fragment(1, GONE)), "training finished"),
+    ((make_fragment(0, DONE, has_agent=False),), "script ended with 0"),
+    ((make_fragment(0, DONE, said=Said.FINISHED, request=POOL),), "no work left"),
+    ((make_fragment(0, GONE, gone=0), make_fragment(1, GONE, gone=0)), "cancelled by its user"),
+    ((make_fragment(0, FragmentState.FAILED),), "ended"),
+    ((make_fragment(0, HELD, stopped="failed-3-times"),), "failed-3-times"),
+    ((make_fragment(0, HELD),), ""),
+)
+
+
+@pytest.mark.parametrize(("fragments", "words"), OVER, ids=[words for _, words in OVER])
+def test_why_a_job_is_over(fragments: tuple[Fragment, ...], words: str) -> None:
+    seen = at(0, make_job(*fragments))
+    record = then(None, seen, make_plan(seen, Settings(), no_clock))
+    assert record.jobs[0].over == words
+
+
+@pytest.mark.parametrize(
+    ("fragment", "late_s", "how"),
+    [
+        (make_fragment(0, HELD), 30, "cancelled before it ran"),
+        (make_fragment(0, HELD), 900, UNSEEN),
+        (make_fragment(0, HELD, restarts=1, run=1), 30, UNSEEN),
+        (running(), 30, UNSEEN),
+    ],
+)
+def test_how_a_job_ended_that_slurm_has_dropped(
+    fragment: Fragment, late_s: float, how: str
+) -> None:
+    first = then(None, at(0, make_job(fragment)))
+    (lost,) = then(first.seen, at(late_s)).forgotten
+    assert (lost.job_id, lost.how) == (7, how)
 
 
 def test_an_end_that_slurm_does_not_tell_is_halfway_and_said_to_be_uncertain() -> None:
@@ -161,7 +219,7 @@ def test_a_job_that_slurm_has_forgotten_is_no_hit() -> None:
 def test_what_slurm_has_forgotten_did_not_outlive_its_lease() -> None:
     first = then(None, at(0, make_job(running(end=after(40)))))
     record = then(first.seen, at(1000))
-    assert record.forgotten == ((7, 20),)
+    assert [(job.job_id, job.node_s) for job in record.forgotten] == [(7, 20)]
     assert (record.node_s, record.uncertain_node_s) == (20, 20)
 
 

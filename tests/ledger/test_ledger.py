@@ -19,10 +19,13 @@ from fake_parts import START
 from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.bookkeeping import keep_books
+from slurm_hooks.harvest.derive import Limits, record_of
 from slurm_hooks.harvest.lives import Hits, moments_of
 from slurm_hooks.harvest.totals import Asked, Totals
-from slurm_hooks.ledger.connect import Damaged, Unusable, reading
+from slurm_hooks.harvest.values import Cost
+from slurm_hooks.ledger.connect import Damaged, Unusable, reading, writing
 from slurm_hooks.ledger.read import hits_of, standing, totals
+from slurm_hooks.ledger.write import write
 from slurm_hooks.model import Grow, IdleReason, Why
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
@@ -434,6 +437,30 @@ def test_a_job_that_outlived_a_long_gap_has_one_line(settings: Settings) -> None
     assert [(job.job_id, job.first) for job in found.jobs] == [(1, BEGIN), (2, BEGIN)]
 
 
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        (("", "training finished", "cancelled by its user"), "training finished"),
+        (("ended", "training finished"), "training finished"),
+        (("training finished", "ended"), "training finished"),
+        (("ended", ""), ""),
+    ],
+)
+def test_the_first_word_about_an_end_counts(
+    settings: Settings, told: tuple[str, ...], kept: str
+) -> None:
+    """Slurm forgets the fragment that said it before the others."""
+    report = one_tick(busy_slurm(), settings)[0]
+    seen = report.snapshot
+    limits = Limits(timedelta(seconds=60), frozenset({"malleable"}), 60)
+    found = record_of(None, seen, report.plan, Cost(0, 0, 0, 0, 0), limits)
+    with writing(path_of(settings), 8) as ledger:
+        for word in told:
+            write(ledger, replace(found, jobs=(replace(found.jobs[0], over=word),)), {})
+        rows = ledger.execute("SELECT over FROM job WHERE job_id = 1").fetchall()
+    assert rows == [(kept,)]
+
+
 def test_a_job_that_slurm_has_forgotten_keeps_what_it_used(settings: Settings) -> None:
     slurm = busy_slurm()
     for _ in range(2):
@@ -448,7 +475,7 @@ def test_a_job_that_slurm_has_forgotten_keeps_what_it_used(settings: Settings) -
     one_tick(slurm, settings)
     found = told(settings)
     lines = {job.job_id: (job.node_s, job.over) for job in found.jobs}
-    assert lines[2] == (used[2] + 2 * 5, "Slurm has forgotten it")
+    assert lines[2] == (used[2] + 2 * 5, "no tick saw its end")
     assert lines[1] == (used[1] + 4 * 10, "")
     assert found.node_s == before.node_s + 4 * 10 + 2 * 5
     assert found.users[0].node_s == found.node_s
