@@ -85,7 +85,8 @@ def take_verbose(argv: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def ordered(words: Sequence[str]) -> list[str]:
-    """Options of a command behind its name, if they stand before it; `help` as an option."""
+    """Options of a command behind its name, if they stand before it; `help` as an option. The name
+    of what is rendered has two words."""
     front, rest = [], list(words)
     while rest and rest[0].startswith(("--settings", "--json")):
         front.append(rest.pop(0))
@@ -93,7 +94,8 @@ def ordered(words: Sequence[str]) -> list[str]:
             front.append(rest.pop(0))
     if rest[:1] == ["help"]:
         rest = [*rest[1:], "--help"]
-    return [*rest[:1], *front, *rest[1:]] if rest else front
+    end = 2 if rest[:1] == ["render"] else 1
+    return [*rest[:end], *front, *rest[end:]] if rest else front
 
 
 def _run(words: list[str]) -> int:

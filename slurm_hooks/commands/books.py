@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from slurm_hooks.errors import MalleableError, NotAllowed, UsageError
 from slurm_hooks.ledger.connect import ledger_path, reading
@@ -15,7 +15,7 @@ from slurm_hooks.storage.database import Barred, Damaged, Unusable
 
 
 @contextlib.contextmanager
-def opened_ledger(settings: Settings) -> Iterator[sqlite3.Connection]:
+def opened_ledger(settings: Settings) -> Iterator[Any]:
     """The ledger, to read. Raises NotAllowed or UsageError with what to do if it cannot be."""
     path = ledger_path(settings.tick.state_dir)
     try:

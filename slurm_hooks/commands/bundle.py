@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_hooks.commands.console import add_command, out
+from slurm_hooks.commands.console import add_command, add_output, out
 from slurm_hooks.doctor import manual
 from slurm_hooks.doctor.bundle import Part, Seen, parts, write
 from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose, site_checks
@@ -20,7 +20,7 @@ from slurm_hooks.doctor.run import run
 from slurm_hooks.doctor.text import data
 from slurm_hooks.errors import UsageError
 from slurm_hooks.report.json_data import json_text
-from slurm_hooks.report.text import print_lines
+from slurm_hooks.report.tables import print_lines
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -30,9 +30,7 @@ def add(commands: Commands) -> None:
     """Add this command to the parser."""
     text = "what a bug report needs, in one archive without names"
     parser = add_command(commands, "bundle", _bundle, text)
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: a new file in this directory"
-    )
+    add_output(parser, "write to FILE (default: a new file in this directory)")
 
 
 def _bundle(arguments: argparse.Namespace) -> int:

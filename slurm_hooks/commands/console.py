@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
-from rich.console import Console
 from rich.logging import RichHandler
 
 from slurm_hooks.errors import UsageError
 from slurm_hooks.exits import Exit
 from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.report.json_data import error_text
-from slurm_hooks.report.text import find_job, print_lines
+from slurm_hooks.report.tables import print_lines, terminal
+from slurm_hooks.report.text import find_job
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.library import choose_port
 from slurm_hooks.slurm.live import Live, Port
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 LONGEST_ID = 18  # digits: far more than Slurm's, and as many as SQLite takes
-out = Console()
-err = Console(stderr=True)
+out = terminal()
+err = terminal(is_stderr=True)
 
 
 def add_command(
@@ -44,10 +44,20 @@ def add_command(
     if job:
         nargs = "?" if job == "optional" else None
         parser.add_argument("job", metavar="JOBID", nargs=nargs, help="id of the job array")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    add_json(parser)
     add_settings(parser)
     parser.set_defaults(command=command)
     return parser
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option for programs."""
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+
+
+def add_output(parser: argparse.ArgumentParser, text: str, *names: str) -> None:
+    """The option that names the file to write, also by older `names` of it."""
+    parser.add_argument("-o", "--output", *names, type=Path, metavar="FILE", help=text)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from slurm_hooks.commands.console import add_settings, err, out
 from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
 from slurm_hooks.exits import Exit
 from slurm_hooks.last_tick import steady_silence
-from slurm_hooks.report.text import print_lines
+from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.pools import RUNNING, Pool, count, read_id, shown, states, submit

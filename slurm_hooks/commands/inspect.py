@@ -27,13 +27,13 @@ from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import json_text, plan_data, told
 from slurm_hooks.report.learned_text import learned_lines, look_line
 from slurm_hooks.report.lost_work import lost_work
+from slurm_hooks.report.tables import print_lines, print_tables
 from slurm_hooks.report.text import (
     OVER,
     explain_lines,
     fragments_table,
     job_state,
     jobs_table,
-    print_lines,
     remark_lines,
     solve_line,
     tick_lines,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
 
 _log = logging.getLogger(__name__)
-WIDE = 300  # columns, where no terminal cuts a table
 
 
 def add(commands: Commands) -> None:
@@ -87,9 +86,7 @@ def _status(arguments: argparse.Namespace) -> int:
         print(json_text(_jobs_data(jobs, names, reasons, snapshot, settings)))
         return 0
     if jobs:
-        width = out.width if out.is_terminal else WIDE
-        table = jobs_table(jobs, snapshot.now, names, reasons, width)
-        out.print(table, width=width, crop=False)
+        print_tables(out, jobs_table(jobs, snapshot.now, names, reasons, out.width))
     else:
         print_lines(out, ["no malleable jobs"])
     ended = len(of_user) - len(jobs)
@@ -103,7 +100,7 @@ def _show_job(job: MalleableJob, seen: Snapshot, settings: Settings, is_json: bo
     if is_json:
         print(json_text(told(job)))
         return 0
-    out.print(fragments_table(job, seen.now))
+    print_tables(out, fragments_table(job, seen.now))
     print_lines(out, idle_lines(job, seen.now, settings.failures.join_s))
     print_lines(out, remark_lines(read_remarks(live(settings), job.job_id)))
     print_lines(err, filter(None, [silence(settings, seen.jobs)]))

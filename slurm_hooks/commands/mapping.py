@@ -36,7 +36,7 @@ from slurm_hooks.exits import Exit
 from slurm_hooks.map_directory import Counts, count, failures, is_over, jobs_of, put_back
 from slurm_hooks.plural import plural
 from slurm_hooks.report.json_data import json_text
-from slurm_hooks.report.text import print_lines
+from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Port

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from slurm_hooks.bookkeeping import stands
 from slurm_hooks.commands.books import opened_ledger
-from slurm_hooks.commands.console import add_settings, err
+from slurm_hooks.commands.console import add_command, err
 from slurm_hooks.errors import MissingProgram, UsageError
 from slurm_hooks.harvest.totals import Chosen
 from slurm_hooks.ledger.read import standing
-from slurm_hooks.report.text import print_lines
+from slurm_hooks.report.json_data import json_text
+from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 
@@ -28,12 +29,10 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
     text = "what the ledger counts, for Prometheus: printed once, or served with --listen"
-    parser = commands.add_parser("metrics", help=text, description=text)
+    parser = add_command(commands, "metrics", _metrics, text)
     parser.add_argument(
         "--listen", type=_address, metavar="ADDRESS:PORT", help="serve HTTP, such as 127.0.0.1:9777"
     )
-    add_settings(parser)
-    parser.set_defaults(command=_metrics)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -45,6 +44,8 @@ def _address(text: str) -> tuple[str, int]:
 
 def _metrics(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
+    if arguments.listen and arguments.json:
+        raise UsageError("--listen serves the form of Prometheus: leave --json out")
     if arguments.listen:
         address, port = arguments.listen
         if not address.startswith("127.") and address not in ("::1", "localhost"):
@@ -55,7 +56,10 @@ def _metrics(arguments: argparse.Namespace) -> int:
         return _serve(address, port, settings)
     with opened_ledger(settings) as ledger:
         found = standing(ledger)
-    sys.stdout.write(_exposition().text_of(found, _chosen(settings)).decode())
+    if arguments.json:
+        print(json_text({"metrics": _exposition().samples_of(found, _chosen(settings))}))
+    else:
+        sys.stdout.write(_exposition().text_of(found, _chosen(settings)).decode())
     return 0
 
 

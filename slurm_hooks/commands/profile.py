@@ -20,7 +20,7 @@ from slurm_hooks.plural import plural
 from slurm_hooks.report.json_data import json_text, told
 from slurm_hooks.report.learned_png import family_picture, job_picture
 from slurm_hooks.report.learned_text import families_view, family_view, job_view
-from slurm_hooks.report.text import print_lines
+from slurm_hooks.report.tables import print_lines, print_tables
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.storage.database import Unusable
@@ -63,7 +63,7 @@ def _profile(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_text({"families": [_family_data(each) for each in found]}))
     elif found:
-        out.print(families_view(found, _now_s()))
+        print_tables(out, families_view(found, _now_s()))
     else:
         print_lines(out, ["nothing has been learned yet: no job has told how fast it trains"])
     return 0
@@ -91,7 +91,7 @@ def _show_job(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.json:
         print(json_text(told(found)))
     else:
-        out.print(job_view(found, _now_s()))
+        print_tables(out, job_view(found, _now_s()))
     return 0
 
 
@@ -112,7 +112,7 @@ def _show_family(arguments: argparse.Namespace, settings: Settings) -> int:
         print(json_text({"families": data}))
         return 0
     for each in families:
-        out.print(family_view(each, _of(each, jobs), _now_s()))
+        print_tables(out, family_view(each, _of(each, jobs), _now_s()))
     return 0
 
 

@@ -19,7 +19,8 @@ from slurm_hooks.pace import Bell, ask_threads, soonest_s, until_next_s, wait
 from slurm_hooks.planning.interval import pause_s
 from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.report.json_data import json_text, tick_data
-from slurm_hooks.report.text import print_lines, tick_lines
+from slurm_hooks.report.tables import print_lines
+from slurm_hooks.report.text import tick_lines
 from slurm_hooks.settings import Tick
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.live import Live

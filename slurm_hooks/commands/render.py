@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_hooks.commands.console import add_settings, err, live, out
+from slurm_hooks.commands.console import add_command, add_json, add_output, err, live, out
 from slurm_hooks.doctor.conf_check import check_conf
 from slurm_hooks.exits import Exit
 from slurm_hooks.jobpath import write_job_path
-from slurm_hooks.report.text import print_lines
+from slurm_hooks.report.json_data import json_text
+from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.site_policy import render_site
 
@@ -21,15 +22,19 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    parser = commands.add_parser("render", help="write files for Slurm's side")
+    text = "write files for Slurm's side"
+    parser = commands.add_parser("render", help=text, description=f"{text[0].upper()}{text[1:]}.")
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True)
-    lua = kinds.add_parser("lua", help="the policy table for job_submit, from the settings")
-    add_settings(lua)
-    lua.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
+    text = "the policy table for job_submit, from the settings"
+    lua = add_command(kinds, "lua", _lua, text)
+    add_output(lua, "write to FILE (default: standard output)")
     lua.add_argument("--check", action="store_true", help="check settings and Slurm, write nothing")
-    lua.set_defaults(command=_lua)
-    path = kinds.add_parser("job-path", help="the directory for the PYTHONPATH of jobs")
-    path.add_argument("directory", type=Path)
+    text = "the directory for the PYTHONPATH of jobs"
+    path = kinds.add_parser("job-path", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    path.add_argument(
+        "directory", type=Path, metavar="DIRECTORY", help="where it is made, such as /opt/malleable"
+    )
+    add_json(path)
     path.set_defaults(command=_job_path)
 
 
@@ -38,20 +43,27 @@ def _lua(arguments: argparse.Namespace) -> int:
     policy = render_site(settings, live(settings))
     found = (*policy.findings, *check_conf(policy.answer, settings)) if arguments.check else ()
     told = policy.faults + found
-    print_lines(err, [f"malleable: {line}" for line in told])
-    if arguments.check:
+    if not arguments.json:
+        print_lines(err, [f"malleable: {line}" for line in told])
+    if arguments.output and not arguments.check:
+        _write(arguments.output, policy.text)
+    if arguments.json:
+        print(json_text({"lines": told, "file": arguments.output, "text": policy.text}))
+    elif arguments.check:
         print_lines(out, [] if told else ["no problems found"])
-        return Exit.FOUND if told else Exit.DONE
-    if arguments.output is None:
+    elif arguments.output is None:
         print(policy.text, end="")
-        return 0
-    partial = arguments.output.with_name(f".{arguments.output.name}.{os.getpid()}")
-    partial.write_text(policy.text, encoding="utf-8")
+    return Exit.FOUND if arguments.check and told else Exit.DONE
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
     partial.chmod(0o644)  # SlurmUser reads it, whatever the umask
-    partial.replace(arguments.output)
-    return 0
+    partial.replace(path)
 
 
 def _job_path(arguments: argparse.Namespace) -> int:
-    print(write_job_path(arguments.directory))
+    path = str(write_job_path(arguments.directory))
+    print(json_text({"directory": path}) if arguments.json else path)
     return 0

@@ -18,7 +18,7 @@ from slurm_hooks.report.harvest_html import page
 from slurm_hooks.report.harvest_json import harvest_data
 from slurm_hooks.report.harvest_text import harvest_view
 from slurm_hooks.report.json_data import json_text
-from slurm_hooks.report.text import print_lines
+from slurm_hooks.report.tables import print_lines, print_tables
 from slurm_hooks.settings_file import load
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _report(arguments: argparse.Namespace) -> int:
     elif written := list(filter(None, (arguments.html, arguments.png))):
         print_lines(out, [f"written: {path}" for path in written])
     else:
-        out.print(harvest_view(found))
+        print_tables(out, harvest_view(found))
     return 0
 
 

@@ -15,7 +15,8 @@ from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import MalleableError, SettingsError
 from slurm_hooks.planning.modes import off_line
 from slurm_hooks.report.json_data import json_text, tick_data
-from slurm_hooks.report.text import print_lines, tick_lines
+from slurm_hooks.report.tables import print_lines
+from slurm_hooks.report.text import tick_lines
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load, state_dir

@@ -17,7 +17,8 @@ from slurm_hooks.model import Level
 from slurm_hooks.planning.modes import off_line
 from slurm_hooks.reconcile import tick
 from slurm_hooks.report.json_data import json_text
-from slurm_hooks.report.text import explain_lines, find_job, print_lines
+from slurm_hooks.report.tables import print_lines
+from slurm_hooks.report.text import explain_lines, find_job
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import observe

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
-
-from rich.markup import escape
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from slurm_hooks.arguments import seconds_between
-from slurm_hooks.commands.console import add_settings, caller, live, out
+from slurm_hooks.commands.console import add_command, caller, live, out
 from slurm_hooks.errors import UsageError
+from slurm_hooks.model import NodeState
+from slurm_hooks.planning.holes import holes_of
 from slurm_hooks.reconcile import tick
-from slurm_hooks.report.text import print_lines
+from slurm_hooks.report.json_data import json_text, plan_data
+from slurm_hooks.report.tables import Rows, fitted, print_lines, print_tables, table_of
+from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings_file import load
 from slurm_hooks.top.board import HOLE_COLUMNS, JOB_COLUMNS, LEASE_COLUMNS, Board, board_of
 
@@ -25,7 +26,7 @@ EVERY_S = 10.0  # a look is two commands to slurmctld
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
     text = "jobs, leases, holes and the next tick, refreshed; changes nothing"
-    parser = commands.add_parser("top", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser = add_command(commands, "top", _top, text)
     parser.add_argument(
         "--every",
         type=seconds_between(2, 3600),
@@ -33,15 +34,19 @@ def add(commands: Commands) -> None:
         metavar="SECONDS",
         help=f"how often to look (default {EVERY_S:g}, at least 2)",
     )
-    parser.add_argument("--once", action="store_true", help="print one look and end")
-    add_settings(parser)
-    parser.set_defaults(command=_top)
+    parser.add_argument(
+        "--once", action="store_true", help="print one look and end; so does --json"
+    )
 
 
 def _top(arguments: argparse.Namespace) -> int:
-    if arguments.once:
+    if arguments.once or arguments.json:
         settings = load(arguments.settings)
-        _print(board_of(tick(live(settings), settings, is_dry=True)))
+        report = tick(live(settings), settings, is_dry=True)
+        if arguments.json:
+            print(json_text(_data(report)))
+        else:
+            _print(board_of(report))
         return 0
     if not out.is_terminal:
         raise UsageError("malleable top needs a terminal: elsewhere, use malleable top --once")
@@ -56,19 +61,20 @@ def _top(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _data(report: TickReport) -> dict[str, Any]:
+    seen = report.snapshot
+    free = {node.name for node in seen.nodes if node.state is NodeState.FREE}
+    holes = [hole for hole in holes_of(seen).values() if hole.node in free]
+    return {"at": report.at, "jobs": seen.jobs, "holes": holes, "plan": plan_data(report.plan)}
+
+
 def _print(board: Board) -> None:
     """One look as text, a table below another."""
-    print_lines(out, [board.summary])
-    shown = (
-        ("jobs", JOB_COLUMNS, board.jobs),
-        ("leases", LEASE_COLUMNS, board.leases),
-        ("holes", HOLE_COLUMNS, board.holes),
-        ("next tick", ("action",), tuple((action,) for action in board.actions)),
-    )
-    for title, columns, rows in shown:
-        if rows:
-            table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-            for row in rows:
-                table.add_row(*map(escape, row))
-            print_lines(out, ["", title])
-            out.print(table)
+    print_lines(out, board.summary)
+    jobs = fitted(Rows("jobs", JOB_COLUMNS, board.jobs), out.width)
+    leases = Rows("leases", LEASE_COLUMNS, board.leases)
+    holes = Rows("holes", HOLE_COLUMNS, board.holes)
+    actions = Rows("next tick", ("action",), tuple((action,) for action in board.actions))
+    for rows in (jobs, leases, holes, actions):
+        if rows.rows:
+            print_tables(out, "", table_of(rows))

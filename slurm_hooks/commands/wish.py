@@ -11,7 +11,7 @@ from slurm_hooks.errors import UsageError
 from slurm_hooks.model.wish import MOST_NODES
 from slurm_hooks.plural import plural
 from slurm_hooks.report.json_data import json_text
-from slurm_hooks.report.text import print_lines
+from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings_file import load
 from slurm_hooks.wishing import wish
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -48,6 +48,12 @@ def registry_of(look: Callable[[], Optional[Standing]], chosen: Chosen) -> Colle
 def text_of(standing: Optional[Standing], chosen: Chosen) -> bytes:
     """The metrics as text; of None, that the ledger cannot be read."""
     return generate_latest(registry_of(lambda: standing, chosen))
+
+
+def samples_of(standing: Standing, chosen: Chosen) -> list[dict[str, Any]]:
+    """The same for programs that read JSON: a name, labels and a value each."""
+    found = (s for family in Books(lambda: standing, chosen).collect() for s in family.samples)
+    return [{"name": s.name, "labels": dict(s.labels), "value": s.value} for s in found]
 
 
 def write_textfile(path: Path, text: bytes) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slurm_hooks.allocation.allocate import SOLVERS
@@ -37,6 +36,7 @@ from slurm_hooks.replay.work import (
     read_scaling,
 )
 from slurm_hooks.report.json_data import json_text
+from slurm_hooks.report.tables import print_lines, print_tables, terminal
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 
@@ -48,8 +48,8 @@ _seconds, _positive = seconds_between(0, LONGEST_S), seconds_between(1, LONGEST_
 LEARNED, UNLEARNED = "learned", ("default", "equal", "linear", "descending")
 
 _log = logging.getLogger(__name__)
-out = Console()
-err = Console(stderr=True)
+out = terminal()
+err = terminal(is_stderr=True)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -266,9 +266,9 @@ def _print_tables(
 ) -> None:
     if not arguments.scaling:
         _line(_assumed(arguments, conditions))
-    out.print(table(lines))
+    print_tables(out, "", table(lines))
     if arguments.scaling:
-        out.print(models_table(lines[arguments.policy]))
+        print_tables(out, "", models_table(lines[arguments.policy]))
 
 
 def _assumed(arguments: argparse.Namespace, conditions: Conditions) -> str:
@@ -281,7 +281,7 @@ def _assumed(arguments: argparse.Namespace, conditions: Conditions) -> str:
 
 
 def _line(text: str) -> None:
-    out.print(text, soft_wrap=True, markup=False, highlight=False)
+    print_lines(out, [text])
 
 
 def _progress() -> Progress:
@@ -295,7 +295,7 @@ def _teller(bar: Progress, task: Any) -> Callable[[float], None]:
 
 
 def _say(text: str) -> None:
-    err.print(f"malleable replay: {text}", style=None, markup=False, highlight=False)
+    print_lines(err, [f"malleable replay: {text}"])
 
 
 def _columns(text: str) -> tuple[int, int]:

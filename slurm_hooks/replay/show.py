@@ -11,6 +11,7 @@ from rich.table import Table
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.simulator.simulate import Outcome
 from slurm_hooks.report.drawing import pyplot
+from slurm_hooks.report.tables import Rows, table_of
 
 HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 
@@ -25,7 +26,7 @@ def _delayed(line: Mapping[str, Any]) -> str:
 
 
 ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
-    ("efficiency U", lambda line: f"{line['efficiency']:.4f}"),
+    ("efficiency (1: as on dedicated nodes)", lambda line: f"{line['efficiency']:.4f}"),
     ("node-hours harvested", lambda line: f"{line['node_hours']:,.0f}"),
     ("share of idle time", lambda line: f"{line['used_share']:.1%}"),
     ("preemption hits", lambda line: f"{line['preemption_hits']:,}"),
@@ -33,7 +34,7 @@ ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("rescales", lambda line: f"{line['rescales']:,}"),
     ("jobs done", lambda line: f"{line['jobs_done']:,}"),
     ("planned starts delayed, s", _delayed),
-    ("looking took", _looking),
+    ("node time spent on probes", _looking),
     ("solve median, ms", lambda line: f"{line['solve_s']['median'] * 1e3:.2f}"),
     ("solve maximum, ms", lambda line: f"{line['solve_s']['maximum'] * 1e3:.1f}"),
 )
@@ -54,31 +55,27 @@ def answer(line: Mapping[str, Any], record: Record, least_s: float) -> str:
 def table(lines: Mapping[str, Mapping[str, Any]]) -> Table:
     """One column for each policy. A row of which no line says anything is left out."""
     nodes = next(iter(lines.values()))["equivalent_nodes"]
-    shown = Table("", title=f"{nodes:,.1f} nodes idle on average, and what was made of them")
-    for name in lines:
-        shown.add_column(name, justify="right")
-    for title, text in ROWS:
-        cells = [text(line) for line in lines.values()]
-        if any(cells):
-            shown.add_row(title, *(cell or "-" for cell in cells))
-    return shown
+    cells = ((title, [text(line) for line in lines.values()]) for title, text in ROWS)
+    rows = ((title, *(word or "-" for word in words)) for title, words in cells if any(words))
+    heads = ("", *(f">{name}" for name in lines))
+    title = f"{nodes:,.1f} nodes idle on average, and what was made of them"
+    return table_of(Rows(title, heads, tuple(rows)))
 
 
 def models_table(line: Mapping[str, Any]) -> Table:
     """One row for each model of the first line."""
-    shown = Table(title="By model")
-    for name in ("model", "images/s", "of dedicated", "jobs done", "mean job, h"):
-        shown.add_column(name, justify="left" if name == "model" else "right")
-    for name, model in line["models"].items():
-        mean = model["mean_job_s"]
-        shown.add_row(
+    rows = (
+        (
             name,
             f"{model['images_per_s']:,.0f}",
             f"{model['efficiency']:.3f}",
             f"{model['jobs_done']:,}",
-            "-" if mean is None else f"{mean / HOUR_S:.2f}",
+            "-" if model["mean_job_s"] is None else f"{model['mean_job_s'] / HOUR_S:.2f}",
         )
-    return shown
+        for name, model in line["models"].items()
+    )
+    heads = ("model", ">images/s", ">of dedicated", ">jobs done", ">mean job, h")
+    return table_of(Rows("By model", heads, tuple(rows)))
 
 
 def chart(path: Path, lines: Mapping[str, Mapping[str, Any]], outcome: Outcome) -> None:
@@ -96,7 +93,7 @@ def chart(path: Path, lines: Mapping[str, Mapping[str, Any]], outcome: Outcome) 
     axes[0].set(xlabel="hours", ylabel="nodes", title="Idle nodes, and those in use")
     axes[0].legend()
     bars = (
-        ("efficiency U", [line["efficiency"] for line in lines.values()]),
+        ("efficiency", [line["efficiency"] for line in lines.values()]),
         ("preemption hits", [line["preemption_hits"] for line in lines.values()]),
         ("work lost, node-h", [line["work_lost_node_s"] / HOUR_S for line in lines.values()]),
     )

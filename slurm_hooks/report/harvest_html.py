@@ -10,7 +10,8 @@ from html import escape
 from slurm_hooks import __version__
 from slurm_hooks.harvest.totals import Totals
 from slurm_hooks.report.harvest_charts import charts
-from slurm_hooks.report.harvest_text import Rows, figures, headline, tables
+from slurm_hooks.report.harvest_text import figures, headline, tables
+from slurm_hooks.report.tables import Rows
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = """

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from typing import Optional
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from slurm_hooks.harvest.totals import Asked, Sample, Share, Totals
@@ -16,6 +15,7 @@ from slurm_hooks.harvest.values import EndKind
 from slurm_hooks.model import IdleReason
 from slurm_hooks.moments import local, shown
 from slurm_hooks.plural import plural
+from slurm_hooks.report.tables import Rows, table_of
 
 HOUR_S = 3600.0
 NEGLIGIBLE = 0.001
@@ -60,15 +60,6 @@ HOW_ENDED = {
     EndKind.DIED: "died",
     EndKind.UNKNOWN: "not seen",
 }
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A table as words: its title, its columns (numbers begin with `>`), its rows."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def headline(totals: Totals) -> tuple[str, ...]:
@@ -159,6 +150,7 @@ def tables(totals: Totals) -> tuple[Rows, ...]:
         _shares("By account", "account", totals.accounts),
         _idle(totals),
         _ends(totals),
+        _vain(totals),
         _delays(totals),
         _done(totals),
         _jobs(totals),
@@ -172,26 +164,10 @@ def harvest_view(totals: Totals, jobs: int = 12) -> RenderableType:
     lines = [Text(line, style="bold" if n == 0 else "") for n, line in enumerate(headline(totals))]
     parts: list[RenderableType] = [*lines]
     for rows in tables(totals):
-        parts += ["", _table(rows, jobs)]
+        parts += ["", table_of(replace(rows, rows=rows.rows[:jobs]))]
+        if (more := len(rows.rows) - jobs) > 0:
+            parts.append(Text(f"and {more} more: see them with --json or --html FILE"))
     return Group(*parts)
-
-
-def _table(rows: Rows, most: int) -> Table:
-    table = Table(
-        title=rows.title, title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
-    for name in rows.columns:
-        table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left")
-    for row in rows.rows[:most]:
-        table.add_row(*(Text(_printable(word)) for word in row))
-    if len(rows.rows) > most:
-        table.add_row(f"... {len(rows.rows) - most} more: --json or --html")
-    return table
-
-
-def _printable(word: str) -> str:
-    """Names come from elsewhere: nothing in them may steer a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in word)
 
 
 def _shares(title: str, name: str, shares: Sequence[Share]) -> Rows:
@@ -228,6 +204,17 @@ def _ends(totals: Totals) -> Rows:
     )
     columns = ("how", "a hit?", ">runs", ">node-hours since start")
     return Rows("How runs of fragments ended", columns, tuple(rows))
+
+
+def _vain(totals: Totals) -> Rows:
+    rows = (
+        (str(v.fragment), str(v.nodes), _hours(v.nodes * v.ran_s), _moment(v.ended))
+        for v in totals.vain
+    )
+    columns = ("fragment", ">nodes", ">node-hours", "ended")
+    return Rows(
+        "Fragments that joined no round: they held nodes and trained nothing", columns, tuple(rows)
+    )
 
 
 def _delays(totals: Totals) -> Rows:

@@ -13,6 +13,7 @@ from rich.text import Text
 from slurm_hooks.learning.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate, Spared
 from slurm_hooks.plural import plural
+from slurm_hooks.report.tables import Rows, table_of
 
 UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x nodes"}
 _NOTHING = "nothing is known yet of how its speed grows with nodes: it shares equally"
@@ -158,15 +159,16 @@ def job_view(profile: JobProfile, now_s: float) -> RenderableType:
 
 def _sizes_table(profile: JobProfile, now_s: float) -> Table:
     learned, unit = profile.learned, profile.family.unit
-    table = _table("NODES", UNITS[profile.counts].upper(), "SPEED-UP", "+-", "OF LINEAR", "SOURCE")
+    rows = []
     for nodes in sizes_of(learned, profile.newest):
         rate = profile.newest.get(nodes)
         known = _known(learned, nodes, unit, rate.error if rate else 0.0)
         source = _source(rate, now_s) if rate else "assumed"
         per_s = rate.per_s if rate else (learned.curve(nodes) if learned.curve else 0.0)
         is_rate = rate or profile.newest
-        table.add_row(str(nodes), f"{per_s:.4g}" if is_rate else "", *known, source)
-    return table
+        rows.append((str(nodes), f"{per_s:.4g}" if is_rate else "", *known, source))
+    unit_word = f">{UNITS[profile.counts].upper()}"
+    return _table((">NODES", unit_word, ">SPEED-UP", ">+-", ">OF LINEAR", "SOURCE"), rows)
 
 
 def sizes_of(learned: Learned, newest: Iterable[int] = ()) -> list[int]:
@@ -190,19 +192,20 @@ def _source(rate: Rate, now_s: float) -> str:
 
 def families_view(found: Sequence[FamilyProfile], now_s: float) -> RenderableType:
     """All families, one line each."""
-    table = _table("FAMILY", "UNIT", "ENGINE", "JOBS", "SHOWN", "SPEED-UP", "LAST SEEN")
-    for each in found:
-        family = each.family
-        table.add_row(
-            str(family),
-            str(family.unit),
-            family.engine,
+    heads = ("FAMILY", ">UNIT", "ENGINE", ">JOBS", ">SHOWN", ">SPEED-UP", "LAST SEEN")
+    rows = (
+        (
+            str(each.family),
+            str(each.family.unit),
+            each.family.engine,
             str(each.jobs),
             str(each.speaking),
             _begins_with(each),
             f"{age_text(now_s - each.last_at)} ago",
         )
-    return table
+        for each in found
+    )
+    return _table(heads, rows)
 
 
 def _begins_with(each: FamilyProfile) -> str:
@@ -219,19 +222,20 @@ def family_view(each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float) -
         f"{family}: unit {family.unit}, {family.engine}{needs}; "
         f"{each.speaking} of {plural(each.jobs, 'job')} told how they scale"
     )
-    curve = _table("NODES", "SPEED-UP", "+-", "OF LINEAR")
-    for nodes in sizes_of(each.learned):
-        curve.add_row(str(nodes), *_known(each.learned, nodes, family.unit))
-    table = _table("JOBID", "NODES SEEN", "LAST SEEN")
-    for job in jobs:
-        seen = _list(job.learned.sizes_seen)
-        table.add_row(str(job.job_id), seen, f"{age_text(now_s - job.last_at)} ago")
-    return Group(Text(head), curve, table)
+    known = (
+        (str(nodes), *_known(each.learned, nodes, family.unit)) for nodes in sizes_of(each.learned)
+    )
+    curve = _table((">NODES", ">SPEED-UP", ">+-", ">OF LINEAR"), known)
+    told = (
+        (
+            str(job.job_id),
+            _list(job.learned.sizes_seen),
+            f"{age_text(now_s - job.last_at)} ago",
+        )
+        for job in jobs
+    )
+    return Group(Text(head), curve, _table((">JOBID", "NODES SEEN", "LAST SEEN"), told))
 
 
-def _table(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        is_number = name not in ("SOURCE", "FAMILY", "ENGINE", "LAST SEEN", "NODES SEEN")
-        table.add_column(name, justify="right" if is_number else "left")
-    return table
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    return table_of(Rows("", heads, tuple(rows)))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Optional
 
-from rich.console import Console, JustifyMethod
-from rich.markup import escape
 from rich.table import Table
 
 from slurm_hooks.model import (
@@ -26,6 +24,7 @@ from slurm_hooks.model import (
 from slurm_hooks.moments import shown
 from slurm_hooks.plural import plural
 from slurm_hooks.report.hints import hints
+from slurm_hooks.report.tables import Rows, fitted, table_of
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.slurm.actions import ranges
 from slurm_hooks.slurm.text import fold
@@ -71,12 +70,6 @@ def solve_line(solve: Solve) -> str:
     return f"{solve.solver}: {solve.status.value} in {solve.seconds:.3f} s{why}"
 
 
-def print_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines as they are: nothing in them is markup."""
-    for line in lines:
-        console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
-
-
 def jobs_table(
     jobs: Sequence[MalleableJob],
     now: datetime,
@@ -86,18 +79,9 @@ def jobs_table(
 ) -> Table:
     """Malleable jobs, one line each, at most so wide: `names` are theirs, `reasons` what limits
     each most, which gives way."""
-    heads = ("JOBID", "NAME", "USER", "STATE", "NODES", "MIN-MAX", "LEASE ENDS")
-    rows = [_job_row(job, now, names) for job in jobs]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head, *cells in zip(heads, *rows):
-        wide = min(SHORT, max(map(len, (head, *cells))))
-        side = _RIGHT if head == "NODES" else _LEFT
-        table.add_column(head, justify=side, no_wrap=True, min_width=wide, max_width=wide)
-        width -= wide + GAP
-    table.add_column("WHY", no_wrap=True, overflow="ellipsis", max_width=max(width, SHORT // 2))
-    for job, row in zip(jobs, rows):
-        table.add_row(*map(escape, (*row, reasons.get(job.job_id, ""))))
-    return table
+    heads = ("JOBID", "NAME", "USER", "STATE", ">NODES", "MIN-MAX", "LEASE ENDS", "WHY")
+    rows = ((*_job_row(job, now, names), reasons.get(job.job_id, "")) for job in jobs)
+    return table_of(fitted(Rows("", heads, tuple(rows)), width))
 
 
 def _job_row(job: MalleableJob, now: datetime, names: Mapping[int, str]) -> tuple[str, ...]:
@@ -119,9 +103,6 @@ def sizes(job: MalleableJob, now: datetime) -> str:
     return asked if wish is None else f"{asked}, wish {wish.nodes}"
 
 
-SHORT, GAP = 16, 2  # columns: for what users choose freely, between two
-_LEFT: JustifyMethod = "left"
-_RIGHT: JustifyMethod = "right"
 OVER = frozenset({"stopped", "cancelled", "ended"})  # of the words below
 
 
@@ -148,20 +129,20 @@ def _next_end(job: MalleableJob, now: datetime) -> str:
 
 def fragments_table(job: MalleableJob, now: datetime) -> Table:
     """All fragments of one job."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("FRAGMENT", "STATE", "NODES", "LEASE ENDS", "STARTS", "NOTE"):
-        table.add_column(name)
-    for fragment in job.fragments:
-        is_running = fragment.state is FragmentState.RUNNING
-        table.add_row(
-            str(fragment.id),
-            "leaving" if fragment.is_leaving and is_running else fragment.state.value,
-            fold(fragment.nodes) if fragment.nodes and is_running else "",
-            _lease_end(fragment, now) if is_running else "",
-            str(fragment.restarts + (1 if fragment.start and is_running else 0)),
-            fragment.mark.stopped,
-        )
-    return table
+    heads = ("FRAGMENT", "STATE", "NODES", "LEASE ENDS", "STARTS", "NOTE")
+    return table_of(Rows("", heads, tuple(_fragment_row(f, now) for f in job.fragments)))
+
+
+def _fragment_row(fragment: Fragment, now: datetime) -> tuple[str, ...]:
+    is_running = fragment.state is FragmentState.RUNNING
+    return (
+        str(fragment.id),
+        "leaving" if fragment.is_leaving and is_running else fragment.state.value,
+        fold(fragment.nodes) if fragment.nodes and is_running else "",
+        _lease_end(fragment, now) if is_running else "",
+        str(fragment.restarts + (1 if fragment.start and is_running else 0)),
+        fragment.mark.stopped,
+    )
 
 
 def _lease_end(fragment: Fragment, now: datetime) -> str:

@@ -10,12 +10,11 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
@@ -23,6 +22,7 @@ from slurm_hooks.arguments import Parser, whole_between
 from slurm_hooks.errors import UsageError
 from slurm_hooks.plural import plural
 from slurm_hooks.report.json_data import json_text
+from slurm_hooks.report.tables import terminal
 from slurm_hooks.sandbox.base import default_base
 from slurm_hooks.sandbox.box import Sandbox, list_sandboxes
 from slurm_hooks.sandbox.installation import find_installation
@@ -30,6 +30,8 @@ from slurm_hooks.sandbox.project import project_spec
 from slurm_hooks.sandbox.spec import MAX_NODES, SandboxSpec
 
 MAX_CPUS = 1024
+_JSON = "print one JSON object instead of text"
+_NAME = "name of the sandbox; needed if there are several"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,47 +47,68 @@ def make_parser() -> argparse.ArgumentParser:
     """The command line of `malleable sandbox`."""
     parser = Parser(prog="malleable sandbox", description="A throwaway real Slurm on this host.")
     parser.add_argument(
-        "--base", type=Path, help=f"where sandboxes live (default {default_base()})"
+        "--base",
+        type=Path,
+        metavar="DIR",
+        help=f"where sandboxes live (default {default_base()})",
     )
+    parser.add_argument("--json", action="store_true", help=_JSON)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_up(commands)
-    down = commands.add_parser("down", help="end a sandbox, its jobs and its files")
-    down.add_argument("name", nargs="?", help="which one, if there are several")
-    down.add_argument("--all", action="store_true", help="every sandbox of this user")
-    down.set_defaults(action=_down)
-    status = commands.add_parser("status", help="what runs")
-    status.add_argument("--json", action="store_true")
-    status.set_defaults(action=_status)
-    shell = commands.add_parser("shell", help="a shell whose Slurm is the sandbox")
-    shell.add_argument("name", nargs="?")
-    shell.set_defaults(action=_shell)
-    run = commands.add_parser(
-        "run", usage="malleable sandbox run [--user USER] [NAME] -- COMMAND...", help="one command"
+    down = _add(commands, "down", _down, "end a sandbox, its jobs and its files")
+    down.add_argument("name", nargs="?", metavar="NAME", help=_NAME)
+    down.add_argument("--all", action="store_true", help="end every sandbox of this user")
+    _add(commands, "status", _status, "list the sandboxes and what runs in them")
+    shell = _add(commands, "shell", _shell, "open a shell whose Slurm is the sandbox")
+    shell.add_argument("name", nargs="?", metavar="NAME", help=_NAME)
+    run = _add(commands, "run", _run, "run one command in a sandbox")
+    run.usage = "malleable sandbox run [--user USER] [--json] [NAME] -- COMMAND..."
+    run.add_argument("name", nargs="?", metavar="NAME", help=_NAME)
+    run.add_argument("--user", metavar="USER", help="run it as this user; needs root rights")
+    return parser
+
+
+def _add(
+    commands: Any, name: str, action: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    """A command. Where --json stands before its name, the default must not undo that."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text[0].upper()}{text[1:]}."
     )
-    run.add_argument("name", nargs="?")
-    run.add_argument("--user", help="as this user (root only)")
-    run.set_defaults(action=_run)
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=_JSON)
+    parser.set_defaults(action=action)
     return parser
 
 
 def _add_up(commands: Any) -> None:
-    up = commands.add_parser("up", help="start a sandbox")
+    up = _add(commands, "up", _up, "start a sandbox")
     up.add_argument(
-        "--nodes", type=whole_between(1, MAX_NODES), default=8, help="default %(default)s"
+        "--nodes",
+        type=whole_between(1, MAX_NODES),
+        default=8,
+        metavar="N",
+        help="compute nodes (default %(default)s)",
     )
     up.add_argument(
-        "--cpus", type=whole_between(1, MAX_CPUS), default=2, help="per node, default %(default)s"
+        "--cpus",
+        type=whole_between(1, MAX_CPUS),
+        default=2,
+        metavar="N",
+        help="CPUs of each node (default %(default)s)",
     )
-    up.add_argument("--name", help="default sb1, sb2, ...")
+    up.add_argument("--name", metavar="NAME", help="name of the sandbox (default sb1, sb2, ...)")
     up.add_argument(
         "--plain",
         action="store_true",
-        help="Slurm as malleable jobs need it, without this project",
+        help="configure Slurm for malleable jobs, but leave this project out",
     )
-    up.add_argument("--accounting", action="store_true", help="with slurmdbd on MariaDB")
-    up.add_argument("--slurm-root", type=Path, help="run the Slurm of this root (implies --plain)")
-    up.add_argument("--json", action="store_true")
-    up.set_defaults(action=_up)
+    up.add_argument("--accounting", action="store_true", help="run slurmdbd on MariaDB too")
+    up.add_argument(
+        "--slurm-root",
+        type=Path,
+        metavar="DIR",
+        help="run the Slurm of this root (implies --plain)",
+    )
 
 
 def _up(arguments: argparse.Namespace) -> int:
@@ -107,7 +130,7 @@ def _up(arguments: argparse.Namespace) -> int:
 
 def _up_with_bar(spec: SandboxSpec) -> Sandbox:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
+    console = terminal(is_stderr=True)
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("files", total=spec.nodes)
         return Sandbox.up(
@@ -163,13 +186,19 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _down(arguments: argparse.Namespace) -> int:
     boxes = list_sandboxes(arguments.base)
-    for box in boxes if arguments.all else [_chosen(boxes, arguments.name)]:
+    ended = boxes if arguments.all else [_chosen(boxes, arguments.name)]
+    for box in ended:
         box.down()
-        print(f"{box.name}: removed")
+        if not arguments.json:
+            print(f"{box.name}: removed")
+    if arguments.json:
+        print(json_text({"removed": [box.name for box in ended]}))
     return 0
 
 
 def _shell(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        raise UsageError("a shell has no JSON: leave --json out")
     box = _chosen(list_sandboxes(arguments.base), arguments.name)
     print(f"Sandbox {box.name}; exit ends the shell, not the sandbox.", file=sys.stderr)
     return box.call([os.environ.get("SHELL", "/bin/sh")])
@@ -179,7 +208,12 @@ def _run(arguments: argparse.Namespace) -> int:
     if not arguments.command:
         raise UsageError("Which command? malleable sandbox run [NAME] -- COMMAND...")
     box = _chosen(list_sandboxes(arguments.base), arguments.name)
-    return box.call(arguments.command, user=arguments.user)
+    if not arguments.json:
+        return box.call(arguments.command, user=arguments.user)
+    words, limit_s = arguments.command, 86_400.0
+    done = box.run(words, arguments.user, Path.cwd(), check=False, timeout_s=limit_s)
+    print(json_text({"exit_code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}))
+    return done.returncode
 
 
 def split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 
 from slurm_hooks.errors import MalleableError
+from slurm_hooks.report.tables import GAP, Rows, fitted
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.top.board import (
     HOLE_COLUMNS,
@@ -65,11 +66,11 @@ class Top(App[None]):
         ("q", "quit", "Quit"),
         ("r", "refresh", "Refresh"),
         ("space", "pause", "Pause"),
-        ("u", "only_mine", "Only mine"),
+        ("u", "only_mine", "Mine"),
         ("j", "tab('jobs')", "Jobs"),
         ("l", "tab('leases')", "Leases"),
         ("h", "tab('holes')", "Holes"),
-        ("n", "tab('actions')", "Next tick"),
+        ("n", "tab('actions')", "Next"),
     ]
     CSS = """
     #summary { height: auto; padding: 0 1; background: $panel; }
@@ -154,9 +155,9 @@ class Top(App[None]):
     def _show(self, report: TickReport) -> None:
         self._seen = report
         board = board_of(report, self._user if self._is_mine else "")
-        self.query_one("#summary", Static).update(board.summary)
+        self.query_one("#summary", Static).update("\n".join(board.summary))
         self._show_fault("paused; space goes on" if self._is_paused else "")
-        for name, rows in _rows_of(board).items():
+        for name, rows in _rows_of(board, self.size.width).items():
             self._fill(self.query_one(f"#{name}-table", DataTable), rows)
 
     def _fill(self, table: DataTable[Text], rows: tuple[Row, ...]) -> None:
@@ -169,6 +170,8 @@ class Top(App[None]):
         table.move_cursor(row=min(row, max(0, len(rows) - 1)))
 
 
-def _rows_of(board: Board) -> dict[str, tuple[Row, ...]]:
+def _rows_of(board: Board, width: int) -> dict[str, tuple[Row, ...]]:
+    """The rows of each table. Those of jobs fit; Enter explains what was cut."""
+    jobs = fitted(Rows("", JOB_COLUMNS, board.jobs), width - GAP).rows
     actions = tuple((line,) for line in board.actions)
-    return {"jobs": board.jobs, "leases": board.leases, "holes": board.holes, "actions": actions}
+    return {"jobs": jobs, "leases": board.leases, "holes": board.holes, "actions": actions}

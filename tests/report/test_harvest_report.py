@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from build import NOW, after
 from fake_parts import START, Rigid
@@ -17,9 +20,19 @@ from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import Asked, Ends, Sample, Ticks, Totals
 from slurm_hooks.harvest.values import Delay, EndKind
+from slurm_hooks.ledger.connect import ledger_path, reading
+from slurm_hooks.ledger.read import totals
 from slurm_hooks.model import IdleReason
 from slurm_hooks.report.harvest_charts import REASONS
-from slurm_hooks.report.harvest_text import HOW_ENDED, SHORT_WHY, WHY_IDLE, headline, moments
+from slurm_hooks.report.harvest_text import (
+    HOW_ENDED,
+    SHORT_WHY,
+    WHY_IDLE,
+    harvest_view,
+    headline,
+    moments,
+)
+from slurm_hooks.report.tables import print_tables, printable
 
 BEGIN = datetime.fromtimestamp(START - 60, timezone.utc).isoformat()
 END = datetime.fromtimestamp(START + 7200, timezone.utc).isoformat()
@@ -68,6 +81,18 @@ def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]
     assert "1 fragment hit without a plan: at most" in text
     assert "delays caused: 0 (of 1 job whose start Slurm had published" in text
     assert WHY_IDLE[IdleReason.HOLE_SHORT] in text
+
+
+def test_jobs_beyond_the_first_are_counted_below_the_table(hour: Path) -> None:
+    with reading(ledger_path(str(hour.parent / "state"))) as ledger:
+        found = totals(ledger, Asked(*map(datetime.fromisoformat, (BEGIN, END)), "", ""))
+    found = replace(found, jobs=found.jobs[:1] * 14)
+    console = Console(file=io.StringIO(), width=80)
+    print_tables(console, harvest_view(found))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert "and 2 more: see them with --json or --html FILE" in lines
+    assert [line for line in lines if len(line) > 80 or line.endswith(" ")] == []
 
 
 def test_one_user(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,9 +179,7 @@ def test_every_reason_and_end_has_words() -> None:
 
 
 def test_nothing_in_a_name_steers_a_terminal() -> None:
-    from slurm_hooks.report.harvest_text import _printable  # noqa: PLC0415
-
-    assert _printable("ann\x1b[31m\x07\u202e") == "ann?[31m??"
+    assert printable("ann\x1b[31m\x07\u202e") == "ann?[31m??"
 
 
 def test_a_user_without_jobs_is_told(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,8 @@ def test_what_people_try_first(capsys: Output, words: list[str]) -> None:
     [
         ("--settings f status --json", "status --settings f --json"),
         ("--settings=f --json pool --max=1 -- x", "pool --settings=f --json --max=1 -- x"),
+        ("--json --settings f render lua --check", "render lua --json --settings f --check"),
+        ("--json sandbox --base d status", "sandbox --json --base d status"),
         ("help status", "status --help"),
         ("status help", "status help"),
         ("--version", "--version"),
@@ -140,5 +142,5 @@ def test_a_pool_is_named_after_its_command(
 def test_one_look_needs_no_terminal(capsys: Output, site: Path) -> None:
     code, shown, err = run(capsys, "top", "--once")
     assert (code, err) == (0, "")
-    assert "malleable jobs" in shown.splitlines()[0]
+    assert "malleable job" in shown.splitlines()[1]
     assert {"jobs", "holes", "next tick"} <= set(shown.splitlines())

@@ -49,6 +49,7 @@ from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.report.lost_work import lost_work
+from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import (
     action_line,
     explain_lines,
@@ -56,7 +57,6 @@ from slurm_hooks.report.text import (
     job_state,
     jobs_table,
     minutes,
-    print_lines,
 )
 from slurm_hooks.settings import Settings, parse
 from slurm_hooks.slurm.cluster import Cluster
