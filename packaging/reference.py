@@ -17,12 +17,9 @@ from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import shtab
-
-from slurm_hooks import __version__, cli
-from slurm_hooks.commands import mapping, pool
-from slurm_hooks.replay import cli as replay_cli
-from slurm_hooks.sandbox import cli as sandbox_cli
+from slurm_hooks import __version__
+from slurm_hooks.cli import whole_parser
+from slurm_hooks.commands.completion import completion as completion_for
 from slurm_hooks.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -144,20 +141,9 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return next((dict(action.choices) for action in actions), {})
 
 
-def whole_parser() -> argparse.ArgumentParser:
-    """The parser of `malleable` with those in it that the command hands its words to."""
-    parser = cli.make_parser()
-    action = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    action.choices["pool"] = pool.make_parser()
-    action.choices["map"] = mapping.make_parser()
-    action.choices["replay"] = replay_cli.make_parser()
-    action.choices["sandbox"] = sandbox_cli.make_parser()
-    return parser
-
-
 def completion() -> str:
     """What bash completes after `malleable`."""
-    return str(shtab.complete(whole_parser(), shell="bash"))
+    return completion_for(whole_parser(), "bash")
 
 
 def written() -> dict[Path, str]:

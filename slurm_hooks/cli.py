@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import Callable, Optional
 
 from slurm_hooks import __version__
 from slurm_hooks.arguments import Parser
 from slurm_hooks.commands import (
     bundle,
+    completion,
     doctor,
     inspect,
     mapping,
@@ -101,7 +105,7 @@ def ordered(words: Sequence[str]) -> list[str]:
 def _run(words: list[str]) -> int:
     words = ordered(words)
     if words[:1] == ["sandbox"]:
-        return _sandbox(words[1:])
+        return int(_sandbox_cli().main(words[1:]))
     if is_for_a_job(words):
         os.execv(sys.executable, [sys.executable, "-m", "slurm_hooks.elastic", *words])
     if words[:1] == ["replay"]:
@@ -118,19 +122,19 @@ def _run(words: list[str]) -> int:
 def is_for_a_job(words: Sequence[str]) -> bool:
     """Whether the words are for the command of this name that jobs have: an environment that a
     script activates may put this one before it in PATH."""
-    is_own_wish = words[:1] == ["wish"] and not any(w.startswith("--") for w in words)
+    has_options = any(word.startswith("--") for word in words)
+    is_own_wish = words[:1] == ["wish"] and not has_options and len(words) < 3
     return words[:1] in (["run"], ["finish"]) or is_own_wish
 
 
-def _sandbox(words: list[str]) -> int:
+def _sandbox_cli() -> ModuleType:
     """Raises MissingProgram where it is not installed: it is a package of its own."""
     try:
-        from slurm_hooks.sandbox import cli as sandbox_cli  # noqa: PLC0415
+        return import_module("slurm_hooks.sandbox.cli")
     except ModuleNotFoundError as error:
         raise MissingProgram(
             "the sandbox is not installed here: install the package slurm-malleable-sandbox"
         ) from error
-    return sandbox_cli.main(words)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -147,10 +151,23 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for family in FAMILIES:
         family.add(commands)
+    completion.add(commands, whole_parser)
     commands.add_parser("pool", help="submit a pool of workers, and follow it", add_help=False)
     commands.add_parser("map", help="a program over many inputs, by a pool", add_help=False)
     commands.add_parser("replay", help="what a recorded machine would have gained", add_help=False)
     commands.add_parser("sandbox", help="a throwaway real Slurm on this host", add_help=False)
+    return parser
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The same with the parsers that read replay, sandbox, pool and map, for completion."""
+    parser = make_parser()
+    action = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    action.choices["pool"] = pool.make_parser()
+    action.choices["map"] = mapping.make_parser()
+    action.choices["replay"] = replay_cli.make_parser()
+    with contextlib.suppress(MissingProgram):
+        action.choices["sandbox"] = _sandbox_cli().make_parser()
     return parser
 
 

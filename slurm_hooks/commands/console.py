@@ -42,12 +42,20 @@ def add_command(
     """A command that can print JSON; `job` says whether it takes a JOBID (optional, needed)."""
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     if job:
-        nargs = "?" if job == "optional" else None
-        parser.add_argument("job", metavar="JOBID", nargs=nargs, help="id of the job array")
+        add_job(parser, is_needed=job == "needed")
     add_json(parser)
     add_settings(parser)
     parser.set_defaults(command=command)
     return parser
+
+
+def add_job(parser: argparse.ArgumentParser, is_needed: bool = False) -> None:
+    """The job, as a word or by --job."""
+    forms = parser.add_mutually_exclusive_group(required=is_needed)
+    forms.add_argument(
+        "job", metavar="JOBID", nargs="?", default=argparse.SUPPRESS, help="id of the job array"
+    )
+    forms.add_argument("--job", metavar="JOBID", dest="job", help="the same as an option")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -55,9 +63,9 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
 
-def add_output(parser: argparse.ArgumentParser, text: str, *names: str) -> None:
-    """The option that names the file to write, also by older `names` of it."""
-    parser.add_argument("-o", "--output", *names, type=Path, metavar="FILE", help=text)
+def add_output(parser: argparse.ArgumentParser, text: str, name: str = "--output") -> None:
+    """The option that names the file to write."""
+    parser.add_argument("-o", name, type=Path, metavar="FILE", help=text)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

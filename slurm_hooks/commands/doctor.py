@@ -18,6 +18,7 @@ from slurm_hooks.doctor.gather.site import Asked, gather
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import exit_code, run
 from slurm_hooks.doctor.text import Shown, data, folded, lines, listing
+from slurm_hooks.errors import UsageError
 from slurm_hooks.report.json_data import json_text
 
 if TYPE_CHECKING:
@@ -38,8 +39,10 @@ def add(commands: Commands) -> None:
     """Add this command to the parser."""
     text = "what is wrong with this site, and the lines that mend it"
     parser = add_command(commands, "doctor", _doctor, text)
-    parser.add_argument("checks", nargs="*", metavar="CHECK", help="these checks alone")
-    parser.add_argument("--pre", action="store_true", help="nothing is switched on yet")
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help="only these checks, or a JOBID")
+    parser.add_argument(
+        "--pre", action="store_true", help="before installation: print the lines to add"
+    )
     parser.add_argument("--node", action="store_true", help="look at this compute node")
     parser.add_argument(
         "--directory",
@@ -48,7 +51,7 @@ def add(commands: Commands) -> None:
         help="with --node: where jobs have their shared directory (default: here, or as dir= says)",
     )
     parser.add_argument("--python", default="", metavar="PATH", help="look at this interpreter")
-    parser.add_argument("--job", metavar="JOBID", help="why this job is where it is")
+    parser.add_argument("--job", metavar="JOBID", help="look at this job: why it is where it is")
     parser.add_argument("--list", action="store_true", help="print all checks and end")
 
 
@@ -56,9 +59,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
     checks = (*CHECKS, *site_checks())
     if arguments.list:
         return _list(arguments)
-    job = job_id(arguments.job) if arguments.job else None
+    names = tuple(word for word in arguments.checks if not word[:1].isdigit())
+    job = _job(arguments, names)
     is_node = arguments.node or arguments.directory is not None
-    names = tuple(arguments.checks)
     has_directory = arguments.directory is not None
     wish = Wish(names, is_node, has_directory, bool(arguments.python), job is not None)
     chosen = choose(wish, checks)
@@ -73,6 +76,14 @@ def _doctor(arguments: argparse.Namespace) -> int:
     else:
         show(lines(outcomes, remedies, manual.place()))
     return exit_code(outcomes)
+
+
+def _job(arguments: argparse.Namespace, names: tuple[str, ...]) -> int | None:
+    """The job that was named as a word or by --job. Raises UsageError for several."""
+    words = [word for word in (arguments.job, *arguments.checks) if word and word not in names]
+    if len(words) > 1:
+        raise UsageError(f"give one job, not {len(words)}")
+    return job_id(words[0]) if words else None
 
 
 def _list(arguments: argparse.Namespace) -> int:

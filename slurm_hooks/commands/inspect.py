@@ -68,7 +68,7 @@ def add(commands: Commands) -> None:
         "--snapshot", type=Path, metavar="FILE", help="plan from FILE instead of asking Slurm"
     )
     source.add_argument(
-        "--save", type=Path, metavar="FILE", help="also write what was seen to FILE"
+        "-o", "--save", type=Path, metavar="FILE", help="also write what was seen to FILE"
     )
 
 

@@ -6,11 +6,10 @@ import argparse
 import contextlib
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_hooks.commands.books import complaint
-from slurm_hooks.commands.console import add_command, job_id, out
+from slurm_hooks.commands.console import add_command, add_output, job_id, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.learning.connect import is_there, learned_path, reading, writing
 from slurm_hooks.learning.drop import forget
@@ -36,7 +35,7 @@ def add(commands: Commands) -> None:
     text = "how jobs scale, as far as it is known"
     parser = add_command(commands, "profile", _profile, text, "optional")
     parser.add_argument("--family", metavar="NAME", help="jobs of this name, or of USER/NAME")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture of it")
+    add_output(parser, "write a picture of it to FILE", "--png")
     parser.add_argument(
         "--forget",
         metavar="WHAT",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from slurm_hooks.commands.books import opened_ledger
-from slurm_hooks.commands.console import add_command, err, out
+from slurm_hooks.commands.console import add_command, add_output, err, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import Asked
 from slurm_hooks.ledger.read import totals
@@ -33,31 +33,43 @@ def add(commands: Commands) -> None:
     when = f"{A_MOMENT} (default: %(default)s)"
     parser.add_argument("--since", default="7d", metavar="WHEN", help=when)
     parser.add_argument("--until", default=_NOW, metavar="WHEN", help=when)
+    add_output(parser, "write a page (FILE.html) or a picture (FILE.png)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page with charts")
     parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture")
-    parser.add_argument("--user", default="", help="only jobs of this user")
-    parser.add_argument("--account", default="", help="only jobs of this account")
+    parser.add_argument("--user", default="", metavar="USER", help="only jobs of this user")
+    parser.add_argument("--account", default="", metavar="NAME", help="only jobs of this account")
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    settings = load(arguments.settings)
+    settings, page_file, picture_file = load(arguments.settings), *_files(arguments)
     now = local(datetime.now(timezone.utc))  # noqa: TID251  (--since counts from here)
     asked = _asked(arguments, now)
     with opened_ledger(settings) as ledger:
         found = totals(ledger, asked)
     if arguments.user and not found.jobs and not arguments.json:
         print_lines(err, [f"note: no job of user {arguments.user} in this time"])
-    if arguments.html:
-        arguments.html.write_text(page(found), encoding="utf-8")
-    if arguments.png:
-        picture(arguments.png, found)
+    if page_file:
+        page_file.write_text(page(found), encoding="utf-8")
+    if picture_file:
+        picture(picture_file, found)
     if arguments.json:
         print(json_text(harvest_data(found)))
-    elif written := list(filter(None, (arguments.html, arguments.png))):
+    elif written := list(filter(None, (page_file, picture_file))):
         print_lines(out, [f"written: {path}" for path in written])
     else:
         print_tables(out, harvest_view(found))
     return 0
+
+
+def _files(arguments: argparse.Namespace) -> tuple[Optional[Path], Optional[Path]]:
+    """Where the page and the picture go. Raises UsageError for a name that tells neither."""
+    named: Optional[Path] = arguments.output
+    if named is None:
+        return arguments.html, arguments.png
+    if named.suffix not in (".html", ".png"):
+        raise UsageError(f"{named}: give a name that ends in .html or .png")
+    is_page = named.suffix == ".html"
+    return (named, arguments.png) if is_page else (arguments.html, named)
 
 
 def _asked(arguments: argparse.Namespace, now: datetime) -> Asked:

@@ -32,7 +32,9 @@ def add(commands: Commands) -> None:
     parser = add_command(commands, "off", _off, text)
     parser.add_argument("--reason", default="", metavar="TEXT", help="shown to all who ask why")
     _add_place(parser)
-    _add_place(add_command(commands, "on", _on, "end that: fragments start again in the next tick"))
+    _add_place(
+        add_command(commands, "on", _on, "undo `off`: fragments start again in the next tick")
+    )
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:

@@ -43,21 +43,31 @@ TICKS_OF_ALL = 6  # that many a whole life needs, with plan.snooze_s
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    text = "a tiny malleable job goes through its whole life; seconds of each step, nothing left"
+    text = "run a tiny malleable job through its life: start, grow, yield, finish, clean up"
     parser = add_command(commands, "test", _test, text)
     for option, word, help_text in (
-        ("--partition", "NAME", "of the malleable job; default: the site's first"),
-        ("--ordinary-partition", "NAME", "of the ordinary job that takes a node away"),
-        ("--account", "NAME", "of both jobs"),
-        ("--constraint", "FEATURES", "of the malleable job, such as a feature of canary nodes"),
+        ("--partition", "NAME", "partition of the malleable job (default: the site's first)"),
+        ("--ordinary-partition", "NAME", "partition of the ordinary job that takes a node away"),
+        ("--account", "NAME", "account of both jobs"),
+        (
+            "--constraint",
+            "FEATURES",
+            "features of its nodes, such as that of canary nodes",
+        ),
     ):
         parser.add_argument(option, default="", metavar=word, help=help_text)
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
-        "--nodes", type=whole_between(1, 86_400), default=2, metavar="N", help="default: 2"
+        "--nodes",
+        type=whole_between(1, 86_400),
+        default=2,
+        metavar="N",
+        help="nodes of the malleable job (default: 2)",
     )
     size.add_argument(
-        "--plain", action="store_true", help="one node, and a shell script: no Python on the nodes"
+        "--plain",
+        action="store_true",
+        help="use one node and a shell script, without Python on it",
     )
     parser.add_argument("--user", metavar="NAME", help="submit as this user; needs root rights")
     parser.add_argument(
@@ -67,14 +77,14 @@ def add(commands: Commands) -> None:
         "--timeout",
         type=seconds_between(1, 86_400),
         metavar="SECONDS",
-        help="of all; default: 180, or six ticks if that is longer",
+        help="limit of the whole test (default: 180, or six ticks if that is longer)",
     )
     parser.add_argument(
         "--baseline",
         type=seconds_between(1, 86_400),
         default=5.0,
         metavar="SECONDS",
-        help="how long slurmctld is watched before the job is submitted; default: 5",
+        help="how long to watch slurmctld before the job is submitted (default: 5)",
     )
 
 

@@ -1,4 +1,4 @@
-"""`malleable wish --job ID N`: how many nodes a job of yours wants now."""
+"""`malleable wish ID N`: how many nodes a job of yours wants now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from slurm_hooks.commands.console import add_settings, live, out, whole_job
+from slurm_hooks.commands.console import add_command, live, out, whole_job
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model.wish import MOST_NODES
 from slurm_hooks.plural import plural
@@ -22,12 +22,8 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
     text = "how many nodes a pool wants now, at most (in a job: malleable wish N)"
-    parser = commands.add_parser("wish", help=text, description=f"{text[0].upper()}{text[1:]}.")
-    parser.add_argument("--job", metavar="JOBID", help="id of the job array")
-    parser.add_argument("nodes", metavar="N", type=_nodes, help="0: none, it waits")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    add_settings(parser)
-    parser.set_defaults(command=_wish)
+    parser = add_command(commands, "wish", _wish, text, "optional")
+    parser.add_argument("nodes", metavar="N", type=_nodes, help="nodes wanted; 0 pauses the pool")
 
 
 def _nodes(text: str) -> int:
@@ -38,8 +34,8 @@ def _nodes(text: str) -> int:
 
 def _wish(arguments: argparse.Namespace) -> int:
     if arguments.job is None:
-        raise UsageError("this is no fragment of a malleable job: malleable wish --job JOBID N")
-    settings, job = load(arguments.settings), whole_job(arguments.job, "wish --job")
+        raise UsageError("this is no fragment of a malleable job: malleable wish JOBID N")
+    settings, job = load(arguments.settings), whole_job(arguments.job, "wish")
     partitions = tuple(settings.site.partitions)
     told = wish(live(settings), partitions, job, arguments.nodes, time.time())
     if arguments.json:

@@ -85,14 +85,16 @@ def make_parser() -> argparse.ArgumentParser:
     """The command line of `malleable replay`."""
     parser = Parser(
         prog="malleable replay",
+        usage="malleable replay --idle FILE|--swf FILE|--sacct FILE [options]",
         description="What malleable jobs would have made of a recorded machine's idle nodes.",
         epilog="Without --event-driven, the settings for ticks, notices and holes apply.",
     )
-    source = parser.add_argument_group("the machine").add_mutually_exclusive_group(required=True)
+    machine = parser.add_argument_group("the machine")
+    source = machine.add_mutually_exclusive_group(required=True)
     source.add_argument("--idle", type=Path, metavar="FILE", help="idle intervals: CSV, may be .gz")
     source.add_argument("--swf", type=Path, metavar="FILE", help="workload log, in nodes")
     source.add_argument("--sacct", type=Path, metavar="FILE", help="output of sacct --parsable2")
-    add = parser.add_argument
+    add = machine.add_argument
     add("--columns", type=_columns, metavar="A-B", help="with --idle: only these columns")
     add("--reschedule", action="store_true", help="with --swf: FCFS and EASY instead of the log")
     add("--nodes", default="", metavar="LIST", help="with --sacct: all nodes, like n[1-64]")
@@ -100,6 +102,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--to", dest="to_s", type=_seconds, metavar="S", help="leave out what comes after")
     add("--skip-bad", action="store_true", help="count bad lines instead of refusing the log")
     names = ", ".join(BUILT_IN)
+    add = parser.add_argument_group("the malleable jobs").add_argument
     add("--queue", default="", metavar="NAME", help=f"{names}, or a file (default: all models)")
     add(
         "--scaling",
@@ -108,15 +111,18 @@ def make_parser() -> argparse.ArgumentParser:
         help="images/s by model and nodes (default: Amdahl's law)",
     )
     add("--jobs", type=_jobs, default=10, metavar="N", help="malleable jobs at once (default 10)")
-    _add_system(parser)
     add("--seed", type=int, default=1, metavar="N", help="order of a shuffled queue (default 1)")
+    _add_policy(parser.add_argument_group("how nodes are shared out"))
+    _add_costs(parser.add_argument_group("time: ticks, and what a change costs"))
+    add = parser.add_argument_group("output and settings").add_argument
     add("--json", action="store_true", help="one JSON object instead of tables")
-    add("--png", type=Path, metavar="FILE", help="write charts")
+    add("-o", "--png", type=Path, metavar="FILE", help="write charts to FILE")
+    add("--settings", type=Path, metavar="FILE", help="settings file to use")
     return parser
 
 
-def _add_system(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+def _add_policy(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add("--policy", choices=scenario.POLICIES, help="who shares out the nodes (default default)")
     add(
         "--compare",
@@ -138,14 +144,18 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
         help="hole ends known from a job's submission on, or not at all",
     )
     add("--solver", choices=SOLVERS, help="always ask the allocator, with this solver")
+    add("--t-fwd", type=_positive, metavar="S", help="look-ahead (default: settings)")
+
+
+def _add_costs(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--rescale",
         type=_pair,
         metavar="UP,DOWN",
         help="seconds without progress after growing and shrinking (default: settings)",
     )
-    add("--t-fwd", type=_positive, metavar="S", help="look-ahead (default: settings)")
-    clock = parser.add_mutually_exclusive_group()
+    clock = group.add_mutually_exclusive_group()
     clock.add_argument("--event-driven", action="store_true", help="decide at each change")
     clock.add_argument(
         "--tick",
@@ -172,7 +182,6 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="planned changes go back to the checkpoint too: scripts that hear of no notice",
     )
-    add("--settings", type=Path, metavar="FILE", help="settings file to use")
 
 
 def _source(arguments: argparse.Namespace) -> Source:

@@ -83,6 +83,17 @@ def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]
     assert WHY_IDLE[IdleReason.HOLE_SHORT] in text
 
 
+@pytest.mark.parametrize("name", ["r.html", "r.png"])
+def test_a_file_is_what_its_name_says(
+    hour: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    assert report(hour, *SPAN, "-o", str(tmp_path / name)) == 0
+    assert capsys.readouterr().out == f"written: {tmp_path / name}\n"
+    begins = b"<!doctype html" if name == "r.html" else b"\x89png"
+    assert (tmp_path / name).read_bytes()[:14].lower().startswith(begins)
+
+
 def test_jobs_beyond_the_first_are_counted_below_the_table(hour: Path) -> None:
     with reading(ledger_path(str(hour.parent / "state"))) as ledger:
         found = totals(ledger, Asked(*map(datetime.fromisoformat, (BEGIN, END)), "", ""))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,6 +105,39 @@ def test_plan_shows_what_changes(capsys: Output, site: Path) -> None:
     run(capsys, "off")
     assert run(capsys, "plan")[1].splitlines()[0] == "no job changes its size"
     assert f"job {word}: 0 -> 0 nodes" in run(capsys, "plan", "--all")[1]
+
+
+@pytest.mark.parametrize("command", ["status", "explain", "release", "doctor job-known"])
+def test_a_job_is_a_word_or_an_option(capsys: Output, site: Path, command: str) -> None:
+    word = str(json.loads(run(capsys, "status", "--json")[1])["jobs"][0]["job_id"])
+    plain = run(capsys, *command.split(), word)
+    assert word in plain[1]
+    assert run(capsys, *command.split(), "--job", word) == plain
+
+
+def test_a_wish_of_two_numbers_is_for_that_job() -> None:
+    assert cli.is_for_a_job(["wish", "3"])
+    assert not cli.is_for_a_job(["wish", "83", "3"])
+    assert not cli.is_for_a_job(["wish", "3", "--job", "83"])
+
+
+def test_one_option_names_the_file(capsys: Output, site: Path, tmp_path: Path) -> None:
+    assert run(capsys, "plan", "-o", str(tmp_path / "seen"))[0] == 0
+    assert json.loads((tmp_path / "seen").read_text())
+
+
+def test_no_columns_are_as_eighty(capsys: Output, site: Path) -> None:
+    for columns in ("0", "80"):
+        done = subprocess.run(
+            [sys.executable, "-m", "slurm_hooks.cli", "status"],
+            env={**os.environ, "COLUMNS": columns},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        head, row = done.stdout.splitlines()
+        assert head.startswith("JOBID")
+        assert 60 < len(row) <= 80
 
 
 def test_the_check_of_a_good_policy_says_so(capsys: Output, site: Path) -> None:

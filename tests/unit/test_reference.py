@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from slurm_hooks import cli
 from slurm_hooks.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,40 @@ def test_bash_completes_a_line(
     )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert expected in done.stdout.split()
+
+
+def test_each_shell_gets_a_script_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    scripts = {}
+    for shell in ("bash", "zsh"):
+        assert cli.main(["completion", shell]) == 0
+        scripts[shell] = capsys.readouterr().out
+    assert "complete -o" in scripts["bash"]
+    assert scripts["zsh"].startswith("#compdef malleable")
+    assert all("job-path" in text and "--scaling" in text for text in scripts.values())
+    assert cli.main(["completion", "fish"]) == 64
+    assert "give one of bash, zsh" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+def test_zsh_takes_its_script(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert cli.main(["completion", "zsh"]) == 0
+    (tmp_path / "_malleable").write_text(capsys.readouterr().out)
+    done = subprocess.run(
+        ["zsh", "-n", str(tmp_path / "_malleable")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def untold(parser: Any, subcommands: Any) -> list[str]:
+    """Options and words without a text."""
+    found = [
+        f"{parser.prog} {a.dest}" for a in parser._actions if a.help is None and a.nargs != "A..."
+    ]
+    return found + [word for p in subcommands(parser).values() for word in untold(p, subcommands)]
+
+
+def test_every_option_has_a_text(reference: dict[str, Any]) -> None:
+    assert untold(reference["whole_parser"](), reference["subcommands"]) == []
 
 
 @pytest.mark.skipif(not shutil.which("man"), reason="man is not installed")

@@ -1,0 +1,35 @@
+"""`malleable completion bash|zsh`: what a shell completes, out of the parsers of all commands."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from slurm_hooks.errors import MissingProgram
+
+SHELLS = ("bash", "zsh")
+
+
+def add(commands: Any, whole: Callable[[], argparse.ArgumentParser]) -> None:
+    """Add this command to the parser; `whole` makes the one with all commands."""
+    text = 'print what a shell completes: eval "$(malleable completion bash)"'
+    parser = commands.add_parser("completion", help=text, description=f"P{text[1:]}")
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash or zsh")
+    parser.set_defaults(command=lambda arguments: _print(whole(), arguments.shell))
+
+
+def completion(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The script. Raises MissingProgram without shtab."""
+    try:
+        import shtab  # noqa: PLC0415  (only this needs it)
+    except ImportError as error:
+        raise MissingProgram(
+            "completion needs the Python package shtab: pip install shtab"
+        ) from error
+    return str(shtab.complete(parser, shell=shell))
+
+
+def _print(parser: argparse.ArgumentParser, shell: str) -> int:
+    print(completion(parser, shell))
+    return 0
