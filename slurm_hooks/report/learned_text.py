@@ -127,7 +127,7 @@ def age_text(seconds: float) -> str:
         if seconds >= size:
             number = round(seconds / {"day": 86_400, "hour": 3600, "minute": 60}[word])
             return f"{number} {word}s"
-    return f"{max(seconds, 0):.0f} seconds"
+    return plural(round(max(seconds, 0)), "second")
 
 
 def _list(sizes: Sequence[int]) -> str:

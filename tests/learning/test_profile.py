@@ -238,9 +238,9 @@ def test_each_reason_has_a_sentence_of_its_own() -> None:
 
 
 def test_ages() -> None:
-    told = [age_text(s) for s in (-5, 59, 119, 120, 7199, 7200, 172_800)]
-    assert told == ["0 seconds", "59 seconds", "119 seconds", "2 minutes", "120 minutes",
-                    "2 hours", "2 days"]  # fmt: skip
+    told = [age_text(s) for s in (-5, 1, 59, 119, 120, 7199, 7200, 172_800)]
+    assert told == ["0 seconds", "1 second", "59 seconds", "119 seconds", "2 minutes",
+                    "120 minutes", "2 hours", "2 days"]  # fmt: skip
 
 
 def test_a_telling_without_sizes_is_no_curve(settings: Settings) -> None:
