@@ -295,7 +295,13 @@ def test_the_command_line(installation, capfd):
         assert "sb1: up, 2 of 2 nodes" in said
         assert malleable(["sandbox", *options, "down", "sb2"]) == UsageError.exit_code
         assert "Known: sb1." in capfd.readouterr().err
-        assert cli.main([*options, "down", "--all"]) == 0
+        assert cli.main([*options, "run", "--json", "sb1", "--", "sh", "-c", "echo x; exit 7"]) == 7
+        data = json.loads(capfd.readouterr().out)
+        assert (data["exit_code"], data["stdout"]) == (7, "x\n")
+        assert malleable(["--json", "sandbox", *options, "status"]) == 0
+        assert json.loads(capfd.readouterr().out)["sandboxes"][0]["name"] == "sb1"
+        assert cli.main([*options, "down", "--all", "--json"]) == 0
+        assert json.loads(capfd.readouterr().out)["removed"] == ["sb1"]
         assert cli.main([*options, "status"]) == 0
         assert "No sandbox." in capfd.readouterr().out
     finally:
