@@ -12,9 +12,9 @@ from typing import Any, Optional
 from demo.records import Act, Recording, Round, Row, Sample, Tick
 from demo.scenario import BOOKING, RIGID
 
-from demo import place, records, scenario, show, story, timeline, verdict, work
+from demo import place, records, story, verdict, work
 
-__all__ = ["place", "records", "scenario", "show", "story", "timeline", "verdict", "work"]
+__all__ = ["place", "records", "story", "verdict", "work"]
 ABOUT = {"slurm_version": "22.05.8", "date": "2026-01-01T00:00:00Z", "machine": {"cores": 2}}
 ZERO = 1_000_000.0
 IDS = {rigid.name: (str(10 + i), str(20 + i)) for i, rigid in enumerate(RIGID)}

@@ -33,36 +33,6 @@ def test_it_finds_its_imports_and_explains_itself(
     assert path.name in capsys.readouterr().out
 
 
-def every(step_s: float, begin: float, end: float, size: int) -> list[tuple[float, int]]:
-    return [(begin + step_s * i, size) for i in range(round((end - begin) / step_s))]
-
-
-def write_steps(work: Path, fragment: int, steps: list[tuple[float, int]]) -> None:
-    with open(work / f"steps-{fragment}.log", "a") as file:
-        file.writelines(f"{at:.3f} 1 {size}\n" for at, size in steps)
-
-
-def test_a_pause_is_that_of_the_survivor_who_waited_longest(
-    tmp_path: Path, part: Callable[[str], ModuleType]
-) -> None:
-    write_steps(tmp_path, 0, every(0.1, 10, 12, 3) + every(0.1, 13, 14, 2))
-    write_steps(tmp_path, 1, every(0.1, 10, 11, 3) + every(0.1, 13, 14, 2))
-    steps = part("rescale_steps").Steps(tmp_path)
-    assert steps.pause([0], 10.5) == pytest.approx(1.1)
-    assert steps.pause([0, 1], 10.5) == pytest.approx(2.1)
-
-
-def test_a_change_has_taken_effect_when_the_last_survivor_trains_at_the_new_size(
-    tmp_path: Path, part: Callable[[str], ModuleType]
-) -> None:
-    steps = part("rescale_steps").Steps(tmp_path)
-    write_steps(tmp_path, 0, every(0.1, 10, 11, 3) + every(0.1, 12, 13, 2))
-    write_steps(tmp_path, 1, every(0.1, 10, 11, 3) + every(0.1, 12.5, 12.8, 2))
-    assert steps.arrival([0, 1], 2, 10.5) is None, "three steps may be a round that breaks"
-    write_steps(tmp_path, 1, every(0.1, 12.8, 13.5, 2))
-    assert steps.arrival([0, 1], 2, 10.5) == pytest.approx(12.5)
-
-
 def test_holes_are_what_others_leave(part: Callable[[str], ModuleType]) -> None:
     day = part("soak_day")
     looks = [

@@ -50,17 +50,6 @@ def test_whoever_leaves_a_job_behind_is_named_and_the_next_gets_a_new_sandbox(
         kept.down()
 
 
-def test_lines_that_came_or_went_are_told() -> None:
-    assert module._difference("node", ["a", "b"], ["b", "c"]) == ["new node: c", "no more node: a"]
-
-
-def test_a_file_with_a_fixture_for_its_module_stays_whole(tmp_path: Path) -> None:
-    (tmp_path / "whole.py").write_text("@pytest.fixture(" + sharing.SHARED + ")")
-    (tmp_path / "single.py").write_text("")
-    assert sharing._is_shared(tmp_path / "whole.py")
-    assert not sharing._is_shared(tmp_path / "single.py")
-
-
 def test_fixtures_for_a_module_are_spelled_as_the_sharing_looks_for_them() -> None:
     """In the file that uses them, or in tests/conftest.py, whose fixtures let a file be torn."""
     odd = re.compile(r"scope *= *(?!\"(module|session)\")|scope *= +\"|scope +=")
