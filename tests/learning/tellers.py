@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from build import make_fragment, make_job, make_request, make_snapshot, span
 from slurm_hooks.learning.tick import recall, remember
@@ -20,11 +19,6 @@ from slurm_hooks.settings import Settings
 
 TRUE = Curve(((0, 0.0), (1, 100.0), (2, 160.0), (4, 300.0), (8, 560.0), (16, 1000.0)))
 ERROR = 0.01
-
-
-def settings_in(directory: Path) -> Settings:
-    shipped = Settings()
-    return replace(shipped, tick=replace(shipped.tick, state_dir=str(directory / "state")))
 
 
 def rate(nodes: int, at: int = 0, per_s: float = 0.0, batch: float = 0.0) -> Rate:

@@ -18,10 +18,10 @@ from learning.tellers import (
     one_tick,
     rate,
     seen_at,
-    settings_in,
     tell,
     teller,
 )
+from planning.whole_ticks import settings_in
 from slurm_hooks.learning import drop, relearn, tick, write
 from slurm_hooks.learning.codec import fit_text
 from slurm_hooks.learning.connect import learned_path, reading, writing

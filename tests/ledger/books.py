@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fake_slurm import FakeSlurm
+from planning import whole_ticks
 from slurm_hooks.bookkeeping import keep_books
 from slurm_hooks.reconcile import tick
 from slurm_hooks.report.tick import TickReport
@@ -16,12 +17,8 @@ MARK = "malleable{{min=1,max={0},unit=1,engine=torchrun,frags={0},lease=600,hole
 
 
 def settings_in(directory: Path, max_mib: int = 256) -> Settings:
-    shipped = Settings()
-    where = replace(
-        shipped.tick, lock=str(directory / "tick.lock"), state_dir=str(directory / "state")
-    )
-    ledger = replace(shipped.ledger, max_mib=max_mib)
-    return replace(shipped, tick=where, ledger=ledger)
+    found = whole_ticks.settings_in(directory)
+    return replace(found, ledger=replace(found.ledger, max_mib=max_mib))
 
 
 def busy_slurm() -> FakeSlurm:

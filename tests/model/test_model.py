@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 from fake_parts import Booking, Element, Rigid, Script
 from model.training import Training
 from model.world import World
+from planning import whole_ticks
 from slurm_hooks.settings import Settings
 
 SIZES = st.sampled_from([(1, 3, 1), (2, 3, 1), (2, 2, 1), (1, 2, 2)])
@@ -45,14 +46,8 @@ LARGEST = 3  # jobs; so all can run at once on the nodes that there are
 
 def settings_in(place: Path) -> Settings:
     """As shipped, but a node is avoided for minutes: an hour of ticks for each life is too slow."""
-    shipped = Settings()
-    return replace(
-        shipped,
-        tick=replace(
-            shipped.tick, lock=str(place / "run" / "tick.lock"), state_dir=str(place / "state")
-        ),
-        failures=replace(shipped.failures, avoid_s=300),
-    )
+    found = whole_ticks.settings_in(place)
+    return replace(found, failures=replace(found.failures, avoid_s=300))
 
 
 class Cluster(RuleBasedStateMachine):

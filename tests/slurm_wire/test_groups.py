@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_slurm import FakeSlurm
+from planning.whole_ticks import settings_in
 from slurm_hooks.model import Cause, FragmentId, FragmentState, Grow, Mark, Request
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
@@ -41,10 +42,7 @@ def test_rows_of_numbers_are_folded() -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """As shipped, but for a lock and a state that no other test shares."""
-    shipped = Settings()
-    lock, state_dir = str(tmp_path / "tick.lock"), str(tmp_path / "state")
-    return replace(shipped, tick=replace(shipped.tick, lock=lock, state_dir=state_dir))
+    return settings_in(tmp_path)
 
 
 def grow(

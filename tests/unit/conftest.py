@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from captured_slurm import CAPTURED, as_asked_today
+from programs import write_program
 from slurm_hooks.commands.console import err, out
 
 
@@ -20,11 +21,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if name == "squeue":
             answered = tmp_path / answer
             answered.write_text(as_asked_today((captured / answer).read_text()))
-        path.write_text(
-            f"#!/bin/sh\ntext=$(cat)\ncase $text in 'show nodes'*|'') cat {answered};;\n"
-            f'*) echo "$text" >> {tmp_path}/told;; esac\n'
+        write_program(
+            path,
+            f"text=$(cat)\ncase $text in 'show nodes'*|'') cat {answered};;\n"
+            f'*) echo "$text" >> {tmp_path}/told;; esac',
         )
-        path.chmod(0o755)
     settings = tmp_path / "malleable.toml"
     settings.write_text(
         '[site]\noperators = ["root"]\n'

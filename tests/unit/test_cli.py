@@ -12,18 +12,7 @@ from pytest_mock import MockerFixture
 
 from captured_slurm import CAPTURED
 from slurm_hooks import cli
-
-Output = pytest.CaptureFixture[str]
-
-
-def run(capsys: Output, *words: str) -> tuple[int, str, str]:
-    code = cli.main(words)
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-def job_id(capsys: Output) -> str:
-    return str(json.loads(run(capsys, "status", "--json")[1])["jobs"][0]["job_id"])
+from unit.calls import Output, job_id, run
 
 
 def test_a_missing_settings_file(capsys: Output, tmp_path: Path) -> None:
@@ -40,13 +29,6 @@ def test_five_mistakes_are_five_lines(capsys: Output, tmp_path: Path) -> None:
     assert (code, out) == (78, "")
     assert len(err.splitlines()) == 5
     assert all(line.startswith("malleable: ") for line in err.splitlines())
-
-
-def test_slurm_does_not_answer(capsys: Output, site: Path) -> None:
-    (site / "bin" / "squeue").write_text("#!/bin/sh\necho Unable to contact >&2\nexit 1\n")
-    code, _, err = run(capsys, "reconcile")
-    assert code == 75
-    assert err.count("\n") == 1
 
 
 def test_slurm_is_not_there(capsys: Output, site: Path) -> None:
@@ -75,14 +57,6 @@ def test_what_is_no_job_id(capsys: Output, site: Path, word: str) -> None:
     code, _, err = run(capsys, "explain", "--", word)
     assert code == 64
     assert "is not a job id" in err
-
-
-@pytest.mark.parametrize("command", ["status", "plan", "reconcile --dry-run", "reconcile"])
-def test_json_is_one_object(capsys: Output, site: Path, command: str) -> None:
-    code, out, _ = run(capsys, *command.split(), "--json")
-    assert code == 0
-    assert isinstance(json.loads(out), dict)
-    assert out.count("\n") == 1
 
 
 def test_json_of_one_job(capsys: Output, site: Path) -> None:

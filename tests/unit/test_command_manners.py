@@ -10,19 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from replay.logs import SCALING
+from programs import write_program
 from slurm_hooks import cli
 from slurm_hooks.commands.console import out
 from slurm_hooks.slurm.names import parse_names
-
-Output = pytest.CaptureFixture[str]
-NAMED = 'echo "7|{:40}|"; exit 0'
-
-
-def run(capsys: Output, *words: str) -> tuple[int, str, str]:
-    code = cli.main(words)
-    said = capsys.readouterr()
-    return code, said.out, said.err
+from unit.calls import Output, job_id, run
 
 
 def ask(site: Path, test: str, answer: str) -> None:
@@ -100,7 +92,7 @@ def test_a_name_is_shown_as_one_line_of_text() -> None:
 
 
 def test_plan_shows_what_changes(capsys: Output, site: Path) -> None:
-    word = str(json.loads(run(capsys, "status", "--json")[1])["jobs"][0]["job_id"])
+    word = job_id(capsys)
     assert f"job {word}: 0 -> " in run(capsys, "plan")[1]
     run(capsys, "off")
     assert run(capsys, "plan")[1].splitlines()[0] == "no job changes its size"
@@ -140,19 +132,6 @@ def test_no_columns_are_as_eighty(capsys: Output, site: Path) -> None:
         assert 60 < len(row) <= 80
 
 
-def test_the_check_of_a_good_policy_says_so(capsys: Output, site: Path) -> None:
-    assert run(capsys, "render", "lua", "--check")[:2] == (0, "no problems found\n")
-
-
-def test_a_queue_that_is_not_there(capsys: Output, tmp_path: Path) -> None:
-    for name, text in (("idle", "0,10\n"), ("scaling", SCALING)):
-        (tmp_path / name).write_text(text)
-    words = ["--idle", str(tmp_path / "idle"), "--scaling", str(tmp_path / "scaling")]
-    code, _, err = run(capsys, "replay", *words, "--jobs=1", "--queue=shuflenet")
-    assert code == 64
-    assert "did you mean shufflenet?" in err
-
-
 @pytest.mark.parametrize("nodes", ["0", "1025", "x"])
 def test_a_sandbox_of_no_nodes(capsys: Output, nodes: str) -> None:
     code, _, err = run(capsys, "sandbox", "up", "--nodes", nodes)
@@ -166,9 +145,7 @@ def test_a_sandbox_of_no_nodes(capsys: Output, nodes: str) -> None:
 def test_a_pool_is_named_after_its_command(
     capsys: Output, site: Path, options: list[str], name: str
 ) -> None:
-    sbatch = site / "bin" / "sbatch"
-    sbatch.write_text(f'#!/bin/sh\necho "$@" >{site}/words\necho 17\n')
-    sbatch.chmod(0o755)
+    write_program(site / "bin" / "sbatch", f'echo "$@" >{site}/words\necho 17')
     assert run(capsys, "pool", "--max=2", "--detach", *options, "--", "/opt/worker.py", "x")[0] == 0
     told = (site / "words").read_text().split()
     assert [word for word in told if name in word]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_program
 from slurm_hooks import cli
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.exits import MEANINGS, Exit
@@ -92,9 +93,7 @@ def test_wrong_words_name_the_help_of_their_command(capsys: Output) -> None:
 def test_what_sbatch_refuses_is_told_in_its_own_words(
     capsys: Output, site: Path, complaint: str, code: Exit
 ) -> None:
-    sbatch = site / "bin" / "sbatch"
-    sbatch.write_text(f'#!/bin/sh\necho "{complaint}" >&2\nexit 1\n')
-    sbatch.chmod(0o755)
+    write_program(site / "bin" / "sbatch", f'echo "{complaint}" >&2\nexit 1')
     assert cli.main(["pool", "--max=2", "--bogus=3", "--", "true"]) == code
     assert capsys.readouterr().err == f"malleable: {complaint}\n"
 

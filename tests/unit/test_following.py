@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_programs
+
 SLURM = {
     "sbatch": "echo 17",
     "squeue": "echo RUNNING",
@@ -25,9 +27,7 @@ def started(
 ) -> subprocess.Popen[str]:
     """It, with these in the place of Slurm's commands. FORCE_COLOR is what a notebook sets: it
     makes no terminal of a pipe."""
-    for name, text in commands.items():
-        (place / name).write_text(f"#!/bin/sh\n{text}\n")
-        (place / name).chmod(0o755)
+    write_programs(place, commands)
     settings = place / "malleable.toml"
     settings.write_text(f'[tick]\nslurm_bin = "{place}"\n')
     words = [words[0], f"--settings={settings}", *words[1:]]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from programs import write_programs
 from slurm_hooks import cli
 from slurm_hooks.exits import Exit
 
@@ -54,9 +55,7 @@ RIGHT = [name for name, (line, _) in LINES.items() if line]
 @pytest.fixture
 def busy_site(site: Path) -> Path:
     """One that takes jobs too."""
-    for name, answer in (("sbatch", "echo 17"), ("sdiag", ":"), ("sinfo", ":")):
-        (site / "bin" / name).write_text(f"#!/bin/sh\n{answer}\n")
-        (site / "bin" / name).chmod(0o755)
+    write_programs(site / "bin", {"sbatch": "echo 17", "sdiag": ":", "sinfo": ":"})
     return site
 
 
@@ -82,6 +81,7 @@ def run(capsys: Output, site: Path, line: str) -> tuple[int, Any, str]:
     end = words.index("--") if "--" in words else len(words)
     code = cli.main([*words[:end], "--json", *words[end:]])
     said = capsys.readouterr()
+    assert said.out.count("\n") == 1 or words[0] == "doctor"
     return code, json.loads(said.out), said.err
 
 

@@ -13,8 +13,7 @@ import pytest
 from slurm_hooks import cli
 from slurm_hooks.commands.following import sizes
 from slurm_hooks.settings_file import load
-
-Output = pytest.CaptureFixture[str]
+from unit.calls import Output, job_id
 
 
 def ran(site: Path, seconds_ago: float, name: str = "tick.lock.done") -> None:
@@ -30,10 +29,6 @@ def said(capsys: Output, *words: str) -> str:
     assert cli.main(words) == 0
     found = capsys.readouterr()
     return found.out + found.err
-
-
-def job_id(capsys: Output) -> str:
-    return str(json.loads(said(capsys, "status", "--json"))["jobs"][0]["job_id"])
 
 
 # The ledger is the only one of the two that a user who is not the tick's can see.

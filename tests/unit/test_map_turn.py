@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_programs
 from slurm_hooks.elastic.engines.pool.task_files import read_inputs
 
 SLURM = {
@@ -20,9 +21,7 @@ SLURM = {
 
 @pytest.fixture
 def words(tmp_path: Path) -> list[str]:
-    for name, text in SLURM.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text.format(place=tmp_path)}\n")
-        (tmp_path / name).chmod(0o755)
+    write_programs(tmp_path, SLURM)
     settings = tmp_path / "malleable.toml"
     settings.write_text(f'[tick]\nslurm_bin = "{tmp_path}"\n')
     python = [sys.executable, "-m", "slurm_hooks.cli", "map", "--max=2", "--detach"]

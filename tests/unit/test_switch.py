@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from captured_slurm import recorded
-from slurm_hooks import cli
+from planning.whole_ticks import settings_in
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.model import Level
 from slurm_hooks.reconcile import tick
@@ -21,19 +21,9 @@ from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.switch import find_off, switch_off, switch_on
+from unit.calls import Output, job_id, run
 
-Output = pytest.CaptureFixture[str]
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
-
-
-def run(capsys: Output, *words: str) -> tuple[int, str, str]:
-    code = cli.main(words)
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-def job_id(capsys: Output) -> str:
-    return str(json.loads(run(capsys, "status", "--json")[1])["jobs"][0]["job_id"])
 
 
 # -- the file
@@ -118,27 +108,27 @@ def test_a_closed_directory_is_an_error(tmp_path: Path) -> None:
         find_off(str(tmp_path / "state"))
 
 
-def settings_with(tmp_path: Path, state_dir: str) -> Settings:
-    shipped = Settings()
-    lock = str(tmp_path / "run" / "tick.lock")
-    return replace(shipped, tick=replace(shipped.tick, lock=lock, state_dir=state_dir))
+def unsighted(tmp_path: Path) -> Settings:
+    """Settings whose state directory cannot be looked into."""
+    settings = settings_in(tmp_path)
+    return replace(settings, tick=replace(settings.tick, state_dir=unsearchable(tmp_path)))
 
 
 def test_a_tick_that_cannot_see_the_switch_changes_nothing(tmp_path: Path) -> None:
     port = recorded("running")
     with pytest.raises(SettingsError):
-        tick(port, settings_with(tmp_path, unsearchable(tmp_path)))
+        tick(port, unsighted(tmp_path))
     assert all(c.argv[0] == "squeue" or c.stdin.startswith("show ") for c in port.commands)
 
 
 def test_a_reader_who_cannot_see_the_switch_is_told(tmp_path: Path) -> None:
-    settings = settings_with(tmp_path, unsearchable(tmp_path))
+    settings = unsighted(tmp_path)
     report = tick(recorded("running"), settings, is_dry=True)
     assert any("whether malleable jobs are switched off" in note for note in report.plan.notes)
 
 
 def test_observing_writes_nothing_and_completes_a_tick(tmp_path: Path) -> None:
-    settings = settings_with(tmp_path, str(tmp_path / "state"))
+    settings = settings_in(tmp_path)
     settings = replace(settings, mode=replace(settings.mode, level="observe"))
     port = recorded("held")
     report = tick(port, settings)
@@ -164,7 +154,7 @@ class ThrownAtTheSecondLook:
 
 
 def test_a_tick_in_flight_starts_nothing_any_more(tmp_path: Path) -> None:
-    settings = settings_with(tmp_path, str(tmp_path / "state"))
+    settings = settings_in(tmp_path)
     port = recorded("held")
     report = tick(ThrownAtTheSecondLook(port, settings.tick.state_dir), settings)
     assert not any("release" in c.stdin for c in port.commands)

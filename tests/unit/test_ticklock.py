@@ -10,13 +10,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pytest_mock import MockerFixture
 
 from captured_slurm import recorded
+from planning.whole_ticks import settings_in
+from programs import write_program
 from slurm_hooks import cli
 from slurm_hooks.errors import NotAllowed, NoTickForLong, RetryLater, SettingsError
 from slurm_hooks.reconcile import tick
@@ -42,18 +43,6 @@ with locked(Tick(lock=sys.argv[1])):
     print("held", flush=True)
     time.sleep(30)
 """
-
-
-def settings_in(directory: Path) -> Settings:
-    shipped = Settings()
-    return replace(
-        shipped,
-        tick=replace(
-            shipped.tick,
-            lock=str(directory / "run" / "tick.lock"),
-            state_dir=str(directory / "state"),
-        ),
-    )
 
 
 @contextmanager
@@ -130,8 +119,7 @@ def test_patience_follows_the_pace(every_s: float, wanted: float) -> None:
 
 
 def test_the_command_tells_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "squeue").write_text("#!/bin/sh\necho Unable to contact slurmctld >&2\nexit 1\n")
-    (tmp_path / "squeue").chmod(0o755)
+    write_program(tmp_path / "squeue", "echo Unable to contact slurmctld >&2\nexit 1")
     settings = settings_in(tmp_path)
     path = tmp_path / "malleable.toml"
     path.write_text(f'[tick]\nlock = "{settings.tick.lock}"\nslurm_bin = "{tmp_path}"\n')

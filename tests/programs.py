@@ -1,0 +1,19 @@
+"""Small shell scripts in the place of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write_program(path: Path, text: str) -> Path:
+    """A program that everybody may run. Without a first line of its own it is one for /bin/sh."""
+    path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def write_programs(directory: Path, texts: Mapping[str, str]) -> None:
+    """Programs by name; `{place}` in their text is the directory."""
+    for name, text in texts.items():
+        write_program(directory / name, text.replace("{place}", str(directory)))
