@@ -68,6 +68,16 @@ def sandbox(kept_sandbox: KeptSandbox, request: pytest.FixtureRequest) -> Iterat
     kept_sandbox.check(request.node.nodeid)
 
 
+@pytest.fixture
+def bench(sandbox: Sandbox) -> Iterator[Any]:
+    """Malleable jobs and ticks on the shared sandbox, which the test leaves without a job."""
+    from promises.bench import Bench  # noqa: PLC0415  (some environments run tests of a job alone)
+
+    bench = Bench(sandbox)
+    yield bench
+    bench.cancel_all()
+
+
 @pytest.fixture(scope="session")
 def pyslurm_of_this_slurm(installation: Installation) -> str:
     """The version of the pyslurm that fits this host's Slurm; without one the test is skipped.

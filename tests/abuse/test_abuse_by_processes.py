@@ -60,13 +60,6 @@ while True:
 CROWD = 400
 
 
-@pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
-    yield bench
-    bench.cancel_all()
-
-
 def pid_in(bench: Bench, name: str, job: int) -> int:
     path = bench.box.work / f"pid.{name}.{job}"
     return int(wait_until(lambda: path.exists() and path.read_text().split())[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,13 +31,6 @@ LONG = "1-2" + "," * 100_000
 @pytest.fixture(scope="module")
 def client(sandbox: Sandbox) -> Path:
     return own_client(sandbox)
-
-
-@pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
-    yield bench
-    bench.cancel_all()
 
 
 @pytest.fixture

@@ -5,23 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from promises.bench import Bench, has
-from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
-
-
-@pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
-    yield bench
-    bench.cancel_all()
 
 
 def reconcile(bench: Bench) -> None:

@@ -8,25 +8,16 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from promises.bench import Bench, has
 from slurm_hooks.model import FragmentState
-from slurm_hooks.sandbox import Sandbox
 from waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slurm
 TASKS = 40
-
-
-@pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
-    yield bench
-    bench.cancel_all()
 
 
 def begin(bench: Bench, *words: str) -> subprocess.Popen[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,13 +23,6 @@ SLEEP = "exec sleep 600"
 NewSandbox = Callable[..., Sandbox]
 USER = "nobody" if os.geteuid() == 0 else None
 SOON = "AuthInfo=socket={socket},cred_expire=10\n"  # a requeued job starts again after so long
-
-
-@pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
-    yield bench
-    bench.cancel_all()
 
 
 def running(count: int, bench: Bench, request: str, script: str = SLEEP) -> int:

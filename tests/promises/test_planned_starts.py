@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import Notice
-from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 SLEEP = "exec sleep 600"  # ends at SIGTERM, as agents do
 LATE_S = 2.0  # whole seconds, and a busy host; KillWait would be five
-
-
-@pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
-    yield bench
-    bench.cancel_all()
 
 
 def rigid(bench: Bench, nodes: str, seconds: int, *more: str) -> int:

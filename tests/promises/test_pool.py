@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import FragmentState, MalleableJob
-from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
@@ -21,13 +19,6 @@ USER = "nobody" if os.geteuid() == 0 else None
 WORKER = """
 until [ -e {dir}/end.$SLURM_ARRAY_TASK_ID ] || [ -e {dir}/end.all ]; do sleep 0.2; done
 """
-
-
-@pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
-    yield bench
-    bench.cancel_all()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -18,19 +17,11 @@ from promises.bench import Bench, CutPort, Killed, has, occupied
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import FragmentState, Hold, PutBack, SetMark
 from slurm_hooks.reconcile import tick
-from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
 SLEEP = "exec sleep 600"
-
-
-@pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
-    yield bench
-    bench.cancel_all()
 
 
 def test_a_job_grows_into_free_nodes_with_leases(bench: Bench) -> None:

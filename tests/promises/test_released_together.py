@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -17,13 +17,6 @@ from waiting import wait_until
 pytestmark = pytest.mark.slurm
 SLEEP = "exec sleep 600"
 NODES = {"n1", "n2", "n3", "n4"}
-
-
-@pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
-    yield bench
-    bench.cancel_all()
 
 
 def scontrol(bench: Bench, words: str) -> subprocess.CompletedProcess[str]:

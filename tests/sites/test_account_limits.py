@@ -46,13 +46,6 @@ def site(new_site: NewSite) -> Sandbox:
 
 
 @pytest.fixture
-def bench(site: Sandbox) -> Iterator[Bench]:
-    bench = Bench(site)
-    yield bench
-    bench.cancel_all()
-
-
-@pytest.fixture
 def full(bench: Bench) -> Iterator[int]:
     """A malleable job that has the two nodes that its account may have."""
     with limited(bench.box, "account", "lab", TWO_NODES):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,13 +48,6 @@ def site(new_site: NewSite) -> Sandbox:
     """Three nodes where QOS decide who preempts whom."""
     skip_without_database()
     return new_site(nodes=3, is_accounting=True, preemption=Preemption.QOS)
-
-
-@pytest.fixture
-def bench(site: Sandbox) -> Iterator[Bench]:
-    bench = Bench(site)
-    yield bench
-    bench.cancel_all()
 
 
 def column(box: Sandbox, job: int, name: str, *options: str) -> list[str]:

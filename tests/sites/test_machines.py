@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -41,13 +41,6 @@ def site(new_site: NewSite) -> Sandbox:
     set_site(bench, partitions='["malleable", "left", "right"]')
     assert render(bench).stderr == ""
     return box
-
-
-@pytest.fixture
-def bench(site: Sandbox) -> Iterator[Bench]:
-    bench = Bench(site)
-    yield bench
-    bench.cancel_all()
 
 
 # -- several partitions

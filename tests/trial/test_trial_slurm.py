@@ -8,12 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from promises.bench import Bench
-from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.trial.run import Step, StepFailed, Trial
 from slurm_hooks.trial.script import Wish
@@ -23,13 +21,6 @@ pytestmark = pytest.mark.slurm
 AS_USER = ["--user", "nobody"] if os.geteuid() == 0 else []
 STEPS = ["submit", "start", "grow", "yield", "return", "finish", "clean up"]
 LIMIT_S = 150
-
-
-@pytest.fixture
-def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
-    yield bench
-    bench.cancel_all()
 
 
 def start(bench: Bench, *words: str) -> subprocess.Popen[str]:
