@@ -18,10 +18,11 @@ from slurm_hooks.elastic.liveness.apart import PATIENCE_S, Apart, joined, reques
 from slurm_hooks.elastic.liveness.file_system import kind_of, local_kind
 from slurm_hooks.elastic.rendezvous.causes import lost
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
-from slurm_hooks.elastic.rendezvous.state import Member, State, Stop, expect, join
+from slurm_hooks.elastic.rendezvous.state import State, Stop, expect, join
 from waiting import wait_until
 
 from .lone_agent import Agent
+from .members import member
 
 MOUNTS = r"""22 1 0:20 / / rw,relatime shared:1 - overlay overlay rw
 23 22 0:21 / /home rw,relatime - nfs4 server:/home rw
@@ -88,10 +89,6 @@ def test_who_has_joined_says_so_of_the_present_run() -> None:
 x|joined{0}
 """
     assert joined(rows) == {0, 1}
-
-
-def member(number: int) -> Member:
-    return Member(f"{number:016x}", number, 0, "1.0", "n1")
 
 
 def alone(number: int, *wanted: int) -> State:

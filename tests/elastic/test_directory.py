@@ -21,6 +21,8 @@ from slurm_hooks.elastic.rendezvous.revisions import KEPT
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import Member, State, join
 
+from .members import opened
+
 HAMMER = """
 import sys
 from dataclasses import replace
@@ -32,12 +34,6 @@ shared = directory.SharedDirectory(Path(sys.argv[1]), "7")
 for _ in range(int(sys.argv[2])):
     shared.update(lambda s: replace(s, rounds=s.rounds + 1), timeout_s=60)
 """
-
-
-def opened(path: Path) -> SharedDirectory:
-    shared = SharedDirectory(path, "7")
-    shared.open()
-    return shared
 
 
 @pytest.mark.parametrize("locks", ["locked", "unlocked"])

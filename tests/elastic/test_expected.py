@@ -12,15 +12,11 @@ from slurm_hooks.elastic.batch.expected import MOST, ArrayFacts, is_wanted, own_
 from slurm_hooks.elastic.batch.lease import Lease, ask_all, behind
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.rounds import (
-    Limits,
-    form,
     has_settled,
     is_known_complete,
     may_form,
 )
 from slurm_hooks.elastic.rendezvous.state import (
-    Member,
-    State,
     depart,
     expect,
     expire,
@@ -28,29 +24,10 @@ from slurm_hooks.elastic.rendezvous.state import (
     succeed,
 )
 
+from .members import LIMITS, NOW, gathered, member, running, token
+
 CAPTURED = Path(__file__).with_name("captured") / "22.05"
-LIMITS = Limits(2, 4)
-NOW = 1_000_000
 NONE = "(null)"  # as squeue prints a Comment that is not there
-
-
-def member(number: int, incarnation: str = "1.0") -> Member:
-    return Member(f"{number:016x}", number, 0, incarnation, f"n{number}")
-
-
-def gathered(*numbers: int) -> State:
-    state = State(run="7")
-    for number in numbers:
-        state = join(state, member(number))
-    return state
-
-
-def running(*numbers: int) -> State:
-    return form(gathered(*numbers), LIMITS, "n1", 4000, NOW)
-
-
-def token(number: int) -> str:
-    return member(number).token
 
 
 def test_a_row_without_a_node_names_nobody() -> None:

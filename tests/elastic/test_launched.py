@@ -16,13 +16,10 @@ from slurm_hooks.elastic.rendezvous.state import (
 )
 
 from .lone_agent import OTHER, Agent
+from .members import member
 
 SCRATCH = launch_of(["train.py", "--init_from=scratch"])
 RESUME = launch_of(["train.py", "--init_from=resume"])
-
-
-def member(number: int) -> Member:
-    return Member(f"{number:016x}", number, 0, "1.0", "n1")
 
 
 def started(state: State, number: int, words: list[str]) -> State:

@@ -13,17 +13,13 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.elastic.private_directory import make_private
-from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.state import State
+
+from .members import opened
 
 STRANGER = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acting as two users needs root")
-
-
-def opened(path: Path) -> SharedDirectory:
-    shared = SharedDirectory(path, "7")
-    shared.open()
-    return shared
 
 
 def by_stranger(deed: Callable[[], object]) -> None:

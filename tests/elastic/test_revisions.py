@@ -25,6 +25,8 @@ from slurm_hooks.elastic.rendezvous.revisions import (
 )
 from slurm_hooks.elastic.rendezvous.state import Member, State, find, join
 
+from .members import opened
+
 CALLS = ("open", "close", "listdir", "fstat", "fsync", "link", "unlink")
 LATE = Member("a" * 16, 1, 0, "1.0", "n1")
 
@@ -78,12 +80,6 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
         "slurm_hooks.elastic.rendezvous.directory.await_lock", lambda handle, deadline: None
     )
     return Gate(monkeypatch)
-
-
-def opened(path: Path) -> SharedDirectory:
-    shared = SharedDirectory(path, "7")
-    shared.open()
-    return shared
 
 
 def one_more(state: State) -> State:

@@ -46,27 +46,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     succeed,
 )
 
-LIMITS = Limits(2, 4)
-NOW = 1_000_000
-
-
-def member(number: int, ends: int = 0, incarnation: str = "1.0") -> Member:
-    return Member(f"{number:016x}", number, 0, incarnation, f"n{number}", ends)
-
-
-def gathered(*numbers: int) -> State:
-    state = State(run="7")
-    for number in numbers:
-        state = join(state, member(number))
-    return state
-
-
-def running(*numbers: int) -> State:
-    return form(gathered(*numbers), LIMITS, "n1", 4000, NOW)
-
-
-def token(number: int) -> str:
-    return member(number).token
+from .members import LIMITS, NOW, gathered, member, running, token
 
 
 def test_ranks_follow_lease_then_slurm_order_never_names() -> None:

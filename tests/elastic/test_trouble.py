@@ -18,16 +18,12 @@ import pytest
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.state import Admission, Member, Outcome, State, admit
 
+from .members import opened
+
 
 class Bomb:
     def __reduce__(self) -> tuple[Any, ...]:
         return (os.mkdir, ("executed",))
-
-
-def opened(path: Path) -> SharedDirectory:
-    shared = SharedDirectory(path, "7")
-    shared.open()
-    return shared
 
 
 @pytest.fixture

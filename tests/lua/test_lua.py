@@ -42,15 +42,6 @@ def run(argv: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture(params=["lua5.1", "lua5.3", "lua5.4"])
-def lua(request: pytest.FixtureRequest) -> str:
-    """An interpreter; Slurm on Debian is linked to 5.1, other builds to newer ones."""
-    found = shutil.which(str(request.param))
-    if found is None:
-        pytest.skip(f"{request.param} is not installed")
-    return found
-
-
 @pytest.fixture
 def scratch(tmp_path: Path) -> Path:
     """Policies, a site's file, and a directory where the glue stands without its modules."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -29,14 +27,6 @@ REQUESTS = st.builds(
     NUMBERS,
     st.lists(OPTIONS, max_size=3),
 )
-
-
-@pytest.fixture(params=["lua5.1", "lua5.3", "lua5.4"])
-def lua(request: pytest.FixtureRequest) -> str:
-    found = shutil.which(str(request.param))
-    if found is None:
-        pytest.skip(f"{request.param} is not installed")
-    return found
 
 
 def answers(lua: str, requests: list[bytes]) -> list[list[str]]:
