@@ -12,6 +12,7 @@ from typing import Optional, Protocol
 
 from fake_parts import Element, Script
 from fake_slurm import FakeSlurm
+from programs import write_program
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.slurm.live import Live
@@ -125,8 +126,7 @@ class Real:
     def submit(self, count: int, code: Optional[int] = None) -> int:
         script = self.box.work / f"job{time.monotonic_ns()}.sh"
         end = "exec sleep 600" if code is None else f"sleep 1; exit {code}"
-        script.write_text(f"#!/bin/bash\n{end}\n")
-        script.chmod(0o755)
+        write_program(script, f"#!/bin/bash\n{end}\n")
         argv = ["sbatch", "-p", "malleable", "--requeue", "--hold", f"--array=0-{count - 1}"]
         argv += ["--time=10", "-N1", str(script)]
         said = self.box.run(argv, user="nobody").stdout

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from made_up import place, work
 
+from programs import write_program
 from slurm_hooks.errors import UsageError
 
 MPI = work.WORKS["mpi"]
@@ -28,9 +29,8 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.Mon
 def test_the_python_of_other_engines_is_taken_where_ours_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = tmp_path / "python"
-    other.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
-    other.chmod(0o755)
+    text = f'PYTHONPATH={tmp_path} exec {sys.executable} "$@"'
+    other = write_program(tmp_path / "python", text)
     (tmp_path / "only_there.py").touch()
     monkeypatch.setenv("ENGINES_PYTHON", str(other))
     alone = replace(MPI, programs=())

@@ -13,6 +13,7 @@ import pytest
 from known_sites import GOOD_SITE, answer, says
 
 from captured_slurm import recorded
+from programs import write_program
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread
 from slurm_hooks.doctor.gather import files
@@ -340,9 +341,7 @@ def test_root_runs_nothing_that_others_could_have_written(tmp_path: Path, which:
     place = tmp_path / "bin"
     place.mkdir()
     trace = tmp_path / "ran"
-    script = place / "python"
-    script.write_text(f"#!/bin/sh\ntouch {trace}\n")
-    script.chmod(0o755)
+    script = write_program(place / "python", f"touch {trace}")
     if which == "file":
         os.chown(script, 65534, 65534)
     elif which == "directory":

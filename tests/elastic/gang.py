@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from programs import write_programs
 from slurm_hooks.elastic.agent.options import BACKENDS
 from waiting import PATIENCE_S, wait_until
 
@@ -20,10 +21,10 @@ _DROPPED = ("SLURM_", "PET_", "MALLEABLE_", "TORCHELASTIC_")
 
 # One Comment for each element, in a file.
 SQUEUE = """#!/bin/sh
-cat {place}/comment.${{2#--job=}} 2>/dev/null || echo '(null)'
+cat {place}/../comment.${2#--job=} 2>/dev/null || echo '(null)'
 """
 SCONTROL = """#!/bin/sh
-[ "$1" != update ] || printf %s "${{3#Comment=}}" > {place}/comment.${{2#JobId=}}
+[ "$1" != update ] || printf %s "${3#Comment=}" > {place}/../comment.${2#JobId=}
 """
 
 
@@ -87,9 +88,7 @@ class Gang:
         """Agents find a squeue and a scontrol, which keep the Comments of job 77 in files."""
         tools = self.work / "tools"
         tools.mkdir()
-        for name, text in (("squeue", SQUEUE), ("scontrol", SCONTROL)):
-            (tools / name).write_text(text.format(place=self.work))
-            (tools / name).chmod(0o755)
+        write_programs(tools, {"squeue": SQUEUE, "scontrol": SCONTROL})
         self.extra |= {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_ARRAY_JOB_ID": "77"}
 
     def log_path(self, fragment: int) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_program
 from slurm_hooks.elastic.batch.expected import MOST, ArrayFacts, is_wanted, own_job, parse, request
 from slurm_hooks.elastic.batch.lease import Lease, ask_all, behind
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
@@ -105,8 +106,7 @@ def test_without_an_answer_nobody_is_known_to_be_wanted(
 
 
 def answer_with(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{body}\n")
-    (tmp_path / "squeue").chmod(0o755)
+    write_program(tmp_path / "squeue", body)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
 
 

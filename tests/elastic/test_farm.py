@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from programs import write_program
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "farm" / "worker.py"
 TASKS = 24
 
@@ -26,8 +28,7 @@ class Farm:
         self.workers: list[subprocess.Popen[bytes]] = []
         command = work / "bin" / "malleable"
         command.parent.mkdir()
-        command.write_text('#!/bin/sh\necho "$@" >>told\n')
-        command.chmod(0o755)
+        write_program(command, 'echo "$@" >>told')
 
     def start(self, fragment: int, run: int = 0) -> subprocess.Popen[bytes]:
         path = f"{self.work / 'bin'}:{os.environ['PATH']}"

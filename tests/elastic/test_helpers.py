@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_programs
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.batch import remark
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, PlannedChange, open_files
@@ -94,10 +95,7 @@ def _nothing_left_to_write() -> Iterator[None]:
 
 
 def fake_slurm(directory: Path, scontrol: str) -> None:
-    (directory / "squeue").write_text("#!/bin/sh\necho 'my own'\n")
-    (directory / "scontrol").write_text(f"#!/bin/sh\n{scontrol}\n")
-    for name in ("squeue", "scontrol"):
-        (directory / name).chmod(0o755)
+    write_programs(directory, {"squeue": "echo 'my own'", "scontrol": scontrol})
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import slurm_hooks
+from programs import write_program
 from slurm_hooks.elastic.batch import wish
 from slurm_hooks.elastic.batch.job_comment import (
     has_progress,
@@ -137,9 +138,7 @@ def test_any_process_of_a_fragment_may_say_that_all_is_done(slurm: Path) -> None
 
 
 def test_other_words_go_to_the_next_command(tmp_path: Path) -> None:
-    other = tmp_path / "malleable"
-    other.write_text('#!/bin/sh\necho "other $*"\nexit 5\n')
-    other.chmod(0o755)
+    write_program(tmp_path / "malleable", 'echo "other $*"\nexit 5')
     for words in (("status", "--json"), ("wish", "--job", "7", "3")):
         done = call(*words, PATH=f"{tmp_path}:{os.environ['PATH']}")
         assert (done.returncode, done.stdout) == (5, f"other {' '.join(words)}\n")
@@ -151,9 +150,7 @@ def test_other_words_go_to_the_next_command(tmp_path: Path) -> None:
 def test_the_next_command_does_not_pass_it_back(tmp_path: Path) -> None:
     """Two job paths in PATH would become each other for ever."""
     own = Path(slurm_hooks.__file__).parents[1] / "bin"
-    other = tmp_path / "malleable"
-    other.write_text('#!/bin/sh\necho "$PATH"\n')
-    other.chmod(0o755)
+    write_program(tmp_path / "malleable", 'echo "$PATH"')
     done = call("status", PATH=f"{own}:{tmp_path}:/bin")
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}:/bin\n")
 

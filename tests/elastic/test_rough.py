@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_programs
 from slurm_hooks.elastic.engines.kin import find
 from slurm_hooks.elastic.engines.torchrun.stubborn_workers import _end, end_stubborn, is_deaf
 from waiting import wait_until
@@ -191,9 +192,7 @@ def test_clocks_a_minute_apart_cost_nothing(gang: Gang) -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 def test_a_clock_that_is_behind_does_not_outstay_its_lease(gang: Gang) -> None:
-    for name, text in (("squeue", ELEMENTS.format(place=gang.work)), ("scontrol", REQUEUE)):
-        (gang.work / name).write_text(text)
-        (gang.work / name).chmod(0o755)
+    write_programs(gang.work, {"squeue": ELEMENTS, "scontrol": REQUEUE})
     gang.extra["PATH"] = f"{gang.work}:{os.environ['PATH']}"
     gang.extra["MALLEABLE_NOTICE_S"] = "12"
     for fragment, skew_s in ((1, 0), (2, -60)):

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from programs import write_programs
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch import own_element as module
@@ -73,18 +74,16 @@ SCONTROL = """#!/bin/sh
 echo "$*" >> {place}/asked
 case "$1" in
 requeue)
-    [ ! -e {place}/refuse ] || {{ echo Access/permission denied >&2; exit 1; }}
+    [ ! -e {place}/refuse ] || { echo Access/permission denied >&2; exit 1; }
     touch {place}/requeued ;;
-update) [ ! -e {place}/refuse ] && printf %s "${{3#Comment=}}" > {place}/comment ;;
+update) [ ! -e {place}/refuse ] && printf %s "${3#Comment=}" > {place}/comment ;;
 esac
 """
 
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    for name, text in (("squeue", SQUEUE), ("scontrol", SCONTROL)):
-        (tmp_path / name).write_text(text.format(place=tmp_path))
-        (tmp_path / name).chmod(0o755)
+    write_programs(tmp_path, {"squeue": SQUEUE, "scontrol": SCONTROL})
     (tmp_path / "comment").write_text("(null)")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(module, "CONFIRM_S", 0.2)

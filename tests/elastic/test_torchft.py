@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_programs
 from waiting import wait_until
 
 from .groups import Groups
@@ -159,9 +160,9 @@ class Elements(Groups):
 
 
 SLURM = {
-    "squeue": 'case "$*" in *%k) cat {place}/comment.${{2#--job=}} ;; esac',
+    "squeue": 'case "$*" in *%k) cat {place}/comment.${2#--job=} ;; esac',
     "scontrol": """case "$1" in
-update) printf %s "${{3#Comment=}}" > {place}/comment.${{2#JobId=}} ;;
+update) printf %s "${3#Comment=}" > {place}/comment.${2#JobId=} ;;
 requeue) kill $PPID ;;
 esac""",
 }
@@ -170,9 +171,7 @@ esac""",
 def test_groups_say_where_they_stand_and_put_themselves_back(
     job_path: Path, tmp_path: Path
 ) -> None:
-    for name, text in SLURM.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text.format(place=tmp_path)}\n")
-        (tmp_path / name).chmod(0o755)
+    write_programs(tmp_path, SLURM)
     groups = Elements(job_path, tmp_path)
     for fragment in (1, 2):
         (tmp_path / f"comment.77_{fragment}").write_text("mine")

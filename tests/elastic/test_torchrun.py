@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_programs
 from slurm_hooks.elastic.mailbox import CHANGE_BYTES
 from slurm_hooks.elastic.script.step_boundary import STALL_S
 from waiting import PATIENCE_S, wait_until
@@ -133,14 +134,12 @@ def stand_in(gang: Gang) -> Path:
     tools = gang.work / "tools"
     tools.mkdir()
     told_to = gang.work / "told"
-    for name, text in (("squeue", "echo mine"), ("scontrol", f'echo "$@" >> {told_to}')):
-        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tools / name).chmod(0o755)
+    write_programs(tools, {"squeue": "echo mine", "scontrol": f'echo "$@" >> {told_to}'})
     gang.extra |= {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "12"}
     return told_to
 
 
-SQUEUE = """#!/bin/sh
+SQUEUE = """cd {place}
 job="${2#--job=}"
 if [ "$job" = 1 ] && [ -e asked.1 ]; then cat end.later; else cat end.soon; fi
 touch "asked.$job"
@@ -151,8 +150,7 @@ def test_leaves_at_the_end_of_its_lease(gang: Gang) -> None:
     """A stand-in squeue: fragment 1 is renewed after the first answer, 2 never is."""
     tools = gang.work / "tools"
     tools.mkdir()
-    (tools / "squeue").write_text(SQUEUE.replace("#!/bin/sh", f"#!/bin/sh\ncd {tools}"))
-    (tools / "squeue").chmod(0o755)
+    write_programs(tools, {"squeue": SQUEUE})
     (tools / "end.soon").write_text(f"{int(time.time()) + 60}\n")
     (tools / "end.later").write_text(f"{int(time.time()) + 600}\n")
     gang.extra["PATH"] = f"{tools}:{os.environ['PATH']}"

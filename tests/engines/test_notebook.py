@@ -18,6 +18,7 @@ import pytest
 
 from engines.browser import Page, opened
 from engines.pools import EXAMPLES, PROGRAMS, preempt, tick_until
+from programs import write_program
 from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
@@ -70,9 +71,7 @@ def page(bench: Bench, tmp_path: Path) -> Iterator[Page]:
 def command(place: Path) -> Path:
     """Where `malleable` lies on a host that users submit from."""
     place.mkdir()
-    file = place / "malleable"
-    file.write_text(f'#!/bin/sh\nexec {sys.executable} -m slurm_hooks.cli "$@"\n')
-    file.chmod(0o755)
+    write_program(place / "malleable", f'exec {sys.executable} -m slurm_hooks.cli "$@"')
     return place
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_programs
 from slurm_hooks import jobpath
 from slurm_hooks.settings_file import load
 
@@ -37,9 +38,7 @@ def test_cron_mails_failures_alone_and_logs_all(
     tmp_path: Path, told: str, code: int, mailed: str
 ) -> None:
     programs = {"malleable": f"{told}\nexit {code}", "logger": f"cat >{tmp_path}/$2.log"}
-    for name, text in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    write_programs(tmp_path, programs)
     (line,) = (text for text in CRON.read_text().splitlines() if text.startswith("*"))
     assert "%" not in line  # cron reads it as the end of the line
     command = line.split(" slurm-malleable ", 1)[1].replace("@BINDIR@", str(tmp_path))

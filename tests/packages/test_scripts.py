@@ -13,6 +13,7 @@ from typing import Optional
 import pytest
 
 from packages.root import TREE
+from programs import write_program, write_programs
 from waiting import wait_until
 
 SCRIPTS = TREE / "packaging" / "scripts"
@@ -67,15 +68,12 @@ def write_pipe(etc: Path, epilog: Path) -> None:
 
 def answer_for_slurmctld(etc: Path, epilog: Path) -> None:
     """As where slurm.conf lies elsewhere: scontrol alone finds it."""
-    (etc / "scontrol").write_text(f"#!/bin/sh\necho 'Epilog[0]  = {epilog}'\n")
-    (etc / "scontrol").chmod(0o755)
+    write_program(etc / "scontrol", f"echo 'Epilog[0]  = {epilog}'")
 
 
 def fail_as_without_slurmctld(etc: Path, epilog: Path) -> None:
-    (etc / "scontrol").write_text(
-        "#!/bin/sh\necho 'Unable to contact slurm controller (connect failure)' >&2\nexit 1\n"
-    )
-    (etc / "scontrol").chmod(0o755)
+    complaint = "Unable to contact slurm controller (connect failure)"
+    write_program(etc / "scontrol", f"echo '{complaint}' >&2\nexit 1")
 
 
 @pytest.mark.parametrize(
@@ -125,9 +123,7 @@ def test_an_interrupted_set_up_leaves_no_policy_behind(tmp_path: Path) -> None:
     """With it, no service of this host would start again."""
     policy, fakes = tmp_path / "policy-rc.d", tmp_path / "bin"
     fakes.mkdir()
-    for name, text in (("dpkg-query", ""), ("apt-get", "sleep 2"), ("id", "echo 0")):
-        (fakes / name).write_text(f"#!/bin/sh\n{text}\n")
-        (fakes / name).chmod(0o755)
+    write_programs(fakes, {"dpkg-query": "", "apt-get": "sleep 2", "id": "echo 0"})
     script = tmp_path / "packaging" / "install-missing.sh"
     script.parent.mkdir()
     text = (TREE / "packaging" / "install-missing.sh").read_text()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from programs import write_program
 from slurm_hooks.model import FragmentState, MalleableJob, NodeState, Snapshot
 from slurm_hooks.reconcile import tick
 from slurm_hooks.report.text import find_job
@@ -103,8 +104,7 @@ class Bench:
         options: Sequence[str] = (),
     ) -> int:
         path = self.box.work / f"job{time.monotonic_ns()}.sh"
-        path.write_text(f"#!/bin/bash\n{script}\n")
-        path.chmod(0o755)
+        write_program(path, f"#!/bin/bash\n{script}\n")
         as_user = user if os.geteuid() == 0 else None
         argv = ["sbatch", f"--malleable={request}", *options, str(path)]
         said = self.box.run(argv, user=as_user).stdout

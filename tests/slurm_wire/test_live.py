@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_program
 from slurm_hooks.errors import CommandRefused, MalleableError, MissingProgram, RetryLater
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.text import Command
@@ -16,9 +17,7 @@ ASK = Command(("squeue", "--all"))
 
 def program(directory: Path, text: str, mode: int = 0o755) -> Live:
     """A Slurm whose squeue is this shell script."""
-    path = directory / "squeue"
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(mode)
+    write_program(directory / "squeue", text).chmod(mode)
     return Live(5.0, str(directory))
 
 

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from test_ondemand import RUBY, ruby
 
+from programs import write_program
+
 ETC = Path(__file__).resolve().parents[2] / "etc"
 APP, HUB = ETC / "ondemand-notebook", ETC / "jupyterhub" / "jupyterhub_config.py"
 ANSWER = {"bc_num_hours": "4", "worker_nodes": "12"}
@@ -53,9 +55,8 @@ def test_the_notebook_is_an_ordinary_job() -> None:
 @pytest.mark.parametrize(("count", "told"), [("12", "12"), ("12; touch /tmp/x", "12"), ("", "0")])
 def test_what_the_job_starts(tmp_path: Path, count: str, told: str) -> None:
     """JupyterLab where the portal's proxy looks for it, with the token of the link."""
-    program = tmp_path / "jupyter"
-    program.write_text('#!/bin/sh\nprintf "%s\\n" "$WORKER_NODES" "$JUPYTER_TOKEN" "$@"\n')
-    program.chmod(0o755)
+    text = 'printf "%s\\n" "$WORKER_NODES" "$JUPYTER_TOKEN" "$@"'
+    write_program(tmp_path / "jupyter", text)
     before = OF_THE_PORTAL + render("template/before.sh.erb", {}, "text")
     (tmp_path / "script.sh").write_text(
         render("template/script.sh.erb", {"worker_nodes": count}, "text")
