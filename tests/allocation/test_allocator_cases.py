@@ -237,11 +237,6 @@ def test_failing_solver_never_releases_everything(
     assert allocate(problem, solver="milp").counts == held_counts(problem)
 
 
-def test_message_tells_why_a_solver_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocate_module, "solve_milp", broken)
-    assert "cbc: permission denied" in allocate(TWO_CLASSES, solver="milp").solve.reason
-
-
 def test_no_solver_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(milp_module.pulp, "HiGHS", raising=False)
     monkeypatch.setattr(milp_module.pulp.COIN_CMD, "available", lambda self: False)
@@ -285,30 +280,3 @@ def test_contradicting_problem_changes_nothing(problem: Problem) -> None:
 def test_unknown_solver() -> None:
     with pytest.raises(ValueError, match="no solver 'gurobi'"):
         allocate(one_class(1, job()), solver="gurobi")
-
-
-ALIKE = Problem((job(held=(1, 2), usable=(True, True)),), (NodeClass(3), NodeClass(5, open_s=500)))
-BENT = Curve(((0, 0.0), (1, 1.0), (2, 1.9), (8, 6.0), (9, 8.0)))
-MIXED = Problem(
-    tuple(
-        job(f"j{n}", curve=BENT, held=(n % 2, 0), usable=(True, n > 1), weight=1 + n / 7, grow_s=9)
-        for n in range(5)
-    ),
-    (NodeClass(9), NodeClass(8, open_s=70)),
-)
-BEST = ((0, 0), (1, 0), (2, 0), (2, 3), (4, 5))
-
-
-@pytest.mark.parametrize(
-    ("problem", "asked", "answers", "counts"),
-    [
-        (ALIKE, "auto", "dynamic", ((3, 5),)),  # classes that differ in nothing that matters
-        (MIXED, "cbc", "cbc", BEST),
-        pytest.param(MIXED, "highs", "highs", BEST, marks=NEEDS_HIGHS),
-    ],
-)
-def test_which_solver_answers(
-    problem: Problem, asked: str, answers: str, counts: tuple[tuple[int, ...], ...]
-) -> None:
-    found = allocate(problem, EXACT, asked)
-    assert (found.solve.solver, found.counts) == (answers, counts)

@@ -92,24 +92,15 @@ def test_a_gang_that_is_not_completed_is_given_up() -> None:
     assert infeasibility(problem, found.counts) == ""
 
 
-@settings(max_examples=60, deadline=None)
-@given(problems())
-def test_allocate_keeps_the_gap_it_claims(problem: Problem) -> None:
+@settings(max_examples=100, deadline=None)
+@given(problems(), st.sampled_from([1e-3, 1e-9]))
+def test_allocate_keeps_the_gap_it_claims(problem: Problem, gap: float) -> None:
     """On every small case: as good as brute force up to the gap, and never more than the bound."""
-    found = allocate(problem, Limits(seconds=20, gap=1e-3))
+    found = allocate(problem, Limits(seconds=20, gap=gap))
     best = brute_force(problem)
     assert found.solve.status in {SolveStatus.OPTIMAL, SolveStatus.NOTHING}
     assert found.solve.bound >= best - 2e-6 or found.solve.status is SolveStatus.NOTHING
-    assert found.solve.value >= best - 1e-3 * abs(found.solve.value) - 2e-6
-
-
-@settings(max_examples=60, deadline=None)
-@given(problems())
-def test_allocate_is_exact_when_asked(problem: Problem) -> None:
-    found = allocate(problem, Limits(seconds=20, gap=1e-9))
-    assert math.isclose(found.solve.value, brute_force(problem), rel_tol=1e-9, abs_tol=2e-6) or (
-        found.solve.status is SolveStatus.NOTHING
-    )
+    assert found.solve.value >= best - gap * abs(found.solve.value) - 2e-6
 
 
 @pytest.mark.parametrize("first", range(0, 100, 20))

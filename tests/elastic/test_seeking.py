@@ -13,7 +13,6 @@ from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.lease import Lease
-from slurm_hooks.elastic.liveness.connections import Connections
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.liveness.probe import ProbeListener
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
@@ -101,18 +100,6 @@ def test_a_late_agent_forms_no_second_round_over_the_first(tmp_path: Path) -> No
         assert directory.read_fresh().round == formed.round
     finally:
         membership.fall_silent()
-
-
-def test_a_connection_stays_open_until_the_other_end_is_gone() -> None:
-    listener, connections = ProbeListener("a" * 16), Connections("b" * 16)
-    address = ("127.0.0.1", listener.port, "a" * 16)
-    connections.keep([address, ("127.0.0.1", 1, "b" * 16)])  # nobody listens at port 1
-    listener.answer()
-    assert len(connections.filenos()) == 1
-    assert connections.receive() == (frozenset(), False)
-    listener.close()
-    assert connections.receive()[0] == {"a" * 16}
-    assert connections.filenos() == []
 
 
 @pytest.mark.parametrize("is_done", [False, True])

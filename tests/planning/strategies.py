@@ -1,4 +1,4 @@
-"""Hypothesis strategies for whole clusters, as a FakeSlurm in any state."""
+"""Hypothesis strategies for whole clusters, as a FakeSlurm in any state, and for modes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fake_parts import START, Booking, Element, Rigid
 from fake_slurm import FakeSlurm
+from slurm_hooks.settings import Mode
 
 NODE_FLAGS = [*[""] * 12, "+DRAIN", "+REBOOT_REQUESTED", "DOWN", "IDLE+NEW_WORD", "+PLANNED"]
 MARK = (
@@ -14,6 +15,17 @@ MARK = (
 NOTES = [*[""] * 8, ",fails=1", ",avoid=n1"]
 POOL_NOTES = [*[""] * 6, ",fails=1", f",avoid=n1@{START - 90},fails=1", f",idle={START - 50}"]
 WISHES = [*[""] * 6, *(f"wish{{{n},{START - 60 + n}}}" for n in (0, 1, 2, 3, 60_000)), "wish{1"]
+
+
+@st.composite
+def modes(draw: st.DrawFn) -> Mode:
+    return Mode(
+        level=draw(st.sampled_from(["canary", "on", "canary", "observe"])),
+        users=tuple(draw(st.sampled_from([[], ["nobody"], ["ann"]]))),
+        nodes=tuple(draw(st.sampled_from([["n2", "n3"], [], ["n9"]]))),
+        max_nodes=draw(st.sampled_from([0, 0, 0, 1, 2, 3, 5])),
+        max_share=draw(st.sampled_from([1.0, 1.0, 1.0, 0.5, 0.3, 0.0])),
+    )
 
 
 @st.composite

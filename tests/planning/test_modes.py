@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import clusters
+from strategies import clusters, modes
 
 from build import (
     after,
@@ -29,7 +29,6 @@ from slurm_hooks.model import (
     Cause,
     Fragment,
     FragmentState,
-    Grow,
     Hold,
     IdleReason,
     Level,
@@ -303,17 +302,6 @@ def test_a_partition_that_is_down_leaves_the_absolute_ceiling_as_it_is() -> None
 # -- whatever the cluster looks like
 
 
-@st.composite
-def modes(draw: st.DrawFn) -> Mode:
-    return Mode(
-        level=draw(st.sampled_from(["canary", "on", "canary", "observe"])),
-        users=tuple(draw(st.sampled_from([[], ["nobody"], ["ann"]]))),
-        nodes=tuple(draw(st.sampled_from([["n2", "n3"], [], ["n9"]]))),
-        max_nodes=draw(st.sampled_from([0, 0, 0, 1, 2, 3, 5])),
-        max_share=draw(st.sampled_from([1.0, 1.0, 1.0, 0.5, 0.3, 0.0])),
-    )
-
-
 OFFS = st.sampled_from([None, None, OFF])
 
 
@@ -361,18 +349,6 @@ def test_off_leaves_nobody_in_peace(slurm: FakeSlurm, mode: Mode) -> None:
     assert active <= told_to_go(plan)
     held = {a.fragment for a in plan.actions if isinstance(a, Hold)} | told_to_go(plan)
     assert {f.id for f in fragments(seen).values() if f.state is PENDING} <= held
-
-
-@settings(many, max_examples=50)
-@given(clusters(), modes(), OFFS)
-def test_sizes_stay_allowed_under_any_mode(slurm: FakeSlurm, mode: Mode, off: Any) -> None:
-    seen, plan = look(slurm, mode, off)
-    sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
-    started = {a.fragment.job_id for a in plan.actions if isinstance(a, Grow)}
-    for job in seen.jobs:
-        least = job.request.min_nodes if job.has_agent else job.request.unit
-        if job.job_id in started:
-            assert least <= sizes[job.job_id] <= job.request.max_nodes
 
 
 @settings(many, max_examples=50)

@@ -170,9 +170,7 @@ def test_a_job_that_no_smaller_size_suits_keeps_no_other_job_from_its_nodes() ->
     other = make_job(held=6, job_id=8)
     nodes = make_nodes(3)
     plan = make_plan(make_snapshot(job, other, nodes=nodes), Settings(), no_clock)
-    assert {planned.job_id: planned.nodes_planned for planned in plan.jobs} == {7: 3, 8: 0} or (
-        size(plan) == 3
-    )
+    assert size(plan) == 3
 
 
 def test_a_job_that_is_left_with_such_a_size_gives_a_node_back() -> None:

@@ -1,4 +1,4 @@
-"""What Slurm 22.05.8 really printed, read."""
+"""What Slurm 22.05.8 really printed, read, where people did other things than in later lives."""
 
 from __future__ import annotations
 
@@ -49,13 +49,6 @@ def test_held() -> None:
     assert (job.user, job.partition) == ("root", "malleable")
 
 
-def test_planned_starts_of_others() -> None:
-    seen = see("planned")
-    assert [len(start.nodes) for start in seen.planned] == [8, 8]
-    assert seen.planned[0].start < seen.planned[1].start
-    assert all(start.start > seen.now for start in seen.planned)
-
-
 def test_running_done_and_failed() -> None:
     seen = see("running")
     wanted = [STATE.RUNNING, STATE.RUNNING, STATE.DONE, STATE.FAILED, STATE.PENDING, STATE.HELD]
@@ -68,16 +61,6 @@ def test_running_done_and_failed() -> None:
     assert failed.exit_code == "3:0"
     assert waiting.nodes == {"n5"}  # where it will start
     assert seen.jobs[1].user == "nobody"
-
-
-def test_completing_and_draining() -> None:
-    seen = see("leaving")
-    assert states(seen, 1)[:2] == [STATE.ENDING, STATE.ENDING]
-    found = node_states(seen)
-    assert found["n2"] is NodeState.LEAVING  # allocated and draining
-    assert found["n3"] is NodeState.LEAVING  # drained
-    assert found["n5"] is NodeState.BUSY  # completing
-    assert found["n7"] is NodeState.LEAVING  # in a maintenance reservation
 
 
 def test_requeued_by_somebody_waits_for_its_begin_time() -> None:
@@ -98,17 +81,6 @@ def test_down_node_future_reservation_planned_small_job() -> None:
     assert len(seen.planned) == 1
 
 
-def test_requeueheld_is_held_again() -> None:
-    seen = see("back")
-    back = [f for f in fragments(seen, 0) if f.state is STATE.HELD and f.restarts]
-    assert [f.id.index for f in back] == [0, 1, 3]  # a running, a running and a failed one
-    assert all(not f.nodes for f in back)
-
-
-def test_cancelled() -> None:
-    assert set(states(see("cancelled"), 0)) <= {STATE.CANCELLED, STATE.DONE}
-
-
 def test_preempted_and_our_notes() -> None:
     seen = see("preempted")
     by_index = {f.id.index: f for f in fragments(seen, 0)}
@@ -121,22 +93,6 @@ def test_preempted_and_our_notes() -> None:
     assert by_index[1].state is STATE.RUNNING  # though `scontrol hold` made its priority 0
     begun = next(r for r in seen.reservations if r.name == "begun")
     assert begun.start <= seen.now
-
-
-def test_partition_down_and_failing_node() -> None:
-    seen = see("partition_down")
-    assert all("malleable" not in node.partitions for node in seen.nodes)
-    assert node_states(seen)["n6"] is NodeState.DOWN
-
-
-def test_timed_out() -> None:
-    fragment = fragments(see("timed_out"), 0)[0]
-    assert fragment.state is STATE.TIMED_OUT
-    assert fragment.start is not None
-    assert fragment.end is not None
-    assert fragment.limit is not None
-    late = fragment.end - fragment.start - fragment.limit
-    assert timedelta(0) < late < timedelta(seconds=30)  # limits are checked each half minute
 
 
 def test_priority_is_that_of_the_fragments_that_have_one() -> None:

@@ -32,6 +32,13 @@ def life(request: pytest.FixtureRequest) -> Path:
     return path
 
 
+@pytest.fixture(params=[CAPTURED / "22.05", *LIVES], ids=lambda path: path.name)
+def like(request: pytest.FixtureRequest) -> Path:
+    """One of these too, or the oldest answers, of a life that was much the same."""
+    path: Path = request.param
+    return path
+
+
 def see(life: Path, situation: str) -> Snapshot:
     return observe(recorded_in(life, situation), ["malleable"])
 
@@ -76,8 +83,8 @@ def test_held(life: Path) -> None:
     assert job.priority == 0
 
 
-def test_planned(life: Path) -> None:
-    seen = see(life, "planned")
+def test_planned(like: Path) -> None:
+    seen = see(like, "planned")
     assert [len(start.nodes) for start in seen.planned] == [8, 8]
     assert seen.now < seen.planned[0].start < seen.planned[1].start
 
@@ -95,8 +102,8 @@ def test_running_done_failed_and_waiting(life: Path) -> None:
     assert (done.exit_code, failed.exit_code) == ("0:0", "3:0")
 
 
-def test_leaving(life: Path) -> None:
-    seen = see(life, "leaving")
+def test_leaving(like: Path) -> None:
+    seen = see(like, "leaving")
     assert states(seen, 1)[:2] == [STATE.ENDING] * 2
     found = node_states(seen)
     assert found["n2"] is NodeState.LEAVING  # allocated and draining
@@ -123,8 +130,8 @@ def test_trouble(life: Path) -> None:
     assert [start.nodes for start in seen.planned] == [{"n5"}]
 
 
-def test_timed_out(life: Path) -> None:
-    fragment = see(life, "timed_out").jobs[0].fragments[0]
+def test_timed_out(like: Path) -> None:
+    fragment = see(like, "timed_out").jobs[0].fragments[0]
     assert fragment.state is STATE.TIMED_OUT
     assert fragment.start is not None
     assert fragment.end is not None
@@ -133,8 +140,8 @@ def test_timed_out(life: Path) -> None:
     assert timedelta(0) < late < timedelta(seconds=40)  # a check each half minute, then KillWait
 
 
-def test_back(life: Path) -> None:
-    (job, _) = see(life, "back").jobs
+def test_back(like: Path) -> None:
+    (job, _) = see(like, "back").jobs
     back = [f for f in job.fragments if f.state is STATE.HELD and f.restarts]
     assert [f.id.index for f in back] == [0, 1, 3]  # a timed out, a running and a failed one
     assert all(not f.nodes for f in back)
@@ -150,9 +157,9 @@ def test_preempted_and_notes_of_others(life: Path) -> None:
     assert by_index[0].note.endswith(" | more|text")
 
 
-def test_partition_down(life: Path) -> None:
-    assert all("malleable" not in node.partitions for node in see(life, "partition_down").nodes)
+def test_partition_down(like: Path) -> None:
+    assert all("malleable" not in node.partitions for node in see(like, "partition_down").nodes)
 
 
-def test_cancelled(life: Path) -> None:
-    assert set(states(see(life, "cancelled"), 0)) <= {STATE.CANCELLED, STATE.DONE}
+def test_cancelled(like: Path) -> None:
+    assert set(states(see(like, "cancelled"), 0)) <= {STATE.CANCELLED, STATE.DONE}
