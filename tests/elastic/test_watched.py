@@ -566,10 +566,10 @@ def test_full_memory_is_a_line_and_leaves_the_older_copy(
 ) -> None:
     training = Training(agent)
     training.memory.write(1, {"older": 1})
-    training.jit.reached(2)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
+        training.jit.reached(2)  # from here on memory for a copy is got in the background
         training.jit.keep()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
