@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import write_programs
+from programs import write_program, write_programs
 from slurm_hooks import jobpath
 from slurm_hooks.settings_file import load
 
@@ -123,8 +123,7 @@ def test_the_program_is_found_where_pip_put_it(
 ) -> None:
     program = tmp_path / "bin" / "malleable"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    write_program(program, "")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     assert "which is not here" not in install(tmp_path / "root")
     unit = tmp_path / "root/usr/lib/systemd/system/slurm-malleable.service"
