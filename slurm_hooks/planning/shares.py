@@ -96,22 +96,22 @@ def share_out(
 def _without_failing(
     problem: Problem, allocation: Allocation, placed: Sequence[Situation]
 ) -> Problem:
-    """The problem in which no job asks for a size that it was given and cannot train at."""
+    """The problem in which no job asks for a size that it was given and has to avoid."""
     answers = zip(problem.jobs, map(sum, allocation.counts), placed)
     jobs = tuple(
-        _beside(ask, nodes, s.failing) if nodes in s.failing else ask for ask, nodes, s in answers
+        _beside(ask, nodes, s.avoided) if nodes in s.avoided else ask for ask, nodes, s in answers
     )
     return replace(problem, jobs=jobs)
 
 
-def _beside(ask: JobAsk, nodes: int, failing: frozenset[int]) -> JobAsk:
+def _beside(ask: JobAsk, nodes: int, avoided: frozenset[int]) -> JobAsk:
     """The ask for at most the next smaller size that is good, otherwise for the next larger one."""
     smaller = range(nodes - ask.unit, ask.min_nodes - 1, -ask.unit)
-    below = next((n for n in smaller if n not in failing), 0)
+    below = next((n for n in smaller if n not in avoided), 0)
     if below:
         return replace(ask, max_nodes=below)
     above = nodes + ask.unit
-    while above in failing:
+    while above in avoided:
         above += ask.unit
     is_asked = above <= ask.max_nodes
     most = max(above, ask.max_nodes)

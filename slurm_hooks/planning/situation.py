@@ -31,7 +31,7 @@ from slurm_hooks.planning.leases import Stay, may_stay, notice
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.planning.limits import why_waiting
 from slurm_hooks.planning.moments import is_within
-from slurm_hooks.planning.sizes import failing
+from slurm_hooks.planning.sizes import avoided, failing
 from slurm_hooks.planning.workers import is_to_be_tried
 from slurm_hooks.settings import Settings
 
@@ -75,6 +75,11 @@ class Situation:
     def size(self) -> int:
         """The nodes of the staying fragments."""
         return sum(len(f.nodes) for f in self.staying)
+
+    @cached_property
+    def avoided(self) -> frozenset[int]:
+        """Sizes that it is not given now."""
+        return avoided(self.job, self.failing)
 
     @property
     def most(self) -> int:

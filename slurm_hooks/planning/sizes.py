@@ -47,6 +47,19 @@ def failing(
     return bad if seen.keys() - bad else frozenset()
 
 
+def avoided(job: MalleableJob, bad: frozenset[int]) -> frozenset[int]:
+    """The sizes that are `bad`. With failures on record it is also kept from those at which it
+    never trained, until it has trained again: one failure there might stop it for good."""
+    if not bad or not job.failures:
+        return bad
+    seen = trained(job)
+    failed = max(s.at for f in job.fragments for s in f.mark.failed_sizes)
+    if max(seen.values()) > failed.timestamp():
+        return bad
+    sizes = range(job.request.unit, job.request.max_nodes + 1, job.request.unit)
+    return frozenset(sizes) - (seen.keys() - bad)
+
+
 def why_not(job: MalleableJob, bad: frozenset[int]) -> str:
     """Where it fails and where it trains, and the request without those sizes if there is one."""
     good = sorted(trained(job).keys() - bad)

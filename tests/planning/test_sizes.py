@@ -44,19 +44,23 @@ TICK_S = 10
 
 
 class Picky:
-    """A script that trains with any number of nodes but three. With three its agents give up
-    after 20 s. It tells a rate once it has trained for a minute at a size."""
+    """A script that trains with any number of nodes but the `bad` ones. With these its agents give
+    up after 20 s. It tells a rate once it has trained for a minute at a size."""
 
-    def __init__(self, slurm: FakeSlurm) -> None:
+    def __init__(self, slurm: FakeSlurm, bad: frozenset[int] = frozenset({3})) -> None:
         self._slurm, self._at, self._nodes, self._since = slurm, 0, 0, 0
+        self._bad = bad
         self.failures: list[int] = []
+        self.failed_with: list[int] = []
         self._told: dict[int, int] = {}
 
     def outcome(self, element: Element, ran_s: int) -> Optional[int]:
         if self._slurm.now != self._at:
             self._look()
-        if self._nodes == 3 and self._slurm.now - self._since >= 20:
-            self.failures += [] if self._at in self.failures else [self._at]
+        if self._nodes in self._bad and self._slurm.now - self._since >= 20:
+            if self._at not in self.failures:
+                self.failures.append(self._at)
+                self.failed_with.append(self._nodes)
             return 1
         if self._told and element.index == 0 and "progress" not in element.comment:
             element.comment += f";progress{{{self._entry()}}}"
@@ -67,7 +71,7 @@ class Picky:
         there = [e for e in self._slurm.elements.values() if e.state == "RUNNING"]
         if len(there) != self._nodes:
             self._nodes, self._since = len(there), self._at
-        if self._nodes and self._nodes != 3 and self._at - self._since == 60:
+        if self._nodes and self._nodes not in self._bad and self._at - self._since == 60:
             self._told[self._nodes] = self._at
             for element in there:
                 element.comment = element.comment.partition(";")[0]
@@ -118,6 +122,24 @@ def test_a_size_at_which_the_script_fails_is_left_out(
     assert len(script.failures) == 3, script.failures
 
 
+def test_a_script_that_trains_at_few_sizes_is_not_stopped_by_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It trains with 2 nodes alone when four more become free. The third failure with 6 nodes must
+    not make the first one with 5 the last."""
+    monkeypatch.chdir(tmp_path)
+    slurm = FakeSlurm({f"n{i}": "" for i in range(1, 7)})
+    slurm.rigid.append(Rigid(90, frozenset({"n3", "n4", "n5", "n6"}), START, START, 300))
+    script = Picky(slurm, frozenset({3, 4, 5, 6}))
+    slurm.outcome = script.outcome
+    slurm.submit(1, 6, MARK.replace("max=4", "max=6").replace("frags=4", "frags=6"))
+    live(slurm, 290)
+    assert running(slurm) == 2
+    live(slurm, 2400)
+    assert script.failed_with[:6] == [6, 6, 6, 5, 5, 5]
+    assert running(slurm) == 2
+
+
 def telling(*sizes: int, at_s: float = -500) -> Telemetry:
     """What a job tells that has trained with so many nodes."""
     at = int(after(at_s).timestamp())
@@ -162,6 +184,14 @@ def test_which_sizes_a_job_is_given(
     """By the number of nodes that are free."""
     job = waiting(failed_sizes=failures, telemetry=told)
     assert {nodes: size(planned(job, nodes)) for nodes in sizes} == sizes
+
+
+@pytest.mark.parametrize(("told_s", "nodes"), [(-500, 4), (-100, 5)])
+def test_after_failures_it_first_gets_a_size_at_which_it_trained(told_s: float, nodes: int) -> None:
+    """Until it has told a rate again: a failure with 5 nodes would stop it."""
+    told = telling(2, 4, at_s=told_s)
+    job = waiting(failed_sizes=failed(6, 3), telemetry=told, failures=2)
+    assert size(planned(job, 6)) == nodes
 
 
 def test_a_job_that_no_smaller_size_suits_keeps_no_other_job_from_its_nodes() -> None:
