@@ -19,10 +19,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from slurm_hooks.errors import UsageError
+from slurm_hooks.plural import plural
 
 _NAME = re.compile(
-    r"([1-9]\d{0,8})\.(\d{1,6})\.(\d{1,6})\.(todo|run|done|failed)(?:\..*)?", re.ASCII
+    r"([1-9]\d{0,8})\.(\d{1,6})\.(\d{1,6})\.(todo|run|done|failed)(?:\.(.*))?", re.ASCII
 )
+MAP, DRAFT, LOCK = "map.json", "map.json.draft", "map.lock"
 MOST_TASKS = 1_000_000
 TURN_S = 60.0
 
@@ -50,12 +52,13 @@ class Counts:
 
 @contextmanager
 def turn(place: Path) -> Iterator[None]:
-    """Alone of all that make, look at or submit this map now; a directory without a map goes again.
-    Raises UsageError, OSError."""
-    path = place / "lock"
+    """Alone of all that make, look at or submit this map now; a directory that is made and gets no
+    map goes again. Raises UsageError, OSError."""
+    path, is_new = place / LOCK, not place.exists()
     place.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(path, timeout=TURN_S):
+            _refuse_others(place)
             yield
     except Timeout:
         raise UsageError(f"somebody else is at {place}: {path} is locked") from None
@@ -63,21 +66,32 @@ def turn(place: Path) -> Iterator[None]:
         if not is_map(place):
             path.unlink(missing_ok=True)
             with suppress(OSError):  # something else is in it
-                place.rmdir()
+                if is_new:
+                    place.rmdir()
+
+
+def _refuse_others(place: Path) -> None:
+    """Files that lie there may have the names of ours. Raises UsageError, OSError."""
+    found = set(os.listdir(place))
+    if found - {LOCK} and found.isdisjoint({MAP, DRAFT}):
+        raise UsageError(f"{place} is no map and not empty: name a new directory with --dir")
 
 
 def is_map(place: Path) -> bool:
     """Whether there is one."""
-    return (place / "map.json").exists()
+    return (place / MAP).exists()
 
 
 def make(
     place: Path, command: Sequence[str], inputs: Sequence[str], retries: int, keep_going: bool
 ) -> None:
-    """Make the directory of a new map; map.json comes last, so that half of one is none. Raises
-    UsageError, OSError."""
+    """Make the directory of a new map; its draft comes first, so that half of one is known, and
+    map.json last. Raises UsageError, OSError."""
     if not 0 < len(inputs) <= MOST_TASKS:
         raise UsageError(f"{len(inputs)} inputs: a map has 1 to {MOST_TASKS}")
+    order = {"command": list(command), "retries": retries, "keep_going": keep_going}
+    draft = place / DRAFT
+    draft.write_text(json.dumps({**order, "tasks": len(inputs)}) + "\n", encoding="utf-8")
     for name in ("tasks", "logs", "results"):
         (place / name).mkdir(parents=True, exist_ok=True)
     (place / "inputs").write_text(
@@ -85,23 +99,20 @@ def make(
     )
     for number in range(1, len(inputs) + 1):
         (place / "tasks" / f"{number}.0.0.todo").touch()
-    order = {"command": list(command), "retries": retries, "keep_going": keep_going}
-    draft = place / "map.json.draft"
-    draft.write_text(json.dumps({**order, "tasks": len(inputs)}) + "\n", encoding="utf-8")
-    draft.replace(place / "map.json")
+    draft.replace(place / MAP)
 
 
 def read_order(place: Path) -> dict[str, Any]:
     """What map.json says. Raises UsageError."""
     try:
-        found = json.loads((place / "map.json").read_text(encoding="utf-8"))
+        found = json.loads((place / MAP).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{place} has no map that can be read: {error}") from error
     known = found if isinstance(found, dict) else {}
     command, tasks = known.get("command"), known.get("tasks")
     is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
     if not (is_command and isinstance(tasks, int)):
-        raise UsageError(f"{place}/map.json is not one of `malleable map`")
+        raise UsageError(f"{place}/{MAP} is not one of `malleable map`")
     return known
 
 
@@ -139,6 +150,17 @@ def count(place: Path) -> Counts:
     found = [match for name in os.listdir(place / "tasks") if (match := _NAME.fullmatch(name))]
     states = Counter(match[4] for match in found)
     return Counts(**states, interrupted=sum(int(match[2]) for match in found))
+
+
+def cut_off(place: Path) -> list[str]:
+    """A line on each task that ran when its worker ended. Raises OSError."""
+    found = [match for name in os.listdir(place / "tasks") if (match := _NAME.fullmatch(name))]
+    return [
+        f"task {match[1]}: its worker ended while it ran ({plural(int(match[2]), 'time')} before): "
+        f"{place}/logs/{match[1]}.err.{match[5]}"
+        for match in sorted(found, key=lambda match: int(match[1]))
+        if match[4] == "run"
+    ]
 
 
 def failures(place: Path) -> list[dict[str, Any]]:

@@ -147,7 +147,8 @@ def _submitted(port: Port, place: Path, limit: int, options: list[str]) -> int:
     left = count(place).left
     if not left:
         return 0
-    own = [] if has_option(options, "--output", "-o") else [f"--output={place}/worker-%a.log"]
+    name = str(place).replace("%", "%%")
+    own = [] if has_option(options, "--output", "-o") else [f"--output={name}/worker-%a.log"]
     own += [] if has_option(options, "--open-mode") else ["--open-mode=append"]
     own += [] if has_option(options, "--job-name", "-J") else ["--job-name=map"]
     worker = ("malleable", "map-worker", str(place))
@@ -204,6 +205,7 @@ def _summary(place: Path, job_id: int, is_json: bool) -> int:
     print_lines(out, [f"{_counted(found)}; what they printed is in {place}/logs"])
     for one in failed[:LISTED]:
         print_lines(err, [f"task {one['task']}: exit code {one['exit_code']}: {one['log']}"])
+    print_lines(err, map_directory.cut_off(place)[:LISTED])
     if len(failed) > LISTED:
         print_lines(err, [f"and {len(failed) - LISTED} more: see {place}/results"])
     if lost:

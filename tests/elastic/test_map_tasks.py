@@ -210,6 +210,18 @@ def test_files_that_somebody_has_removed_are_not_waited_for_for_ever(tmp_path: P
     assert (found.done, map_directory.lost(tmp_path, found)) == (1, 1)
 
 
+def test_a_task_that_kills_its_worker_keeps_no_other_from_being_done(tmp_path: Path) -> None:
+    """A pool whose worker has failed three times in a row is stopped."""
+    make(tmp_path, ["sh", "-c", 'test "$0" != "in 1" || kill -9 $PPID'], 20)
+    for run in range(3):
+        assert start(tmp_path, 0, run).wait(30) == -signal.SIGKILL
+    found = map_directory.count(tmp_path)
+    assert (found.done, found.left) == (19, 1)
+    (line,) = map_directory.cut_off(tmp_path)
+    assert line.startswith("task 1: its worker ended while it ran (2 times before): ")
+    assert Path(line.partition("before): ")[2]).exists()
+
+
 def test_failures_are_tried_again_and_then_stop_the_map(tmp_path: Path) -> None:
     make(tmp_path, ["sh", "-c", 'echo x >> "$0/tries"; exit 4', str(tmp_path)], 1, retries=2)
     assert start(tmp_path, 0).wait(20) == 0

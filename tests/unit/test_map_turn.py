@@ -54,3 +54,46 @@ def test_a_mistake_leaves_no_directory(words: list[str], tmp_path: Path) -> None
     assert b"give the program behind --" in one.communicate(timeout=150)[1]
     assert one.returncode == 64
     assert not (tmp_path / "map").exists()
+
+
+@pytest.mark.parametrize("there", ["inputs", "lock", "tasks/1.0.0.todo"])
+def test_a_directory_with_other_files_is_left_as_it_is(
+    words: list[str], there: str, tmp_path: Path
+) -> None:
+    """As `--dir .` names it."""
+    precious = tmp_path / "map" / there
+    precious.parent.mkdir(parents=True)
+    precious.write_text("precious")
+    one = start([*words, "--", "true", ":::", "a"], tmp_path)
+    assert b"is no map and not empty" in one.communicate(timeout=150)[1]
+    assert one.returncode == 64
+    assert [path for path in (tmp_path / "map").rglob("*") if path.is_file()] == [precious]
+    assert precious.read_text() == "precious"
+    assert not (tmp_path / "submitted").exists()
+
+
+def test_a_percent_sign_in_the_directory_is_no_pattern_of_slurm(
+    words: list[str], tmp_path: Path
+) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text(f'#!/bin/sh\ncat >/dev/null; echo "$*" >"{tmp_path}/submitted"; echo 17\n')
+    one = start([*words, f"--dir={tmp_path}/100%j", "--", "true", ":::", "a"], tmp_path)
+    one.communicate(timeout=150)
+    assert f"--output={tmp_path}/100%%j/worker-%a.log" in (tmp_path / "submitted").read_text()
+
+
+def test_an_empty_directory_stays_after_a_mistake(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "map").mkdir()
+    start(words, tmp_path).communicate(timeout=150)
+    assert os.listdir(tmp_path / "map") == []
+
+
+def test_half_a_map_is_made_whole(words: list[str], tmp_path: Path) -> None:
+    """As after a full disk, or SIGKILL."""
+    half = tmp_path / "map"
+    for path in (half / "tasks" / "1.0.0.todo", half / "map.json.draft"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    start([*words, "--", "true", ":::", "a", "b"], tmp_path).communicate(timeout=150)
+    assert sorted(os.listdir(half / "tasks")) == ["1.0.0.todo", "2.0.0.todo"]
+    assert (tmp_path / "submitted").read_text() == "once\n"

@@ -124,10 +124,14 @@ class MapWorker:
                 self._files.move(task, given_back(task))
 
     def _do_all(self, waiting: Sequence[Task]) -> bool:
-        """All that nobody else takes, the first ones first but not all workers the same; whether
-        there was one."""
+        """All that nobody else takes, the first ones first but not all workers the same, and last
+        those that may have killed their worker; whether there was one."""
         spread, has_worked = 2 * self._most, False
-        for task in sorted(waiting, key=lambda task: task.number + random.uniform(0, spread)):
+
+        def turn(task: Task) -> tuple[int, float]:
+            return task.interrupted, task.number + random.uniform(0, spread)
+
+        for task in sorted(waiting, key=turn):
             if self._is_leaving or self._files.is_stopped:
                 break
             mine = self._files.claim(task)
