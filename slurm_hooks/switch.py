@@ -22,7 +22,6 @@ from slurm_hooks.model import Off, Snapshot
 
 NAME = "off"
 LONGEST = 200
-_PARTIAL = f".{NAME}.new"
 
 
 def find_off(directory: str) -> Optional[Off]:
@@ -37,8 +36,15 @@ def find_off(directory: str) -> Optional[Off]:
         return None
     except OSError as error:
         raise _fault(directory, "whether malleable jobs are switched off", error) from error
-    since = datetime.fromtimestamp(int(found.st_mtime), timezone.utc)
-    return Off(since, _reason(path) if stat.S_ISREG(found.st_mode) else "")
+    return Off(_since(found), _reason(path) if stat.S_ISREG(found.st_mode) else "")
+
+
+def _since(found: os.stat_result) -> datetime:
+    """Its date, or that of its last change if it was given one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(int(found.st_mtime), timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(int(found.st_ctime), timezone.utc)
 
 
 def with_switch(seen: Snapshot, directory: str, is_reading: bool) -> Snapshot:
@@ -55,7 +61,8 @@ def with_switch(seen: Snapshot, directory: str, is_reading: bool) -> Snapshot:
 
 
 def switch_off(directory: str, reason: str = "") -> Off:
-    """Put the file there; returns what holds now. One that is there keeps its date.
+    """Put the file there; returns what holds now. One that is there keeps its date, and its reason
+    where the new one cannot be written.
 
     Raises NotAllowed if this user may not write it, SettingsError if it cannot be written.
     """
@@ -67,12 +74,11 @@ def switch_off(directory: str, reason: str = "") -> Off:
         with _opened(directory) as place:
             _write(place, _one_line(reason), before)
     except OSError as error:
-        raise _refusal(
-            directory, "the switch could not be set, and nothing changed", error
-        ) from error
-    after = find_off(directory)
-    assert after is not None
-    return after
+        refusal = _refusal(directory, "the switch could not be set, and nothing changed", error)
+        if before is None or isinstance(refusal, NotAllowed):
+            raise refusal from error
+        return before
+    return find_off(directory) or Off(datetime.now(timezone.utc), _one_line(reason))
 
 
 def switch_on(directory: str) -> Optional[Off]:
@@ -85,7 +91,8 @@ def switch_on(directory: str) -> Optional[Off]:
         with _opened(directory) as place, contextlib.suppress(FileNotFoundError):
             os.unlink(NAME, dir_fd=place)
     except OSError as error:
-        raise _refusal(directory, "malleable jobs are still switched off", error) from error
+        what = f"malleable jobs are still switched off by {Path(directory) / NAME}; remove it"
+        raise _refusal(directory, what, error) from error
     return before
 
 
@@ -99,11 +106,13 @@ def _opened(directory: str) -> Iterator[int]:
 
 
 def _write(place: int, reason: str, before: Optional[Off]) -> None:
-    """A new file under a name of its own, renamed: no link that lies there is followed."""
+    """A new file under a name of its own, renamed: no link that lies there is followed, and of two
+    who do so at once neither is in the way."""
+    partial = f".{NAME}.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(_PARTIAL, dir_fd=place)
+        os.unlink(partial, dir_fd=place)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(_PARTIAL, flags, 0o644, dir_fd=place)
+    handle = os.open(partial, flags, 0o644, dir_fd=place)
     try:
         os.fchmod(handle, 0o644)  # users read it, whatever the umask
         with contextlib.suppress(OSError):  # a full disk takes the reason; an empty file counts too
@@ -112,7 +121,11 @@ def _write(place: int, reason: str, before: Optional[Off]) -> None:
             os.utime(handle, (before.since.timestamp(),) * 2)
     finally:
         os.close(handle)
-    os.rename(_PARTIAL, NAME, src_dir_fd=place, dst_dir_fd=place)
+    try:
+        os.rename(partial, NAME, src_dir_fd=place, dst_dir_fd=place)
+    except OSError:
+        os.unlink(partial, dir_fd=place)
+        raise
 
 
 def _reason(path: Path) -> str:

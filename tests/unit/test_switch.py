@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -84,10 +85,46 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("theirs")
     (tmp_path / "off").symlink_to(other)
-    (tmp_path / ".off.new").symlink_to(other)
+    (tmp_path / f".off.{os.getpid()}").symlink_to(other)
     switch_off(str(tmp_path), "mine")
     assert other.read_text() == "theirs"
     assert (tmp_path / "off").read_text() == "mine\n"
+
+
+def test_a_directory_that_switches_off_takes_no_reason(tmp_path: Path) -> None:
+    (tmp_path / "off").mkdir()
+    assert switch_off(str(tmp_path), "fire") == find_off(str(tmp_path))
+    assert os.listdir(tmp_path) == ["off"]
+    with pytest.raises(SettingsError, match=f"still switched off by {tmp_path}/off; remove it"):
+        switch_on(str(tmp_path))
+
+
+@pytest.mark.parametrize("second", [10**14, -(10**14)])
+def test_a_date_that_no_calendar_has_switches_off(second: int) -> None:
+    """As `touch --date=@100000000000000` gives it; ext4 and xfs keep none beyond 2446 and 2486."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        path = Path(place, "off")
+        path.touch()
+        os.utime(path, (second, second))
+        if path.stat().st_mtime != second:
+            pytest.skip("/dev/shm keeps no such date")
+        off = find_off(place)
+        assert off is not None
+        assert abs(off.since.timestamp() - time.time()) < 60
+        assert switch_on(place) == off
+
+
+def test_two_who_switch_off_at_once(tmp_path: Path) -> None:
+    """Neither fails, while a third switches on again and again."""
+    code = (
+        "import sys; from slurm_hooks.switch import switch_off, switch_on\n"
+        "for i in range(1500): switch_off(sys.argv[1], f'{sys.argv[2]} {i}')"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    both = [subprocess.Popen([*argv, who], stderr=subprocess.PIPE) for who in ("ann", "bob")]
+    while any(one.poll() is None for one in both):
+        switch_on(str(tmp_path))
+    assert [one.communicate()[1] for one in both] == [b"", b""]
 
 
 def unsearchable(tmp_path: Path) -> str:
