@@ -10,8 +10,16 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from slurm_hooks.errors import CommandRefused, NotAllowed, UsageError
-from slurm_hooks.model import WAITING_STATES, Cause, Fragment, FragmentState, MalleableJob, SetMark
+from slurm_hooks.errors import CommandRefused, NotAllowed, RetryLater, UsageError
+from slurm_hooks.model import (
+    ENDED_STATES,
+    WAITING_STATES,
+    Cause,
+    Fragment,
+    FragmentState,
+    MalleableJob,
+    SetMark,
+)
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.actions import commands, ranges
 from slurm_hooks.slurm.gateway import look_at_jobs
@@ -21,6 +29,7 @@ from slurm_hooks.ticklock import between_ticks
 
 _log = logging.getLogger(__name__)
 _OPEN = (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING)
+_COME_BACK = (ENDED_STATES | {FragmentState.ENDING}) - {FragmentState.CANCELLED}
 
 
 def hold(port: Port, settings: Settings, job_id: int) -> int:
@@ -30,7 +39,9 @@ def hold(port: Port, settings: Settings, job_id: int) -> int:
 
 
 def release(port: Port, settings: Settings, job_id: int) -> int:
-    """Let go of what an operator holds: it waits for a hole again. Returns how many fragments."""
+    """Let go of what an operator holds: it waits for a hole again. Returns how many fragments.
+    Raises RetryLater if some have ended since the last tick: Slurm changes no mark of theirs, and
+    one that stays holds the job."""
     return _set(port, settings, job_id, "uhold", is_paused=False)
 
 
@@ -46,11 +57,19 @@ def _set(port: Port, settings: Settings, job_id: int, verb: str, is_paused: bool
                 if fragment.is_requeue_held:
                     _let_go(port, fragment)
         _write(port, found, verb, is_paused)
-        left = _open(_job(port, settings, job_id))
-        now = {f.id for f in left if f.mark.is_paused is is_paused and _is_done(f, is_paused)}
+        left = _job(port, settings, job_id)
+        now = {
+            f.id for f in _open(left) if f.mark.is_paused is is_paused and _is_done(f, is_paused)
+        }
     done = [f for f in found if f.id in now]
     if found and not done:
         raise CommandRefused(f"job {job_id}: Slurm refused to change any fragment")
+    kept = ranges(f.id for f in left.fragments if f.state in _COME_BACK and f.mark.is_paused)
+    if kept and not is_paused:
+        raise RetryLater(
+            f"job {job_id}: still held, since the hold of {', '.join(kept)} ends only after the "
+            "next tick: repeat `malleable release` then"
+        )
     return len(done)
 
 
