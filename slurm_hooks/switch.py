@@ -72,13 +72,13 @@ def switch_off(directory: str, reason: str = "") -> Off:
     try:
         os.makedirs(directory, mode=0o755, exist_ok=True)
         with _opened(directory) as place:
-            _write(place, _one_line(reason), before)
+            written = _write(place, _one_line(reason), before)
     except OSError as error:
         refusal = _refusal(directory, "the switch could not be set, and nothing changed", error)
         if before is None or isinstance(refusal, NotAllowed):
             raise refusal from error
         return before
-    return find_off(directory) or Off(datetime.now(timezone.utc), _one_line(reason))
+    return find_off(directory) or written  # somebody else may have switched on since
 
 
 def switch_on(directory: str) -> Optional[Off]:
@@ -105,7 +105,7 @@ def _opened(directory: str) -> Iterator[int]:
         os.close(place)
 
 
-def _write(place: int, reason: str, before: Optional[Off]) -> None:
+def _write(place: int, reason: str, before: Optional[Off]) -> Off:
     """A new file under a name of its own, renamed: no link that lies there is followed, and of two
     who do so at once neither is in the way."""
     partial = f".{NAME}.{os.getpid()}"
@@ -119,6 +119,7 @@ def _write(place: int, reason: str, before: Optional[Off]) -> None:
             os.write(handle, f"{reason}\n".encode())
         if before is not None:
             os.utime(handle, (before.since.timestamp(),) * 2)
+        since = _since(os.fstat(handle))
     finally:
         os.close(handle)
     try:
@@ -126,6 +127,7 @@ def _write(place: int, reason: str, before: Optional[Off]) -> None:
     except OSError:
         os.unlink(partial, dir_fd=place)
         raise
+    return Off(since, reason)
 
 
 def _reason(path: Path) -> str:

@@ -220,6 +220,50 @@ def test_where_it_cannot_be_known_slurm_is_not_asked(env: dict[str, str]) -> Non
     assert not found.why
 
 
+def test_the_first_round_waits_a_minute_for_those_who_train() -> None:
+    """They come if somebody has only removed the directory of a job that trains."""
+    asked: list[Sequence[str]] = []
+
+    def ask(command: Sequence[str]) -> str:
+        asked.append(command)
+        return "7_0|0|joined{0}\n"
+
+    env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}
+    state = alone(1, 0, 1)
+    for comes in (True, False):
+        found, now = Apart("/scratch/7", env, ask), 5.0
+        while found.holds_up(now, state) and now < 35.0:
+            now += 1.0
+        assert (now, len(asked), found.why) == (35.0, 1, "")
+        assert not (comes and found.holds_up(now, join(state, member(0))))
+        asked.clear()
+    while found.holds_up(now, state):
+        now += 1.0
+    assert now == 5.0 + PATIENCE_S
+    assert found.why.startswith("fragment 0 trains in another directory")
+    assert len(asked) == 1
+
+
+def test_those_who_train_do_not_give_up_where_the_directory_was_removed(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Newcomers have made it anew."""
+    env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/nowhere"}
+    answer = "7_0|0|joined{0}\n7_1|0|joined{0}\n"
+    agent.session._apart = Apart("/nowhere", env, lambda _: answer)
+    monkeypatch.setattr(
+        "threading.Thread.start", lambda thread: thread._target(*thread._args, **thread._kwargs)
+    )
+    agent.train()
+    assert agent.look() is Stop.NO
+    agent.directory.state = alone(3, 0, 1, 3)
+    assert agent.look(after_s=PATIENCE_S + 1) is Stop.NOW
+    agent.session.begin_wait(0)
+    for _ in range(100):
+        assert not isinstance(agent.session.next_action(), GiveUp)
+        agent.clock.sleep(1.0)
+
+
 def test_one_that_trains_asks_once_after_a_minute() -> None:
     asked: list[Sequence[str]] = []
 
@@ -239,16 +283,34 @@ def test_one_that_trains_asks_once_after_a_minute() -> None:
     assert len(asked) == 1
 
 
+def test_each_round_has_its_own_minute() -> None:
+    """The others may still stop their workers when the first round of a new directory forms."""
+    answer = "7_0|0|joined{0}\n"
+    env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}
+    found = Apart("/scratch/7", env, lambda _: answer)
+    state = in_round(alone(1, 0, 1))
+    found.look(1.0, state)
+    assert state.round is not None
+    later = replace(state, round=replace(state.round, formed_at=2000))
+    for now in (PATIENCE_S + 2, 2 * PATIENCE_S + 1):
+        found.look(now, later)
+        time.sleep(0.1)
+        assert not found.why
+    found.look(2 * PATIENCE_S + 3, later)
+    wait_until(lambda: found.why)
+
+
 def test_an_agent_that_is_apart_gives_up_before_it_trains(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[State] = []
 
-    def check(found: Apart, state: State) -> None:
+    def holds_up(found: Apart, now: float, state: State) -> bool:
         asked.append(state)
         found.why = "fragment 0 trains in another directory"
+        return False
 
-    monkeypatch.setattr(Apart, "check", check)
+    monkeypatch.setattr(Apart, "holds_up", holds_up)
     while not isinstance(action := agent.session.next_action(), GiveUp):
         assert isinstance(action, Wait)
         agent.clock.sleep(1.0)

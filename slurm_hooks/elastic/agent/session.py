@@ -52,6 +52,7 @@ from slurm_hooks.elastic.rendezvous.state import Admission, Outcome, Round, Stat
 from slurm_hooks.elastic.signals import SignalListener
 
 FIND_DEAD_S = 0.3
+SLOW_S = 1.0
 
 
 class Session:
@@ -124,11 +125,19 @@ class Session:
             self._take_part(action.round, state)
         elif isinstance(action, Wait):
             self._find_dead(state)
-            if not state.rounds:
+            if self._is_before_first(state):
                 self._apart.wait(time.monotonic(), state)
-        elif isinstance(action, Form) and not state.rounds:
-            self._apart.check(state)
+        elif isinstance(action, Form) and self._is_held_up(state):
+            action = Wait(SLOW_S)
         return self._give_up() or action
+
+    def _is_held_up(self, state: State) -> bool:
+        """Whether the first round waits for fragments that seem to train elsewhere."""
+        return self._is_before_first(state) and self._apart.holds_up(time.monotonic(), state)
+
+    def _is_before_first(self, state: State) -> bool:
+        """Whether there was no round yet. For an agent that was in one, the list began anew."""
+        return self.round is None and not state.rounds
 
     def _give_up(self) -> Optional[GiveUp]:
         if not self._apart.why:
@@ -220,7 +229,8 @@ class Session:
     def _look(self, now: float) -> Stop:
         state = self._announce_if_asked(self._directory.once.read())
         self._evidence.hear_samples(state)
-        self._apart.look(now, state)
+        if find(state, self._membership.token):  # else somebody has removed the directory
+            self._apart.look(now, state)
         if self._apart.why:
             return Stop.NOW
         reason = self._reason(state)

@@ -6,6 +6,9 @@ the shared state are two witnesses: a fragment that has joined a round by the on
 the other, is in another directory. The fragments with the lowest number go on, others give up.
 Where no fragment reaches the minimum of the job, none joins a round. There one that started, and
 has not come here within a minute, is in another directory, and all give up.
+
+Where somebody has removed the directory of a job that trains, newcomers see the same. But then the
+others find the new one, and come once they have stopped their workers; so that is waited for.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from slurm_hooks.elastic.liveness.file_system import local_kind
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.rendezvous.state import State
 
-PATIENCE_S = 60.0  # of a round without fragments that were expected
+PATIENCE_S = 60.0  # before a round, or in one, without fragments that were expected
 _ROW = re.compile(r"\d+_(\d{1,9})\|(\d{1,9})\|([a-z]+)\{(\d{1,9})\}")
 
 
@@ -80,22 +83,41 @@ class Apart:
         self._directory = directory
         self._array = env.get("SLURM_ARRAY_JOB_ID", "")
         self._ask = ask
-        self._since = 0.0
+        self._since, self._formed_at = 0.0, 0
+        self._doubts: tuple[float, tuple[int, ...]] | None = None  # since when, of which fragments
         is_own = env.get("MALLEABLE_DIR", "") == directory  # not one that the user has chosen
         self._is_known = is_own and self._array.isdigit()
         self._has_asked = not self._is_known
 
+    def holds_up(self, now: float, state: State) -> bool:
+        """Whether the first round of `state` has to wait, since others train and may come yet; asks
+        Slurm, within seconds. Those that have not come in a minute are elsewhere."""
+        if self._doubts is None:
+            self._doubts = now, self._find(state)
+        since, others = self._doubts
+        if not is_to_give_up(state, missing(state, others)):
+            return False
+        if now - since >= PATIENCE_S:
+            self.check(state)
+            self._doubts = now, ()
+        return now - since < PATIENCE_S
+
     def check(self, state: State) -> None:
         """Ask Slurm now, within seconds, if fragments that were expected are not in `state`."""
-        if not self._is_known or state.rounds > 1 or not missing(state, state.wanted):
-            return
-        others = elsewhere(state, joined(self._ask(request(self._array))))
+        others = self._find(state)
         if is_to_give_up(state, others):
             self.why = sentence(others, self._directory)
 
+    def _find(self, state: State) -> tuple[int, ...]:
+        if not self._is_known or state.rounds > 1 or not missing(state, state.wanted):
+            return ()
+        return elsewhere(state, joined(self._ask(request(self._array))))
+
     def look(self, now: float, state: State) -> None:
-        """While this agent trains: check once, in the background, after a minute."""
-        self._since = self._since or now
+        """While this agent trains: check once, in the background, after a minute of its round."""
+        formed_at = state.round.formed_at if state.round else 0
+        if not self._since or formed_at != self._formed_at:
+            self._since, self._formed_at = now, formed_at
         if self._has_asked or now - self._since < PATIENCE_S:
             return
         with suppressed(RuntimeError, doing="starting a thread that asks for fragments elsewhere"):
