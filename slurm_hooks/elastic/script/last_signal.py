@@ -52,7 +52,7 @@ class LastSignal:
         self._next_pipe = -1
         self._next_hook: Hook = sys.excepthook
         self._next_exit: Callable[[Any], Any] = sys.exit
-        self._read, self._write = -1, -1
+        self._read, self._write, self._inode = -1, -1, -1
         self._heard_at: list[float] = []
         self._is_passed_on = False
         self._has_returned = threading.Event()  # the script's own handler, without ending anything
@@ -62,10 +62,11 @@ class LastSignal:
     def listen(self) -> None:
         """From now on, and again after the script has set a handler of its own; cheap where
         nothing has changed. Only in the main thread."""
-        if signal.getsignal(signal.SIGTERM) == self._on_term or not self._is_ready():
-            return
         found = signal.getsignal(signal.SIGTERM)
-        self._handlers = [*(one for one in self._handlers if one != found), found]
+        if (found == self._on_term and self._is_whole()) or not self._is_ready():
+            return
+        if found != self._on_term:
+            self._handlers = [*(one for one in self._handlers if one != found), found]
         # The pipe first: what came between would be in none, and a handler of the script's that is
         # called twice is better than a signal that is lost.
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -78,15 +79,29 @@ class LastSignal:
             return False
         if self._owner == 0:
             self._owner = os.getpid()
-            self._read, self._write = os.pipe()
-            os.set_blocking(self._write, False)
-            threading.Thread(target=self._hear, name="malleable-last-signal", daemon=True).start()
+            self._open_pipe()
             self._next_hook, sys.excepthook = sys.excepthook, self._on_exception
             self._next_exit = sys.exit
             sys.exit = self._on_sys_exit  # type: ignore[assignment]
             atexit.register(self._on_exit)
             self._spare_children()
+        if self._owner == os.getpid() and not self._is_whole():
+            signal.set_wakeup_fd(-1)  # it may be a file of the script by now
+            self._open_pipe()
         return self._owner == os.getpid()
+
+    def _open_pipe(self) -> None:
+        self._read, self._write = os.pipe()
+        self._inode = os.fstat(self._read).st_ino
+        os.set_blocking(self._write, False)
+        threading.Thread(target=self._hear, name="malleable-last-signal", daemon=True).start()
+
+    def _is_whole(self) -> bool:
+        """Whether the script has not closed the pipe, with all descriptors that it does not know:
+        then their numbers may be those of its own files."""
+        with suppress(OSError):
+            return all(os.fstat(end).st_ino == self._inode for end in (self._read, self._write))
+        return False
 
     def _spare_children(self) -> None:
         """What ends a forked child must not reach the pipe that it inherits: SIGTERM waits there
@@ -110,11 +125,12 @@ class LastSignal:
         os.register_at_fork(before=hold, after_in_parent=restore, after_in_child=forget)
 
     def _hear(self) -> None:
-        while True:
-            for number in os.read(self._read, 64):
+        read, write = self._read, self._write
+        while self._is_whole() and (read, write) == (self._read, self._write):
+            for number in os.read(read, 64):
                 if number == _NO_SIGNAL:  # nobody writes here any more
-                    os.close(self._read)
-                    os.close(self._write)
+                    os.close(read)
+                    os.close(write)
                     return
                 if self._next_pipe >= 0:
                     with suppress(OSError):

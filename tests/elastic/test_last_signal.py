@@ -1,0 +1,34 @@
+"""SIGTERM in a training process; what needs torch is in test_just_in_time.py."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+CLOSES_ALL = """
+import os, signal, sys, time
+from slurm_hooks.elastic.script.last_signal import LastSignal
+last = LastSignal(lambda: print("kept", flush=True), lambda: None, lambda: None)
+last.listen()
+os.closerange(3, 256)
+files = [open(f"{sys.argv[1]}/{number}", "w+b", buffering=0) for number in range(4)]
+for file in files:
+    file.write(b"own")
+    file.seek(0)
+last.listen()
+time.sleep(0.5)
+print([file.read() for file in files], flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(20)
+"""
+
+
+def test_a_script_that_closes_all_descriptors_keeps_its_own_files(tmp_path: Path) -> None:
+    """They get the numbers of our pipe, which is made anew at the next step."""
+    argv = [sys.executable, "-c", CLOSES_ALL, str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
+    assert done.stdout.splitlines() == [str([b"own"] * 4), "kept"]
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"own"] * 4
