@@ -15,6 +15,7 @@ from slurm_hooks.model import (
     Grow,
     Hold,
     MalleableJob,
+    Said,
 )
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import lease_within
@@ -47,7 +48,7 @@ def change(
     going = [] if is_in_vain else _leavers(job, targets, pool)
     actions: list[Action] = [_dismiss(f, cause, ground.now) for f in going]
     where = _openings(job, targets, pool)
-    starting = list(zip(sorted(situation.upkeep.growable, key=lambda f: f.id), where))
+    starting = list(zip(sorted(situation.upkeep.growable, key=_order), where))
     if size + unit * len(starting) >= situation.least:
         actions += [_grow(f, situation, _take(pool, key, unit), ground) for f, key in starting]
     return Change(tuple(actions), frozenset(f.id for f in going))
@@ -98,9 +99,17 @@ def _leavers(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> 
     return going
 
 
+def _order(fragment: Fragment) -> tuple[bool, FragmentId]:
+    """In which fragments start. What one said of its last run is known until it runs again; that
+    nodes share no directory is to be known for as long as the job lives."""
+    return (fragment.said is Said.APART, fragment.id)
+
+
 def _usefulness(fragment: Fragment) -> tuple[bool, float, int]:
+    """One that has given up, since others train, is of no use."""
     end = fragment.end.timestamp() if fragment.end else 0.0
-    return (fragment.state is FragmentState.RUNNING, end, -fragment.id.index)
+    trains = fragment.state is FragmentState.RUNNING and fragment.said is not Said.APART
+    return (trains, end, -fragment.id.index)
 
 
 def _age(fragment: Fragment) -> tuple[bool, float, int]:

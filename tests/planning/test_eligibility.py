@@ -334,6 +334,24 @@ def test_a_fragment_without_the_directory_of_those_that_train_fails_on_its_node(
     assert mark.failures == 0
 
 
+def test_one_that_gives_up_where_others_train_does_not_take_them_along() -> None:
+    """Its script has not ended yet; the fragment that trains is the younger one."""
+    gives_up = make_fragment(0, RUNNING, ["n0"], start=after(-90), said=Said.APART)
+    trains = make_fragment(1, RUNNING, ["n1"], start=after(-80), said=Said.JOINED)
+    busy = [make_node(f"n{i}", NodeState.BUSY) for i in range(2)]
+    plan = plan_for(make_job(gives_up, trains, held=2), nodes=busy)
+    assert list(noticed(plan)) == [0]
+
+
+def test_that_nodes_share_no_directory_is_not_forgotten_by_who_said_so() -> None:
+    """It would say something else in its next run, and the job would train apart."""
+    said = make_fragment(0, said=Said.APART)
+    plan = plan_for(make_job(said, held=2), nodes=make_nodes(3))
+    assert [a.fragment.index for a in plan.actions if isinstance(a, Grow)] == [1]
+    plan = plan_for(make_job(said, make_fragment(1, said=Said.APART)), nodes=make_nodes(3))
+    assert len(grown(plan)) == 1, "it is to train all the same"
+
+
 # -- gangs that cannot be complete
 
 
