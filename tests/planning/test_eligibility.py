@@ -335,9 +335,9 @@ def test_a_fragment_without_the_directory_of_those_that_train_fails_on_its_node(
 
 
 def test_one_that_gives_up_where_others_train_does_not_take_them_along() -> None:
-    """Its script has not ended yet; the fragment that trains is the younger one."""
-    gives_up = make_fragment(0, RUNNING, ["n0"], start=after(-90), said=Said.APART)
-    trains = make_fragment(1, RUNNING, ["n1"], start=after(-80), said=Said.JOINED)
+    """Its script has not ended yet, and the lease of the one that trains is the shorter one."""
+    gives_up = make_fragment(0, RUNNING, ["n0"], end=after(900), said=Said.APART)
+    trains = make_fragment(1, RUNNING, ["n1"], end=after(600), said=Said.JOINED)
     busy = [make_node(f"n{i}", NodeState.BUSY) for i in range(2)]
     plan = plan_for(make_job(gives_up, trains, held=2), nodes=busy)
     assert list(noticed(plan)) == [0]
