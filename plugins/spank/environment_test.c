@@ -277,6 +277,8 @@ static void test_expand(void)
 	expect_text(path, "/w/5/c1/7/%", "expanded");
 	expect(!environment_expand("/a/long/path/to/%A", &place, path, sizeof(path)), "fits",
 	       path);
+	expect(!environment_expand("/a/long/path/%A", &place, path, strlen("/a/long/path/7")),
+	       "its end fits", path);
 	place.work_dir = NULL;
 	expect(!environment_expand("%w/%A", &place, path, sizeof(path)), "unknown", path);
 	expect(environment_expand("/s/%A", &place, path, sizeof(path)), "not wanted", path);
