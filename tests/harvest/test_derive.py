@@ -307,7 +307,8 @@ def test_why_nodes_are_idle() -> None:
 def test_why_a_mode_or_a_ceiling_leaves_nodes_idle() -> None:
     def idle(mode: Mode, **fields: Any) -> dict[IdleReason, int]:
         settings = replace(Settings(), mode=mode)
-        plan = make_plan(at(0, make_job(held=6, user="ann"), **fields), settings, no_clock)
+        fields.setdefault("job", make_job(held=6, user="ann"))
+        plan = make_plan(at(0, fields.pop("job"), **fields), settings, no_clock)
         return {item.reason: item.nodes for item in plan.idle}
 
     assert idle(Mode(), off=Off(NOW)) == {IdleReason.OFF: 4}
@@ -316,6 +317,9 @@ def test_why_a_mode_or_a_ceiling_leaves_nodes_idle() -> None:
     some = idle(Mode("canary", nodes=("n1",)))
     assert some == {IdleReason.STARTING: 1, IdleReason.CANARY: 3}
     assert idle(Mode(max_nodes=3)) == {IdleReason.STARTING: 3, IdleReason.CEILING: 1}
+    resting = make_job(running(noticed=after(-5)), held=5)
+    assert idle(Mode(max_nodes=1), job=resting) == {IdleReason.CEILING: 3}
+    assert idle(Mode(max_nodes=2), job=resting) == {IdleReason.RESTING: 3}  # room for one
 
 
 def test_a_node_for_jobs_outside_of_the_canary_alone_is_idle_because_of_it() -> None:

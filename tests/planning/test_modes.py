@@ -267,6 +267,14 @@ def test_what_leaves_takes_up_room_until_it_has_left() -> None:
     assert len(grown(plan_for(make_snapshot(*jobs, nodes=nodes), with_mode(max_nodes=2)))) == 1
 
 
+def test_the_room_that_is_left_is_counted_in_nodes() -> None:
+    two = make_request(2, 4, unit=2)
+    leaving = make_fragment(0, RUNNING, ["n1", "n2"], noticed=after(-5), job_id=8, request=two)
+    jobs = (make_job(leaving, job_id=8), make_job(held=2, request=two))
+    nodes = (*busy("n1", "n2"), *make_nodes(6)[2:])
+    assert len(grown(plan_for(make_snapshot(*jobs, nodes=nodes), with_mode(max_nodes=4)))) == 2
+
+
 def test_the_ceiling_picks_who_runs_at_all() -> None:
     four = make_request(4, 4)
     jobs = (make_job(held=4, job_id=8, request=four), make_job(held=4, job_id=9, request=four))
