@@ -235,6 +235,12 @@ def test_what_the_job_asks_of_a_node() -> None:
     assert job.needs == Needs("", 2048, 4, (("gpu", 2), ("gpu:a100", 2)))
 
 
+@pytest.mark.parametrize(("text", "mib"), [("2048K", 2), ("300", 300), ("62.50G", 64000)])
+def test_memory_is_read_in_each_unit(text: str, mib: int) -> None:
+    (job,) = read(row(MinMemory=text)).malleable
+    assert job.needs.memory_mib == mib
+
+
 def test_what_waits_for_other_jobs() -> None:
     (job,) = read(row(Dependency="afterany:3(unfulfilled)")).malleable
     assert job.fragments[0].depends
