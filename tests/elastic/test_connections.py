@@ -8,7 +8,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,15 @@ import waiting
 from slurm_hooks.elastic.liveness import heartbeat as heartbeat_module
 from slurm_hooks.elastic.liveness.connections import Connections
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
-from slurm_hooks.elastic.liveness.probe import ALIVE, NEWS, Answer, ProbeListener, is_dead, probe
+from slurm_hooks.elastic.liveness.probe import (
+    ALIVE,
+    NEWS,
+    Answer,
+    ProbeListener,
+    is_dead,
+    probe,
+    probe_all,
+)
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import Member, State, find, join
@@ -211,22 +219,30 @@ def test_an_agent_that_hangs_is_kept_and_one_whose_host_is_gone_is_not(
     (agent,) = make_agents(1)
     silent = socket.create_server(("127.0.0.1", 0))
     peer = Member(f"{7:016x}", 7, 0, "1.0", "127.0.0.1", probe_port=silent.getsockname()[1])
+    probed: list[float] = []
+
+    def see_probe(addresses: Iterable[tuple[str, int, str]]) -> dict[str, Answer]:
+        probed.append(time.monotonic())
+        return probe_all(addresses)
+
+    def is_gone() -> bool:
+        return find(agent.directory.read_fresh(), peer.token) is None
 
     def enter(state: State) -> State:
         return form(join(state, peer), Limits(1, 4), "h", 1, 1000)
 
+    monkeypatch.setattr(heartbeat_module, "probe_all", see_probe)
     agent.directory.update(enter)
     wait_until(agent.heartbeat._connections.filenos)
-    time.sleep(KEEP_ALIVE_S + 2 * BEAT_S)
-    assert (
-        find(agent.directory.read_fresh(), peer.token) is not None
-    )  # it accepts connections: it hangs
+    late = time.monotonic() + KEEP_ALIVE_S + 2 * BEAT_S
+    wait_until(lambda: sum(at > late for at in probed) > 1 or is_gone())
+    assert not is_gone()  # it accepts connections: it hangs
     monkeypatch.setattr(
         heartbeat_module,
         "probe_all",
         lambda addresses: {token: Answer.SILENT for _, _, token in addresses},
     )
-    wait_until(lambda: find(agent.directory.read(), peer.token) is None)
+    wait_until(is_gone)
     silent.close()
 
 
