@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -114,6 +115,13 @@ def test_sigterm_is_passed_on_and_nothing_is_put_back(slurm: Path) -> None:  # n
     assert agent.communicate(timeout=150)[0] == "asked 15\n"
     assert agent.returncode == 143
     assert not any("requeue" in line for line in asked(slurm))
+
+
+def test_what_the_command_has_started_gets_the_signal_too(slurm: Path) -> None:  # noqa: F811
+    child = shlex.join([sys.executable, "-c", CHILD, "polite"])
+    agent = begun("sh", "-c", f"{child} & wait")
+    agent.send_signal(signal.SIGTERM)
+    assert agent.communicate(timeout=150)[0] == "asked 15\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGURG])

@@ -58,8 +58,8 @@ from .processes import launch
 
 ENV = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
 
-# A Comment in a file; requeue is refused as long as there is a file `refuse`, and elements are
-# listed if there is a file `knows-all`.
+# A Comment in a file; requeue is refused as long as there is a file `refuse`, and hangs as long as
+# there is a file `hang`; elements are listed if there is a file `knows-all`.
 SQUEUE = """#!/bin/sh
 echo "$*" >> {place}/looked
 case "$*" in
@@ -74,6 +74,7 @@ SCONTROL = """#!/bin/sh
 echo "$*" >> {place}/asked
 case "$1" in
 requeue)
+    [ ! -e {place}/hang ] || exec sleep 600
     [ ! -e {place}/refuse ] || { echo Access/permission denied >&2; exit 1; }
     touch {place}/requeued ;;
 update) [ ! -e {place}/refuse ] && printf %s "${3#Comment=}" > {place}/comment ;;
@@ -454,6 +455,7 @@ from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch import own_element as module
 from slurm_hooks.elastic.signals import SignalListener
 module.AGAIN_S = 0.3
+job_comment.TIMEOUT_S = float(os.environ.get("TIMEOUT_S", job_comment.TIMEOUT_S))
 signals = SignalListener()
 signals.listen()
 own_element = module.OwnElement(os.environ, signals)
@@ -501,6 +503,18 @@ def test_a_leaver_puts_itself_back_and_waits_for_its_end(
     assert line.startswith(
         "malleable: scontrol requeue 7_3 failed: Access/permission denied; retrying"
     )
+
+
+def test_a_leaver_tries_again_after_a_scontrol_that_hangs(
+    slurm: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (slurm / "hang").touch()
+    agent = going(slurm, TIMEOUT_S="2")
+    wait_until(lambda: asked(slurm).count("requeue 7_3") >= 2)
+    (slurm / "hang").unlink()
+    wait_until((slurm / "requeued").exists)
+    end(agent)
+    assert "timed out after 2.0 seconds; retrying" in capfd.readouterr().err
 
 
 def test_a_leaver_without_scontrol_waits_as_well(
