@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from kept_sandbox import KeptSandbox
 from slurm_hooks.errors import MissingProgram
@@ -32,7 +33,12 @@ T = TypeVar("T")
 
 hypothesis.settings.register_profile("repeatable", derandomize=True)
 hypothesis.settings.register_profile("search", derandomize=False, print_blob=True)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "repeatable")
+hypothesis.settings.load_profile(PROFILE)
+if PROFILE == "repeatable":
+    # Hypothesis draws the constants of the modules that happen to be imported, which depends on the
+    # tests that ran before: so it learns of none, and draws the same wherever a test runs.
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,7 @@ class FakeSlurm:
     started: Callable[[Element], None] = lambda element: None
     asked: list[Asked] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
+    dropped: list[Command] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
 
@@ -100,6 +101,7 @@ class FakeSlurm:
         if fate == "refused":
             raise CommandRefused(f"{command.argv[0]}: not now")
         if fate == "dropped":
+            self.dropped.append(command)
             return ""
         done = {"cut": lines[: len(lines) // 2], "silent": []}.get(fate, lines)
         faults = [f for line in done for f in self.run(command.argv[0], line)]
