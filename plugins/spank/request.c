@@ -113,17 +113,24 @@ static bool cut(struct item whole, char mark, struct item *left, struct item *ri
 	return true;
 }
 
+static bool refuse_number(const struct reader *reader, unsigned nodes)
+{
+	if (nodes == 1)
+		return refuse(reader,
+			      "one number is not a range; write --malleable=1-1 for 1 node");
+	return refuse(reader,
+		      "one number is not a range; write "
+		      "--malleable=1-%u for up to %u nodes, or %u-%u for a fixed size",
+		      nodes, nodes, nodes, nodes);
+}
+
 static bool read_range(const struct reader *reader, struct item item, struct request *request)
 {
 	struct item min, max;
 
 	if (!cut(item, '-', &min, &max)) {
 		if (read_number(item, &request->min_nodes))
-			return refuse(reader,
-				      "one number is not a range; write "
-				      "--malleable=1-%u for up to %u nodes, or %u-%u for a fixed size",
-				      request->min_nodes, request->min_nodes, request->min_nodes,
-				      request->min_nodes);
+			return refuse_number(reader, request->min_nodes);
 		return refuse(reader, "it must begin with MIN-MAX, the fewest and the most nodes; "
 				      "write for example --malleable=2-16");
 	}

@@ -30,7 +30,7 @@ static const struct {
 	{"", "--malleable=2-16"},
 	{"x", "MIN-MAX"},
 	{"4", "--malleable=1-4"},
-	{"1", "one number is not a range"},
+	{"1", "one number is not a range; write --malleable=1-1 for 1 node"},
 	{"4-2", "--malleable=2-4"},
 	{"0", "MIN-MAX"},
 	{"0-4", "MIN 0 is for engine=pool"},
