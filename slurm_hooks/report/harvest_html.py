@@ -4,7 +4,7 @@ from anywhere, and says so to the browser.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from slurm_hooks import __version__
@@ -13,6 +13,7 @@ from slurm_hooks.report.harvest_charts import charts
 from slurm_hooks.report.harvest_text import figures, headline, tables
 from slurm_hooks.report.tables import Rows
 
+MOST_ROWS = 200  # of a table, so that the page of a busy month can be mailed
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = """
 :root { color-scheme: light; }
@@ -87,17 +88,26 @@ def _tables(found: Iterable[Rows]) -> Iterable[str]:
             f'<th scope="col"{_class(is_number)}>{escape(name.lstrip(">"))}</th>'
             for name, is_number in zip(rows.columns, numeric)
         )
-        body = "".join(
-            "<tr>"
-            + "".join(f"<td{_class(n)}>{escape(word)}</td>" for word, n in zip(row, numeric))
-            + "</tr>"
-            for row in rows.rows
-        )
         wide = " class=wide" if len(rows.columns) > 6 else ""
         yield (
             f'<section{wide}><div class="scroll"><table><caption>{escape(rows.title)}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
+            f"<thead><tr>{head}</tr></thead><tbody>{_body(rows, numeric)}</tbody></table></div>"
+            f"{_left_out(rows)}</section>"
         )
+
+
+def _body(rows: Rows, numeric: Sequence[bool]) -> str:
+    return "".join(
+        "<tr>"
+        + "".join(f"<td{_class(n)}>{escape(word)}</td>" for word, n in zip(row, numeric))
+        + "</tr>"
+        for row in rows.rows[:MOST_ROWS]
+    )
+
+
+def _left_out(rows: Rows) -> str:
+    more = len(rows.rows) - MOST_ROWS
+    return f"<p>... {more:,} more: --json</p>" if more > 0 else ""
 
 
 def _class(is_number: bool) -> str:

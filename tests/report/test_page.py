@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from build import NOW, after
 from report.made_up import HOSTILE, totals
-from slurm_hooks.harvest.totals import Totals
+from slurm_hooks.harvest.totals import Sample, Share, Totals
+from slurm_hooks.harvest.values import Delay
+from slurm_hooks.ledger.read import SAMPLES
+from slurm_hooks.model import IdleReason
 from slurm_hooks.report.harvest_charts import picture
-from slurm_hooks.report.harvest_html import page
+from slurm_hooks.report.harvest_html import MOST_ROWS, page
 from slurm_hooks.report.harvest_text import tables
 
 FLAGS = (
@@ -55,6 +59,27 @@ def test_every_table_is_on_the_page_and_nothing_is_loaded() -> None:
     assert reader.counts["svg"] == 5
     assert len(page(found)) < 300_000  # fit for a mail
     assert "default-src 'none'" in reader.policy
+
+
+def busy_month() -> Totals:
+    """All reasons at every point of the pictures, thousands of users, and of late jobs."""
+    return replace(
+        totals(),
+        samples=tuple(
+            Sample(after(n * 7200), 9.3 + n % 7, 20.1, 1.0, dict.fromkeys(IdleReason, 1 + n % 5))
+            for n in range(SAMPLES)
+        ),
+        users=tuple(Share(f"user{n}", 3600.0 * n, 1, 5, 0) for n in range(5000, 0, -1)),
+        delays=tuple(Delay(str(n), NOW, after(900), 30_000.0 - n) for n in range(30_000)),
+    )
+
+
+def test_the_page_of_a_busy_month_fits_into_a_mail() -> None:
+    text = page(busy_month())
+    assert len(text.encode()) < 1_500_000
+    assert "delays caused: at most 30000 of" in text
+    assert text.count("<td>user") == MOST_ROWS
+    assert f"{30_000 - MOST_ROWS:,} more: --json" in text
 
 
 def test_names_are_text() -> None:
