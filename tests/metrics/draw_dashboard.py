@@ -4,8 +4,9 @@ documents, where Grafana is not at hand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from metrics.dashboard import board, colours_of
 from slurm_hooks.report.drawing import pyplot
 
 WIDTH, INCH = 24, 0.55  # columns of the board, and how wide one is drawn
+CYCLE = ("#0072B2", "#56B4E9", "#CC79A7", "#882255", "#44AA99", "#DDCC77")  # without those of uses
 Answers = Sequence[tuple[str, str, list[dict[str, Any]]]]
 
 
@@ -20,16 +22,26 @@ def draw(answers: Answers, path: Path) -> None:
     """All panels; an answer is a panel's title, a legend, and Prometheus's result."""
     panels = board()["panels"]
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
-    figure = pyplot().figure(figsize=(WIDTH * INCH, rows * INCH * 0.7))
-    grid = figure.add_gridspec(rows, WIDTH, hspace=3.0, wspace=3.0)
-    for panel in panels:
-        at = panel["gridPos"]
-        axes = figure.add_subplot(grid[at["y"] : at["y"] + at["h"], at["x"] : at["x"] + at["w"]])
-        axes.set_title(panel["title"], fontsize=9)
-        found = [(legend, result) for name, legend, result in answers if name == panel["title"]]
-        (_number if panel["type"] == "stat" else _curves)(axes, panel, found)
-    figure.savefig(path, dpi=90, format="png")
-    pyplot().close(figure)
+    with pyplot().rc_context({"axes.prop_cycle": pyplot().cycler(color=CYCLE)}):
+        figure = pyplot().figure(figsize=(WIDTH * INCH, rows * INCH * 0.7))
+        for panel in panels:
+            axes = figure.add_axes(_place(panel["gridPos"], rows))
+            axes.set_title(panel["title"], fontsize=9)
+            found = [(legend, result) for name, legend, result in answers if name == panel["title"]]
+            (_number if panel["type"] == "stat" else _curves)(axes, panel, found)
+        figure.savefig(path, dpi=90, format="png")
+        pyplot().close(figure)
+
+
+def _place(at: dict[str, int], rows: int) -> tuple[float, float, float, float]:
+    """Left, bottom, width and height of a panel's axes, with room for its title and its legend."""
+    below, above = min(3.0, at["h"] / 3), 1.0
+    return (
+        (at["x"] + 1.2) / WIDTH,
+        1 - (at["y"] + at["h"] - below) / rows,
+        (at["w"] - 1.6) / WIDTH,
+        (at["h"] - below - above) / rows,
+    )
 
 
 def _number(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> None:
@@ -47,24 +59,46 @@ _UNITS = {"s": "s", "suffix: node-h": "node-h"}
 
 
 def _curves(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> None:
-    """Curves, or areas on each other where the panel says so."""
+    """Curves, or areas on each other where the panel says so; without those that are always 0."""
     is_stacked = panel["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
     colours = colours_of(panel)
     below: dict[float, float] = {}
     for legend, series in ((legend, each) for legend, result in found for each in result):
         name = _filled(legend, series["metric"])
-        points = {t: float(v) for t, v in series["values"]}
-        when = [datetime.fromtimestamp(t) for t in points]
+        points = _with_gaps({t: float(v) for t, v in series["values"]})
+        if not any(points.values()):
+            continue
+        when = [datetime.fromtimestamp(t, timezone.utc) for t in points]
         if not is_stacked:
-            axes.plot(when, list(points.values()), label=name, color=colours.get(name))
+            values = list(points.values())
+            axes.plot(when, values, ".-", ms=2, lw=0.8, label=name, color=colours.get(name))
             continue
         floor = [below.get(t, 0.0) for t in points]
         below.update({t: below.get(t, 0.0) + v for t, v in points.items()})
         tops = [below[t] for t in points]
         axes.fill_between(when, floor, tops, step="post", label=name, color=colours.get(name))
     axes.set_ylim(bottom=0)
+    axes.margins(x=0)
     axes.tick_params(labelsize=7)
-    axes.legend(fontsize=7, loc="upper left", ncols=3)
+    axes.xaxis.get_offset_text().set_fontsize(7)
+    axes.xaxis.set_major_formatter(dates().ConciseDateFormatter(axes.xaxis.get_major_locator()))
+    if axes.get_legend_handles_labels()[0]:
+        columns = max(3, panel["gridPos"]["w"] // 3)
+        where = {"loc": "upper left", "bbox_to_anchor": (0, -0.12)}
+        axes.legend(fontsize=7, ncols=columns, frameon=False, **where)
+
+
+def _with_gaps(points: dict[float, float]) -> dict[float, float]:
+    """With no number where Prometheus had none, so that no line leads across."""
+    step = min((b - a for a, b in zip(points, [*points][1:])), default=0.0)
+    ends = [a for a, b in zip(points, [*points][1:]) if b - a > 1.5 * step]
+    return dict(sorted({**points, **{end + step: math.nan for end in ends}}.items()))
+
+
+def dates() -> Any:
+    from matplotlib import dates as found  # noqa: PLC0415 (optional, as in `drawing`)
+
+    return found
 
 
 def _filled(legend: str, labels: dict[str, str]) -> str:

@@ -25,8 +25,9 @@ from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import USABLE
 from slurm_hooks.metrics.exposition import write_textfile
-from slurm_hooks.model import Why
-from slurm_hooks.report.palette import IDLE, OTHERS, OURS, OUT
+from slurm_hooks.model import IdleReason, Why
+from slurm_hooks.report.harvest_charts import REASONS
+from slurm_hooks.report.palette import IDLE, LOST, OTHERS, OURS, OUT
 from slurm_hooks.settings import Settings
 from waiting import wait_until
 
@@ -98,13 +99,19 @@ def test_the_page_names_every_reason_and_the_dashboard_shows_them(tmp_path: Path
     told = [name for name in found if name.startswith("malleable_limited_jobs{")]
     assert told == [f"malleable_limited_jobs{{reason={why.value}}}" for why in Why]
     shown = [q.expr for q in questions("1h", "1m")]
-    assert colours() == {"ours": OURS, "others": OTHERS, "idle": IDLE, "out_of_service": OUT}
     assert any("malleable_limited_jobs" in expr for expr in shown)
 
 
-def colours() -> dict[str, str]:
-    """Those of the nodes' uses, by name."""
-    (panel,) = (p for p in board()["panels"] if p["title"].startswith("Nodes of the"))
+def test_the_dashboard_has_the_colours_of_the_report() -> None:
+    uses = {"ours": OURS, "others": OTHERS, "idle": IDLE, "out_of_service": OUT}
+    assert colours("Nodes of the malleable partitions") == uses
+    assert colours("Idle nodes, and why") == {each.value: REASONS[each] for each in IdleReason}
+    assert colours("Ends of runs per hour") == {"left": OURS, "preempted": LOST}
+
+
+def colours(title: str) -> dict[str, str]:
+    """Those that a panel fixes, by name."""
+    (panel,) = (p for p in board()["panels"] if p["title"] == title)
     return colours_of(panel)
 
 
