@@ -88,18 +88,25 @@ class Prometheus:
     def value(self, expr: str) -> list[float]:
         return [float(r["value"][1]) for r in self.get("query", query=expr)["result"]]
 
-    def answers(self, asked: list[Question], past_s: float = 240) -> Answers:
-        """What each panel shows: a number, or curves of the last minutes."""
-        now = time.time()
-        span = {"start": str(now - past_s), "end": str(now), "step": "2"}
+    def answers(
+        self, asked: list[Question], past_s: float, now: float, step_s: float = 2
+    ) -> Answers:
+        """What each panel shows: a number, or curves of the time before `now`."""
+        span = {"start": str(now - past_s), "end": str(now), "step": str(step_s)}
         found = []
         for q in asked:
             if q.kind == "stat":
-                data = self.get("query", query=q.expr)
+                data = self.get("query", query=q.expr, time=str(now))
             else:
                 data = self.get("query_range", query=q.expr, **span)
             found.append((q.panel, q.legend, data["result"]))
         return found
+
+    def is_ready(self) -> bool:
+        try:
+            return bool(self.get("query", query="vector(1)"))
+        except OSError:
+            return False
 
     def is_up(self) -> bool:
         try:
@@ -164,7 +171,7 @@ def test_every_panel_and_rule_has_data(sandbox: Sandbox, tmp_path: Path) -> None
         a_lively_half_minute(bench)
         asked = questions("30s", "5s")
         empty = [(q.panel, q.expr) for q in asked if not server.value(q.expr)]
-        draw(server.answers(asked), tmp_path / "dashboard.png")
+        draw(server.answers(asked, 240, time.time()), tmp_path / "dashboard.png")
         assert empty == []
         assert server.value('malleable_ends_total{how="preempted"}') == [2.0]
         assert server.value("malleable:harvested_nodes:rate5m")[0] > 0
