@@ -21,7 +21,7 @@ from slurm_hooks.harvest.values import Cost
 from slurm_hooks.ledger.connect import Damaged, Unusable, ledger_path, reading, writing
 from slurm_hooks.ledger.read import last_seen, lives_of, standing, without_account
 from slurm_hooks.ledger.write import prune, write
-from slurm_hooks.model import IdleReason, Plan, Snapshot
+from slurm_hooks.model import Plan, Snapshot, Why
 from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.report.tick import TickReport
 from slurm_hooks.settings import Settings
@@ -119,7 +119,7 @@ def _as_done(report: TickReport) -> Plan:
     if not report.lacks_rights:
         return report.plan
     idle = tuple(
-        replace(each, reason=IdleReason.NOT_GIVEN) if each.reason is IdleReason.STARTING else each
+        replace(each, reason=Why.NOT_GIVEN) if each.reason is Why.STARTING else each
         for each in report.plan.idle
     )
     return replace(report.plan, actions=(), idle=idle)

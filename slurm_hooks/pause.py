@@ -14,11 +14,11 @@ from slurm_hooks.errors import CommandRefused, NotAllowed, RetryLater, UsageErro
 from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
-    Cause,
     Fragment,
     FragmentState,
     MalleableJob,
     SetMark,
+    Why,
 )
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.actions import commands, ranges
@@ -80,7 +80,7 @@ def _is_done(fragment: Fragment, is_paused: bool) -> bool:
 def _write(port: Port, found: list[Fragment], verb: str, is_paused: bool) -> None:
     """Whether it worked is seen afterwards: fragments may end at any moment."""
     marks = [
-        SetMark(f.id, replace(f.mark, is_paused=is_paused), Cause.PAUSED)
+        SetMark(f.id, replace(f.mark, is_paused=is_paused), Why.PAUSED)
         for f in found
         if f.mark.is_paused is not is_paused
     ]

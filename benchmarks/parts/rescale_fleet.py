@@ -21,12 +21,12 @@ from parts.live_slurm import port
 from slurm_hooks.model import (
     ENDED_STATES,
     Action,
-    Cause,
     Fragment,
     FragmentState,
     Grow,
     MalleableJob,
     Snapshot,
+    Why,
 )
 from slurm_hooks.planning.leases import notice
 from slurm_hooks.planning.lifecycle import upkeep
@@ -141,7 +141,7 @@ class MalleableFleet(Fleet):
         """A tick that wants their nodes for others: marks and SIGURG."""
         seen = self._observe()
         chosen = self._chosen(seen, fragments)
-        self._apply(seen, [notice(f, Cause.BETTER_USE, seen.now) for f in chosen])
+        self._apply(seen, [notice(f, Why.BETTER_USE, seen.now) for f in chosen])
 
     def tend(self) -> None:
         """A tick that leaves sizes alone."""

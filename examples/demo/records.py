@@ -15,6 +15,7 @@ from ClusterShell.NodeSet import NodeSetParseError
 
 from demo.work import WORKS, Work
 from slurm_hooks.engines import ENGINES
+from slurm_hooks.report.why import action_text
 from slurm_hooks.slurm.text import expand, parse_time
 
 FIELDS = (
@@ -150,7 +151,7 @@ def parse_tick(line: str) -> Tick:
 def _act(at: float, action: dict[str, Any]) -> Act:
     fragments = action.get("fragments") or [action["fragment"]]
     nodes = tuple(action.get("nodes") or ())
-    return Act(at, action["kind"], tuple(fragments), action["cause"], nodes)
+    return Act(at, action["kind"], tuple(fragments), action_text(action["cause"]), nodes)
 
 
 def parse_rounds(text: str) -> tuple[Round, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Optional, Union
 
-from slurm_hooks.model import Curve, Learned, Spared
+from slurm_hooks.model import Curve, Learned, Why
 
 BUDGET = 0.02
 """The share of a job's node-time that may go into looking."""
@@ -91,23 +91,23 @@ def wanted(
     return tuple(each for each in found if isinstance(each, Probe))
 
 
-def judge(job: Looker, costs: Costs, price: float, budget: float = BUDGET) -> Union[Probe, Spared]:
+def judge(job: Looker, costs: Costs, price: float, budget: float = BUDGET) -> Union[Probe, Why]:
     """What is worth looking at of one job, or why nothing is; as `wanted`."""
     if budget <= 0:
-        return Spared.OFF
+        return Why.NO_BUDGET
     probe = _of_start(job, costs) or _of_value(job, costs, price)
     if probe is None:
         return _unasked(job)
     if job.is_silent or (job.is_hopeless and probe.nodes == job.nodes):
-        return Spared.SILENT
-    return probe if is_affordable(probe, job, budget) else Spared.SPENT
+        return Why.SILENT
+    return probe if is_affordable(probe, job, budget) else Why.SPENT
 
 
-def _unasked(job: Looker) -> Spared:
+def _unasked(job: Looker) -> Why:
     if _has_family_to_go_by(job):
-        return Spared.FAMILY
+        return Why.FAMILY
     is_waiting = job.learned.curve is None and job.learned.sizes_seen and job.most > job.least
-    return Spared.SHARE if is_waiting else Spared.NOT_WORTH_IT
+    return Why.SHARE if is_waiting else Why.NOT_WORTH_IT
 
 
 def _has_family_to_go_by(job: Looker) -> bool:

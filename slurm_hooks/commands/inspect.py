@@ -39,6 +39,7 @@ from slurm_hooks.report.text import (
     tick_lines,
 )
 from slurm_hooks.report.tick import TickReport
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings import Settings
 from slurm_hooks.settings_file import load
 from slurm_hooks.slurm.gateway import read_remarks
@@ -134,7 +135,7 @@ def _why(job: JobPlan) -> str:
     """What limits the job most."""
     if job.nodes_planned != job.nodes_now:
         return f"the next tick takes it to {plural(job.nodes_planned, 'node')}"
-    return str(job.reasons[0]) if job.reasons else ""
+    return reason_text(job.reasons[0]) if job.reasons else ""
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -214,7 +215,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         print_lines(
             out, [f"job {job.job_id}: {job.nodes_now} -> {plural(job.nodes_planned, 'node')}"]
         )
-        print_lines(out, [f"  {reason}" for reason in job.reasons])
+        print_lines(out, [f"  {reason_text(reason)}" for reason in job.reasons])
     if not shown:
         print_lines(out, ["no job changes its size"])
     strangers = () if arguments.snapshot else unknown_users(settings.mode.users)

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any, Optional
 
 from slurm_hooks.harvest.values import Promise, Seen, SeenRun
-from slurm_hooks.model import FragmentId, IdleReason
+from slurm_hooks.model import FragmentId, Why
 
 
 def to_text(seen: Seen) -> str:
@@ -28,7 +28,7 @@ def from_text(text: str) -> Seen:
         return Seen(
             at=moment(data["at"]),
             runs=tuple(_run(row) for row in data["runs"]),
-            idle=tuple((IdleReason(reason), int(nodes)) for reason, nodes in data["idle"]),
+            idle=tuple((Why(reason), int(nodes)) for reason, nodes in data["idle"]),
             promises=tuple(Promise(str(j), moment(s), float(h)) for j, s, h in data["promises"]),
         )
     except (LookupError, TypeError, OverflowError, OSError, RecursionError) as error:

@@ -21,7 +21,6 @@ from slurm_hooks.harvest.values import (
     Cost,
     Done,
     Ending,
-    EndKind,
     Forgotten,
     JobFacts,
     NodeCounts,
@@ -34,15 +33,14 @@ from slurm_hooks.model import (
     ENDED_STATES,
     ON_NODES,
     Cancel,
-    Cause,
     Fragment,
     FragmentId,
     FragmentState,
     Grow,
-    IdleReason,
     MalleableJob,
     NodeState,
     Notice,
+    Of,
     Plan,
     PutBack,
     Snapshot,
@@ -115,7 +113,7 @@ def _done(plan: Plan) -> tuple[Done, ...]:
 def _whys(plan: Plan) -> tuple[tuple[Why, int], ...]:
     """How many jobs each reason stands behind; a job may have several."""
     found = Counter(why for job in plan.jobs for why in {reason.why for reason in job.reasons})
-    return tuple((why, found[why]) for why in Why if found[why])
+    return tuple((why, found[why]) for why in Of.JOB.whys if found[why])
 
 
 def _forgotten(
@@ -148,7 +146,7 @@ def _seen_run(fragment: Fragment, asked: str, start: Optional[datetime]) -> Seen
     """`start` is what an earlier tick has seen of the same run."""
     if fragment.state not in _OCCUPIES:
         return SeenRun(fragment.id, run_of(fragment))
-    leaves = asked or ("was given notice" if fragment.is_leaving else "")
+    leaves = asked or (Why.REMINDED.value if fragment.is_leaving else "")
     where = (fragment.nodes, start or fragment.start, fragment.end)
     return SeenRun(fragment.id, run_of(fragment), *where, leaves)
 
@@ -190,7 +188,7 @@ def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -
     """A run that no tick saw: it began and was requeued between two; its length is not known."""
     kind, cause = kind_of(run, fragment, frozenset())
     if fragment.state in _OCCUPIES:
-        kind, cause = EndKind.PREEMPTED, "requeued by Slurm"
+        kind, cause = Why.PREEMPTED, ""
     at, _ = moment_of(replace(run, start=since), fragment, since, seen)
     return Ending(run.fragment, at, kind, cause, 0, 0.0, is_exact=False)
 
@@ -252,14 +250,14 @@ def _over(job: MalleableJob, whys: Set[Why]) -> str:
     if Why.FINISHED in whys or is_finished(job):
         return _finished(job)
     if Why.CANCELLED in whys:
-        return Cause.CANCELLED.value
+        return str(Why.CANCELLED.value)
     return ENDED if all(f.state in ENDED_STATES for f in job.fragments) else ""
 
 
 def _finished(job: MalleableJob) -> str:
     if job.request.is_pool:
         return "no work left"
-    return Cause.FINISHED.value if job.has_agent else "script ended with 0"
+    return Why.FINISHED.value if job.has_agent else "script ended with 0"
 
 
 def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:
@@ -278,12 +276,12 @@ def _idle(
     plan: Plan,
     known: timedelta,
     new_s: float,
-) -> tuple[tuple[IdleReason, int, float], ...]:
+) -> tuple[tuple[Why, int, float], ...]:
     """Idle nodes now, and node-seconds since the last tick for what it said, as far as known;
     `new_s` are those of runs that have begun, on nodes where they were on their way."""
-    seconds = dict.fromkeys(IdleReason, 0.0)
+    seconds = dict.fromkeys(Of.IDLE.whys, 0.0)
     seconds.update((reason, n * known.total_seconds()) for reason, n in before.idle)
-    seconds[IdleReason.STARTING] = max(seconds[IdleReason.STARTING] - new_s, 0.0)
+    seconds[Why.STARTING] = max(seconds[Why.STARTING] - new_s, 0.0)
     now = {item.reason: item.nodes for item in plan.idle}
-    rows = ((reason, now.get(reason, 0), seconds[reason]) for reason in IdleReason)
+    rows = ((reason, now.get(reason, 0), seconds[reason]) for reason in Of.IDLE.whys)
     return tuple(row for row in rows if row[1] or row[2])

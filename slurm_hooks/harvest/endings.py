@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.harvest.values import EndKind, SeenRun
+from slurm_hooks.harvest.values import SeenRun
 from slurm_hooks.model import (
     ENDED_STATES,
     Fragment,
@@ -13,6 +13,7 @@ from slurm_hooks.model import (
     Said,
     Slurm,
     Snapshot,
+    Why,
 )
 from slurm_hooks.planning.failures import is_death
 from slurm_hooks.planning.moments import requeue_of
@@ -41,32 +42,31 @@ def run_of(fragment: Fragment) -> int:
     return fragment.restarts - is_requeued
 
 
-def kind_of(
-    run: SeenRun, fragment: Optional[Fragment], down: frozenset[str]
-) -> tuple[EndKind, str]:
-    """How the run ended, and its cause in words; `down` are nodes that are down now.
+def kind_of(run: SeenRun, fragment: Optional[Fragment], down: frozenset[str]) -> tuple[Why, str]:
+    """How the run ended, and its cause: a `Why` for which it was to leave, or its exit code. `down`
+    are nodes that are down now.
 
     A requeue leaves no trace of who wanted it; one that was neither asked for by a tick nor begun
     by the fragment's own agent counts as a preemption.
     """
     if fragment is None:
-        return EndKind.UNKNOWN, "Slurm has forgotten it"
+        return Why.UNKNOWN, ""
     state = fragment.state
     if state is FragmentState.CANCELLED:
-        return EndKind.CANCELLED, "cancelled"
+        return Why.CANCELLED, ""
     if fragment.said is Said.FINISHED or fragment.mark.is_finished:
-        return EndKind.FINISHED, "training finished"
+        return Why.FINISHED, ""
     if run.leaves or fragment.said in (Said.LEAVING, Said.APART) or fragment.is_leaving:
-        return EndKind.LEFT, run.leaves or "left by itself"
+        return Why.LEFT, run.leaves
     if state is FragmentState.DONE and (not fragment.has_agent or fragment.mark.request.is_pool):
-        return EndKind.FINISHED, "its script ended with 0"
+        return Why.FINISHED, fragment.exit_code
     if state is FragmentState.LOST or run.nodes & down:
-        return EndKind.NODE_FAILED, "node failed"
+        return Why.NODE_FAILED, ""
     if is_death(fragment):
-        return EndKind.DIED, f"exit code {fragment.exit_code}"
+        return Why.DIED, fragment.exit_code
     if state is FragmentState.TIMED_OUT and _had_its_time(run, fragment):
-        return EndKind.LEASE_ENDED, "lease ended"
-    return EndKind.PREEMPTED, "requeued by Slurm"
+        return Why.LEASE_ENDED, ""
+    return Why.PREEMPTED, ""
 
 
 def _had_its_time(run: SeenRun, fragment: Fragment) -> bool:

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.harvest.values import HITS, Delay, Done, EndKind
-from slurm_hooks.model import FragmentId, IdleReason, Why
+from slurm_hooks.harvest.values import HITS, Delay, Done
+from slurm_hooks.model import FragmentId, Why
 
-USABLE = frozenset(
-    {IdleReason.STARTING, IdleReason.OBSERVED, IdleReason.RESTING, IdleReason.NOT_GIVEN}
-)
+USABLE = frozenset({Why.STARTING, Why.OBSERVED, Why.RESTING, Why.NOT_GIVEN})
 """Reasons of idle nodes that some waiting malleable job could have used."""
 
 
@@ -58,7 +56,7 @@ class JobLine:
 class Ends:
     """Runs that ended alike, and what they had used since their starts."""
 
-    kind: EndKind
+    kind: Why
     count: int
     node_s: float
 
@@ -81,7 +79,7 @@ class Sample:
     ours: float
     busy: float
     out: float
-    idle: dict[IdleReason, float]
+    idle: dict[Why, float]
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class Totals:
     node_s: float
     all_node_s: float
     uncertain_node_s: float
-    idle: dict[IdleReason, float]
+    idle: dict[Why, float]
     users: tuple[Share, ...]
     accounts: tuple[Share, ...]
     jobs: tuple[JobLine, ...]
@@ -164,7 +162,7 @@ class LastTick:
     ours: int
     busy: int
     out: int
-    idle: dict[IdleReason, int]
+    idle: dict[Why, int]
     whys: dict[Why, int]
 
 

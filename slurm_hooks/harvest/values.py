@@ -5,35 +5,20 @@ Moments are zoned datetimes; spans end in `_s` and are seconds, `node_s` is node
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.model import FragmentId, IdleReason, Why
+from slurm_hooks.model import FragmentId, Why
 
-
-class EndKind(enum.Enum):
-    """How a fragment's run ended; the values name metrics."""
-
-    LEFT = "left"  # it was asked to leave, or left by itself before its lease ended
-    LEASE_ENDED = "lease_ended"
-    FINISHED = "finished"  # the training is over
-    CANCELLED = "cancelled"  # by its user, an operator, or because the job was stopped
-    PREEMPTED = "preempted"  # requeued by Slurm, or by somebody, without a plan of ours
-    NODE_FAILED = "node_failed"
-    DIED = "died"  # an exit code that is no end of a training
-    UNKNOWN = "unknown"  # Slurm has forgotten it: the ticks were too far apart
-
-
-HITS = frozenset({EndKind.PREEMPTED, EndKind.NODE_FAILED, EndKind.DIED})
+HITS = frozenset({Why.PREEMPTED, Why.NODE_FAILED, Why.DIED})
 """Ends that no tick planned and no user wished."""
 
 
 @dataclass(frozen=True)
 class SeenRun:
     """One fragment as a tick saw and left it. `restarts` numbers its run; `nodes` is empty while it
-    waits; `leaves` is the cause if it was asked to go."""
+    waits; `leaves` is the value of the `Why` if it was asked to go."""
 
     fragment: FragmentId
     restarts: int
@@ -59,7 +44,7 @@ class Seen:
 
     at: datetime
     runs: tuple[SeenRun, ...] = ()
-    idle: tuple[tuple[IdleReason, int], ...] = ()
+    idle: tuple[tuple[Why, int], ...] = ()
     promises: tuple[Promise, ...] = ()
 
 
@@ -70,7 +55,7 @@ class Ending:
 
     fragment: FragmentId
     at: datetime
-    kind: EndKind
+    kind: Why
     cause: str
     nodes: int
     ran_s: float
@@ -156,7 +141,7 @@ class Cost:
 
 @dataclass(frozen=True, order=True)
 class Done:
-    """What a tick did to so many fragments, and why, in the words of `verb_of` and of the cause."""
+    """What a tick did to so many fragments: the words of `verb_of`, and the value of a `Why`."""
 
     verb: str
     cause: str
@@ -184,7 +169,7 @@ class Record:
     endings: tuple[Ending, ...]
     delays: tuple[Delay, ...]
     starts: int  # of others' jobs whose start had been published, late or not
-    idle: tuple[tuple[IdleReason, int, float], ...]
+    idle: tuple[tuple[Why, int, float], ...]
     done: tuple[Done, ...]
     whys: tuple[tuple[Why, int], ...]
     forgotten: tuple[Forgotten, ...]

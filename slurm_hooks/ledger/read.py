@@ -20,9 +20,9 @@ from slurm_hooks.harvest.totals import (
     Totals,
     VainRun,
 )
-from slurm_hooks.harvest.values import HITS, TRAINED_NOTHING, Delay, Done, EndKind, Seen
+from slurm_hooks.harvest.values import HITS, TRAINED_NOTHING, Delay, Done, Seen
 from slurm_hooks.ledger.schema import HOUR_S, hour_of
-from slurm_hooks.model import FragmentId, IdleReason, Why
+from slurm_hooks.model import FragmentId, Of, Why
 
 SAMPLES = 360  # points of a picture
 JOBS = 200  # lines of jobs in a report, those that used most
@@ -103,13 +103,13 @@ class _Part:
         )
         return dict(row)
 
-    def idle(self) -> dict[IdleReason, float]:
+    def idle(self) -> dict[Why, float]:
         rows = self._rows(
             "SELECT reason, sum(idle.node_s) AS node_s FROM idle JOIN tick ON tick.id = idle.tick "
             "WHERE at > :since AND at <= :until GROUP BY reason"
         )
         found = {row["reason"]: row["node_s"] for row in rows}
-        return {reason: found[reason.value] for reason in IdleReason if reason.value in found}
+        return {reason: found[reason.value] for reason in Of.IDLE.whys if reason.value in found}
 
     def users(self) -> tuple[Share, ...]:
         return self._shares("user")
@@ -148,7 +148,7 @@ class _Part:
             f"LEFT JOIN job ON job.id = ending.job WHERE {_IN_SPAN} AND {_WHOSE} GROUP BY kind"
         )
         found = {row["kind"]: row for row in rows}
-        kinds = (kind for kind in EndKind if kind.value in found)
+        kinds = (kind for kind in Of.END.whys if kind.value in found)
         return tuple(
             Ends(k, found[k.value]["count"], found[k.value]["node_s"] or 0.0) for k in kinds
         )
@@ -190,14 +190,14 @@ class _Part:
             f"SELECT {bin_of} AS bin, min(at) AS at, count(*) AS count, avg(ours) AS ours, "
             f"avg(busy) AS busy, avg(out) AS out FROM tick {span} GROUP BY bin ORDER BY bin"
         )
-        known = {reason.value for reason in IdleReason}  # a later version may have had more
-        idle: dict[int, dict[IdleReason, float]] = {}
+        known = {reason.value for reason in Of.IDLE.whys}  # a later version may have had more
+        idle: dict[int, dict[Why, float]] = {}
         for row in self._rows(
             f"SELECT {bin_of} AS bin, reason, sum(idle.nodes) AS nodes FROM idle "
             f"JOIN tick ON tick.id = idle.tick {span} GROUP BY bin, reason"
         ):
             if row["reason"] in known:
-                idle.setdefault(row["bin"], {})[IdleReason(row["reason"])] = row["nodes"]
+                idle.setdefault(row["bin"], {})[Why(row["reason"])] = row["nodes"]
         return tuple(
             Sample(
                 *(moment(row["at"]), row["ours"], row["busy"], row["out"]),
@@ -207,7 +207,7 @@ class _Part:
         )
 
 
-_HITS = ", ".join(f"'{kind.value}'" for kind in EndKind if kind in HITS)
+_HITS = ", ".join(f"'{kind.value}'" for kind in Of.END.whys if kind in HITS)
 _IN_SPAN = "at > :since AND at <= :until"
 _WHOSE = "(:user = '' OR user = :user) AND (:account = '' OR account = :account)"
 
@@ -261,7 +261,7 @@ def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
     rows = ledger.execute("SELECT reason, nodes FROM idle WHERE tick = ?", (tick["id"],))
     names = ("at", "seconds", "solver_s", "jobs", "ours", "busy", "out")
     nodes = {row["reason"]: row["nodes"] for row in rows}
-    idle = {reason: nodes[reason.value] for reason in IdleReason if reason.value in nodes}
+    idle = {reason: nodes[reason.value] for reason in Of.IDLE.whys if reason.value in nodes}
     return LastTick(idle=idle, whys=_whys(ledger), **{name: tick[name] for name in names})
 
 
@@ -270,7 +270,7 @@ def _whys(ledger: sqlite3.Connection) -> dict[Why, int]:
     if not ledger.execute("SELECT 1 FROM sqlite_master WHERE name = 'why'").fetchone():
         return {}
     jobs = {row["reason"]: row["jobs"] for row in ledger.execute("SELECT * FROM why")}
-    return {why: jobs[why.value] for why in Why if why.value in jobs}
+    return {why: jobs[why.value] for why in Of.JOB.whys if why.value in jobs}
 
 
 def lives_of(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, Life]:

@@ -11,8 +11,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from slurm_hooks import __version__
 from slurm_hooks.harvest.totals import Chosen, Standing
-from slurm_hooks.harvest.values import HITS, EndKind
-from slurm_hooks.model import IdleReason, Why
+from slurm_hooks.harvest.values import HITS
+from slurm_hooks.model import Of
 
 _PLAIN = {  # counters of the ledger without labels: name in the metrics, what it means
     "releases": ("releases", "Fragments released onto idle nodes"),
@@ -42,9 +42,9 @@ def families(standing: Standing, chosen: Chosen) -> Iterator[Metric]:
 def _counters(counters: Mapping[tuple[str, str], float], chosen: Chosen) -> Iterator[Metric]:
     for name, (shown, text) in _PLAIN.items():
         yield CounterMetricFamily(f"malleable_{shown}", text, value=counters.get((name, ""), 0.0))
-    kinds = [kind.value for kind in EndKind]
+    kinds = [kind.value for kind in Of.END.whys]
     hits = sorted(kind.value for kind in HITS)
-    reasons = [reason.value for reason in IdleReason]
+    reasons = [reason.value for reason in Of.IDLE.whys]
     labelled = (
         ("idle_node_seconds", "Node-seconds that stayed idle, by reason", "reason", reasons),
         ("ends", "Runs of fragments that ended, by how", "how", kinds),
@@ -90,7 +90,7 @@ def _last_tick(standing: Standing) -> Iterator[Metric]:
         "Malleable jobs that have this reason for their size; a job may have several",
         labels=["reason"],
     )
-    for why in Why:
+    for why in Of.JOB.whys:
         limited.add_metric([why.value], tick.whys.get(why, 0))
     yield limited
     nodes = GaugeMetricFamily(
@@ -100,7 +100,7 @@ def _last_tick(standing: Standing) -> Iterator[Metric]:
         nodes.add_metric([use], count)
     yield nodes
     idle = GaugeMetricFamily("malleable_idle_nodes", "Idle nodes, by reason", labels=["reason"])
-    for reason in IdleReason:
+    for reason in Of.IDLE.whys:
         idle.add_metric([reason.value], tick.idle.get(reason, 0))
     yield idle
 

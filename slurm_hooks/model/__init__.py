@@ -18,12 +18,10 @@ from slurm_hooks.model.curve import Curve, Learned
 from slurm_hooks.model.decision import (
     Action,
     Cancel,
-    Cause,
     FragmentAction,
     Grow,
     Hold,
     IdleNodes,
-    IdleReason,
     JobPlan,
     Level,
     Notice,
@@ -33,7 +31,6 @@ from slurm_hooks.model.decision import (
     SetMark,
     Solve,
     SolveStatus,
-    Spared,
     verb_of,
 )
 from slurm_hooks.model.job import (
@@ -47,7 +44,7 @@ from slurm_hooks.model.job import (
     Needs,
     Request,
 )
-from slurm_hooks.model.reason import Reason, Why
+from slurm_hooks.model.reason import USABLE, Of, Reason, Verdict, Why
 from slurm_hooks.model.state import (
     ENDED_STATES,
     ON_NODES,
@@ -60,8 +57,8 @@ from slurm_hooks.model.wish import Wish
 
 __all__ = [
     "REFUSED",
+    "USABLE",
     "Action",
-    "Cause",
     "Counted",
     "Curve",
     "Telemetry",
@@ -82,7 +79,6 @@ __all__ = [
     "Hole",
     "HoleEnd",
     "IdleNodes",
-    "IdleReason",
     "JobPlan",
     "Level",
     "MalleableJob",
@@ -109,8 +105,9 @@ __all__ = [
     "SolveStatus",
     "WAITING_STATES",
     "Waiter",
-    "Spared",
     "Why",
+    "Of",
+    "Verdict",
     "Wish",
     "verb_of",
 ]

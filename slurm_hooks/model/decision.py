@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Optional, Union
 
 from slurm_hooks.model.job import FragmentId, Mark
-from slurm_hooks.model.reason import Reason
+from slurm_hooks.model.reason import Reason, Why
 
 
 class Level(enum.Enum):
@@ -21,39 +21,6 @@ class Level(enum.Enum):
     ON = "on"
 
 
-class Cause(enum.Enum):
-    """Why something is done to a fragment."""
-
-    HOLE_OPEN = "hole open"
-    HOLE_CLOSES = "hole closes"
-    NODE_LEAVES = "node leaves service"
-    BETTER_USE = "better use elsewhere"
-    BELOW_MIN = "below the job's minimum"
-    REMINDED = "was given notice"
-    NOTICE_OVER = "notice is over"
-    ALONE = "no fragment has joined a round"
-    UNFIT = "Slurm finds the node unfit for it"
-    PREEMPTED = "requeued by Slurm"
-    SECURED = "comes back held if Slurm requeues it"
-    NOT_STARTED = "released but not started in time"
-    LEASE_ENDED = "lease ended"
-    LEASE_LONG = "lease longer than allowed"
-    DIED = "fragment died"
-    LEFT = "left after notice"
-    FINISHED = "training finished"
-    CANCELLED = "cancelled by its user"
-    STOPPED = "stopped for good"
-    NOTED = "noted for later ticks"
-    PAUSED = "held or released by an operator"
-    OFF = "switched off"
-    NOT_CANARY = "outside of the canary"
-    CEILING = "more nodes than the site allows"
-    LIMIT = "a job waits for a limit that counts it"
-    WISH = "its job wishes for fewer nodes"
-    NO_WORK = "found no work left"
-    SUMMED_UP = "the job's life summed up"
-
-
 @dataclass(frozen=True)
 class Grow:
     """Release a held fragment onto `nodes` with a lease of `limit`."""
@@ -62,7 +29,7 @@ class Grow:
     nodes: frozenset[str]
     limit: timedelta
     mark: Mark
-    cause: Cause = Cause.HOLE_OPEN
+    cause: Why = Why.HOLE_OPEN
 
 
 @dataclass(frozen=True)
@@ -71,7 +38,7 @@ class Renew:
 
     fragment: FragmentId
     end: datetime
-    cause: Cause = Cause.HOLE_OPEN
+    cause: Why = Why.HOLE_OPEN
 
 
 @dataclass(frozen=True)
@@ -80,7 +47,7 @@ class SetMark:
 
     fragment: FragmentId
     mark: Mark
-    cause: Cause
+    cause: Why
     summary: str = ""
 
 
@@ -90,7 +57,7 @@ class Notice:
 
     fragment: FragmentId
     mark: Mark
-    cause: Cause
+    cause: Why
 
 
 @dataclass(frozen=True)
@@ -103,7 +70,7 @@ class PutBack:
     """
 
     fragment: FragmentId
-    cause: Cause
+    cause: Why
     mark: Optional[Mark] = None
     is_ended: bool = False
     is_paused: bool = False
@@ -114,7 +81,7 @@ class Hold:
     """Hold a fragment as its user would; a running one runs on, and is held once it is requeued."""
 
     fragment: FragmentId
-    cause: Cause
+    cause: Why
 
 
 @dataclass(frozen=True)
@@ -122,7 +89,7 @@ class Cancel:
     """Cancel these fragments of a job that has ended."""
 
     fragments: tuple[FragmentId, ...]
-    cause: Cause
+    cause: Why
 
 
 FragmentAction = Union[Grow, Renew, SetMark, Notice, PutBack, Hold]
@@ -155,60 +122,27 @@ class Solve:
     bound: float = 0.0
 
 
-class Spared(enum.Enum):
-    """Why a job does not get a size only so that its speed there is seen."""
-
-    OFF = "off"  # the site spends nothing on looking
-    GIVEN = "given"  # its curve is known from elsewhere
-    ENGINE = "engine"  # its engine tells no rates
-    APART = "apart"  # its fragments do not meet: one size is all it has
-    SILENT_FAMILY = "silent_family"  # jobs of its name tell nothing
-    SILENT = "silent"  # it has told nothing for long at the size in question
-    PLENTY = "plenty"  # the jobs together want no more nodes than there are
-    FAMILY = "family"  # its family is known, and it is young
-    SHARE = "share"  # its equal share shows a second size by itself
-    NO_NODES = "no_nodes"  # the nodes for it cannot be had, or are of more use to others
-    NOT_WORTH_IT = "not_worth_it"  # knowing more brings less than a look costs
-    SPENT = "spent"  # it would be worth it, but its looks have had their part of its node-time
-
-
 @dataclass(frozen=True)
 class JobPlan:
     """What the plan means for one job: sizes in nodes, and what is behind them, the most important
     first. `nodes_probed` is the size that it is to have only so that its speed there is seen,
-    `spared` why it has none; None if nothing was decided about it."""
+    `spared` why it has none; None if nothing was decided about it. `nodes_needed` are the fewest
+    on which it may train now, 0 if it is over."""
 
     job_id: int
     nodes_now: int
     nodes_planned: int
     reasons: tuple[Reason, ...] = ()
     nodes_probed: int = 0
-    spared: Optional[Spared] = None
-
-
-class IdleReason(enum.Enum):
-    """Why a free node of the malleable partitions is used by nobody; the values name metrics."""
-
-    STARTING = "starting"  # a fragment has just been released onto it
-    OBSERVED = "observed"  # a fragment would have been, if ticks did not only observe
-    OFF = "off"  # malleable jobs are switched off
-    REGISTERING = "registering"  # slurmctld has begun, and nodes have not told it what they run
-    CANARY = "canary"  # only a canary's jobs and nodes are used
-    LIMIT = "limit"  # the jobs that could use it give way to one that waits for a limit
-    NO_JOB = "no_job"  # no malleable job waits, or all have their maximum
-    HOLE_SHORT = "hole_short"  # somebody else's claim comes too soon
-    UNFIT = "unfit"  # no waiting job can use it: features, memory, or where its fragments died
-    SUSPECT = "suspect"  # fragments of several users died there
-    RESTING = "resting"  # the jobs that could use it are not to grow yet, or cannot
-    CEILING = "ceiling"  # all malleable jobs together have as many nodes as the site allows
-    NOT_GIVEN = "not_given"  # the allocator left it: a minimum, a unit, the cost of a resize
+    spared: Optional[Why] = None
+    nodes_needed: int = 0
 
 
 @dataclass(frozen=True)
 class IdleNodes:
     """So many free nodes stay idle for this reason."""
 
-    reason: IdleReason
+    reason: Why
     nodes: int
 
 

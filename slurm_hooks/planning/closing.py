@@ -13,13 +13,13 @@ from slurm_hooks.model import (
     WAITING_STATES,
     Action,
     Cancel,
-    Cause,
     Fragment,
     FragmentState,
     MalleableJob,
     Plan,
     SetMark,
     Snapshot,
+    Why,
 )
 
 _OPEN = frozenset({*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING})
@@ -59,5 +59,5 @@ def _summed_up(actions: Iterable[Action], fragment: Fragment, text: str) -> list
             action, is_written = replace(action, summary=text), True  # noqa: PLW2901
         done.append(action)
     if not is_written:
-        done.append(SetMark(fragment.id, fragment.mark, Cause.SUMMED_UP, text))
+        done.append(SetMark(fragment.id, fragment.mark, Why.SUMMED_UP, text))
     return done

@@ -10,12 +10,11 @@ from slurm_hooks.model import (
     FragmentAction,
     Grow,
     IdleNodes,
-    IdleReason,
     JobPlan,
     Level,
+    Of,
     Plan,
     Reason,
-    Spared,
     Why,
     verb_of,
 )
@@ -33,14 +32,14 @@ class Fault:
     """
 
     text: str
-    idle: IdleReason = IdleReason.NOT_GIVEN
+    idle: Why = Why.NOT_GIVEN
     lost: frozenset[str] = frozenset()
     kept: int = 0
 
 
-def handed_out(level: Level) -> IdleReason:
+def handed_out(level: Level) -> Why:
     """What is said of a free node that a fragment is to start on."""
-    return IdleReason.OBSERVED if level is Level.OBSERVE else IdleReason.STARTING
+    return Why.OBSERVED if level is Level.OBSERVE else Why.STARTING
 
 
 def without(plan: Plan, faults: Mapping[FragmentAction, Fault]) -> Plan:
@@ -77,7 +76,7 @@ def _job_without(job: JobPlan, faults: Mapping[FragmentAction, Fault]) -> JobPla
         nodes_planned=job.nodes_planned - sum(len(a.nodes) for a in grows),
         reasons=(*left, *found),
         nodes_probed=0,
-        spared=Spared.NO_NODES if job.nodes_probed else job.spared,
+        spared=Why.NO_NODES if job.nodes_probed else job.spared,
     )
 
 
@@ -87,4 +86,4 @@ def _idle_without(plan: Plan, faults: Mapping[FragmentAction, Fault]) -> tuple[I
         if isinstance(action, Grow):
             counts[handed_out(plan.level)] -= len(action.nodes)
             counts[why.idle] += len(action.nodes - why.lost)
-    return tuple(IdleNodes(reason, counts[reason]) for reason in IdleReason if counts[reason] > 0)
+    return tuple(IdleNodes(reason, counts[reason]) for reason in Of.IDLE.whys if counts[reason] > 0)

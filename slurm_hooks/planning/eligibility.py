@@ -1,4 +1,4 @@
-"""Which nodes are eligible for which jobs, and why the others are not.
+"""Which nodes are eligible for which jobs, and why the others are not: the one judge of both.
 
 Nodes that are alike (partitions, resources, hole) are judged once for jobs that are alike, so ten
 thousand nodes and hundreds of jobs cost no more than there are kinds of either.
@@ -13,21 +13,30 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple, Optional
 
-from slurm_hooks.model import ON_NODES, MalleableJob, Needs, Node, NodeState
+from slurm_hooks.model import (
+    ON_NODES,
+    USABLE,
+    Hole,
+    HoleEnd,
+    MalleableJob,
+    Needs,
+    Node,
+    NodeState,
+    Verdict,
+    Why,
+)
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE, lease_within
-from slurm_hooks.planning.modes import NOT_A_CANARY_NODE
 from slurm_hooks.planning.situation import Situation
 
-DIED = "a fragment died there"
-EXCLUDED = "the job excludes it (--exclude)"
-UNFIT = "Slurm finds it unfit for the job"
-HOLE_SHORT = "its hole is too short"
 _IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
 
 
 @dataclass(frozen=True)
-class _JobKind:
+class JobKind:
+    """What is judged of a job: equal for jobs that have the same nodes, but for those that each
+    keeps away from."""
+
     partition: str
     needs: Needs
     shortest_hole: timedelta
@@ -48,24 +57,27 @@ class _NodeKind(NamedTuple):
 
 
 class Eligibility:
-    """Which nodes are eligible, for the jobs that it was made with."""
+    """Which nodes are eligible, for the jobs that it was made with.
+
+    `taken` are the nodes with fragments on them, or on their way to them, `in_service` those that
+    are free or that any job has.
+    """
 
     def __init__(self, ground: Ground, situations: Iterable[Situation]) -> None:
         ranked = sorted(situations, key=lambda situation: situation.job.job_id)
-        jobs = [situation.job for situation in ranked]
-        self._held = {name for job in jobs for name in _nodes_of(job)}
+        self.taken = frozenset(name for s in ranked for name in _nodes_of(s.job))
         self._ground = ground
         self._jobs = {s.job.job_id: _job_kind(s, ground) for s in ranked}
         self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.is_over)
         self._nodes = {name: _node_kind(node, ground) for name, node in ground.nodes.items()}
-        self._counts = Counter(  # of nodes that no malleable job has
-            self._nodes[name]
-            for name, node in ground.nodes.items()
-            if name not in self._held and self._is_open(node)
-        )
-        self._faults: dict[tuple[_NodeKind, _JobKind], tuple[str, str]] = {}
+        self._usable = Verdict(Why.REGISTERING) if ground.mandate.registering else USABLE
+        self.in_service = {n for n, node in ground.nodes.items() if node.state in _IN_SERVICE}
+        free_or_others = self.in_service - self.taken
+        self._others = {n for n in free_or_others if not ground.mandate.bars_node(n)}
+        self._counts = Counter(self._nodes[name] for name in self._others)
+        self._faults: dict[tuple[_NodeKind, JobKind], tuple[Optional[Verdict], bool]] = {}
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
-        self._shunned: dict[int, dict[str, str]] = {}
+        self._shunned: dict[int, dict[str, Verdict]] = {}
         self._shunners: dict[str, set[int]] = {}
         self._excluders: dict[frozenset[str], set[int]] = {}
         for situation in ranked:
@@ -76,68 +88,77 @@ class Eligibility:
             if situation.job.request.excluded:  # one set for many names, and often for many jobs
                 self._excluders.setdefault(situation.job.request.excluded, set()).add(job_id)
 
+    def verdict(self, name: str, kind: JobKind, shunned: Mapping[str, Verdict] = {}) -> Verdict:
+        """Whether jobs of a kind could start a fragment on the node now, and if not, why: the
+        obstacle that would last longest. `shunned` are nodes that the job keeps away from."""
+        if not self.room(name):
+            state = self._ground.nodes[name].state
+            return Verdict(Why.TAKEN, (NodeState.BUSY if name in self.taken else state).value)
+        lack, is_short = self._judge(self._nodes[name], kind)
+        fault = lack or shunned.get(name) or self._why_nobody(name)
+        if fault or not is_short:
+            return fault or self._usable
+        return Verdict(Why.HOLE_SHORT, _claim(self._ground.holes[name]))
+
+    def room(self, name: str) -> int:
+        """How many fragments more the node can take now."""
+        return int(self._ground.nodes[name].state is NodeState.FREE and name not in self.taken)
+
     def jobs(self, name: str) -> tuple[int, ...]:
-        """The ids of the jobs that are not over for which this node is eligible."""
-        if name in self._ground.suspects or self._ground.mandate.bars_node(name):
+        """The ids of the jobs for which this node is eligible, but of those that are over, whether
+        it has room or not."""
+        if self._why_nobody(name):
             return ()
         kind = self._nodes[name]
         if kind not in self._fitting:
             fit = (j for j in self._asking if not any(self._judge(kind, self._jobs[j])))
             self._fitting[kind] = tuple(fit)
-        fitting, shunners = self._fitting[kind], self._shunners.get(name, set())
-        found = (jobs for names, jobs in self._excluders.items() if name in names)
-        without = shunners.union(*found)
+        fitting, without = self._fitting[kind], self.shunners(name)
         return tuple(j for j in fitting if j not in without) if without else fitting
 
-    def likeness(self, job_id: int) -> object:
-        """Equal for jobs that have the same nodes, but for those that each keeps away from."""
+    def shunners(self, name: str) -> set[int]:
+        """The ids of the jobs that keep away from the node."""
+        found = (jobs for names, jobs in self._excluders.items() if name in names)
+        return self._shunners.get(name, set()).union(*found)
+
+    def kind(self, job_id: int) -> JobKind:
+        """The kind of one of the jobs."""
         return self._jobs[job_id]
 
-    def suits(self, name: str, kind: object) -> bool:
-        """True if jobs of a likeness could use the node, were its hole long enough."""
-        assert isinstance(kind, _JobKind)
-        return not self._judge(self._nodes[name], kind)[0]
+    def shunned(self, job: MalleableJob) -> Mapping[str, Verdict]:
+        """The nodes that a job keeps away from now."""
+        excluded = dict.fromkeys(job.request.excluded or (), Verdict(Why.EXCLUDED))
+        return {**self._shunned[job.job_id], **excluded}
 
-    def why_not_for_kind(self, name: str, kind: object) -> str:
-        """Why a node is not eligible for any job of a likeness, whether free or not; empty if it is
-        for those that do not keep away from it."""
-        assert isinstance(kind, _JobKind)
-        lack, hole = self._judge(self._nodes[name], kind)
-        return lack or self._why_nobody(name) or hole
+    def _why_nobody(self, name: str) -> Optional[Verdict]:
+        """Why no malleable job uses the node for now; None if some may."""
+        if self._ground.mandate.bars_node(name):
+            return Verdict(Why.CANARY)
+        jobs = self._ground.suspects.get(name)
+        return Verdict(Why.SUSPECT, ", ".join(map(str, jobs))) if jobs else None
 
-    def _why_nobody(self, name: str) -> str:
-        """Why no malleable job uses the node for now; empty if some may."""
-        barred = NOT_A_CANARY_NODE if self._ground.mandate.bars_node(name) else ""
-        return barred or self._ground.suspects.get(name, "")
-
-    def _is_open(self, node: Node) -> bool:
-        return node.state in _IN_SERVICE and not self._ground.mandate.bars_node(node.name)
-
-    def shunned(self, job: MalleableJob) -> Mapping[str, str]:
-        """The nodes that a job keeps away from now, with the reasons."""
-        return {**self._shunned[job.job_id], **dict.fromkeys(job.request.excluded or (), EXCLUDED)}
-
-    def _judge(self, kind: _NodeKind, job: _JobKind) -> tuple[str, str]:
-        """What nodes of a kind lack for jobs of a kind, and what is wrong with their holes."""
+    def _judge(self, kind: _NodeKind, job: JobKind) -> tuple[Optional[Verdict], bool]:
+        """What nodes of a kind lack for jobs of a kind, and whether their holes are too short."""
         if (kind, job) not in self._faults:
-            fault = _hole_fault(kind, job, self._ground.now)
-            self._faults[kind, job] = (_lack(kind, job), fault)
+            is_short = _is_short(kind, job, self._ground.now)
+            self._faults[kind, job] = (_lack(kind, job), is_short)
         return self._faults[kind, job]
 
-    def _kept_from(self, situation: Situation) -> dict[str, str]:
+    def _kept_from(self, situation: Situation) -> dict[str, Verdict]:
         job, shunned = situation.job, situation.shunned
-        found = dict.fromkeys(shunned.unfit, UNFIT)
+        died = Verdict(Why.DIED)
+        found = dict.fromkeys(shunned.unfit, Verdict(Why.UNFIT))
         if shunned.died_once and self._has_others(situation):
-            found.update(dict.fromkeys(shunned.died_once, DIED))
+            found.update(dict.fromkeys(shunned.died_once, died))
         if not shunned.died:
             return found
         kind, own = self._jobs[job.job_id], _nodes_of(job)
         fit = sum(n for traits, n in self._counts.items() if not self._judge(traits, kind)[0])
         bad = shunned.died.union(shunned.unfit, job.request.excluded or ())
-        lost = sum(self._is_choice(name, kind) for name in bad - self._held)
+        lost = sum(not self._judge(self._nodes[n], kind)[0] for n in bad & self._others)
         least = max(job.request.min_nodes, job.request.unit)
         if fit - lost + len(own - bad) >= least:
-            found.update(dict.fromkeys(shunned.died, DIED))
+            found.update(dict.fromkeys(shunned.died, died))
         return found
 
     def _has_others(self, situation: Situation) -> bool:
@@ -145,15 +166,8 @@ class Eligibility:
         shunned, excluded = situation.shunned, situation.job.request.excluded or frozenset()
         bad = shunned.died | shunned.died_once | shunned.unfit | excluded
         kind = self._jobs[situation.job.job_id]
-        free = (n for n, node in self._ground.nodes.items() if node.state is NodeState.FREE)
-        good = (n for n in free if n not in bad and not self.why_not_for_kind(n, kind))
-        return len(list(good)) + situation.size >= situation.most
-
-    def _is_choice(self, name: str, kind: _JobKind) -> bool:
-        node = self._ground.nodes.get(name)
-        return (
-            node is not None and self._is_open(node) and not self._judge(self._nodes[name], kind)[0]
-        )
+        good = sum(self.verdict(n, kind) == self._usable for n in self._nodes.keys() - bad)
+        return good + situation.size >= situation.most
 
 
 def _nodes_of(job: MalleableJob) -> frozenset[str]:
@@ -166,33 +180,37 @@ def _node_kind(node: Node, ground: Ground) -> _NodeKind:
     return _NodeKind(*has, ends.latest[node.name], ends.until[node.name])
 
 
-def _job_kind(situation: Situation, ground: Ground) -> _JobKind:
+def _job_kind(situation: Situation, ground: Ground) -> JobKind:
     job, request = situation.job, situation.job.request
     lease, shortest = min(request.lease, ground.longest_lease), request.shortest_hole
     if situation.gains_past and shortest <= ground.shortest_hole:
         shortest = MINUTE  # the site's least is for those who must leave in time
-    return _JobKind(job.partition, job.needs, shortest, lease, situation.gains_past)
+    return JobKind(job.partition, job.needs, shortest, lease, situation.gains_past)
 
 
-def _lack(node: _NodeKind, job: _JobKind) -> str:
+def _lack(node: _NodeKind, job: JobKind) -> Optional[Verdict]:
     if job.partition not in node.partitions:
-        return f"not in partition {job.partition}, or the partition is down"
+        return Verdict(Why.PARTITION, job.partition)
     if not has_features(node.features, job.needs.features):
-        return f"without the features {job.needs.features}"
+        return Verdict(Why.FEATURES, job.needs.features)
     has = dict(node.gres)
     short = [name for name, count in job.needs.gres if has.get(name, 0) < count]
     if short:
-        return f"not enough {', '.join(short)}"
+        return Verdict(Why.GRES, ", ".join(short))
     if node.memory_mib < job.needs.memory_mib:
-        return "not enough memory"
-    return "not enough CPUs" if node.cpus < job.needs.cpus else ""
+        return Verdict(Why.MEMORY)
+    return Verdict(Why.CPUS) if node.cpus < job.needs.cpus else None
 
 
-def _hole_fault(node: _NodeKind, job: _JobKind, now: datetime) -> str:
+def _is_short(node: _NodeKind, job: JobKind, now: datetime) -> bool:
     last = node.until if job.gains_past else node.latest
     if last is not None and last - now < job.shortest_hole:
-        return HOLE_SHORT
-    return "" if lease_within(now, last, job.lease) else HOLE_SHORT
+        return True
+    return not lease_within(now, last, job.lease)
+
+
+def _claim(hole: Hole) -> str:
+    return "" if hole.source is HoleEnd.NOBODY else f"{hole.source.value}: {hole.by}"
 
 
 def has_features(features: frozenset[str], wanted: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from slurm_hooks.model import (
     ON_NODES,
@@ -13,16 +13,16 @@ from slurm_hooks.model import (
     Hole,
     HoleEnd,
     MalleableJob,
-    Node,
-    NodeState,
     Reason,
+    Verdict,
     Why,
 )
 from slurm_hooks.moments import shown
 from slurm_hooks.planning.cancels import gone
-from slurm_hooks.planning.eligibility import Eligibility
+from slurm_hooks.planning.eligibility import Eligibility, JobKind
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_lines
+from slurm_hooks.planning.modes import ceiling_text
 from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.sizes import why_not
@@ -40,23 +40,23 @@ class Obstacles:
         """`given` nodes go to all jobs together."""
         self.holes, self.now = ground.holes, ground.now
         self._ground, self._eligibility, self._given = ground, eligibility, given
-        self._views: dict[object, _View] = {}
+        self._seen: dict[JobKind, Mapping[str, Verdict]] = {}
+        self._counts: dict[JobKind, Counter[Verdict]] = {}
 
     def reasons(self, job: MalleableJob) -> list[Reason]:
         """Those of one job."""
-        view = self._view(job)
-        counted = Counter(view.counts)
+        kind, verdicts = self._eligibility.kind(job.job_id), self._verdicts(job)
+        counted = Counter(self._counts[kind])
         mine = {n for f in job.fragments if f.state in ON_NODES for n in f.nodes}
-        counted.subtract(view.labels[name] for name in mine & view.labels.keys())
+        counted.subtract(verdicts[name] for name in mine & verdicts.keys())
         shunned = self._eligibility.shunned(job)
-        changed = [name for name in shunned.keys() & view.suitable if name not in mine]
-        counted.subtract(view.labels[name] for name in changed)
-        for why, number in Counter(shunned[name] for name in changed).items():
-            counted[f"free, but {why}"] += number
+        for name in (shunned.keys() & verdicts.keys()) - mine:
+            counted[verdicts[name]] -= 1
+            counted[self._eligibility.verdict(name, kind, shunned)] += 1
+        found = (verdict for verdict, n in counted.items() if n > 0)
         return [
-            Reason(Why.OTHER_NODES, f"{plural(n, 'other node')}: {what}")
-            for what, n in sorted(counted.items())
-            if n > 0
+            Reason(Why.OTHER_NODES, nodes=counted[verdict], verdict=verdict)
+            for verdict in sorted(found, key=_rank)
         ]
 
     def of_all(self, situation: Situation) -> list[Reason]:
@@ -67,39 +67,27 @@ class Obstacles:
         ceiling = mandate.ceiling
         if ceiling is None:
             return []
-        limit = mandate.ceiling_line(ceiling)
+        limit = ceiling_text(ceiling)
         if situation.least > ceiling:
             text = f"{limit}, and this one needs {situation.least}: it cannot start"
             return [Reason(Why.CEILING, text)]
         is_full = self._given + request.unit > ceiling
         return [Reason(Why.CEILING, f"{limit}, and get {self._given}")] if is_full else []
 
-    def _view(self, job: MalleableJob) -> _View:
-        """The nodes of its partition as all jobs that are like it see them."""
-        kind, nodes = self._eligibility.likeness(job.job_id), self._ground.nodes.values()
-        if kind not in self._views:
-            there = [n for n in nodes if job.partition in n.partitions]
-            labels = {n.name: self._label(n, kind) for n in there}
-            free = (n.name for n in there if n.state is NodeState.FREE)
-            suitable = frozenset(name for name in free if self._eligibility.suits(name, kind))
-            self._views[kind] = _View(labels, Counter(labels.values()), suitable)
-        return self._views[kind]
-
-    def _label(self, node: Node, kind: object) -> str:
-        if node.state is not NodeState.FREE:
-            return str(node.state.value)
-        why = self._eligibility.why_not_for_kind(node.name, kind)
-        if why:
-            return f"free, but {why}{_by(self.holes[node.name])}"
-        return "free" if self._ground.mandate.registering else "free and usable"
+    def _verdicts(self, job: MalleableJob) -> Mapping[str, Verdict]:
+        """On the nodes of its partition, the same for all jobs that are like it."""
+        kind = self._eligibility.kind(job.job_id)
+        if kind not in self._seen:
+            names = (n.name for n in self._ground.nodes.values() if job.partition in n.partitions)
+            self._seen[kind] = {name: self._eligibility.verdict(name, kind) for name in names}
+            self._counts[kind] = Counter(self._seen[kind].values())
+        return self._seen[kind]
 
 
-class _View(NamedTuple):
-    """What is said of nodes by name, how often, and which of them are free and would do."""
-
-    labels: Mapping[str, str]
-    counts: Counter[str]
-    suitable: frozenset[str]
+def _rank(verdict: Verdict) -> tuple[bool, bool, str, str]:
+    """Nodes without room first, then those that the job can have, then the others."""
+    is_open = verdict.why in (Why.USABLE, Why.REGISTERING)
+    return verdict.why is not Why.TAKEN, not is_open, verdict.why.value, verdict.detail
 
 
 def reasons_for(

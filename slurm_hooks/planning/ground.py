@@ -18,8 +18,9 @@ from slurm_hooks.settings import Settings
 @dataclass(frozen=True)
 class Ground:
     """What every job finds: `ends` are the last moments at which a lease on a node may end, `hits`
-    says who minds planned starts, `suspects` why nobody should use a node for now, `mandate` what
-    this tick may do, `queue` who waits for a limit on running jobs.
+    says who minds planned starts, `suspects` which nodes no job should use for now, with the jobs
+    whose fragments died there, `mandate` what this tick may do, `queue` who waits for a limit on
+    running jobs.
 
     `horizon` is how far the allocator looks ahead, `until_next` the time until the next tick.
     """
@@ -29,7 +30,7 @@ class Ground:
     holes: Mapping[str, Hole]
     ends: Ends
     hits: Hits
-    suspects: Mapping[str, str]
+    suspects: Mapping[str, tuple[int, ...]]
     horizon: timedelta
     longest_lease: timedelta
     shortest_hole: timedelta
@@ -41,17 +42,13 @@ class Ground:
 def ground_of(snapshot: Snapshot, settings: Settings) -> Ground:
     """The ground of a snapshot."""
     holes = holes_of(snapshot)
-    accused = suspects(snapshot.jobs, snapshot.now, settings, len(snapshot.nodes))
     return Ground(
         now=snapshot.now,
         nodes={node.name: node for node in snapshot.nodes},
         holes=holes,
         ends=ends_of(snapshot, holes, settings.lease),
         hits=hits_of(settings, snapshot.slurm.kill_wait),
-        suspects={
-            node: f"fragments of jobs {', '.join(map(str, jobs))} died there"
-            for node, jobs in accused.items()
-        },
+        suspects=suspects(snapshot.jobs, snapshot.now, settings, len(snapshot.nodes)),
         horizon=timedelta(seconds=settings.plan.horizon_s),
         longest_lease=timedelta(seconds=settings.lease.length_s),
         shortest_hole=timedelta(seconds=settings.lease.shortest_hole_s),

@@ -19,7 +19,6 @@ from slurm_hooks.model import (
     FragmentState,
     Grow,
     Hole,
-    IdleReason,
     MalleableJob,
     NodeState,
     Notice,
@@ -27,6 +26,7 @@ from slurm_hooks.model import (
     PutBack,
     Renew,
     Snapshot,
+    Why,
 )
 from slurm_hooks.planning.dropping import Fault, without
 from slurm_hooks.planning.hits import Hits, hits_of
@@ -116,7 +116,7 @@ def _faults(
 def _fault(action: FragmentAction, facts: _Facts) -> Optional[Fault]:
     if isinstance(action, Grow):
         if facts.registering:
-            return Fault("slurmctld has begun anew meanwhile", IdleReason.REGISTERING)
+            return Fault("slurmctld has begun anew meanwhile", Why.REGISTERING)
         lost = [n for n in sorted(action.nodes) if facts.states.get(n) is not NodeState.FREE]
         if lost:
             return Fault(f"{', '.join(lost)} is no longer free", lost=frozenset(lost))
@@ -153,5 +153,5 @@ def _overrun(
         latest = last[name]
         if latest is not None and end > latest:
             by = facts.holes[name].by
-            return Fault(f"{name} is wanted by {by} sooner", IdleReason.HOLE_SHORT)
+            return Fault(f"{name} is wanted by {by} sooner", Why.HOLE_SHORT)
     return None

@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from slurm_hooks.model import (
-    ON_NODES,
     Action,
-    Cause,
     Grow,
     IdleNodes,
-    IdleReason,
     Level,
-    NodeState,
+    Of,
+    Why,
 )
 from slurm_hooks.planning.dropping import handed_out
-from slurm_hooks.planning.eligibility import HOLE_SHORT, Eligibility
+from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.situation import Situation
 
@@ -29,35 +27,20 @@ def idle_nodes(
     partitions: Iterable[str],
 ) -> tuple[IdleNodes, ...]:
     """The free nodes that no fragment is on, by reason, in the order of the reasons."""
-    given: Counter[int] = Counter()
-    granted: set[str] = set()
-    for action in actions:
-        if isinstance(action, Grow):
-            given[action.fragment.job_id] += len(action.nodes)
-            granted |= action.nodes
+    grants = [(n, a.fragment.job_id) for a in actions if isinstance(a, Grow) for n in a.nodes]
+    given, granted = Counter(job_id for _, job_id in grants), {name for name, _ in grants}
     wanting = [s for s in situations if _wants_more(s, given[s.job.job_id])]
-    ours, taken = frozenset(partitions), _taken(situations)
-    judge = _Judge(ground, eligibility, wanting, len(taken | granted))
-    free = (
-        name
-        for name, node in ground.nodes.items()
-        if node.state is NodeState.FREE and name not in taken and node.partitions & ours
-    )
+    ours = frozenset(partitions)
+    judge = _Judge(ground, eligibility, wanting, len(eligibility.taken | granted))
+    free = (n for n, node in ground.nodes.items() if eligibility.room(n) and node.partitions & ours)
     starting = handed_out(ground.mandate.level)
     found = Counter(starting if n in granted else judge.reason(n) for n in free)
-    return tuple(IdleNodes(reason, found[reason]) for reason in IdleReason if found[reason])
+    return tuple(IdleNodes(reason, found[reason]) for reason in Of.IDLE.whys if found[reason])
 
 
 def _wants_more(situation: Situation, given: int) -> bool:
-    if situation.upkeep.is_over:
-        return False
     most = situation.job.request.max_nodes if situation.is_apart else situation.most
-    return situation.size + given < most
-
-
-def _taken(situations: Iterable[Situation]) -> set[str]:
-    fragments = (f for s in situations for f in s.job.fragments if f.state in ON_NODES)
-    return {name for fragment in fragments for name in fragment.nodes}
+    return not situation.upkeep.is_over and situation.size + given < most
 
 
 class _Judge:
@@ -69,34 +52,39 @@ class _Judge:
         """`used` nodes are taken or granted already."""
         self._ground, self._eligibility = ground, eligibility
         self._barred = {s.job.job_id for s in wanting if s.barred}
-        self._makes_room = {s.job.job_id for s in wanting if s.barred is Cause.LIMIT}
+        self._makes_room = {s.job.job_id for s in wanting if s.barred and s.barred.why is Why.LIMIT}
         least = min((s.job.request.unit for s in wanting), default=1)
         ceiling = ground.mandate.ceiling
         self._is_full = ceiling is not None and used + least > ceiling
         self._wanting = {s.job.job_id for s in wanting}
+        self._kinds = {eligibility.kind(job_id) for job_id in self._wanting}
         self._ready = {s.job.job_id for s in wanting if s.upkeep.growable and not s.snoozes}
-        self._kinds = {eligibility.likeness(s.job.job_id) for s in wanting}
 
-    def reason(self, name: str) -> IdleReason:
+    def reason(self, name: str) -> Why:
         """Why this free node was not handed out."""
         mandate = self._ground.mandate
         if mandate.level is Level.OFF:
-            return IdleReason.OFF
+            return Why.OFF
         if not self._wanting:
-            return IdleReason.NO_JOB
+            return Why.NO_JOB
         if mandate.registering:
-            return IdleReason.REGISTERING
-        is_for_nobody = self._wanting == self._barred and not self._makes_room
-        if is_for_nobody or mandate.bars_node(name):
-            return IdleReason.CANARY
-        if name in self._ground.suspects:
-            return IdleReason.SUSPECT
+            return Why.REGISTERING
+        if self._wanting == self._barred and not self._makes_room:
+            return Why.CANARY
         fitting = self._wanting.intersection(self._eligibility.jobs(name))
         if fitting and self._is_full:
-            return IdleReason.CEILING
+            return Why.CEILING
         if fitting and fitting <= self._barred:
-            return IdleReason.LIMIT if fitting & self._makes_room else IdleReason.CANARY
+            return Why.LIMIT if fitting & self._makes_room else Why.CANARY
         if fitting:
-            return IdleReason.NOT_GIVEN if fitting & self._ready else IdleReason.RESTING
-        faults = {self._eligibility.why_not_for_kind(name, kind) for kind in self._kinds}
-        return IdleReason.HOLE_SHORT if HOLE_SHORT in faults else IdleReason.UNFIT
+            return Why.NOT_GIVEN if fitting & self._ready else Why.RESTING
+        return self._obstacle(name)
+
+    def _obstacle(self, name: str) -> Why:
+        """What is in the way of the job that is nearest to using the node."""
+        kinds, shunners = self._kinds, self._eligibility.shunners(name)
+        if shunners:
+            kinds = {self._eligibility.kind(job_id) for job_id in self._wanting - shunners}
+        whys = {self._eligibility.verdict(name, kind).why for kind in kinds}
+        nearest = (Why.HOLE_SHORT, Why.SUSPECT, Why.CANARY)
+        return next((why for why in nearest if why in whys), Why.UNFIT)

@@ -6,15 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from slurm_hooks.model import NodeState, Snapshot, Why
+from slurm_hooks.model import Snapshot, Why
 from slurm_hooks.planning.claims import waits_too_long
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.modes import ceiling_text
 from slurm_hooks.planning.node_classes import kept_by
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.settings import Planning
-
-_IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
 
 
 def last_leases(
@@ -32,7 +31,7 @@ def last_leases(
     if not finished:
         return {}
     if most is not None and sum(map(kept_by, situations)) > most:
-        return {s.job.job_id: ground.mandate.ceiling_line(most) for s in finished}
+        return {s.job.job_id: ceiling_text(most) for s in finished}
     waiting = _waiting(situations, snapshot, ground, eligibility, plan)
     found = {}
     for situation in finished:
@@ -61,8 +60,8 @@ def _waiting(
     late = {s.job.job_id: s.least for s in situations if waits_too_long(s, snapshot, plan)}
     if not late:
         return frozenset()
-    names = (name for name, node in ground.nodes.items() if node.state in _IN_SERVICE)
-    usable = Counter(j for name in names for j in eligibility.jobs(name) if j in late)
+    found = (j for name in eligibility.in_service for j in eligibility.jobs(name))
+    usable = Counter(job_id for job_id in found if job_id in late)
     ceiling = ground.mandate.ceiling
     most = sum(usable.values()) if ceiling is None else ceiling
     return frozenset(j for j, least in late.items() if least <= min(usable[j], most))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.model import Action, Cause, Fragment, MalleableJob, NodeState, Notice, Renew
+from slurm_hooks.model import Action, Fragment, MalleableJob, NodeState, Notice, Renew, Why
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.settings import Lease
@@ -20,7 +20,7 @@ class Stay:
     """Whether a running fragment can stay, until when at the latest, and whether to renew it."""
 
     latest: Optional[datetime]
-    leaves: Optional[Cause] = None
+    leaves: Optional[Why] = None
     is_known: bool = True
 
 
@@ -33,9 +33,9 @@ def may_stay(fragment: Fragment, ground: Ground, lease: Lease, is_past: bool = F
     last = ground.ends.walls if is_past else ground.ends.latest
     known = [ground.nodes[name] for name in sorted(fragment.nodes) if name in ground.nodes]
     if any(node.state is NodeState.LEAVING for node in known):
-        return Stay(None, Cause.NODE_LEAVES)
+        return Stay(None, Why.NODE_LEAVES)
     if _is_ahead(fragment, ground):
-        return Stay(None, Cause.LEASE_LONG)
+        return Stay(None, Why.LEASE_LONG)
     ends = [last[node.name] for node in known]
     latest = min((end for end in ends if end is not None), default=None)
     is_known = bool(known) and all(node.state is not NodeState.UNKNOWN for node in known)
@@ -43,7 +43,7 @@ def may_stay(fragment: Fragment, ground: Ground, lease: Lease, is_past: bool = F
         return Stay(latest, is_known=is_known)
     lead = timedelta(seconds=lease.notice_s) + ground.until_next
     goes = latest - ground.now <= lead
-    return Stay(latest, Cause.HOLE_CLOSES if goes else None, is_known)
+    return Stay(latest, Why.HOLE_CLOSES if goes else None, is_known)
 
 
 def _is_ahead(fragment: Fragment, ground: Ground) -> bool:
@@ -67,11 +67,11 @@ def renewal(
     wanted = ground.now + length
     end = wanted if stay.latest is None else min(wanted, stay.latest)
     if fragment.end is None:
-        return Renew(fragment.id, end, Cause.LEASE_LONG)
+        return Renew(fragment.id, end, Why.LEASE_LONG)
     if stay.latest is not None and fragment.end > stay.latest:
-        return Renew(fragment.id, end, Cause.HOLE_CLOSES)
+        return Renew(fragment.id, end, Why.HOLE_CLOSES)
     if fragment.end > wanted + _SLACK:
-        return Renew(fragment.id, end, Cause.LEASE_LONG)
+        return Renew(fragment.id, end, Why.LEASE_LONG)
     is_early = fragment.end - ground.now > length / 2
     if is_early or end <= fragment.end or not stay.is_known:
         return None
@@ -91,9 +91,9 @@ def cut(
         return None
     if fragment.end is not None and fragment.end <= end + _SLACK:
         return None
-    return Renew(fragment.id, end, Cause.HOLE_CLOSES if stay.latest else Cause.LEASE_LONG)
+    return Renew(fragment.id, end, Why.HOLE_CLOSES if stay.latest else Why.LEASE_LONG)
 
 
-def notice(fragment: Fragment, cause: Cause, now: datetime) -> Action:
+def notice(fragment: Fragment, cause: Why, now: datetime) -> Action:
     """Ask a fragment to leave."""
     return Notice(fragment.id, replace(fragment.mark, noticed=now), cause)

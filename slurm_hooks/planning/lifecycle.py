@@ -15,7 +15,6 @@ from slurm_hooks.model import (
     WAITING_STATES,
     Action,
     Cancel,
-    Cause,
     Fragment,
     FragmentId,
     FragmentState,
@@ -77,7 +76,7 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
     """What to do about a job's fragments because of the state they are in."""
     stopped = next((f.mark.stopped for f in job.fragments if f.mark.stopped), "")
     if stopped:
-        return _close(job, Cause.STOPPED, Reason(Why.STOPPED, f"stopped: {stopped}"))
+        return _close(job, Reason(Why.STOPPED, f"stopped: {stopped}"))
     if is_finished(job):
         return _finish(job)
     if is_out_of_work(job, now, slurm):
@@ -85,7 +84,7 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
     cancel = cancel_scope(job, slurm)
     if cancel is CancelScope.WHOLE:
         reason = Reason(Why.CANCELLED, "cancelled by its user, or past its --deadline")
-        return _close(job, Cause.CANCELLED, reason)
+        return _close(job, reason)
     if cancel is CancelScope.UNCLEAR:
         text = "some of its fragments were cancelled, others are still ending"
         return Upkeep(reasons=(Reason(Why.CANCEL_UNCLEAR, text),))
@@ -110,7 +109,7 @@ def _care(
     job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
     steps = [a for f in job.fragments for a in steps_of(f, job, now, settings)]
     marked = {a.fragment for a in steps if isinstance(a, (SetMark, PutBack, Notice)) and a.mark}
-    notes = [SetMark(i, f.mark, Cause.NOTED) for i, f in noted.items() if i not in marked]
+    notes = [SetMark(i, f.mark, Why.NOTED) for i, f in noted.items() if i not in marked]
     held = {a.fragment for a in steps if isinstance(a, Hold)}
     arriving = (f for f in job.fragments if f.state is FragmentState.PENDING)
     return Upkeep(
@@ -166,11 +165,11 @@ def _finish(job: MalleableJob) -> Upkeep:
     """Close the job, and mark what still runs as finished: Slurm may forget who said so
     before the others have ended."""
     marks = tuple(
-        SetMark(f.id, replace(f.mark, is_finished=True), Cause.FINISHED)
+        SetMark(f.id, replace(f.mark, is_finished=True), Why.FINISHED)
         for f in job.fragments
         if f.state is FragmentState.RUNNING and not f.mark.is_finished
     )
-    closed = _close(job, Cause.FINISHED, Reason(Why.FINISHED, _why_finished(job)))
+    closed = _close(job, Reason(Why.FINISHED, _why_finished(job)))
     return replace(closed, actions=(*marks, *closed.actions))
 
 
@@ -187,24 +186,24 @@ def _why_finished(job: MalleableJob) -> str:
 
 def _out_of_work(job: MalleableJob) -> Upkeep:
     """Close a pool whose workers have found no work. A mark keeps that beyond the cancel."""
-    closed = _close(job, Cause.FINISHED, Reason(Why.FINISHED, _why_finished(job)))
+    closed = _close(job, Reason(Why.FINISHED, _why_finished(job)))
     bearer = next((f for f in job.fragments if f.state in WAITING_STATES), None)
     if bearer is None:
         return closed
-    mark = SetMark(bearer.id, replace(bearer.mark, is_finished=True), Cause.FINISHED)
+    mark = SetMark(bearer.id, replace(bearer.mark, is_finished=True), Why.FINISHED)
     return replace(closed, actions=(mark, *closed.actions))
 
 
-def _close(job: MalleableJob, cause: Cause, reason: Reason) -> Upkeep:
+def _close(job: MalleableJob, reason: Reason) -> Upkeep:
     """Cancel what waits. Running fragments of a finished training go on to the end of their
     scripts; of a pool only the worker that said so does."""
     open_states = {*WAITING_STATES, FragmentState.PENDING}
-    if cause is not Cause.FINISHED or job.request.is_pool:
+    is_finish = reason.why is Why.FINISHED
+    if not is_finish or job.request.is_pool:
         open_states.add(FragmentState.RUNNING)
     ends = (f for f in job.fragments if f.state in open_states)
-    is_finish = cause is Cause.FINISHED
     open_ones = tuple(f.id for f in ends if not (is_finish and _says_finished(f)))
-    actions = (Cancel(open_ones, cause),) if open_ones else ()
+    actions = (Cancel(open_ones, reason.why),) if open_ones else ()
     return Upkeep(actions=actions, is_over=True, reasons=(reason,))
 
 
@@ -218,11 +217,11 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
     for fragment in job.fragments:
         mark = replace(fragment.mark, stopped=why)
         if fragment.state in (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING):
-            actions.append(SetMark(fragment.id, mark, Cause.STOPPED))
+            actions.append(SetMark(fragment.id, mark, Why.STOPPED))
         elif fragment.state in BACK_STATES:
-            actions.append(PutBack(fragment.id, Cause.STOPPED, mark, is_ended=True))
+            actions.append(PutBack(fragment.id, Why.STOPPED, mark, is_ended=True))
     marked = tuple(a.fragment for a in actions if isinstance(a, (SetMark, PutBack)))
-    closing = (Cancel(marked, Cause.STOPPED),) if marked else ()
+    closing = (Cancel(marked, Why.STOPPED),) if marked else ()
     reason = Reason(Why.STOPPED, f"stopped: {why}")
     return Upkeep(actions=(*actions, *closing), is_over=True, reasons=(reason,))
 

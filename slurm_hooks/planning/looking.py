@@ -19,7 +19,7 @@ from slurm_hooks.advisor.probe import (
     price_of,
 )
 from slurm_hooks.allocation.curves import equal_share, equal_shares, pool_curve, prior
-from slurm_hooks.model import Curve, FragmentState, Learned, Plan, Reason, Snapshot, Spared, Why
+from slurm_hooks.model import Curve, FragmentState, Learned, Plan, Reason, Snapshot, Why
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.plural import plural
 from slurm_hooks.settings import Settings
@@ -37,7 +37,7 @@ class Weighing:
     there is none."""
 
     curve: Curve
-    look: Union[Probe, Spared]
+    look: Union[Probe, Why]
 
     def most(self, reachable: int) -> int:
         """The most nodes to ask for: a look at a size is no more than that size."""
@@ -66,24 +66,24 @@ def weighings(
     is_scarce = sum(wishes) > nodes
     budget = settings.learn.probe_budget
 
-    def look(situation: Situation) -> Union[Probe, Spared]:
+    def look(situation: Situation) -> Union[Probe, Why]:
         looker = lookers.get(situation.job.job_id)
         if looker is None:
             return _kept_out(situation, snapshot)
-        return judge(looker, costs, price, budget) if is_scarce else Spared.PLENTY
+        return judge(looker, costs, price, budget) if is_scarce else Why.PLENTY
 
     return tuple(
         _weighing(s, share, look(s), snapshot, settings) for s, share in zip(situations, shares)
     )
 
 
-def _kept_out(situation: Situation, snapshot: Snapshot) -> Spared:
+def _kept_out(situation: Situation, snapshot: Snapshot) -> Why:
     """Why a job is none of those that may be looked at."""
     if situation.job.job_id in snapshot.curves:
-        return Spared.GIVEN
+        return Why.GIVEN
     if situation.is_apart:
-        return Spared.APART
-    return Spared.SILENT_FAMILY if situation.job.tells_rates else Spared.ENGINE
+        return Why.ALONE
+    return Why.SILENT_FAMILY if situation.job.tells_rates else Why.ENGINE
 
 
 def _learned(situation: Situation, snapshot: Snapshot) -> Optional[Learned]:
@@ -123,7 +123,7 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
 def _weighing(
     situation: Situation,
     share: int,
-    look: Union[Probe, Spared],
+    look: Union[Probe, Why],
     snapshot: Snapshot,
     settings: Settings,
 ) -> Weighing:

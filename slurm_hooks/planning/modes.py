@@ -10,12 +10,11 @@ from functools import cached_property
 from heapq import nsmallest
 from typing import Optional
 
-from slurm_hooks.model import Cause, Fragment, Level, MalleableJob, Off, Reason, Snapshot, Why
+from slurm_hooks.model import Level, MalleableJob, Off, Reason, Snapshot, Why
 from slurm_hooks.moments import shown
 from slurm_hooks.plural import plural
 from slurm_hooks.settings import Mode, Settings
 
-NOT_A_CANARY_NODE = "not one of the canary's nodes (mode.nodes)"
 MOST_NAMED = 5
 
 
@@ -46,44 +45,25 @@ class Mandate:
         told = f"{have} told the slurmctld that began what runs there"
         return f"nothing starts until {_named(self.registering)} {told}"
 
-    @staticmethod
-    def ceiling_line(nodes: int) -> str:
-        """How many nodes all malleable jobs may have."""
-        return (
-            f"all malleable jobs together may have {plural(nodes, 'node')} "
-            "(mode.max_nodes, max_share)"
-        )
-
-    def bars_job(self, job: MalleableJob) -> Optional[Cause]:
-        """Why no fragment of the job may be on a node; None if some may."""
-        if self.level is Level.OFF:
-            return Cause.OFF
-        is_chosen = is_in_canary(self.mode, job.user, job.account)
-        is_out = self.level is Level.CANARY and not is_chosen
-        return Cause.NOT_CANARY if is_out else None
-
-    def bars_node(self, name: str) -> bool:
-        """True if no malleable job may be on the node."""
-        return self.level is Level.CANARY and bool(self.nodes) and name not in self.nodes
-
-    def bars(self, job: MalleableJob, fragment: Fragment) -> Optional[Cause]:
-        """Why the fragment may not be where it is, or is on its way to."""
-        is_outside = any(map(self.bars_node, fragment.nodes))
-        return self.bars_job(job) or (Cause.NOT_CANARY if is_outside else None)
-
-    def why_barred(self, cause: Cause) -> Reason:
-        """For the people whose job is barred."""
-        if cause is Cause.OFF and self.off is not None:
+    def bars_job(self, job: MalleableJob) -> Optional[Reason]:
+        """Why no fragment of the job may be on a node, for its people; None if some may."""
+        if self.off is not None:
             text = (
                 f"{off_line(self.off)}: nothing starts until `malleable on`; jobs can be submitted "
                 "meanwhile, and wait"
             )
             return Reason(Why.OFF, text)
+        if self.level is not Level.CANARY or is_in_canary(self.mode, job.user, job.account):
+            return None
         users = f"users {', '.join(self.mode.users)}" if self.mode.users else ""
         accounts = f"accounts {', '.join(self.mode.accounts)}" if self.mode.accounts else ""
         whom = " and of ".join(text for text in (users, accounts) if text)
         text = f"waits: the site lets only jobs of {whom} run for now (mode.level = canary)"
         return Reason(Why.CANARY, text)
+
+    def bars_node(self, name: str) -> bool:
+        """True if no malleable job may be on the node."""
+        return self.level is Level.CANARY and bool(self.nodes) and name not in self.nodes
 
     def lines(self, snapshot: Snapshot) -> tuple[str, ...]:
         """What everybody should know who reads a plan; nothing in the ordinary state."""
@@ -156,6 +136,12 @@ def off_line(off: Off) -> str:
     """Since when malleable jobs are switched off, and why."""
     why = f" ({off.reason})" if off.reason else ""
     return f"malleable jobs are switched off since {shown(off.since)}{why}"
+
+
+def ceiling_text(nodes: int) -> str:
+    """How many nodes the site allows, as a clause."""
+    most = plural(nodes, "node")
+    return f"all malleable jobs together may have {most} (mode.max_nodes, max_share)"
 
 
 def _ceiling(snapshot: Snapshot, settings: Settings) -> tuple[Optional[int], Optional[int]]:

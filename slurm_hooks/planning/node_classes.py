@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.model import ON_NODES, Fragment, FragmentState, NodeState
+from slurm_hooks.model import Fragment, FragmentState, NodeState
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
@@ -79,8 +79,7 @@ class Pool:
 
 
 def pool_of(ground: Ground, eligibility: Eligibility, situations: Sequence[Situation]) -> Pool:
-    """All free nodes, and those that jobs may keep. A node is free if Slurm says so and no fragment
-    of ours is on it, or on its way to it.
+    """All free nodes, and those that jobs may keep.
 
     For fragments that stay past planned starts, and where a job may gain the node that would, only
     reservations close it: planned starts move.
@@ -90,10 +89,7 @@ def pool_of(ground: Ground, eligibility: Eligibility, situations: Sequence[Situa
     fleeing = {name: _seconds_open(now, ends.latest[name]) for name in ground.nodes}
     staying = {name: _seconds_open(now, ends.walls[name]) for name in ground.nodes}
     gains_past = {s.job.job_id for s in situations if s.gains_past}
-    taken: set[str] = set()
     for situation in sorted(situations, key=lambda situation: situation.job.job_id):
-        on_nodes = (f for f in situation.job.fragments if f.state in ON_NODES)
-        taken.update(name for f in on_nodes for name in f.nodes)
         stay = situation.staying if situation.is_placed else ()
         known = [f for f in stay if f.nodes and f.nodes <= ground.nodes.keys()]
         kept += kept_by(situation) - sum(len(f.nodes) for f in known)
@@ -106,19 +102,19 @@ def pool_of(ground: Ground, eligibility: Eligibility, situations: Sequence[Situa
     going = {name for s in situations for name in _going(s)}
     for name, node in ground.nodes.items():
         is_coming = name in going and node.state is NodeState.BUSY
-        is_free = node.state is NodeState.FREE and name not in taken
-        jobs = eligibility.jobs(name) if is_free or is_coming else ()
+        room = eligibility.room(name)
+        jobs = eligibility.jobs(name) if room or is_coming else ()
         if not jobs:
             continue
         seconds = fleeing if gains_past.isdisjoint(jobs) else staying
         key = _key(ground, seconds[name], jobs)
-        if is_free:
+        if room:
             free.setdefault(key, []).append(name)
         else:
             pool.coming[key] += 1
     for key, names in free.items():
         pool.free[key] = deque(sorted(names, key=lambda name: (-fleeing[name], natural(name))))
-    _limit(pool, ground.mandate, kept, len(taken))
+    _limit(pool, ground.mandate, kept, len(eligibility.taken))
     return pool
 
 

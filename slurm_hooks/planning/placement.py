@@ -8,7 +8,6 @@ from datetime import datetime
 
 from slurm_hooks.model import (
     Action,
-    Cause,
     Fragment,
     FragmentId,
     FragmentState,
@@ -16,6 +15,7 @@ from slurm_hooks.model import (
     Hold,
     MalleableJob,
     Said,
+    Why,
 )
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import lease_within
@@ -44,7 +44,7 @@ def change(
     job = situation.job
     unit, size = job.request.unit, sum(len(f.nodes) for f in _held(job, pool))
     cause = _cause(situation, size, sum(targets.values()), pool)
-    is_in_vain = pool.is_closed and cause in (Cause.BETTER_USE, Cause.BELOW_MIN)
+    is_in_vain = pool.is_closed and cause in (Why.BETTER_USE, Why.BELOW_MIN)
     going = [] if is_in_vain else _leavers(job, targets, pool)
     actions: list[Action] = [_dismiss(f, cause, ground.now) for f in going]
     where = _openings(job, targets, pool)
@@ -54,18 +54,14 @@ def change(
     return Change(tuple(actions), frozenset(f.id for f in going))
 
 
-def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Cause:
+def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Why:
     """Why it goes from this size to a smaller one."""
     if pool.is_over:
-        return Cause.CEILING
+        return Why.CEILING
     if situation.wish is not None and size > situation.most:
-        return Cause.WISH
+        return Why.WISH
     is_enough = size >= situation.least  # then others take all of it
-    return (
-        Cause.BETTER_USE
-        if target or is_enough or situation.job.request.is_pool
-        else Cause.BELOW_MIN
-    )
+    return Why.BETTER_USE if target or is_enough or situation.job.request.is_pool else Why.BELOW_MIN
 
 
 def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:
@@ -117,7 +113,7 @@ def _age(fragment: Fragment) -> tuple[bool, float, int]:
     return (fragment.state is FragmentState.RUNNING, -start, -fragment.id.index)
 
 
-def _dismiss(fragment: Fragment, cause: Cause, now: datetime) -> Action:
+def _dismiss(fragment: Fragment, cause: Why, now: datetime) -> Action:
     if fragment.state is FragmentState.PENDING:
         return Hold(fragment.id, cause)
     return notice(fragment, cause, now)

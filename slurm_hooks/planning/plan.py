@@ -25,7 +25,6 @@ from slurm_hooks.model import (
     Renew,
     SetMark,
     Snapshot,
-    Spared,
     Why,
 )
 from slurm_hooks.planning.eligibility import Eligibility
@@ -110,20 +109,22 @@ def _job_plan(
     situation: Situation,
     made: Change,
     obstacles: Obstacles,
-    look: Optional[Union[Probe, Spared]],
+    look: Optional[Union[Probe, Why]],
     settings: Settings,
 ) -> JobPlan:
     grown = sum(len(a.nodes) for a in made.actions if isinstance(a, Grow))
     lost = sum(len(f.nodes) for f in situation.job.fragments if f.id in made.going)
     planned = situation.size + grown - lost
     now = sum(len(f.nodes) for f in situation.job.active)
+    needed = 0 if situation.upkeep.is_over else situation.least
     reasons = reasons_for(situation, planned, obstacles, settings)
+    found = JobPlan(situation.job.job_id, now, planned, reasons, nodes_needed=needed)
     if not isinstance(look, Probe):
-        return JobPlan(situation.job.job_id, now, planned, reasons, spared=look)
+        return replace(found, spared=look)
     if not _is_given(look, situation.size, planned):
-        return JobPlan(situation.job.job_id, now, planned, reasons, spared=Spared.NO_NODES)
+        return replace(found, spared=Why.NO_NODES)
     reasons = (reason_of(replace(look, nodes=planned)), *reasons)
-    return JobPlan(situation.job.job_id, now, planned, reasons, nodes_probed=planned)
+    return replace(found, reasons=reasons, nodes_probed=planned)
 
 
 def _is_given(probe: Probe, now: int, planned: int) -> bool:
@@ -135,8 +136,9 @@ def _is_given(probe: Probe, now: int, planned: int) -> bool:
 def _warnings(snapshot: Snapshot, ground: Ground) -> tuple[str, ...]:
     """What puts the mechanism at risk: nodes that kill, Slurm's own settings."""
     lines = [
-        f"{node}: {why}; no malleable job uses it for now, please check the node"
-        for node, why in ground.suspects.items()
+        f"{node}: fragments of jobs {', '.join(map(str, jobs))} died there; no malleable job uses "
+        "it for now, please check the node"
+        for node, jobs in ground.suspects.items()
     ]
     slurm = snapshot.slurm
     if snapshot.jobs and timedelta(0) < slurm.min_job_age < 4 * ground.until_next:

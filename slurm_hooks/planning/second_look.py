@@ -16,19 +16,18 @@ from slurm_hooks.model import (
     WAITING_STATES,
     Action,
     Cancel,
-    Cause,
     Fragment,
     FragmentAction,
     FragmentState,
     Grow,
     Hold,
-    IdleReason,
     MalleableJob,
     Notice,
     Off,
     PutBack,
     SetMark,
     Slurm,
+    Why,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
 from slurm_hooks.planning.dropping import Fault
@@ -69,7 +68,7 @@ def contradicted(
 def switched_off(actions: Iterable[Action], off: Optional[Off]) -> dict[FragmentAction, Fault]:
     """What a plan from before malleable jobs were switched off must not start any more."""
     starts = (a for a in actions if isinstance(a, Grow))
-    return dict.fromkeys(starts, Fault(off_line(off), IdleReason.OFF)) if off is not None else {}
+    return dict.fromkeys(starts, Fault(off_line(off), Why.OFF)) if off is not None else {}
 
 
 def _fault(
@@ -78,15 +77,15 @@ def _fault(
     cancels: Mapping[int, CancelScope],
 ) -> Optional[Fault]:
     if fragment is None:
-        return Fault("it is gone", IdleReason.RESTING)
+        return Fault("it is gone", Why.RESTING)
     if isinstance(action, Hold):
-        is_slurm_s = action.cause in (Cause.DIED, Cause.NOTED)  # JobHeldAdmin of Slurm's own making
+        is_slurm_s = action.cause in (Why.DIED, Why.NOTED)  # JobHeldAdmin of Slurm's own making
         is_free = bool(fragment.priority) or not fragment.is_paused
         return None if is_free or is_slurm_s else Fault("an operator holds it")
     if isinstance(action, Grow):
         is_ours = fragment.state in WAITING_STATES and not fragment.is_paused
         is_still = is_ours and not fragment.mark.is_paused
-        return None if is_still else Fault("it is held, or gone, by now", IdleReason.RESTING)
+        return None if is_still else Fault("it is held, or gone, by now", Why.RESTING)
     if isinstance(action, Notice):
         if fragment.state is not FragmentState.RUNNING:
             return Fault("it no longer runs")

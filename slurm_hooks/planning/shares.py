@@ -18,7 +18,7 @@ from slurm_hooks.allocation.objectives import (
     weigh,
 )
 from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
-from slurm_hooks.model import FragmentState, Snapshot, Solve, Spared
+from slurm_hooks.model import FragmentState, Snapshot, Solve, Why
 from slurm_hooks.planning.claims import with_claims
 from slurm_hooks.planning.looking import Weighing, weighings
 from slurm_hooks.planning.node_classes import ClassKey, Pool
@@ -37,7 +37,7 @@ class Shares:
     targets: Mapping[int, Mapping[ClassKey, int]]
     solve: Solve
     faults: tuple[str, ...]
-    looks: Mapping[int, Union[Probe, Spared]] = field(default_factory=dict)
+    looks: Mapping[int, Union[Probe, Why]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from slurm_hooks.model import (
     WAITING_STATES,
     Action,
     Cancel,
-    Cause,
     Fragment,
     FragmentId,
     FragmentState,
@@ -57,7 +56,7 @@ class Situation:
     notices: tuple[Action, ...] = ()
     snoozes: bool = False
     is_apart: bool = False
-    barred: Optional[Cause] = None
+    barred: Optional[Reason] = None
     past: frozenset[FragmentId] = frozenset()
     gains_past: bool = False
     redone_s: float = 0.0
@@ -130,12 +129,12 @@ def situation_of(job: MalleableJob, ground: Ground, settings: Settings, slurm: S
     if is_apart:
         job, care = _with_alone_noted(job, care)
     waiter, wish = ground.queue.first(job), job.wish(ground.now)
-    bars = _bars_job(job, waiter, ground)
+    bars = ground.mandate.bars_job(job) or (why_waiting(waiter) if waiter else None)
     barred = None if care.is_over else bars or _why_unwanted(job, wish)
-    care = care if care.is_over else _within_bars(job, care, barred, waiter, ground)
+    care = care if care.is_over else _within_bars(care, barred, ground)
     running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
     past, gains_past = ground.hits.staying(job, ground.holes), ground.hits.may_gain(job)
-    stays = {f.id: _stay(f, job, barred or bars, ground, settings, f.id in past) for f in running}
+    stays = {f.id: _stay(f, barred or bars, ground, settings, f.id in past) for f in running}
     job = _with_way_given(job, waiter) if waiter else job
     leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
     avoided = shunned(job, ground.now, settings)
@@ -169,51 +168,41 @@ def _snoozes(job: MalleableJob, ground: Ground, settings: Settings) -> bool:
 
 def _stay(
     fragment: Fragment,
-    job: MalleableJob,
-    barred: Optional[Cause],
+    barred: Optional[Reason],
     ground: Ground,
     settings: Settings,
     is_past: bool,
 ) -> Stay:
     """Whether it may stay: for the sake of its node, of the mandate, of what bars its job."""
     stay = may_stay(fragment, ground, settings.lease, is_past)
-    return replace(stay, leaves=stay.leaves or ground.mandate.bars(job, fragment) or barred)
+    return replace(stay, leaves=stay.leaves or _bars(fragment, barred, ground))
 
 
-def _bars_job(job: MalleableJob, waiter: Optional[Waiter], ground: Ground) -> Optional[Cause]:
-    """Why no fragment of the job may be on a node; None if some may."""
-    return ground.mandate.bars_job(job) or (Cause.LIMIT if waiter else None)
+def _bars(fragment: Fragment, barred: Optional[Reason], ground: Ground) -> Optional[Why]:
+    """Why the fragment of a job may not be where it is, or is on its way to."""
+    if any(map(ground.mandate.bars_node, fragment.nodes)):
+        return Why.CANARY
+    return barred.why if barred else None
 
 
-def _why_unwanted(job: MalleableJob, wish: Optional[Wish]) -> Optional[Cause]:
+def _why_unwanted(job: MalleableJob, wish: Optional[Wish]) -> Optional[Reason]:
     """The wish, if it is for less than one unit."""
-    return Cause.WISH if wish is not None and wish.nodes < job.request.unit else None
+    if wish is None or wish.nodes >= job.request.unit:
+        return None
+    return Reason(Why.WISH, "wishes for no nodes now, and waits until it does")
 
 
-def _within_bars(
-    job: MalleableJob,
-    care: Upkeep,
-    barred: Optional[Cause],
-    waiter: Optional[Waiter],
-    ground: Ground,
-) -> Upkeep:
+def _within_bars(care: Upkeep, barred: Optional[Reason], ground: Ground) -> Upkeep:
     """Without starts that are not allowed; what was about to start where it may not is held."""
-    whys = ((f.id, ground.mandate.bars(job, f) or barred) for f in care.arriving)
+    whys = ((f.id, _bars(f, barred, ground)) for f in care.arriving)
     causes = {fragment: cause for fragment, cause in whys if cause}
     holds = tuple(Hold(fragment, cause) for fragment, cause in causes.items())
-    reasons = care.reasons
-    if waiter and barred is Cause.LIMIT:
-        reasons = (*reasons, why_waiting(waiter))
-    elif barred is Cause.WISH:
-        reasons = (*reasons, Reason(Why.WISH, "wishes for no nodes now, and waits until it does"))
-    elif barred:
-        reasons = (*reasons, ground.mandate.why_barred(barred))
     return replace(
         care,
         actions=(*care.actions, *holds),
         arriving=tuple(f for f in care.arriving if f.id not in causes),
         growable=() if barred else care.growable,
-        reasons=reasons,
+        reasons=(*care.reasons, barred) if barred else care.reasons,
     )
 
 
@@ -247,7 +236,7 @@ def _with_alone_noted(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Up
     first = next((f for f in job.fragments if f.state in states), None)
     if first is None:
         return job, care
-    note = SetMark(first.id, replace(first.mark, is_alone=True), Cause.ALONE)
+    note = SetMark(first.id, replace(first.mark, is_alone=True), Why.ALONE)
     return _as_marked(job, replace(care, actions=(*care.actions, note)))
 
 
@@ -263,8 +252,8 @@ def _is_hopeless(situation: Situation, ground: Ground, settings: Settings) -> bo
 def _given_up(situation: Situation, ground: Ground) -> Situation:
     """A gang that cannot be completed gives back what it runs on."""
     idle = [f for f in situation.staying if f.state is FragmentState.RUNNING]
-    notices = tuple(notice(f, Cause.BELOW_MIN, ground.now) for f in idle)
-    leaves = {f.id: replace(situation.stays[f.id], leaves=Cause.BELOW_MIN) for f in idle}
+    notices = tuple(notice(f, Why.BELOW_MIN, ground.now) for f in idle)
+    leaves = {f.id: replace(situation.stays[f.id], leaves=Why.BELOW_MIN) for f in idle}
     stays = {**situation.stays, **leaves}
     return replace(situation, stays=stays, notices=(*situation.notices, *notices))
 

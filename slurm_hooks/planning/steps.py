@@ -11,7 +11,6 @@ from slurm_hooks.model import (
     WAITING_STATES,
     Action,
     AvoidedNode,
-    Cause,
     Fragment,
     FragmentState,
     Hold,
@@ -21,6 +20,7 @@ from slurm_hooks.model import (
     PutBack,
     Said,
     SetMark,
+    Why,
 )
 from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.failures import NOT_STARTED, after_death, is_death
@@ -47,9 +47,9 @@ def steps_of(
         mark = after_death(fragment, job, now, settings)
         if state in (*WAITING_STATES, FragmentState.PENDING):
             is_held = state in WAITING_STATES and not fragment.is_paused
-            held = () if is_held else (Hold(fragment.id, Cause.DIED),)
-            return (*held, SetMark(fragment.id, mark, Cause.DIED))
-        return (_back(fragment, Cause.DIED, mark),)
+            held = () if is_held else (Hold(fragment.id, Why.DIED),)
+            return (*held, SetMark(fragment.id, mark, Why.DIED))
+        return (_back(fragment, Why.DIED, mark),)
     if state in WAITING_STATES:
         return _held(fragment, now)
     if state is FragmentState.PENDING:
@@ -59,21 +59,21 @@ def steps_of(
     if state in BACK_STATES:
         mark = replace(fragment.mark, noticed=now, gone=max(gone(job), fragment.mark.gone))
         cause = _cause_of_end(fragment)
-        if cause is Cause.NO_WORK:
+        if cause is Why.NO_WORK:
             mark = replace(mark, idle=idle_since(fragment))
         return (_back(fragment, cause, mark),)
     return ()
 
 
-def _back(fragment: Fragment, cause: Cause, mark: Mark) -> PutBack:
+def _back(fragment: Fragment, cause: Why, mark: Mark) -> PutBack:
     return PutBack(fragment.id, cause, mark, is_ended=True, is_paused=fragment.is_paused)
 
 
-def _cause_of_end(fragment: Fragment) -> Cause:
+def _cause_of_end(fragment: Fragment) -> Why:
     """Of an end that is no death: exit code 0 is none in a pool alone."""
     if fragment.is_leaving or fragment.said in (Said.LEAVING, Said.APART):
-        return Cause.LEFT
-    return Cause.NO_WORK if fragment.state is FragmentState.DONE else Cause.LEASE_ENDED
+        return Why.LEFT
+    return Why.NO_WORK if fragment.state is FragmentState.DONE else Why.LEASE_ENDED
 
 
 def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
@@ -85,39 +85,39 @@ def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
     is_ours = fragment.is_shown_held and fragment.has_run and not fragment.is_leaving
     if is_ours and fragment.exit_code not in ("", "0:0"):
         mark = replace(fragment.mark, noticed=now)
-        return (Hold(fragment.id, Cause.NOTED), SetMark(fragment.id, mark, Cause.NOTED))
+        return (Hold(fragment.id, Why.NOTED), SetMark(fragment.id, mark, Why.NOTED))
     since = fragment.mark.released
     known = {a.node for a in fragment.mark.unfit if since is None or a.since >= since}
     if fragment.reason != "BadConstraints" or fragment.nodes <= known:
         return ()
     kept = tuple(a for a in fragment.mark.unfit if a.node not in fragment.nodes)
     unfit = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
-    return (SetMark(fragment.id, replace(fragment.mark, unfit=unfit), Cause.UNFIT),)
+    return (SetMark(fragment.id, replace(fragment.mark, unfit=unfit), Why.UNFIT),)
 
 
 def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
     """Hold what Slurm requeued (it waits for a later BeginTime) and what did not start in time."""
     mark = fragment.mark
     if fragment.eligible is not None and fragment.eligible > now:
-        return (Hold(fragment.id, Cause.PREEMPTED),)
+        return (Hold(fragment.id, Why.PREEMPTED),)
     patience = timedelta(seconds=settings.lease.start_timeout_s)
     obstacle = _OBSTACLE.match(fragment.reason)
     if not obstacle and is_within(now, mark.released, patience):
         return ()
     word = fragment.reason.split(",")[0] if obstacle else NOT_STARTED
-    noted = SetMark(fragment.id, mark.in_vain(now, word), Cause.NOT_STARTED)
-    return (Hold(fragment.id, Cause.NOT_STARTED), noted)
+    noted = SetMark(fragment.id, mark.in_vain(now, word), Why.NOT_STARTED)
+    return (Hold(fragment.id, Why.NOT_STARTED), noted)
 
 
 def _running(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
     """Make sure that it comes back held. After a notice: repeat it until the fragment begins to
     leave, and requeue the fragment once the notice is over."""
     mark = fragment.mark
-    secured = (Hold(fragment.id, Cause.SECURED),) if fragment.priority else ()
+    secured = (Hold(fragment.id, Why.SECURED),) if fragment.priority else ()
     if mark.noticed is None:
         return secured
     if not is_within(now, mark.noticed, timedelta(seconds=settings.lease.notice_s)):
-        return (*secured, PutBack(fragment.id, Cause.NOTICE_OVER))
+        return (*secured, PutBack(fragment.id, Why.NOTICE_OVER))
     if fragment.said is Said.LEAVING:
         return secured
-    return (*secured, Notice(fragment.id, mark, Cause.REMINDED))
+    return (*secured, Notice(fragment.id, mark, Why.REMINDED))

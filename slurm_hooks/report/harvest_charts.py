@@ -9,34 +9,26 @@ from pathlib import Path
 from typing import Any, Callable
 
 from slurm_hooks.harvest.totals import Sample, Totals
-from slurm_hooks.harvest.values import EndKind
-from slurm_hooks.model import IdleReason
+from slurm_hooks.harvest.values import HITS
+from slurm_hooks.model import Of, Why
 from slurm_hooks.report.drawing import pyplot
-from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, SHORT_WHY, WHY_IDLE, figures, moments
+from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, WHY_IDLE, figures, moments
 from slurm_hooks.report.palette import IDLE, LOST, OTHERS, OURS, OUT
 
-REASONS = {
-    IdleReason.STARTING: "#56B4E9",
-    IdleReason.OBSERVED: "#AAD7F2",
-    IdleReason.OFF: "#882255",
-    IdleReason.REGISTERING: "#661100",
-    IdleReason.CANARY: "#DDCC77",
-    IdleReason.LIMIT: "#117733",
-    IdleReason.NO_JOB: "#F0E442",
-    IdleReason.HOLE_SHORT: "#D55E00",
-    IdleReason.UNFIT: "#999999",
-    IdleReason.SUSPECT: "#000000",
-    IdleReason.RESTING: "#0072B2",
-    IdleReason.CEILING: "#44AA99",
-    IdleReason.NOT_GIVEN: "#CC79A7",
-}
-_ENDS = {
-    EndKind.LEFT: OURS,
-    EndKind.LEASE_ENDED: OURS,
-    EndKind.FINISHED: OURS,
-    EndKind.PREEMPTED: LOST,
-    EndKind.NODE_FAILED: LOST,
-    EndKind.DIED: LOST,
+BARS = {  # of idle nodes: a few words, a colour
+    Why.STARTING: ("on its way", "#56B4E9"),
+    Why.OBSERVED: ("observed", "#AAD7F2"),
+    Why.OFF: ("switched off", "#882255"),
+    Why.REGISTERING: ("registering", "#661100"),
+    Why.CANARY: ("canary only", "#DDCC77"),
+    Why.LIMIT: ("room for a limit", "#117733"),
+    Why.NO_JOB: ("no job waits", "#F0E442"),
+    Why.HOLE_SHORT: ("hole too short", "#D55E00"),
+    Why.UNFIT: ("no job fits", "#999999"),
+    Why.SUSPECT: ("suspect node", "#000000"),
+    Why.RESTING: ("jobs rest", "#0072B2"),
+    Why.CEILING: ("ceiling", "#44AA99"),
+    Why.NOT_GIVEN: ("not given", "#CC79A7"),
 }
 MOST = 15  # bars of users
 LONGEST = 24  # letters of a name beside a bar; the tables have all of them
@@ -104,8 +96,8 @@ def _nodes(samples: Sequence[Sample]) -> _Layers:
 
 
 def _idle_nodes(samples: Sequence[Sample]) -> _Layers:
-    found = [reason for reason in IdleReason if any(s.idle.get(reason) for s in samples)]
-    return [(WHY_IDLE[r], REASONS[r], [s.idle.get(r, 0.0) for s in samples]) for r in found]
+    found = [reason for reason in Of.IDLE.whys if any(s.idle.get(reason) for s in samples)]
+    return [(WHY_IDLE[r], BARS[r][1], [s.idle.get(r, 0.0) for s in samples]) for r in found]
 
 
 def _users(totals: Totals) -> _Bars:
@@ -114,19 +106,19 @@ def _users(totals: Totals) -> _Bars:
 
 def _idle(totals: Totals) -> _Bars:
     ranked = sorted(totals.idle.items(), key=lambda item: -item[1])
-    return [(SHORT_WHY[reason], REASONS[reason], node_s / HOUR_S) for reason, node_s in ranked]
+    return [(*BARS[reason], node_s / HOUR_S) for reason, node_s in ranked]
 
 
 def _ends(totals: Totals) -> _Bars:
-    hits = {end.kind for end in totals.hits}
-    return [
-        (
-            HOW_ENDED[end.kind] + (" (hit)" if end.kind in hits else ""),
-            _ENDS.get(end.kind, OTHERS),
-            end.count,
-        )
-        for end in sorted(totals.ends, key=lambda end: -end.count)
-    ]
+    ranked = sorted(totals.ends, key=lambda end: -end.count)
+    return [(*_end_bar(end.kind), end.count) for end in ranked]
+
+
+def _end_bar(kind: Why) -> tuple[str, str]:
+    if kind in HITS:
+        return f"{HOW_ENDED[kind]} (hit)", LOST
+    is_planned = kind in (Why.LEFT, Why.LEASE_ENDED, Why.FINISHED)
+    return HOW_ENDED[kind], OURS if is_planned else OTHERS
 
 
 def _wide(title: str, caption: str, samples: Sequence[Sample], layers: _Layers) -> Chart:

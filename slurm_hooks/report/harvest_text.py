@@ -11,54 +11,39 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from slurm_hooks.harvest.totals import Asked, Sample, Share, Totals
-from slurm_hooks.harvest.values import EndKind
-from slurm_hooks.model import IdleReason
+from slurm_hooks.model import Why
 from slurm_hooks.moments import local, shown
 from slurm_hooks.plural import plural
 from slurm_hooks.report.tables import Rows, table_of
+from slurm_hooks.report.why import action_text
 
 HOUR_S = 3600.0
 NEGLIGIBLE = 0.001
 
 WHY_IDLE = {
-    IdleReason.STARTING: "a fragment was on its way",
-    IdleReason.OBSERVED: "a fragment would have started, but ticks only observed",
-    IdleReason.OFF: "malleable jobs were switched off",
-    IdleReason.REGISTERING: "slurmctld had begun, and nodes had not told it what ran on them",
-    IdleReason.CANARY: "only a canary's jobs and nodes were used",
-    IdleReason.LIMIT: "jobs that could use it made room for one that waited for a limit",
-    IdleReason.NO_JOB: "no malleable job waited for more nodes",
-    IdleReason.HOLE_SHORT: "another job or reservation was due too soon",
-    IdleReason.UNFIT: "no waiting job could use the node",
-    IdleReason.SUSPECT: "fragments of several users had died there",
-    IdleReason.RESTING: "jobs that could use it were not to grow yet",
-    IdleReason.CEILING: "all malleable jobs together had as many nodes as the site allows",
-    IdleReason.NOT_GIVEN: "left by the allocator (minimum, unit, cost of a resize)",
-}
-SHORT_WHY = {
-    IdleReason.STARTING: "on its way",
-    IdleReason.OBSERVED: "observed",
-    IdleReason.OFF: "switched off",
-    IdleReason.REGISTERING: "registering",
-    IdleReason.CANARY: "canary only",
-    IdleReason.LIMIT: "room for a limit",
-    IdleReason.NO_JOB: "no job waits",
-    IdleReason.HOLE_SHORT: "hole too short",
-    IdleReason.UNFIT: "no job fits",
-    IdleReason.SUSPECT: "suspect node",
-    IdleReason.RESTING: "jobs rest",
-    IdleReason.CEILING: "ceiling",
-    IdleReason.NOT_GIVEN: "not given",
+    Why.STARTING: "a fragment was on its way",
+    Why.OBSERVED: "a fragment would have started, but ticks only observed",
+    Why.OFF: "malleable jobs were switched off",
+    Why.REGISTERING: "slurmctld had begun, and nodes had not told it what ran on them",
+    Why.CANARY: "only a canary's jobs and nodes were used",
+    Why.LIMIT: "jobs that could use it made room for one that waited for a limit",
+    Why.NO_JOB: "no malleable job waited for more nodes",
+    Why.HOLE_SHORT: "another job or reservation was due too soon",
+    Why.UNFIT: "no waiting job could use the node",
+    Why.SUSPECT: "fragments of several users had died there",
+    Why.RESTING: "jobs that could use it were not to grow yet",
+    Why.CEILING: "all malleable jobs together had as many nodes as the site allows",
+    Why.NOT_GIVEN: "left by the allocator (minimum, unit, cost of a resize)",
 }
 HOW_ENDED = {
-    EndKind.LEFT: "left as planned",
-    EndKind.LEASE_ENDED: "lease ended",
-    EndKind.FINISHED: "training finished",
-    EndKind.CANCELLED: "cancelled",
-    EndKind.PREEMPTED: "preempted",
-    EndKind.NODE_FAILED: "node failed",
-    EndKind.DIED: "died",
-    EndKind.UNKNOWN: "not seen",
+    Why.LEFT: "left as planned",
+    Why.LEASE_ENDED: "lease ended",
+    Why.FINISHED: "training finished",
+    Why.CANCELLED: "cancelled",
+    Why.PREEMPTED: "preempted",
+    Why.NODE_FAILED: "node failed",
+    Why.DIED: "died",
+    Why.UNKNOWN: "not seen",
 }
 
 
@@ -226,7 +211,7 @@ def _delays(totals: Totals) -> Rows:
 
 
 def _done(totals: Totals) -> Rows:
-    rows = ((done.verb, done.cause, f"{done.fragments:,}") for done in totals.done)
+    rows = ((done.verb, action_text(done.cause), f"{done.fragments:,}") for done in totals.done)
     return Rows("What ticks did to fragments, and why", ("what", "why", ">fragments"), tuple(rows))
 
 
@@ -235,7 +220,7 @@ def _jobs(totals: Totals) -> Rows:
         (
             *(str(j.job_id), j.user, j.account, _hours(j.node_s)),
             *(f"{j.least}-{j.most}", f"{j.min_nodes}-{j.max_nodes}", str(j.hits)),
-            j.over or "goes on",
+            action_text(j.over) or "goes on",
         )
         for j in totals.jobs
     )

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Optional
 
-from slurm_hooks.model import FragmentId, Plan, verb_of
+from slurm_hooks.model import FragmentId, Plan, Reason, verb_of
 from slurm_hooks.moments import iso
 from slurm_hooks.report.tick import TickReport
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.slurm.mark import NO_NOTE
 from slurm_hooks.snapshot.encode import to_data
 
@@ -32,6 +33,8 @@ def told(value: Any) -> Any:
     """Plain data for programs: names of durations end in `_s`, moments are text."""
     if isinstance(value, FragmentId):
         return str(value)
+    if isinstance(value, Reason):
+        return {"why": value.why.value, "text": told(reason_text(value))}
     if dataclasses.is_dataclass(value):
         return told({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
     if isinstance(value, Mapping):

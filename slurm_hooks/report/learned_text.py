@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_hooks.learning.profile import FamilyProfile, JobProfile
-from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate, Spared
+from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate, Why
 from slurm_hooks.plural import plural
 from slurm_hooks.report.tables import Rows, table_of
 
@@ -44,22 +44,22 @@ def learned_lines(
 
 
 _SPARED = {
-    Spared.OFF: "nobody is (learn.probe_budget = 0)",
-    Spared.GIVEN: "its curve is given from elsewhere",
-    Spared.ENGINE: "its engine tells no rates",
-    Spared.APART: "its fragments do not meet, so it has one size only",
-    Spared.SILENT_FAMILY: "jobs of its name have told nothing in a node-hour",
-    Spared.SILENT: "it has told nothing for minutes",
-    Spared.PLENTY: "the jobs want no more nodes than there are, so each has what it can use",
-    Spared.FAMILY: "its family is known",
-    Spared.SHARE: "its equal share of the nodes will show a second size",
-    Spared.NO_NODES: "the nodes for it are of more use to others now, or not free",
-    Spared.NOT_WORTH_IT: "no size that it could have now is worth what that costs",
-    Spared.SPENT: "that would pay, but take more than {budget:g} % of its node-time",
+    Why.NO_BUDGET: "nobody is (learn.probe_budget = 0)",
+    Why.GIVEN: "its curve is given from elsewhere",
+    Why.ENGINE: "its engine tells no rates",
+    Why.ALONE: "its fragments do not meet, so it has one size only",
+    Why.SILENT_FAMILY: "jobs of its name have told nothing in a node-hour",
+    Why.SILENT: "it has told nothing for minutes",
+    Why.PLENTY: "the jobs want no more nodes than there are, so each has what it can use",
+    Why.FAMILY: "its family is known",
+    Why.SHARE: "its equal share of the nodes will show a second size",
+    Why.NO_NODES: "the nodes for it are of more use to others now, or not free",
+    Why.NOT_WORTH_IT: "no size that it could have now is worth what that costs",
+    Why.SPENT: "that would pay, but take more than {budget:g} % of its node-time",
 }
 
 
-def look_line(spared: Spared, budget: float) -> str:
+def look_line(spared: Why, budget: float) -> str:
     """Why a job that runs does not get a size only to be looked at; `budget` is a share of its
     node-time."""
     why = _SPARED[spared].format(budget=100 * budget)

@@ -26,6 +26,7 @@ from slurm_hooks.plural import plural
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.tables import Rows, fitted, table_of
 from slurm_hooks.report.tick import TickReport
+from slurm_hooks.report.why import action_text, reason_text
 from slurm_hooks.slurm.actions import ranges
 from slurm_hooks.slurm.text import fold
 
@@ -33,13 +34,13 @@ from slurm_hooks.slurm.text import fold
 def action_line(action: Action) -> str:
     """One action in one line."""
     if isinstance(action, Cancel):
-        return f"cancel {' '.join(ranges(action.fragments))}: {action.cause.value}"
+        return f"cancel {' '.join(ranges(action.fragments))}: {action_text(action.cause.value)}"
     line = f"{verb_of(action)} {action.fragment}"
     if isinstance(action, Grow):
         line += f" on {fold(action.nodes)} for {minutes(action.limit)}"
     if isinstance(action, Renew):
         line += f" until {shown(action.end)}"
-    return f"{line}: {action.cause.value}"
+    return f"{line}: {action_text(action.cause.value)}"
 
 
 def minutes(span: timedelta) -> str:
@@ -172,7 +173,7 @@ def explain_lines(
     if planned is not None:
         if planned.nodes_planned != planned.nodes_now:
             lines.append(f"the next tick takes it to {plural(planned.nodes_planned, 'node')}")
-        lines += map(str, planned.reasons)
+        lines += map(reason_text, planned.reasons)
     lines += known
     lines += [f"hint: {line}" for line in (*hints(job), *advice)]
     lines += remark_lines(remarks)

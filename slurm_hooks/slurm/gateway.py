@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused, RetryLater
-from slurm_hooks.model import REFUSED, Action, Cause, Grow, MalleableJob, SetMark, Snapshot, Waiter
+from slurm_hooks.model import REFUSED, Action, Grow, MalleableJob, SetMark, Snapshot, Waiter, Why
 from slurm_hooks.plural import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands, groups, starts
@@ -157,7 +157,7 @@ def apply(
         if len(found) > 1:
             return [line for group in found for line in start(group)]
         vain = [
-            SetMark(a.fragment, a.mark.in_vain(seen.now, REFUSED), Cause.NOT_STARTED) for a in some
+            SetMark(a.fragment, a.mark.in_vain(seen.now, REFUSED), Why.NOT_STARTED) for a in some
         ]
         return faults + _write(port, commands(vain, notes), pause)
 

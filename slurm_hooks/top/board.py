@@ -27,6 +27,7 @@ from slurm_hooks.report.text import (
     sizes,
 )
 from slurm_hooks.report.tick import TickReport
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.slurm.text import fold
 
 Row = tuple[str, ...]
@@ -102,7 +103,7 @@ def _job_row(job: MalleableJob, report: TickReport) -> Row:
         sizes(job, report.snapshot.now),
         str(plan.nodes_planned) if plan else "",
         f"in {minutes(min(ends) - report.snapshot.now)}" if ends else "",
-        str(plan.reasons[0]) if plan and plan.reasons else "",
+        reason_text(plan.reasons[0]) if plan and plan.reasons else "",
     )
 
 

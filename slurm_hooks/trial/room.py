@@ -8,59 +8,54 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Optional
 
-from slurm_hooks.model import ON_NODES, Level, Node, NodeState, Snapshot
-from slurm_hooks.planning.ground import Ground, ground_of
-from slurm_hooks.planning.modes import NOT_A_CANARY_NODE, is_in_canary
+from slurm_hooks.model import USABLE, Level, MalleableJob, Needs, Request, Snapshot, Verdict
+from slurm_hooks.planning.eligibility import Eligibility
+from slurm_hooks.planning.ground import ground_of
+from slurm_hooks.planning.modes import is_in_canary
+from slurm_hooks.planning.situation import situation_of
 from slurm_hooks.plural import plural
+from slurm_hooks.report.why import obstacle_text
 from slurm_hooks.settings import Mode, Settings
 from slurm_hooks.slurm.text import fold
 
 
 @dataclass(frozen=True)
 class Room:
-    """The idle nodes of a partition: those that could be used, and how many not, by reason.
+    """The idle nodes of a partition: those that could be used, and how many not, by verdict.
 
     `left` is what the site's ceiling leaves to all malleable jobs together (None: no ceiling).
     """
 
     partition: str
     usable: tuple[str, ...]
-    barred: tuple[tuple[str, int], ...] = ()
+    barred: tuple[tuple[Verdict, int], ...] = ()
     left: Optional[int] = None
 
 
 def find_room(snapshot: Snapshot, settings: Settings, partition: str, feature: str = "") -> Room:
-    """The room for a job of this partition that leaves all to the settings.
-
-    `feature` is one that its nodes must have; an expression of several is left to Slurm.
-    """
+    """The room for a job of this partition that leaves all to the settings but `feature`, its
+    --constraint."""
+    job = _hypothetical(settings, partition, feature)
     ground = ground_of(snapshot, settings)
-    hole = timedelta(seconds=settings.lease.shortest_hole_s)
-    whys = {
-        node.name: _why_not(node, ground, hole, feature)
-        for node in snapshot.nodes
-        if partition in node.partitions and node.state is NodeState.FREE
-    }
-    ceiling, jobs = ground.mandate.ceiling, snapshot.jobs
-    taken = sum(len(f.nodes) for job in jobs for f in job.fragments if f.state in ON_NODES)
+    jobs, slurm = (*snapshot.jobs, job), snapshot.slurm
+    eligibility = Eligibility(ground, [situation_of(j, ground, settings, slurm) for j in jobs])
+    idle = (n.name for n in snapshot.nodes if partition in n.partitions)
+    kind = eligibility.kind(job.job_id)
+    found = {name: eligibility.verdict(name, kind) for name in idle if eligibility.room(name)}
+    barred = Counter(verdict for verdict in found.values() if verdict != USABLE)
+    ceiling = ground.mandate.ceiling
     return Room(
         partition,
-        usable=tuple(name for name, why in whys.items() if not why),
-        barred=tuple(sorted(Counter(why for why in whys.values() if why).items())),
-        left=None if ceiling is None else max(0, ceiling - taken),
+        usable=tuple(name for name, verdict in found.items() if verdict == USABLE),
+        barred=tuple(sorted(barred.items(), key=lambda item: obstacle_text(item[0]))),
+        left=None if ceiling is None else max(0, ceiling - len(eligibility.taken)),
     )
 
 
-def _why_not(node: Node, ground: Ground, hole: timedelta, feature: str) -> str:
-    if ground.mandate.bars_node(node.name):
-        return NOT_A_CANARY_NODE
-    if node.name in ground.suspects:
-        return ground.suspects[node.name]
-    if feature.isidentifier() and feature not in node.features:
-        return f"without the feature {feature}"
-    latest = ground.ends.latest.get(node.name)
-    is_short = latest is not None and latest - ground.now < hole
-    return "claimed by others too soon" if is_short else ""
+def _hypothetical(settings: Settings, partition: str, feature: str) -> MalleableJob:
+    lease, hole = settings.lease.length_s, settings.lease.shortest_hole_s
+    request = Request(1, 1, 1, timedelta(seconds=lease), timedelta(seconds=hole))
+    return MalleableJob(0, "", partition, request, (), needs=Needs(features=feature))
 
 
 def room_lines(room: Room, wanted: int) -> Iterator[str]:
@@ -69,7 +64,7 @@ def room_lines(room: Room, wanted: int) -> Iterator[str]:
     told = [
         f"{plural(len(room.usable), 'idle node')} of partition {room.partition} can be used{names}"
     ]
-    told += [f"{barred} not: {why}" for why, barred in room.barred]
+    told += [f"{barred} not: {obstacle_text(verdict)}" for verdict, barred in room.barred]
     yield "; ".join(told)
     if room.left is not None and room.left < wanted:
         yield (

@@ -24,7 +24,7 @@ from slurm_hooks.advisor.probe import (
     wanted,
 )
 from slurm_hooks.advisor.throughput import Shape
-from slurm_hooks.model import Curve, Learned, Rate, Spared
+from slurm_hooks.model import Curve, Learned, Rate, Why
 
 COSTS = Costs(15.0, 18.0, 12.0)
 SHAPE = Shape(0.2, 0.4, 1.0)
@@ -98,15 +98,15 @@ def test_why_a_job_is_not_looked_at() -> None:
 
     blurred = replace(known(1, 2, noise=0.03), node_s=1e6)
     old = {"nodes": 2, "age_s": 40_000.0}
-    assert why(0.0) is Spared.OFF
-    assert why(nodes=1, is_hopeless=True) is Spared.SILENT
-    assert why(learned=known(1), nodes=1) is Spared.SHARE
-    assert why(learned=known(1, 2, 4, 8, 16, 32), nodes=8) is Spared.NOT_WORTH_IT
-    assert why(least=8, most=8) is Spared.NOT_WORTH_IT
+    assert why(0.0) is Why.NO_BUDGET
+    assert why(nodes=1, is_hopeless=True) is Why.SILENT
+    assert why(learned=known(1), nodes=1) is Why.SHARE
+    assert why(learned=known(1, 2, 4, 8, 16, 32), nodes=8) is Why.NOT_WORTH_IT
+    assert why(least=8, most=8) is Why.NOT_WORTH_IT
     assert isinstance(why(learned=blurred, **old), Probe)
-    assert why(learned=replace(blurred, probed_node_s=20_200.0), **old) is Spared.SPENT
+    assert why(learned=replace(blurred, probed_node_s=20_200.0), **old) is Why.SPENT
     shared = replace(blurred, is_shared=True)
-    assert why(learned=shared, nodes=2, age_s=600.0) is Spared.FAMILY
+    assert why(learned=shared, nodes=2, age_s=600.0) is Why.FAMILY
 
 
 def test_what_could_pay_is_looked_at() -> None:

@@ -21,7 +21,7 @@ from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest import codec as harvest_codec
 from slurm_hooks.harvest.values import Promise, Seen, SeenRun
 from slurm_hooks.learning import codec as learning_codec
-from slurm_hooks.model import Curve, FragmentId, IdleReason, Learned
+from slurm_hooks.model import Curve, FragmentId, Learned, Why
 from slurm_hooks.storage.database import Damaged
 
 PLACE = tempfile.TemporaryDirectory()
@@ -34,7 +34,7 @@ _SEEN = Seen(
         SeenRun(FragmentId(7, 0), 1, _NODES, NOW, NOW, "lease"),
         SeenRun(FragmentId(7, 1), 0),
     ),
-    idle=((IdleReason.NO_JOB, 3),),
+    idle=((Why.NO_JOB, 3),),
     promises=(Promise("12_3", NOW, 4.5),),
 )
 _CURVE = Curve(((0, 0.0), (1, 10.0), (4, 31.5)))

@@ -24,11 +24,10 @@ from build import (
 from slurm_hooks.harvest.codec import from_text, to_text
 from slurm_hooks.harvest.delays import MOST
 from slurm_hooks.harvest.derive import Limits, record_of
-from slurm_hooks.harvest.values import TRAINED_NOTHING, UNSEEN, Cost, EndKind, Record, Seen
+from slurm_hooks.harvest.values import TRAINED_NOTHING, UNSEEN, Cost, Record, Seen
 from slurm_hooks.model import (
     Fragment,
     FragmentState,
-    IdleReason,
     MalleableJob,
     Needs,
     NodeState,
@@ -38,6 +37,7 @@ from slurm_hooks.model import (
     PlannedStart,
     Said,
     Snapshot,
+    Why,
 )
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Mode, Settings
@@ -76,7 +76,7 @@ def test_a_run_counts_from_its_start_by_slurms_clock() -> None:
 def test_a_start_in_the_second_of_the_last_tick_is_no_idle_time_as_well() -> None:
     seen = at(0, make_job(make_fragment(0)), nodes=make_nodes(1))
     first = then(None, seen, make_plan(seen, Settings(), no_clock))
-    assert first.seen.idle == ((IdleReason.STARTING, 1),)
+    assert first.seen.idle == ((Why.STARTING, 1),)
     second = then(first.seen, at(30, make_job(running(start_s=0)), nodes=make_nodes(1)))
     assert (second.node_s, second.idle) == (30, ())
 
@@ -95,28 +95,28 @@ def test_a_clock_that_was_set_back_counts_nothing_twice() -> None:
 
 
 HIT_STATES = (
-    (make_fragment(0, HELD, restarts=1, eligible=after(141)), EndKind.PREEMPTED),
-    (make_fragment(0, FragmentState.LOST, ["n1"], end=after(20)), EndKind.NODE_FAILED),
-    (make_fragment(0, FragmentState.FAILED, ["n1"], exit_code="1:0", end=after(20)), EndKind.DIED),
-    (make_fragment(0, FragmentState.CANCELLED, ["n1"], end=after(20)), EndKind.CANCELLED),
+    (make_fragment(0, HELD, restarts=1, eligible=after(141)), Why.PREEMPTED),
+    (make_fragment(0, FragmentState.LOST, ["n1"], end=after(20)), Why.NODE_FAILED),
+    (make_fragment(0, FragmentState.FAILED, ["n1"], exit_code="1:0", end=after(20)), Why.DIED),
+    (make_fragment(0, FragmentState.CANCELLED, ["n1"], end=after(20)), Why.CANCELLED),
     (
         make_fragment(0, FragmentState.DONE, ["n1"], said=Said.FINISHED, end=after(20)),
-        EndKind.FINISHED,
+        Why.FINISHED,
     ),
-    (make_fragment(0, HELD, restarts=1, said=Said.LEAVING, eligible=after(141)), EndKind.LEFT),
-    (make_fragment(0, HELD, restarts=1, noticed=after(5), eligible=after(141)), EndKind.LEFT),
-    (make_fragment(0, FragmentState.TIMED_OUT, ["n1"], end=after(400)), EndKind.LEASE_ENDED),
+    (make_fragment(0, HELD, restarts=1, said=Said.LEAVING, eligible=after(141)), Why.LEFT),
+    (make_fragment(0, HELD, restarts=1, noticed=after(5), eligible=after(141)), Why.LEFT),
+    (make_fragment(0, FragmentState.TIMED_OUT, ["n1"], end=after(400)), Why.LEASE_ENDED),
 )
 
 
 @pytest.mark.parametrize(("fragment", "kind"), HIT_STATES, ids=[k.value for _, k in HIT_STATES])
-def test_how_a_run_ended(fragment: Fragment, kind: EndKind) -> None:
+def test_how_a_run_ended(fragment: Fragment, kind: Why) -> None:
     first = then(None, at(0, make_job(running())))
-    now = 410 if kind is EndKind.LEASE_ENDED else 30
+    now = 410 if kind is Why.LEASE_ENDED else 30
     (ending,) = then(first.seen, at(now, make_job(fragment))).endings
     assert ending.kind is kind
     assert ending.is_exact
-    assert ending.node_s == (600 if kind is EndKind.LEASE_ENDED else 220)
+    assert ending.node_s == (600 if kind is Why.LEASE_ENDED else 220)
 
 
 def test_a_requeue_that_a_tick_has_planned_is_no_hit() -> None:
@@ -125,7 +125,7 @@ def test_a_requeue_that_a_tick_has_planned_is_no_hit() -> None:
     first = then(None, seen, make_plan(seen, Settings(), no_clock))
     back = make_fragment(0, HELD, restarts=1, eligible=after(141), said=Said.JOINED)
     (ending,) = then(first.seen, at(30, make_job(back))).endings
-    assert (ending.kind, ending.cause) == (EndKind.LEFT, "node leaves service")
+    assert (ending.kind, ending.cause) == (Why.LEFT, "node_leaves")
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ DONE = FragmentState.DONE
 GONE = FragmentState.CANCELLED
 POOL = replace(make_request(), engine="pool")
 OVER = (
-    ((make_fragment(0, DONE, said=Said.FINISHED), make_fragment(1, GONE)), "training finished"),
+    ((make_fragment(0, DONE, said=Said.FINISHED), make_fragment(1, GONE)), "finished"),
     ((make_fragment(0, DONE, has_agent=False),), "script ended with 0"),
     ((make_fragment(0, DONE, said=Said.FINISHED, request=POOL),), "no work left"),
-    ((make_fragment(0, GONE, gone=0), make_fragment(1, GONE, gone=0)), "cancelled by its user"),
+    ((make_fragment(0, GONE, gone=0), make_fragment(1, GONE, gone=0)), "cancelled"),
     ((make_fragment(0, FragmentState.FAILED),), "ended"),
     ((make_fragment(0, HELD, stopped="failed-3-times"),), "failed-3-times"),
     ((make_fragment(0, HELD),), ""),
@@ -199,7 +199,7 @@ def test_a_requeued_run_that_is_still_ending_has_not_ended() -> None:
     assert (second.endings, second.node_s) == ((), 10)
     back = make_fragment(0, HELD, restarts=1, eligible=after(126))
     (end,) = then(second.seen, at(30, make_job(back))).endings
-    assert (end.kind, end.node_s) == (EndKind.PREEMPTED, 205)
+    assert (end.kind, end.node_s) == (Why.PREEMPTED, 205)
 
 
 def test_a_run_that_no_tick_saw_is_a_hit_of_unknown_length() -> None:
@@ -213,7 +213,7 @@ def test_a_run_that_no_tick_saw_is_a_hit_of_unknown_length() -> None:
 def test_a_job_that_slurm_has_forgotten_is_no_hit() -> None:
     first = then(None, at(0, make_job(running())))
     (ending,) = then(first.seen, at(30)).endings
-    assert (ending.kind, ending.is_hit) == (EndKind.UNKNOWN, False)
+    assert (ending.kind, ending.is_hit) == (Why.UNKNOWN, False)
 
 
 def test_what_slurm_has_forgotten_did_not_outlive_its_lease() -> None:
@@ -230,7 +230,7 @@ def test_what_is_still_ending_has_not_ended() -> None:
     assert second.endings == ()
     back = make_fragment(0, HELD, restarts=1, eligible=after(141))
     third = then(second.seen, at(60, make_job(back)))
-    assert [e.kind for e in third.endings] == [EndKind.PREEMPTED]
+    assert [e.kind for e in third.endings] == [Why.PREEMPTED]
 
 
 def test_a_late_start_is_ours_only_while_we_were_on_its_nodes() -> None:
@@ -290,36 +290,36 @@ def test_no_node_second_is_counted_twice(ran: int, runs: int, wait: int, ahead: 
 
 
 def test_why_nodes_are_idle() -> None:
-    def idle(*jobs: MalleableJob, **fields: Any) -> dict[IdleReason, int]:
+    def idle(*jobs: MalleableJob, **fields: Any) -> dict[Why, int]:
         plan = make_plan(at(0, *jobs, **fields), Settings(), no_clock)
         return {item.reason: item.nodes for item in plan.idle}
 
-    assert idle() == {IdleReason.NO_JOB: 4}
-    assert idle(make_job(held=6)) == {IdleReason.STARTING: 4}
-    assert idle(make_job(running(noticed=after(-5)), held=5)) == {IdleReason.RESTING: 3}
+    assert idle() == {Why.NO_JOB: 4}
+    assert idle(make_job(held=6)) == {Why.STARTING: 4}
+    assert idle(make_job(running(noticed=after(-5)), held=5)) == {Why.RESTING: 3}
     soon = (PlannedStart("9", after(90), frozenset({"n1", "n2"})),)
     assert idle(make_job(held=6), planned=soon) == {
-        IdleReason.STARTING: 2,
-        IdleReason.HOLE_SHORT: 2,
+        Why.STARTING: 2,
+        Why.HOLE_SHORT: 2,
     }
 
 
 def test_why_a_mode_or_a_ceiling_leaves_nodes_idle() -> None:
-    def idle(mode: Mode, **fields: Any) -> dict[IdleReason, int]:
+    def idle(mode: Mode, **fields: Any) -> dict[Why, int]:
         settings = replace(Settings(), mode=mode)
         fields.setdefault("job", make_job(held=6, user="ann"))
         plan = make_plan(at(0, fields.pop("job"), **fields), settings, no_clock)
         return {item.reason: item.nodes for item in plan.idle}
 
-    assert idle(Mode(), off=Off(NOW)) == {IdleReason.OFF: 4}
-    assert idle(Mode("observe")) == {IdleReason.OBSERVED: 4}
-    assert idle(Mode("canary", users=("bob",))) == {IdleReason.CANARY: 4}
+    assert idle(Mode(), off=Off(NOW)) == {Why.OFF: 4}
+    assert idle(Mode("observe")) == {Why.OBSERVED: 4}
+    assert idle(Mode("canary", users=("bob",))) == {Why.CANARY: 4}
     some = idle(Mode("canary", nodes=("n1",)))
-    assert some == {IdleReason.STARTING: 1, IdleReason.CANARY: 3}
-    assert idle(Mode(max_nodes=3)) == {IdleReason.STARTING: 3, IdleReason.CEILING: 1}
+    assert some == {Why.STARTING: 1, Why.CANARY: 3}
+    assert idle(Mode(max_nodes=3)) == {Why.STARTING: 3, Why.CEILING: 1}
     resting = make_job(running(noticed=after(-5)), held=5)
-    assert idle(Mode(max_nodes=1), job=resting) == {IdleReason.CEILING: 3}
-    assert idle(Mode(max_nodes=2), job=resting) == {IdleReason.RESTING: 3}  # room for one
+    assert idle(Mode(max_nodes=1), job=resting) == {Why.CEILING: 3}
+    assert idle(Mode(max_nodes=2), job=resting) == {Why.RESTING: 3}  # room for one
 
 
 def test_a_node_for_jobs_outside_of_the_canary_alone_is_idle_because_of_it() -> None:
@@ -330,4 +330,4 @@ def test_a_node_for_jobs_outside_of_the_canary_alone_is_idle_because_of_it() -> 
     seen = at(0, ann, bob, nodes=(gpu, *make_nodes(4)[1:]))
     settings = replace(Settings(), mode=Mode("canary", users=("ann",)))
     found = {item.reason: item.nodes for item in make_plan(seen, settings, no_clock).idle}
-    assert found == {IdleReason.STARTING: 1, IdleReason.CANARY: 3}
+    assert found == {Why.STARTING: 1, Why.CANARY: 3}

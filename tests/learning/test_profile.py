@@ -20,10 +20,11 @@ from slurm_hooks.model import (
     JobPlan,
     Learned,
     MalleableJob,
+    Of,
     Pauses,
     Plan,
-    Spared,
     Telemetry,
+    Why,
 )
 from slurm_hooks.report.learned_text import age_text, learned_lines, look_line
 from slurm_hooks.report.tick import TickReport
@@ -211,7 +212,7 @@ def test_what_explain_says_of_a_family(settings: Settings) -> None:
 
 def test_explain_blames_no_name_for_a_file_that_cannot_be_read(settings: Settings) -> None:
     job = teller(7)
-    plan = Plan(jobs=(JobPlan(7, 1, 1, spared=Spared.SILENT_FAMILY),))
+    plan = Plan(jobs=(JobPlan(7, 1, 1, spared=Why.SILENT_FAMILY),))
     report = TickReport(seen_at(0).now, plan, seen_at(0, job), (), (), 0.0, is_dry=True)
     assert "node-hour" in known_lines(settings, report, job)[-1]
     tell(settings, 0, 7, 1)
@@ -223,19 +224,19 @@ def test_explain_blames_no_name_for_a_file_that_cannot_be_read(settings: Setting
 @pytest.mark.parametrize(
     ("spared", "why"),
     [
-        (Spared.OFF, "probe_budget = 0"),
-        (Spared.SILENT_FAMILY, "told nothing in a node-hour"),
-        (Spared.FAMILY, "family is known"),
-        (Spared.SPENT, "2 % of its node-time"),
-        (Spared.NOT_WORTH_IT, "worth what that costs"),
+        (Why.NO_BUDGET, "probe_budget = 0"),
+        (Why.SILENT_FAMILY, "told nothing in a node-hour"),
+        (Why.FAMILY, "family is known"),
+        (Why.SPENT, "2 % of its node-time"),
+        (Why.NOT_WORTH_IT, "worth what that costs"),
     ],
 )
-def test_why_a_job_is_not_looked_at(spared: Spared, why: str) -> None:
+def test_why_a_job_is_not_looked_at(spared: Why, why: str) -> None:
     assert why in look_line(spared, 0.02)
 
 
 def test_each_reason_has_a_sentence_of_its_own() -> None:
-    assert len({look_line(spared, 0.02) for spared in Spared}) == len(Spared)
+    assert len({look_line(spared, 0.02) for spared in Of.LOOK.whys}) == len(Of.LOOK.whys)
 
 
 def test_ages() -> None:

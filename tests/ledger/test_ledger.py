@@ -26,7 +26,7 @@ from slurm_hooks.harvest.values import Cost
 from slurm_hooks.ledger.connect import Damaged, Unusable, reading, writing
 from slurm_hooks.ledger.read import hits_of, standing, totals
 from slurm_hooks.ledger.write import write
-from slurm_hooks.model import Grow, IdleReason, Why
+from slurm_hooks.model import Grow, Why
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
 from slurm_hooks.storage.place import MOST_ASIDE, aside
@@ -152,7 +152,7 @@ def test_of_a_tick_that_only_observed_nothing_was_done(settings: Settings) -> No
         slurm.advance(10)
     found = told(settings)
     assert (found.ticks.count, found.done, found.node_s) == (2, (), 0)
-    assert found.idle == {IdleReason.STARTING: 60}
+    assert found.idle == {Why.STARTING: 60}
 
 
 def test_accounts_are_asked_once_and_for_all_jobs_together(settings: Settings) -> None:

@@ -25,8 +25,8 @@ from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import USABLE
 from slurm_hooks.metrics.exposition import write_textfile
-from slurm_hooks.model import IdleReason, Why
-from slurm_hooks.report.harvest_charts import REASONS
+from slurm_hooks.model import Of
+from slurm_hooks.report.harvest_charts import BARS
 from slurm_hooks.report.palette import IDLE, LOST, OTHERS, OURS, OUT
 from slurm_hooks.settings import Settings
 from waiting import wait_until
@@ -94,10 +94,10 @@ def test_names_have_units_and_no_number_of_a_job_or_name_of_a_user(tmp_path: Pat
 
 def test_the_page_names_every_reason_and_the_dashboard_shows_them(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
-    assert [why.value for why in Why if f"`{why.value}`" not in text] == []
+    assert [why.value for why in Of.JOB.whys if f"`{why.value}`" not in text] == []
     found = after_ticks(tmp_path, 1)
     told = [name for name in found if name.startswith("malleable_limited_jobs{")]
-    assert told == [f"malleable_limited_jobs{{reason={why.value}}}" for why in Why]
+    assert told == [f"malleable_limited_jobs{{reason={why.value}}}" for why in Of.JOB.whys]
     shown = [q.expr for q in questions("1h", "1m")]
     assert any("malleable_limited_jobs" in expr for expr in shown)
 
@@ -105,7 +105,7 @@ def test_the_page_names_every_reason_and_the_dashboard_shows_them(tmp_path: Path
 def test_the_dashboard_has_the_colours_of_the_report() -> None:
     uses = {"ours": OURS, "others": OTHERS, "idle": IDLE, "out_of_service": OUT}
     assert colours("Nodes of the malleable partitions") == uses
-    assert colours("Idle nodes, and why") == {each.value: REASONS[each] for each in IdleReason}
+    assert colours("Idle nodes, and why") == {w.value: BARS[w][1] for w in Of.IDLE.whys}
     assert colours("Ends of runs per hour") == {"left": OURS, "preempted": LOST}
 
 

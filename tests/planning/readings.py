@@ -5,7 +5,6 @@ from __future__ import annotations
 from build import no_clock
 from slurm_hooks.model import (
     Cancel,
-    Cause,
     FragmentId,
     Grow,
     Notice,
@@ -13,6 +12,7 @@ from slurm_hooks.model import (
     PutBack,
     Renew,
     Snapshot,
+    Why,
 )
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings
@@ -24,7 +24,7 @@ def plan_for(seen: Snapshot, chosen: Settings = SHIPPED) -> Plan:
     return make_plan(seen, chosen, no_clock)
 
 
-def noticed(plan: Plan) -> dict[int, Cause]:
+def noticed(plan: Plan) -> dict[int, Why]:
     """Why fragments are asked to leave, by index."""
     return {a.fragment.index: a.cause for a in plan.actions if isinstance(a, Notice)}
 

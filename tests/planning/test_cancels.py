@@ -13,6 +13,7 @@ from slurm_hooks.model import (
     PutBack,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
+from slurm_hooks.report.why import reason_text
 
 HELD, RUNNING, ENDING = FragmentState.HELD, FragmentState.RUNNING, FragmentState.ENDING
 TIMED_OUT, CANCELLED = FragmentState.TIMED_OUT, FragmentState.CANCELLED
@@ -98,4 +99,4 @@ def test_too_few_left_to_reach_the_minimum() -> None:
         make_fragment(1, CANCELLED, request=request),
         make_fragment(2, CANCELLED, request=request),
     )
-    assert "stopped: too-few-fragments-left" in map(str, care_for(job).reasons)
+    assert "stopped: too-few-fragments-left" in map(reason_text, care_for(job).reasons)

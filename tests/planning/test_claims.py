@@ -13,7 +13,6 @@ from readings import SHIPPED, noticed, plan_for, renewed
 
 from build import after, make_fragment, make_job, make_node, make_request, make_snapshot, span
 from slurm_hooks.model import (
-    Cause,
     Curve,
     FragmentState,
     MalleableJob,
@@ -81,7 +80,7 @@ def test_who_runs_stays_where_minimums_compete() -> None:
 def test_who_makes_room_is_told_so() -> None:
     seen = [gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)]
     plan = plan_for(make_snapshot(*seen, nodes=nodes_of(*seen, free=0)))
-    assert noticed(plan) == dict.fromkeys(range(4), Cause.BETTER_USE)  # not that it has too few
+    assert noticed(plan) == dict.fromkeys(range(4), Why.BETTER_USE)  # not that it has too few
 
 
 def finished_pool(job_id: int, on: int, end_s: float = 100) -> MalleableJob:

@@ -9,12 +9,12 @@ from build import make_fragment, make_job, make_mark, make_snapshot
 from slurm_hooks.harvest.lives import Life
 from slurm_hooks.model import (
     Cancel,
-    Cause,
     FragmentId,
     FragmentState,
     Plan,
     SetMark,
     Snapshot,
+    Why,
 )
 from slurm_hooks.planning.closing import ending_jobs, with_summaries
 from slurm_hooks.slurm.actions import commands
@@ -26,7 +26,7 @@ RUNNING, DONE = FragmentState.RUNNING, FragmentState.DONE
 
 def closing(job_id: int = 7) -> Plan:
     held = tuple(FragmentId(job_id, i) for i in (2, 3))
-    return Plan((Cancel(held, Cause.FINISHED),))
+    return Plan((Cancel(held, Why.FINISHED),))
 
 
 def seen() -> Snapshot:
@@ -44,7 +44,7 @@ def test_the_line_goes_to_one_fragment_that_runs() -> None:
 
 
 def test_it_shares_the_mark_that_is_written_anyway() -> None:
-    mark = SetMark(FragmentId(7, 1), make_mark(is_finished=True), Cause.FINISHED)
+    mark = SetMark(FragmentId(7, 1), make_mark(is_finished=True), Why.FINISHED)
     plan = Plan((mark, *closing().actions))
     (action, _) = with_summaries(plan, seen(), {7: LINE}).actions
     assert isinstance(action, SetMark)

@@ -33,6 +33,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.eligibility import has_features
 from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings import Settings
 
 RUNNING, FAILED = FragmentState.RUNNING, FragmentState.FAILED
@@ -78,7 +79,7 @@ def test_a_job_is_offered_what_fits_it(needs: Needs, wanted: set[str]) -> None:
     plan = plan_for(make_job(held=3, needs=needs), nodes=nodes)
     assert grown(plan) == wanted
     if len(wanted) < 3:
-        assert any("free, but" in reason.text for reason in plan.jobs[0].reasons)
+        assert any("free, but" in reason_text(reason) for reason in plan.jobs[0].reasons)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_a_node_that_only_a_cancelled_fragment_could_use_is_not_called_free(
     gone = [make_fragment(2 + i, CANCELLED, request=request) for i in range(cancelled)]
     nodes = (*make_nodes(2, NodeState.BUSY), make_node("n3"))
     (planned,) = plan_for(make_job(*runs, *gone, request=request), nodes=nodes).jobs
-    assert [r.text for r in planned.reasons] == [text]
+    assert [reason_text(r) for r in planned.reasons] == [text]
 
 
 def test_what_a_job_excludes_is_counted_as_such() -> None:
@@ -186,12 +187,12 @@ def test_what_a_job_excludes_is_counted_as_such() -> None:
     job = make_job(make_fragment(0, RUNNING, ["own"], request=request), request=request)
     other = make_job(request=make_request(1, 9), held=1, job_id=8)
     one, two = plan_for(job, other, nodes=nodes).jobs
-    assert {r.text for r in one.reasons} == {
+    assert {reason_text(r) for r in one.reasons} == {
         "1 other node: busy",
         "2 other nodes: free, but the job excludes it (--exclude)",
         "3 other nodes: free and usable",
     }
-    assert {r.text for r in two.reasons} == {
+    assert {reason_text(r) for r in two.reasons} == {
         "2 other nodes: busy",
         "5 other nodes: free and usable",
     }

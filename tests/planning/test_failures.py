@@ -16,6 +16,7 @@ from slurm_hooks.model import (
     Hold,
     Said,
 )
+from slurm_hooks.report.why import reason_text
 
 HELD, RUNNING, CANCELLED = FragmentState.HELD, FragmentState.RUNNING, FragmentState.CANCELLED
 FAILED, LOST = FragmentState.FAILED, FragmentState.LOST
@@ -50,7 +51,7 @@ def test_a_stopped_job_stays_stopped() -> None:
     care = care_for(job)
     assert care.is_over
     assert [type(a) for a in care.actions] == [Cancel]
-    assert "stopped: why" in map(str, care.reasons)
+    assert "stopped: why" in map(reason_text, care.reasons)
 
 
 def test_where_others_train_on_the_node_is_blamed() -> None:

@@ -25,14 +25,12 @@ from build import (
 )
 from slurm_hooks.model import (
     Action,
-    Cause,
     Curve,
     FragmentId,
     FragmentState,
     Grow,
     Hole,
     HoleEnd,
-    IdleReason,
     JobPlan,
     Learned,
     NodeState,
@@ -40,13 +38,13 @@ from slurm_hooks.model import (
     Plan,
     Reason,
     Renew,
-    Spared,
     Why,
 )
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.holes import holes_of, latest_end, lease_within
 from slurm_hooks.planning.looking import looked_at
 from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings import Lease, Settings
 
 SETTINGS = Settings()
@@ -118,7 +116,7 @@ GROW = Grow(ID, frozenset({"n1"}), span(300), make_mark())
         (Renew(ID, after(700)), {"n2": NodeState.BUSY}, 0, "n1 is gone"),
         (Renew(ID, after(100)), {"n1": NodeState.BUSY}, 150, ""),  # shorter is always safe
         (Renew(FragmentId(8, 0), after(300)), {"n1": NodeState.BUSY}, 0, "fragment is gone"),
-        (Notice(ID, make_mark(), Cause.HOLE_CLOSES), {}, 0, ""),
+        (Notice(ID, make_mark(), Why.HOLE_CLOSES), {}, 0, ""),
     ],
 )
 def test_guard(action: Action, states: dict[str, NodeState], reserved_s: float, fault: str) -> None:
@@ -155,7 +153,7 @@ def test_a_gang_that_is_there_may_grow_by_less() -> None:
 def test_who_needs_a_guard() -> None:
     assert needs_guard(Plan((GROW,)))
     assert needs_guard(Plan((Renew(ID, after(60)),)))
-    assert not needs_guard(Plan((Notice(ID, make_mark(), Cause.HOLE_CLOSES),)))
+    assert not needs_guard(Plan((Notice(ID, make_mark(), Why.HOLE_CLOSES),)))
 
 
 def renewals(start_s: float, lease_s: float, hole_s: float = 0) -> list[Action]:
@@ -181,13 +179,13 @@ def test_a_renewal_stops_at_the_hole() -> None:
 
 
 def test_a_lease_that_overruns_is_cut() -> None:
-    assert renewals(100, 600, hole_s=390) == [Renew(ID, after(300), Cause.HOLE_CLOSES)]
+    assert renewals(100, 600, hole_s=390) == [Renew(ID, after(300), Why.HOLE_CLOSES)]
 
 
 @pytest.mark.parametrize(("lease_s", "is_cut"), [(760, False), (761, True), (36_000, True)])
 def test_a_lease_longer_than_it_may_be_is_cut(lease_s: float, is_cut: bool) -> None:
     """What Slurm itself restarts gets the sum of all that was ever added to its time limit."""
-    wanted = [Renew(ID, after(600), Cause.LEASE_LONG)] if is_cut else []
+    wanted = [Renew(ID, after(600), Why.LEASE_LONG)] if is_cut else []
     assert renewals(100, lease_s) == wanted
 
 
@@ -204,7 +202,7 @@ def test_what_began_in_the_future_is_put_back() -> None:
     """slurmctld's clock was set back an hour."""
     (action,) = renewals(-3600, 600)
     assert isinstance(action, Notice)
-    assert action.cause is Cause.LEASE_LONG
+    assert action.cause is Why.LEASE_LONG
 
 
 def test_nothing_is_renewed_on_a_node_in_an_unknown_state() -> None:
@@ -218,7 +216,7 @@ def test_nothing_is_renewed_on_a_node_in_an_unknown_state() -> None:
 def test_what_cannot_be_cut_is_asked_to_leave(hole_s: float) -> None:
     asked, cut = renewals(100, 600, hole_s)
     assert isinstance(asked, Notice)
-    assert asked.cause is Cause.HOLE_CLOSES
+    assert asked.cause is Why.HOLE_CLOSES
     assert isinstance(cut, Renew)  # it may ignore that, and no other tick come
     assert after(SETTINGS.lease.notice_s) < cut.end <= after(60)
 
@@ -244,7 +242,7 @@ def test_a_handover_takes_two_steps() -> None:
     assert all(isinstance(a, Notice) and a.fragment.job_id == 1 for a in actions)
 
 
-def idle_of(plan: Plan) -> dict[IdleReason, int]:
+def idle_of(plan: Plan) -> dict[Why, int]:
     return {each.reason: each.nodes for each in plan.idle}
 
 
@@ -257,18 +255,18 @@ def test_a_plan_without_some_of_its_growth_tells_the_sizes_that_are_left() -> No
     (before,) = plan.jobs
     assert before.nodes_planned == 4
     assert [reason.why for reason in before.reasons] == [Why.MAXIMUM]
-    assert idle_of(plan) == {IdleReason.STARTING: 4, IdleReason.NO_JOB: 1}
+    assert idle_of(plan) == {Why.STARTING: 4, Why.NO_JOB: 1}
     given = sorted(name for a in plan.actions if isinstance(a, Grow) for name in a.nodes)
     taken = [replace(n, state=NodeState.BUSY) if n.name == given[0] else n for n in seen.nodes]
     fresh = make_snapshot(job, nodes=taken, reservations=[reserve([given[1]], 150)])
     found = guard(plan, seen, fresh, SETTINGS)
     (told,) = found.jobs
     assert told.nodes_planned == 2
-    assert [str(reason) for reason in told.reasons] == [
+    assert [reason_text(reason) for reason in told.reasons] == [
         f"not started on {given[0]}: {given[0]} is no longer free",
         f"not started on {given[1]}: {given[1]} is wanted by maint sooner",
     ]
-    expected = {IdleReason.STARTING: 2, IdleReason.HOLE_SHORT: 1, IdleReason.NO_JOB: 1}
+    expected = {Why.STARTING: 2, Why.HOLE_SHORT: 1, Why.NO_JOB: 1}
     assert idle_of(found) == expected
 
 
@@ -279,7 +277,7 @@ def test_a_gang_that_does_not_start_leaves_its_other_nodes_idle() -> None:
     fresh = make_snapshot(job, nodes=[make_node("n1", NodeState.BUSY), *make_nodes(3)[1:]])
     found = guard(plan, seen, fresh, SETTINGS)
     assert [job.nodes_planned for job in found.jobs] == [0]
-    assert idle_of(found) == {IdleReason.NOT_GIVEN: 2}
+    assert idle_of(found) == {Why.NOT_GIVEN: 2}
 
 
 def test_a_job_is_not_charged_for_a_size_that_it_does_not_get() -> None:
@@ -295,5 +293,5 @@ def test_a_job_is_not_charged_for_a_size_that_it_does_not_get() -> None:
     found = guard(plan, seen, fresh, SETTINGS)
     assert looked_at(found, seen) == frozenset()
     (told,) = found.jobs
-    assert (told.nodes_planned, told.nodes_probed, told.spared) == (1, 0, Spared.NO_NODES)
+    assert (told.nodes_planned, told.nodes_probed, told.spared) == (1, 0, Why.NO_NODES)
     assert Why.LOOKED_AT not in [reason.why for reason in told.reasons]

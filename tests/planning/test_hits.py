@@ -21,7 +21,6 @@ from build import (
 )
 from planning.readings import grown, noticed, plan_for
 from slurm_hooks.model import (
-    Cause,
     FragmentId,
     FragmentState,
     Grow,
@@ -30,6 +29,7 @@ from slurm_hooks.model import (
     Plan,
     Renew,
     Snapshot,
+    Why,
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.hits import hits_of, pays_to_stay
@@ -150,7 +150,7 @@ def test_a_job_takes_no_node_on_which_it_would_not_stay() -> None:
 def test_the_guard_lets_those_pass_a_planned_start_that_may(hit_s: float, is_kept: bool) -> None:
     job = trainer(1, hit_s)
     seen = make_snapshot(job, nodes=make_nodes(1, NodeState.BUSY))
-    renew = Renew(job.fragments[0].id, after(600), Cause.BETTER_USE)
+    renew = Renew(job.fragments[0].id, after(600), Why.BETTER_USE)
     plan = Plan((renew,))
     soon = make_snapshot(job, nodes=seen.nodes, planned=[plan_start(["n1"], 200)])
     assert bool(guard(plan, seen, soon, SETTINGS).actions) is is_kept

@@ -12,15 +12,16 @@ from build import NOW, after, make_fragment, make_job, make_mark, make_slurm
 from slurm_hooks.model import (
     AvoidedNode,
     Cancel,
-    Cause,
     Fragment,
     FragmentState,
     Hold,
     Notice,
     Said,
     SetMark,
+    Why,
 )
 from slurm_hooks.planning.lifecycle import is_finish, upkeep
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings import Settings
 
 SETTINGS = Settings()  # notice 20 s, start timeout 60 s, three failures
@@ -31,7 +32,7 @@ CANCELLED, UNKNOWN = FragmentState.CANCELLED, FragmentState.UNKNOWN
 SUSPENDED = FragmentState.SUSPENDED
 
 
-def steps(fragment: Fragment) -> list[tuple[str, Cause]]:
+def steps(fragment: Fragment) -> list[tuple[str, Why]]:
     """Kind and cause of the actions for a job with this fragment and one that waits."""
     care = care_for(make_job(fragment, held=1))
     return [(type(a).__name__, a.cause) for a in care.actions]
@@ -42,7 +43,7 @@ def steps(fragment: Fragment) -> list[tuple[str, Cause]]:
     [
         (HELD, {}, []),
         (HELD, {"noticed": after(-5)}, []),
-        (HELD, {"reason": "BadConstraints", "nodes": ["n1"]}, [("SetMark", Cause.UNFIT)]),
+        (HELD, {"reason": "BadConstraints", "nodes": ["n1"]}, [("SetMark", Why.UNFIT)]),
         (
             HELD,
             {"reason": "BadConstraints", "nodes": ["n1"], "unfit": (AvoidedNode("n1", after(-9)),)},
@@ -50,46 +51,46 @@ def steps(fragment: Fragment) -> list[tuple[str, Cause]]:
         ),
         (PENDING, {"released": after(-5)}, []),
         (PENDING, {"released": after(-5), "eligible": after(-5)}, []),
-        (PENDING, {"released": after(-5), "eligible": after(115)}, [("Hold", Cause.PREEMPTED)]),
+        (PENDING, {"released": after(-5), "eligible": after(115)}, [("Hold", Why.PREEMPTED)]),
         (
             PENDING,
             {"released": after(-61)},
-            [("Hold", Cause.NOT_STARTED), ("SetMark", Cause.NOT_STARTED)],
+            [("Hold", Why.NOT_STARTED), ("SetMark", Why.NOT_STARTED)],
         ),
         (
             PENDING,
             {"released": after(-5), "reason": "Dependency"},
-            [("Hold", Cause.NOT_STARTED), ("SetMark", Cause.NOT_STARTED)],
+            [("Hold", Why.NOT_STARTED), ("SetMark", Why.NOT_STARTED)],
         ),
         (PENDING, {"released": after(-5), "reason": "Resources"}, []),
-        (PENDING, {}, [("Hold", Cause.NOT_STARTED), ("SetMark", Cause.NOT_STARTED)]),
+        (PENDING, {}, [("Hold", Why.NOT_STARTED), ("SetMark", Why.NOT_STARTED)]),
         (RUNNING, {}, []),
-        (RUNNING, {"priority": 7}, [("SetMark", Cause.NOTED), ("Hold", Cause.SECURED)]),
-        (RUNNING, {"noticed": after(-19)}, [("Notice", Cause.REMINDED)]),
+        (RUNNING, {"priority": 7}, [("SetMark", Why.NOTED), ("Hold", Why.SECURED)]),
+        (RUNNING, {"noticed": after(-19)}, [("Notice", Why.REMINDED)]),
         (RUNNING, {"noticed": after(-19), "said": Said.LEAVING}, []),
-        (RUNNING, {"noticed": after(-20)}, [("PutBack", Cause.NOTICE_OVER)]),
-        (RUNNING, {"noticed": after(3600)}, [("PutBack", Cause.NOTICE_OVER)]),  # clock set back
+        (RUNNING, {"noticed": after(-20)}, [("PutBack", Why.NOTICE_OVER)]),
+        (RUNNING, {"noticed": after(3600)}, [("PutBack", Why.NOTICE_OVER)]),  # clock set back
         (SUSPENDED, {}, []),
         (ENDING, {}, []),
         (ENDING, {"noticed": after(-100)}, []),
         (UNKNOWN, {}, []),
         (UNKNOWN, {"noticed": after(-100)}, []),
-        (TIMED_OUT, {}, [("PutBack", Cause.LEASE_ENDED)]),
-        (TIMED_OUT, {"noticed": after(-100)}, [("PutBack", Cause.LEFT)]),
-        (DONE, {"noticed": after(-10)}, [("PutBack", Cause.LEFT)]),
-        (DONE, {"said": Said.LEAVING}, [("PutBack", Cause.LEFT)]),
-        (DONE, {"said": Said.TRAINED}, [("PutBack", Cause.DIED)]),
-        (DONE, {}, [("PutBack", Cause.DIED)]),  # of a job with rounds
-        (DONE, {"said": Said.FINISHED}, [("Cancel", Cause.FINISHED)]),
-        (FAILED, {"exit_code": "1:0"}, [("PutBack", Cause.DIED)]),
-        (FAILED, {"noticed": after(-10)}, [("PutBack", Cause.LEFT)]),
-        (LOST, {}, [("PutBack", Cause.DIED)]),
-        (SPECIAL, {"released": after(-90), "restarts": 1}, [("SetMark", Cause.DIED)]),
+        (TIMED_OUT, {}, [("PutBack", Why.LEASE_ENDED)]),
+        (TIMED_OUT, {"noticed": after(-100)}, [("PutBack", Why.LEFT)]),
+        (DONE, {"noticed": after(-10)}, [("PutBack", Why.LEFT)]),
+        (DONE, {"said": Said.LEAVING}, [("PutBack", Why.LEFT)]),
+        (DONE, {"said": Said.TRAINED}, [("PutBack", Why.DIED)]),
+        (DONE, {}, [("PutBack", Why.DIED)]),  # of a job with rounds
+        (DONE, {"said": Said.FINISHED}, [("Cancel", Why.FINISHED)]),
+        (FAILED, {"exit_code": "1:0"}, [("PutBack", Why.DIED)]),
+        (FAILED, {"noticed": after(-10)}, [("PutBack", Why.LEFT)]),
+        (LOST, {}, [("PutBack", Why.DIED)]),
+        (SPECIAL, {"released": after(-90), "restarts": 1}, [("SetMark", Why.DIED)]),
         (SPECIAL, {"released": after(-90), "restarts": 1, "noticed": after(-9)}, []),
         (
             HELD,
             {"released": after(-90), "restarts": 1, "exit_code": "3:0"},
-            [("SetMark", Cause.DIED)],
+            [("SetMark", Why.DIED)],
         ),
         (HELD, {"released": after(-90), "restarts": 1, "run": 1, "exit_code": "3:0"}, []),
         (HELD, {"released": after(-90), "restarts": 1, "exit_code": "143:0"}, []),
@@ -97,7 +98,7 @@ def steps(fragment: Fragment) -> list[tuple[str, Cause]]:
     ],
 )
 def test_one_fragment(
-    state: FragmentState, fields: dict[str, Any], wanted: list[tuple[str, Cause]]
+    state: FragmentState, fields: dict[str, Any], wanted: list[tuple[str, Why]]
 ) -> None:
     nodes = fields.pop("nodes", [] if state is HELD else ["n1"])
     assert steps(make_fragment(0, state, nodes, **fields)) == wanted
@@ -181,7 +182,7 @@ def test_what_arrives_and_what_can_grow() -> None:
 def test_nothing_grows_before_a_dependency_is_met() -> None:
     job = make_job(make_fragment(0, HELD, depends=True), held=1)
     assert care_for(job).growable == ()
-    assert "waits for its dependency" in map(str, care_for(job).reasons)
+    assert "waits for its dependency" in map(reason_text, care_for(job).reasons)
 
 
 @pytest.mark.parametrize(

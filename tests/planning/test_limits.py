@@ -23,12 +23,10 @@ from planning.readings import grown, noticed, plan_for, told_to_go
 from planning.test_plan_properties import fragments, many
 from slurm_hooks.model import (
     Cancel,
-    Cause,
     Counted,
     FragmentState,
     Grow,
     Hold,
-    IdleReason,
     MalleableJob,
     NodeState,
     Notice,
@@ -82,7 +80,7 @@ def seen_with(job: MalleableJob, *waiting: Waiter, **fields: Any) -> Snapshot:
 
 def test_all_fragments_leave_and_none_starts() -> None:
     plan = plan_for(seen_with(running(), waiter()))
-    assert noticed(plan) == {0: Cause.LIMIT, 1: Cause.LIMIT}
+    assert noticed(plan) == {0: Why.LIMIT, 1: Why.LIMIT}
     assert not grown(plan)
     assert not [a for a in plan.actions if isinstance(a, Renew)]
     assert {a.mark.gave_way_to for a in plan.actions if isinstance(a, Notice)} == {"99"}
@@ -102,13 +100,13 @@ def test_without_anybody_waiting_they_stay_and_grow() -> None:
 def test_what_is_about_to_start_is_held() -> None:
     job = ann(make_fragment(0, PENDING, ["n1"], released=after(-5)))
     plan = plan_for(seen_with(job, waiter()))
-    assert [a.cause for a in plan.actions if isinstance(a, Hold)] == [Cause.LIMIT]
+    assert [a.cause for a in plan.actions if isinstance(a, Hold)] == [Why.LIMIT]
 
 
 def test_what_a_finished_job_still_does_is_ended() -> None:
     job = ann(make_fragment(0, RUNNING, ["n1"], is_finished=True))
     causes = [a.cause for a in plan_for(seen_with(job, waiter())).actions if isinstance(a, Cancel)]
-    assert Cause.LIMIT in causes
+    assert Why.LIMIT in causes
 
 
 @pytest.mark.parametrize(
@@ -204,7 +202,7 @@ def test_accounts_are_asked_only_where_they_matter(waits: Waiter, is_asked: bool
 
 def test_why_nodes_stay_idle() -> None:
     (idle,) = plan_for(seen_with(ann(), waiter())).idle
-    assert (idle.reason, idle.nodes) == (IdleReason.LIMIT, 4)
+    assert (idle.reason, idle.nodes) == (Why.LIMIT, 4)
 
 
 # -- whatever the cluster looks like

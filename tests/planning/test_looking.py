@@ -20,7 +20,6 @@ from slurm_hooks.model import (
     Plan,
     Rate,
     Snapshot,
-    Spared,
     Why,
 )
 from slurm_hooks.planning.looking import looked_at
@@ -109,7 +108,7 @@ def test_a_script_that_shows_nothing_is_not_waited_for() -> None:
 
 
 def test_a_gang_that_waited_for_its_minimum_has_not_been_silent() -> None:
-    def spared_after(last_s: float) -> Optional[Spared]:
+    def spared_after(last_s: float) -> Optional[Why]:
         request = make_request(2, 8)
         starts = (after(-400), after(-last_s))
         running = (
@@ -123,7 +122,7 @@ def test_a_gang_that_waited_for_its_minimum_has_not_been_silent() -> None:
         found = make_snapshot(job, waiting(8), nodes=tuple(nodes), learned={7: Learned()})
         return plan_for(found).jobs[0].spared
 
-    assert spared_after(350) is Spared.SILENT
+    assert spared_after(350) is Why.SILENT
     assert spared_after(10) is None
 
 
@@ -154,7 +153,7 @@ def test_a_job_that_has_shown_nothing_on_many_nodes_is_not_made_smaller() -> Non
 def test_nobody_is_looked_at_while_there_is_enough_for_all() -> None:
     assert len(grown(plan_for(running_on_one(100, Learned())))) == 7
     (plan,) = plan_for(running_on_one(100, Learned())).jobs
-    assert plan.spared is Spared.PLENTY
+    assert plan.spared is Why.PLENTY
     enough = seen(waiting(7, 4), waiting(8, 4), learned={7: Learned(), 8: known(GOOD)})
     assert sizes(enough) == [4, 4]
 
@@ -162,12 +161,12 @@ def test_nobody_is_looked_at_while_there_is_enough_for_all() -> None:
 def test_a_curve_that_is_given_is_believed_and_nobody_looks() -> None:
     found = seen(waiting(7), waiting(8), curves={7: POOR, 8: GOOD}, learned={7: Learned()})
     assert sizes(found) == [1, 7]
-    assert {job.spared for job in plan_for(found).jobs} == {Spared.GIVEN}
+    assert {job.spared for job in plan_for(found).jobs} == {Why.GIVEN}
 
 
 def test_jobs_whose_names_tell_nothing_are_not_looked_at() -> None:
     plan = plan_for(seen(waiting(7), waiting(8), learned={7: Learned()}))
-    assert [job.spared for job in plan.jobs] == [None, Spared.SILENT_FAMILY]
+    assert [job.spared for job in plan.jobs] == [None, Why.SILENT_FAMILY]
 
 
 def test_a_look_that_gets_no_nodes_costs_nothing() -> None:

@@ -26,11 +26,9 @@ from slurm_hooks.model import (
     ON_NODES,
     AvoidedNode,
     Cancel,
-    Cause,
     Fragment,
     FragmentState,
     Hold,
-    IdleReason,
     Level,
     MalleableJob,
     NodeState,
@@ -46,6 +44,7 @@ from slurm_hooks.moments import shown
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.plural import plural
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
 
@@ -75,13 +74,13 @@ def two_running() -> MalleableJob:
 def test_off_sends_all_away_and_starts_nothing() -> None:
     nodes = (*busy("n1", "n2"), make_node("n3"))
     plan = plan_for(make_snapshot(two_running(), nodes=nodes, off=OFF))
-    assert noticed(plan) == {0: Cause.OFF, 1: Cause.OFF}
+    assert noticed(plan) == {0: Why.OFF, 1: Why.OFF}
     assert grown(plan) == set()
     assert plan.level is Level.OFF
     (job,) = plan.jobs
     assert f"switched off since {shown(after(-10))} (fire)" in job.reasons[0].text
     assert "jobs can be submitted" in job.reasons[0].text
-    assert not any("free and usable" in reason.text for reason in job.reasons)
+    assert not any("free and usable" in reason_text(reason) for reason in job.reasons)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_off_ends_whatever_is_or_will_be_on_a_node(fragment: Fragment, does: typ
     plan = plan_for(make_snapshot(make_job(fragment), nodes=busy("n1"), off=OFF))
     (action,) = (a for a in plan.actions if does is Hold or not isinstance(a, Hold))
     assert isinstance(action, does)
-    assert does is PutBack or action.cause is Cause.OFF
+    assert does is PutBack or action.cause is Why.OFF
 
 
 def test_the_switch_wins_over_observe() -> None:
@@ -142,7 +141,7 @@ def test_who_gets_which_nodes(job: dict[str, str], mode: Mode, names: set[str]) 
     seen = make_snapshot(replace(make_job(held=3), **job), nodes=make_nodes(3))
     plan = plan_for(seen, replace(ON, mode=mode))
     assert grown(plan) == names
-    told = [reason.text for reason in plan.jobs[0].reasons]
+    told = map(reason_text, plan.jobs[0].reasons)
     is_told = any("not one of the canary's nodes" in text for text in told)
     assert is_told is (len(names) < 3)
 
@@ -161,7 +160,7 @@ def test_other_jobs_wait_and_those_that_run_leave() -> None:
     job = replace(two_running(), user="bob")
     nodes = (*busy("n1", "n2"), make_node("n3"))
     plan = plan_for(make_snapshot(job, nodes=nodes), replace(ON, mode=CANARY))
-    assert noticed(plan) == {0: Cause.NOT_CANARY, 1: Cause.NOT_CANARY}
+    assert noticed(plan) == {0: Why.CANARY, 1: Why.CANARY}
     assert grown(plan) == set()
     assert "only jobs of users ann and of accounts ml" in plan.jobs[0].reasons[0].text
 
@@ -170,7 +169,7 @@ def test_fragments_on_other_nodes_leave() -> None:
     fragments = (make_fragment(0, RUNNING, ["n2"]), make_fragment(1, RUNNING, ["n3"]))
     job = make_job(*fragments, user="ann")
     plan = plan_for(make_snapshot(job, nodes=busy("n2", "n3")), replace(ON, mode=CANARY))
-    assert noticed(plan) == {1: Cause.NOT_CANARY}
+    assert noticed(plan) == {1: Why.CANARY}
 
 
 def test_a_canary_returns_to_the_only_node_it_may_have() -> None:
@@ -200,7 +199,7 @@ def test_nothing_starts_while_nodes_are_registering(mode: Settings) -> None:
     assert line in plan.notes
     assert Reason(Why.REGISTERING, line) in plan.jobs[0].reasons
     assert not any("usable" in reason.text for reason in plan.jobs[0].reasons)
-    assert [found.reason for found in plan.idle] == [IdleReason.REGISTERING]
+    assert [found.reason for found in plan.idle] == [Why.REGISTERING]
     assert grown(plan_for(make_snapshot(job, nodes=nodes), mode))
 
 
@@ -219,7 +218,7 @@ def test_nobody_leaves_for_what_cannot_start_while_nodes_are_registering() -> No
     waits = replace(make_job(held=2, job_id=8, request=request), submitted=after(-8000))
     nodes = busy("n0", "n1", "n9")
     seen = make_snapshot(make_job(*fragments, request=request), waits, nodes=nodes)
-    assert noticed(plan_for(seen, ON)) == {0: Cause.BETTER_USE, 1: Cause.BETTER_USE}
+    assert noticed(plan_for(seen, ON)) == {0: Why.BETTER_USE, 1: Why.BETTER_USE}
     silent = replace(seen, registering=frozenset({"n9"}))
     assert not noticed(plan_for(silent, ON))
     assert noticed(plan_for(silent, with_mode(max_nodes=1)))  # a ceiling holds all the same
@@ -256,7 +255,7 @@ def test_a_lowered_ceiling_takes_back() -> None:
     running = (make_fragment(i, RUNNING, [f"n{i}"]) for i in range(4))
     seen = make_snapshot(make_job(*running), nodes=busy("n0", "n1", "n2", "n3"))
     plan = plan_for(seen, with_mode(max_nodes=3))
-    assert list(noticed(plan).values()) == [Cause.CEILING]
+    assert list(noticed(plan).values()) == [Why.CEILING]
     assert plan.jobs[0].nodes_planned == 3
 
 
@@ -304,7 +303,7 @@ def test_a_partition_that_is_down_leaves_the_absolute_ceiling_as_it_is() -> None
     seen = make_snapshot(make_job(*running), nodes=busy("n0", "n1", "n2", "n3"))
     site = replace(ON.site, partitions=("malleable", "down"))
     chosen = replace(with_mode(max_share=0.5, max_nodes=3), site=site)
-    assert list(noticed(plan_for(seen, chosen)).values()) == [Cause.CEILING]
+    assert list(noticed(plan_for(seen, chosen)).values()) == [Why.CEILING]
 
 
 # -- whatever the cluster looks like

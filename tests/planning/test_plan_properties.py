@@ -15,19 +15,18 @@ from fake_slurm import FakeSlurm
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import (
     Cancel,
-    Cause,
     Fragment,
     FragmentId,
     FragmentState,
     Grow,
     Hold,
-    IdleReason,
     NodeState,
     Notice,
     Plan,
     PutBack,
     Renew,
     Snapshot,
+    Why,
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.holes import ends_of, holes_of, latest_end
@@ -56,7 +55,7 @@ def test_a_guarded_plan_counts_the_nodes_that_are_free_by_then(
     nodes = (replace(n, state=NodeState.BUSY) if n.name in lost else n for n in seen.nodes)
     left = guard(plan, seen, replace(seen, nodes=tuple(nodes)), SETTINGS)
     assert sum(i.nodes for i in left.idle) == sum(i.nodes for i in plan.idle) - len(lost)
-    starting = sum(i.nodes for i in left.idle if i.reason is IdleReason.STARTING)
+    starting = sum(i.nodes for i in left.idle if i.reason is Why.STARTING)
     assert starting == sum(len(a.nodes) for a in left.actions if isinstance(a, Grow))
     refused = sum(len(a.nodes) for a in plan.actions if isinstance(a, Grow)) - starting
     shrunk = (b.nodes_planned - a.nodes_planned for b, a in zip(plan.jobs, left.jobs))
@@ -134,7 +133,7 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm, mode: Mode) -> None:
     thinned = {
         a.fragment.job_id
         for a in plan.actions
-        if isinstance(a, (Notice, Hold)) and a.cause is Cause.BETTER_USE
+        if isinstance(a, (Notice, Hold)) and a.cause is Why.BETTER_USE
     }
     for job in seen.jobs:
         least = job.request.min_nodes if job.has_agent else job.request.unit

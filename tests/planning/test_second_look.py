@@ -8,14 +8,12 @@ from build import NOW, after, make_fragment, make_job, make_mark, make_slurm
 from slurm_hooks.model import (
     Action,
     Cancel,
-    Cause,
     Fragment,
     FragmentId,
     FragmentState,
     Grow,
     Hold,
     IdleNodes,
-    IdleReason,
     JobPlan,
     Notice,
     Off,
@@ -23,6 +21,7 @@ from slurm_hooks.model import (
     PutBack,
     Renew,
     SetMark,
+    Why,
 )
 from slurm_hooks.planning.dropping import without
 from slurm_hooks.planning.second_look import (
@@ -35,9 +34,9 @@ from slurm_hooks.planning.second_look import (
 
 ID = FragmentId(7, 0)
 MARK = make_mark(noticed=NOW)
-NOTICE = Notice(ID, MARK, Cause.HOLE_CLOSES)
-AWAY = PutBack(ID, Cause.NOTICE_OVER)
-BACK = PutBack(ID, Cause.LEASE_ENDED, is_ended=True)
+NOTICE = Notice(ID, MARK, Why.HOLE_CLOSES)
+AWAY = PutBack(ID, Why.NOTICE_OVER)
+BACK = PutBack(ID, Why.LEASE_ENDED, is_ended=True)
 RUNNING, ENDED = FragmentState.RUNNING, FragmentState.TIMED_OUT
 
 
@@ -50,15 +49,15 @@ def is_kept(action: Action, *fresh: Fragment) -> bool:
 
 
 def test_a_notice_is_marked_first_and_signalled_later() -> None:
-    hold = Hold(ID, Cause.SECURED)
+    hold = Hold(ID, Why.SECURED)
     grow = Grow(FragmentId(7, 1), frozenset({"n1"}), after(60) - NOW, MARK)
-    actions = (NOTICE, hold, grow, Cancel((ID,), Cause.FINISHED))
+    actions = (NOTICE, hold, grow, Cancel((ID,), Why.FINISHED))
     renew = Renew(ID, after(60))
-    assert first_half((*actions, renew)) == (renew, SetMark(ID, MARK, Cause.HOLE_CLOSES))
+    assert first_half((*actions, renew)) == (renew, SetMark(ID, MARK, Why.HOLE_CLOSES))
     assert second_half((*actions, renew)) == actions
     for action in (NOTICE, hold, grow, AWAY):
         assert needs_look((action,))
-    assert not needs_look((renew, Cancel((ID,), Cause.FINISHED)))
+    assert not needs_look((renew, Cancel((ID,), Why.FINISHED)))
 
 
 @pytest.mark.parametrize(
@@ -76,13 +75,13 @@ def test_what_an_operator_holds_meanwhile_is_not_released(fresh: Fragment, wante
 
 def test_our_hold_does_not_replace_an_operator_s() -> None:
     """Slurm would show it as the user's from then on."""
-    hold = Hold(ID, Cause.SECURED)
+    hold = Hold(ID, Why.SECURED)
     assert is_kept(hold, make_fragment(0, RUNNING, ["n1"], priority=5))
     assert not is_kept(hold, make_fragment(0, RUNNING, ["n1"], reason="JobHeldAdmin"))
 
 
-@pytest.mark.parametrize("cause", [Cause.DIED, Cause.NOTED])
-def test_what_slurm_itself_holds_as_an_operator_would_is_held_as_ours(cause: Cause) -> None:
+@pytest.mark.parametrize("cause", [Why.DIED, Why.NOTED])
+def test_what_slurm_itself_holds_as_an_operator_would_is_held_as_ours(cause: Why) -> None:
     """RequeueExit, and a requeue of what failed while it was held; else it never ran again."""
     assert is_kept(Hold(ID, cause), make_fragment(0, reason="JobHeldAdmin"))
 
@@ -128,7 +127,7 @@ def test_nothing_of_a_cancelled_job_is_put_back() -> None:
 
 
 def after_a_second_look(action: Action, *fresh: Fragment, off: bool = False) -> Plan:
-    idle = (IdleNodes(IdleReason.STARTING, 1),)
+    idle = (IdleNodes(Why.STARTING, 1),)
     plan = Plan((action,), (JobPlan(7, 1, 1),), idle=idle)
     plan = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
     return without(plan, switched_off(plan.actions, Off(NOW, "nobody") if off else None))
@@ -140,10 +139,10 @@ def test_a_job_whose_notice_slurm_refused_keeps_its_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_paused", "off", "idle"), [(True, False, IdleReason.RESTING), (False, True, IdleReason.OFF)]
+    ("is_paused", "off", "idle"), [(True, False, Why.RESTING), (False, True, Why.OFF)]
 )
 def test_a_node_that_is_not_given_after_all_is_idle_for_that_reason(
-    is_paused: bool, off: bool, idle: IdleReason
+    is_paused: bool, off: bool, idle: Why
 ) -> None:
     grow = Grow(ID, frozenset({"n1"}), after(60) - NOW, MARK)
     plan = after_a_second_look(grow, make_fragment(0, is_paused=is_paused), off=off)

@@ -35,6 +35,7 @@ from slurm_hooks.model import (
     Telemetry,
 )
 from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings import Settings
 
 FAILED, RUNNING = FragmentState.FAILED, FragmentState.RUNNING
@@ -87,7 +88,7 @@ def live(slurm: FakeSlurm, seconds: int) -> list[str]:
     for _ in range(seconds // TICK_S):
         report = one_tick(slurm)
         slurm.advance(TICK_S)
-    return [str(reason) for job in report.plan.jobs for reason in job.reasons]
+    return [reason_text(reason) for job in report.plan.jobs for reason in job.reasons]
 
 
 def running(slurm: FakeSlurm) -> int:
@@ -232,7 +233,7 @@ def test_the_request_without_such_a_size_is_named(
 ) -> None:
     job = waiting(failed_sizes=failed(bad, 3), telemetry=telling(*good))
     (plan,) = planned(job, 3).jobs
-    assert line in map(str, plan.reasons)
+    assert line in map(reason_text, plan.reasons)
 
 
 @pytest.mark.parametrize(("told", "is_over"), [(None, True), (telling(2), False)])

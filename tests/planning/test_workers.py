@@ -25,7 +25,6 @@ from build import (
 from slurm_hooks.model import (
     AvoidedNode,
     Cancel,
-    Cause,
     Curve,
     Fragment,
     FragmentId,
@@ -40,7 +39,6 @@ from slurm_hooks.model import (
     Request,
     Said,
     SetMark,
-    Spared,
     Why,
     Wish,
 )
@@ -116,24 +114,24 @@ def whys(found: Plan) -> set[Why]:
 @pytest.mark.parametrize(
     ("state", "fields", "cause"),
     [
-        (DONE, {}, Cause.NO_WORK),
-        (DONE, {"has_agent": True, "said": Said.JOINED}, Cause.NO_WORK),
-        (DONE, {"has_agent": True, "said": Said.TRAINED}, Cause.NO_WORK),
-        (DONE, {"noticed": after(-9)}, Cause.LEFT),
-        (DONE, {"has_agent": True, "said": Said.LEAVING}, Cause.LEFT),
-        (TIMED_OUT, {}, Cause.LEASE_ENDED),
-        (FAILED, {"exit_code": "1:0"}, Cause.DIED),
-        (LOST, {}, Cause.DIED),
+        (DONE, {}, Why.NO_WORK),
+        (DONE, {"has_agent": True, "said": Said.JOINED}, Why.NO_WORK),
+        (DONE, {"has_agent": True, "said": Said.TRAINED}, Why.NO_WORK),
+        (DONE, {"noticed": after(-9)}, Why.LEFT),
+        (DONE, {"has_agent": True, "said": Said.LEAVING}, Why.LEFT),
+        (TIMED_OUT, {}, Why.LEASE_ENDED),
+        (FAILED, {"exit_code": "1:0"}, Why.DIED),
+        (LOST, {}, Why.DIED),
     ],
 )
-def test_the_end_of_a_worker(state: FragmentState, fields: dict[str, Any], cause: Cause) -> None:
+def test_the_end_of_a_worker(state: FragmentState, fields: dict[str, Any], cause: Why) -> None:
     ended = worker(0, state, ("n1",), end=after(-7), **fields)
     care = care_for(pool(ended, running(1)))
     (back,) = (a for a in care.actions if isinstance(a, PutBack))
     assert back.cause is cause
     assert not care.is_over
     mark = marks(care.actions)[0]
-    assert mark.idle == (after(-7) if cause is Cause.NO_WORK else None)
+    assert mark.idle == (after(-7) if cause is Why.NO_WORK else None)
     assert mark.failures == 0  # the other has run for 200 s
 
 
@@ -183,7 +181,7 @@ def test_the_end_of_a_pool_is_kept_beyond_the_cancel_of_what_waits() -> None:
     assert isinstance(note, SetMark)
     assert note.mark.is_finished
     assert isinstance(cancel, Cancel)
-    assert cancel.cause is Cause.FINISHED
+    assert cancel.cause is Why.FINISHED
     assert {f.index for f in cancel.fragments} == {1, 2}
     later = pool(worker(0, CANCELLED, idle=after(-5)), worker(1, CANCELLED, is_finished=True))
     again = care_for(later)
@@ -296,7 +294,7 @@ def test_beyond_the_wish_those_on_the_way_leave_first_and_then_the_youngest() ->
     starts = [-900, -30, -400, -100]
     workers = [running(i, start=after(s)) for i, s in enumerate(starts)]
     found = plan(pool(*workers, wish=wished(2)), free=2)
-    assert noticed(found) == {1: Cause.WISH, 3: Cause.WISH}
+    assert noticed(found) == {1: Why.WISH, 3: Why.WISH}
     assert grown(found) == set()
     coming = worker(4, PENDING, ("free0",), released=after(-5))
     found = plan(pool(*workers, coming, wish=wished(4)), free=1)
@@ -307,7 +305,7 @@ def test_beyond_the_wish_those_on_the_way_leave_first_and_then_the_youngest() ->
 def test_a_pool_that_wants_none_gives_all_back_and_stays() -> None:
     coming = worker(2, PENDING, ("free0",), released=after(-5))
     found = plan(pool(running(0), running(1), coming, held=1, wish=wished(0)), free=3)
-    assert noticed(found) == {0: Cause.WISH, 1: Cause.WISH}
+    assert noticed(found) == {0: Why.WISH, 1: Why.WISH}
     assert [a.fragment.index for a in found.actions if isinstance(a, Hold)] == [2]
     assert found.jobs[0].nodes_planned == 0
     assert not ending_jobs(found)
@@ -319,7 +317,7 @@ def test_a_wish_is_for_whole_units() -> None:
     job = pool(*(worker(i, request=request) for i in range(3)), wish=wished(5))
     assert len(grown(plan(job, free=6))) == 4
     less = pool(worker(0, RUNNING, ("n1", "n2"), request=request), wish=wished(1))
-    assert noticed(plan(less)) == {0: Cause.WISH}
+    assert noticed(plan(less)) == {0: Why.WISH}
 
 
 # -- a pool among others
@@ -353,7 +351,7 @@ def test_a_later_pool_gets_its_share_of_what_the_first_one_has(wanted: int, gets
 def test_a_pool_is_never_looked_at() -> None:
     many = [make_job(held=6, job_id=i) for i in (8, 9)]
     found = plan(pool(held=6), *many, free=6, learned={i: Learned() for i in (7, 8, 9)})
-    assert found.jobs[0].spared is Spared.ENGINE
+    assert found.jobs[0].spared is Why.ENGINE
     assert found.jobs[0].nodes_probed == 0
 
 
@@ -418,7 +416,7 @@ def test_a_worker_stays_until_slurm_takes_its_node() -> None:
     soon = [plan_start(["n1"], 100)]
     assert noticed(plan(job, planned=soon)) == {}
     told = pool(running(0, has_agent=True, hit_s=9000.0), running(1))
-    assert noticed(plan(told, planned=soon)) == {0: Cause.HOLE_CLOSES}
+    assert noticed(plan(told, planned=soon)) == {0: Why.HOLE_CLOSES}
 
 
 # -- failures

@@ -6,8 +6,8 @@ import math
 
 from build import NOW, after
 from slurm_hooks.harvest.totals import Asked, Ends, JobLine, Sample, Share, Ticks, Totals
-from slurm_hooks.harvest.values import Delay, Done, EndKind
-from slurm_hooks.model import IdleReason
+from slurm_hooks.harvest.values import Delay, Done
+from slurm_hooks.model import Why
 
 HOUR_S = 3600.0
 HOSTILE = "</script><script>console.error('told')</script><img src=x onerror=console.error(1)>"
@@ -17,7 +17,7 @@ def sample(hour: int) -> Sample:
     others = 40 + 16 * math.sin(hour / 24 * 2 * math.pi)
     ours = (64 - others) * 0.85
     idle = 64 - others - ours
-    reasons = {IdleReason.HOLE_SHORT: idle * 0.7, IdleReason.RESTING: idle * 0.3}
+    reasons = {Why.HOLE_SHORT: idle * 0.7, Why.RESTING: idle * 0.3}
     return Sample(after(hour * HOUR_S), ours, others, 0.0, reasons)
 
 
@@ -39,12 +39,12 @@ def totals() -> Totals:
         node_s=1530 * HOUR_S,
         all_node_s=1530 * HOUR_S,
         uncertain_node_s=0.0,
-        idle={IdleReason.HOLE_SHORT: 200 * HOUR_S, IdleReason.RESTING: 70 * HOUR_S},
+        idle={Why.HOLE_SHORT: 200 * HOUR_S, Why.RESTING: 70 * HOUR_S},
         users=users,
         accounts=(Share("physics", 1530 * HOUR_S, 7, 485, 30),),
         jobs=(job,),
-        ends=(Ends(EndKind.LEFT, 400, 4e6), Ends(EndKind.PREEMPTED, 30, 9e4)),
-        done=(Done("grow", "hole open", 485),),
+        ends=(Ends(Why.LEFT, 400, 4e6), Ends(Why.PREEMPTED, 30, 9e4)),
+        done=(Done("grow", "hole_open", 485),),
         delays=(Delay("81", NOW, after(30), 0.0),),
         starts=212,
         ticks=Ticks(20_160, 0.11, 0.9, 110_000, 2),

@@ -19,14 +19,13 @@ from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
 from slurm_hooks.harvest.totals import Asked, Ends, Sample, Ticks, Totals
-from slurm_hooks.harvest.values import Delay, EndKind
+from slurm_hooks.harvest.values import Delay
 from slurm_hooks.ledger.connect import ledger_path, reading
 from slurm_hooks.ledger.read import totals
-from slurm_hooks.model import IdleReason
-from slurm_hooks.report.harvest_charts import REASONS
+from slurm_hooks.model import Of, Why
+from slurm_hooks.report.harvest_charts import BARS
 from slurm_hooks.report.harvest_text import (
     HOW_ENDED,
-    SHORT_WHY,
     WHY_IDLE,
     harvest_view,
     headline,
@@ -70,8 +69,8 @@ def test_the_numbers_of_an_hour(hour: Path, capsys: pytest.CaptureFixture[str]) 
     assert found["node_s"] == pytest.approx(sum(u["node_s"] for u in found["users"]))
     assert found["idle"]["hole_short"] > 0
     done = {(d["verb"], d["cause"]): d["fragments"] for d in found["done"]}
-    assert done["grow", "hole open"] == sum(u["releases"] for u in found["users"])
-    assert done["notice", "hole closes"] >= 2
+    assert done["grow", "hole_open"] == sum(u["releases"] for u in found["users"])
+    assert done["notice", "hole_closes"] >= 2
 
 
 def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +79,7 @@ def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]
     assert "node-hours that other jobs left idle from" in text
     assert "1 fragment hit without a plan: at most" in text
     assert "delays caused: 0 (of 1 job whose start Slurm had published" in text
-    assert WHY_IDLE[IdleReason.HOLE_SHORT] in text
+    assert WHY_IDLE[Why.HOLE_SHORT] in text
 
 
 @pytest.mark.parametrize("name", ["r.html", "r.png"])
@@ -174,7 +173,7 @@ def test_doubts_and_delays_are_said() -> None:
     assert "no fragment was hit" in headline(nothing)[1]
     doubtful = Totals(
         Asked(NOW, after(9)), NOW, after(3600), 3600, 1800, 3600, 3600, 360, {}, (), (), (),
-        (Ends(EndKind.DIED, 2, 7200),), (), (Delay("9", NOW, after(70), 60),), 3,
+        (Ends(Why.DIED, 2, 7200),), (), (Delay("9", NOW, after(70), 60),), 3,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
     text = "\n".join(headline(doubtful))
@@ -185,8 +184,8 @@ def test_doubts_and_delays_are_said() -> None:
 
 
 def test_every_reason_and_end_has_words() -> None:
-    assert set(WHY_IDLE) == set(SHORT_WHY) == set(REASONS) == set(IdleReason)
-    assert set(HOW_ENDED) == set(EndKind)
+    assert set(WHY_IDLE) == set(BARS) == set(Of.IDLE.whys)
+    assert set(HOW_ENDED) == set(Of.END.whys)
 
 
 def test_nothing_in_a_name_steers_a_terminal() -> None:

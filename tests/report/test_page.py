@@ -16,7 +16,7 @@ from report.made_up import HOSTILE, totals
 from slurm_hooks.harvest.totals import Sample, Share, Totals
 from slurm_hooks.harvest.values import Delay
 from slurm_hooks.ledger.read import SAMPLES
-from slurm_hooks.model import IdleReason
+from slurm_hooks.model import Of
 from slurm_hooks.report.harvest_charts import picture
 from slurm_hooks.report.harvest_html import MOST_ROWS, page
 from slurm_hooks.report.harvest_text import tables
@@ -66,7 +66,7 @@ def busy_month() -> Totals:
     return replace(
         totals(),
         samples=tuple(
-            Sample(after(n * 7200), 9.3 + n % 7, 20.1, 1.0, dict.fromkeys(IdleReason, 1 + n % 5))
+            Sample(after(n * 7200), 9.3 + n % 7, 20.1, 1.0, dict.fromkeys(Of.IDLE.whys, 1 + n % 5))
             for n in range(SAMPLES)
         ),
         users=tuple(Share(f"user{n}", 3600.0 * n, 1, 5, 0) for n in range(5000, 0, -1)),

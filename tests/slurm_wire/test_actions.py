@@ -11,7 +11,6 @@ from build import NOW, after, make_mark, make_request, span
 from slurm_hooks.model import (
     Action,
     Cancel,
-    Cause,
     FragmentId,
     Grow,
     Hold,
@@ -19,6 +18,7 @@ from slurm_hooks.model import (
     PutBack,
     Renew,
     SetMark,
+    Why,
 )
 from slurm_hooks.slurm.actions import commands, ranges
 from slurm_hooks.slurm.mark import format_mark
@@ -50,11 +50,11 @@ def test_nothing_to_do_runs_nothing() -> None:
 def test_holds_come_first_and_grows_last() -> None:
     said = lines(
         Grow(A, frozenset({"n3", "n4"}), span(300), MARK),
-        Cancel((FragmentId(9, 0), FragmentId(9, 1)), Cause.FINISHED),
-        Hold(B, Cause.NOT_STARTED),
-        PutBack(C, Cause.NOTICE_OVER),
-        Notice(FragmentId(8, 0), MARK, Cause.HOLE_CLOSES),
-        SetMark(FragmentId(8, 0), MARK, Cause.HOLE_CLOSES),
+        Cancel((FragmentId(9, 0), FragmentId(9, 1)), Why.FINISHED),
+        Hold(B, Why.NOT_STARTED),
+        PutBack(C, Why.NOTICE_OVER),
+        Notice(FragmentId(8, 0), MARK, Why.HOLE_CLOSES),
+        SetMark(FragmentId(8, 0), MARK, Why.HOLE_CLOSES),
         Renew(FragmentId(8, 1), after(900)),
     )
     assert said == [
@@ -72,7 +72,7 @@ def test_holds_come_first_and_grows_last() -> None:
 
 def test_an_ended_fragment_is_put_back_before_it_is_marked() -> None:
     """Slurm (22.05) refuses to update a job that has finished."""
-    said = lines(PutBack(A, Cause.DIED, MARK, is_ended=True))
+    said = lines(PutBack(A, Why.DIED, MARK, is_ended=True))
     assert said == ["requeue 7_0", "uhold 7_0", f"update jobid=7_0 AdminComment={TEXT}"]
 
 
@@ -86,7 +86,7 @@ def test_equal_renewals_share_a_line() -> None:
 
 
 def test_all_holds_of_a_job_are_one_line() -> None:
-    assert lines(*(Hold(f, Cause.SECURED) for f in (*ids(0, 1, 2), *ids(4, job=8)))) == [
+    assert lines(*(Hold(f, Why.SECURED) for f in (*ids(0, 1, 2), *ids(4, job=8)))) == [
         "uhold 7_[0-2]",
         "uhold 8_4",
     ]
@@ -95,10 +95,10 @@ def test_all_holds_of_a_job_are_one_line() -> None:
 def test_fragments_of_a_job_are_put_back_and_marked_together() -> None:
     other = make_mark(make_request(), noticed=after(-9))
     assert lines(
-        PutBack(A, Cause.DIED, MARK, is_ended=True),
-        PutBack(B, Cause.NOTICE_OVER, other),
-        PutBack(C, Cause.DIED, MARK, is_ended=True, is_paused=True),
-        PutBack(FragmentId(8, 0), Cause.NOTICE_OVER),
+        PutBack(A, Why.DIED, MARK, is_ended=True),
+        PutBack(B, Why.NOTICE_OVER, other),
+        PutBack(C, Why.DIED, MARK, is_ended=True, is_paused=True),
+        PutBack(FragmentId(8, 0), Why.NOTICE_OVER),
     ) == [
         "requeue 7_[0-2]",
         "requeue 8_0",
@@ -110,14 +110,14 @@ def test_fragments_of_a_job_are_put_back_and_marked_together() -> None:
 
 def test_plain_lines_share_a_process() -> None:
     some = [FragmentId(job, 0) for job in (7, 8, 9)]
-    said = commands([PutBack(f, Cause.NOTICE_OVER) for f in some], {})
+    said = commands([PutBack(f, Why.NOTICE_OVER) for f in some], {})
     assert [c.argv for c in said] == [("scontrol",)]
     assert said[0].rpcs == 3
 
 
 def test_a_word_that_is_not_plain_gets_its_own_process() -> None:
     notes = {B: 'it\'s "ours"; \0 | $(reboot)\nrelease 1', C: "site"}
-    said = commands([SetMark(f, MARK, Cause.NOTED) for f in (A, B, C)], notes)
+    said = commands([SetMark(f, MARK, Why.NOTED) for f in (A, B, C)], notes)
     assert [len(c.argv) for c in said] == [1, 4, 1]
     comment = said[1].argv[-1]
     assert comment.startswith('AdminComment=it\'s "ours"; malleable{')
@@ -126,7 +126,7 @@ def test_a_word_that_is_not_plain_gets_its_own_process() -> None:
 
 
 def test_notices_to_many_share_one_signal() -> None:
-    said = commands([Notice(f, MARK, Cause.HOLE_CLOSES) for f in (A, B)], {})
+    said = commands([Notice(f, MARK, Why.HOLE_CLOSES) for f in (A, B)], {})
     assert said[-1].argv == ("scancel", "--quiet", "--signal=URG", "--full", "7_[0-1]")
     assert said[-1].rpcs == 2
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import settings_in
-from slurm_hooks.model import Cause, FragmentId, FragmentState, Grow, Mark, Request
+from slurm_hooks.model import FragmentId, FragmentState, Grow, Mark, Request, Why
 from slurm_hooks.reconcile import tick
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.actions import commands
@@ -51,7 +51,7 @@ def grow(
     request = Request(1, 6, 6, timedelta(600), timedelta(60), excluded=excluded)
     mark = replace(Mark(request), **changes)  # type: ignore[arg-type]
     limit = timedelta(seconds=600 if index < 4 else 300)
-    return Grow(FragmentId(7, index), frozenset((node,)), limit, mark, Cause.HOLE_OPEN)
+    return Grow(FragmentId(7, index), frozenset((node,)), limit, mark, Why.HOLE_OPEN)
 
 
 def said(*grows: Grow) -> list[list[str]]:

@@ -34,11 +34,11 @@ def test_nodes_that_others_have_claimed_or_that_lack_a_feature() -> None:
     nodes = (make_node("n1", features=frozenset({"gpu"})), *make_nodes(3)[1:])
     seen = make_snapshot(nodes=nodes, reservations=[reserve({"n1"}, 90)])
     assert "2 idle nodes" in said(seen, Mode())
-    assert "1 not: claimed by others too soon" in said(seen, Mode())
+    assert "1 not: its hole is too short (reservation: maint)" in said(seen, Mode())
     told = said(seen, Mode(), feature="gpu")
-    assert told.startswith("0 idle nodes of partition malleable can be used; 1 not: claimed")
-    assert "2 not: without the feature gpu" in told
-    assert "without" not in said(seen, Mode(), feature="gpu&big")  # left to Slurm
+    assert told.startswith("0 idle nodes of partition malleable can be used; 1 not: its hole")
+    assert "2 not: without the features gpu" in told
+    assert "without" not in said(seen, Mode(), feature="gpu*2")  # left to Slurm
 
 
 def test_the_ceiling_counts_what_malleable_jobs_have() -> None:

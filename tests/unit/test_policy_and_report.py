@@ -30,7 +30,6 @@ from build import (
 from slurm_hooks.harvest.lives import Hits
 from slurm_hooks.model import (
     Cancel,
-    Cause,
     Fragment,
     FragmentId,
     FragmentState,
@@ -43,6 +42,7 @@ from slurm_hooks.model import (
     Said,
     SetMark,
     Solve,
+    Why,
 )
 from slurm_hooks.moments import shown
 from slurm_hooks.planning.plan import make_plan
@@ -185,11 +185,11 @@ def test_actions_in_words() -> None:
     assert action_line(Renew(FragmentId(7, 1), after(4000))).startswith(
         f"renew 7_1 until {shown(after(4000))}"
     )
-    cancel = Cancel((FragmentId(7, 1), FragmentId(7, 2)), Cause.FINISHED)
+    cancel = Cancel((FragmentId(7, 1), FragmentId(7, 2)), Why.FINISHED)
     assert action_line(cancel) == "cancel 7_[1-2]: training finished"
-    back = PutBack(FragmentId(7, 0), Cause.LEASE_ENDED, is_ended=True)
+    back = PutBack(FragmentId(7, 0), Why.LEASE_ENDED, is_ended=True)
     assert action_line(back) == "put back 7_0: lease ended"
-    note = SetMark(FragmentId(7, 0), make_mark(), Cause.NOTED)
+    note = SetMark(FragmentId(7, 0), make_mark(), Why.NOTED)
     kinds = [a["kind"] for a in plan_data(Plan((grow, cancel, back, note)))["actions"]]
     assert kinds == ["grow", "cancel", "put-back", "set-mark"]
 

@@ -47,11 +47,8 @@ def _reason(facts: Facts) -> Iterator[Finding]:
     seen = known(facts.job)
     if not seen.is_malleable:
         raise CannotLook("Slurm knows no malleable job of this number")
-    for line in seen.lacks:
-        yield warning(line)
-    for line in seen.lines:
-        if line not in seen.lacks:
-            yield note(line)
+    yield from (warning(line) for line in seen.lacks)
+    yield from (note(line) for line in seen.lines if line not in seen.lacks)
 
 
 def _is_by_torchrun(facts: Facts) -> bool:

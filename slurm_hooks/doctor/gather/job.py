@@ -10,11 +10,11 @@ from pathlib import Path
 from slurm_hooks.doctor.facts import JobSeen, Unread
 from slurm_hooks.doctor.gather.files import attempt
 from slurm_hooks.errors import CommandRefused
-from slurm_hooks.model import WAITING_STATES, FragmentState, MalleableJob, Plan
-from slurm_hooks.model.reason import Why
+from slurm_hooks.model import MalleableJob, Plan, Why
 from slurm_hooks.plural import plural
 from slurm_hooks.reconcile import tick
 from slurm_hooks.report.text import explain_lines, find_job
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.gateway import read_remarks
 from slurm_hooks.slurm.live import Port
@@ -23,7 +23,6 @@ from slurm_hooks.slurm.text import Command
 
 END_OF_LOG = 1 << 16
 LACKING = (Why.ALONE, Why.DIED, Why.STOPPED, Why.NOT_STARTED)
-OPEN_STATES = (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING)
 
 
 def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
@@ -41,21 +40,21 @@ def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
         words=words,
         is_malleable=job is not None,
         lines=tuple(lines),
-        lacks=tuple(_lacks(job, report.plan)) if job else (),
+        lacks=tuple(lacks(job, report.plan)) if job else (),
         script=attempt(lambda: _script(port, job_id), settings.tick.command_timeout_s),
         log=attempt(lambda: _log(words)),
     )
 
 
-def _lacks(job: MalleableJob, plan: Plan) -> Iterator[str]:
-    """Why it has fewer nodes than it needs, if so."""
-    planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
-    reasons = planned.reasons if planned else ()
-    least, has = max(1, job.request.min_nodes), len(job.nodes)
-    if has < least and any(f.state in OPEN_STATES for f in job.fragments):
-        because = f": {reasons[0]}" if reasons else ""
-        yield f"has {plural(has, 'node')} and needs {least}{because}"
-    yield from (str(reason) for reason in reasons if reason.why in LACKING)
+def lacks(job: MalleableJob, plan: Plan) -> Iterator[str]:
+    """Why it has fewer nodes than it needs, if so, and what the planner says of its failures."""
+    for planned in (p for p in plan.jobs if p.job_id == job.job_id):
+        reasons = [(reason.why, reason_text(reason)) for reason in planned.reasons]
+        if planned.nodes_now < planned.nodes_needed:
+            because = f": {reasons[0][1]}" if reasons else ""
+            has = plural(planned.nodes_now, "node")
+            yield f"has {has} and needs {planned.nodes_needed}{because}"
+        yield from (text for why, text in reasons if why in LACKING)
 
 
 def _words(port: Port, job_id: int) -> Words:

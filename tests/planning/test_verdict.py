@@ -1,0 +1,156 @@
+"""One verdict on each node: `explain`, the reasons of idle nodes and the active check agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from build import (
+    after,
+    make_fragment,
+    make_job,
+    make_node,
+    make_request,
+    make_snapshot,
+    no_clock,
+    plan_start,
+    reserve,
+)
+from slurm_hooks.doctor.gather.job import lacks
+from slurm_hooks.model import (
+    AvoidedNode,
+    FragmentState,
+    Grow,
+    MalleableJob,
+    Needs,
+    NodeState,
+    Plan,
+    Snapshot,
+    Why,
+)
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.report.why import reason_text
+from slurm_hooks.settings import Settings
+from slurm_hooks.trial.room import find_room, room_lines
+
+SETTINGS = Settings()
+EAGER = replace(SETTINGS, plan=replace(SETTINGS.plan, hit_s=0.0))
+"""A hit costs nothing, so a job takes nodes that somebody else is due to start on."""
+
+
+def plan_of(seen: Snapshot) -> Plan:
+    return make_plan(seen, SETTINGS, no_clock)
+
+
+def explained(seen: Snapshot, job_id: int = 7) -> set[str]:
+    (planned,) = (job for job in plan_of(seen).jobs if job.job_id == job_id)
+    return {reason_text(each) for each in planned.reasons if each.why is Why.OTHER_NODES}
+
+
+def idle(seen: Snapshot) -> Mapping[str, int]:
+    return {each.reason.value: each.nodes for each in plan_of(seen).idle}
+
+
+def room(seen: Snapshot, settings: Settings = SETTINGS, feature: str = "") -> str:
+    return "\n".join(room_lines(find_room(seen, settings, "malleable", feature), 1))
+
+
+def waiting(**fields: Any) -> MalleableJob:
+    return make_job(held=2, **fields)
+
+
+def test_a_node_with_a_suspended_fragment_is_usable_for_no_judge() -> None:
+    """Slurm says IDLE of it (22.05)."""
+    still = make_job(make_fragment(0, FragmentState.SUSPENDED, ["n1"], job_id=8), job_id=8)
+    seen = make_snapshot(still, waiting(), nodes=(make_node("n1"),))
+    assert idle(seen) == {}
+    assert explained(seen) == {"1 other node: busy"}
+    assert room(seen).startswith("0 idle nodes of partition malleable can be used")
+
+
+def test_a_node_that_the_job_excludes_is_unfit_however_long_its_hole_is() -> None:
+    request = replace(make_request(), excluded=frozenset({"n1"}))
+    job = waiting(request=request)
+    seen = make_snapshot(job, nodes=(make_node("n1"),), reservations=[reserve({"n1"}, 90)])
+    assert explained(seen) == {"1 other node: free, but the job excludes it (--exclude)"}
+    assert idle(seen) == {"unfit": 1}
+
+
+def test_a_suspect_node_that_is_too_small_is_unfit() -> None:
+    """No repair of the node would help a job that waits."""
+    deaths = (AvoidedNode("n1", after(-9)),)
+    accusers = [
+        make_job(make_fragment(0, FragmentState.RUNNING, [f"x{i}"], i, deaths=deaths), job_id=i)
+        for i in (1, 2)
+    ]
+    accusers = [replace(job, user=f"user{job.job_id}") for job in accusers]
+    nodes = (make_node("n1"), *(make_node(f"x{i}", NodeState.BUSY) for i in (1, 2)))
+    seen = make_snapshot(*accusers, waiting(needs=Needs(memory_mib=9)), nodes=nodes)
+    assert "1 other node: free, but not enough memory" in explained(seen)
+    healthy = make_snapshot(*accusers, waiting(), nodes=nodes)
+    died = "free, but fragments of jobs 1, 2 died there"
+    assert f"1 other node: {died}" in explained(healthy)
+    assert "fragments of jobs 1, 2 died there" in room(healthy)
+    small = replace(seen, jobs=(*(without_growth(job) for job in accusers), seen.jobs[-1]))
+    assert idle(small) == {"unfit": 1}
+
+
+def without_growth(job: MalleableJob) -> MalleableJob:
+    return replace(job, request=make_request(1, 1))
+
+
+def test_a_claim_is_named_only_where_it_is_in_the_way() -> None:
+    seen = make_snapshot(
+        waiting(needs=Needs(memory_mib=9)),
+        nodes=(make_node("n1"), make_node("n2")),
+        reservations=[reserve({"n1"}, 90)],
+    )
+    assert explained(seen) == {"2 other nodes: free, but not enough memory"}
+
+
+def test_the_check_has_room_where_a_job_would_start() -> None:
+    """A planned start is no wall for a job that loses nothing by a hit."""
+    seen = make_snapshot(nodes=(make_node("n1"),), planned=[plan_start({"n1"}, 90)])
+    plan = make_plan(replace(seen, jobs=(waiting(),)), EAGER, no_clock)
+    assert [a.nodes for a in plan.actions if isinstance(a, Grow)] == [{"n1"}]
+    assert room(seen, EAGER).startswith("1 idle node of partition malleable can be used (n1)")
+
+
+def test_the_check_reads_several_features_as_the_planner_does() -> None:
+    nodes = (make_node("n1", features=frozenset({"gpu"})),)
+    job = waiting(needs=Needs(features="gpu&big"))
+    assert "without the features gpu&big" in " ".join(explained(make_snapshot(job, nodes=nodes)))
+    assert "1 not: without the features gpu&big" in room(
+        make_snapshot(nodes=nodes), feature="gpu&big"
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "is_finished", "said"),
+    [
+        ("torchrun", False, ["has 1 node and needs 2: 1 other node: down"]),
+        ("pool", False, []),  # its minimum holds for a start from nothing
+        ("torchrun", True, []),  # its script still does something after the training
+    ],
+)
+def test_doctor_says_that_a_job_lacks_nodes_if_the_planner_does(
+    engine: str, is_finished: bool, said: list[str]
+) -> None:
+    request = replace(make_request(2, 2), engine=engine)
+    runs = make_fragment(0, FragmentState.RUNNING, ["n1"], request=request, is_finished=is_finished)
+    job = make_job(runs, held=1, request=request)
+    nodes = (make_node("n1", NodeState.BUSY), make_node("n2", NodeState.DOWN))
+    plan = plan_of(make_snapshot(job, nodes=nodes))
+    assert list(lacks(job, plan)) == said
+
+
+def test_no_node_is_usable_while_nodes_register() -> None:
+    """A slurmctld that has just begun would start what runs there already."""
+    nodes = (make_node("n1"), make_node("n2"))
+    seen = make_snapshot(waiting(), nodes=nodes, registering=frozenset({"n2"}))
+    assert idle(seen) == {"registering": 2}
+    assert explained(seen) == {"2 other nodes: free"}
+    assert room(seen).startswith("0 idle nodes of partition malleable can be used; 2 not: ")
