@@ -47,7 +47,6 @@ demo: plugin
 test: plugin lint
 	@$(PYTHON) -m pytest -m "$(EVERYWHERE) and not nightly" --ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
 
-# What `make test` leaves out, without the suites below.
 test-nightly: plugin
 	@$(PYTHON) -m pytest -m "$(EVERYWHERE) and nightly" --ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
 
@@ -127,11 +126,8 @@ docs: setup
 package-tools:
 	@packaging/install-missing.sh packages
 
-rpm: package-tools
-	@packaging/build-rpm.sh $(or $(DIST),dist) $(RPMBUILD_ARGS)
-
-deb: package-tools
-	@packaging/build-deb.sh $(or $(DIST),dist)
+rpm deb: package-tools
+	@packaging/build-$@.sh $(or $(DIST),dist) $(RPMBUILD_ARGS)
 
 package-lock: package-tools
 	@packaging/lock.sh
