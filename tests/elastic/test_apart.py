@@ -145,6 +145,12 @@ def waiting(neighbours: Neighbours) -> Apart:
     return Apart("/scratch/7", env, neighbours.ask)
 
 
+def given_up(found: Apart) -> bool:
+    """Whether it is to, after one more look that asks nothing."""
+    found.wait(0.0, alone(1, 1))
+    return bool(found.why)
+
+
 def test_one_that_waits_gives_up_when_others_wait_elsewhere_too() -> None:
     """No round can be formed, since each finds itself alone."""
     neighbours = Neighbours("started")
@@ -158,7 +164,7 @@ def test_one_that_waits_gives_up_when_others_wait_elsewhere_too() -> None:
     found.wait(2 * PATIENCE_S, state)
     assert not found.why  # it may still be on its way here
     found.wait(2 * PATIENCE_S + 1, state)
-    wait_until(lambda: found.why)
+    wait_until(lambda: given_up(found))
     assert neighbours.asked == 2
     assert found.why.startswith("fragment 0 runs in another directory of this name: submit from")
 
@@ -170,7 +176,20 @@ def test_one_that_waits_gives_up_at_once_when_others_train_or_give_up_elsewhere(
     found = waiting(Neighbours(words))
     for now in (1.0, PATIENCE_S + 1):
         found.wait(now, alone(1, 1))
-    wait_until(lambda: found.why)
+    wait_until(lambda: given_up(found))
+
+
+def test_one_that_comes_while_slurm_is_asked_is_not_elsewhere() -> None:
+    """Slurm may answer late that the other one trains, which it does here by then."""
+    neighbours = Neighbours("joined")
+    found = waiting(neighbours)
+    for now in (1.0, PATIENCE_S + 1):
+        found.wait(now, alone(1, 1))
+    wait_until(lambda: neighbours.asked == 1)
+    time.sleep(0.1)
+    assert not found.why  # the round may have begun: this agent does not wait any more
+    found.wait(PATIENCE_S + 2, join(alone(1, 1), member(0)))
+    assert not found.why
 
 
 @pytest.mark.parametrize("words", ["leaving", "finished"])
@@ -181,16 +200,18 @@ def test_one_that_waits_goes_on_waiting_for_others_that_go(words: str) -> None:
         found.wait(n * (PATIENCE_S + 1), alone(1, 1))
         wait_until(lambda n=n: neighbours.asked == n - 1)
     time.sleep(0.1)
-    assert not found.why
+    assert not given_up(found)
 
 
 def test_one_that_waits_has_company_when_the_other_comes() -> None:
     neighbours = Neighbours("started")
     found = waiting(neighbours)
-    for n, state in enumerate((alone(1, 1), alone(1, 1), join(alone(1, 1), member(0)))):
+    both = join(alone(1, 1), member(0))
+    for n, state in enumerate((alone(1, 1), alone(1, 1), both)):
         found.wait(1 + n * PATIENCE_S, state)
         wait_until(lambda n=n: neighbours.asked == n)
     time.sleep(0.1)
+    found.wait(0.0, both)
     assert not found.why
 
 

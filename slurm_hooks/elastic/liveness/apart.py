@@ -77,8 +77,8 @@ class Apart:
     ) -> None:
         self.why = ""
         self.linger_s = 0.0
-        self._started: frozenset[tuple[int, int]] = frozenset()  # as of the last question
-        self._state = State(run="")
+        self._started: frozenset[tuple[int, int]] = frozenset()  # as of the last answer
+        self._answer = ""  # to be judged
         self._asked_at = 0.0
         self._directory = directory
         self._array = env.get("SLURM_ARRAY_JOB_ID", "")
@@ -126,7 +126,8 @@ class Apart:
 
     def wait(self, now: float, state: State) -> None:
         """While this agent waits for its first round: ask once a minute, in the background."""
-        self._state, self._asked_at = state, self._asked_at or now
+        self._judge(state)
+        self._asked_at = self._asked_at or now
         if not self._is_known or now - self._asked_at < PATIENCE_S:
             return
         with suppressed(RuntimeError, doing="starting a thread that asks for fragments elsewhere"):
@@ -134,13 +135,20 @@ class Apart:
             threading.Thread(target=self._seek, daemon=True).start()
 
     def _seek(self) -> None:
-        text = self._ask(request(self._array))
-        train, started = joined(text), said(text, "started")
+        self._answer = self._ask(request(self._array))
+
+    def _judge(self, state: State) -> None:
+        """By Slurm's answer, once there is one, and by what is here now: a fragment may have come
+        while Slurm was asked."""
+        text, self._answer = self._answer, ""
+        if not text:
+            return
+        started = said(text, "started")
         wait = (self._started & started) | said(text, "apart")
         self._started = started
-        if others := elsewhere(self._state, train):
+        if others := elsewhere(state, joined(text)):
             self.why = sentence(others, self._directory)
-        elif others := elsewhere(self._state, frozenset(fragment for fragment, _ in wait)):
+        elif others := elsewhere(state, frozenset(fragment for fragment, _ in wait)):
             self.linger_s = PATIENCE_S
             self.why = sentence(others, self._directory, "run")
 
