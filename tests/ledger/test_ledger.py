@@ -335,6 +335,16 @@ def test_a_full_disk_costs_one_line_a_tick_and_no_tick(
     assert "ledger" not in "".join(before + after)
 
 
+def test_a_disk_without_writing_is_no_missing_right(small_disk: list[str], tmp_path: Path) -> None:
+    *words, mount = small_disk
+    disk = tmp_path / "disk"
+    first, second = (f"({ticking(disk, 1)[2]})" for _ in range(2))
+    closed = f"mount --bind {disk}/state {disk}/state && mount -o remount,bind,ro {disk}/state"
+    lines = lines_of([*words, f"{mount}{first} && {closed} && {second}"])
+    (told,) = (line for line in lines if "not in the ledger" in line)
+    assert "run this as" not in told  # root does
+
+
 def test_a_limit_of_file_size_is_as_good_as_a_full_disk(tmp_path: Path) -> None:
     lines = lines_of(ticking(tmp_path, 150, "ulimit -f 100;"))
     assert len(lines) == 150
