@@ -131,7 +131,9 @@ class Lease:
             _meanwhile(self._look)
 
     def _look(self) -> None:
-        self.ends = ask(self._env) or self.ends
+        ends = ask(self._env)
+        if self.ends == self._looked_for:  # else there is a newer answer
+            self.ends = ends or self.ends
 
     def _ask_again(self) -> None:
         if time.monotonic() - self._asked_at < AGAIN_S or not expected.own_job(self._env):
