@@ -62,7 +62,8 @@ def fitted(found: Rows, width: int) -> Rows:
     """The rows in so many columns: all cells are cut to SHORT, the last ones to what is left."""
     left = width
     for index, head in enumerate(found.columns[:-1]):
-        widest = max(cell_len(word) for word in (head, *(row[index] for row in found.rows)))
+        words = (head.lstrip(">"), *(row[index] for row in found.rows))
+        widest = max(map(cell_len, words))
         left -= min(widest, SHORT) + GAP
     most = max(left, SHORT // 2)
     rows = ((*(_cut(word, SHORT) for word in row[:-1]), _cut(row[-1], most)) for row in found.rows)

@@ -62,6 +62,8 @@ def test_names_steer_no_terminal() -> None:
 def test_the_last_column_gives_way() -> None:
     cut = fitted(JOBS, 20)
     assert cut.rows == (("7", "12", "its [ma…"), ("1234", "1", ""))
+    assert fitted(JOBS, 22).rows[0][-1] == "its [max…"
+    assert max(map(len, printed(table_of(fitted(JOBS, 22))))) == 22
     assert fitted(JOBS, 40) == JOBS
     named = Rows("", ("name", "why"), (("x" * 40, "y" * 40),))
     assert [len(word) for word in fitted(named, 40).rows[0]] == [16, 22]
