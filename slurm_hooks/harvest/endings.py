@@ -56,7 +56,8 @@ def kind_of(run: SeenRun, fragment: Optional[Fragment], down: frozenset[str]) ->
         return Why.CANCELLED, ""
     if fragment.said is Said.FINISHED or fragment.mark.is_finished:
         return Why.FINISHED, ""
-    if run.leaves or fragment.said in (Said.LEAVING, Said.APART) or fragment.is_leaving:
+    gave_up = fragment.said is Said.APART and not is_death(fragment)
+    if run.leaves or fragment.said is Said.LEAVING or fragment.is_leaving or gave_up:
         return Why.LEFT, run.leaves
     if state is FragmentState.DONE and (not fragment.has_agent or fragment.mark.request.is_pool):
         return Why.FINISHED, fragment.exit_code

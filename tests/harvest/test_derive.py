@@ -109,6 +109,24 @@ HIT_STATES = (
 )
 
 
+@pytest.mark.parametrize(("least", "kind"), [(1, EndKind.LEFT), (2, EndKind.DIED)])
+def test_one_that_gives_up_apart_has_died_where_a_tick_counts_a_failure(
+    least: int, kind: EndKind
+) -> None:
+    gave_up = make_fragment(
+        0,
+        FragmentState.FAILED,
+        ["n1"],
+        request=make_request(least, 4),
+        said=Said.APART,
+        exit_code="1:0",
+        end=after(20),
+    )
+    first = then(None, at(0, make_job(running())))
+    (ending,) = then(first.seen, at(30, make_job(gave_up))).endings
+    assert ending.kind is kind
+
+
 @pytest.mark.parametrize(("fragment", "kind"), HIT_STATES, ids=[k.value for _, k in HIT_STATES])
 def test_how_a_run_ended(fragment: Fragment, kind: Why) -> None:
     first = then(None, at(0, make_job(running())))
