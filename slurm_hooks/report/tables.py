@@ -60,13 +60,13 @@ def printable(word: str) -> str:
 
 def fitted(found: Rows, width: int) -> Rows:
     """The rows in so many columns: all cells are cut to SHORT, the last ones to what is left."""
+    told = [[printable(word) for word in row] for row in found.rows]
     left = width
     for index, head in enumerate(found.columns[:-1]):
-        words = (head.lstrip(">"), *(row[index] for row in found.rows))
-        widest = max(map(cell_len, words))
-        left -= min(widest, SHORT) + GAP
+        words = (head.lstrip(">"), *(row[index] for row in told))
+        left -= min(SHORT, max(map(cell_len, words))) + GAP
     most = max(left, SHORT // 2)
-    rows = ((*(_cut(word, SHORT) for word in row[:-1]), _cut(row[-1], most)) for row in found.rows)
+    rows = ((*(_cut(word, SHORT) for word in row[:-1]), _cut(row[-1], most)) for row in told)
     return replace(found, rows=tuple(rows))
 
 

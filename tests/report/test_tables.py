@@ -57,6 +57,8 @@ def test_a_table_has_no_blanks_at_its_right() -> None:
 def test_names_steer_no_terminal() -> None:
     rows = Rows("", ("job", "why"), (("a\x1b[2Jb", "x"),))
     assert printed(table_of(rows))[1] == "a?[2Jb  x"
+    bells = Rows("", ("job", "why"), (("\a" * 20, "x"),))
+    assert printed(table_of(fitted(bells, 40)))[1] == f"{'?' * 15}…  x"
 
 
 def test_the_last_column_gives_way() -> None:
