@@ -45,13 +45,14 @@ def _lua(arguments: argparse.Namespace) -> int:
     told = policy.faults + found
     if not arguments.json:
         print_lines(err, [f"malleable: {line}" for line in told])
-    if arguments.output and not arguments.check:
-        _write(arguments.output, policy.text)
+    file = None if arguments.check else arguments.output
+    if file:
+        _write(file, policy.text)
     if arguments.json:
-        print(json_text({"lines": told, "file": arguments.output, "text": policy.text}))
+        print(json_text({"lines": told, "file": file and str(file), "text": policy.text}))
     elif arguments.check:
         print_lines(out, [] if told else ["no problems found"])
-    elif arguments.output is None:
+    elif file is None:
         print(policy.text, end="")
     return Exit.FOUND if arguments.check and told else Exit.DONE
 

@@ -109,9 +109,9 @@ HIT_STATES = (
 )
 
 
-@pytest.mark.parametrize(("least", "kind"), [(1, EndKind.LEFT), (2, EndKind.DIED)])
+@pytest.mark.parametrize(("least", "kind"), [(1, Why.LEFT), (2, Why.DIED)])
 def test_one_that_gives_up_apart_has_died_where_a_tick_counts_a_failure(
-    least: int, kind: EndKind
+    least: int, kind: Why
 ) -> None:
     gave_up = make_fragment(
         0,

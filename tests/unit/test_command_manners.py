@@ -132,6 +132,15 @@ def test_no_columns_are_as_eighty(capsys: Output, site: Path) -> None:
         assert 60 < len(row) <= 80
 
 
+def test_a_check_names_no_file_that_it_did_not_write(
+    capsys: Output, site: Path, tmp_path: Path
+) -> None:
+    words = ("render", "lua", "--json", "-o", str(tmp_path / "policy.lua"))
+    assert json.loads(run(capsys, *words, "--check")[1])["file"] is None
+    assert not (tmp_path / "policy.lua").exists()
+    assert json.loads(run(capsys, *words)[1])["file"] == str(tmp_path / "policy.lua")
+
+
 @pytest.mark.parametrize("nodes", ["0", "1025", "x"])
 def test_a_sandbox_of_no_nodes(capsys: Output, nodes: str) -> None:
     code, _, err = run(capsys, "sandbox", "up", "--nodes", nodes)
