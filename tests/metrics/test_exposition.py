@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -189,7 +190,11 @@ def test_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     path = tmp_path / "malleable.toml"
     path.write_text(f'[tick]\nstate_dir = "{tmp_path}/state"\n')
     assert cli.main(["metrics", "--settings", str(path)]) == 0
-    assert values(capsys.readouterr().out)["malleable_ticks_total"] == 3
+    printed = values(capsys.readouterr().out)
+    assert printed["malleable_ticks_total"] == 3
+    assert cli.main(["metrics", "--settings", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["metrics"]
+    assert {each["name"] for each in told} == {name.partition("{")[0] for name in printed}
     path.write_text(f'[tick]\nstate_dir = "{tmp_path}/none"\n')
     assert cli.main(["metrics", "--settings", str(path)]) == UsageError.exit_code
     assert "The first tick makes it" in capsys.readouterr().err
