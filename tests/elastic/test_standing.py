@@ -201,7 +201,9 @@ def test_a_start_is_one_question_and_one_change(slurm: Path) -> None:
     assert len(looked(slurm)) == len(asked(slurm)) == 1
 
 
-@pytest.mark.parametrize("text", ["two\nlines", "mine\n3|RUNNING|9|1|1|2|None|", "a\n\nb"])
+@pytest.mark.parametrize(
+    "text", ["two\nlines", *(f"mine\n{n}|RUNNING|9|1|1|2|None|" for n in (2, 3)), "a\n\nb"]
+)
 def test_a_comment_that_looks_like_rows_stays_whole(slurm: Path, text: str) -> None:
     (slurm / "comment").write_text(text)
     (slurm / "knows-all").touch()

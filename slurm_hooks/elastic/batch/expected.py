@@ -104,12 +104,10 @@ def parse(text: str, own: int) -> ArrayFacts:
 
 
 def _comment_of(text: str, own: int) -> Optional[str]:
-    """The Comment of the fragment `own`, if it surely is all of it: a line that is no row belongs
-    to a Comment, and may belong to this one."""
-    found = list(rows(text))
-    told = [row.comment for row in found if row.fragment == own]
-    is_plain = len(told) == 1 and len(found) == len(text.splitlines())
-    return told[0] if is_plain else None
+    """The Comment of the fragment `own`, if it is one line. A line that is no row, or a second
+    row of a fragment, belongs to a Comment, and may belong to this one."""
+    told = {row.fragment: row.comment for row in rows(text)}
+    return told.get(own) if len(told) == len(text.splitlines()) else None
 
 
 def is_wanted(state: str, priority: int, reason: str) -> bool:
