@@ -257,8 +257,8 @@ def test_the_larger_the_job_the_longer_its_fragments_take_to_say_that_they_joine
         return max(own_element._spread_s() for _ in range(500))
 
     assert 0.4 < longest_s(2) <= 0.5
-    assert 12 < longest_s(64) <= 16
-    assert 25 < longest_s(1000) <= 30
+    assert 6 < longest_s(32) <= 8
+    assert 12 < longest_s(1000) <= 15
     assert 1.5 < longest_s(0) <= 2  # it is not known
 
 
