@@ -40,7 +40,8 @@ class Said(enum.Enum):
     """What a fragment's agent says about the current run; a script without one says nothing."""
 
     NOTHING = "nothing"
-    STARTED = "started"  # an agent runs, and looks for the others
+    STARTED = "started"  # an agent runs, and is on its way to the others
+    WAITING = "waiting"  # it has waited for its first round for a minute
     JOINED = "joined"  # it takes part in a round
     TRAINED = "trained"  # and its training has made progress
     LEAVING = "leaving"  # it is about to put itself back

@@ -34,6 +34,7 @@ def _meets(job: MalleableJob) -> bool:
 _CAUSES = {
     Said.NOTHING: "its script has not started its training, or lacks Slurm's commands",
     Said.STARTED: "its training has started and is in no round; its log says more",
+    Said.WAITING: "it waits for other fragments, and is in no round; its log says more",
 }
 
 

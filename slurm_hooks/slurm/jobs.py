@@ -42,7 +42,8 @@ from slurm_hooks.slurm.wish import parse_wish, without_wish
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _ELEMENT = re.compile(r"(\d+)_(\d+)")
 _SAID = re.compile(
-    r"(started|joined|trained|leaving|apart|finished)\{(\d{1,9})\}(?:;h\{(\d{1,5})\}(r?))?;?",
+    r"(started|waiting|joined|trained|leaving|apart|finished)\{(\d{1,9})\}"
+    r"(?:;h\{(\d{1,5})\}(r?))?;?",
     re.ASCII,
 )
 

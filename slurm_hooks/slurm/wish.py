@@ -19,7 +19,8 @@ _WISH = r"wish\{(\d{1,5}),(\d{1,11})\}(?:;|\Z)"
 _FOUND = re.compile(rf"(?:{_ENTRY})*?{_WISH}", re.ASCII)
 _FIRST = re.compile(_WISH, re.ASCII)
 _BEFORE = re.compile(
-    r"(?:(?:started|joined|trained|leaving|apart|finished)\{\d{1,9}\}(?:;h\{\d{1,5}\}r?)?(?:;|\Z))?",
+    r"(?:(?:started|waiting|joined|trained|leaving|apart|finished)\{\d{1,9}\}"
+    r"(?:;h\{\d{1,5}\}r?)?(?:;|\Z))?",
     re.ASCII,
 )
 _ANYWHERE = re.compile(r"(?<![a-z])wish\{[^{}]*\};?")

@@ -153,20 +153,17 @@ def given_up(found: Apart) -> bool:
 
 def test_one_that_waits_gives_up_when_others_wait_elsewhere_too() -> None:
     """No round can be formed, since each finds itself alone."""
-    neighbours = Neighbours("started")
+    neighbours = Neighbours("waiting")
     found = waiting(neighbours)
     state = alone(1, 1)  # this one started first, so the other was not expected
     for now in (1.0, PATIENCE_S):
-        found.wait(now, state)
+        assert not found.wait(now, state)
     assert neighbours.asked == 0
-    found.wait(PATIENCE_S + 1, state)
-    wait_until(lambda: neighbours.asked == 1)
-    found.wait(2 * PATIENCE_S, state)
-    assert not found.why  # it may still be on its way here
-    found.wait(2 * PATIENCE_S + 1, state)
+    assert found.wait(PATIENCE_S + 1, state)  # and tells the others that it waits
     wait_until(lambda: given_up(found))
-    assert neighbours.asked == 2
+    assert neighbours.asked == 1
     assert found.why.startswith("fragment 0 runs in another directory of this name: submit from")
+    assert not found.wait(2 * PATIENCE_S + 1, state)  # once is enough
 
 
 @pytest.mark.parametrize("words", ["joined", "trained", "apart"])
@@ -192,8 +189,9 @@ def test_one_that_comes_while_slurm_is_asked_is_not_elsewhere() -> None:
     assert not found.why
 
 
-@pytest.mark.parametrize("words", ["leaving", "finished"])
-def test_one_that_waits_goes_on_waiting_for_others_that_go(words: str) -> None:
+@pytest.mark.parametrize("words", ["started", "leaving", "finished"])
+def test_one_that_waits_goes_on_waiting_for_others_that_come_or_go(words: str) -> None:
+    """One that started may import torch for minutes, or stand on a node that has died."""
     neighbours = Neighbours(words)
     found = waiting(neighbours)
     for n in range(1, 5):
@@ -218,12 +216,23 @@ def test_one_that_waits_has_company_when_the_other_comes() -> None:
 def test_an_agent_below_its_minimum_looks_for_others_elsewhere(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wait(found: Apart, now: float, state: State) -> None:
+    def wait(found: Apart, now: float, state: State) -> bool:
         found.why = "fragment 0 runs in another directory"
+        return False
 
     monkeypatch.setattr(Apart, "wait", wait)
     assert isinstance(agent.session.next_action(), GiveUp)
     assert agent.reports.standings == [Standing.APART]
+
+
+def test_an_agent_below_its_minimum_says_once_that_it_waits(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter((False, True, False))
+    monkeypatch.setattr(Apart, "wait", lambda *_: next(answers))
+    for _ in range(3):
+        assert isinstance(agent.session.next_action(), Wait)
+    assert agent.reports.standings == [Standing.WAITING]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from slurm_hooks.settings import Settings
 
 TRAINS = make_fragment(0, FragmentState.RUNNING, ["n1"], said=Said.TRAINED)
 NOT_STARTED = "its script has not started its training, or lacks Slurm's commands"
+WAITS = "it waits for other fragments, and is in no round; its log says more"
 NOT_JOINED = "its training has started and is in no round; its log says more"
 
 
@@ -23,6 +24,7 @@ NOT_JOINED = "its training has started and is in no round; its log says more"
     [
         ({"said": Said.NOTHING}, NOT_STARTED),
         ({"said": Said.STARTED}, NOT_JOINED),
+        ({"said": Said.WAITING}, WAITS),
         ({"said": Said.STARTED, "start": after(-60)}, NOT_JOINED),
         ({"said": Said.STARTED, "start": after(-59)}, ""),
         ({"said": Said.JOINED}, ""),

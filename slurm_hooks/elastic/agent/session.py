@@ -125,8 +125,8 @@ class Session:
             self._take_part(action.round, state)
         elif isinstance(action, Wait):
             self._find_dead(state)
-            if self._is_before_first(state):
-                self._apart.wait(time.monotonic(), state)
+            if self._is_before_first(state) and self._apart.wait(time.monotonic(), state):
+                self._own_element.report(Standing.WAITING)
         elif isinstance(action, Form) and self._is_held_up(state):
             action = Wait(SLOW_S)
         return self._give_up() or action

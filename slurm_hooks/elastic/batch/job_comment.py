@@ -19,10 +19,8 @@ from slurm_hooks.elastic.observed import Loss
 
 EVERY_S = 60.0  # slurmctld is asked for no more than one change of a job in so many seconds
 TIMEOUT_S = 10.0
-_STANDING = re.compile(r"(?:started|joined|trained|leaving|apart|finished)\{[0-9]{1,9}\}")
-_HIT = re.compile(
-    r"(?:started|joined|trained|leaving|apart|finished)\{[0-9]{1,9}\};h\{([0-9]{1,5})\}(r?)"
-)
+_STANDING = re.compile(r"(?:started|waiting|joined|trained|leaving|apart|finished)\{[0-9]{1,9}\}")
+_HIT = re.compile(_STANDING.pattern + r";h\{([0-9]{1,5})\}(r?)")
 _WISH = re.compile(r";wish\{[0-9,]{1,17}\}")
 _TIME = re.compile(r"(?<![^; ])wish\{[0-9]{1,5},([0-9]{1,11})\}")
 _PROGRESS = re.compile(r"(?<![^; ])progress\{[^{}]*\}")

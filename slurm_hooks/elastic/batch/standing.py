@@ -18,6 +18,7 @@ class Standing(str, Enum):
     """The words, in the order in which a run reports them; each replaces the one before."""
 
     STARTED = "started"  # there is an agent; it may give up before its first round
+    WAITING = "waiting"  # it has found its job's directory, and has waited there for a minute
     JOINED = "joined"  # it is in its first round
     TRAINED = "trained"  # it has made progress
     LEAVING = "leaving"  # it has begun to leave

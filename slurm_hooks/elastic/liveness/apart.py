@@ -4,8 +4,9 @@ Where nodes do not share the work directory, each fragment finds an empty one. T
 one training for each fragment, all on one checkpoint. What Slurm's Comment says of a fragment and
 the shared state are two witnesses: a fragment that has joined a round by the one, and was never in
 the other, is in another directory. The fragments with the lowest number go on, others give up.
-Where no fragment reaches the minimum of the job, none joins a round. There one that started, and
-has not come here within a minute, is in another directory, and all give up.
+Where no fragment reaches the minimum of the job, none joins a round. There each says after a minute
+that it waits. One that waits, and not here, is in another directory, and all give up. One that has
+only started may need minutes to import torch, or be on a node that died.
 
 Where somebody has removed the directory of a job that trains, newcomers see the same. But then the
 others find the new one, and come once they have stopped their workers; so that is waited for.
@@ -34,20 +35,18 @@ def request(array_job: str) -> list[str]:
     return ["squeue", "--noheader", f"--job={array_job}", "--array", "--states=running", fields]
 
 
-def said(text: str, *words: str) -> frozenset[tuple[int, int]]:
-    """Fragments of which one of these words holds, and their present runs, from the answer to
+def said(text: str, *words: str) -> frozenset[int]:
+    """Fragments of which one of these words holds in their present run, from the answer to
     `request`."""
     rows = (found.groups() for found in map(_ROW.match, text.splitlines()) if found)
     return frozenset(
-        (int(fragment), int(run))
-        for fragment, run, word, told in rows
-        if word in words and run == told
+        int(fragment) for fragment, run, word, told in rows if word in words and run == told
     )
 
 
 def joined(text: str) -> frozenset[int]:
     """Fragments that have joined a round in their present run, from the answer to `request`."""
-    return frozenset(fragment for fragment, _ in said(text, "joined", "trained"))
+    return said(text, "joined", "trained")
 
 
 def elsewhere(state: State, fragments: frozenset[int]) -> tuple[int, ...]:
@@ -77,9 +76,9 @@ class Apart:
     ) -> None:
         self.why = ""
         self.linger_s = 0.0
-        self._started: frozenset[tuple[int, int]] = frozenset()  # as of the last answer
         self._answer = ""  # to be judged
         self._asked_at = 0.0
+        self._has_waited = False
         self._directory = directory
         self._array = env.get("SLURM_ARRAY_JOB_ID", "")
         self._ask = ask
@@ -124,15 +123,18 @@ class Apart:
             self._has_asked = True
             threading.Thread(target=self.check, args=(state,), daemon=True).start()
 
-    def wait(self, now: float, state: State) -> None:
-        """While this agent waits for its first round: ask once a minute, in the background."""
+    def wait(self, now: float, state: State) -> bool:
+        """While this agent waits for its first round: ask once a minute, in the background. True
+        when it has waited for a minute, once: then others are to know."""
         self._judge(state)
         self._asked_at = self._asked_at or now
         if not self._is_known or now - self._asked_at < PATIENCE_S:
-            return
+            return False
+        is_first, self._has_waited = not self._has_waited, True
         with suppressed(RuntimeError, doing="starting a thread that asks for fragments elsewhere"):
             self._asked_at = now
             threading.Thread(target=self._seek, daemon=True).start()
+        return is_first
 
     def _seek(self) -> None:
         self._answer = self._ask(request(self._array))
@@ -143,12 +145,9 @@ class Apart:
         text, self._answer = self._answer, ""
         if not text:
             return
-        started = said(text, "started")
-        wait = (self._started & started) | said(text, "apart")
-        self._started = started
         if others := elsewhere(state, joined(text)):
             self.why = sentence(others, self._directory)
-        elif others := elsewhere(state, frozenset(fragment for fragment, _ in wait)):
+        elif others := elsewhere(state, said(text, "waiting", "apart")):
             self.linger_s = PATIENCE_S
             self.why = sentence(others, self._directory, "run")
 
