@@ -57,7 +57,12 @@ def _lua(arguments: argparse.Namespace) -> int:
     return Exit.FOUND if arguments.check and told else Exit.DONE
 
 
-def _write(path: Path, text: str) -> None:
+def _write(named: Path, text: str) -> None:
+    """In the place of a regular file, or to what else is there, as a device: root renders."""
+    path = named.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
     partial.chmod(0o644)  # SlurmUser reads it, whatever the umask

@@ -58,7 +58,9 @@ def samples_of(standing: Standing, chosen: Chosen) -> list[dict[str, Any]]:
 
 def write_textfile(path: Path, text: bytes) -> None:
     """Put the text at `path`: whoever reads it sees the old or the new, never a part. Raises
-    OSError."""
+    OSError, also where the path is that of a device such as /dev/null."""
+    if path.exists() and not path.is_file():
+        raise FileExistsError("no regular file is there, and nothing takes its place")
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(handle, "wb") as file:

@@ -185,6 +185,15 @@ def test_who_reads_the_file_sees_it_whole(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_the_file_takes_the_place_of_no_device(tmp_path: Path) -> None:
+    path = tmp_path / PROM
+    os.mkfifo(path)
+    with pytest.raises(FileExistsError, match="no regular file is there"):
+        write_textfile(path, b"one\n")
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.is_fifo()
+
+
 def test_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     after_ticks(tmp_path, 3)
     path = tmp_path / "malleable.toml"

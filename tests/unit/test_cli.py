@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 from pathlib import Path
 
@@ -135,6 +136,30 @@ def test_a_policy_that_cannot_be_written(capsys: Output, site: Path) -> None:
     code, _, err = run(capsys, "render", "lua", "-o", str(site / "no" / "policy.lua"))
     assert code != 0
     assert err.startswith("malleable: ")
+
+
+def test_a_policy_takes_the_place_of_no_device_and_no_link(capsys: Output, site: Path) -> None:
+    """As /dev/null and /dev/stdout are, where root renders."""
+    pipe, link, target = site / "pipe", site / "link", site / "target"
+    os.mkfifo(pipe)
+    link.symlink_to(target)
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        for name in (pipe, link):
+            assert run(capsys, "render", "lua", "-o", str(name))[0] == 0
+        text = os.read(reader, 65536).decode()
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert link.readlink() == target
+    assert text == target.read_text() == run(capsys, "render", "lua")[1]
+
+
+def test_a_policy_cannot_be_a_directory(capsys: Output, site: Path) -> None:
+    before = set(site.iterdir())
+    code, _, err = run(capsys, "render", "lua", "-o", str(site))
+    assert (code, err) == (74, f"malleable: {site}: Is a directory\n")
+    assert set(site.iterdir()) == before
 
 
 def test_a_full_disk_leaves_the_policy_that_is_there(
