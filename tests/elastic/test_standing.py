@@ -104,6 +104,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         own_element._standing = None  # its thread writes nothing into the next test's Slurm
 
 
+def test_what_no_command_takes_is_left_out_of_the_comment(slurm: Path) -> None:
+    job_comment.change("7_1", lambda before: f"joined{{0}};{before}", before="mi\0ne")
+    assert says(slurm, "joined{0};mine")()
+
+
 def says(place: Path, text: str) -> Callable[[], bool]:
     return lambda: (place / "comment").read_text() == text
 

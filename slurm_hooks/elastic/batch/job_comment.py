@@ -144,7 +144,8 @@ def change(
         before = read(job, limit_s) if before is None else before
         after = edit(before)
         if after is not None and after != before:
-            words = ["scontrol", "update", f"JobId={job}", f"Comment={after}"]
+            text = after.replace("\0", "")  # no argument of a command can have one
+            words = ["scontrol", "update", f"JobId={job}", f"Comment={text}"]
             _ask(words, until - time.monotonic())
 
 
