@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from promises.bench import TRAINER, Bench, occupied
-from waiting import PATIENCE_S, wait_until
+from waiting import wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAMS = Path(sys.executable).parent
@@ -54,7 +54,7 @@ def beside(bench: Bench, *words: str, **more: str) -> Iterator[subprocess.Popen[
             program.wait()
 
 
-def tick_until(bench: Bench, is_so: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
+def tick_until(bench: Bench, is_so: Callable[[], bool]) -> None:
     """Tick about once a second until it is so."""
     last = 0.0
 
@@ -67,7 +67,7 @@ def tick_until(bench: Bench, is_so: Callable[[], bool], limit_s: float = PATIENC
             last = time.monotonic()
         return False
 
-    wait_until(look, limit_s, lambda: log_of(bench)[-3000:], every_s=0.2)
+    wait_until(look, explain=lambda: log_of(bench)[-3000:], every_s=0.2)
 
 
 def log_of(bench: Bench) -> str:
@@ -82,7 +82,7 @@ def taken(bench: Bench, job: int) -> Iterator[str]:
     name = min(occupied(bench.job(job)))
     bench.box.run(["scontrol", "update", f"nodename={name}", "state=drain", "reason=test"])
     try:
-        tick_until(bench, lambda: name not in occupied(bench.job(job)), 45)
+        tick_until(bench, lambda: name not in occupied(bench.job(job)))
         yield name
     finally:
         bench.box.run(["scontrol", "update", f"nodename={name}", "state=resume"])

@@ -53,10 +53,10 @@ class Recipe:
 
     def disturb(self, job: int, program: str) -> None:
         """Growth to four, two preempted, growth again, one killed, and the end."""
-        self.tick_until(lambda: self.are_at_work(program, 4), 40, job)
+        self.tick_until(lambda: self.are_at_work(program, 4), job)
         self.preempt()
-        self.tick_until(lambda: self.are_at_work(program, 2), 20, job)
-        self.tick_until(lambda: self.are_at_work(program, 4), 60, job)
+        self.tick_until(lambda: self.are_at_work(program, 2), job)
+        self.tick_until(lambda: self.are_at_work(program, 4), job)
         self.kill_one(program)
         self.tick_to_end(job)
 
@@ -76,18 +76,18 @@ class Recipe:
         state = ["squeue", "-h", "-j", number, "-o", "%T"]
         wait_until(lambda: "RUNNING" in self.bench.box.run(state).stdout, every_s=0.3)
 
-    def tick_to_end(self, job: int, limit_s: float = 80) -> None:
+    def tick_to_end(self, job: int) -> None:
         """Tick until no worker runs and none is about to: the planner has closed the array."""
-        self.tick_until(lambda: self._is_over(job), limit_s, job)
+        self.tick_until(lambda: self._is_over(job), job)
 
-    def tick_until(self, is_so: Callable[[], bool], limit_s: float, job: int) -> None:
+    def tick_until(self, is_so: Callable[[], bool], job: int) -> None:
         def is_met() -> bool:
             if is_so():
                 return True
             self.bench.tick()
             return False
 
-        wait_until(is_met, limit_s, lambda: self.logs(job), every_s=0.5)
+        wait_until(is_met, explain=lambda: self.logs(job), every_s=0.5)
 
     def logs(self, job: int) -> str:
         """The ends of its fragments' logs, for a failure's report."""

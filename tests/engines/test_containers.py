@@ -90,11 +90,10 @@ class Training:
         self.bench.tick()
         self.bench.until(self.job, has(2))
 
-    def wait_for_world(self, size: int, count: int = 1, limit_s: float = 60) -> None:
+    def wait_for_world(self, size: int, count: int = 1) -> None:
         wait_until(
             lambda: self.worlds().count(size) >= count and (self.work / "reached-0").exists(),
-            limit_s,
-            self.log,
+            explain=self.log,
         )
 
     def lose_a_node(self) -> str:
@@ -104,7 +103,7 @@ class Training:
         words = ["scontrol", "update", f"nodename={node}", "reason=test"]
         self.bench.box.run([*words, "state=drain"])
         try:
-            self.bench.tick_until(self.job, lambda j: node not in occupied(j), 40)
+            self.bench.tick_until(self.job, lambda j: node not in occupied(j))
         finally:
             self.bench.box.run([*words[:3], "state=resume"])
         return node
@@ -160,7 +159,7 @@ def test_a_training_grows_leaves_and_finishes(bench: Bench, image: Path, runtime
     assert "leaves as it was asked to" in training.log()
     assert not (training.work / "checkpoint.pt").exists()  # the node's memory had the state
     training.end()
-    bench.tick_until(training.job, is_over, 60)
+    bench.tick_until(training.job, is_over)
     assert training.has_kept_its_state()
     assert json.loads((training.work / "finished").read_text()) == {"off": 0}
     assert "Traceback" not in training.log(), training.log()
@@ -177,7 +176,7 @@ def test_without_slurms_commands_it_trains_and_the_lease_ends_it(
     training.lose_a_node()
     training.wait_for_world(1, before + 1)
     training.end()
-    bench.tick_until(training.job, is_over, 60)
+    bench.tick_until(training.job, is_over)
     assert training.has_kept_its_state()
     assert "squeue and scontrol not found in PATH" in training.log()
     assert "keeping this node until it succeeds" in training.log()
@@ -199,7 +198,7 @@ def test_workers_in_containers_of_their_own_have_the_agents_memory(
     training.wait_for_world(1, before + 1)
     assert not (training.work / "checkpoint.pt").exists()
     training.end()
-    bench.tick_until(training.job, is_over, 60)
+    bench.tick_until(training.job, is_over)
     assert training.has_kept_its_state()
 
 
@@ -230,5 +229,5 @@ def test_a_slurm_that_confines_jobs_by_cgroups(confined: Bench) -> None:
     training.wait_for_world(1, before + 1)
     assert "leaves as it was asked to" in training.log()
     training.end()
-    confined.tick_until(training.job, is_over, 60)
+    confined.tick_until(training.job, is_over)
     assert training.has_kept_its_state()

@@ -42,7 +42,7 @@ def passes(recipe: Recipe, job: int, *expected: int) -> None:
         left = iter(sizes(recipe, job))
         return all(size in left for size in expected)
 
-    recipe.tick_until(is_so, 90, job)
+    recipe.tick_until(is_so, job)
 
 
 def live_through(recipe: Recipe, job: int, program: str) -> float:
@@ -54,7 +54,7 @@ def live_through(recipe: Recipe, job: int, program: str) -> float:
     workers = recipe.processes(program)
     os.kill(workers[-1], signal.SIGKILL)
     wait_until(lambda: not set(workers) & set(recipe.processes(program)))
-    recipe.tick_to_end(job, 150)
+    recipe.tick_to_end(job)
     wait_until(lambda: not rounds_alive(recipe))
     return float(json.loads((recipe.place / "result.json").read_text())["accuracy"])
 
@@ -120,12 +120,12 @@ def test_nothing_of_a_round_outlives_it(bench: Bench, mpirun: str) -> None:
         found = [int(word) for word in noted.read_text().split()] if noted.exists() else [0]
         return max(found) >= at_least and found.count(max(found)) == size
 
-    recipe.tick_until(lambda: has_begun(4, 1), 60, job)
+    recipe.tick_until(lambda: has_begun(4, 1), job)
     first = max(rounds_alive(recipe))
     recipe.preempt(nodes=1, seconds=10)
-    recipe.tick_until(lambda: has_begun(3, first + 1), 60, job)
+    recipe.tick_until(lambda: has_begun(3, first + 1), job)
     assert min(rounds_alive(recipe)) == first + 1
-    recipe.tick_until(lambda: has_begun(4, first + 2), 60, job)
+    recipe.tick_until(lambda: has_begun(4, first + 2), job)
     assert min(rounds_alive(recipe)) == first + 2
     bench.box.run(["scancel", str(job)])
     wait_until(lambda: not rounds_alive(recipe))

@@ -104,9 +104,9 @@ def has_done(text: str, count: int) -> bool:
 @pytest.mark.browser
 def test_it_grows_and_outlives_a_preemption(bench: Bench, page: Page) -> None:
     page.value(RUN_ALL)
-    tick_until(bench, lambda: has_done(outputs(page), 40), 150)
+    tick_until(bench, lambda: has_done(outputs(page), 40))
     preempt(bench, 2, 6)
-    tick_until(bench, lambda: "pi is about" in outputs(page), 120)
+    tick_until(bench, lambda: "pi is about" in outputs(page))
     text = outputs(page)
     assert "pi is about 3.1416" in text
     seen = sizes(text)

@@ -67,18 +67,18 @@ def test_every_input_is_solved_once_though_workers_go(bench: Bench) -> None:
     inputs = make_inputs(recipe, TASKS)
     with mapping(recipe, inputs) as process:
 
-        def tick_until(is_so: Callable[[], bool], limit_s: float) -> None:
+        def tick_until(is_so: Callable[[], bool]) -> None:
             def is_met() -> bool:
                 bench.tick()
                 return is_so()
 
-            wait_until(is_met, limit_s, lambda: sorted(solved(recipe)), every_s=0.5)
+            wait_until(is_met, explain=lambda: sorted(solved(recipe)), every_s=0.5)
 
-        tick_until(lambda: len(solved(recipe)) >= 8, 60)
+        tick_until(lambda: len(solved(recipe)) >= 8)
         recipe.preempt()
-        tick_until(lambda: len(solved(recipe)) >= 16, 60)
+        tick_until(lambda: len(solved(recipe)) >= 16)
         recipe.kill_one("./solve.sh")
-        tick_until(lambda: process.poll() is not None, 80)
+        tick_until(lambda: process.poll() is not None)
         assert process.stdout
         assert process.returncode == 0, process.stdout.read()
     assert sorted(f"inputs/{name}.m" for name in solved(recipe)) == inputs

@@ -95,7 +95,7 @@ def test_a_study_goes_on_in_another_job(recipe: Recipe) -> None:
     """All workers are killed with their job; those of the next one find what they left."""
     words = ("--trials=16", *WORDS[1:])
     first = recipe.submit("search.sh", *words, request="0-4,engine=pool")
-    recipe.tick_until(lambda: recipe.are_at_work("search.py", 4), 40, first)
+    recipe.tick_until(lambda: recipe.are_at_work("search.py", 4), first)
     recipe.bench.box.run(["scancel", "--signal=KILL", "--full", str(first)])
     recipe.bench.box.run(["scancel", str(first)])
     wait_until(lambda: not recipe.processes("search.py"))

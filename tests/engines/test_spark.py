@@ -64,18 +64,18 @@ def test_the_sum_is_right(bench: Bench, master: str) -> None:
     def registered() -> int:
         return (work / "master.log").read_text().count("Registering worker")
 
-    tick_until(bench, lambda: registered() == 3, 120)  # it grows
+    tick_until(bench, lambda: registered() == 3)  # it grows
     with (work / "squares.log").open("wb") as log:
         squares = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=log)
     try:
-        tick_until(bench, lambda: len(counted(notes)) > 8, 120)
+        tick_until(bench, lambda: len(counted(notes)) > 8)
         with taken(bench, job):  # a planned leave: no task is done twice
             assert set(counted(notes).values()) == {1}
         # Java's process, not malleable run, which has the same words behind its own.
         kill("=ALL-UNNAMED org.apache.spark.deploy.worker.Worker", {"SLURM_ARRAY_JOB_ID": str(job)})
-        tick_until(bench, lambda: len(counted(notes)) > 22, 120)
+        tick_until(bench, lambda: len(counted(notes)) > 22)
         preempt(bench, 4, 3)  # all nodes go at once
-        tick_until(bench, lambda: squares.poll() is not None, 150)
+        tick_until(bench, lambda: squares.poll() is not None)
     finally:
         squares.kill()
     told = squares.communicate()[0].split()
