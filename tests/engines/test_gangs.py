@@ -135,7 +135,7 @@ def test_nothing_of_a_round_outlives_it(bench: Bench, mpirun: str) -> None:
 def test_tensorflow(bench: Bench) -> None:
     pytest.importorskip("tf_keras")
     recipe = Recipe.copied(bench, "tensorflow")
-    job = recipe.submit("train.sh", "--epochs=40", "--pace=0.5")
+    job = recipe.submit("train.sh", "--epochs=160", "--pace=0.5")
     assert live_through(recipe, job, "train.py") > 0.9
 
 
