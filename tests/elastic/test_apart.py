@@ -274,6 +274,18 @@ def test_the_first_round_waits_a_minute_for_those_who_train() -> None:
     assert len(asked) == 1
 
 
+def test_a_first_round_that_waits_for_others_says_so_once(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}
+    found = Apart("/scratch/7", env, lambda _: "7_0|0|joined{0}\n")
+    for now in (5.0, 6.0, 7.0):
+        assert found.holds_up(now, alone(1, 0, 1))
+    assert capfd.readouterr().err == (
+        "malleable: fragment 0 trains and is not in this directory yet: waiting for up to 60 s\n"
+    )
+
+
 def test_those_who_train_do_not_give_up_where_the_directory_was_removed(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.liveness.absent import missing
 from slurm_hooks.elastic.liveness.file_system import local_kind
-from slurm_hooks.elastic.log import suppressed
+from slurm_hooks.elastic.log import say_if_possible, suppressed
 from slurm_hooks.elastic.rendezvous.state import State
 
 PATIENCE_S = 60.0  # before a round, or in one, without fragments that were expected
@@ -93,6 +93,11 @@ class Apart:
         Slurm, within seconds. Those that have not come in a minute are elsewhere."""
         if self._doubts is None:
             self._doubts = now, self._find(state)
+            if is_to_give_up(state, self._doubts[1]):
+                who = subject(self._doubts[1], "train")
+                be = "is" if len(self._doubts[1]) == 1 else "are"
+                wait = f"waiting for up to {PATIENCE_S:.0f} s"
+                say_if_possible(f"{who} and {be} not in this directory yet: {wait}")
         since, others = self._doubts
         if not is_to_give_up(state, missing(state, others)):
             return False
@@ -154,11 +159,16 @@ class Apart:
 
 def sentence(fragments: Sequence[int], directory: str, verb: str = "train") -> str:
     """What the user is to read; the directory last, since it may be long."""
-    names = ", ".join(str(f) for f in fragments[:8])
-    who = f"fragment {names} {verb}s" if len(fragments) == 1 else f"fragments {names} {verb}"
+    who = subject(fragments, verb)
     kind = local_kind(directory)
     where = f"{directory}, on {kind} of this node" if kind else directory
     return (
         f"{who} in another directory of this name: submit from one that all nodes share, which is "
         f"not so for {where}"
     )
+
+
+def subject(fragments: Sequence[int], verb: str) -> str:
+    """The fragments, the first ones at least, and what they do."""
+    names = ", ".join(str(f) for f in fragments[:8])
+    return f"fragment {names} {verb}s" if len(fragments) == 1 else f"fragments {names} {verb}"
