@@ -26,7 +26,7 @@ from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
-from slurm_hooks.elastic.engines.torchrun.processes import Processes
+from slurm_hooks.elastic.engines.torchrun.starting import Processes
 from slurm_hooks.elastic.engines.torchrun.store import (
     RoundStore,
     arrive,

@@ -28,7 +28,7 @@ from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchrun import cold_worker
 from slurm_hooks.elastic.engines.torchrun.flags import is_torchrun, overrides
-from slurm_hooks.elastic.engines.torchrun.processes import Processes
+from slurm_hooks.elastic.engines.torchrun.starting import Processes
 from slurm_hooks.elastic.engines.torchrun.stubborn_workers import (
     any_worker,
     end_stubborn,
