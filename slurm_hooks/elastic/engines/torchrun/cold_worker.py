@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from slurm_hooks.elastic.engines.torchrun.warm_worker import become
 from slurm_hooks.elastic.script import observation
@@ -44,13 +43,3 @@ def observed(args: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
         return args  # it may not find us
     is_script = program[0].endswith(".py") and os.path.isfile(program[0])
     return (*args[:2], "-c", PROGRAM, *program) if is_script or program[0] == "-m" else args
-
-
-def install(handler: Any) -> None:
-    """Stand in for `handler._popen`, torch's SubprocessHandler."""
-    plain: Any = handler._popen
-
-    def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
-        return plain(self, observed(args, env), env)
-
-    handler._popen = popen

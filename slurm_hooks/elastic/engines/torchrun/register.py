@@ -26,7 +26,6 @@ from slurm_hooks.elastic.agent.sight import Sight
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
-from slurm_hooks.elastic.engines.torchrun import cold_worker
 from slurm_hooks.elastic.engines.torchrun.flags import is_torchrun, overrides
 from slurm_hooks.elastic.engines.torchrun.starting import Processes
 from slurm_hooks.elastic.engines.torchrun.stubborn_workers import (
@@ -145,6 +144,9 @@ def _meet_specs() -> None:
         say(line)
         return
     from torch.distributed.elastic.agent.server.api import WorkerSpec  # noqa: PLC0415
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import (  # noqa: PLC0415
+        SubprocessHandler,
+    )
 
     from slurm_hooks.elastic.engines.torchrun.handler import MalleableHandler  # noqa: PLC0415
 
@@ -155,9 +157,8 @@ def _meet_specs() -> None:
         if isinstance(spec.rdzv_handler, MalleableHandler):
             spec.max_restarts = max(spec.max_restarts, number(os.environ.get(_BUDGET, "")))
             spec.rdzv_handler.note_launch(script_of(spec))
-            cold_worker.install(_subprocess_handler())
-            spec.rdzv_handler.warm_pool = warm_workers(spec)
-            _processes().install(_subprocess_handler())  # sees warm ones too
+            spec.rdzv_handler.warm_pool = _processes().warm_pool = warm_workers(spec)
+            _processes().install(SubprocessHandler)
 
     WorkerSpec.__post_init__ = begin  # type: ignore[method-assign]
 
@@ -187,15 +188,8 @@ def warm_workers(spec: Any) -> WarmPool | None:
     if extra is None or not program:
         return None
     warm_pool = WarmPool(program, spec.local_world_size, extra, warm_contexts(os.environ))
-    warm_pool.install(_subprocess_handler())
     atexit.register(warm_pool.dismiss)
     return warm_pool
-
-
-def _subprocess_handler() -> Any:
-    from torch.distributed.elastic.multiprocessing import subprocess_handler  # noqa: PLC0415
-
-    return subprocess_handler.SubprocessHandler
 
 
 def program_of(entrypoint: object, args: Sequence[object]) -> list[str]:

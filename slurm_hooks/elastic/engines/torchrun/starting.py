@@ -1,38 +1,55 @@
-"""The training processes of this agent as torchrun starts them: each is told its place among them,
-and the agent knows how they ended.
+"""The training processes of this agent: how each starts, and how they ended.
 
 torchrun starts each through one method, SubprocessHandler._popen, and keeps exit codes to
-itself until it gives up.
+itself until it gives up. Another function takes the place of that method, once. It tells each
+process its place, and starts it warm (warm_pool.py), observed (cold_worker.py) or plain.
 """
 
 from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Optional
 
+from slurm_hooks.elastic.engines.torchrun.cold_worker import observed
+from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
 from slurm_hooks.elastic.mailbox import SEAT, seat
+
+Start = Callable[[Any, tuple[str, ...], dict[str, str]], Any]  # SubprocessHandler._popen
 
 
 class Processes:
-    """Those started last."""
+    """Those started last. While there is a `warm_pool` its processes are taken first."""
 
     def __init__(self) -> None:
+        self.warm_pool: Optional[WarmPool] = None
         self._started: list[subprocess.Popen[bytes]] = []
+        self._is_installed = False
 
     def install(self, handler: Any) -> None:
-        """See what `handler`, torch's SubprocessHandler, starts."""
-        start: Any = handler._popen
+        """Stand in for `handler._popen`, torch's SubprocessHandler. Once is enough."""
+        if self._is_installed:
+            return
+        self._is_installed = True
+        plain: Start = handler._popen
 
         def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
             own = {**env, **_told(env, getattr(self, "local_rank_id", None))}
-            process = start(self, args, own)
-            seen.add(process, seat(own))
+            process = processes._start(plain, self, args, own)
+            processes.add(process, seat(own))
             return process
 
-        seen = self
+        processes = self
         handler._popen = popen
+
+    def _start(self, plain: Start, one: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
+        """A process of `one`, a SubprocessHandler: warm, else observed, else plain."""
+        if self.warm_pool:
+            process = self.warm_pool.take(args, env, [one._stdout, one._stderr])
+            if process is not None:
+                return process
+        return plain(one, observed(args, env), env)
 
     def add(self, process: subprocess.Popen[bytes], seat: int) -> None:
         """One more; the first of an agent begins another round."""

@@ -1,9 +1,8 @@
 """Workers kept warm beside the running ones, so that a new round does not wait for
 interpreters and imports.
 
-torchrun starts workers through one method, SubprocessHandler._popen. There a warm process (see
-warm_worker.py) is handed out instead of a new one; it is a child of the agent like any other.
-Whatever does not fit exactly (another program, a changed
+A warm process (see warm_worker.py) is handed out instead of a new one (see starting.py). It is a
+child of the agent like any other. Whatever does not fit exactly (another program, a changed
 environment, a warm process that died) is started the ordinary way.
 
 A CUDA context takes some hundred MB of the device, and a device in exclusive mode has one only. So
@@ -19,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -141,17 +140,6 @@ class WarmPool:
         self._workers: list[WarmWorker] = []
         self._due = 0.0
         self._has_begun = False
-
-    def install(self, handler: Any) -> None:
-        """Stand in for `handler._popen`, torch's SubprocessHandler."""
-        cold: Callable[[Any, tuple[str, ...], dict[str, str]], Any] = handler._popen
-
-        def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
-            process = warm_pool.take(args, env, [self._stdout, self._stderr])
-            return cold(self, args, env) if process is None else process
-
-        warm_pool = self
-        handler._popen = popen
 
     def take(
         self, args: Sequence[str], env: Mapping[str, str], outputs: list[Any]
