@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Optional, Protocol
 
 from slurm_hooks.elastic.agent.actions import Action
-from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.agent.options import Options, agents
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome
 from slurm_hooks.elastic.signals import SignalListener
 
@@ -103,3 +103,9 @@ class WorldMaker(Protocol):
 
     def __call__(self, facts: Facts) -> World:
         """Raises OptionError, DirectoryError, EngineError."""
+
+
+def all_meet(facts: Facts) -> World:
+    """The world of an engine that needs nothing beside its rounds: all agents of the job."""
+    wanted = agents(facts.wanted, facts.options, facts.env)
+    return World(facts.options, wanted, Alone())

@@ -9,14 +9,11 @@ from __future__ import annotations
 import time
 from typing import Optional
 
-from slurm_hooks.elastic.agent.companion import Alone
-from slurm_hooks.elastic.agent.ending import Ending
+from slurm_hooks.elastic.agent.assemble import Parts
 from slurm_hooks.elastic.agent.entering import Entering
-from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.engines.gang.crew import Crew
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.state import Round, Stop
-from slurm_hooks.elastic.signals import SignalListener
 
 POLL_S = 0.1
 AFTER_FAILURE_S = 1.0  # a command may fail because of a change that this agent has not seen yet
@@ -26,21 +23,15 @@ class GangAgent:
     """Raises DirectoryError from all methods when the shared directory is lastingly out of order,
     and SystemExit when this fragment leaves, the work is over or cannot go on."""
 
-    def __init__(
-        self,
-        session: Session,
-        signals: SignalListener,
-        ending: Ending,
-        crew: Crew,
-        farewell_s: float,
-    ) -> None:
-        self._session = session
-        self._signals = signals
-        self._ending = ending
+    def __init__(self, parts: Parts, crew: Crew, farewell_s: float) -> None:
+        self._session = parts.session
+        self._signals = parts.signals
+        self._ending = parts.ending
+        self._ending.dismiss = crew.close
         self._crew = crew
         self._farewell_s = farewell_s
         self._ended_at: Optional[float] = None  # of the round before, by the monotonic clock
-        self._entering = Entering(session, Alone(), ending, lambda: crew.port)
+        self._entering = Entering(self._session, parts.companion, self._ending, lambda: crew.port)
 
     def run(self) -> None:
         """Until the work has finished."""

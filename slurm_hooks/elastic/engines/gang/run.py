@@ -9,23 +9,10 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from slurm_hooks.elastic.agent.companion import Alone
-from slurm_hooks.elastic.agent.ending import Ending
-from slurm_hooks.elastic.agent.forewarning import Forewarning
-from slurm_hooks.elastic.agent.membership import open_membership
-from slurm_hooks.elastic.agent.old_jobs import remove_old_jobs_meanwhile
+from slurm_hooks.elastic.agent.assemble import assemble
+from slurm_hooks.elastic.agent.companion import all_meet
 from slurm_hooks.elastic.agent.one_per_node import stand_by
-from slurm_hooks.elastic.agent.options import (
-    OptionError,
-    Options,
-    agents,
-    identity,
-    number,
-    options,
-)
-from slurm_hooks.elastic.agent.session import Session
-from slurm_hooks.elastic.agent.sight import Sight
-from slurm_hooks.elastic.batch.lease import Lease
+from slurm_hooks.elastic.agent.options import OptionError, Options, number, options
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.gang.agent import GangAgent
@@ -34,7 +21,6 @@ from slurm_hooks.elastic.engines.gang.secret import job_secret
 from slurm_hooks.elastic.engines.order import Order, read_order
 from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
-from slurm_hooks.elastic.mailbox import open_mailbox
 from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener
 
@@ -81,18 +67,9 @@ def run(order: Order, env: MutableMapping[str, str]) -> None:
     own_element = OwnElement(env, signals)
     own_element.report_started()
     job = options(parameters(env), env)
-    lease = Lease(env, job.notice_s, own_element.take_facts())
-    me = identity(env, job.host, lease.ends)
-    membership = open_membership(job, me, signals, agents(lease.wanted, job, env))
-    remove_old_jobs_meanwhile(env)
-    mailbox = open_mailbox(env)
-    forewarning = Forewarning(mailbox, job.boundary_s)
-    sight = Sight(mailbox, own_element, keep_state=False)
-    session = Session(job, membership, lease, signals, forewarning, own_element, sight)
-    ending = Ending(job, session, signals, own_element, Alone())
+    parts = assemble(job, env, signals, own_element, all_meet)
     crew = Crew(order, env, job.host, lambda: _secret(job))
-    ending.dismiss = crew.close
-    GangAgent(session, signals, ending, crew, farewell_s(env)).run()
+    GangAgent(parts, crew, farewell_s(env)).run()
 
 
 def _secret(job: Options) -> bytes:

@@ -19,12 +19,8 @@ from torch.distributed.elastic.rendezvous.api import (
 )
 
 from slurm_hooks.elastic.agent.actions import GiveUp
-from slurm_hooks.elastic.agent.companion import Companion
-from slurm_hooks.elastic.agent.ending import Ending
+from slurm_hooks.elastic.agent.assemble import Parts
 from slurm_hooks.elastic.agent.entering import Entering
-from slurm_hooks.elastic.agent.options import Options
-from slurm_hooks.elastic.agent.session import Session
-from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchrun.starting import Processes
 from slurm_hooks.elastic.engines.torchrun.store import (
@@ -39,7 +35,6 @@ from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
 from slurm_hooks.elastic.log import say, suppressed
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.state import Round, Stop
-from slurm_hooks.elastic.signals import SignalListener
 
 WARM_UP_S = 30.0
 UNREACHED = 3  # times in a row that one host may not be reached
@@ -50,26 +45,18 @@ class MalleableHandler(RendezvousHandler):
     """One per agent. `next_rendezvous` ends the process with SystemExit when this fragment
     leaves, the training is over (0) or cannot go on (1, with a message)."""
 
-    def __init__(
-        self,
-        options: Options,
-        session: Session,
-        signals: SignalListener,
-        own_element: OwnElement,
-        companion: Companion,
-        processes: Processes,
-    ) -> None:
-        self._options = options
-        self._session = session
-        self._signals = signals
+    def __init__(self, parts: Parts, processes: Processes) -> None:
+        self._options = parts.options
+        self._session = parts.session
+        self._signals = parts.signals
         self.warm_pool: WarmPool | None = None
-        self._companion = companion
+        self._companion = parts.companion
         self._processes = processes
         self._hosted: Any = None
         self._store: Any = None
-        self._ending = Ending(options, session, signals, own_element, companion)
+        self._ending = parts.ending
         self._ending.dismiss = self._dismiss
-        self._entering = Entering(session, companion, self._ending, self._serve)
+        self._entering = Entering(self._session, self._companion, self._ending, self._serve)
         self._unreached: list[str] = []  # hosts, since one was reached
         self._has_succeeded = False
 

@@ -14,16 +14,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from slurm_hooks.elastic.agent.companion import EngineError, Facts, WorldMaker
+from slurm_hooks.elastic.agent.assemble import assemble
+from slurm_hooks.elastic.agent.companion import EngineError, WorldMaker
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.last_out import save_what_is_left
-from slurm_hooks.elastic.agent.membership import open_membership
-from slurm_hooks.elastic.agent.old_jobs import remove_old_jobs_meanwhile
 from slurm_hooks.elastic.agent.one_per_node import stand_by
-from slurm_hooks.elastic.agent.options import OptionError, identity, kept, number, options
-from slurm_hooks.elastic.agent.session import Session
-from slurm_hooks.elastic.agent.sight import Sight
-from slurm_hooks.elastic.batch.lease import Lease
+from slurm_hooks.elastic.agent.options import OptionError, kept, number, options
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchrun.flags import is_torchrun, overrides
@@ -37,7 +33,6 @@ from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, warm_contexts, warm_modules
 from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
-from slurm_hooks.elastic.mailbox import open_mailbox
 from slurm_hooks.elastic.names import TORCH, refusal
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener, end_quietly, skip_teardown
@@ -104,28 +99,19 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     try:
         job = options(params, os.environ)
         _remark(kept(os.environ))
-        lease = Lease(os.environ, job.notice_s, own_element.take_facts())
-        me = identity(os.environ, job.host, lease.ends)
-        world = make_world(Facts(job, me, lease.wanted, signals, os.environ))
-        membership = open_membership(world.options, me, signals, world.wanted)
-        remove_old_jobs_meanwhile(os.environ)
+        parts = assemble(job, os.environ, signals, own_element, make_world)
     except (OptionError, DirectoryError, EngineError) as error:
         write_remark(str(error))
         raise SystemExit(f"malleable: {error}") from None
-    settings = world.options
-    mailbox = open_mailbox(os.environ)
-    forewarning = Forewarning(mailbox, settings.boundary_s)
-    sight = Sight(mailbox, own_element, world.keep_state)
-    session = Session(settings, membership, lease, signals, forewarning, own_element, sight)
 
     def report() -> None:
-        say(f"fragment {me.fragment} was terminated by SIGTERM")
-        save_what_is_left(session, signals, settings.boundary_s)
+        say(f"fragment {parts.me.fragment} was terminated by SIGTERM")
+        save_what_is_left(parts.session, signals, parts.options.boundary_s)
 
     end_quietly(signals, report)
-    threading.Thread(target=_end_in_time, args=(signals, forewarning), daemon=True).start()
+    threading.Thread(target=_end_in_time, args=(signals, parts.forewarning), daemon=True).start()
     _meet_specs()
-    return MalleableHandler(settings, session, signals, own_element, world.companion, _processes())
+    return MalleableHandler(parts, _processes())
 
 
 def _end_in_time(signals: SignalListener, forewarning: Forewarning) -> None:
