@@ -33,23 +33,53 @@ LENT = "MALLEABLE_LENT"  # the name to ask for where /proc does not show the age
 SEAT = "MALLEABLE_SEAT"  # among the workers of an agent, where LOCAL_RANK does not say it
 WORKERS = 1024
 CHANGE_BYTES = 256
-_LISTENS, _READY, _BUSY = b"l", b"r", b"b"  # one byte of status for each worker, else 0
-_SAMPLES = CHANGE_BYTES + WORKERS  # what was last given to `report()`, in digits
-_SAMPLES_BYTES = 20
-_FILE = _SAMPLES + _SAMPLES_BYTES  # where the checkpoint in memory has its file
-_FILE_BYTES = 4096
-_WATCHES = _FILE + _FILE_BYTES  # one byte: the last boundary survives these workers
+_LISTENS, _READY, _BUSY = b"l", b"r", b"b"  # the status of a worker, else 0
 _IS_WATCHED = b"w"
-_OWNER = _WATCHES + 1  # which file the copies in memory go with, as a checksum of its path
-_OWNER_BYTES = 4
-_STEPS = _OWNER + _OWNER_BYTES  # those of the training that is under way: the first, the end
 _BOUNDS = struct.Struct("<QQ")
-ALL_STEPS = range(1 << 63)
-_WRITING = _STEPS + _BOUNDS.size  # seconds that the last copy in memory took, and the last file
 _SECONDS = struct.Struct("<d")
-_LAG = _WRITING + 2 * _SECONDS.size  # seconds by which what is kept may be behind the last step
-_OBSERVED = 8192  # what is seen of each worker; the file ends with the last that has written
-_SPEEDS = _OBSERVED + WORKERS * SIZE  # behind it, since older versions know only that
+ALL_STEPS = range(1 << 63)
+
+
+@dataclass(frozen=True)
+class _Field:
+    """`count` records of `size` bytes each, from the byte `start` of the mailbox on."""
+
+    start: int
+    size: int
+    count: int = 1
+
+    def then(self, size: int, count: int = 1) -> _Field:
+        """The field behind this one."""
+        return _Field(self.start + self.size * self.count, size, count)
+
+    def read(self, handle: int) -> bytes:
+        """All records, as far as the file goes. Raises OSError."""
+        return os.pread(handle, self.size * self.count, self.start)
+
+    def read_one(self, handle: int, at: int) -> bytes:
+        """Record number `at`. Raises OSError."""
+        return os.pread(handle, self.size, self.start + at * self.size)
+
+    def write(self, handle: int, data: bytes, at: int = 0) -> None:
+        """From record number `at` on. Raises OSError."""
+        os.pwrite(handle, data, self.start + at * self.size)
+
+    def clear(self, handle: int) -> None:
+        """Make all bytes 0. Raises OSError."""
+        self.write(handle, b"\0" * (self.size * self.count))
+
+
+_CHANGE = _Field(0, CHANGE_BYTES)
+_STATUS = _CHANGE.then(1, WORKERS)
+_SAMPLES = _STATUS.then(20)  # what was last given to `report()`, in digits
+_FILE = _SAMPLES.then(4096)  # where the checkpoint in memory has its file
+_WATCHES = _FILE.then(1)  # the last boundary survives these workers
+_OWNER = _WATCHES.then(4)  # which file the copies in memory go with, as a checksum of its path
+_STEPS = _OWNER.then(_BOUNDS.size)  # those of the training under way: the first, the end
+_WRITING = _STEPS.then(_SECONDS.size, 2)  # what the last copy in memory took, and the last file
+_LAG = _WRITING.then(_SECONDS.size)  # how far what is kept may be behind the last step
+_OBSERVED = _Field(8192, SIZE, WORKERS)  # the file ends with the last worker that has written
+_SPEEDS = _OBSERVED.then(speeds.SIZE, WORKERS)  # behind it, since older versions know only that
 _MOST = (1 << 53) - 1
 
 
@@ -85,74 +115,69 @@ class Mailbox:
 
     def clear(self) -> None:
         """A new round: no change is planned, nobody listens yet. Memory stays."""
-        os.ftruncate(self._change, _OBSERVED)
-        os.pwrite(self._change, b"\0" * (CHANGE_BYTES + WORKERS), 0)
-        os.pwrite(self._change, b"\0", _WATCHES)
-        os.pwrite(self._change, _SECONDS.pack(0.0), _LAG)
+        os.ftruncate(self._change, _OBSERVED.start)
+        for field in (_CHANGE, _STATUS, _WATCHES, _LAG):
+            field.clear(self._change)
 
     def post(self, change: PlannedChange) -> None:
         """Let the workers know."""
         text = json.dumps({"why": change.why, "left_s": round(change.left_s, 1)}).encode()
-        os.pwrite(self._change, text.ljust(CHANGE_BYTES, b"\n"), 0)
+        _CHANGE.write(self._change, text.ljust(_CHANGE.size, b"\n"))
 
     def withdraw(self) -> None:
         """No change is planned any more. What a worker says of itself stays."""
-        os.pwrite(self._change, b"\0" * CHANGE_BYTES, 0)
+        _CHANGE.clear(self._change)
 
     def samples(self) -> int:
         """How many samples a worker has reported last, 0 if none has."""
-        digits = os.pread(self._change, _SAMPLES_BYTES, _SAMPLES)
+        digits = _SAMPLES.read(self._change)
         return min(int(digits), _MOST) if digits.isdigit() else 0
 
     def file(self) -> str:
         """The absolute path of the file that goes with what workers keep in memory, empty if they
         have named none."""
-        return os.pread(self._change, _FILE_BYTES, _FILE).strip(b"\0").decode("utf-8", "replace")
+        return _FILE.read(self._change).strip(b"\0").decode("utf-8", "replace")
 
     def observed(self) -> list[Observed]:
         """What is seen of the workers of this round that step or save."""
-        found = map(unpack, self._records(_OBSERVED, SIZE))
+        found = map(unpack, self._records(_OBSERVED))
         return [seen for seen in found if seen is not None]
 
     def speeds(self) -> dict[int, Speed]:
         """How fast the workers of this round train, by local rank."""
-        found = enumerate(map(speeds.unpack, self._records(_SPEEDS, speeds.SIZE)))
+        found = enumerate(map(speeds.unpack, self._records(_SPEEDS)))
         return {seat: speed for seat, speed in found if speed is not None}
 
-    def _records(self, start: int, size: int) -> Iterator[bytes]:
+    def _records(self, field: _Field) -> Iterator[bytes]:
         """One of each worker, up to the last that has written."""
-        data = os.pread(self._change, WORKERS * size, start).rstrip(b"\0")
+        data, size = field.read(self._change).rstrip(b"\0"), field.size
         return (data[at : at + size].ljust(size, b"\0") for at in range(0, len(data), size))
 
     def is_watched(self) -> bool:
         """Whether the state at the last step boundary survives the workers of this round."""
-        return os.pread(self._change, 1, _WATCHES) == _IS_WATCHED
+        return _WATCHES.read(self._change) == _IS_WATCHED
 
     def lag_s(self) -> float:
         """Seconds of training that are lost with a process although it is watched: 0 if it can
         write its last boundary when it ends, infinite if it has kept nothing yet."""
-        (found,) = _SECONDS.unpack(os.pread(self._change, _SECONDS.size, _LAG))
+        (found,) = _SECONDS.unpack(_LAG.read(self._change))
         return float(found) if found >= 0 else math.inf
 
     def writing_s(self) -> float:
         """How long it took lately to write the state down, in memory and from there to its file: as
         far as that has been seen, else 0."""
-        data = os.pread(self._change, 2 * _SECONDS.size, _WRITING)
-        found = (one for (one,) in _SECONDS.iter_unpack(data))
+        found = (one for (one,) in _SECONDS.iter_unpack(_WRITING.read(self._change)))
         return float(sum(one for one in found if math.isfinite(one) and one > 0))
 
     def is_listened_to(self) -> bool:
         """Whether a worker of this round hears of planned changes."""
-        statuses = self._statuses()
+        statuses = _STATUS.read(self._change)
         return _LISTENS in statuses or _READY in statuses
 
     def is_awaited(self) -> bool:
         """Whether a worker that listens has not reached a step boundary yet, or one is busy."""
-        statuses = self._statuses()
+        statuses = _STATUS.read(self._change)
         return _LISTENS in statuses or _BUSY in statuses
-
-    def _statuses(self) -> bytes:
-        return os.pread(self._change, WORKERS, CHANGE_BYTES)
 
 
 class MailboxReader:
@@ -161,7 +186,6 @@ class MailboxReader:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._handle = -1
         self._seat = min(seat(env), WORKERS - 1)
-        self._offset = CHANGE_BYTES + self._seat
         if not env.get(MAILBOX):
             return
         try:
@@ -174,46 +198,46 @@ class MailboxReader:
 
     def listen(self) -> None:
         """Say that this worker asks at step boundaries."""
-        self._write(_LISTENS, self._offset)
+        self._write(_STATUS, _LISTENS, self._seat)
 
     def allow_stop(self) -> None:
         """Say that this worker may be stopped."""
-        self._write(_READY, self._offset)
+        self._write(_STATUS, _READY, self._seat)
 
     @contextmanager
     def busy(self) -> Iterator[None]:
         """A planned stop waits until this is over, within the agent's bounds."""
         is_free = self._status() == b"\0"  # else it is waited for anyway
         if is_free:
-            self._write(_BUSY, self._offset)
+            self._write(_STATUS, _BUSY, self._seat)
         try:
             yield
         finally:
             if is_free:
-                self._write(b"\0", self._offset)
+                self._write(_STATUS, b"\0", self._seat)
 
     def _status(self) -> bytes:
         if self._handle >= 0:
             with suppressed(OSError, doing="reading the status of this worker"):
-                return os.pread(self._handle, 1, self._offset)
+                return _STATUS.read_one(self._handle, self._seat)
         return b""
 
     def write_samples(self, samples: int) -> None:
         """Report how far the training is."""
-        self._write(b"%0*d" % (_SAMPLES_BYTES, samples), _SAMPLES)
+        self._write(_SAMPLES, b"%0*d" % (_SAMPLES.size, samples))
 
     def write_file(self, path: str, steps: range = ALL_STEPS) -> None:
         """Name the file that goes with what is kept in memory, as far as it is of these steps."""
         data = path.encode()
-        if len(data) <= _FILE_BYTES:
-            self._write(data.ljust(_FILE_BYTES, b"\0"), _FILE)
-            self._write(_BOUNDS.pack(steps.start, steps.stop), _STEPS)
+        if len(data) <= _FILE.size:
+            self._write(_FILE, data.ljust(_FILE.size, b"\0"))
+            self._write(_STEPS, _BOUNDS.pack(steps.start, steps.stop))
 
     def steps(self) -> range:
         """Those that go with the file; all of them if nobody has said."""
         if self._handle >= 0:
             with suppressed(OSError, struct.error, doing="looking which steps are kept"):
-                found = _BOUNDS.unpack(os.pread(self._handle, _BOUNDS.size, _STEPS))
+                found = _BOUNDS.unpack(_STEPS.read(self._handle))
                 return range(*found) if any(found) else ALL_STEPS
         return ALL_STEPS
 
@@ -222,37 +246,37 @@ class MailboxReader:
         long as the agent lives. Any file may have them where there is no agent."""
         if self._handle < 0:
             return True
-        mine = zlib.crc32(path.encode("utf-8", "replace")).to_bytes(_OWNER_BYTES, "little")
+        mine = zlib.crc32(path.encode("utf-8", "replace")).to_bytes(_OWNER.size, "little")
         with suppressed(OSError, doing="looking whose the memory of the agent is"):
-            found = os.pread(self._handle, _OWNER_BYTES, _OWNER)
+            found = _OWNER.read(self._handle)
             if any(found):
                 return found == mine
-        self._write(mine, _OWNER)
+        self._write(_OWNER, mine)
         return True
 
     def write_observed(self, seen: Observed) -> None:
         """Say what is seen of this worker."""
-        self._write(pack(seen), _OBSERVED + self._seat * SIZE)
+        self._write(_OBSERVED, pack(seen), self._seat)
 
     def write_copy_s(self, seconds: float) -> None:
         """Say how long a copy of the state in memory took."""
-        self._write(_SECONDS.pack(seconds), _WRITING)
+        self._write(_WRITING, _SECONDS.pack(seconds))
 
     def write_file_s(self, seconds: float) -> None:
         """The same of its file."""
-        self._write(_SECONDS.pack(seconds), _WRITING + _SECONDS.size)
+        self._write(_WRITING, _SECONDS.pack(seconds), 1)
 
     def write_lag_s(self, seconds: float) -> None:
         """Say how much of the training is lost with a process although it is watched."""
-        self._write(_SECONDS.pack(seconds), _LAG)
+        self._write(_LAG, _SECONDS.pack(seconds))
 
     def write_speed(self, speed: Speed) -> None:
         """Say how fast this worker trains."""
-        self._write(speeds.pack(speed), _SPEEDS + self._seat * speeds.SIZE)
+        self._write(_SPEEDS, speeds.pack(speed), self._seat)
 
     def write_watched(self, is_watched: bool) -> None:
         """Say whether the state at the last step boundary survives the workers of this node."""
-        self._write(_IS_WATCHED if is_watched else b"\0", _WATCHES)
+        self._write(_WATCHES, _IS_WATCHED if is_watched else b"\0")
 
     def read(self) -> PlannedChange | None:
         """The change that is planned, if any."""
@@ -260,16 +284,16 @@ class MailboxReader:
             return None
         errors = OSError, ValueError, KeyError, TypeError
         with suppressed(*errors, doing="reading the mailbox of the agent"):
-            text = os.pread(self._handle, CHANGE_BYTES, 0).strip(b"\0\n")
+            text = _CHANGE.read(self._handle).strip(b"\0\n")
             if text:
                 raw = json.loads(text)
                 return PlannedChange(str(raw["why"]), float(raw["left_s"]))
         return None
 
-    def _write(self, data: bytes, offset: int) -> None:
+    def _write(self, field: _Field, data: bytes, at: int = 0) -> None:
         if self._handle >= 0:
             with suppressed(OSError, doing="writing to the mailbox of the agent"):
-                os.pwrite(self._handle, data, offset)
+                field.write(self._handle, data, at)
 
 
 def seat(env: Mapping[str, str]) -> int:
