@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import NamedTuple, Optional
 
 from slurm_hooks.model import (
@@ -74,7 +75,6 @@ class Eligibility:
         self.in_service = {n for n, node in ground.nodes.items() if node.state in _IN_SERVICE}
         free_or_others = self.in_service - self.taken
         self._others = {n for n in free_or_others if not ground.mandate.bars_node(n)}
-        self._counts = Counter(self._nodes[name] for name in self._others)
         self._faults: dict[tuple[_NodeKind, JobKind], tuple[Optional[Verdict], bool]] = {}
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
         self._shunned: dict[int, dict[str, Verdict]] = {}
@@ -160,6 +160,11 @@ class Eligibility:
         if fit - lost + len(own - bad) >= least:
             found.update(dict.fromkeys(shunned.died, died))
         return found
+
+    @cached_property
+    def _counts(self) -> Counter[_NodeKind]:
+        """How many nodes of each kind no fragment is on. Only deaths ask for it."""
+        return Counter(self._nodes[name] for name in self._others)
 
     def _has_others(self, situation: Situation) -> bool:
         """True if the job can have all that it wants now without the nodes of single deaths."""

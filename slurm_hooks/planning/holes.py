@@ -7,7 +7,7 @@ of preemption.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Optional
 
@@ -24,18 +24,25 @@ def holes_of(snapshot: Snapshot) -> dict[str, Hole]:
     A reservation that has begun and not ended closes its nodes now.
     """
     holes = {node.name: Hole(node.name) for node in snapshot.nodes}
-    for reservation in snapshot.reservations:
-        if reservation.end > snapshot.now:
-            claim = (reservation.start, HoleEnd.RESERVATION, reservation.name)
-            _claim(holes, reservation.nodes, claim)
+    _claim_reserved(holes, snapshot)
     for planned in snapshot.planned:
         _claim(holes, planned.nodes, (planned.start, HoleEnd.PLANNED, f"job {planned.job_id}"))
     return holes
 
 
-def walls_of(snapshot: Snapshot) -> dict[str, Hole]:
+def _claim_reserved(holes: dict[str, Hole], snapshot: Snapshot) -> None:
+    for reservation in snapshot.reservations:
+        if reservation.end > snapshot.now:
+            claim = (reservation.start, HoleEnd.RESERVATION, reservation.name)
+            _claim(holes, reservation.nodes, claim)
+
+
+def _walls_of(snapshot: Snapshot, holes: Mapping[str, Hole]) -> dict[str, Hole]:
     """The holes as reservations alone end them."""
-    return holes_of(replace(snapshot, planned=()))
+    is_planned = HoleEnd.PLANNED
+    walls = {n: Hole(n) if hole.source is is_planned else hole for n, hole in holes.items()}
+    _claim_reserved(walls, snapshot)
+    return walls
 
 
 def _claim(
@@ -76,7 +83,7 @@ class Ends:
 def ends_of(snapshot: Snapshot, holes: Mapping[str, Hole], lease: Lease) -> Ends:
     """The last moments for leases in the holes of a snapshot."""
     slurm = snapshot.slurm
-    walls = {n: latest_end(hole, slurm, lease) for n, hole in walls_of(snapshot).items()}
+    walls = {n: latest_end(hole, slurm, lease) for n, hole in _walls_of(snapshot, holes).items()}
     return Ends(
         latest={n: latest_end(hole, slurm, lease) for n, hole in holes.items()},
         walls=walls,
