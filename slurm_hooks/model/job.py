@@ -58,7 +58,7 @@ class Request:
         """True if one fragment alone may train."""
         return self.min_nodes <= self.unit
 
-    @property
+    @cached_property
     def is_pool(self) -> bool:
         """True for a pool: workers that never meet, and come and go each on its own."""
         engine = ENGINES.get(self.engine)

@@ -106,7 +106,8 @@ def _care(
 ) -> Upkeep:
     """The upkeep of a job that goes on."""
     noted = _noted(job, now, settings, slurm)
-    job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
+    if noted:
+        job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
     steps = [a for f in job.fragments for a in steps_of(f, job, now, settings)]
     marked = {a.fragment for a in steps if isinstance(a, (SetMark, PutBack, Notice)) and a.mark}
     notes = [SetMark(i, f.mark, Why.NOTED) for i, f in noted.items() if i not in marked]

@@ -262,6 +262,8 @@ def _as_marked(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
     """Job and upkeep with the marks that the upkeep's own actions will have written."""
     writes = (a for a in care.actions if isinstance(a, (PutBack, SetMark)))
     marks = {a.fragment: a.mark for a in writes if a.mark}
+    if not marks:
+        return job, care  # what the job has found out about itself is kept
 
     def marked(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
         return tuple(replace(f, mark=marks[f.id]) if f.id in marks else f for f in fragments)

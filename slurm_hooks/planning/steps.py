@@ -86,9 +86,11 @@ def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
     if is_ours and fragment.exit_code not in ("", "0:0"):
         mark = replace(fragment.mark, noticed=now)
         return (Hold(fragment.id, Why.NOTED), SetMark(fragment.id, mark, Why.NOTED))
+    if fragment.reason != "BadConstraints":
+        return ()
     since = fragment.mark.released
     known = {a.node for a in fragment.mark.unfit if since is None or a.since >= since}
-    if fragment.reason != "BadConstraints" or fragment.nodes <= known:
+    if fragment.nodes <= known:
         return ()
     kept = tuple(a for a in fragment.mark.unfit if a.node not in fragment.nodes)
     unfit = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
