@@ -74,7 +74,6 @@ def make_problem(jobs: int, nodes: int, classes: int) -> Problem:
             usable=usable,
             grow_s=18.0,
             shrink_s=12.0,
-            start_s=18.0,
         )
         asks.append(ask)
     return Problem(tuple(asks), holes, horizon_s=120.0, survival_s=1192.0)

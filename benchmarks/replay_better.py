@@ -1,10 +1,9 @@
 """Compare the allocator that ships with the published formulation.
 
 summit: hole ends unknown, event-driven. The published objective (120 s ahead) stands against the
-defaults that ship, an oracle that knows every hole end, and rescales priced by age. planned: Theta
-and Curie, with the reconciler's tick, latency and leases. Hole ends are unknown, known from the
-submission of the job that takes the node, or all known. mix: objectives for seven models. Nothing
-is tuned per log.
+defaults that ship and an oracle that knows every hole end. planned: Theta and Curie, with the
+reconciler's tick, latency and leases. Hole ends are unknown, known from the submission of the job
+that takes the node, or all known. mix: objectives for seven models. Nothing is tuned per log.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ def summit() -> list[Row]:
             for policy in ("equal", "optimum", "default", "oracle"):
                 run = with_policy(Run("summit", policy, jobs, rescale), policy)
                 rows.append(_row(run, policy))
-            sia = Run("summit", "default", jobs, rescale, is_amortised=True)
-            rows.append(_row(sia, "amortised"))
     return rows
 
 

@@ -99,10 +99,8 @@ class Planning:
 
     objective: str = _word("speedup")
     horizon_s: float = _number(120, 1, 86_400)
-    rescale: str = _choice("horizon", "horizon", "amortised")
     grow_s: float = _number(10, 0, 3_600)
     shrink_s: float = _number(5, 0, 3_600)
-    start_s: float = _number(0, 0, 3_600)
     snooze_s: float = _number(60, 0, 3_600)
     patience_s: float = _number(3_600, 0, 604_800)
     gang_wait_s: float = _number(300, 30, 86_400)

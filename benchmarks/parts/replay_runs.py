@@ -43,7 +43,6 @@ class Run:
     ends: str = "unknown"
     tick_s: float = 0.0
     t_fwd_s: float = 0.0
-    is_amortised: bool = False
 
 
 def data() -> Path:
@@ -97,15 +96,9 @@ def measure(run: Run) -> dict[str, Any]:
     """The numbers of one line, `wall_s` included."""
     record = record_of(run.log)
     base = _reference(run.log, run.queue, run.jobs)
-    conditions, settings = _conditions(run), _settings(run)
-    outcome, wall_s = timed(lambda: scenario.run(run.policy, record, conditions, settings))
+    conditions = _conditions(run)
+    outcome, wall_s = timed(lambda: scenario.run(run.policy, record, conditions, SETTINGS))
     return {**result(outcome, record, base), "wall_s": wall_s}
-
-
-def _settings(run: Run) -> Settings:
-    if not run.is_amortised:
-        return SETTINGS
-    return replace(SETTINGS, plan=replace(SETTINGS.plan, rescale="amortised"))
 
 
 def with_policy(run: Run, policy: str) -> Run:

@@ -42,9 +42,9 @@ def turn_at(now_s: float, patience_s: float) -> int:
 
 
 def with_claims(
-    asks: Sequence[JobAsk], standings: Sequence[Standing], turn: int, starting: float
+    asks: Sequence[JobAsk], standings: Sequence[Standing], turn: int
 ) -> tuple[JobAsk, ...]:
-    """The asks, each with its claim; a start takes the part `starting` of the look-ahead.
+    """The asks, each with its claim.
 
     Each node of a minimum is worth more than any node beyond one, since no speed-up is above
     linear. The job's own weight is added for each patience that it has waited for its minimum.
@@ -53,7 +53,7 @@ def with_claims(
     Jobs that have waited for all their turns claim as many nodes as the widest job, one after the
     other: a narrow minimum is worth less than the nodes of a wide job, however long it waits.
     """
-    most, trained = max((ask.weight for ask in asks), default=0.0), max(0.0, 1 - starting)
+    most = max((ask.weight for ask in asks), default=0.0)
     boosts = [ask.weight * s.turns if s.is_short else 0.0 for ask, s in zip(asks, standings)]
     overdue = _overdue(asks, standings, turn)
     claimed = [a.min_nodes for a, boost in zip(asks, boosts) if boost or overdue is not None]
@@ -62,8 +62,8 @@ def with_claims(
     found = []
     for standing, ask, boost in zip(standings, asks, boosts):
         node, nodes = most if standing.has_minimum else 0.0, ask.min_nodes
-        if standing.is_short and trained:
-            node = (node + boost) / trained
+        if standing.is_short:
+            node += boost
             nodes = widest if standing is overdue else nodes
         elif node and standing.has_begun:
             node += stay

@@ -2,22 +2,15 @@
 
 An objective turns what is known about one job into a weight and a curve. The solvers never see it:
 they maximise the sum of weight times speed-up on the curve, whatever it is.
-
-Also here: the age-amortised price of a rescale, the alternative to the fixed look-ahead.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from slurm_hooks.allocation.problem import JobAsk, Problem
-from slurm_hooks.allocation.value import Period, is_idle, periods, progress, progress_now
 from slurm_hooks.model import Curve
-
-LEAST_FACTOR = 0.05
-"""The restart factor is never less: a job that restarts all the time can still be moved."""
 
 
 @dataclass(frozen=True)
@@ -111,51 +104,3 @@ def weigh(objective: Objective, job: JobFacts) -> tuple[Worth, str]:
         fault = f"job {job.name}: the objective failed: {type(error).__name__}: {error}"
         return speedup(job), fault
     return worth, ""
-
-
-@dataclass(frozen=True)
-class Record:
-    """How old a job is, and how often it has been rescaled."""
-
-    age_s: float
-    restarts: int
-
-
-def restart_factor(record: Record, restart_s: float) -> float:
-    """(age - restarts * S) / (age + S), from 0.05 to 1: the share of a job's life that it trained.
-
-    Sia (Jayaram Subramanya et al., SOSP 2023) multiplies by it what a job would gain from any
-    allocation but its own: jobs that paid for many restarts, or have just begun, stay put.
-    """
-    if record.age_s + restart_s <= 0:
-        return 1.0
-    factor = (record.age_s - record.restarts * restart_s) / (record.age_s + restart_s)
-    return min(1.0, max(LEAST_FACTOR, factor))
-
-
-def amortised(problem: Problem, records: Sequence[Record]) -> Problem:
-    """The problem with rescales priced by age, `records` (job), instead of by the look-ahead.
-
-    With r the restart factor of the job's `grow_s`, progress V over the look-ahead at another size
-    counts r * V, at the present size V. The solvers know a fixed cost of changing. With
-    (1 - r) V(now) taken off both sides, that is the same: weight times r, and a change costs
-    (1 - r) * V(now). A job that
-    does not train has nothing to interrupt and keeps its `start_s`.
-    """
-    spans = periods(problem)
-    jobs = (
-        amortise(job, restart_factor(record, job.grow_s), spans)
-        for job, record in zip(problem.jobs, records)
-    )
-    return replace(problem, jobs=tuple(jobs))
-
-
-def amortise(job: JobAsk, factor: float, spans: Sequence[Period]) -> JobAsk:
-    """The job with its rescales priced by the restart factor; see `amortised`."""
-    now = progress_now(job)
-    if is_idle(job) or now <= 0:
-        return job
-    sizes = [sum(n for n, is_open in zip(job.held, s.is_open) if is_open) for s in spans]
-    kept_s = sum(s.seconds * progress(job, size) for s, size in zip(spans, sizes)) / now
-    change_s = (1 - factor) / factor * kept_s
-    return replace(job, weight=job.weight * factor, grow_s=change_s, shrink_s=change_s)

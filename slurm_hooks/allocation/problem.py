@@ -20,8 +20,8 @@ class JobAsk:
 
     `held[c]` counts the nodes of class c that it holds now, `usable[c]` says whether it may get
     new nodes of class c (it may always keep what it holds). Sizes are in nodes and multiples of
-    `unit` in each class. `grow_s`, `shrink_s` and `start_s` are the seconds without progress after
-    growing, shrinking and starting from nothing. A job with `may_grow` False keeps or loses nodes.
+    `unit` in each class. `grow_s` and `shrink_s` are the seconds without progress after growing and
+    shrinking. A job with `may_grow` False keeps or loses nodes.
     `weight` multiplies its progress; a second with MIN nodes or more is worth `claim` besides.
     """
 
@@ -34,7 +34,6 @@ class JobAsk:
     unit: int = 1
     grow_s: float = 0.0
     shrink_s: float = 0.0
-    start_s: float = 0.0
     weight: float = 1.0
     claim: float = 0.0
     may_grow: bool = True

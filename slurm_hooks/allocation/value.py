@@ -65,7 +65,7 @@ def progress_now(job: JobAsk) -> float:
 
 
 def is_idle(job: JobAsk) -> bool:
-    """True if the job does not train now, so that training costs `start_s` first."""
+    """True if the job does not train now, so that a change interrupts nothing."""
     return job.size < job.min_nodes
 
 
@@ -76,8 +76,7 @@ def row_value(job: JobAsk, spans: Sequence[Period], row: Row) -> float:
     nodes fall below MIN makes none from there on. Less, at most one of:
 
     * it trains now and gains nodes: `grow_s` times its progress now,
-    * it trains now and loses nodes, or all of them: `shrink_s` times its progress now,
-    * it does not train now and will: `start_s` times its rate in the first period.
+    * it trains now and loses nodes, or all of them: `shrink_s` times its progress now.
 
     And less `MOVE_S` times the weight for each node that comes or goes.
     """
@@ -85,12 +84,11 @@ def row_value(job: JobAsk, spans: Sequence[Period], row: Row) -> float:
     total = sum(p.seconds * rate(job, size) for p, size in zip(spans, sizes))
     gained = sum(map(max, row, job.held)) - job.size
     lost = gained - (sum(row) - job.size)
-    delay = job.start_s * rate(job, sizes[0]) if is_idle(job) else 0.0
-    return total - delay - change_cost(job, gained, lost)
+    return total - change_cost(job, gained, lost)
 
 
 def change_cost(job: JobAsk, gained: int, lost: int) -> float:
-    """What it costs to gain or lose so many nodes; the start of an idle job comes on top."""
+    """What it costs to gain or lose so many nodes. A start interrupts nothing, so it is free."""
     moved = MOVE_S * job.weight * (gained + lost)
     if is_idle(job) or not moved:
         return moved

@@ -20,7 +20,7 @@ def with_claims(
     """The asks, each with its claim to the job's minimum."""
     standings = [_standing(situation, snapshot, plan.patience_s) for situation in situations]
     turn = turn_at(snapshot.now.timestamp(), plan.patience_s)
-    return minimums.with_claims(asks, standings, turn, plan.start_s / plan.horizon_s)
+    return minimums.with_claims(asks, standings, turn)
 
 
 def _standing(situation: Situation, snapshot: Snapshot, patience_s: float) -> Standing:

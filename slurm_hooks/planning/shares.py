@@ -8,15 +8,7 @@ from typing import Optional, Union
 
 from slurm_hooks.advisor.probe import Probe
 from slurm_hooks.allocation.allocate import allocate
-from slurm_hooks.allocation.objectives import (
-    OBJECTIVES,
-    JobFacts,
-    Objective,
-    Record,
-    Worth,
-    amortised,
-    weigh,
-)
+from slurm_hooks.allocation.objectives import OBJECTIVES, JobFacts, Objective, Worth, weigh
 from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.model import FragmentState, Snapshot, Solve, Why
 from slurm_hooks.planning.claims import with_claims
@@ -42,10 +34,9 @@ class Shares:
 
 @dataclass(frozen=True)
 class _Asking:
-    """A job that asks for nodes: how old it is, what it counts, what was wrong with that."""
+    """A job that asks for nodes, and what was wrong with its objective."""
 
     job_id: int
-    record: Record
     ask: JobAsk
     fault: str
 
@@ -78,8 +69,6 @@ def share_out(
         headroom_nodes=plan.headroom_nodes,
         ceiling_nodes=pool.ceiling,
     )
-    if plan.rescale == "amortised":
-        problem = amortised(problem, [each.record for each in asking])
     limits = Limits(plan.solve_limit_s, plan.gap)
     allocation = allocate(problem, limits, plan.solver, clock)
     while (capped := _without_failing(problem, allocation, placed)) != problem:
@@ -135,7 +124,6 @@ def _asking(
     """`by` is the objective, and the mean priority."""
     job, request = situation.job, situation.job.request
     objective, mean_priority = by
-    record = _record(situation, snapshot)
     facts = JobFacts(
         name=str(job.job_id),
         curve=weighing.curve,
@@ -145,20 +133,19 @@ def _asking(
         user=job.user,
         partition=job.partition,
         priority=job.priority / mean_priority if job.priority > 0 else 1.0,
-        age_s=record.age_s,
+        age_s=_age_s(situation, snapshot),
         nodes=situation.size,
     )
     worth, fault = weigh(objective, facts)
     ask = _ask(situation, pool, worth, settings)
     ask = replace(ask, max_nodes=weighing.most(ask.max_nodes))
-    return _Asking(job.job_id, record, ask, fault)
+    return _Asking(job.job_id, ask, fault)
 
 
-def _record(situation: Situation, snapshot: Snapshot) -> Record:
-    """Age since submission, and fragments put back so far: about one for each rescale."""
+def _age_s(situation: Situation, snapshot: Snapshot) -> float:
+    """Seconds since the job was submitted."""
     since = situation.job.submitted or snapshot.now
-    age_s = max(0.0, (snapshot.now - since).total_seconds())
-    return Record(age_s, sum(f.restarts for f in situation.job.fragments))
+    return max(0.0, (snapshot.now - since).total_seconds())
 
 
 def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> JobAsk:
@@ -168,7 +155,7 @@ def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> 
     job_id, plan = situation.job.job_id, settings.plan
     is_pool = situation.job.request.is_pool
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
-    grow_s = plan.grow_s + situation.redone_s if trains else plan.start_s
+    grow_s = plan.grow_s + situation.redone_s if trains else 0.0
     shrink_s = plan.shrink_s + situation.redone_s if trains else 0.0
     held = (pool.held.get(key, {}).get(job_id, []) for key in pool.keys)
     return JobAsk(
@@ -182,6 +169,5 @@ def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> 
         unit=situation.job.request.unit,
         grow_s=0.0 if is_pool else grow_s,
         shrink_s=0.0 if is_pool else shrink_s,
-        start_s=0.0 if is_pool else plan.start_s,
         may_grow=not situation.snoozes or 0 < situation.size < situation.least,
     )

@@ -19,7 +19,7 @@ SERVED = Standing(0, is_short=False)
 
 @dataclass(frozen=True)
 class Held:
-    """A job and the nodes it has, `(class)`; its age, and how often it was paused so far.
+    """A job, the nodes it has, `(class)`, and its age.
 
     One that `gains_past` takes nodes that are soon wanted: it stays until they are. After a planned
     change it does `redone_s` seconds of its work again, on average. `standing` says how it stands
@@ -30,7 +30,6 @@ class Held:
     row: Row
     may_grow: bool = True
     age_s: float = 0.0
-    restarts: int = 0
     gains_past: bool = False
     redone_s: float = 0.0
     standing: Standing = SERVED

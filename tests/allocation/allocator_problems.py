@@ -66,7 +66,6 @@ def jobs(draw: st.DrawFn, name: str, held: tuple[int, ...]) -> JobAsk:
         unit=draw(st.sampled_from([1, 1, 2])),
         grow_s=draw(seconds),
         shrink_s=draw(seconds),
-        start_s=draw(seconds),
         weight=draw(st.sampled_from([1.0, 0.0, 0.3, 4.0])),
         claim=draw(st.sampled_from([0.0, 0.0, 1.0, 9.0])),
         may_grow=draw(st.sampled_from([True, True, False])),
@@ -121,7 +120,6 @@ def torn(seed: int) -> Problem:
                 unit=draw.choice([1, 1, 2]),
                 grow_s=draw.choice([0.0, 5.0, 20.0]),
                 shrink_s=draw.choice([0.0, 5.0, 20.0]),
-                start_s=draw.choice([0.0, 18.0]),
                 claim=draw.choice([0.0, 0.0, 2.0]),
             )
         )

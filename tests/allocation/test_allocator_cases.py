@@ -73,14 +73,6 @@ CASES = [
     ),
     ("a ceiling below MIN stops a job", one_class(10, job(min_nodes=4), ceiling_nodes=3), [0]),
     ("a ceiling of nothing", one_class(10, job(held=(4,)), ceiling_nodes=0), [0]),
-    # 120 s look-ahead: 5 s of start is worth it, 121 s is not.
-    ("a start that pays", one_class(4, job(start_s=5)), [4]),
-    ("a start that does not pay", one_class(4, job(start_s=121)), [0]),
-    (
-        "a hole too short for its start",
-        Problem((job(start_s=60),), (NodeClass(4, open_s=50),)),
-        [0],
-    ),
     ("a rescale that does not pay", one_class(12, job(held=(10,), grow_s=30)), [10]),
     ("a rescale that pays", one_class(20, job(held=(10,), grow_s=30)), [20]),
     ("a frozen job gets nothing", one_class(9, job(held=(2,), may_grow=False)), [2]),
@@ -92,14 +84,6 @@ CASES = [
         "a draw changes nothing",
         one_class(4, job(held=(1,)), job("b", held=(3,))),
         [1, 3],
-    ),
-    (
-        "a hole that ends before the gang is complete elsewhere",
-        Problem(
-            (job(min_nodes=3, held=(0, 0), usable=(True, True), start_s=30),),
-            (NodeClass(2), NodeClass(2, open_s=20)),
-        ),
-        [0],
     ),
 ]
 
@@ -136,9 +120,9 @@ def test_value_of_a_hole_that_ends() -> None:
 
 
 def test_progress_stops_below_min() -> None:
-    ask = job(min_nodes=2, held=(0, 0), usable=(True, True), start_s=5)
+    ask = job(min_nodes=2, held=(0, 0), usable=(True, True))
     problem = Problem((ask,), (NodeClass(1), NodeClass(1, open_s=30)), horizon_s=120)
-    assert value(problem, ((1, 1),)) == pytest.approx(30 * 2 - 5 * 2 - 2 * MOVE_S)
+    assert value(problem, ((1, 1),)) == pytest.approx(30 * 2 - 2 * MOVE_S)
 
 
 def test_survival_discounts_by_the_middle_of_each_period() -> None:

@@ -137,7 +137,6 @@ def machine(jobs: int, nodes: int, classes: int, sectors: int = 1) -> Problem:
             usable=tuple(c % sectors == at % sectors and (c + at) % 7 > 0 for c in range(classes)),
             grow_s=18,
             shrink_s=12,
-            start_s=18,
         )
         for at in range(jobs)
     )

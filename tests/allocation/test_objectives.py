@@ -6,26 +6,19 @@ import math
 from dataclasses import replace
 
 import pytest
-from allocator_problems import agree, problems, rows_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from build import after, make_fragment, make_job, make_node, make_nodes, make_snapshot, no_clock
+from build import make_job, make_nodes, make_snapshot, no_clock
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.curves import prior
 from slurm_hooks.allocation.objectives import (
     OBJECTIVES,
     JobFacts,
     Objective,
-    Record,
     Worth,
-    amortised,
-    restart_factor,
     weigh,
 )
 from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
-from slurm_hooks.allocation.value import Row, is_idle, periods, progress, row_value
-from slurm_hooks.model import Curve, FragmentState, MalleableJob, NodeState, Snapshot
+from slurm_hooks.model import Curve, MalleableJob, Snapshot
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings, parse
 
@@ -94,53 +87,6 @@ def test_a_bad_objective_is_told_and_replaced(objective: object, said: str) -> N
     assert said in fault
 
 
-FACTORS = [
-    (Record(1000, 0), 20, 1000 / 1020),
-    (Record(1000, 10), 20, 800 / 1020),
-    (Record(0, 0), 20, 0.05),
-    (Record(100, 50), 20, 0.05),
-    (Record(0, 0), 0, 1.0),
-]
-
-
-@pytest.mark.parametrize(("record", "restart_s", "expected"), FACTORS)
-def test_restart_factor(record: Record, restart_s: float, expected: float) -> None:
-    assert restart_factor(record, restart_s) == pytest.approx(expected)
-
-
-def _plain(job: JobAsk, problem: Problem, row: Row) -> float:
-    """Progress over the look-ahead, changes and starts for free."""
-    free = replace(job, grow_s=0.0, shrink_s=0.0, start_s=0.0)
-    return row_value(free, periods(problem), row)
-
-
-@settings(max_examples=60, deadline=None)
-@given(problems(), st.integers(0, 5000), st.integers(0, 20))
-def test_amortised_is_the_factor_on_every_change(
-    problem: Problem, age_s: int, restarts: int
-) -> None:
-    """Differences between rows are those of Sia's rule: factor times progress, except to stay."""
-    record = Record(age_s, restarts)
-    priced = amortised(problem, [record] * len(problem.jobs))
-    for job, other in zip(problem.jobs, priced.jobs):
-        if is_idle(job) or progress(job, min(job.size, job.max_nodes)) <= 0:
-            assert other == job
-            continue
-        factor = restart_factor(record, job.grow_s)
-        stay = _plain(job, problem, job.held)
-        if job.size > job.max_nodes:
-            continue
-        for row in rows_of(problem, job):
-            moved = sum(abs(n - h) for n, h in zip(row, job.held))
-            if not moved:
-                continue
-            peace = 1e-3 * job.weight * moved
-            expected = factor * (_plain(job, problem, row) + peace) - stay - factor * peace
-            spans = periods(priced)
-            got = row_value(other, spans, row) - row_value(other, spans, job.held)
-            assert agree(got, expected)
-
-
 # In a whole plan.
 
 
@@ -182,13 +128,3 @@ def test_plan_tells_of_a_broken_objective() -> None:
         "job 8: the objective failed: KeyError: 'nobody'",
     ]
     assert sum(job.nodes_planned for job in plan.jobs) == 6
-
-
-@pytest.mark.parametrize(("age_s", "grown"), [(3600, 2), (1, 1)])
-def test_amortised_leaves_young_jobs_in_peace(age_s: float, grown: int) -> None:
-    """One node held, one free: growth is worth it to an old job only."""
-    running = make_fragment(0, FragmentState.RUNNING, ["n1"])
-    job = replace(make_job(running, held=3), submitted=after(-age_s))
-    seen = make_snapshot(job, nodes=(make_node("n1", NodeState.BUSY), make_node("n2")))
-    plan = make_plan(seen, parse('[plan]\nrescale = "amortised"\ngrow_s = 60\n'), no_clock)
-    assert plan.jobs[0].nodes_planned == grown

@@ -77,7 +77,6 @@ def settings_of_sites(draw: st.DrawFn) -> Settings:
         horizon_s=draw(st.sampled_from([60.0, 120.0, 200.0])),
         grow_s=draw(SECONDS),
         shrink_s=draw(SECONDS),
-        start_s=draw(SECONDS),
         snooze_s=draw(st.sampled_from([0.0, 60.0])),
         patience_s=draw(st.sampled_from([0.0, 70.0, 400.0, 3600.0])),
     )

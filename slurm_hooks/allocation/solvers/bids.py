@@ -22,7 +22,6 @@ from slurm_hooks.allocation.value import (
     Period,
     Row,
     change_cost,
-    is_idle,
     is_off_unit,
     may_gain,
     rate,
@@ -180,10 +179,9 @@ class Bidder:
         whole = whole + [0.0] * (max(below) + most + 1 - len(whole))
         gains: list[list[float]] = [[]]
         for at, span in enumerate(self._spans):
-            delay = self.job.start_s if at == 0 and is_idle(self.job) else 0.0
             start = below[at + 1]
             part = whole[start : start + most + 1]
-            gains.append([(span.seconds - delay) * w for w in part])
+            gains.append([span.seconds * w for w in part])
         return gains
 
     def _from(

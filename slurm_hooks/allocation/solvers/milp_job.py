@@ -18,7 +18,6 @@ from slurm_hooks.allocation.value import (
     Row,
     change_cost,
     corners,
-    is_idle,
     is_off_unit,
     kinks,
     may_gain,
@@ -162,10 +161,9 @@ def _add_progress(
     if not all_classes:
         return
     seconds = {all_classes: 0.0}
-    for at, span in enumerate(spans):
+    for span in spans:
         opened = frozenset(c for c in all_classes if span.is_open[c])
-        delay = job.start_s if at == 0 and is_idle(job) else 0.0
-        seconds[opened] = seconds.get(opened, 0.0) + span.seconds - delay
+        seconds[opened] = seconds.get(opened, 0.0) + span.seconds
     for opened, length in sorted(seconds.items(), key=lambda item: sorted(item[0])):
         size = [t for c in sorted(opened) for t in nodes[c]]
         if opened == all_classes:

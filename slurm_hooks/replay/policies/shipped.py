@@ -14,15 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.minimums import with_claims
-from slurm_hooks.allocation.objectives import (
-    JobFacts,
-    Objective,
-    Record,
-    amortise,
-    restart_factor,
-    speedup,
-    weigh,
-)
+from slurm_hooks.allocation.objectives import JobFacts, Objective, speedup, weigh
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.allocation.solvers.knapsack import Menu, best_sizes, menu_of
 from slurm_hooks.allocation.value import periods, row_value
@@ -40,16 +32,12 @@ class Shipped:
 
     `is_tabled` allows the tabled search where it is exact; otherwise the allocator is always asked.
     That needs an objective that looks at nothing but the curve, as ours do here.
-    `start_s` is what a start from nothing is charged. With `is_amortised` a change is priced by the
-    job's age and pauses so far (to hundredths, so that tables repeat) instead of by the look-ahead.
     """
 
     rescale: Rescale
     horizon_s: float
     sees_ends: bool = False
-    start_s: float = 0.0
     objective: Objective = speedup
-    is_amortised: bool = False
     solver: str = "auto"
     is_tabled: bool = True
     limits: Limits = field(default_factory=Limits)
@@ -61,7 +49,7 @@ class Allocator:
     def __init__(self, shipped: Shipped) -> None:
         self._shipped = shipped
         self.sees_ends = shipped.sees_ends
-        self._menus: dict[tuple[Kind, int, Closing, bool, float, float, float], Menu] = {}
+        self._menus: dict[tuple[Kind, int, Closing, bool, float, float], Menu] = {}
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The nodes of each job, `(class)`.
@@ -85,31 +73,18 @@ class Allocator:
         """The question in the words of the allocator."""
         asks = self._asks(question)
         classes = tuple(map(NodeClass, question.capacity, question.open_s))
-        plain = Problem(asks, classes, horizon_s=self._shipped.horizon_s)
-        if not self._shipped.is_amortised:
-            return plain
-        spans = periods(plain)
-        jobs = (amortise(a, self._factor(j), spans) for a, j in zip(plain.jobs, question.jobs))
-        return replace(plain, jobs=tuple(jobs))
-
-    def _factor(self, job: Held) -> float:
-        """The restart factor of a job, 1.0 where it does not count."""
-        if not self._shipped.is_amortised or not sum(job.row):
-            return 1.0
-        record = Record(job.age_s, job.restarts)
-        return round(restart_factor(record, self._shipped.rescale.up_s), 2)
+        return Problem(asks, classes, horizon_s=self._shipped.horizon_s)
 
     def _asks(self, question: Question) -> tuple[JobAsk, ...]:
         """What each job asks, with its claim to its minimum. A job that has no nodes and may not
         grow asks for none."""
-        jobs, shipped = question.jobs, self._shipped
+        jobs = question.jobs
         asks = [self._ask(f"{at:06}", job, question.usable(job)) for at, job in enumerate(jobs)]
         asking = [at for at, job in enumerate(jobs) if job.may_grow or any(job.row)]
         claimed = with_claims(
             [asks[at] for at in asking],
             [jobs[at].standing for at in asking],
             question.turn,
-            shipped.start_s / shipped.horizon_s,
         )
         for at, ask in zip(asking, claimed):
             asks[at] = ask
@@ -129,31 +104,27 @@ class Allocator:
             usable=usable,
             grow_s=rescale.up_s + job.redone_s,
             shrink_s=rescale.down_s + job.redone_s,
-            start_s=self._shipped.start_s,
             weight=worth.weight,
             may_grow=job.may_grow,
         )
 
     def _menu(self, job: Held, claim: float, open_s: tuple[float, ...]) -> Menu:
         closing = tuple((n, s) for n, s in zip(job.row[1:], open_s[1:]) if n)
-        factor = self._factor(job)
-        key = (job.kind, job.row[0], closing, job.may_grow, factor, job.redone_s, claim)
+        key = (job.kind, job.row[0], closing, job.may_grow, job.redone_s, claim)
         menu = self._menus.get(key)
         if menu is None:
             if len(self._menus) >= MOST_MENUS:
                 self._menus.clear()
-            menu = self._menus[key] = self._tabled(job, claim, closing, factor)
+            menu = self._menus[key] = self._tabled(job, claim, closing)
         return menu
 
-    def _tabled(self, job: Held, claim: float, closing: Closing, factor: float) -> Menu:
+    def _tabled(self, job: Held, claim: float, closing: Closing) -> Menu:
         """The worth of every size in the first class, by the allocator's own definition."""
         kept = tuple(n for n, _ in closing)
         held = Held(job.kind, (job.row[0], *kept), job.may_grow, redone_s=job.redone_s)
         classes = (NodeClass(0), *(NodeClass(n, s) for n, s in closing))
         ask = replace(self._ask("job", held, (True, *(False for _ in kept))), claim=claim)
         spans = periods(Problem((ask,), classes, self._shipped.horizon_s))
-        if self._shipped.is_amortised:
-            ask = amortise(ask, factor, spans)
         most = job.kind.max_nodes - sum(kept)
         most = most if job.may_grow else min(most, job.row[0])
         sizes = range(max(1, job.kind.min_nodes - sum(kept)), most + 1)

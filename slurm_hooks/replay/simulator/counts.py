@@ -34,7 +34,7 @@ def question(jobs: Sequence[Running], supply: Supply, classes: Classes, now: flo
         costs = (supply.gains_past(job), supply.rules.redone_s(job.hit_s))
         standing = job.standing(sum(row), now, patience_s)
         age_s = now - job.entered_s
-        held.append(Held(job.kind, row, may_grow, age_s, job.restarts, *costs, standing))
+        held.append(Held(job.kind, row, may_grow, age_s, *costs, standing))
     turn = turn_at(now, patience_s)
     return Question(tuple(held), tuple(capacity), open_s, worth_taking, worth_past, turn)
 

@@ -48,7 +48,6 @@ class Running:
         self.waits_since = now  # entered, or lost nodes
         self.finish_s = math.inf
         self.no_growth_until = -math.inf
-        self.restarts = 0
         self.left = kind.images
         self._pause = Pause.NONE
         self._paused_until = now
@@ -108,7 +107,6 @@ class Running:
 
     def pause(self, why: Pause, seconds: float) -> None:
         """No progress for so long from now on, whatever pause there was; the job is up to date."""
-        self.restarts += 1
         self.waits_since = self.waits_since if why is Pause.GROW else self.since
         self._pause = why
         self._paused_until = self.since + seconds
