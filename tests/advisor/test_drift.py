@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.strategies import ANY_RATES, rates_of
+from advisor.rates import ANY_RATES, rates_of
 from slurm_hooks.advisor.drift import current
 from slurm_hooks.advisor.throughput import Shape
 from slurm_hooks.model import Rate

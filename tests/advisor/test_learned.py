@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from advisor.strategies import ANY_RATES, priors, rates_of, shuffled
+from advisor.rates import ANY_RATES, priors, rates_of, shuffled
 from slurm_hooks.advisor.learned import learn
 from slurm_hooks.advisor.prior import Prior, fit_of, prior_of
 from slurm_hooks.advisor.throughput import Shape

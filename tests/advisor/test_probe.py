@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.strategies import ANY_RATES, priors, rates_of
+from advisor.rates import ANY_RATES, priors, rates_of
 from slurm_hooks.advisor.learned import learn
 from slurm_hooks.advisor.prior import Prior, fit_of, prior_of
 from slurm_hooks.advisor.probe import (

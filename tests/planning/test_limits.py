@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from clusters import clusters
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import clusters
 
 from build import (
     after,

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from clusters import clusters, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import clusters, modes
 
 from build import (
     after,

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 
-HERE = os.path.dirname(__file__)  # another folder has a strategies.py, too
+HERE = os.path.dirname(__file__)
 PROGRAM = """
 import json
 from hypothesis import HealthCheck, given, settings
-from strategies import clusters
+from clusters import clusters
 from build import no_clock
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings import Settings

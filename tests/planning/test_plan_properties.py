@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
+from clusters import clusters, modes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from strategies import clusters, modes
 
 from build import no_clock
 from fake_slurm import FakeSlurm

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from captured_slurm import SITUATIONS, recorded
 from fake_slurm import FakeSlurm
-from planning.strategies import clusters
+from planning.clusters import clusters
 from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Curve, Snapshot
