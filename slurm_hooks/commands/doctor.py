@@ -17,7 +17,7 @@ from slurm_hooks.doctor.finding import Category
 from slurm_hooks.doctor.gather.site import Asked, gather
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import exit_code, run
-from slurm_hooks.doctor.text import Shown, data, folded, lines, listing
+from slurm_hooks.doctor.text import Shown, data, in_rows, lines, listing
 from slurm_hooks.errors import UsageError
 from slurm_hooks.report.json_data import json_text
 
@@ -101,6 +101,6 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def show(shown: Iterable[Shown]) -> None:
     """Print lines: as they are for programs, in colours and folded on a terminal."""
-    for line in folded(shown, out.width) if out.is_terminal else shown:
+    for line in in_rows(shown, out.width) if out.is_terminal else shown:
         style = Style.parse(STYLES.get(line.style, ""))
         out.print(Text(line.text, style=style), soft_wrap=True)

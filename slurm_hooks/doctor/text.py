@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from slurm_hooks.doctor.finding import Category, Check
 from slurm_hooks.doctor.remedies import Remedies, Remedy
 from slurm_hooks.doctor.run import Outcome, closing, exit_code
 from slurm_hooks.doctor.todo import ToDo, to_do
+from slurm_hooks.report.tables import folded
 
 WIDTH = 80
 OLD_WIDTH = 40
@@ -51,17 +51,11 @@ def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Itera
     yield Shown(closing(outcomes), STYLES[exit_code(outcomes)])
 
 
-def folded(shown: Iterable[Shown], width: int) -> Iterator[Shown]:
+def in_rows(shown: Iterable[Shown], width: int) -> Iterator[Shown]:
     """The lines in a terminal of that width. Those to paste, and names of files, stay whole."""
     for line in shown:
-        head = re.match(r" *(\S+ {2,})?", line.text)
-        indent = " " * (head.end() if head else 0)
-        rows = textwrap.wrap(line.text, width, subsequent_indent=indent, **_UNBROKEN)
-        yield from (
-            [line]
-            if line.style == "paste" or not rows
-            else (Shown(row, line.style) for row in rows)
-        )
+        rows = [line.text] if line.style == "paste" else folded(line.text, width)
+        yield from (Shown(row, line.style) for row in rows)
 
 
 def _outcome(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -96,8 +97,10 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
 
 
 def folded(line: str, width: int) -> list[str]:
-    """The line in rows of a width, between words; all but the first are indented."""
-    indent = " " * (len(line) - len(line.lstrip()) + GAP)
+    """The line in rows of a width, between words. All but the first are indented, as far as the
+    text behind a label if the line has one."""
+    label = re.match(r" *\S+ {2,}", line)
+    indent = " " * (label.end() if label else len(line) - len(line.lstrip()) + GAP)
     rows = textwrap.wrap(
         line,
         width,

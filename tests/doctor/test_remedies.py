@@ -26,7 +26,7 @@ from slurm_hooks.doctor.finding import (
 )
 from slurm_hooks.doctor.remedies import Remedies, Remedy
 from slurm_hooks.doctor.run import Outcome, closing, exit_code, run
-from slurm_hooks.doctor.text import data, folded, lines, listing
+from slurm_hooks.doctor.text import data, in_rows, lines, listing
 from slurm_hooks.doctor.todo import ToDo, to_do
 from slurm_hooks.errors import UsageError
 
@@ -282,7 +282,7 @@ def test_what_is_told_fits_into_80_columns() -> None:
     outcomes = run(CHECKS, facts, is_before=True)
     remedies = Remedies([f for o in outcomes for f in o.findings], facts.slurm, facts.conf)
     whole = [*lines(outcomes, remedies, "/doc/doctor.md"), *listing(CHECKS)]
-    shown = list(folded(whole, 80))
+    shown = list(in_rows(whole, 80))
     assert [one for one in shown if len(one.text) > 80 and one.style != "paste"] == []
     assert [one for one in shown if one.style == "paste"] == [
         one for one in whole if one.style == "paste"

@@ -78,5 +78,6 @@ def test_a_terminal_folds_lines_between_words() -> None:
         "  a reason that is longer than forty",
         "    columns of text",
     ]
+    assert folded("error    tick: two words", 20) == ["error    tick: two", "         words"]
     assert folded("", 40) == [""]
     assert folded("a b", 2) == ["a", "b"]
