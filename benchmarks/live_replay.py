@@ -26,7 +26,7 @@ from parts.live_slurm import CHEAP, await_, configure, held_nodes, submitted, ti
 from parts.printing import arguments, show, tell
 from parts.replay_runs import MEASURED, data
 
-from slurm_hooks.allocation.curves import SERIAL_FRACTION, prior
+from slurm_hooks.allocation.curves import prior
 from slurm_hooks.model import Curve
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.record import Interval, Record
@@ -204,8 +204,7 @@ def main() -> int:
     options = parser.parse_args()
     record = part(options.nodes, options.minutes * 60, options.compress)
     with Sandbox.up(project_spec(nodes=options.nodes, kill_wait_s=5)) as box:
-        plan = f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n"
-        configure(box, plan=f"{plan}serial_fraction = {SERIAL_FRACTION}\n")
+        configure(box, plan=f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n")
         settings = load(box.settings)
         curve = prior(max_nodes=min(64, options.nodes))
         began = play(box, record, options.jobs)

@@ -53,7 +53,6 @@ KINDS = ("empty", "plain", *UNITS)
 SETTINGS = """
 [request]
 max_fragments = {nodes}
-max_array_size = {most}
 """
 WIDE = "#!/bin/bash\ndate +%s.%N >first\n"
 
@@ -220,7 +219,7 @@ def table(size: int, kinds: dict[str, list[Reclaim]]) -> list[Row]:
 
 def measure(options: argparse.Namespace, sizes: list[int]) -> dict[int, dict[str, list[Reclaim]]]:
     """The starts of wide jobs by size and by what the machine was full of, in turns."""
-    text = SETTINGS.format(nodes=options.nodes, most=options.nodes + 1)
+    text = SETTINGS.format(nodes=options.nodes)
     found: dict[int, dict[str, list[Reclaim]]] = {
         size: {kind: [] for kind in options.kinds} for size in sizes
     }

@@ -77,7 +77,6 @@ class RequestLimits:
     max_fragments: int = _number(64, 1, 10_000)
     max_workers: int = _number(1000, 1, 65_535)
     max_nodes: int = _number(1024, 1, 65_535)
-    max_array_size: int = _number(1001, 2, 4_000_001)
     engines: tuple[str, ...] = _names(*ENGINES)
 
 
@@ -106,8 +105,6 @@ class Planning:
     gang_wait_s: float = _number(300, 30, 86_400)
     hit_s: float = _number(600, 0, 86_400)
     headroom_nodes: int = _number(0, 0, 1_000_000)
-    serial_fraction: float = _number(0, 0, 1)
-    solver: str = _choice("auto", "auto", "prices", "highs", "cbc", "dynamic", "greedy")
     solve_limit_s: float = _number(5, 0.1, 600)
     gap: float = _number(1e-3, 0, 0.5)
 

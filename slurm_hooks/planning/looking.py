@@ -18,7 +18,7 @@ from slurm_hooks.advisor.probe import (
     optimistic,
     price_of,
 )
-from slurm_hooks.allocation.curves import equal_share, equal_shares, pool_curve, prior
+from slurm_hooks.allocation.curves import equal_share, equal_shares, pool_curve
 from slurm_hooks.model import Curve, FragmentState, Learned, Plan, Reason, Snapshot, Why
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.plural import plural
@@ -72,9 +72,7 @@ def weighings(
             return _kept_out(situation, snapshot)
         return judge(looker, costs, price, budget) if is_scarce else Why.PLENTY
 
-    return tuple(
-        _weighing(s, share, look(s), snapshot, settings) for s, share in zip(situations, shares)
-    )
+    return tuple(_weighing(s, share, look(s), snapshot) for s, share in zip(situations, shares))
 
 
 def _kept_out(situation: Situation, snapshot: Snapshot) -> Why:
@@ -121,13 +119,9 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
 
 
 def _weighing(
-    situation: Situation,
-    share: int,
-    look: Union[Probe, Why],
-    snapshot: Snapshot,
-    settings: Settings,
+    situation: Situation, share: int, look: Union[Probe, Why], snapshot: Snapshot
 ) -> Weighing:
-    job, serial = situation.job, settings.plan.serial_fraction
+    job = situation.job
     if job.request.is_pool:
         return Weighing(pool_curve(share, situation.most, job.request.unit), look)
     if job.job_id in snapshot.curves:
@@ -139,8 +133,6 @@ def _weighing(
         return Weighing(equal_share(look.nodes, look.nodes), look)
     if learned.curve:
         return Weighing(learned.curve, look)
-    if serial:
-        return Weighing(prior(serial, job.request.max_nodes), look)
     least, request = max(share, situation.least), job.request
     return Weighing(equal_share(least, request.max_nodes, request.unit), look)
 

@@ -70,10 +70,10 @@ def share_out(
         ceiling_nodes=pool.ceiling,
     )
     limits = Limits(plan.solve_limit_s, plan.gap)
-    allocation = allocate(problem, limits, plan.solver, clock)
+    allocation = allocate(problem, limits, clock=clock)
     while (capped := _without_failing(problem, allocation, placed)) != problem:
         problem = capped
-        allocation = allocate(problem, limits, plan.solver, clock)
+        allocation = allocate(problem, limits, clock=clock)
     targets = {
         each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, allocation.counts)
     }

@@ -87,7 +87,7 @@ class Conditions:
     checkpoint_s: float
     objective: str = ""  # empty: each policy's own
     ends: str = "planned"
-    solver: str = ""  # empty: the settings', or greedy if event-driven
+    solver: str = ""  # empty: as in a tick, or greedy if event-driven
     redoes_planned: bool = False
     has_own_pace: bool = False
     site: Mapping[str, Curve] = field(default_factory=dict)
@@ -180,7 +180,7 @@ def policy_of(name: str, conditions: Conditions, settings: Settings) -> Policy:
         return Equal()
     if name == "optimum":
         return Optimum(rescale, t_fwd_s, conditions.objective == "speedup")
-    usual = settings.plan.solver if conditions.tick_s else "greedy"
+    usual = "auto" if conditions.tick_s else "greedy"
     is_ours = (conditions.objective or settings.plan.objective) in OBJECTIVES
     if name in WAYS:
         inner = policy_of("default", conditions, settings)

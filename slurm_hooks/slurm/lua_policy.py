@@ -54,7 +54,7 @@ def render_policy(
         f"max_fragments = {request.max_fragments},",
         f"max_workers = {request.max_workers},",
         f"max_nodes = {request.max_nodes},",
-        f"max_array_size = {min(request.max_array_size, cluster.slurm.max_array_size)},",
+        f"max_array_size = {cluster.slurm.max_array_size},",
         f"lease_s = {lease.length_s},",
         f"hole_s = {lease.shortest_hole_s},",
         f"notice_s = {lease.notice_s},",

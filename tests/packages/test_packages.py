@@ -120,19 +120,12 @@ def test_a_job_imports_the_client_with_any_python(packages: Packages, root: Root
         root.run([*as_user, "test", "-x", f"{where}/bin/malleable"])
 
 
-@pytest.mark.parametrize("solver", ["auto", "highs", "cbc"])
 def test_a_plan_without_any_solver_of_the_host(
-    packages: Packages, root: Root, box: dict[str, Any], solver: str
+    packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:
-    """Where the solver asked for is missing, the answer says so, and there is one."""
     job = submit(root, box, "1-3")
-    settings = root.run(["cat", box["environment"]["MALLEABLE_SETTINGS"]]).stdout
-    root.write("/tmp/solver.toml", f'{settings}\n[plan]\nsolver = "{solver}"\n')
-    asked = ["malleable", "plan", "--settings", "/tmp/solver.toml", "--json"]
-    plan = json.loads(root.run(asked, env=box["environment"]).stdout)
+    plan = json.loads(root.run(["malleable", "plan", "--json"], env=box["environment"]).stdout)
     assert len([act for act in plan["actions"] if "grow" in json.dumps(act).lower()]) >= 1
-    said = json.dumps(plan["solve"])
-    assert solver == "auto" or f"no solver {solver} on this host" in said, said
     root.run(["scancel", job], env=box["environment"])
 
 

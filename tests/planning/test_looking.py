@@ -23,7 +23,6 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.looking import looked_at
-from slurm_hooks.settings import parse
 
 RUNNING, BUSY = FragmentState.RUNNING, NodeState.BUSY
 GOOD = Curve(((0, 0.0), (1, 10.0), (8, 78.0)))
@@ -49,11 +48,6 @@ def sizes(snapshot: Snapshot) -> list[int]:
 def test_jobs_that_nobody_knows_share_equally() -> None:
     assert sizes(seen(waiting(7), waiting(8))) == [4, 4]
     assert sizes(seen(waiting(7), waiting(8), waiting(9, held=2))) == [3, 3, 2]
-
-
-def test_a_site_may_assume_a_law_instead() -> None:
-    chosen = parse("[plan]\nserial_fraction = 0.005\n")
-    assert sum(j.nodes_planned for j in plan_for(seen(waiting(7), waiting(8)), chosen).jobs) == 8
 
 
 def test_what_was_learned_decides() -> None:

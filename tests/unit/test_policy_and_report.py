@@ -67,7 +67,7 @@ LUA = shutil.which("lua5.1") or shutil.which("lua")
 ODD = ["malleable", "a-b.c", 'q"uote', "back\\slash", "new\nline"]
 
 
-def cluster(array_size: int = 500) -> Cluster:
+def cluster(array_size: int = 4000) -> Cluster:
     slurm = make_snapshot().slurm
     slurm = type(slurm)(slurm.version, slurm.kill_wait, slurm.min_job_age, array_size)
     return Cluster(NOW, slurm, (), (), {"malleable": True, "main": False}, ())
@@ -98,7 +98,7 @@ def lua(text: str, expression: str) -> str:
         ("p.pools.pool", "true"),
         ("p.pools.torchrun", "nil"),
         ("p.max_nodes", "1024"),
-        ("p.max_array_size", "500"),
+        ("p.max_array_size", "4000"),
         ("p.lease_s", "600"),
         ("p.hole_s", "120"),
         ("p.notice_s", "20"),

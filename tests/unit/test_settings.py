@@ -71,8 +71,8 @@ def test_range_of_a_number(section: str, key: Any) -> None:
         "[site]\npartitions = [1]",
         '[site]\npartitions = [""]',
         '[site]\noperators = "root"',
-        '[plan]\nsolver = "magic"',
-        "[plan]\nsolver = []",
+        '[mode]\nlevel = "magic"',
+        "[mode]\nlevel = []",
         '[tick]\nlock = "relative"',
         "[tick]\nslurm_bin = 3",
         "[tick]\nlock = { a = 1 }",
@@ -94,7 +94,7 @@ def test_one_fault(text: str) -> None:
 def test_all_faults_at_once() -> None:
     found = faults(
         "odd = 1\n[wrong]\n[lease]\nlength_s = 1\nnotice_s = 0\nspeed = 1\n"
-        '[plan]\nsolver = "x"\n[site]\npartitions = []\n'
+        '[mode]\nlevel = "x"\n[site]\npartitions = []\n'
     )
     assert len(found) == 7
     assert all(fault.startswith("file: ") for fault in found)

@@ -160,7 +160,7 @@ def _textfile(facts: Facts) -> Iterator[Finding]:
 
 
 def _solver(facts: Facts) -> Iterator[Finding]:
-    if facts.settings.plan.solver == "auto" and not known(facts.milp):
+    if not known(facts.milp):
         yield warning(
             "no MILP solver is installed: with many jobs and node classes, allocations keep the "
             "gap that `malleable plan` shows",
