@@ -31,8 +31,6 @@ make --no-print-directory -C plugins/spank BUILD_DIR="$PWD/$build/spank" install
 put 644 "$share/lua" plugins/lua/*.lua
 put 644 "$share/preposition" slurm_hooks/hooks/preposition/*.py
 put 755 "$libexec" slurm_hooks/hooks/epilog.sh
-# A slurm.conf may still name the Prolog that older versions had, and a missing one drains nodes.
-[ ! -e "$libexec/prolog.sh" ] || printf '#!/bin/sh\nexit 0\n' >"$libexec/prolog.sh"
 "${PYTHON:-.venv/bin/python}" -m slurm_hooks.cli render job-path "$share/jobpath"
 for tree in dashboards jupyterhub ondemand ondemand-notebook; do
   cp -R "etc/$tree" "$share"

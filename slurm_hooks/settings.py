@@ -216,16 +216,11 @@ def _prefixed(source: str, fault: str) -> str:
     return fault if fault.startswith(source) else f"{source}: {fault}"
 
 
-_RETIRED = {"failures.at_once_s"}  # accepted and ignored: the file that shipped named every key
-
-
 def _section(kind: Any, name: str, data: Mapping[str, Any], faults: list[str]) -> Any:
     known = {f.name: f for f in fields(kind)}
     values = {}
     before = len(faults)
     for key, value in data.items():
-        if f"{name}.{key}" in _RETIRED:
-            continue
         if key not in known:
             faults.append(f"unknown key {name}.{key}; known: {', '.join(known)}")
             continue

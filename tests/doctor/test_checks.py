@@ -327,7 +327,6 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "note",
         "through a pipe",
     ),
-    ("prolog", hook("Prolog", "/usr/libexec/slurm-malleable/prolog.sh"), "warning", "remove that"),
     ("prolog", hook("Prolog", "/etc/prolog", None), "warning", "not on this host"),
     (
         "prolog",

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from pytest_mock import MockerFixture
 
-from slurm_hooks.elastic.liveness.older_versions import refuse_older
-from slurm_hooks.elastic.liveness.probe import ProbeListener
 from slurm_hooks.elastic.rendezvous import directory as module
 from slurm_hooks.elastic.rendezvous.codec import encode
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
@@ -86,21 +84,6 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, mocker: Moc
     with pytest.raises(DirectoryError, match="without hard links"):
         opened(tmp_path / "job")
     assert not list((tmp_path / "job").glob("probe*"))
-
-
-@pytest.mark.parametrize("is_alive", [True, False])
-def test_nobody_trains_beside_agents_of_an_older_version(tmp_path: Path, is_alive: bool) -> None:
-    listener = ProbeListener("a" * 16)
-    member = Member("a" * 16, 0, 0, "1.0", "127.0.0.1", probe_port=listener.port)
-    (tmp_path / "state.json").write_text(encode(join(State(run="7", revision=4), member)))
-    if is_alive:
-        with pytest.raises(DirectoryError, match="before an upgrade"):
-            refuse_older(tmp_path)
-        listener.close()
-    else:
-        listener.close()
-        refuse_older(tmp_path)
-        assert opened(tmp_path).read() == State(run="7")
 
 
 @pytest.mark.parametrize("name", ["file/dir", "missing\0byte"])

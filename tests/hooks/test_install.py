@@ -67,13 +67,6 @@ def install(root: Path, **words: str) -> str:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("installed") / "root"
-    old = made / "usr/libexec/slurm-malleable/prolog.sh"
-    old.parent.mkdir(parents=True)
-    old.parent.chmod(0o755)
-    (made / "usr").chmod(0o755)
-    (made / "usr/libexec").chmod(0o755)
-    old.write_text("#!/bin/sh\nchmod 711 /tmp\n")
-    old.chmod(0o755)
     said = install(made, BINDIR="/opt/malleable/bin")
     assert "/opt/malleable/bin/malleable, which is not here" in said
     return made
@@ -108,13 +101,6 @@ def test_unit_and_cron_line_name_the_program_that_is_there(root: Path) -> None:
     assert "@" not in unit + cron
     assert "SuccessExitStatus=75\n" in unit
     assert "RuntimeDirectoryMode=0700\n" in unit
-
-
-@needs_compiler
-def test_an_old_prolog_does_nothing_any_more(root: Path) -> None:
-    old = root / "usr/libexec/slurm-malleable/prolog.sh"
-    assert old.read_text() == "#!/bin/sh\nexit 0\n"
-    assert os.access(old, os.X_OK)
 
 
 @needs_compiler

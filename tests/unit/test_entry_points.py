@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import pytest
@@ -58,8 +57,3 @@ def test_ours_cannot_be_replaced(site: Path) -> None:
 def test_bad_ones_are_settings_errors(site: Path, name: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         find_objective(name)
-
-
-def test_what_older_versions_documented_is_still_there() -> None:
-    old = importlib.import_module("slurm_hooks.core.objectives")
-    assert old.JobFacts is JobFacts

@@ -58,12 +58,7 @@ def _readable(facts: Facts) -> Iterator[Finding]:
 
 def _prolog(facts: Facts) -> Iterator[Finding]:
     for hook in _hooks(facts, "Prolog"):
-        if "slurm-malleable/prolog.sh" in hook.value:
-            yield warning(
-                f"Prolog={hook.value} is of an older version and does nothing",
-                advice="remove that line from slurm.conf, then run scontrol reconfigure",
-            )
-        elif hook.file is None and "*" not in hook.value and facts.host.uid == 0:
+        if hook.file is None and "*" not in hook.value and facts.host.uid == 0:
             yield warning(
                 f"Prolog={hook.value} is not on this host",
                 advice="fine if this is no compute node: one without it is drained at its first "

@@ -12,7 +12,6 @@ from slurm_hooks.elastic.agent.launched import difference, summary
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
-from slurm_hooks.elastic.liveness.older_versions import refuse_older
 from slurm_hooks.elastic.liveness.probe import Answer, probe
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
@@ -46,7 +45,6 @@ def open_membership(
     missing. Raises DirectoryError."""
     directory = SharedDirectory(options.directory, options.owner)
     directory.open()
-    refuse_older(options.directory)
     heartbeat = Heartbeat(directory, me.token, options.beat_s, options.keep_alive_s)
     return Membership(me, directory, heartbeat, signals, wanted)
 

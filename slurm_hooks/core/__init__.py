@@ -1,1 +1,0 @@
-"""Where older versions had what a site's own objective imports; now `slurm_hooks.objectives`."""
