@@ -24,8 +24,8 @@ class Request:
 
     `lease` is the longest lease of one fragment (`--time`), `shortest_hole` the shortest hole
     worth starting in (`--time-min`), `fragments` the number of array elements. `name`
-    is the beginning of the job's name, empty if the mark is one of an older version. `excluded` are
-    the nodes of `--exclude`, None if they are not known here: then only Slurm keeps to them.
+    is the beginning of the job's name. `excluded` are the nodes of `--exclude`, None if the list is
+    too long for a mark or no plain host list. Then only Slurm keeps to them.
     """
 
     min_nodes: int
@@ -180,7 +180,7 @@ class Fragment:
     telemetry: Optional[Telemetry] = None  # how fast its job trains, if it told
     wish: Optional[Wish] = None  # how many nodes its job wants, if it told
     note: str = ""  # the rest of AdminComment, which belongs to the site
-    is_tied: bool = False  # Slurm has a list of nodes for it, an operator's or of an older tick
+    is_tied: bool = False  # Slurm has a list of nodes for it, an operator's
 
     @property
     def is_leaving(self) -> bool:

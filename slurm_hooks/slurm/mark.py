@@ -89,7 +89,7 @@ _WRITTEN, _MEANT = "(+)", "[,]"  # a host list, as commas and brackets cannot st
 
 @lru_cache(maxsize=1024)
 def _excluded(text: str) -> Optional[frozenset[str]]:
-    """The nodes of --exclude; None if an older version wrote the mark, or the list is not one.
+    """The nodes of --exclude; None if the mark has no list (it is too long for one) or an odd one.
 
     All marks that a job ever has share one set: of 10,000 nodes it takes 1.1 MiB and 9 ms.
     """
@@ -109,7 +109,7 @@ def _excluded_text(nodes: Optional[frozenset[str]]) -> str:
 
 
 def _avoided(text: str) -> tuple[AvoidedNode, ...]:
-    """`n1@1700000000+n2@...`; a node without a time, as in older marks, is not avoided."""
+    """`n1@1700000000+n2@...`; a node without a time is not avoided."""
     pairs = (word.split("@") for word in text.split("+") if "@" in word)
     return tuple(sorted(AvoidedNode(name, _moment(since)) for name, since in pairs))
 

@@ -68,7 +68,7 @@ class World:
         mark = (
             f"malleable{{min={low * unit},max={high * unit},unit={unit},engine=torchrun,"
             f"frags={high},lease=3600,hole=120{'' if job % 3 == 0 else ',not=-'}}}"
-        )  # each third was submitted to an older version
+        )  # each third has an --exclude that is too long for its mark
         self.slurm.submit(job, high, mark, script=script)
         for element in self.slurm.of(job):
             element.count = unit

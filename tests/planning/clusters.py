@@ -69,7 +69,7 @@ def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
             notes += _under_way(draw, element, state, given)
             if is_exchangeable and draw(st.booleans()):
                 element.barred = frozenset(slurm.nodes) - given
-            else:  # or by a tick of an older version
+            else:
                 element.asked = given
         elif state == "ENDED":
             element.state = draw(

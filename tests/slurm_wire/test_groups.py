@@ -76,7 +76,7 @@ def test_one_that_did_not_start_is_alone() -> None:
 
 
 def test_who_is_excluded_from_what_must_be_known() -> None:
-    """Of a job of an older version only Slurm knows --exclude: our list would take its place."""
+    """Our list would take the place of an --exclude that is too long for the mark."""
     words = said(grow(0, "n2", None), grow(1, "n5", None))
     assert [line[1:3] for line in words[:2]] == [
         ["jobid=7_0", "ReqNodeList=n2"],
@@ -87,7 +87,7 @@ def test_who_is_excluded_from_what_must_be_known() -> None:
 def test_a_list_of_nodes_that_slurm_has_for_a_fragment_ends_with_its_release(
     settings: Settings,
 ) -> None:
-    """An operator's, or an older tick's: with ours no node would be left for it."""
+    """An operator's: with ours no node would be left for it."""
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(1+3-5)"))
     slurm.elements["7_1"].asked = frozenset({"n1"})
