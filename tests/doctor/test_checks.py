@@ -124,6 +124,12 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("preempt-qos", qos({"Preempt": ""}, {}), "error", r"modify qos normal set Preempt\+=low"),
     ("preempt-qos", qos({}, {"PreemptMode": "cancel"}), "error", "set PreemptMode=requeue"),
     ("preempt-qos", qos({}, {"GraceTime": "00:00:30"}), "warning", "set GraceTime=0"),
+    (
+        "preempt-qos",
+        qos({}, {"PreemptExemptTime": "00:05:00"}),
+        "warning",
+        "=00:05:00.*set PreemptExemptTime=0",
+    ),
     ("preempt-qos", qos({}, {}, name=""), "error", r"site\.qos is not set"),
     ("preempt-qos", qos({}, {}, name="none"), "error", "sacctmgr -i add qos none"),
     (

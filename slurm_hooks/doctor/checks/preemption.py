@@ -170,12 +170,12 @@ def _one_qos(name: str, qos: dict[str, Words]) -> Iterator[Finding]:
             f"QOS {name}: PreemptMode={mode}",
             Run(f"sacctmgr -i modify qos {name} set PreemptMode=requeue"),
         )
-    grace = qos.get(name, {}).get("GraceTime", "")
-    if grace not in ("", "0", "00:00:00"):
-        yield warning(
-            f"QOS {name}: GraceTime={grace}",
-            Run(f"sacctmgr -i modify qos {name} set GraceTime=0"),
-        )
+    for key in ("GraceTime", "PreemptExemptTime"):
+        value = qos.get(name, {}).get(key, "")
+        if value not in ("", "0", "00:00:00"):
+            yield warning(
+                f"QOS {name}: {key}={value}", Run(f"sacctmgr -i modify qos {name} set {key}=0")
+            )
 
 
 def _grace_time(facts: Facts) -> Iterator[Finding]:

@@ -16,9 +16,9 @@ from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import Command, expand
 
 _QOS = (
-    "Name,Preempt,PreemptMode,GraceTime,UsageFactor,MaxSubmitPU,MaxSubmitPA,GrpSubmit,"
-    "GrpTRES,GrpTRESRunMins,GrpJobs,MaxTRESPU,MaxTRESRunMinsPU,MaxJobsPU,"
-    "MaxTRESPA,MaxTRESRunMinsPA,MaxJobsPA"
+    "Name,Preempt,PreemptMode,GraceTime,PreemptExemptTime,UsageFactor,"
+    "MaxSubmitPU,MaxSubmitPA,GrpSubmit,GrpTRES,GrpTRESRunMins,GrpJobs,"
+    "MaxTRESPU,MaxTRESRunMinsPU,MaxJobsPU,MaxTRESPA,MaxTRESRunMinsPA,MaxJobsPA"
 )
 _ASSOCIATIONS = (
     "Cluster,Account,User,Partition,ParentName,MaxSubmit,GrpSubmit,"
