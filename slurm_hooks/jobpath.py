@@ -1,10 +1,10 @@
 """The directory that a job gets on its PYTHONPATH: the rendezvous and nothing else.
 
 A job must not see the reconciler's dependencies, and torchrun finds handlers through
-installed metadata, as frameworks find callbacks; so the directory holds `slurm_hooks/elastic`,
-a `dist-info` that names its entry points, and `bin` for the job's PATH. Each content has a
-directory of its own, beside a link to the one that is current. It must not know where a site wants
-them.
+installed metadata, as frameworks find callbacks; so the directory holds `slurm_hooks/elastic` and
+`slurm_hooks/words`, a `dist-info` that names its entry points, and `bin` for the job's PATH. Each
+content has a directory of its own, beside a link to the one that is current. It must not know where
+a site wants them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from . import __version__
 
+PACKAGES = ("elastic", "words")
 NAMES = (  # as in elastic/agent/options.py, which this side must not import
     "malleable",
     "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
@@ -100,9 +101,9 @@ def _lay_out(directory: Path) -> None:
     package = directory / "slurm_hooks"
     package.mkdir(parents=True)
     shutil.copyfile(source / "__init__.py", package / "__init__.py")
-    shutil.copytree(
-        source / "elastic", package / "elastic", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    no_caches = shutil.ignore_patterns("__pycache__")
+    for name in PACKAGES:
+        shutil.copytree(source / name, package / name, ignore=no_caches)
     metadata = directory / f"slurm_malleable_elastic-{__version__}.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
-from slurm_hooks.engines import ENGINES
 from slurm_hooks.errors import SettingsError
+from slurm_hooks.words.engines import ENGINES
 
 if sys.version_info >= (3, 11):
     import tomllib

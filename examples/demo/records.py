@@ -14,9 +14,9 @@ from typing import Any, Optional
 from ClusterShell.NodeSet import NodeSetParseError
 
 from demo.work import WORKS, Work
-from slurm_hooks.engines import ENGINES
 from slurm_hooks.report.why import action_text
 from slurm_hooks.slurm.text import expand, parse_time
+from slurm_hooks.words.engines import ENGINES
 
 FIELDS = (
     "JobArrayID",

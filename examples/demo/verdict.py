@@ -14,7 +14,7 @@ from typing import Any, Optional
 from demo.records import Recording, Row, Sample
 from demo.scenario import BOOKING, CLOCK_S, KILL_WAIT_S, RIGID, Rigid
 from demo.story import IDLE, OURS, RESERVED, Size, occupants, pairs, preempted, sizes
-from slurm_hooks.engines import ENGINES
+from slurm_hooks.words.engines import ENGINES
 
 SAMPLING_S = 1.0
 

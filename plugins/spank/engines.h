@@ -1,7 +1,6 @@
 /*
- * One row per engine. A test compares them with the tables of the reconciler
- * (slurm_hooks/engines.py) and of what runs in a job
- * (slurm_hooks/elastic/engines/table.py).
+ * One row per engine. A test compares them with the table of the reconciler and of jobs
+ * (slurm_hooks/words/engines.py).
  */
 #ifndef MALLEABLE_ENGINES_H
 #define MALLEABLE_ENGINES_H

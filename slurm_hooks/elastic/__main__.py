@@ -16,9 +16,9 @@ from slurm_hooks.elastic.batch.wish import WishError, write_wish
 from slurm_hooks.elastic.engines.gang import run as gang
 from slurm_hooks.elastic.engines.pool import map_worker
 from slurm_hooks.elastic.engines.pool import run as pool
-from slurm_hooks.elastic.engines.table import ENGINES
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.signals import SignalListener
+from slurm_hooks.words.engines import ENGINES
 
 USAGE = """\
 usage: malleable run -- COMMAND [ARG...]   run it as the work of this fragment

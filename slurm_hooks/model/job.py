@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Optional
 
-from slurm_hooks.engines import DEFAULT, ENGINES
 from slurm_hooks.model.state import FragmentState, Said
 from slurm_hooks.model.telemetry import Telemetry
 from slurm_hooks.model.wish import Wish, newest
+from slurm_hooks.words.engines import DEFAULT, ENGINES
 
 REFUSED = "Refused"  # the obstacle of a release that Slurm did not accept
 

@@ -9,9 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Optional, Protocol
 
-from slurm_hooks.engines import ENGINES, LAUNCHERS
 from slurm_hooks.model import Slurm
 from slurm_hooks.settings import Settings
+from slurm_hooks.words.engines import ENGINES, LAUNCHERS
 
 HEADER = "-- Written by `malleable render lua`; edit malleable.toml and render again.\n"
 

@@ -14,9 +14,9 @@ from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
-from slurm_hooks.engines import DEFAULT
 from slurm_hooks.model import AvoidedNode, FailedSize, Mark, Request
 from slurm_hooks.slurm.text import expand, fold
+from slurm_hooks.words.engines import DEFAULT
 
 _MARK = re.compile(r"malleable\{([^{}]*)\}")
 _PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+()-]+)")

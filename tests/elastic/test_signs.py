@@ -399,7 +399,8 @@ def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> N
     info = f"slurm_malleable_elastic-{__version__}.dist-info"
     assert {p.name for p in path.iterdir()} == {"slurm_hooks", info, "__main__.py", "bin"}
     assert [p.name for p in (path / "bin").iterdir()] == ["malleable"]
-    assert sorted(p.name for p in (path / "slurm_hooks").iterdir()) == ["__init__.py", "elastic"]
+    packages = sorted(p.name for p in (path / "slurm_hooks").iterdir())
+    assert packages == ["__init__.py", "elastic", "words"]
     code = (
         "import sys; from importlib.metadata import distributions;"
         "from slurm_hooks.elastic.agent.options import BACKENDS;"

@@ -157,7 +157,8 @@ def test_packages_inside_are_copied_and_the_same_content_lies_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "source"
-    shutil.copytree(TREE / "slurm_hooks" / "elastic", source / "elastic")
+    for name in jobpath.PACKAGES:
+        shutil.copytree(TREE / "slurm_hooks" / name, source / name)
     (source / "elastic" / "inner").mkdir()
     (source / "elastic" / "inner" / "__init__.py").write_text("")
     (source / "elastic" / "__pycache__").mkdir(exist_ok=True)

@@ -27,6 +27,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job path whose `malleable` says what it sees."""
     source = tmp_path / "source"
     (source / "elastic").mkdir(parents=True)
+    (source / "words").mkdir()
     (source / "__init__.py").write_text("")
     (source / "elastic" / "__init__.py").write_text("")
     (source / "elastic" / "__main__.py").write_text(SEEN)

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_hooks import jobpath
+
 ROOT = Path(__file__).resolve().parents[2]
 STANDARD = getattr(sys, "stdlib_module_names", ())  # from 3.10 on
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
@@ -67,6 +69,16 @@ PLANTED = (
         "Engines know nothing of each other",
         "slurm_hooks.elastic.engines.torchrun.handler",
         "slurm_hooks.elastic.engines.torchft.keeper",
+    ),
+    (
+        "A row uses rows below it, never above",
+        "slurm_hooks.elastic.batch.standing",
+        "slurm_hooks.plural",
+    ),
+    (
+        "A row uses rows below it, never above",
+        "slurm_hooks.words.engines",
+        "slurm_hooks.errors",
     ),
     (
         "What runs in a user's job uses the standard library and torch",
@@ -271,7 +283,8 @@ def test_what_runs_in_a_job_uses_the_standard_library_and_torch() -> None:
     allowed = {*STANDARD, "slurm_hooks", "torch", "__future__"}
     used = {
         (path.name, name.partition(".")[0])
-        for path in (ROOT / "slurm_hooks" / "elastic").rglob("*.py")
+        for name in jobpath.PACKAGES
+        for path in (ROOT / "slurm_hooks" / name).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         for name in _imported(node)
     }

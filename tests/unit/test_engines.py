@@ -1,4 +1,4 @@
-"""The tables of the engines, in C, Lua and twice in Python, say the same; each has its folder."""
+"""The tables of the engines, in C, Lua and Python, say the same; each has its folder."""
 
 from __future__ import annotations
 
@@ -12,26 +12,18 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.engines import table
 from slurm_hooks.elastic.engines.entry import world_maker
-from slurm_hooks.engines import DEFAULT, ENGINES, LAUNCHERS
 from slurm_hooks.settings import Settings
 from slurm_hooks.slurm.lua_policy import render_policy
 from slurm_hooks.slurm.mark import format_mark, parse_mark
+from slurm_hooks.words.engines import DEFAULT, ENGINES, LAUNCHERS
 
 TREE = Path(__file__).resolve().parent.parent.parent
 ROWS = [astuple(row) for row in ENGINES.values()]
 
 
-def test_the_job_has_the_table_of_the_reconciler() -> None:
-    assert {n: vars(row) for n, row in table.ENGINES.items()} == {
-        n: vars(row) for n, row in ENGINES.items()
-    }
-    assert DEFAULT in ENGINES
-
-
 @pytest.mark.skipif(not all(map(shutil.which, ("make", "cc"))), reason="make and cc are needed")
-def test_the_plugin_has_it_too(tmp_path: Path) -> None:
+def test_the_plugin_has_the_table_of_the_reconciler(tmp_path: Path) -> None:
     argv = ["make", "-C", str(TREE / "plugins" / "spank"), f"BUILD_DIR={tmp_path}"]
     program = tmp_path / "engines_test"
     subprocess.run([*argv, str(program)], capture_output=True, timeout=180, check=True)
@@ -76,7 +68,7 @@ def test_only_pools_have_marks_without_a_least_size(engine: str) -> None:
     assert format_mark(*read) == mark
 
 
-@pytest.mark.parametrize("name", [row.name for row in table.ENGINES.values() if row.by_torchrun])
+@pytest.mark.parametrize("name", [row.name for row in ENGINES.values() if row.by_torchrun])
 def test_the_folder_of_an_engine_under_torchrun_makes_its_world(name: str) -> None:
     assert world_maker(name).__module__ == f"slurm_hooks.elastic.engines.{name}.world"
     assert world_maker("").__module__ == f"slurm_hooks.elastic.engines.{DEFAULT}.world"

@@ -20,10 +20,10 @@ from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.order import NOTICE_S, Order, read_order
 from slurm_hooks.elastic.engines.pool.wish_file import WishFile
-from slurm_hooks.elastic.engines.table import ENGINES
 from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.signals import SignalListener
+from slurm_hooks.words.engines import ENGINES
 
 POLL_S = 0.2
 SETTLE_S = 1.0  # Slurm's signals reach the command and this process in any order

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slurm_hooks.elastic.agent.options import BACKENDS
-from slurm_hooks.elastic.engines.table import ENGINES
+from slurm_hooks.words.engines import ENGINES
 
 _TORCHRUN = (("torch", "distributed", "run.py"), ("torch", "distributed", "launch.py"))
 _STARTED = frozenset(row.name for row in ENGINES.values() if row.by_torchrun)

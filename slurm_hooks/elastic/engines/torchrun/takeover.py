@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from slurm_hooks.elastic.agent.options import BACKENDS, number
-from slurm_hooks.elastic.engines.table import ENGINES
+from slurm_hooks.words.engines import ENGINES
 
 _API = "torch.distributed.elastic.rendezvous.api"
 _KNOWN = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")

@@ -1,5 +1,6 @@
-"""One row per engine, as what runs in a job knows it. A test compares it with the table of the
-reconciler (slurm_hooks/engines.py) and that of the plugin (plugins/spank/engines.c).
+"""One row per engine, for the reconciler, for the jobs and for job_submit.
+
+A test compares it with the table of the plugin (plugins/spank/engines.c).
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Engine:
-    """What is particular to one engine. Those under torchrun have a folder of their
-    name; gangs that `malleable run` starts share one."""
+    """The traits of one engine. Each engine under torchrun has a folder of its name, the gangs of
+    `malleable run` share one."""
 
     name: str  # as in --malleable=...,engine=NAME
     is_gang: bool  # all fragments are one world; otherwise each is a world of its own
@@ -30,3 +31,13 @@ ENGINES = {
         Engine("pool", is_gang=False, has_rounds=False, by_torchrun=False, is_pool=True),
     )
 }
+# A script that has one of these words starts torch's launcher: for job_submit and doctor.
+LAUNCHERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "elastic_launch",
+    "accelerate",
+    "slurm_hooks",
+)
+DEFAULT = "torchrun"  # where a request names none, here as in the plugin and in job_submit
