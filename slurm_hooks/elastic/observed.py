@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
+from slurm_hooks.words.comment import MOST_LOSS_S, Loss
+
 SIZE = 64  # bytes of one worker; a write of so many, aligned, is never seen by halves
-MOST_S = 99_999  # that the reconciler reads
 _FORM = struct.Struct("<QQdddd")
 _CHECK = struct.Struct("<I")
 _NEWS = 1.5  # so much more, or less, is worth telling again
@@ -60,15 +61,6 @@ def unpack(data: bytes) -> Optional[Observed]:
     return seen if all(math.isfinite(moment) and moment >= 0 for moment in moments) else None
 
 
-@dataclass(frozen=True)
-class Loss:
-    """What a lost node costs the training: so many `seconds` of its work. It `redoes` them after a
-    planned change too if its script keeps nothing then."""
-
-    seconds: int
-    redoes: bool = False
-
-
 def cost_of_hit(workers: Iterable[Observed], lag_s: float = math.inf) -> Optional[int]:
     """Seconds of its work that the training does again after a hit: the step under way and
     `lag_s` if what is kept in memory is behind the last boundary by no more than that. If nothing
@@ -79,7 +71,7 @@ def cost_of_hit(workers: Iterable[Observed], lag_s: float = math.inf) -> Optiona
         costs = [one.step_s + lag_s for one in seen] or [lag_s]
     else:
         costs = [max(one.age_s, one.widest_s) for one in seen if one.saves]
-    return max(1, min(MOST_S, math.ceil(max(costs)))) if costs else None
+    return max(1, min(MOST_LOSS_S, math.ceil(max(costs)))) if costs else None
 
 
 def is_news(told: Optional[Loss], found: Loss) -> bool:

@@ -20,7 +20,6 @@ from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
-from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.mailbox import Mailbox, PlannedChange
 from slurm_hooks.elastic.rendezvous import patient_directory
@@ -38,6 +37,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     join,
 )
 from slurm_hooks.elastic.signals import SignalListener
+from slurm_hooks.words.comment import Standing
 
 from .test_seeking import options
 

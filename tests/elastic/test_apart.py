@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.elastic.agent.actions import GiveUp, Wait
-from slurm_hooks.elastic.batch.remark import LENGTH
-from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.liveness import apart
 from slurm_hooks.elastic.liveness.absent import sentence as absent_sentence
 from slurm_hooks.elastic.liveness.apart import PATIENCE_S, Apart, joined, request, sentence
@@ -19,6 +17,7 @@ from slurm_hooks.elastic.liveness.file_system import kind_of, local_kind
 from slurm_hooks.elastic.rendezvous.causes import lost
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import State, Stop, expect, join
+from slurm_hooks.words.comment import REMARK_WIDTH, Standing
 from waiting import wait_until
 
 from .lone_agent import Agent
@@ -75,7 +74,7 @@ def test_the_remark_has_room_for_a_directory(monkeypatch: pytest.MonkeyPatch) ->
     text = sentence((0,), "/scratch/me")
     assert text.startswith("fragment 0 trains in another directory of this name: submit from one ")
     assert text.endswith(" /scratch/me, on ext4 of this node")
-    assert len(text) <= LENGTH
+    assert len(text) <= REMARK_WIDTH
     assert sentence((0, 2), "/x").startswith("fragments 0, 2 train in ")
 
 

@@ -131,12 +131,6 @@ def test_what_no_agent_hears_or_is_no_number_does_not_reach_the_training() -> No
             reporter.report(samples)  # type: ignore[arg-type]
 
 
-def test_a_remark_is_bounded_and_plain() -> None:
-    assert remark.entry("your --rdzv-backend=c10d wins") == "remark{your --rdzv-backend=c10d wins}"
-    assert remark.entry('a{b}\n"\x1b[1m\u00e4') == "remark{a?b?????1m?}"
-    assert len(remark.entry("x" * 1000)) == len("remark{}") + remark.LENGTH
-
-
 def written_in(directory: Path, limit_s: float = PATIENCE_S) -> list[str]:
     """The arguments that scontrol got, once it was called."""
     deadline = time.monotonic() + limit_s

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.batch.job_comment import loss_of
-from slurm_hooks.elastic.observed import Loss
+from slurm_hooks.words.comment import Loss, parse
 from waiting import wait_until
 
 from .gang import Gang
@@ -33,7 +32,7 @@ def start(gang: Gang, fragment: int, *more: str) -> None:
 def told(gang: Gang) -> dict[int, Loss]:
     """What each fragment says that a hit costs."""
     texts = {f: gang.work / f"comment.77_{f}" for f in gang.agents}
-    found = {f: loss_of(path.read_text()) for f, path in texts.items() if path.exists()}
+    found = {f: parse(path.read_text()).loss for f, path in texts.items() if path.exists()}
     return {f: loss for f, loss in found.items() if loss is not None}
 
 

@@ -10,26 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Optional
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import slurm_hooks
 from programs import write_program
 from slurm_hooks.elastic.batch import wish
-from slurm_hooks.elastic.batch.job_comment import (
-    has_progress,
-    merged,
-    standing,
-    with_loss,
-    with_progress,
-    with_wish,
-)
-from slurm_hooks.elastic.batch.standing import Standing, entry
-from slurm_hooks.elastic.observed import Loss
 from slurm_hooks.slurm.wish import parse_wish
+from slurm_hooks.words.comment import Comment, Standing, parse
 from waiting import wait_until
 
 from .processes import launch
@@ -48,38 +36,6 @@ def call(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 def comment(place: Path) -> str:
     return (place / "comment").read_text()
-
-
-changes = st.lists(
-    st.sampled_from(
-        [
-            lambda text: with_wish(text, "wish{65535,99999999999}"),
-            lambda text: with_wish(text, "wish{0,1}"),
-            lambda text: with_loss(text, Loss(99999, True)),
-            lambda text: with_loss(text, None),
-            lambda text: with_progress(text, "progress{" + "n1:2.5," * 14 + "}"),
-            lambda text: merged(text, entry(Standing.TRAINED, 3)),
-            lambda text: merged(text, "remark{no}"),
-        ]
-    ),
-    max_size=8,
-)
-
-
-@given(changes, st.sampled_from(["", "(null)", "mine", "mine; and more"]))
-def test_whoever_writes_a_wish_is_read_as_long_as_it_is_there(changes: list, own: str) -> None:
-    """By the reconciler, which reads 145 bytes."""
-    text = merged(own, entry(Standing.JOINED, 3))
-    wished = False
-    for change in changes:
-        text = change(text)
-        wished = wished or "wish{" in text
-        assert standing(text)
-        assert text.count("wish{") == wished
-        assert (parse_wish(text[:145]) is not None) is wished
-        found = re.search(r"progress\{[^}]*\}", text)
-        assert found is None or has_progress(text, found.group())
-        assert own == "(null)" or all(word in text for word in own.split(";"))
 
 
 def test_a_wish_keeps_what_else_is_there(slurm: Path) -> None:  # noqa: F811
@@ -171,7 +127,7 @@ def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa:
     wait_until(lambda: "joined{2}" in comment(slurm))
     file.write_text("3\n")
     wait_until(lambda: "wish{3," in comment(slurm))
-    assert standing(comment(slurm)) == "joined{2}"
+    assert parse(comment(slurm)).says(Standing.JOINED, 2)
     file.write_text("junk")
     assert agent.stderr is not None
     assert any("is not a number of nodes" in line for line in agent.stderr)
@@ -191,8 +147,8 @@ def test_a_wish_that_the_agent_has_written_over_is_told_again(
     """Whoever reads before the wish is there, and writes after, puts the older one back."""
     written: list[str] = []
 
-    def change(_job: str, edit: Callable[[str], Optional[str]]) -> None:
-        written.append(edit("joined{2};wish{9,5}") or "")
+    def change(_job: str, edit: Callable[[Comment], Comment]) -> None:
+        written.append(edit(parse("joined{2};wish{9,5}")).text)
 
     def read(_job: str) -> str:
         return "trained{2};wish{9,5}" if len(written) < 2 else written[-1]

@@ -15,14 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_hooks.elastic.agent.hit_cost import HitCost
-from slurm_hooks.elastic.batch.job_comment import READ, loss_of, merged, standing, with_loss
-from slurm_hooks.elastic.batch.standing import Standing, entry
 from slurm_hooks.elastic.farewell import note_whether_enough, was_too_short
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader
 from slurm_hooks.elastic.observed import (
-    MOST_S,
     SIZE,
-    Loss,
     Observed,
     cost_of_hit,
     is_news,
@@ -32,6 +28,7 @@ from slurm_hooks.elastic.observed import (
 from slurm_hooks.elastic.script import observation
 from slurm_hooks.elastic.script import observer as module
 from slurm_hooks.elastic.script.observer import Observer
+from slurm_hooks.words.comment import MOST_LOSS_S, Loss
 
 moments = st.floats(0, 1e9)
 
@@ -57,7 +54,7 @@ def test_what_is_nothing_of_ours_is_nothing() -> None:
         ([Observed(9, 1, 0.1, stepped_at=700.0, saved_at=100.5, widest_s=60.0)], math.inf, 600),
         ([Observed(9, 3, 0.1, stepped_at=120.0, saved_at=100.0, widest_s=61.2)], math.inf, 62),
         ([Observed(9, 1, 0.1, stepped_at=99.0, saved_at=100.0)], math.inf, 1),  # no step since
-        ([Observed(9, 1, 0.1, stepped_at=1e9)], math.inf, MOST_S),
+        ([Observed(9, 1, 0.1, stepped_at=1e9)], math.inf, MOST_LOSS_S),
         ([Observed(9, 1, 0.1, stepped_at=700.0, saved_at=100.0)], 0.0, 1),
         ([Observed(9, 0, 3.4)], 0.0, 4),  # the step under way
         ([], 0.0, 1),
@@ -77,40 +74,6 @@ def test_little_changes_are_no_news() -> None:
     assert is_news(Loss(600), Loss(1000))
     assert is_news(Loss(600), Loss(1))
     assert is_news(Loss(600), Loss(600, redoes=True))
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("trained{3}", "trained{3};h{600}"),
-        ("trained{3};mine", "trained{3};h{600};mine"),
-        ("trained{3};h{1};mine", "trained{3};h{600};mine"),
-        ("joined{3};h{60000};progress{a=1}", "joined{3};h{600};progress{a=1}"),
-        ("trained{3};myh{1}", "trained{3};h{600};myh{1}"),
-        ("mine", "mine"),  # it does not begin with what the reconciler reads
-        ("finished{999999999}", "finished{999999999}"),  # nobody would read it
-    ],
-)
-def test_what_a_hit_costs_is_behind_where_it_stands(before: str, after: str) -> None:
-    assert with_loss(before, Loss(600)) == after
-    told_more = with_loss(before, Loss(600, redoes=True))
-    assert told_more == after.replace("h{600}", "h{600}r")
-    assert with_loss(told_more, Loss(600)) == after
-    for told in (after, told_more):
-        assert with_loss(told, None) == after.replace("h{600};", "").replace(";h{600}", "")
-
-
-losses = st.builds(Loss, st.integers(0, MOST_S), st.booleans())
-
-
-@given(st.sampled_from(Standing), st.integers(0, 9999), losses)
-def test_it_is_read_whatever_is_written_meanwhile(told: Standing, run: int, loss: Loss) -> None:
-    text = with_loss(merged("mine", entry(Standing.STARTED, run)), loss)
-    for word in (entry(told, run), "progress{a=1}", "remark{so}"):
-        text = merged(text, word)
-    assert standing(text) == entry(told, run)
-    assert loss_of(text[:READ]) == loss
-    assert text.endswith(";mine;progress{a=1};remark{so}")
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 
 from slurm_hooks.elastic.agent import membership
 from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Form, GiveUp, Leave, Over, Wait
-from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.liveness.probe import Answer
 from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, State, Stop, join
+from slurm_hooks.words.comment import Standing
 
 from .lone_agent import (
     ME,

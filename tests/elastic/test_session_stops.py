@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.mailbox import PlannedChange
 from slurm_hooks.elastic.rendezvous.state import Phase, Stop, expect
+from slurm_hooks.words.comment import Standing
 
 from .lone_agent import (
     OPTIONS,

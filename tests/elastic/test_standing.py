@@ -14,30 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from programs import write_programs
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch import own_element as module
 from slurm_hooks.elastic.batch.expected import ArrayFacts
-from slurm_hooks.elastic.batch.job_comment import (
-    has_progress,
-    merged,
-    standing,
-    with_progress,
-    without,
-)
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.news import News
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.progress_entry import Progress, ToldRate
 from slurm_hooks.elastic.batch.progress_entry import entry as entry_of
-from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
+from slurm_hooks.elastic.batch.standing import element, is_reporter, run_of
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.mailbox import Mailbox
-from slurm_hooks.elastic.observed import Loss
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import (
@@ -51,6 +41,7 @@ from slurm_hooks.elastic.rendezvous.state import (
 )
 from slurm_hooks.elastic.script.progress import Reporter
 from slurm_hooks.elastic.signals import SignalListener, end_quietly
+from slurm_hooks.words.comment import Loss, Standing, parse
 from waiting import wait_until
 
 from .gang import Gang
@@ -105,58 +96,14 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_what_no_command_takes_is_left_out_of_the_comment(slurm: Path) -> None:
-    job_comment.change("7_1", lambda before: f"joined{{0}};{before}", before="mi\0ne")
+    job_comment.change(
+        "7_1", lambda found: replace(found, standing=Standing.JOINED), before="mi\0ne"
+    )
     assert says(slurm, "joined{0};mine")()
 
 
 def says(place: Path, text: str) -> Callable[[], bool]:
     return lambda: (place / "comment").read_text() == text
-
-
-@pytest.mark.parametrize(
-    ("comment", "word", "expected"),
-    [
-        ("", "joined{0}", "joined{0}"),
-        ("(null)", "joined{0}", "joined{0}"),
-        ("mine", "started{0}", "started{0};mine"),
-        ("started{0};mine", "joined{0}", "joined{0};mine"),
-        ("mine", "joined{0}", "joined{0};mine"),
-        ("joined{0};mine", "trained{0}", "trained{0};mine"),
-        ("mine;joined{0};progress{a=1}", "leaving{1}", "leaving{1};mine;progress{a=1}"),
-        ("trained{4};mine", "progress{a=1}", "trained{4};mine;progress{a=1}"),
-        ("trained{4};progress{a=1};mine", "progress{a=2}", "trained{4};mine;progress{a=2}"),
-        ("trained{4}", "remark{so}", "trained{4};remark{so}"),
-        ("mine;trained{4}", "remark{so}", "mine;remark{so}"),  # where nobody reads it
-        ("mine; really", "progress{a=1}", "mine; really;progress{a=1}"),
-        ("a;progress{a=2};remark{b}", "progress{a=1}", "a;remark{b};progress{a=1}"),
-        ("I was joined{yesterday}", "joined{1}", "joined{1};I was joined{yesterday}"),
-        ("joitrained{1}ned{2};a", "remark{so}", "a;remark{so}"),  # none is left for the next write
-        ("a;reremark{b}mark{c}", "remark{so}", "a;remark{so}"),
-        ("finishremark{a}ed{0}b", "remark{so}", "b;remark{so}"),
-    ],
-)
-def test_where_it_stands_comes_first_whoever_writes(comment: str, word: str, expected: str) -> None:
-    assert merged(comment, word) == expected
-
-
-WORDS = st.sampled_from(
-    [*(entry(s, n) for s in Standing for n in (0, 12)), "progress{a=1}", "remark{so}"]
-)
-
-
-@given(st.text(st.sampled_from("ab ;{}()"), max_size=12), st.lists(WORDS, max_size=6))
-def test_the_last_standing_is_first_and_the_users_text_stays(own: str, words: list[str]) -> None:
-    text = own
-    for word in words:
-        text = merged(text, word)
-    told = [w for w in words if standing(w)]
-    assert standing(text) == (told[-1] if told else "")
-    rest = text[len(standing(text)) :]
-    for name in ("progress", "remark"):
-        assert text.count(f"{name}{{") == any(w.startswith(name) for w in words)
-        rest = without(rest, name)
-    letters = [c for c in own if c in "ab"]
-    assert [c for c in rest if c in "ab"] == letters
 
 
 def test_who_speaks_and_of_what() -> None:
@@ -166,9 +113,6 @@ def test_who_speaks_and_of_what() -> None:
     assert [run_of({"SLURM_RESTART_COUNT": text}) for text in ("", "x", "²")] == [0, 0, 0]
     assert all(is_reporter({"SLURM_PROCID": rank} if rank else {}) for rank in ("", "0"))
     assert not is_reporter({"SLURM_PROCID": "1"})
-    assert all(len(entry(standing, 999_999_999)) <= 24 for standing in Standing)
-    assert holds("joined{2};mine", Standing.JOINED, 2)
-    assert not holds("joined{2};mine", Standing.JOINED, 3)
 
 
 def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
@@ -386,9 +330,14 @@ def test_an_agent_that_gives_up_early_has_said_that_there_is_one(
     assert "behind" in done.stdout
     assert ("went on" in done.stdout) is (not first and "help" not in command), said
     text = (slurm / "comment").read_text()
-    assert standing(text) == first, (text, said)
+    assert _standing(text) == first, (text, said)
     assert ("remark{" in text) is has_remark, (text, said)
     assert bool(asked(slurm)) is bool(first)
+
+
+def _standing(text: str) -> str:
+    found = replace(parse(text), loss=None, wish=None, progress="", remark="", rest="")
+    return found.text
 
 
 def taken(place: Path) -> None:
@@ -643,31 +592,6 @@ def test_outside_of_an_array_there_are_no_news(slurm: Path) -> None:
     news.report_progress(Progress((RATE,)))
     time.sleep(0.5)
     assert asked(slurm) == []
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("trained{3}", "trained{3};progress{b}"),
-        ("trained{3};mine", "trained{3};progress{b};mine"),
-        (
-            "trained{3};h{9};mine;progress{a};remark{so}",
-            "trained{3};h{9};progress{b};mine;remark{so}",
-        ),
-        ("trained{3};h{9};progress{a};mine", "trained{3};h{9};progress{b};mine"),
-        ("trained{3};myprogress{a}", "trained{3};progress{b};myprogress{a}"),
-        ("mine", "mine"),  # it does not begin with what the reconciler reads
-        ("", ""),
-    ],
-)
-def test_how_fast_it_trains_is_behind_what_a_hit_costs(before: str, after: str) -> None:
-    found = with_progress(before, "progress{b}")
-    assert found == after
-    assert has_progress(found, "progress{b}") is ("{3}" in before)
-    assert not has_progress(found, "progress{a}")
-    moved = merged(found, "leaving{3}") if found != before else after
-    assert has_progress(moved, "progress{b}") is ("{3}" in before)
-    assert moved.count("mine") == before.count("mine")
 
 
 def test_what_is_reported_reaches_the_agent_too() -> None:

@@ -9,6 +9,7 @@ import math
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from fuzz.kept import KEPT
 from fuzz.peer import RefusedError
 from fuzz.target import Target
 from slurm_hooks.doctor.gather.slurm import read_slurm
-from slurm_hooks.elastic.batch import expected, job_comment, wish
+from slurm_hooks.elastic.batch import expected, wish
 from slurm_hooks.elastic.engines.pool import tasks
 from slurm_hooks.elastic.engines.torchrun import flags
 from slurm_hooks.elastic.liveness import absent
@@ -42,6 +43,7 @@ from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.rows import RECORD_END, row_of
 from slurm_hooks.snapshot import file as snapshots
+from slurm_hooks.words import comment
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = tempfile.TemporaryDirectory()
@@ -85,9 +87,9 @@ def _comment(found: str) -> None:
     told = jobs.parse_telemetry(found)
     assert told is None or len(told.rates) <= 64
     telemetry.parse_progress(found)
-    noted = job_comment.merged(found, "remark{an entry of ours}")
+    noted = replace(comment.parse(found), remark="an entry of ours").text
     assert noted.count("remark{an entry of ours}") == 1
-    assert job_comment.merged(noted, "remark{an entry of ours}") == noted
+    assert comment.parse(noted).remark == "an entry of ours"
     asked = slurm_wish.parse_wish(found)
     assert asked is None or 0 <= asked.nodes <= 65_535
     slurm_wish.without_wish(found)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic.gang import Gang
-from slurm_hooks.elastic.batch.job_comment import loss_of
-from slurm_hooks.elastic.observed import Loss
+from slurm_hooks.words.comment import Loss, parse
 
 HERE = Path(__file__).parent
 LONG = 1_000_000  # steps
@@ -61,7 +60,8 @@ class Bench(Gang):
     def told(self) -> Loss | None:
         """What the job says that a hit costs."""
         texts = [path.read_text() for path in self.work.glob("comment.*")]
-        return next((loss for loss in map(loss_of, texts) if loss is not None), None)
+        losses = (parse(text).loss for text in texts)
+        return next((loss for loss in losses if loss is not None), None)
 
     def figures(self, name: str) -> list[Any]:
         """What the training has written down under this name, in any process."""

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Wish
 from slurm_hooks.slurm.jobs import parse_said, parse_telemetry
 from slurm_hooks.slurm.pools import Pool, count, read_id, script, shown, submit
-from slurm_hooks.slurm.wish import entry, parse_wish, with_wish
+from slurm_hooks.slurm.wish import parse_wish, with_wish
 
 AT = 1_790_000_000
 WISH = Wish(datetime.fromtimestamp(AT, timezone.utc), 8)
@@ -83,7 +82,6 @@ def test_a_wish_takes_its_place_and_leaves_the_rest(before: str, after: str) -> 
     assert parse_wish(after) == WISH
     assert parse_telemetry(after) == parse_telemetry(before)
     assert parse_said(after, 3) == parse_said(before, 3)
-    assert job_comment.with_wish(before, entry(WISH)) == after  # as from within the job
 
 
 @given(st.text("trained{}wsh;0123, x", max_size=60))

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_hooks.elastic.batch import progress_entry as writer
 from slurm_hooks.elastic.batch.progress_entry import (
     CONFIRM_S,
-    COUNT,
     REFRESH_S,
     Progress,
     ToldPauses,
@@ -23,8 +21,8 @@ from slurm_hooks.elastic.batch.progress_entry import (
     number,
 )
 from slurm_hooks.model import Counts, Pauses, Rate, Telemetry
-from slurm_hooks.slurm import telemetry as reader
 from slurm_hooks.slurm.telemetry import parse_progress
+from slurm_hooks.words.comment import PROGRESS_WIDTH, SIZES
 
 many = settings(deadline=None)
 NOW = 1_790_000_000
@@ -54,7 +52,7 @@ RATES = st.builds(
 SECONDS = st.none() | st.floats(0, 9999)
 TOLDS = st.builds(
     Progress,
-    rates=st.lists(RATES, min_size=1, max_size=COUNT, unique_by=lambda rate: rate.nodes).map(
+    rates=st.lists(RATES, min_size=1, max_size=SIZES, unique_by=lambda rate: rate.nodes).map(
         lambda rates: tuple(sorted(rates, key=lambda rate: rate.at))
     ),
     in_samples=st.booleans(),
@@ -67,7 +65,7 @@ TOLDS = st.builds(
 @given(TOLDS)
 def test_whatever_an_agent_writes_is_read(told: Progress) -> None:
     text = entry(told)
-    assert len(text) <= writer.LENGTH == reader.LENGTH
+    assert len(text) <= PROGRESS_WIDTH
     found = parse_progress(text)
     assert found is not None
     assert (found.counts is Counts.SAMPLES) is told.in_samples
@@ -87,7 +85,7 @@ def test_no_more_is_read_than_an_agent_writes() -> None:
     assert parse_progress(TEXT + ",1:2/3/4" * 1000) == TOLD
     assert parse_progress("progress{s1" + ",1:2/3/4" * 1000 + "}") is None
     long = "progress{s1" + "".join(f",{n}:{'1' * 7}.{'1' * 8}/3/{'1' * 7}" for n in (1, 2, 3, 4))
-    assert len(long) > reader.LENGTH
+    assert len(long) > PROGRESS_WIDTH
     assert parse_progress(long + "}") is None
 
 

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from build import NOW, after, make_fragment, make_job, make_request
 from fake_answers import row
-from slurm_hooks.elastic.batch.job_comment import merged
-from slurm_hooks.elastic.batch.standing import Standing, entry
 from slurm_hooks.model import Said, Wish
 from slurm_hooks.slurm.jobs import parse_jobs, parse_said, parse_telemetry
 from slurm_hooks.slurm.rows import SAID_WIDTH
 from slurm_hooks.slurm.wish import parse_wish, with_wish
+from slurm_hooks.words.comment import Comment, Standing
 
 many = settings(deadline=None)
 AT = 1_790_000_000
@@ -50,12 +49,10 @@ def test_a_wish_is_read_among_the_entries(comment: str) -> None:
 
 @pytest.mark.parametrize("standing", Standing)
 def test_every_word_of_an_agent_is_read_and_stays_first(standing: Standing) -> None:
-    word = entry(standing, 3)
+    word = Comment(standing, 3).text
     assert parse_said(word, 3) == (Said(standing.value), True)
     told = with_wish(f"{word};mine", Wish(after(0), 8))
     assert told.startswith(f"{word};wish{{8,")
-    for other in Standing:
-        assert merged(told, entry(other, 4)).startswith(f"{entry(other, 4)};wish{{8,")
 
 
 @pytest.mark.parametrize(

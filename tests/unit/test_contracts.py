@@ -72,7 +72,7 @@ PLANTED = (
     ),
     (
         "A row uses rows below it, never above",
-        "slurm_hooks.elastic.batch.standing",
+        "slurm_hooks.elastic.batch.expected",
         "slurm_hooks.plural",
     ),
     (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Optional
 
 from slurm_hooks.elastic.batch.progress_entry import (
-    COUNT,
     Progress,
     ToldPauses,
     ToldRate,
@@ -13,6 +12,7 @@ from slurm_hooks.elastic.batch.progress_entry import (
     is_due,
 )
 from slurm_hooks.elastic.steady import Steady
+from slurm_hooks.words.comment import SIZES
 
 KEPT = 64  # sizes
 _ALIKE = 0.1  # batches that differ by less are taken for the same: not all are equally large
@@ -55,7 +55,7 @@ class Rates:
         known = {rate.nodes: rate for rate in told.rates} if told else {}
         if told and told.in_samples is not self._in_samples:
             known = {}
-        newest = list(self._found.values())[-COUNT:]
+        newest = list(self._found.values())[-SIZES:]
         rates = [self._to_tell(known.get(found.nodes), found) for found in newest]
         rates.sort(key=lambda rate: rate.at)
         return Progress(tuple(rates), self._in_samples, sync, pauses)

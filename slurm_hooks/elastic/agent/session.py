@@ -37,7 +37,6 @@ from slurm_hooks.elastic.agent.sight import Sight
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
-from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.liveness.apart import Apart
 from slurm_hooks.elastic.liveness.watch import Unchanged
 from slurm_hooks.elastic.log import debug, say, suppressed
@@ -50,6 +49,7 @@ from slurm_hooks.elastic.rendezvous.rounds import (
 )
 from slurm_hooks.elastic.rendezvous.state import Admission, Outcome, Round, State, Stop, find
 from slurm_hooks.elastic.signals import SignalListener
+from slurm_hooks.words.comment import Standing
 
 FIND_DEAD_S = 0.3
 SLOW_S = 1.0

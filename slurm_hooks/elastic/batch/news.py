@@ -8,13 +8,14 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.progress_entry import Progress, entry
 from slurm_hooks.elastic.batch.remark import wait_s
 from slurm_hooks.elastic.log import endured, suppressed
-from slurm_hooks.elastic.observed import Loss
+from slurm_hooks.words.comment import Comment, Loss, parse
 
 CONFIRM_S = 1.0  # another process may have written in between
 GATHER_S = 0.2  # what is told in the same moment is one change
@@ -74,14 +75,14 @@ class News:
     def _write(self, loss: Optional[Loss], is_loss_new: bool, progress: Optional[Progress]) -> None:
         text = entry(progress) if progress else ""
 
-        def edit(before: str) -> str:
-            after = job_comment.with_loss(before, loss) if is_loss_new else before
-            return job_comment.with_progress(after, text) if text else after
+        def edit(before: Comment) -> Comment:
+            after = replace(before, loss=loss) if is_loss_new else before
+            return replace(after, progress=text) if text else after
 
         job_comment.change(self._element, edit)
         time.sleep(CONFIRM_S)
-        found = job_comment.read(self._element)
-        if is_loss_new and job_comment.loss_of(found) == loss:
+        found = parse(job_comment.read(self._element))
+        if is_loss_new and found.loss == loss:
             self.told_loss = loss
-        if text and job_comment.has_progress(found, text):
+        if text and found.progress == text:
             self.told_progress = progress

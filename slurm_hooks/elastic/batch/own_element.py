@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
@@ -19,10 +20,10 @@ from slurm_hooks.elastic.batch.expected import ArrayFacts
 from slurm_hooks.elastic.batch.lease import ask_all
 from slurm_hooks.elastic.batch.news import CONFIRM_S, News
 from slurm_hooks.elastic.batch.progress_entry import Progress
-from slurm_hooks.elastic.batch.standing import Standing, element, entry, holds, is_reporter, run_of
+from slurm_hooks.elastic.batch.standing import element, is_reporter, run_of
 from slurm_hooks.elastic.log import debug, endured, say, suppressed
-from slurm_hooks.elastic.observed import Loss
 from slurm_hooks.elastic.signals import SignalListener
+from slurm_hooks.words.comment import Comment, Loss, Standing, parse
 
 AGAIN_S = 5.0  # after a failure, and twice as long each time
 AGAIN_MOST_S = 60.0
@@ -202,9 +203,10 @@ class OwnElement:
             self._write(standing)
             written_at = time.monotonic()
             pause()
-            return self._standing is not standing or holds(
-                job_comment.read_since(self._element, written_at), standing, self._run
-            )
+            if self._standing is not standing:
+                return True
+            found = parse(job_comment.read_since(self._element, written_at))
+            return found.says(standing, self._run)
         return False
 
     def _write(
@@ -215,12 +217,12 @@ class OwnElement:
     ) -> None:
         """Write it unless it is outdated by then. Raises OSError, SubprocessError."""
 
-        def edit(before: str) -> Optional[str]:
-            self._news.told_loss = job_comment.loss_of(before)
-            if self._has_begun and holds(before, Standing.FINISHED, self._run):
+        def edit(before: Comment) -> Optional[Comment]:
+            self._news.told_loss = before.loss
+            if self._has_begun and before.says(Standing.FINISHED, self._run):
                 self._standing = Standing.FINISHED  # `malleable finish` has said so
             is_current = self._standing is standing
-            return job_comment.merged(before, entry(standing, self._run)) if is_current else None
+            return replace(before, standing=standing, run=self._run) if is_current else None
 
         job_comment.change(self._element, edit, limit_s, before)
         self._has_begun = True

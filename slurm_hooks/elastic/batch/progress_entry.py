@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Optional
 
-LENGTH = 120  # characters that the reconciler reads of it
-COUNT = 4  # sizes
+from slurm_hooks.words.comment import PROGRESS_WIDTH
+
 CONFIRM_S = 100  # a rate that is new is told again after so long: one alone may be an accident
 REFRESH_S = 1800  # and once more each time after so long
 _LITTLE = 0.02  # less is no change of a rate
@@ -95,7 +95,7 @@ def entry(progress: Progress) -> str:
         tail.append(f"y{min(100, max(0, round(100 * progress.sync)))}")
     while True:
         text = f"progress{{{','.join([head, *rates, *tail])}}}"
-        if len(text) <= LENGTH or len(rates) == 1:
+        if len(text) <= PROGRESS_WIDTH or len(rates) == 1:
             return text
         rates.pop()
 

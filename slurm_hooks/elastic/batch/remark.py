@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import subprocess
 import threading
 import time
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.expected import own_job
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private
+from slurm_hooks.words.comment import Comment, remark_text
 
-LENGTH = 160
 AGAIN_S = 3600.0
 PATIENCE_S = 5.0  # at the end of the agent
-_ODD = re.compile(r"[^A-Za-z0-9 _.,:;/@%+='()-]")
 _written_at = float("-inf")  # in this process, by its monotonic clock
-
-
-def entry(text: str) -> str:
-    """`remark{...}` with the text as it may be written there: a few plain characters, bounded."""
-    return f"remark{{{_ODD.sub('?', text)[:LENGTH].strip()}}}"
 
 
 def shared_directory(env: Mapping[str, str]) -> Path | None:
@@ -60,12 +54,15 @@ def withdraw_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
     job = own_job(env)
     if job:
         with suppressed(RuntimeError, doing="starting a thread that withdraws a remark"):
-            threading.Thread(target=_withdraw, args=(job, entry(text)), daemon=True).start()
+            threading.Thread(target=_withdraw, args=(job, remark_text(text)), daemon=True).start()
 
 
 def _withdraw(job: str, remark: str) -> None:
+    def edit(before: Comment) -> Comment:
+        return replace(before, remark="") if before.remark == remark else before
+
     with suppressed(OSError, subprocess.SubprocessError, doing="withdrawing a remark"):
-        job_comment.change(job, lambda before: job_comment.without_entry(before, remark))
+        job_comment.change(job, edit)
 
 
 def write_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
@@ -76,7 +73,7 @@ def write_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
     if not text or not job:
         return
     _written_at = time.monotonic()
-    thread = threading.Thread(target=_write, args=(job, directory, entry(text)), daemon=True)
+    thread = threading.Thread(target=_write, args=(job, directory, remark_text(text)), daemon=True)
     with suppressed(RuntimeError, doing="starting a thread that writes a remark"):
         thread.start()
         atexit.register(thread.join, PATIENCE_S)
@@ -92,4 +89,4 @@ def _write(job: str, directory: Path | None, remark: str) -> None:
         if directory and not is_first(directory, remark):
             return
     with suppressed(OSError, subprocess.SubprocessError, doing="writing a remark"):
-        job_comment.change(job, lambda before: job_comment.merged(before, remark))
+        job_comment.change(job, lambda before: replace(before, remark=remark))

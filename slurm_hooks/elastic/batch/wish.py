@@ -8,12 +8,13 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.news import CONFIRM_S
 from slurm_hooks.elastic.batch.standing import element
+from slurm_hooks.words.comment import MOST_NODES, Wish, parse
 
-MOST = 65_535
 TRIES = 3
 
 
@@ -27,9 +28,9 @@ class UnheardError(WishError):
 
 def read_nodes(text: str, most: str = "") -> int:
     """A number of nodes, at most the MAX that the job has asked for. Raises WishError."""
-    is_number = text.isascii() and text.isdigit() and len(text) < 6 and int(text) <= MOST
+    is_number = text.isascii() and text.isdigit() and len(text) < 6 and int(text) <= MOST_NODES
     if not is_number:
-        raise WishError(f"{text[:20]!r} is not a number of nodes from 0 to {MOST}")
+        raise WishError(f"{text[:20]!r} is not a number of nodes from 0 to {MOST_NODES}")
     return min(int(text), int(most)) if most.isascii() and most.isdigit() else int(text)
 
 
@@ -51,9 +52,8 @@ def _write(name: str, nodes: int, now: int) -> None:
     """Again if the agent has written at the same moment, and ours is lost. Raises OSError,
     SubprocessError."""
     for _ in range(TRIES):
-        job_comment.change(
-            name, lambda before: job_comment.with_wish(before, f"wish{{{nodes},{now}}}")
-        )
+        job_comment.change(name, lambda before: replace(before, wish=Wish(nodes, now)))
         time.sleep(CONFIRM_S)
-        if job_comment.wished_at(job_comment.read(name)) >= now:
+        found = parse(job_comment.read(name)).wish
+        if found and found.at >= now:
             break

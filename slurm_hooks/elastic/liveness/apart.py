@@ -24,29 +24,32 @@ from slurm_hooks.elastic.liveness.absent import missing
 from slurm_hooks.elastic.liveness.file_system import local_kind
 from slurm_hooks.elastic.log import say_if_possible, suppressed
 from slurm_hooks.elastic.rendezvous.state import State
+from slurm_hooks.words.comment import HEAD_WIDTH, Standing, parse
 
 PATIENCE_S = 60.0  # before a round, or in one, without fragments that were expected
-_ROW = re.compile(r"\d+_(\d{1,9})\|(\d{1,9})\|([a-z]+)\{(\d{1,9})\}")
+_ROW = re.compile(r"\d+_(\d{1,9})\|(\d{1,9})\|(.*)")
 
 
 def request(array_job: str) -> list[str]:
     """The command that lists the elements that run: name, restart count, begin of Comment."""
-    fields = "-OJobArrayID:|,restartcnt:|,comment:24"
+    fields = f"-OJobArrayID:|,restartcnt:|,comment:{HEAD_WIDTH}"
     return ["squeue", "--noheader", f"--job={array_job}", "--array", "--states=running", fields]
 
 
-def said(text: str, *words: str) -> frozenset[int]:
-    """Fragments of which one of these words holds in their present run, from the answer to
+def said(text: str, *standings: Standing) -> frozenset[int]:
+    """Fragments that stand at one of these points in their present run, from the answer to
     `request`."""
     rows = (found.groups() for found in map(_ROW.match, text.splitlines()) if found)
     return frozenset(
-        int(fragment) for fragment, run, word, told in rows if word in words and run == told
+        int(fragment)
+        for fragment, run, comment in rows
+        if any(parse(comment).says(standing, int(run)) for standing in standings)
     )
 
 
 def joined(text: str) -> frozenset[int]:
     """Fragments that have joined a round in their present run, from the answer to `request`."""
-    return said(text, "joined", "trained")
+    return said(text, Standing.JOINED, Standing.TRAINED)
 
 
 def elsewhere(state: State, fragments: frozenset[int]) -> tuple[int, ...]:
@@ -152,7 +155,7 @@ class Apart:
             return
         if others := elsewhere(state, joined(text)):
             self.why = sentence(others, self._directory)
-        elif others := elsewhere(state, said(text, "waiting", "apart")):
+        elif others := elsewhere(state, said(text, Standing.WAITING, Standing.APART)):
             self.linger_s = PATIENCE_S
             self.why = sentence(others, self._directory, "run")
 

@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from slurm_hooks.elastic.agent.options import OptionError, knob
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
-from slurm_hooks.elastic.batch.standing import Standing
 from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.order import NOTICE_S, Order, read_order
 from slurm_hooks.elastic.engines.pool.wish_file import WishFile
 from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.signals import SignalListener
+from slurm_hooks.words.comment import Standing
 from slurm_hooks.words.engines import ENGINES
 
 POLL_S = 0.2
