@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from slurm_hooks.slurm.recorded import Recorded
-from slurm_hooks.slurm.rows import HEAD_WIDTH, RECORD_END, SAID_WIDTH
+from slurm_hooks.slurm.rows import RECORD_END, SAID_WIDTH
+from slurm_hooks.words.comment import HEAD_WIDTH
 
 CAPTURED = Path(__file__).with_name("captured")
 VERSIONS = sorted(path.name for path in CAPTURED.iterdir())

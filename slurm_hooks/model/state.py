@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from slurm_hooks.words.comment import Standing
+
 
 class FragmentState(enum.Enum):
     """Where a fragment is in its life, as Slurm reports it."""
@@ -37,13 +39,14 @@ ON_NODES = frozenset(FragmentState) - ENDED_STATES - WAITING_STATES
 
 
 class Said(enum.Enum):
-    """What a fragment's agent says about the current run; a script without one says nothing."""
+    """What a fragment's agent says about the current run; a script without one says nothing. The
+    words are explained in words/comment.py."""
 
     NOTHING = "nothing"
-    STARTED = "started"  # an agent runs, and is on its way to the others
-    WAITING = "waiting"  # it has waited for its first round for a minute
-    JOINED = "joined"  # it takes part in a round
-    TRAINED = "trained"  # and its training has made progress
-    LEAVING = "leaving"  # it is about to put itself back
-    APART = "apart"  # others of its job train in another directory, so it has given up
-    FINISHED = "finished"  # the round said that the training is over
+    STARTED = Standing.STARTED.value
+    WAITING = Standing.WAITING.value
+    JOINED = Standing.JOINED.value
+    TRAINED = Standing.TRAINED.value
+    LEAVING = Standing.LEAVING.value
+    APART = Standing.APART.value
+    FINISHED = Standing.FINISHED.value

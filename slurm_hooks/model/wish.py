@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Optional
 
-MOST_NODES = 65_535
+from slurm_hooks.words.comment import MOST_NODES
+
 SKEW = timedelta(minutes=1)
 """By so much the clock of a node may be ahead of slurmctld's. A wish from later than that does not
 count yet: else its user could lock out all wishes after it."""

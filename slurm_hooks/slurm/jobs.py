@@ -22,7 +22,6 @@ from slurm_hooks.model import (
     OtherStart,
     PlannedStart,
     Said,
-    Telemetry,
     Waiter,
 )
 from slurm_hooks.slurm.mark import parse_mark
@@ -37,15 +36,11 @@ from slurm_hooks.slurm.text import (
     parse_time,
 )
 from slurm_hooks.slurm.waiting import still_waiting, waiter_in
-from slurm_hooks.slurm.wish import parse_wish, without_wish
+from slurm_hooks.slurm.wish import wish_in
+from slurm_hooks.words.comment import Comment, Loss, parse
 
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
 _ELEMENT = re.compile(r"(\d+)_(\d+)")
-_SAID = re.compile(
-    r"(started|waiting|joined|trained|leaving|apart|finished)\{(\d{1,9})\}"
-    r"(?:;h\{(\d{1,5})\}(r?))?;?",
-    re.ASCII,
-)
 
 
 @dataclass(frozen=True)
@@ -153,7 +148,8 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
     restarts = int(row["restartcnt"] or 0)
     is_requeued = state in WAITING_STATES or (state in _REQUEUED and restarts > mark.run)
     run = restarts - is_requeued  # Slurm counts at the requeue, also what is still ending
-    said, has_agent = parse_said(row["comment"], run)
+    comment = parse(row["comment"])
+    loss = _loss_in(comment, run)
     return Fragment(
         id=FragmentId(int(element.group(1)), int(element.group(2))),
         state=state,
@@ -167,13 +163,13 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         exit_code=exit_code(row["exit_code"]),
         reason=row["Reason"],
         priority=int(row["PriorityLong"]) if row["PriorityLong"].isdecimal() else 0,
-        said=said,
-        has_agent=has_agent,
+        said=said_in(comment, run),
+        has_agent=comment.standing is not None,
         depends=row["Dependency"] not in ("", "(null)"),
-        hit_s=parse_hit(row["comment"], run),
-        redoes=parse_redoes(row["comment"], run),
-        telemetry=parse_telemetry(row["comment"]),
-        wish=parse_wish(row["comment"]),
+        hit_s=float(loss.seconds) if loss else None,
+        redoes=loss is not None and loss.redoes,
+        telemetry=parse_progress(comment.progress),
+        wish=wish_in(comment),
         note=note,
         is_tied=row["ReqNodes"] not in ("", "(null)"),
     )
@@ -188,33 +184,15 @@ def _is_bound(state: FragmentState, row: Mapping[str, str]) -> bool:
     return is_on_its_way or row["Reason"] == "BadConstraints"
 
 
-def parse_said(comment: str, run: int) -> tuple[Said, bool]:
-    """What the agent says of the run with this restart count, and whether one ever spoke."""
-    found = _SAID.match(comment)
-    if not found:
-        return Said.NOTHING, False
-    is_this_run = int(found.group(2)) == run
-    return (Said(found.group(1)) if is_this_run else Said.NOTHING), True
+def said_in(comment: Comment, run: int) -> Said:
+    """Where the fragment stands in the run with this restart count, as its agent says."""
+    is_this_run = comment.standing is not None and comment.run == run
+    return Said(comment.standing) if is_this_run else Said.NOTHING
 
 
-def parse_hit(comment: str, run: int) -> Optional[float]:
-    """The seconds of work that a hit costs, as the agent says in this run; None if it says none."""
-    found = _SAID.match(comment)
-    is_told = found and found.group(3) and int(found.group(2)) == run
-    return float(found.group(3)) if found and is_told else None
-
-
-def parse_redoes(comment: str, run: int) -> bool:
-    """True if the agent says in this run that a planned change costs as much as a hit."""
-    found = _SAID.match(comment)
-    return bool(found and found.group(4) and int(found.group(2)) == run)
-
-
-def parse_telemetry(comment: str) -> Optional[Telemetry]:
-    """How fast its job trains, as an agent said in this run or an earlier one; None if it did not
-    say."""
-    found = _SAID.match(comment)
-    return parse_progress(without_wish(comment[found.end() :])) if found else None
+def _loss_in(comment: Comment, run: int) -> Optional[Loss]:
+    """The work that a hit costs, as the agent says in this run; None if it says none."""
+    return comment.loss if comment.run == run else None
 
 
 @lru_cache(maxsize=256)

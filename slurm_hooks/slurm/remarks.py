@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.words.comment import REMARK_WIDTH, remarks_in
 
-LENGTH = 160
 COUNT = 3
-_REMARK = re.compile(r"remark\{([^{}]*)\}")
 
 
 def remarks_command(job_id: int) -> Command:
@@ -24,5 +23,5 @@ def remarks_command(job_id: int) -> Command:
 
 def parse_remarks(text: str) -> tuple[str, ...]:
     """The texts of all `remark{...}`, printable ASCII, bounded in length and number."""
-    texts = (re.sub(r"[^ -~]", "?", found)[:LENGTH].strip() for found in _REMARK.findall(text))
+    texts = (re.sub(r"[^ -~]", "?", found)[:REMARK_WIDTH].strip() for found in remarks_in(text))
     return tuple(dict.fromkeys(t for t in texts if t))[:COUNT]

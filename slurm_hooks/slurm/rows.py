@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-from slurm_hooks.slurm.telemetry import LENGTH
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.words.comment import WIDTH as SAID_WIDTH
 
 JOB_FIELDS = (
     "JobArrayID",
@@ -42,8 +42,6 @@ JOB_FIELDS = (
     "comment",  # last, and always SAID_WIDTH bytes: where it begins is known
 )
 FEATURES_END = "|;|"
-HEAD_WIDTH = 24  # where the run stands and what a hit costs: all that older agents write
-SAID_WIDTH = HEAD_WIDTH + 1 + LENGTH
 RECORD_END = "|" + "=" * (SAID_WIDTH + 1)
 _PLAIN = JOB_FIELDS[:-3]
 _BEGINNING = re.compile(r"\d+[^|\n]*\|", re.ASCII)

@@ -11,9 +11,8 @@ import re
 from typing import Optional
 
 from slurm_hooks.model import Counts, Pauses, Rate, Telemetry
+from slurm_hooks.words.comment import PROGRESS_WIDTH, SIZES
 
-LENGTH = 120  # characters of the whole entry
-SIZES = 4
 _ENTRY = re.compile(r"progress\{([sn])(\d{1,12})((?:,[0-9py:/.e-]{1,40}){1,8})\}", re.ASCII)
 _NUMBER = r"\d{1,7}(?:\.\d{1,8})?(?:e-?\d{1,2})?"
 _RATE = re.compile(rf"(\d{{1,5}}):({_NUMBER})/(\d{{1,3}})/({_NUMBER})(?:/(\d{{1,7}}))?", re.ASCII)
@@ -24,7 +23,7 @@ _SYNC = re.compile(r"y(\d{1,3})", re.ASCII)
 def parse_progress(text: str) -> Optional[Telemetry]:
     """The telemetry in an entry at the head of this text; None if there is none, or any part of it
     is not as agents write it."""
-    found = _ENTRY.match(text[:LENGTH])
+    found = _ENTRY.match(text[:PROGRESS_WIDTH])
     if not found:
         return None
     try:

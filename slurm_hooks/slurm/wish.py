@@ -1,62 +1,40 @@
-"""`wish{N,T}`: how many nodes a job wants, among the entries at the head of its Comment.
+"""A wish in a Comment: how many nodes a job wants. The form is in words/comment.py.
 
-A user can write anything there: what is not as our commands write it is no wish. Which wish of a
-job counts, and how much of it, is judged in model/wish.py.
+Which wish of a job counts, and how much of it, is judged in model/wish.py.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Optional
 
 from slurm_hooks.model import Wish
 from slurm_hooks.slurm.text import Command
-
-_ENTRY = r"[a-z]{1,16}\{[^{};]*\}r?;"  # the r is of h{600}r
-_WISH = r"wish\{(\d{1,5}),(\d{1,11})\}(?:;|\Z)"
-_FOUND = re.compile(rf"(?:{_ENTRY})*?{_WISH}", re.ASCII)
-_FIRST = re.compile(_WISH, re.ASCII)
-_BEFORE = re.compile(
-    r"(?:(?:started|waiting|joined|trained|leaving|apart|finished)\{\d{1,9}\}"
-    r"(?:;h\{\d{1,5}\}r?)?(?:;|\Z))?",
-    re.ASCII,
-)
-_ANYWHERE = re.compile(r"(?<![a-z])wish\{[^{}]*\};?")
+from slurm_hooks.words import comment as words
 
 
-def parse_wish(comment: str) -> Optional[Wish]:
-    """The first wish among the entries at the beginning of a Comment; None if there is none."""
-    found = _FOUND.match(comment)
-    if not found:
+def wish_in(comment: words.Comment) -> Optional[Wish]:
+    """The wish of a Comment; None if there is none."""
+    if comment.wish is None:
         return None
     try:
-        return Wish(datetime.fromtimestamp(int(found.group(2)), timezone.utc), int(found.group(1)))
+        at = datetime.fromtimestamp(comment.wish.at, timezone.utc)
+        return Wish(at, comment.wish.nodes)
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def without_wish(entries: str) -> str:
-    """The entries without a wish at their beginning."""
-    found = _FIRST.match(entries)
-    return entries[found.end() :] if found else entries
+def parse_wish(text: str) -> Optional[Wish]:
+    """The wish in the text of a Comment; None if there is none."""
+    return wish_in(words.parse(text))
 
 
-def entry(wish: Wish) -> str:
-    """As it is written."""
-    return f"wish{{{wish.nodes},{int(wish.at.timestamp())}}}"
-
-
-def with_wish(comment: str, wish: Wish) -> str:
-    """The Comment with this wish in the place of another, behind where its fragment stands and what
-    a hit costs; everything else in it stays."""
-    text = "" if comment == "(null)" else comment
-    found = _BEFORE.match(text)
-    end = found.end() if found else 0
-    first, rest = text[:end].rstrip(";"), text[end:]
-    rest = _ANYWHERE.sub("", rest).strip("; ")
-    return ";".join(part for part in (first, entry(wish), rest) if part)
+def with_wish(text: str, wish: Wish) -> str:
+    """The Comment with this wish in the place of another; everything else in it stays."""
+    told = words.Wish(wish.nodes, int(wish.at.timestamp()))
+    return replace(words.parse(text), wish=told).text
 
 
 def wish_commands(element: str) -> tuple[Command, Callable[[str], Command]]:

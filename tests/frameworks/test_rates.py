@@ -10,7 +10,8 @@ import pytest
 
 from elastic.gang import Gang
 from slurm_hooks.model import Rate, Telemetry
-from slurm_hooks.slurm.jobs import parse_telemetry
+from slurm_hooks.slurm.telemetry import parse_progress
+from slurm_hooks.words.comment import parse
 from waiting import wait_until
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]
@@ -33,7 +34,7 @@ def start(gang: Gang, fragment: int, kind: str) -> None:
 def told(gang: Gang) -> Optional[Telemetry]:
     """The newest that any fragment tells."""
     paths = gang.work.glob("comment.77_*")
-    found = [parse_telemetry(path.read_text()) for path in paths]
+    found = [parse_progress(parse(path.read_text()).progress) for path in paths]
     return max((t for t in found if t), key=lambda t: t.rates[-1].at, default=None)
 
 

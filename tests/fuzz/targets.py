@@ -81,23 +81,22 @@ def _queue(found: str) -> None:
 
 def _comment(found: str) -> None:
     """What users write freely: bounded and finite, whatever it is."""
-    jobs.parse_said(found, 0)
-    hit = jobs.parse_hit(found, 0)
-    assert hit is None or 0 <= hit < 1e6
-    told = jobs.parse_telemetry(found)
+    read = comment.parse(found)
+    jobs.said_in(read, 0)
+    assert read.loss is None or 0 <= read.loss.seconds < 1e6
+    told = telemetry.parse_progress(read.progress)
     assert told is None or len(told.rates) <= 64
     telemetry.parse_progress(found)
-    noted = replace(comment.parse(found), remark="an entry of ours").text
+    noted = replace(read, remark="an entry of ours").text
     assert noted.count("remark{an entry of ours}") == 1
     assert comment.parse(noted).remark == "an entry of ours"
     asked = slurm_wish.parse_wish(found)
     assert asked is None or 0 <= asked.nodes <= 65_535
-    slurm_wish.without_wish(found)
 
 
 def _progress(found: str) -> None:
     told = telemetry.parse_progress(found)
-    assert told is None or len(told.rates) <= telemetry.SIZES
+    assert told is None or len(told.rates) <= comment.SIZES
     for rate in told.rates if told else ():
         assert 1 <= rate.nodes <= 99_999
         assert 0 < rate.per_s <= 1e15
@@ -107,7 +106,7 @@ def _progress(found: str) -> None:
 def _remarks(found: str) -> None:
     said = remarks.parse_remarks(found)
     assert len(said) <= remarks.COUNT
-    assert all(len(t) <= remarks.LENGTH and t.isascii() and t.isprintable() for t in said)
+    assert all(len(t) <= comment.REMARK_WIDTH and t.isascii() and t.isprintable() for t in said)
 
 
 def _mark(found: str) -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Wish
-from slurm_hooks.slurm.jobs import parse_said, parse_telemetry
 from slurm_hooks.slurm.pools import Pool, count, read_id, script, shown, submit
 from slurm_hooks.slurm.wish import parse_wish, with_wish
+from slurm_hooks.words.comment import parse
 
 AT = 1_790_000_000
 WISH = Wish(datetime.fromtimestamp(AT, timezone.utc), 8)
@@ -80,8 +80,9 @@ def test_the_size_is_counted() -> None:
 def test_a_wish_takes_its_place_and_leaves_the_rest(before: str, after: str) -> None:
     assert with_wish(before, WISH) == after
     assert parse_wish(after) == WISH
-    assert parse_telemetry(after) == parse_telemetry(before)
-    assert parse_said(after, 3) == parse_said(before, 3)
+    found, was = parse(after), parse(before)
+    assert (found.standing, found.loss) == (was.standing, was.loss)
+    assert found.progress == was.progress
 
 
 @given(st.text("trained{}wsh;0123, x", max_size=60))

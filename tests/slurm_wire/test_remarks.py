@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_hooks.slurm.remarks import COUNT, LENGTH, parse_remarks, remarks_command
+from slurm_hooks.slurm.remarks import COUNT, parse_remarks, remarks_command
+from slurm_hooks.words.comment import REMARK_WIDTH
 
 
 def test_one_question_for_one_job() -> None:
@@ -29,5 +30,5 @@ def test_remarks_in_comments(text: str, remarks: tuple[str, ...]) -> None:
 
 
 def test_remarks_are_bounded() -> None:
-    assert parse_remarks("remark{" + "x" * 999 + "}") == ("x" * LENGTH,)
+    assert parse_remarks("remark{" + "x" * 999 + "}") == ("x" * REMARK_WIDTH,)
     assert len(parse_remarks("".join(f"remark{{{n}}}" for n in range(99)))) == COUNT

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from build import NOW, after, make_fragment, make_job, make_request
 from fake_answers import row
 from slurm_hooks.model import Said, Wish
-from slurm_hooks.slurm.jobs import parse_jobs, parse_said, parse_telemetry
+from slurm_hooks.slurm.jobs import parse_jobs, said_in
 from slurm_hooks.slurm.rows import SAID_WIDTH
 from slurm_hooks.slurm.wish import parse_wish, with_wish
-from slurm_hooks.words.comment import Comment, Standing
+from slurm_hooks.words.comment import Comment, Standing, parse
 
 many = settings(deadline=None)
 AT = 1_790_000_000
@@ -50,7 +50,7 @@ def test_a_wish_is_read_among_the_entries(comment: str) -> None:
 @pytest.mark.parametrize("standing", Standing)
 def test_every_word_of_an_agent_is_read_and_stays_first(standing: Standing) -> None:
     word = Comment(standing, 3).text
-    assert parse_said(word, 3) == (Said(standing.value), True)
+    assert said_in(parse(word), 3) is Said(standing.value)
     told = with_wish(f"{word};mine", Wish(after(0), 8))
     assert told.startswith(f"{word};wish{{8,")
 
@@ -60,9 +60,8 @@ def test_every_word_of_an_agent_is_read_and_stays_first(standing: Standing) -> N
     [f"trained{{3}};{TEXT};{PROGRESS}", f"trained{{3}};h{{60}};{TEXT};{PROGRESS};{TEXT}"],
 )
 def test_a_wish_hides_nothing_else(comment: str) -> None:
-    assert parse_telemetry(comment) == parse_telemetry(f"trained{{3}};{PROGRESS}")
-    assert parse_telemetry(comment) is not None
-    assert parse_said(comment, 3)[1]
+    found = parse(comment)
+    assert (found.standing, found.progress) == (Standing.TRAINED, PROGRESS)
 
 
 @pytest.mark.parametrize(
