@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from slurm_hooks import map_directory
 from slurm_hooks.elastic.engines.pool.map_worker import Sightings
 from slurm_hooks.elastic.engines.pool.task_files import Order, TaskFiles
-from slurm_hooks.elastic.engines.pool.tasks import (
+from slurm_hooks.errors import UsageError
+from slurm_hooks.words.tasks import (
     State,
     Task,
     Worker,
@@ -30,7 +31,6 @@ from slurm_hooks.elastic.engines.pool.tasks import (
     parse,
     wish_for,
 )
-from slurm_hooks.errors import UsageError
 from waiting import wait_until
 
 from .processes import launch

@@ -23,7 +23,6 @@ from fuzz.peer import RefusedError
 from fuzz.target import Target
 from slurm_hooks.doctor.gather.slurm import read_slurm
 from slurm_hooks.elastic.batch import expected, wish
-from slurm_hooks.elastic.engines.pool import tasks
 from slurm_hooks.elastic.engines.torchrun import flags
 from slurm_hooks.elastic.liveness import absent
 from slurm_hooks.elastic.rendezvous.causes import causes_in
@@ -43,7 +42,7 @@ from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.rows import RECORD_END, row_of
 from slurm_hooks.snapshot import file as snapshots
-from slurm_hooks.words import comment
+from slurm_hooks.words import comment, tasks
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = tempfile.TemporaryDirectory()

@@ -27,7 +27,9 @@ from slurm_hooks.elastic.engines.pool.task_files import (
     read_inputs,
     read_order,
 )
-from slurm_hooks.elastic.engines.pool.tasks import (
+from slurm_hooks.elastic.log import debug, say, suppressed
+from slurm_hooks.elastic.signals import SignalListener
+from slurm_hooks.words.tasks import (
     State,
     Task,
     Worker,
@@ -36,8 +38,6 @@ from slurm_hooks.elastic.engines.pool.tasks import (
     is_of_earlier_run,
     wish_for,
 )
-from slurm_hooks.elastic.log import debug, say, suppressed
-from slurm_hooks.elastic.signals import SignalListener
 
 POLL_S = 0.2
 BEAT_S = 5.0

@@ -2,7 +2,7 @@
 
     map.json   the command, how often a failed task is tried again, how many tasks
     inputs     one JSON text for each task, a line each
-    tasks/     one file for each task, see tasks.py
+    tasks/     one file for each task, see words/tasks.py
     logs/      17.out, 17.err: what the last try of task 17 has printed
     results/   17.json: its exit code, seconds and host
     stop       if it is there, no more tasks are begun
@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_hooks.elastic.engines.pool.tasks import Task, Worker, claimed, is_earlier_run, parse
+from slurm_hooks.words.tasks import Task, Worker, claimed, is_earlier_run, parse
 
 
 @dataclass(frozen=True)
