@@ -1,14 +1,12 @@
 """The directory of a map as its submitter sees it: made, counted, read once it has ended.
 
-Workers write it (slurm_hooks/elastic/engines/pool/tasks.py says what the names mean, which this
-side must not import; a test holds the two together).
+Workers write it. words/tasks.py explains the names.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,11 +18,20 @@ from filelock import FileLock, Timeout
 
 from slurm_hooks.errors import UsageError
 from slurm_hooks.plural import plural
-
-_NAME = re.compile(
-    r"([1-9]\d{0,8})\.(\d{1,6})\.(\d{1,6})\.(todo|run|done|failed)(?:\.(.*))?", re.ASCII
+from slurm_hooks.words.tasks import (
+    INPUTS,
+    LOGS,
+    MAP,
+    RESULTS,
+    STOP,
+    TASKS,
+    WAIT,
+    State,
+    Task,
+    parse,
 )
-MAP, DRAFT, LOCK = "map.json", "map.json.draft", "map.lock"
+
+DRAFT, LOCK = f"{MAP}.draft", "map.lock"
 MOST_TASKS = 1_000_000
 TURN_S = 60.0
 
@@ -92,13 +99,13 @@ def make(
     order = {"command": list(command), "retries": retries, "keep_going": keep_going}
     draft = place / DRAFT
     draft.write_text(json.dumps({**order, "tasks": len(inputs)}) + "\n", encoding="utf-8")
-    for name in ("tasks", "logs", "results"):
+    for name in (TASKS, LOGS, RESULTS):
         (place / name).mkdir(parents=True, exist_ok=True)
-    (place / "inputs").write_text(
+    (place / INPUTS).write_text(
         "".join(f"{json.dumps(text)}\n" for text in inputs), encoding="utf-8"
     )
     for number in range(1, len(inputs) + 1):
-        (place / "tasks" / f"{number}.0.0.todo").touch()
+        (place / TASKS / Task(number).name).touch()
     draft.replace(place / MAP)
 
 
@@ -121,7 +128,7 @@ def is_over(place: Path, found: Counts) -> bool:
     as a file that is renamed while a directory is listed may be missing. Raises OSError."""
 
     def says(counts: Counts) -> bool:
-        return not counts.left or (not counts.run and (place / "stop").exists())
+        return not counts.left or (not counts.run and (place / STOP).exists())
 
     return says(found) and says(count(place))
 
@@ -134,49 +141,53 @@ def lost(place: Path, found: Counts) -> int:
 def put_back(place: Path) -> None:
     """Have what runs nowhere any more and what has failed tried again. Only once no job works on
     it. Raises OSError."""
-    tasks = place / "tasks"
+    tasks = place / TASKS
     for name in os.listdir(tasks):
-        if name.startswith("wait."):
+        if name.startswith(WAIT):
             (tasks / name).unlink()
-        found = _NAME.fullmatch(name)
-        if found and found[4] in ("run", "failed"):
-            interrupted = int(found[2]) + (found[4] == "run")
-            (tasks / name).rename(tasks / f"{found[1]}.{interrupted}.0.todo")
-    (place / "stop").unlink(missing_ok=True)
+        task = parse(name)
+        if task and task.state in (State.RUN, State.FAILED):
+            interrupted = task.interrupted + (task.state is State.RUN)
+            (tasks / name).rename(tasks / Task(task.number, interrupted).name)
+    (place / STOP).unlink(missing_ok=True)
 
 
 def count(place: Path) -> Counts:
     """How far it is. Raises OSError."""
-    found = [match for name in os.listdir(place / "tasks") if (match := _NAME.fullmatch(name))]
-    states = Counter(match[4] for match in found)
-    return Counts(**states, interrupted=sum(int(match[2]) for match in found))
+    found = _tasks(place)
+    states = Counter(task.state.value for task in found)
+    return Counts(**states, interrupted=sum(task.interrupted for task in found))
+
+
+def _tasks(place: Path) -> list[Task]:
+    """All tasks, by number."""
+    found = (parse(name) for name in os.listdir(place / TASKS))
+    return sorted((task for task in found if task), key=lambda task: task.number)
 
 
 def cut_off(place: Path) -> list[str]:
     """A line on each task that ran when its worker ended. Raises OSError."""
-    found = [match for name in os.listdir(place / "tasks") if (match := _NAME.fullmatch(name))]
     return [
-        f"task {match[1]}: its worker ended while it ran ({plural(int(match[2]), 'time')} before): "
-        f"{place}/logs/{match[1]}.err.{match[5]}"
-        for match in sorted(found, key=lambda match: int(match[1]))
-        if match[4] == "run"
+        f"task {task.number}: its worker ended while it ran "
+        f"({plural(task.interrupted, 'time')} before): "
+        f"{place}/{LOGS}/{task.number}.err.{task.owner}"
+        for task in _tasks(place)
+        if task.state is State.RUN
     ]
 
 
 def failures(place: Path) -> list[dict[str, Any]]:
     """The tasks that have failed: number, exit code, log. Raises OSError."""
-    names = [_NAME.fullmatch(name) for name in os.listdir(place / "tasks")]
-    numbers = sorted(int(match[1]) for match in names if match and match[4] == "failed")
-    return [_failure(place, number) for number in numbers]
+    return [_failure(place, t.number) for t in _tasks(place) if t.state is State.FAILED]
 
 
 def _failure(place: Path, number: int) -> dict[str, Any]:
     try:
-        said: Mapping[str, Any] = json.loads((place / "results" / f"{number}.json").read_text())
+        said: Mapping[str, Any] = json.loads((place / RESULTS / f"{number}.json").read_text())
         code = said["exit_code"]
     except (OSError, ValueError, KeyError, TypeError):
         code = None
-    return {"task": number, "exit_code": code, "log": str(place / "logs" / f"{number}.err")}
+    return {"task": number, "exit_code": code, "log": str(place / LOGS / f"{number}.err")}
 
 
 def jobs_of(place: Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""The tasks of `malleable map` as names of files, and what a worker does next; only values.
+"""The tasks of `malleable map` as names of files, and the names of its other files; only values.
 
 A task is one file, and the name of that file is all that is known of it, so at every moment each
 task is in exactly one state. It changes by rename(), which only one of several workers can do:
@@ -14,11 +14,17 @@ slurm_hooks/map_directory.py makes and counts these files on the host of submiss
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Optional
 
+MAP = "map.json"  # the command, how often a failed task is tried again, how many tasks
+INPUTS = "inputs"  # one JSON text for each task, a line each
+TASKS = "tasks"  # a directory with one file for each task
+LOGS = "logs"  # 17.out, 17.err: the words that the last try of task 17 has printed
+RESULTS = "results"  # 17.json: its exit code, seconds and host
+STOP = "stop"  # if it is there, no more tasks are begun
+WAIT = "wait."  # and the name of a worker that stays without a task, among the tasks
 _NAME = re.compile(
     r"([1-9][0-9]{0,8})\.([0-9]{1,6})\.([0-9]{1,6})\.(todo|run|done|failed)(?:\.([0-9a-f_.-]{1,80}))?"
 )
@@ -109,15 +115,3 @@ def is_earlier_run(owner: str, worker: Worker) -> bool:
         return False
     is_same = (int(found[1]), int(found[2])) == (worker.job, worker.element)
     return is_same and int(found[3]) < worker.run
-
-
-def wish_for(tasks: Iterable[Task], most: int) -> Optional[int]:
-    """How many nodes to wish for, coarsely: a power of two, at least twice the tasks that are
-    left, so that it asks nobody to leave who works; None if that is `most` or more, or if nothing
-    waits."""
-    states = [task.state for task in tasks]
-    left = sum(state in (State.TODO, State.RUN) for state in states)
-    if State.TODO not in states:
-        return None
-    nodes: int = 1 << (2 * left - 1).bit_length()
-    return nodes if nodes < most else None

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_hooks import map_directory
-from slurm_hooks.elastic.engines.pool.map_worker import Sightings
+from slurm_hooks.elastic.engines.pool.map_worker import Sightings, wish_for
 from slurm_hooks.elastic.engines.pool.task_files import Order, TaskFiles
 from slurm_hooks.errors import UsageError
 from slurm_hooks.words.tasks import (
@@ -29,7 +29,6 @@ from slurm_hooks.words.tasks import (
     given_back,
     is_of_earlier_run,
     parse,
-    wish_for,
 )
 from waiting import wait_until
 
@@ -73,20 +72,6 @@ def test_a_name_says_all(task: Task) -> None:
 )
 def test_other_files_are_no_tasks(name: str) -> None:
     assert parse(name) is None
-
-
-@given(tasks, st.integers(0, 5))
-def test_both_sides_read_the_names_alike(task: Task, retries: int) -> None:
-    run = claimed(task, ME)
-    for one in (task, run, given_back(run), ended(run, 0, retries), ended(run, 1, retries)):
-        found = map_directory._NAME.fullmatch(one.name)
-        assert found is not None
-        assert (int(found[1]), int(found[2]), int(found[3]), found[4]) == (
-            one.number,
-            one.interrupted,
-            one.failed,
-            one.state.value,
-        )
 
 
 def test_how_a_try_ends() -> None:

@@ -14,7 +14,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
@@ -36,7 +36,6 @@ from slurm_hooks.words.tasks import (
     ended,
     given_back,
     is_of_earlier_run,
-    wish_for,
 )
 
 POLL_S = 0.2
@@ -220,6 +219,18 @@ def identity(env: Mapping[str, str]) -> Worker:
         number(env.get("SLURM_RESTART_COUNT", "")),
         secrets.token_hex(4),
     )
+
+
+def wish_for(tasks: Iterable[Task], most: int) -> Optional[int]:
+    """How many nodes to wish for, coarsely: a power of two, at least twice the tasks that are
+    left, so that it asks nobody to leave who works; None if that is `most` or more, or if nothing
+    waits."""
+    states = [task.state for task in tasks]
+    left = sum(state in (State.TODO, State.RUN) for state in states)
+    if State.TODO not in states:
+        return None
+    nodes: int = 1 << (2 * left - 1).bit_length()
+    return nodes if nodes < most else None
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:

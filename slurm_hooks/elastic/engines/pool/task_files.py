@@ -1,11 +1,5 @@
 """The files of a map, in a directory that all nodes share: tasks are claimed, given back and ended.
-
-    map.json   the command, how often a failed task is tried again, how many tasks
-    inputs     one JSON text for each task, a line each
-    tasks/     one file for each task, see words/tasks.py
-    logs/      17.out, 17.err: what the last try of task 17 has printed
-    results/   17.json: its exit code, seconds and host
-    stop       if it is there, no more tasks are begun
+The names are in words/tasks.py.
 
 Only rename() decides. An NFS client may be told that a rename failed that has worked, so whoever is
 told so looks whether the new name is there; no two workers ever rename to the same name.
@@ -19,7 +13,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_hooks.words.tasks import Task, Worker, claimed, is_earlier_run, parse
+from slurm_hooks.words.tasks import (
+    INPUTS,
+    LOGS,
+    MAP,
+    RESULTS,
+    STOP,
+    TASKS,
+    WAIT,
+    Task,
+    Worker,
+    claimed,
+    is_earlier_run,
+    parse,
+)
 
 
 @dataclass(frozen=True)
@@ -39,18 +46,18 @@ class Order:
 
 def read_order(place: Path) -> Order:
     """Raises OSError; ValueError if it is no map."""
-    text = (place / "map.json").read_text(encoding="utf-8")
+    text = (place / MAP).read_text(encoding="utf-8")
     try:
         found = json.loads(text)
         command = tuple(str(word) for word in found["command"])
         return Order(command, int(found["retries"]), bool(found["keep_going"]))
     except (KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{place}/map.json: {error}") from None
+        raise ValueError(f"{place}/{MAP}: {error}") from None
 
 
 def read_inputs(place: Path) -> list[str]:
     """The inputs; the first is of task 1. Raises OSError, ValueError."""
-    with open(place / "inputs", encoding="utf-8") as file:
+    with open(place / INPUTS, encoding="utf-8") as file:
         return [str(json.loads(line)) for line in file]
 
 
@@ -59,7 +66,7 @@ class TaskFiles:
 
     def __init__(self, place: Path, worker: Worker) -> None:
         self.place = place
-        self._tasks = place / "tasks"
+        self._tasks = place / TASKS
         self._worker = worker
 
     def all(self) -> list[Task]:
@@ -100,15 +107,15 @@ class TaskFiles:
 
     def draft(self, task: Task, kind: str) -> Path:
         """Where a try writes; others may believe it lost, and try the same task."""
-        return self.place / "logs" / f"{task.number}.{kind}.{self._worker.name}"
+        return self.place / LOGS / f"{task.number}.{kind}.{self._worker.name}"
 
     def publish(self, task: Task, result: dict[str, object]) -> None:
         """Put what a try has printed, and its result, where people look."""
         for kind in ("out", "err"):
-            self.draft(task, kind).replace(self.place / "logs" / f"{task.number}.{kind}")
-        draft = self.place / "results" / f"{task.number}.json.{self._worker.name}"
+            self.draft(task, kind).replace(self.place / LOGS / f"{task.number}.{kind}")
+        draft = self.place / RESULTS / f"{task.number}.json.{self._worker.name}"
         draft.write_text(json.dumps(result) + "\n", encoding="utf-8")
-        draft.replace(self.place / "results" / f"{task.number}.json")
+        draft.replace(self.place / RESULTS / f"{task.number}.json")
 
     def discard(self, task: Task) -> None:
         """Remove what an interrupted try has printed."""
@@ -119,11 +126,11 @@ class TaskFiles:
     @property
     def is_stopped(self) -> bool:
         """Whether no more tasks are to be begun."""
-        return (self.place / "stop").exists()
+        return (self.place / STOP).exists()
 
     def stop(self) -> None:
         """Have no more tasks begun."""
-        (self.place / "stop").touch()
+        (self.place / STOP).touch()
 
     def is_first(self, name: str) -> bool:
         """Whether we are the first of all workers to do what this name stands for."""
@@ -136,20 +143,20 @@ class TaskFiles:
 
     def is_guard(self) -> bool:
         """Whether this worker is the one without a task that stays until all tasks have ended."""
-        own = f"wait.{self._worker.name}"
+        own = f"{WAIT}{self._worker.name}"
         with suppress(FileExistsError):
             os.close(os.open(self._tasks / own, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        waiting = [name for name in os.listdir(self._tasks) if name.startswith("wait.")]
+        waiting = [name for name in os.listdir(self._tasks) if name.startswith(WAIT)]
         return min(waiting, default=own) == own
 
     def forget_earlier_runs(self) -> None:
         """Of this element: one that was killed while it stayed keeps all others from that."""
         for name in os.listdir(self._tasks):
-            if name.startswith("wait.") and is_earlier_run(name[len("wait.") :], self._worker):
+            if name.startswith(WAIT) and is_earlier_run(name[len(WAIT) :], self._worker):
                 with suppress(FileNotFoundError):
                     (self._tasks / name).unlink()
 
     def leave(self) -> None:
         """This worker does not wait any more."""
         with suppress(FileNotFoundError):
-            (self._tasks / f"wait.{self._worker.name}").unlink()
+            (self._tasks / f"{WAIT}{self._worker.name}").unlink()
