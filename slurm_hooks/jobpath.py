@@ -15,13 +15,10 @@ import tempfile
 from pathlib import Path
 
 from . import __version__
+from .words.engines import BACKENDS
 
 PACKAGES = ("elastic", "words")
-NAMES = (  # as in elastic/agent/options.py, which this side must not import
-    "malleable",
-    "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
-)
-_HANDLERS = "".join(f"{name} = slurm_hooks.elastic.engines.entry:handlers\n" for name in NAMES)
+_HANDLERS = "".join(f"{name} = slurm_hooks.elastic.engines.entry:handlers\n" for name in BACKENDS)
 _FRAMEWORKS = "slurm_hooks.elastic.frameworks.entry"
 ENTRY_POINTS = f"""\
 [torchrun.handlers]

@@ -23,7 +23,8 @@ MOST_NODES = 65_535  # in a wish
 
 
 class Standing(str, Enum):
-    """Where a fragment stands in its run, in the order in which its agent reports it."""
+    """Where a fragment stands in its run, in the order in which its agent reports it. A reconciler
+    that inferred it from exit codes and times would take a leave for a finish."""
 
     STARTED = "started"  # there is an agent; it may give up before its first round
     WAITING = "waiting"  # it has found its job's directory, and has waited there for a minute

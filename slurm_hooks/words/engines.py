@@ -41,3 +41,9 @@ LAUNCHERS = (
     "slurm_hooks",
 )
 DEFAULT = "torchrun"  # where a request names none, here as in the plugin and in job_submit
+# torch names the backend when it cannot find it, and that is all that we can say where torch
+# is too old to load us, or cannot see us. So the name that jobs are given says what is missing.
+BACKENDS = (
+    "malleable",
+    "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
+)

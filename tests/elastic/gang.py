@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from programs import write_programs
-from slurm_hooks.elastic.agent.options import BACKENDS
+from slurm_hooks.words.engines import BACKENDS
 from waiting import PATIENCE_S, wait_until
 
 SCRIPT = Path(__file__).with_name("train_tiny.py")

@@ -403,7 +403,7 @@ def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> N
     assert packages == ["__init__.py", "elastic", "words"]
     code = (
         "import sys; from importlib.metadata import distributions;"
-        "from slurm_hooks.elastic.agent.options import BACKENDS;"
+        "from slurm_hooks.words.engines import BACKENDS;"
         "found = {e for d in distributions() for e in d.entry_points};"
         "handlers = {e for e in found if e.group == 'torchrun.handlers'};"
         "assert sorted(e.name for e in handlers) == sorted(BACKENDS), found;"

@@ -11,11 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from slurm_hooks.elastic.agent.options import BACKENDS
 from slurm_hooks.elastic.engines.torchrun import takeover as module
 from slurm_hooks.elastic.engines.torchrun.flags import overrides
 from slurm_hooks.elastic.engines.torchrun.register import program_of
 from slurm_hooks.elastic.engines.torchrun.takeover import Asked, adopted, take_over
+from slurm_hooks.words.engines import BACKENDS
 
 from .gang import Gang
 

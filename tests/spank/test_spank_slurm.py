@@ -26,7 +26,7 @@ from spank_jobs import (
     wait_until_held,
 )
 
-from slurm_hooks.elastic.agent.options import BACKENDS
+from slurm_hooks.words.engines import BACKENDS
 
 pytestmark = [
     pytest.mark.slurm,

@@ -14,13 +14,8 @@ from typing import Any
 
 from slurm_hooks.elastic.rendezvous.rounds import Limits
 from slurm_hooks.elastic.rendezvous.state import Member
+from slurm_hooks.words.engines import BACKENDS
 
-# torch names the backend when it cannot find it, and that is all that we can say where torch
-# is too old to load us, or cannot see us. So the name that jobs are given says what is missing.
-BACKENDS = (
-    "malleable",
-    "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job",
-)
 _TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})
 
 

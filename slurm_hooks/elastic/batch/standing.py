@@ -1,8 +1,5 @@
-"""Which fragment this agent reports for, and the run of the element that it is about. A
-reconciler that inferred where a fragment stands from exit codes and times would take a leave for a
-finish.
-
-Only values; own_element.py writes them.
+"""Which element of a job array this agent reports for, in which of its runs. Only values;
+own_element.py writes them.
 """
 
 from __future__ import annotations

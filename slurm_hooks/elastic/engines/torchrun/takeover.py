@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from slurm_hooks.elastic.agent.options import BACKENDS, number
-from slurm_hooks.words.engines import ENGINES
+from slurm_hooks.elastic.agent.options import number
+from slurm_hooks.words.engines import BACKENDS, ENGINES
 
 _API = "torch.distributed.elastic.rendezvous.api"
 _KNOWN = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
