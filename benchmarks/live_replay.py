@@ -35,8 +35,8 @@ from slurm_hooks.replay.scenario import Conditions, Source
 from slurm_hooks.replay.work import Queue, kind
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
 
 LOST_S = 1.0  # what a loss redoes at most: the state of every second is kept
 IMAGES = 1e12  # no job ends

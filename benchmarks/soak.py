@@ -45,7 +45,7 @@ from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.swf import Workload, read_swf
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
 from slurm_hooks.slurm.text import expand
 
 LOG = "thetagpu_2020"

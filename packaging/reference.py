@@ -20,7 +20,7 @@ from typing import Any
 from slurm_hooks import __version__
 from slurm_hooks.cli import whole_parser
 from slurm_hooks.commands.completion import completion as completion_for
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "etc" / "malleable.toml"

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Callable, Optional
 
 from slurm_hooks import __version__
-from slurm_hooks.arguments import Parser
 from slurm_hooks.commands import (
     bundle,
     completion,
@@ -26,16 +25,16 @@ from slurm_hooks.commands import (
     profile,
     reconcile,
     render,
+    replay,
     report,
     switch,
     test,
     top,
     wish,
 )
+from slurm_hooks.commands.arguments import Parser
 from slurm_hooks.commands.console import debug_lines, failed
-from slurm_hooks.errors import MalleableError, MissingProgram
-from slurm_hooks.exits import Exit
-from slurm_hooks.replay import cli as replay_cli
+from slurm_hooks.errors import Exit, MalleableError, MissingProgram
 
 FAMILIES = (
     inspect,
@@ -109,7 +108,7 @@ def _run(words: list[str]) -> int:
     if is_for_a_job(words):
         os.execv(sys.executable, [sys.executable, "-m", "slurm_hooks.elastic", *words])
     if words[:1] == ["replay"]:
-        return replay_cli.main(words[1:])
+        return replay.main(words[1:])
     if words[:1] == ["pool"]:
         return pool.main(words[1:])
     if words[:1] == ["map"]:
@@ -130,7 +129,7 @@ def is_for_a_job(words: Sequence[str]) -> bool:
 def _sandbox_cli() -> ModuleType:
     """Raises MissingProgram where it is not installed: it is a package of its own."""
     try:
-        return import_module("slurm_hooks.sandbox.cli")
+        return import_module("slurm_hooks.commands.sandbox")
     except ModuleNotFoundError as error:
         raise MissingProgram(
             "the sandbox is not installed here: install the package slurm-malleable-sandbox"
@@ -165,7 +164,7 @@ def whole_parser() -> argparse.ArgumentParser:
     action = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     action.choices["pool"] = pool.make_parser()
     action.choices["map"] = mapping.make_parser()
-    action.choices["replay"] = replay_cli.make_parser()
+    action.choices["replay"] = replay.make_parser()
     with contextlib.suppress(MissingProgram):
         action.choices["sandbox"] = _sandbox_cli().make_parser()
     return parser

@@ -12,7 +12,7 @@ from typing import Optional
 
 from slurm_hooks.planning.failures import suspects
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live
 from waiting import PATIENCE_S, until_or_last

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from slurm_hooks import reconcile
-from slurm_hooks.report.tick import TickReport
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
 from slurm_hooks.slurm.live import Live
+from slurm_hooks.tick import reconcile
+from slurm_hooks.tick.report import TickReport
 
 T = TypeVar("T")
 PATIENCE_S = 120.0

@@ -21,7 +21,7 @@ from slurm_hooks.replay.result import Reference, reference, result
 from slurm_hooks.replay.rules import Rescale
 from slurm_hooks.replay.scenario import Conditions, Source
 from slurm_hooks.replay.work import Queue, read_queue, read_scaling
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 SETTINGS = Settings()
 PUBLISHED_T_FWD_S = 120.0

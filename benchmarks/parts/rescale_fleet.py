@@ -32,7 +32,7 @@ from slurm_hooks.planning.leases import notice
 from slurm_hooks.planning.lifecycle import upkeep
 from slurm_hooks.planning.second_look import first_half, second_half
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
 from slurm_hooks.slurm.gateway import apply, observe
 from slurm_hooks.slurm.jobs import fragment_state
 

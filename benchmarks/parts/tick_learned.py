@@ -15,11 +15,11 @@ from pathlib import Path
 from parts.printing import Row, seconds_of
 from parts.tick_plan import FRAGMENTS, JOBS, NODES, own_state, snapshot
 
-from slurm_hooks.learning import tick
-from slurm_hooks.learning.connect import learned_path
+from slurm_hooks.learning.store import tick
+from slurm_hooks.learning.store.connect import learned_path
 from slurm_hooks.model import MalleableJob, Rate, Snapshot, Telemetry
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 FAMILY_SIZE = 3
 SIZES = (1, 2, 8, 32)

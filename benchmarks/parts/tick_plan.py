@@ -32,7 +32,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 RUNS = 3
 SHARES = (0.25, 0.5, 1.0)

@@ -12,8 +12,8 @@ from parts.printing import Row, alone, peak_mib, timed
 from parts.slurm_text import answers
 from parts.tick_plan import FRAGMENTS, JOBS, NODES, SHARES, own_state, snapshot
 
-from slurm_hooks.reconcile import tick
 from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.tick.reconcile import tick
 
 GOAL_S, GOAL_MIB = 2.0, 300
 RUNS = 3

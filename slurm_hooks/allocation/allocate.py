@@ -29,7 +29,7 @@ from slurm_hooks.allocation.value import (
     value,
 )
 from slurm_hooks.model import Solve, SolveStatus
-from slurm_hooks.plural import plural
+from slurm_hooks.model.plural import plural
 
 SOLVERS = ("auto", "dynamic", "prices", "milp", "highs", "cbc", "greedy")
 DEFAULT_LIMITS = Limits()

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from slurm_hooks.books.ledger.connect import ledger_path, reading
+from slurm_hooks.books.storage.database import Barred, Damaged, Unusable
 from slurm_hooks.errors import MalleableError, NotAllowed, UsageError
-from slurm_hooks.ledger.connect import ledger_path, reading
-from slurm_hooks.settings import Settings
-from slurm_hooks.storage.database import Barred, Damaged, Unusable
+from slurm_hooks.settings.values import Settings
 
 
 @contextlib.contextmanager

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Callable
 
 from rich.logging import RichHandler
 
-from slurm_hooks.errors import UsageError
-from slurm_hooks.exits import Exit
+from slurm_hooks.errors import Exit, UsageError
 from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.report.json_data import error_text
 from slurm_hooks.report.tables import print_lines, terminal
 from slurm_hooks.report.text import find_job
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.library import choose_port
 from slurm_hooks.slurm.live import Live, Port
 

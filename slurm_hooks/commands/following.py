@@ -9,16 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from slurm_hooks.arguments import Parser
+from slurm_hooks.commands.arguments import Parser
 from slurm_hooks.commands.console import add_settings, err, out
-from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
-from slurm_hooks.exits import Exit
-from slurm_hooks.last_tick import steady_silence
+from slurm_hooks.errors import CommandRefused, Exit, RetryLater, UsageError
 from slurm_hooks.report.tables import print_lines
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.pools import RUNNING, Pool, count, read_id, shown, states, submit
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.tick.last_tick import steady_silence
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _interrupts: list[int] = []  # the signals that have come

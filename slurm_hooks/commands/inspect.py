@@ -8,21 +8,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
+from slurm_hooks.books.harvest.lives import Hits
+from slurm_hooks.books.ledger.connect import Unusable, ledger_path, reading
+from slurm_hooks.books.ledger.read import hits_of
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
-from slurm_hooks.harvest.lives import Hits
-from slurm_hooks.last_tick import find_last_tick, silence
-from slurm_hooks.learning.connect import is_there, learned_path
-from slurm_hooks.learning.connect import reading as reading_learned
-from slurm_hooks.learning.read import job_profile
-from slurm_hooks.ledger.connect import Unusable, ledger_path, reading
-from slurm_hooks.ledger.read import hits_of
+from slurm_hooks.learning.store.connect import is_there, learned_path
+from slurm_hooks.learning.store.connect import reading as reading_learned
+from slurm_hooks.learning.store.read import job_profile
 from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.model.decision import JobPlan
+from slurm_hooks.model.plural import plural
+from slurm_hooks.model.snapshot.file import read, save
 from slurm_hooks.planning.meeting import idle_lines
 from slurm_hooks.planning.modes import mode_lines
-from slurm_hooks.plural import plural
-from slurm_hooks.reconcile import rehearse, tick
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import json_text, plan_data, told
 from slurm_hooks.report.learned_text import learned_lines, look_line
@@ -38,16 +37,17 @@ from slurm_hooks.report.text import (
     solve_line,
     tick_lines,
 )
-from slurm_hooks.report.tick import TickReport
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import read_remarks
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.names import names_command, parse_names
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.slurm.site_policy import unknown_users
-from slurm_hooks.snapshot.file import read, save
+from slurm_hooks.tick.last_tick import find_last_tick, silence
+from slurm_hooks.tick.reconcile import rehearse, tick
+from slurm_hooks.tick.report import TickReport
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from slurm_hooks import map_directory
+from slurm_hooks.commands import map_directory
 from slurm_hooks.commands.console import err, out
 from slurm_hooks.commands.following import (
     check_options,
@@ -31,14 +31,13 @@ from slurm_hooks.commands.following import (
     submitted,
     undisturbed,
 )
-from slurm_hooks.errors import UsageError
-from slurm_hooks.exits import Exit
-from slurm_hooks.map_directory import Counts, count, failures, is_over, jobs_of, put_back
-from slurm_hooks.plural import plural
+from slurm_hooks.commands.map_directory import Counts, count, failures, is_over, jobs_of, put_back
+from slurm_hooks.errors import Exit, UsageError
+from slurm_hooks.model.plural import plural
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, has_option
 

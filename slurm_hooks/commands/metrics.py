@@ -11,16 +11,16 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from slurm_hooks.bookkeeping import stands
+from slurm_hooks.books.harvest.totals import Chosen
+from slurm_hooks.books.ledger.read import standing
 from slurm_hooks.commands.books import opened_ledger
 from slurm_hooks.commands.console import add_command, err
 from slurm_hooks.errors import MissingProgram, UsageError
-from slurm_hooks.harvest.totals import Chosen
-from slurm_hooks.ledger.read import standing
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.bookkeeping import stands
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -66,7 +66,7 @@ def _metrics(arguments: argparse.Namespace) -> int:
 def _exposition() -> ModuleType:
     """What needs the library of Prometheus, which a site without metrics need not have."""
     try:
-        return import_module("slurm_hooks.metrics.exposition")
+        return import_module("slurm_hooks.books.metrics.exposition")
     except ImportError as error:
         raise MissingProgram(
             "this needs the Python library prometheus_client: install slurm-malleable[metrics]"

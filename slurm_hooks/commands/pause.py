@@ -6,13 +6,13 @@ import argparse
 from typing import TYPE_CHECKING, Callable
 
 from slurm_hooks.commands.console import add_command, live, out, whole_job
-from slurm_hooks.pause import hold, release
-from slurm_hooks.plural import plural
+from slurm_hooks.model.plural import plural
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.live import Port
+from slurm_hooks.tick.hold import hold, release
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands

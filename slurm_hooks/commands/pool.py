@@ -27,8 +27,8 @@ from slurm_hooks.commands.following import (
 from slurm_hooks.errors import UsageError
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, has_option
 

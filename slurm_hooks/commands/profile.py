@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from slurm_hooks.books.storage.database import Unusable
 from slurm_hooks.commands.books import complaint
 from slurm_hooks.commands.console import add_command, add_output, job_id, out
 from slurm_hooks.errors import UsageError
-from slurm_hooks.learning.connect import is_there, learned_path, reading, writing
-from slurm_hooks.learning.drop import forget
-from slurm_hooks.learning.profile import FamilyProfile, JobProfile
-from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
-from slurm_hooks.plural import plural
+from slurm_hooks.learning.store.connect import is_there, learned_path, reading, writing
+from slurm_hooks.learning.store.drop import forget
+from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
+from slurm_hooks.learning.store.read import family_profiles, job_profile, job_profiles
+from slurm_hooks.model.plural import plural
 from slurm_hooks.report.json_data import json_text, told
 from slurm_hooks.report.learned_png import family_picture, job_picture
 from slurm_hooks.report.learned_text import families_view, family_view, job_view
 from slurm_hooks.report.tables import print_lines, print_tables
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load
-from slurm_hooks.storage.database import Unusable
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands

@@ -10,21 +10,20 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Callable, Optional
 
-from slurm_hooks.arguments import seconds_between
+from slurm_hooks.commands.arguments import seconds_between
 from slurm_hooks.commands.console import add_command, err, failed, live, out
-from slurm_hooks.commands.ticking import booked_tick
-from slurm_hooks.errors import MalleableError, NotAllowed, NoTickForLong, UsageError
-from slurm_hooks.exits import Exit
-from slurm_hooks.pace import Bell, ask_threads, soonest_s, until_next_s, wait
+from slurm_hooks.errors import Exit, MalleableError, NotAllowed, NoTickForLong, UsageError
 from slurm_hooks.planning.interval import pause_s
-from slurm_hooks.reconcile import loop, tick
 from slurm_hooks.report.json_data import json_text, tick_data
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import tick_lines
-from slurm_hooks.settings import Tick
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Tick
 from slurm_hooks.slurm.live import Live
-from slurm_hooks.ticklock import patience_s
+from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.lock import patience_s
+from slurm_hooks.tick.pace import Bell, ask_threads, soonest_s, until_next_s, wait
+from slurm_hooks.tick.reconcile import loop, tick
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands

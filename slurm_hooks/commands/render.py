@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from slurm_hooks.commands.console import add_command, add_json, add_output, err, live, out
 from slurm_hooks.doctor.conf_check import check_conf
-from slurm_hooks.exits import Exit
-from slurm_hooks.jobpath import write_job_path
+from slurm_hooks.errors import Exit
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.slurm.jobpath import write_job_path
 from slurm_hooks.slurm.site_policy import render_site
 
 if TYPE_CHECKING:

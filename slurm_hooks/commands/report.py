@@ -7,19 +7,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
+from slurm_hooks.books.harvest.totals import Asked
+from slurm_hooks.books.ledger.read import totals
 from slurm_hooks.commands.books import opened_ledger
 from slurm_hooks.commands.console import add_command, add_output, err, out
 from slurm_hooks.errors import UsageError
-from slurm_hooks.harvest.totals import Asked
-from slurm_hooks.ledger.read import totals
-from slurm_hooks.moments import A_MOMENT, local, read_moment
+from slurm_hooks.model.moments import A_MOMENT, local, read_moment
 from slurm_hooks.report.harvest_charts import picture
 from slurm_hooks.report.harvest_html import page
 from slurm_hooks.report.harvest_json import harvest_data
 from slurm_hooks.report.harvest_text import harvest_view
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines, print_tables
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands

@@ -11,16 +11,16 @@ import os
 from typing import TYPE_CHECKING, Any, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out
-from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import MalleableError, SettingsError
 from slurm_hooks.planning.modes import off_line
 from slurm_hooks.report.json_data import json_text, tick_data
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import tick_lines
-from slurm_hooks.report.tick import TickReport
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load, state_dir
-from slurm_hooks.switch import switch_off, switch_on
+from slurm_hooks.settings.file import load, state_dir
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.report import TickReport
+from slurm_hooks.tick.switch import switch_off, switch_on
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands

@@ -9,29 +9,29 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from slurm_hooks.arguments import seconds_between, whole_between
+from slurm_hooks.commands.arguments import seconds_between, whole_between
 from slurm_hooks.commands.console import add_command, caller, err, live, out
-from slurm_hooks.commands.ticking import booked_tick
+from slurm_hooks.doctor.trial.cost import Cost, Window, parse_cost, window
+from slurm_hooks.doctor.trial.room import find_room, is_left_out, room_lines
+from slurm_hooks.doctor.trial.run import Done, Step, StepFailed, Trial
+from slurm_hooks.doctor.trial.script import Wish
+from slurm_hooks.doctor.trial.told import end_data, end_lines
 from slurm_hooks.errors import CommandRefused, MalleableError, NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Level
 from slurm_hooks.planning.modes import off_line
-from slurm_hooks.reconcile import tick
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import explain_lines, find_job
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.sdiag import diagnosis_command
 from slurm_hooks.slurm.site_nodes import with_host_lists
-from slurm_hooks.switch import find_off
-from slurm_hooks.ticklock import between_ticks
-from slurm_hooks.trial.cost import Cost, Window, parse_cost, window
-from slurm_hooks.trial.room import find_room, is_left_out, room_lines
-from slurm_hooks.trial.run import Done, Step, StepFailed, Trial
-from slurm_hooks.trial.script import Wish
-from slurm_hooks.trial.told import end_data, end_lines
+from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.lock import between_ticks
+from slurm_hooks.tick.reconcile import tick
+from slurm_hooks.tick.switch import find_off
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from slurm_hooks.arguments import seconds_between
+from slurm_hooks.commands.arguments import seconds_between
 from slurm_hooks.commands.console import add_command, caller, live, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import NodeState
 from slurm_hooks.planning.holes import holes_of
-from slurm_hooks.reconcile import tick
 from slurm_hooks.report.json_data import json_text, plan_data
 from slurm_hooks.report.tables import Rows, fitted, print_lines, print_tables, table_of
-from slurm_hooks.report.tick import TickReport
-from slurm_hooks.settings_file import load
-from slurm_hooks.top.board import HOLE_COLUMNS, JOB_COLUMNS, LEASE_COLUMNS, Board, board_of
+from slurm_hooks.report.top.board import HOLE_COLUMNS, JOB_COLUMNS, LEASE_COLUMNS, Board, board_of
+from slurm_hooks.settings.file import load
+from slurm_hooks.tick.reconcile import tick
+from slurm_hooks.tick.report import TickReport
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -51,7 +51,7 @@ def _top(arguments: argparse.Namespace) -> int:
     if not out.is_terminal:
         raise UsageError("malleable top needs a terminal: elsewhere, use malleable top --once")
     try:
-        from slurm_hooks.top.app import Top  # noqa: PLC0415  (half a second to import)
+        from slurm_hooks.report.top.app import Top  # noqa: PLC0415  (half a second to import)
     except ImportError as error:
         raise UsageError(
             f"malleable top needs the Python package textual ({error}): pip install textual"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from slurm_hooks.commands.console import add_command, live, out, whole_job
 from slurm_hooks.errors import UsageError
-from slurm_hooks.plural import plural
+from slurm_hooks.model.plural import plural
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
-from slurm_hooks.settings_file import load
-from slurm_hooks.wishing import wish
+from slurm_hooks.settings.file import load
+from slurm_hooks.tick.wish import wish
 from slurm_hooks.words.comment import MOST_NODES
 
 if TYPE_CHECKING:

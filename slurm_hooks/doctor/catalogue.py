@@ -30,8 +30,8 @@ from slurm_hooks.doctor.checks import (
 )
 from slurm_hooks.doctor.facts import Facts
 from slurm_hooks.doctor.finding import Category, Check, Finding, error
-from slurm_hooks.entry_points import entries
 from slurm_hooks.errors import UsageError
+from slurm_hooks.tick.entry_points import entries
 
 GROUP = "slurm_malleable.checks"
 MODULES = (

@@ -12,7 +12,7 @@ from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.doctor.text import one_liners
 from slurm_hooks.errors import UnreadableOutput
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 # `render lua` itself says which partitions are missing or cannot be preempted.
 _SAID_ALREADY = ("partition", "preempt-type", "preempt-mode")

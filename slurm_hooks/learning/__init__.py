@@ -1,5 +1,4 @@
-"""What jobs have shown of how they scale, kept between ticks in one SQLite file.
+"""How jobs scale, learned from what they show: pure, from rates to curves and to what to look at.
 
-What it means is decided in `advisor`. No tick depends on the file: one that is lost, locked or
-damaged costs what was learned, and running jobs tell it again.
+docs/learning.md has the formulae and their sources.
 """

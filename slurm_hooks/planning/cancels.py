@@ -13,7 +13,7 @@ from slurm_hooks.model import (
     MalleableJob,
     Slurm,
 )
-from slurm_hooks.planning.moments import requeue_of
+from slurm_hooks.model.ends import requeue_of
 
 _RACE = timedelta(seconds=10)  # at most from the last look at a fragment to the end of a write
 

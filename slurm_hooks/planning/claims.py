@@ -9,9 +9,9 @@ from slurm_hooks.allocation import minimums
 from slurm_hooks.allocation.minimums import Standing, turn_at, turns_of
 from slurm_hooks.allocation.problem import JobAsk
 from slurm_hooks.model import MalleableJob, Slurm, Snapshot
-from slurm_hooks.planning.moments import requeue_of
+from slurm_hooks.model.ends import requeue_of
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.settings import Planning
+from slurm_hooks.settings.values import Planning
 
 
 def with_claims(

@@ -17,7 +17,8 @@ from slurm_hooks.model import (
     Verdict,
     Why,
 )
-from slurm_hooks.moments import shown
+from slurm_hooks.model.moments import shown
+from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.eligibility import Eligibility, JobKind
 from slurm_hooks.planning.ground import Ground
@@ -26,8 +27,7 @@ from slurm_hooks.planning.modes import ceiling_text
 from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.sizes import why_not
-from slurm_hooks.plural import plural
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 
 class Obstacles:

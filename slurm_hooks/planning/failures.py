@@ -23,15 +23,15 @@ from slurm_hooks.model import (
     Said,
     Slurm,
 )
-from slurm_hooks.planning.moments import is_within, requeue_of
+from slurm_hooks.model.ends import is_death, requeue_of
+from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.sizes import failing, with_failure
 from slurm_hooks.planning.workers import has_worked, outlived
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 _FIRST_PAUSE = timedelta(seconds=30)
 _LONGEST_PAUSE = timedelta(hours=1)
 NOT_STARTED = "NotStarted"  # the obstacle of a release for which Slurm names none
-_OWN_CODE = re.compile(r"(?!0:)(?:\d|\d\d|1[01]\d|12[0-7]):0")  # not a signal, not 128 + signal
 
 
 @dataclass(frozen=True)
@@ -43,28 +43,6 @@ class Shunned:
     died: frozenset[str] = frozenset()
     died_once: frozenset[str] = frozenset()
     unfit: frozenset[str] = frozenset()
-
-
-def is_death(fragment: Fragment) -> bool:
-    """True if its run ended badly and that is not on record yet.
-
-    It was not asked to leave, had not begun to, and has not given up in a job that goes on with one
-    fragment. Exit code 0 is a death too, unless the round said that the training has finished, or a
-    worker of a pool found no work left. Where the site's RequeueExit put the fragment back, its
-    exit code decides.
-    """
-    if fragment.is_leaving or fragment.said is Said.LEAVING:
-        return False
-    if fragment.said is Said.APART and fragment.mark.request.runs_on_one:
-        return False
-    if fragment.state in (FragmentState.FAILED, FragmentState.LOST):
-        return True
-    if fragment.state is FragmentState.DONE:
-        return fragment.said is not Said.FINISHED and not fragment.mark.request.is_pool
-    waits = (FragmentState.HELD, FragmentState.SPECIAL, FragmentState.PENDING)
-    if fragment.state not in waits or not fragment.has_run:
-        return False
-    return fragment.state is FragmentState.SPECIAL or bool(_OWN_CODE.fullmatch(fragment.exit_code))
 
 
 def has_progressed(job: MalleableJob, slurm: Slurm, now: datetime, settings: Settings) -> bool:

@@ -12,7 +12,7 @@ from slurm_hooks.planning.hits import Hits, hits_of
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
 from slurm_hooks.planning.limits import Queue, queue_of
 from slurm_hooks.planning.modes import Mandate, mandate_of
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from slurm_hooks.planning.dropping import Fault, without
 from slurm_hooks.planning.hits import Hits, hits_of
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
 from slurm_hooks.planning.modes import mandate_of
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 _ON_THE_WAY = (FragmentState.RUNNING, FragmentState.PENDING)
 

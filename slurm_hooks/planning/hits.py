@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from slurm_hooks.model import Fragment, FragmentId, Hole, HoleEnd, MalleableJob
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 
 def pays_to_stay(hit_s: float, size: int, taken: int, flee_s: float) -> bool:

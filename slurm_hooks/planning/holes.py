@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.model import Hole, HoleEnd, Slurm, Snapshot
-from slurm_hooks.settings import Lease
+from slurm_hooks.settings.values import Lease
 
 MINUTE = timedelta(minutes=1)  # Slurm keeps time limits in whole minutes
 START = timedelta(seconds=5)  # from release to start: 0.9 to 1.8 s were seen (22.05.8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from slurm_hooks.settings import Tick
+from slurm_hooks.settings.values import Tick
 
 BUSY_THREADS = 64  # a quarter of those that slurmctld has (MAX_SERVER_THREADS, 22.05 to 26.05)
 

@@ -13,7 +13,7 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.modes import ceiling_text
 from slurm_hooks.planning.node_classes import kept_by
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.settings import Planning
+from slurm_hooks.settings.values import Planning
 
 
 def last_leases(

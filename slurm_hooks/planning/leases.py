@@ -9,7 +9,7 @@ from typing import Optional
 from slurm_hooks.model import Action, Fragment, MalleableJob, NodeState, Notice, Renew, Why
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
-from slurm_hooks.settings import Lease
+from slurm_hooks.settings.values import Lease
 
 _SLACK = timedelta(seconds=60)  # between a release and its start; time limits are whole minutes
 _MOMENT = timedelta(seconds=10)  # for a notice to arrive; an end in the past is refused

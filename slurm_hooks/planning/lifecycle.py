@@ -28,18 +28,19 @@ from slurm_hooks.model import (
     Slurm,
     Why,
 )
-from slurm_hooks.moments import shown
+from slurm_hooks.model.ends import is_death, is_finished, requeue_of
+from slurm_hooks.model.moments import shown
+from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
 from slurm_hooks.planning.failures import (
     culprits,
     has_progressed,
-    is_death,
     is_in_the_way,
     is_to_stop,
     is_vain,
     why_stopped,
 )
-from slurm_hooks.planning.moments import is_within, noted_dependent, requeue_of
+from slurm_hooks.planning.moments import is_within, noted_dependent
 from slurm_hooks.planning.steps import BACK_STATES, steps_of
 from slurm_hooks.planning.workers import (
     idle_since,
@@ -48,8 +49,7 @@ from slurm_hooks.planning.workers import (
     newest_of,
     to_be_started,
 )
-from slurm_hooks.plural import plural
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 # Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
 # newer than the end of the job's last run there, in whole seconds ("Job credential revoked",
@@ -119,26 +119,6 @@ def _care(
         growable=growable(job, now, slurm),
         reasons=_reasons(job, died, now),
     )
-
-
-def is_finished(job: MalleableJob) -> bool:
-    """True if the training is over."""
-    return any(f.mark.is_finished or is_finish(f, job) for f in job.fragments)
-
-
-def is_finish(fragment: Fragment, job: MalleableJob) -> bool:
-    """True if this fragment's exit says that training is over.
-
-    Where there are rounds, the round's own word decides, and exit code 0 alone means nothing: the
-    last command of a script succeeds whatever became of torchrun. A job without an agent is an
-    ordinary script, and its exit code 0 is its end. In a pool the word alone counts, as soon as one
-    worker says it.
-    """
-    if job.request.is_pool:
-        return fragment.said is Said.FINISHED
-    if fragment.state is not FragmentState.DONE:
-        return False
-    return fragment.said is Said.FINISHED or not job.has_agent
 
 
 def growable(job: MalleableJob, now: datetime, slurm: Slurm) -> tuple[Fragment, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from slurm_hooks.model import Counted, MalleableJob, Reason, Snapshot, Waiter, Why
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 _OF_QOS = (Counted.QOS, Counted.QOS_USER, Counted.QOS_ACCOUNT)
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional, Union
 
-from slurm_hooks.advisor.probe import (
+from slurm_hooks.allocation.curves import equal_share, equal_shares, pool_curve
+from slurm_hooks.learning.probe import (
     Costs,
     Looker,
     Probe,
@@ -18,11 +19,10 @@ from slurm_hooks.advisor.probe import (
     optimistic,
     price_of,
 )
-from slurm_hooks.allocation.curves import equal_share, equal_shares, pool_curve
 from slurm_hooks.model import Curve, FragmentState, Learned, Plan, Reason, Snapshot, Why
+from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.plural import plural
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 TOLD_AFTER_S = 60.0
 """Seconds of steady work after which a job tells a rate, at the latest."""

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from slurm_hooks.model import Fragment, MalleableJob, Said
+from slurm_hooks.model.ends import meets
 
 
 def idle_lines(job: MalleableJob, now: datetime, patience_s: float) -> tuple[str, ...]:
     """A line for each fragment that has run for so long and has joined no round in this run. The
     workers of a pool never meet, and a job in which no agent ever spoke is kept to one fragment,
     which trains by itself."""
-    if not _meets(job):
+    if not meets(job):
         return ()
     return tuple(
         f"fragment {fragment.id} has run on {', '.join(sorted(fragment.nodes))} for {ran_s:.0f} s "
@@ -20,15 +21,6 @@ def idle_lines(job: MalleableJob, now: datetime, patience_s: float) -> tuple[str
         for fragment, ran_s in _running(job, now)
         if fragment.said in _CAUSES and ran_s >= patience_s
     )
-
-
-def trained_nothing(fragment: Fragment, job: MalleableJob, ran_s: float, patience_s: float) -> bool:
-    """Whether a run that has ended was as long and in no round."""
-    return _meets(job) and fragment.said in _CAUSES and ran_s >= patience_s
-
-
-def _meets(job: MalleableJob) -> bool:
-    return job.has_agent and not job.request.is_pool
 
 
 _CAUSES = {

@@ -11,9 +11,9 @@ from heapq import nsmallest
 from typing import Optional
 
 from slurm_hooks.model import Level, MalleableJob, Off, Reason, Snapshot, Why
-from slurm_hooks.moments import shown
-from slurm_hooks.plural import plural
-from slurm_hooks.settings import Mode, Settings
+from slurm_hooks.model.moments import shown
+from slurm_hooks.model.plural import plural
+from slurm_hooks.settings.values import Mode, Settings
 
 MOST_NAMED = 5
 

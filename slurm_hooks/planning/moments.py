@@ -5,18 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.model import WAITING_STATES, Fragment, MalleableJob, Slurm
+from slurm_hooks.model import WAITING_STATES, Fragment, MalleableJob
 
 
 def is_within(now: datetime, since: Optional[datetime], span: timedelta) -> bool:
     """True if `since` is less than `span` ago. A moment in the future counts as long ago:
     nobody should have to wait until a clock that was set back has caught up."""
     return since is not None and timedelta(0) <= now - since < span
-
-
-def requeue_of(fragment: Fragment, slurm: Slurm) -> Optional[datetime]:
-    """When the last run of a waiting fragment ended in a requeue: Slurm makes it wait from then."""
-    return fragment.eligible and fragment.eligible - slurm.requeue_wait
 
 
 def noted_dependent(job: MalleableJob, now: datetime, patience_s: float) -> Optional[Fragment]:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Optional, Union
 
-from slurm_hooks.advisor.probe import Probe
 from slurm_hooks.allocation.objectives import Objective
+from slurm_hooks.learning.probe import Probe
 from slurm_hooks.model import (
     Action,
     Cancel,
@@ -38,7 +38,7 @@ from slurm_hooks.planning.node_classes import pool_of
 from slurm_hooks.planning.placement import Change, change
 from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 
 def make_plan(

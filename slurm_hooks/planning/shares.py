@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional, Union
 
-from slurm_hooks.advisor.probe import Probe
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.objectives import OBJECTIVES, JobFacts, Objective, Worth, weigh
 from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.learning.probe import Probe
 from slurm_hooks.model import FragmentState, Snapshot, Solve, Why
 from slurm_hooks.planning.claims import with_claims
 from slurm_hooks.planning.looking import Weighing, weighings
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from slurm_hooks.planning.limits import why_waiting
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.sizes import avoided, failing
 from slurm_hooks.planning.workers import is_to_be_tried
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from slurm_hooks.model import FailedSize, MalleableJob
 from slurm_hooks.planning.moments import is_within
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 
 def trained(job: MalleableJob) -> dict[int, int]:

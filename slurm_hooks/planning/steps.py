@@ -22,11 +22,12 @@ from slurm_hooks.model import (
     SetMark,
     Why,
 )
+from slurm_hooks.model.ends import is_death
 from slurm_hooks.planning.cancels import gone
-from slurm_hooks.planning.failures import NOT_STARTED, after_death, is_death
+from slurm_hooks.planning.failures import NOT_STARTED, after_death
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.workers import idle_since
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}
 """States out of which a fragment can be put back."""

@@ -21,8 +21,8 @@ from slurm_hooks.model import (
     Said,
     Slurm,
 )
-from slurm_hooks.planning.moments import requeue_of
-from slurm_hooks.settings import Settings
+from slurm_hooks.model.ends import requeue_of
+from slurm_hooks.settings.values import Settings
 
 
 def idle_since(fragment: Fragment) -> Optional[datetime]:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 from slurm_hooks.planning.hits import beyond_s, pays_to_stay, redone_s
 from slurm_hooks.planning.holes import MINUTE, START
 from slurm_hooks.planning.interval import pause_s
-from slurm_hooks.settings import Tick
+from slurm_hooks.settings.values import Tick
 
 MINUTE_S, START_S = MINUTE.total_seconds(), START.total_seconds()
 

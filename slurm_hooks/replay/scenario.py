@@ -14,11 +14,10 @@ from typing import Optional
 
 from slurm_hooks.allocation.objectives import OBJECTIVES
 from slurm_hooks.allocation.problem import Limits
-from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Curve
-from slurm_hooks.moments import UNITS_S
-from slurm_hooks.plural import plural
+from slurm_hooks.model.moments import UNITS_S
+from slurm_hooks.model.plural import plural
 from slurm_hooks.replay.logs.backfill import reschedule
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import Log
@@ -35,7 +34,8 @@ from slurm_hooks.replay.rules import OwnPace, Rescale, Rules
 from slurm_hooks.replay.simulator.simulate import Outcome, Simulation
 from slurm_hooks.replay.simulator.watched import WatchedSimulation
 from slurm_hooks.replay.work import Queue
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.entry_points import find_objective
 
 WAYS = tuple(way.value for way in Way)
 POLICIES = ("default", "optimum", "equal", "greedy", "oracle", "none", *WAYS)

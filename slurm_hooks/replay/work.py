@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from slurm_hooks.allocation.curves import prior
-from slurm_hooks.arguments import nearest
-from slurm_hooks.errors import UsageError
+from slurm_hooks.errors import UsageError, nearest
 from slurm_hooks.model import Curve
 
 if sys.version_info >= (3, 11):

@@ -8,8 +8,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Callable
 
-from slurm_hooks.harvest.totals import Sample, Totals
-from slurm_hooks.harvest.values import HITS
+from slurm_hooks.books.harvest.totals import Sample, Totals
+from slurm_hooks.books.harvest.values import HITS
 from slurm_hooks.model import Of, Why
 from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, WHY_IDLE, figures, moments

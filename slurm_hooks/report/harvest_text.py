@@ -10,10 +10,10 @@ from typing import Optional
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from slurm_hooks.harvest.totals import Asked, Sample, Share, Totals
+from slurm_hooks.books.harvest.totals import Asked, Sample, Share, Totals
 from slurm_hooks.model import Why
-from slurm_hooks.moments import local, shown
-from slurm_hooks.plural import plural
+from slurm_hooks.model.moments import local, shown
+from slurm_hooks.model.plural import plural
 from slurm_hooks.report.tables import Rows, table_of
 from slurm_hooks.report.why import action_text
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 
 from slurm_hooks.model import FragmentState, MalleableJob
-from slurm_hooks.planning.lifecycle import is_finished
-from slurm_hooks.plural import plural
+from slurm_hooks.model.ends import is_finished
+from slurm_hooks.model.plural import plural
 from slurm_hooks.words.engines import ENGINES
 
 _NOT_FOUND = "a command was not found; does the script activate its environment?"

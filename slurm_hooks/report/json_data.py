@@ -10,11 +10,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Optional
 
 from slurm_hooks.model import FragmentId, Plan, Reason, verb_of
-from slurm_hooks.moments import iso
-from slurm_hooks.report.tick import TickReport
+from slurm_hooks.model.moments import iso
+from slurm_hooks.model.snapshot.encode import to_data
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.slurm.mark import NO_NOTE
-from slurm_hooks.snapshot.encode import to_data
+from slurm_hooks.tick.report import TickReport
 
 VERSION = 1
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from slurm_hooks.learning.profile import FamilyProfile, JobProfile
+from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import Learned
-from slurm_hooks.plural import plural
+from slurm_hooks.model.plural import plural
 from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.learned_text import sizes_of, speedup
 from slurm_hooks.report.palette import LOST, OURS

@@ -10,9 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slurm_hooks.learning.profile import FamilyProfile, JobProfile
+from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate, Why
-from slurm_hooks.plural import plural
+from slurm_hooks.model.moments import age_text
+from slurm_hooks.model.plural import plural
 from slurm_hooks.report.tables import Rows, table_of
 
 UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x nodes"}
@@ -119,15 +120,6 @@ def speedup(curve: Optional[Curve], nodes: int, unit: int) -> float:
     """How many times as fast as on one unit."""
     base = curve(unit) if curve else 0.0
     return curve(nodes) / base if curve and base > 0 else 0.0
-
-
-def age_text(seconds: float) -> str:
-    """A span in words, roughly."""
-    for size, word in ((172_800, "day"), (7200, "hour"), (120, "minute")):
-        if seconds >= size:
-            number = round(seconds / {"day": 86_400, "hour": 3600, "minute": 60}[word])
-            return f"{number} {word}s"
-    return plural(round(max(seconds, 0)), "second")
 
 
 def _list(sizes: Sequence[int]) -> str:

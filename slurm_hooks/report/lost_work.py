@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from slurm_hooks.harvest.lives import Hits
+from slurm_hooks.books.harvest.lives import Hits
 from slurm_hooks.model import MalleableJob
 
 DEAR_S = 60.0  # below this nobody need change a script

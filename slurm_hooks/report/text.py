@@ -21,14 +21,14 @@ from slurm_hooks.model import (
     Solve,
     verb_of,
 )
-from slurm_hooks.moments import shown
-from slurm_hooks.plural import plural
+from slurm_hooks.model.moments import shown
+from slurm_hooks.model.plural import plural
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.tables import Rows, fitted, table_of
-from slurm_hooks.report.tick import TickReport
 from slurm_hooks.report.why import action_text, reason_text
 from slurm_hooks.slurm.actions import ranges
 from slurm_hooks.slurm.text import fold
+from slurm_hooks.tick.report import TickReport
 
 
 def action_line(action: Action) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_hooks.model import Reason, Verdict, Why
-from slurm_hooks.plural import plural
+from slurm_hooks.model.plural import plural
 
 _DONE = {
     Why.HOLE_OPEN: "hole open",

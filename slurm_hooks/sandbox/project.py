@@ -17,14 +17,14 @@ from typing import Any, Optional
 
 from filelock import FileLock
 
-from slurm_hooks import settings
 from slurm_hooks.errors import MissingProgram
-from slurm_hooks.jobpath import write_job_path
 from slurm_hooks.model import Slurm
 from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PREEMPTIBLE
 from slurm_hooks.sandbox.daemons import INSTALLED_LUA
 from slurm_hooks.sandbox.installation import PLUGIN_DIRS, has_compiler
 from slurm_hooks.sandbox.spec import SCAVENGE, Preemption, SandboxSpec
+from slurm_hooks.settings import values as settings
+from slurm_hooks.slurm.jobpath import PACKAGES, write_job_path
 from slurm_hooks.slurm.lua_policy import render_policy
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -144,7 +144,8 @@ def _build_spank(target: Path) -> Path:
 
 def _fresh_job_path(target: Path) -> Path:
     """Written anew only if a source is newer: another sandbox may be copying it."""
-    sources = [PACKAGE / "__init__.py", PACKAGE / "jobpath.py", *PACKAGE.glob("elastic/**/*.py")]
+    copied = (path for name in PACKAGES for path in PACKAGE.glob(f"{name}/**/*.py"))
+    sources = [PACKAGE / "__init__.py", PACKAGE / "slurm/jobpath.py", *copied]
     stamp = target.with_suffix(".stamp")
     newest = max(path.stat().st_mtime for path in sources)
     if not stamp.exists() or stamp.stat().st_mtime < newest:

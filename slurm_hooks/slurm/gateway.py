@@ -10,7 +10,7 @@ from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.model import REFUSED, Action, Grow, MalleableJob, SetMark, Snapshot, Waiter, Why
-from slurm_hooks.plural import plural
+from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands, groups, starts
 from slurm_hooks.slurm.all_but import AllBut

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional, Protocol
 
 from slurm_hooks.errors import CommandRefused, MissingProgram, NotAllowed, RetryLater, UsageError
-from slurm_hooks.plural import plural
+from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.text import Command
 
 _log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Optional, Protocol
 
 from slurm_hooks.model import Slurm
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.words.engines import ENGINES, LAUNCHERS
 
 HEADER = "-- Written by `malleable render lua`; edit malleable.toml and render again.\n"

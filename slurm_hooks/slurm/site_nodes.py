@@ -7,7 +7,7 @@ from dataclasses import replace
 from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.text import expand
 
 

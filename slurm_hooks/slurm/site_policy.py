@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.lua_policy import render_policy

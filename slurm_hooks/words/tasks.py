@@ -8,7 +8,7 @@ task is in exactly one state. It changes by rename(), which only one of several 
     17.2.1.done             has ended with 0
     17.2.1.failed           has failed once more than it may
 
-slurm_hooks/map_directory.py makes and counts these files on the host of submission.
+slurm_hooks/commands/map_directory.py makes and counts these files on the host of submission.
 """
 
 from __future__ import annotations

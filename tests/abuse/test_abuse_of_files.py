@@ -16,9 +16,9 @@ from abuse.conftest import Row
 from captured_slurm import recorded
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.learning.tick import remember
-from slurm_hooks.reconcile import tick
-from slurm_hooks.settings import Settings
+from slurm_hooks.learning.store.tick import remember
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.reconcile import tick
 
 MOST_S = 5.0
 HUGE = 1 << 40

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
 
-from slurm_hooks.advisor.prior import Fit, Prior, prior_of
-from slurm_hooks.advisor.throughput import Shape
+from slurm_hooks.learning.prior import Fit, Prior, prior_of
+from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import Rate
 
 ANY_RATES = st.builds(

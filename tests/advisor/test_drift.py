@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.rates import ANY_RATES, rates_of
-from slurm_hooks.advisor.drift import current
-from slurm_hooks.advisor.throughput import Shape
+from slurm_hooks.learning.drift import current
+from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import Rate
 
 SHAPE = Shape(0.1, 0.3, 1.0)

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from advisor.rates import ANY_RATES, priors, rates_of, shuffled
-from slurm_hooks.advisor.learned import learn
-from slurm_hooks.advisor.prior import Prior, fit_of, prior_of
-from slurm_hooks.advisor.throughput import Shape
+from slurm_hooks.learning.learned import learn
+from slurm_hooks.learning.prior import Prior, fit_of, prior_of
+from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import Curve, Rate
 
 NOBODY = prior_of()

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.rates import ANY_RATES, priors, rates_of
-from slurm_hooks.advisor.learned import learn
-from slurm_hooks.advisor.prior import Prior, fit_of, prior_of
-from slurm_hooks.advisor.probe import (
+from slurm_hooks.learning.learned import learn
+from slurm_hooks.learning.prior import Prior, fit_of, prior_of
+from slurm_hooks.learning.probe import (
     Costs,
     Looker,
     Probe,
@@ -23,7 +23,7 @@ from slurm_hooks.advisor.probe import (
     table_of,
     wanted,
 )
-from slurm_hooks.advisor.throughput import Shape
+from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import Curve, Learned, Rate, Why
 
 COSTS = Costs(15.0, 18.0, 12.0)

@@ -20,7 +20,7 @@ from slurm_hooks.allocation.objectives import (
 from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
 from slurm_hooks.model import Curve, MalleableJob, Snapshot
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings import Settings, parse
+from slurm_hooks.settings.values import Settings, parse
 
 FAST = Curve(((0, 0.0), (1, 1000.0), (8, 5000.0)))
 SLOW = Curve(((0, 0.0), (1, 10.0), (8, 79.0)))

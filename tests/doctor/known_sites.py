@@ -26,7 +26,7 @@ from slurm_hooks.doctor.facts import (
     known,
 )
 from slurm_hooks.doctor.gather.slurm import read_slurm
-from slurm_hooks.settings import Metrics, Mode, Settings, Site
+from slurm_hooks.settings.values import Metrics, Mode, Settings, Site
 
 GOOD = """NodeName=n1 State=IDLE SlurmdStartTime=1795187104 Comment=OverTimeLimit = 5
 NodeName=n2 State=IDLE SlurmdStartTime=1795187104

@@ -21,10 +21,10 @@ from slurm_hooks.doctor.anonymous import COMMON, Anonymiser
 from slurm_hooks.doctor.bundle import FOLDER, Part, Seen, parts, write
 from slurm_hooks.doctor.facts import SILENT, Accounting, Unread
 from slurm_hooks.model import Snapshot
-from slurm_hooks.reconcile import rehearse
-from slurm_hooks.settings import Settings, parse
+from slurm_hooks.model.snapshot.file import read
+from slurm_hooks.settings.values import Settings, parse
 from slurm_hooks.slurm.gateway import observe
-from slurm_hooks.snapshot.file import read
+from slurm_hooks.tick.reconcile import rehearse
 
 TREE = Path(__file__).resolve().parents[2]
 SALT = b"0123456789abcdef"

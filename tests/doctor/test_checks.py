@@ -38,7 +38,7 @@ from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Hook, Unread, kn
 from slurm_hooks.doctor.finding import Change
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
-from slurm_hooks.settings import Learn, Settings, Site, parse
+from slurm_hooks.settings.values import Learn, Settings, Site, parse
 
 PATIENT = {"BatchStartTimeout": "70 sec"}
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}

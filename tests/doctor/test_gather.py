@@ -14,6 +14,7 @@ from known_sites import GOOD_SITE, answer, says
 
 from captured_slurm import recorded
 from programs import write_program
+from slurm_hooks.books.storage.place import set_aside
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread
 from slurm_hooks.doctor.gather import files
@@ -27,12 +28,11 @@ from slurm_hooks.doctor.gather.site import Asked, gather
 from slurm_hooks.doctor.gather.slurm import ask_accounting, read_slurm
 from slurm_hooks.doctor.run import run
 from slurm_hooks.errors import UsageError
-from slurm_hooks.learning.connect import writing
-from slurm_hooks.settings import Settings, Site, Tick
+from slurm_hooks.learning.store.connect import writing
+from slurm_hooks.settings.values import Settings, Site, Tick
 from slurm_hooks.slurm.live import Asked as Made
 from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.storage.place import set_aside
 
 ROOT = os.geteuid() == 0
 

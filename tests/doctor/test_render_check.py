@@ -14,7 +14,7 @@ import pytest
 from known_sites import answer
 
 from slurm_hooks.doctor.conf_check import check_conf
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.site_policy import find_uids
 
 

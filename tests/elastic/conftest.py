@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.elastic.batch import remark
-from slurm_hooks.jobpath import write_job_path
+from slurm_hooks.slurm.jobpath import write_job_path
 
 from .gang import Gang
 from .lone_agent import Agent, alone

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks import map_directory
+from slurm_hooks.commands import map_directory
 from slurm_hooks.elastic.engines.pool.map_worker import Sightings, wish_for
 from slurm_hooks.elastic.engines.pool.task_files import Order, TaskFiles
 from slurm_hooks.errors import UsageError

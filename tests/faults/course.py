@@ -21,12 +21,12 @@ from faults.checker import (
     writes_on_nodes,
 )
 from promises.bench import Bench, has
-from slurm_hooks.commands.ticking import booked_tick
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.report.tick import TickReport
 from slurm_hooks.sandbox.processes import identify
 from slurm_hooks.slurm.live import Asked, Live
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.report import TickReport
 from waiting import wait_until
 
 SLEEP = "exec sleep 600"

@@ -14,10 +14,10 @@ from faults.course import SLEEP, Course
 from promises.bench import has
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import Grow
-from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import daemons
 from slurm_hooks.sandbox.daemons import CONTROLLER, MUNGED
 from slurm_hooks.slurm.live import Live
+from slurm_hooks.tick.reconcile import tick
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm

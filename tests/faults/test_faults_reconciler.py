@@ -18,8 +18,8 @@ import pytest
 from faults.course import SLEEP, Course, NewCourse, Row, patient
 from promises.bench import Bench, CutPort, Killed, has
 from slurm_hooks.model import FragmentState
-from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.tick.reconcile import tick
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm

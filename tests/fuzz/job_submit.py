@@ -15,7 +15,7 @@ from slurm_hooks.errors import MalleableError
 from slurm_hooks.model import Slurm
 from slurm_hooks.sandbox.config import PREEMPTIBLE
 from slurm_hooks.sandbox.project import Expected
-from slurm_hooks.settings import parse as parse_settings
+from slurm_hooks.settings.values import parse as parse_settings
 from slurm_hooks.slurm.lua_policy import render_policy
 from slurm_hooks.slurm.mark import parse_mark
 

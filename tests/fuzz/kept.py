@@ -11,18 +11,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from fuzz.target import Target
-from slurm_hooks import map_directory, switch
+from slurm_hooks.books.harvest import codec as harvest_codec
+from slurm_hooks.books.harvest.values import Promise, Seen, SeenRun
+from slurm_hooks.books.storage.database import Damaged
+from slurm_hooks.commands import map_directory
 from slurm_hooks.elastic import observed, speed
 from slurm_hooks.elastic.engines import kin
 from slurm_hooks.elastic.engines.gang import channel
 from slurm_hooks.elastic.engines.gang.secret import answer
 from slurm_hooks.elastic.engines.pool import task_files
 from slurm_hooks.errors import UsageError
-from slurm_hooks.harvest import codec as harvest_codec
-from slurm_hooks.harvest.values import Promise, Seen, SeenRun
-from slurm_hooks.learning import codec as learning_codec
+from slurm_hooks.learning.store import codec as learning_codec
 from slurm_hooks.model import Curve, FragmentId, Learned, Why
-from slurm_hooks.storage.database import Damaged
+from slurm_hooks.tick import switch
 
 PLACE = tempfile.TemporaryDirectory()
 NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from elastic.processes import end_all
-from slurm_hooks.jobpath import write_job_path
+from slurm_hooks.slurm.jobpath import write_job_path
 
 from .bench import STAND_IN, Bench, Device, found_device
 

@@ -21,10 +21,10 @@ from build import (
     no_clock,
     span,
 )
-from slurm_hooks.harvest.codec import from_text, to_text
-from slurm_hooks.harvest.delays import MOST
-from slurm_hooks.harvest.derive import Limits, record_of
-from slurm_hooks.harvest.values import TRAINED_NOTHING, UNSEEN, Cost, Record, Seen
+from slurm_hooks.books.harvest.codec import from_text, to_text
+from slurm_hooks.books.harvest.delays import MOST
+from slurm_hooks.books.harvest.derive import Limits, record_of
+from slurm_hooks.books.harvest.values import TRAINED_NOTHING, UNSEEN, Cost, Record, Seen
 from slurm_hooks.model import (
     Fragment,
     FragmentState,
@@ -40,7 +40,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings import Mode, Settings
+from slurm_hooks.settings.values import Mode, Settings
 
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
 COST = Cost(0.1, 0.0, 2, 5, 0)

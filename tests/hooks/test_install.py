@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from programs import write_program, write_programs
-from slurm_hooks import jobpath
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.slurm import jobpath
 
 TREE = Path(__file__).resolve().parents[2]
 needs_compiler = pytest.mark.skipif(

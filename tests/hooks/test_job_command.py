@@ -13,7 +13,7 @@ from typing import Optional
 
 import pytest
 
-from slurm_hooks import jobpath
+from slurm_hooks.slurm import jobpath
 
 SEEN = """\
 import json, os, signal, sys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from build import make_fragment, make_job, make_request, make_snapshot, span
-from slurm_hooks.learning.tick import recall, remember
+from slurm_hooks.learning.store.tick import recall, remember
 from slurm_hooks.model import (
     Curve,
     FragmentState,
@@ -15,7 +15,7 @@ from slurm_hooks.model import (
     Snapshot,
     Telemetry,
 )
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 TRUE = Curve(((0, 0.0), (1, 100.0), (2, 160.0), (4, 300.0), (8, 560.0), (16, 1000.0)))
 ERROR = 0.01

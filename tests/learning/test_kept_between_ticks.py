@@ -22,13 +22,13 @@ from learning.tellers import (
     teller,
 )
 from planning.whole_ticks import settings_in
-from slurm_hooks.learning import drop, relearn, tick, write
-from slurm_hooks.learning.codec import fit_text
-from slurm_hooks.learning.connect import learned_path, reading, writing
-from slurm_hooks.learning.drop import forget
-from slurm_hooks.learning.read import family_profiles, job_profile, job_profiles
+from slurm_hooks.learning.store import drop, relearn, tick, write
+from slurm_hooks.learning.store.codec import fit_text
+from slurm_hooks.learning.store.connect import learned_path, reading, writing
+from slurm_hooks.learning.store.drop import forget
+from slurm_hooks.learning.store.read import family_profiles, job_profile, job_profiles
 from slurm_hooks.model import Counts, Learned, Telemetry
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 
 @pytest.fixture

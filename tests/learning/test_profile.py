@@ -13,9 +13,9 @@ from learning.tellers import TRUE, moment, one_tick, rate, seen_at, tell, teller
 from planning.whole_ticks import settings_in
 from slurm_hooks.cli import main
 from slurm_hooks.commands.inspect import known_lines
-from slurm_hooks.learning.connect import learned_path, reading
-from slurm_hooks.learning.read import job_profile
-from slurm_hooks.learning.tick import recall
+from slurm_hooks.learning.store.connect import learned_path, reading
+from slurm_hooks.learning.store.read import job_profile
+from slurm_hooks.learning.store.tick import recall
 from slurm_hooks.model import (
     JobPlan,
     Learned,
@@ -26,9 +26,10 @@ from slurm_hooks.model import (
     Telemetry,
     Why,
 )
-from slurm_hooks.report.learned_text import age_text, learned_lines, look_line
-from slurm_hooks.report.tick import TickReport
-from slurm_hooks.settings import Settings
+from slurm_hooks.model.moments import age_text
+from slurm_hooks.report.learned_text import learned_lines, look_line
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.report import TickReport
 
 
 @pytest.fixture

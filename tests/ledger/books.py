@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fake_slurm import FakeSlurm
 from planning import whole_ticks
-from slurm_hooks.bookkeeping import keep_books
-from slurm_hooks.reconcile import tick
-from slurm_hooks.report.tick import TickReport
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.bookkeeping import keep_books
+from slurm_hooks.tick.reconcile import tick
+from slurm_hooks.tick.report import TickReport
 
 MARK = "malleable{{min=1,max={0},unit=1,engine=torchrun,frags={0},lease=600,hole=120}}"
 

@@ -18,18 +18,18 @@ import pytest
 from fake_parts import START
 from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
-from slurm_hooks.bookkeeping import keep_books
-from slurm_hooks.harvest.derive import Limits, record_of
-from slurm_hooks.harvest.lives import Hits, moments_of
-from slurm_hooks.harvest.totals import Asked, Totals
-from slurm_hooks.harvest.values import Cost
-from slurm_hooks.ledger.connect import Damaged, Unusable, reading, writing
-from slurm_hooks.ledger.read import hits_of, standing, totals
-from slurm_hooks.ledger.write import write
+from slurm_hooks.books.harvest.derive import Limits, record_of
+from slurm_hooks.books.harvest.lives import Hits, moments_of
+from slurm_hooks.books.harvest.totals import Asked, Totals
+from slurm_hooks.books.harvest.values import Cost
+from slurm_hooks.books.ledger.connect import Damaged, Unusable, reading, writing
+from slurm_hooks.books.ledger.read import hits_of, standing, totals
+from slurm_hooks.books.ledger.write import write
+from slurm_hooks.books.storage.place import MOST_ASIDE, aside
 from slurm_hooks.model import Grow, Why
-from slurm_hooks.reconcile import tick
-from slurm_hooks.settings import Settings
-from slurm_hooks.storage.place import MOST_ASIDE, aside
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.bookkeeping import keep_books
+from slurm_hooks.tick.reconcile import tick
 
 ROOT = Path(__file__).parents[2]
 BEGIN = datetime.fromtimestamp(START, timezone.utc)

@@ -25,13 +25,13 @@ from metrics.dashboard import questions
 from metrics.draw_dashboard import draw
 from metrics.test_exposition import free_port
 from metrics.test_prometheus import Prometheus, program, running
-from slurm_hooks.bookkeeping import keep_books, stands
-from slurm_hooks.harvest.totals import Chosen
-from slurm_hooks.metrics.exposition import text_of
-from slurm_hooks.reconcile import tick
+from slurm_hooks.books.harvest.totals import Chosen
+from slurm_hooks.books.metrics.exposition import text_of
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.swf import Workload, read_swf
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.bookkeeping import keep_books, stands
+from slurm_hooks.tick.reconcile import tick
 from waiting import wait_until
 
 TICK_S = 60

@@ -23,13 +23,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from ledger.books import busy_slurm, one_tick, settings_in
 from metrics.dashboard import board, colours_of, questions
 from slurm_hooks import cli
+from slurm_hooks.books.harvest.totals import USABLE
+from slurm_hooks.books.metrics.exposition import write_textfile
 from slurm_hooks.errors import UsageError
-from slurm_hooks.harvest.totals import USABLE
-from slurm_hooks.metrics.exposition import write_textfile
 from slurm_hooks.model import Of
 from slurm_hooks.report.harvest_charts import BARS
 from slurm_hooks.report.palette import IDLE, LOST, OTHERS, OURS, OUT
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -27,7 +27,7 @@ from fake_parts import Booking, Element, Rigid, Script
 from model.training import Training
 from model.world import World
 from planning import whole_ticks
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 SIZES = st.sampled_from([(1, 3, 1), (2, 3, 1), (2, 2, 1), (1, 2, 2)])
 PICK = st.integers(0, 11)

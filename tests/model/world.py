@@ -14,10 +14,10 @@ from fake_parts import ON_NODES, REQUEUE_WAIT_S, REQUEUED_HELD, Element, Script
 from fake_slurm import FakeSlurm
 from model.training import ENDED, RACE_S, Training
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.reconcile import tick
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.switch import find_off, switch_off, switch_on
+from slurm_hooks.tick.reconcile import tick
+from slurm_hooks.tick.switch import find_off, switch_off, switch_on
 
 TICK_S = 30
 NODES = 6

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from packages.root import TREE
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
 
 LAY_OUT = TREE / "packaging" / "lay-out.sh"
 SOURCE = TREE / "packaging" / "source.sh"

@@ -17,8 +17,8 @@ import pytest
 from captured_slurm import recorded
 from packages.conftest import Packages
 from packages.root import TREE, Root, overlay
+from slurm_hooks.model.snapshot.file import snapshot_text
 from slurm_hooks.slurm.gateway import observe
-from slurm_hooks.snapshot.file import snapshot_text
 
 pytestmark = [
     pytest.mark.package,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from build import NOW, make_slurm
 from slurm_hooks.model import Action, MalleableJob, Mark, Notice, PutBack, SetMark
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 SETTINGS = Settings()  # notice 20 s, start timeout 60 s, three failures
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fake_parts import START, Booking, Element, Rigid
 from fake_slurm import FakeSlurm
-from slurm_hooks.settings import Mode
+from slurm_hooks.settings.values import Mode
 
 NODE_FLAGS = [*[""] * 12, "+DRAIN", "+REBOOT_REQUESTED", "DOWN", "IDLE+NEW_WORD", "+PLANNED"]
 MARK = (

@@ -15,7 +15,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 SHIPPED = Settings()
 

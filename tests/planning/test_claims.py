@@ -24,7 +24,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.claims import waited
-from slurm_hooks.settings import Mode, Planning, Settings
+from slurm_hooks.settings.values import Mode, Planning, Settings
 
 RUNNING = FragmentState.RUNNING
 LINEAR = Curve(((0, 0.0), (1, 1.0), (64, 64.0)))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build import make_fragment, make_job, make_mark, make_snapshot
-from slurm_hooks.harvest.lives import Life
+from slurm_hooks.books.harvest.lives import Life
 from slurm_hooks.model import (
     Cancel,
     FragmentId,

@@ -34,7 +34,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.eligibility import has_features
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 RUNNING, FAILED = FragmentState.RUNNING, FragmentState.FAILED
 CANCELLED = FragmentState.CANCELLED

@@ -45,7 +45,7 @@ from slurm_hooks.planning.holes import holes_of, latest_end, lease_within
 from slurm_hooks.planning.looking import looked_at
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings import Lease, Settings
+from slurm_hooks.settings.values import Lease, Settings
 
 SETTINGS = Settings()
 LEASE = SETTINGS.lease

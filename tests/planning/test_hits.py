@@ -34,7 +34,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.hits import hits_of, pays_to_stay
 from slurm_hooks.planning.holes import holes_of
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 SETTINGS = Settings()
 RUNNING = FragmentState.RUNNING

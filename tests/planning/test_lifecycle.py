@@ -20,9 +20,10 @@ from slurm_hooks.model import (
     SetMark,
     Why,
 )
-from slurm_hooks.planning.lifecycle import is_finish, upkeep
+from slurm_hooks.model.ends import is_finish
+from slurm_hooks.planning.lifecycle import upkeep
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 SETTINGS = Settings()  # notice 20 s, start timeout 60 s, three failures
 HELD, PENDING, RUNNING = FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING

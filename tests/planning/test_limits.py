@@ -37,7 +37,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.limits import is_counted, needs_charges
-from slurm_hooks.settings import Settings, Site
+from slurm_hooks.settings.values import Settings, Site
 from slurm_hooks.slurm.gateway import observe
 
 RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentState.HELD

@@ -7,9 +7,9 @@ from typing import Optional
 
 from build import after, make_fragment, make_job, make_nodes, make_request, make_snapshot
 from planning.readings import grown, plan_for
-from slurm_hooks.advisor.learned import learn
-from slurm_hooks.advisor.prior import prior_of
-from slurm_hooks.advisor.throughput import Shape
+from slurm_hooks.learning.learned import learn
+from slurm_hooks.learning.prior import prior_of
+from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import (
     Curve,
     FragmentState,

@@ -11,7 +11,7 @@ from build import NOW, after, make_fragment, make_job, make_request, make_snapsh
 from slurm_hooks.model import FragmentState, Said, Why
 from slurm_hooks.planning.meeting import idle_lines
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 TRAINS = make_fragment(0, FragmentState.RUNNING, ["n1"], said=Said.TRAINED)
 NOT_STARTED = "its script has not started its training, or lacks Slurm's commands"

@@ -40,12 +40,12 @@ from slurm_hooks.model import (
     Snapshot,
     Why,
 )
-from slurm_hooks.moments import shown
+from slurm_hooks.model.moments import shown
+from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.modes import needs_accounts
-from slurm_hooks.plural import plural
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings import Mode, Settings
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
 
 RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentState.HELD

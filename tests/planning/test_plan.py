@@ -27,7 +27,7 @@ from slurm_hooks.model import (
     SetMark,
 )
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings import Settings, parse
+from slurm_hooks.settings.values import Settings, parse
 
 RUNNING = FragmentState.RUNNING
 SHIPPED = Settings()

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from clusters import clusters
 from build import no_clock
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe
-from slurm_hooks.snapshot.encode import to_data
+from slurm_hooks.model.snapshot.encode import to_data
 
 @settings(
     max_examples=60,

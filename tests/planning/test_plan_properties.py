@@ -31,7 +31,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.holes import ends_of, holes_of, latest_end
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings import Mode, Settings
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.gateway import observe
 

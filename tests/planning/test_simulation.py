@@ -13,7 +13,7 @@ from fake_parts import START, Booking, Element, Rigid
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import one_booked_tick, one_tick
 from slurm_hooks.model import Notice
-from slurm_hooks.report.tick import TickReport
+from slurm_hooks.tick.report import TickReport
 
 TICK_S = 10
 VISIBLE_S = 240  # other people's plans are known this long before at least

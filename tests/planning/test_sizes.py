@@ -36,7 +36,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 FAILED, RUNNING = FragmentState.FAILED, FragmentState.RUNNING
 MARK = "malleable{min=2,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"

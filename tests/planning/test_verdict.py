@@ -20,6 +20,7 @@ from build import (
     reserve,
 )
 from slurm_hooks.doctor.gather.job import lacks
+from slurm_hooks.doctor.trial.room import find_room, room_lines
 from slurm_hooks.model import (
     AvoidedNode,
     FragmentState,
@@ -33,8 +34,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings import Settings
-from slurm_hooks.trial.room import find_room, room_lines
+from slurm_hooks.settings.values import Settings
 
 SETTINGS = Settings()
 EAGER = replace(SETTINGS, plan=replace(SETTINGS.plan, hit_s=0.0))

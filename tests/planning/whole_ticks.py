@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fake_slurm import FakeSlurm
-from slurm_hooks.commands.ticking import booked_tick
-from slurm_hooks.reconcile import tick
-from slurm_hooks.report.tick import TickReport
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.reconcile import tick
+from slurm_hooks.tick.report import TickReport
 
 
 def settings_in(directory: Path) -> Settings:

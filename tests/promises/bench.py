@@ -13,15 +13,15 @@ from pathlib import Path
 
 from programs import write_program
 from slurm_hooks.model import FragmentState, MalleableJob, NodeState, Snapshot
-from slurm_hooks.reconcile import tick
 from slurm_hooks.report.text import find_job
-from slurm_hooks.report.tick import TickReport
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Asked, Live
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.tick.reconcile import tick
+from slurm_hooks.tick.report import TickReport
 from waiting import PATIENCE_S, wait_until
 
 SHORT = """

@@ -12,8 +12,8 @@ import pytest
 
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import FragmentState, Grow, MalleableJob
-from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.tick.reconcile import tick
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm

@@ -16,7 +16,7 @@ import pytest
 from promises.bench import Bench, CutPort, Killed, has, occupied
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import FragmentState, Hold, PutBack, SetMark
-from slurm_hooks.reconcile import tick
+from slurm_hooks.tick.reconcile import tick
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
@@ -77,8 +77,8 @@ def test_a_shrinking_tick_killed_between_any_two_writes_is_made_good(
 def test_a_reconciler_killed_by_signal_leaves_no_lock(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-3")
     code = (
-        "import os, signal, sys; from slurm_hooks.reconcile import tick;"
-        "from slurm_hooks.settings_file import load; from slurm_hooks.slurm.live import Live;"
+        "import os, signal, sys; from slurm_hooks.tick.reconcile import tick;"
+        "from slurm_hooks.settings.file import load; from slurm_hooks.slurm.live import Live;"
         "tick(Live(), load(), pause=lambda text: os.kill(os.getpid(), signal.SIGKILL))"
     )
     done = subprocess.run(

@@ -16,10 +16,10 @@ import pytest
 import slurm_hooks
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import ON_NODES, FragmentState, MalleableJob
-from slurm_hooks.reconcile import tick
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.tick.reconcile import tick
 
 pytestmark = pytest.mark.slurm
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD

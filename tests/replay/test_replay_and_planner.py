@@ -32,7 +32,7 @@ from slurm_hooks.replay.simulator.counts import question
 from slurm_hooks.replay.simulator.running import Ledger, Running
 from slurm_hooks.replay.simulator.supply import Supply
 from slurm_hooks.replay.work import Kind, Queue, kind
-from slurm_hooks.settings import Lease, Planning, Settings, Tick
+from slurm_hooks.settings.values import Lease, Planning, Settings, Tick
 
 CURVES = (
     Curve(((0, 0.0), (1, 10.0), (2, 18.0), (8, 50.0))),
@@ -146,9 +146,9 @@ def running(supply: Supply, number: int, trainer: Trainer, site: Settings) -> Ru
 def asked_by_tick(cluster: Cluster) -> Problem:
     seen: list[Problem] = []
 
-    def spy(problem: Problem, *others: Any) -> Any:
+    def spy(problem: Problem, *others: Any, **named: Any) -> Any:
         seen.append(problem)
-        return allocate(problem, *others)
+        return allocate(problem, *others, **named)
 
     with mock.patch.object(shares, "allocate", spy):
         plan.make_plan(snapshot_of(cluster), cluster.settings, no_clock)

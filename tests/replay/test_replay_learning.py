@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_hooks.advisor.throughput import Shape
+from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import Curve
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.policies.learning import MEASURE_S, Learning, priors_of
@@ -18,7 +18,7 @@ from slurm_hooks.replay.rules import Rescale
 from slurm_hooks.replay.scenario import Conditions
 from slurm_hooks.replay.simulator.simulate import Outcome
 from slurm_hooks.replay.work import Kind, Queue, kind
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 UP_DOWN = Rescale(18.0, 12.0)
 SIZES = (1, 2, 4, 8, 16)

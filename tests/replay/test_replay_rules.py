@@ -19,7 +19,7 @@ from slurm_hooks.replay.simulator.running import Pause, Running
 from slurm_hooks.replay.simulator.simulate import Simulation
 from slurm_hooks.replay.simulator.supply import ONE_CLASS
 from slurm_hooks.replay.work import Queue, kind
-from slurm_hooks.settings import Tick
+from slurm_hooks.settings.values import Tick
 
 EVENTS = Rules(SIX_FOUR)
 

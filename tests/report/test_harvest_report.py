@@ -17,11 +17,11 @@ from build import NOW, after
 from fake_parts import START, Rigid
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks import cli
+from slurm_hooks.books.harvest.totals import Asked, Ends, Sample, Ticks, Totals
+from slurm_hooks.books.harvest.values import Delay
+from slurm_hooks.books.ledger.connect import ledger_path, reading
+from slurm_hooks.books.ledger.read import totals
 from slurm_hooks.errors import UsageError
-from slurm_hooks.harvest.totals import Asked, Ends, Sample, Ticks, Totals
-from slurm_hooks.harvest.values import Delay
-from slurm_hooks.ledger.connect import ledger_path, reading
-from slurm_hooks.ledger.read import totals
 from slurm_hooks.model import Of, Why
 from slurm_hooks.report.harvest_charts import BARS
 from slurm_hooks.report.harvest_text import (

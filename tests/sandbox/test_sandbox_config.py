@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks import settings
+from slurm_hooks.commands import sandbox as cli
 from slurm_hooks.errors import MissingProgram, UnreadableOutput, UsageError
-from slurm_hooks.sandbox import SandboxSpec, accounting, cli
+from slurm_hooks.sandbox import SandboxSpec, accounting
 from slurm_hooks.sandbox.commands import additions, clean_environment
 from slurm_hooks.sandbox.config import render_conf
 from slurm_hooks.sandbox.installation import Installation, find_installation, parse_version
 from slurm_hooks.sandbox.processes import Process
 from slurm_hooks.sandbox.record import Record, read_record, write_record
 from slurm_hooks.sandbox.spec import Layout, Preemption
+from slurm_hooks.settings import values as settings
 
 LAYOUT = Layout(Path("/b/sb1"), "alice", 20000, 20001, is_loopback_only=True)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.cli import main as malleable
+from slurm_hooks.commands import sandbox as cli
 from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
-from slurm_hooks.sandbox import Sandbox, SandboxSpec, cli, list_sandboxes
+from slurm_hooks.sandbox import Sandbox, SandboxSpec, list_sandboxes
 from slurm_hooks.sandbox.processes import Process, find_processes, is_alive
 from waiting import wait_until
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import settings_in
 from slurm_hooks.model import FragmentId, FragmentState, Grow, Mark, Request, Why
-from slurm_hooks.reconcile import tick
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.groups import Place, parse_places, places_command
 from slurm_hooks.slurm.text import Command, expand
+from slurm_hooks.tick.reconcile import tick
 
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120,not=NOT}"
 NODES = [f"n{i}" for i in range(1, 9)]

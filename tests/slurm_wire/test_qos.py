@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.errors import UnreadableOutput
-from slurm_hooks.settings import parse
+from slurm_hooks.settings.values import parse
 from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.qos import check_qos, parse_qos, preemption_fault, qos_command
 from slurm_hooks.slurm.site_policy import SitePolicy, render_site

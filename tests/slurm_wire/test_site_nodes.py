@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.settings import Mode, Settings
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.slurm.text import MOST_NAMES
 

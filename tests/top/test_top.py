@@ -23,14 +23,14 @@ from build import (
 from slurm_hooks import cli
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import FragmentState, NodeState, Snapshot
-from slurm_hooks.moments import shown
-from slurm_hooks.reconcile import rehearse
-from slurm_hooks.report.tick import TickReport
-from slurm_hooks.settings import Settings
-from slurm_hooks.top.board import board_of, job_lines
+from slurm_hooks.model.moments import shown
+from slurm_hooks.report.top.board import board_of, job_lines
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.reconcile import rehearse
+from slurm_hooks.tick.report import TickReport
 
 textual = pytest.importorskip("textual")
-from slurm_hooks.top.app import Explanation, Top  # noqa: E402
+from slurm_hooks.report.top.app import Explanation, Top  # noqa: E402
 
 RUNNING = make_fragment(0, FragmentState.RUNNING, ["n1"], end=after(125))
 LATER = make_fragment(0, FragmentState.RUNNING, ["n2"], job_id=8, end=after(500))

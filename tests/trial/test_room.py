@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from build import make_fragment, make_job, make_node, make_nodes, make_snapshot, reserve
+from slurm_hooks.doctor.trial.room import find_room, is_left_out, room_lines
 from slurm_hooks.model import FragmentState, NodeState
-from slurm_hooks.settings import Mode, Settings
-from slurm_hooks.trial.room import find_room, is_left_out, room_lines
+from slurm_hooks.settings.values import Mode, Settings
 
 CROWDED = (make_node("n1", NodeState.BUSY), *make_nodes(4)[1:])
 

@@ -9,11 +9,11 @@ import pytest
 
 from slurm_hooks import cli
 from slurm_hooks.commands.console import caller
+from slurm_hooks.doctor.trial.cost import Cost, parse_cost, window
+from slurm_hooks.doctor.trial.script import Wish, pick_partition, submit_malleable
 from slurm_hooks.errors import UsageError
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.trial.cost import Cost, parse_cost, window
-from slurm_hooks.trial.script import Wish, pick_partition, submit_malleable
 
 SDIAG = """
 Remote Procedure Call statistics by message type

@@ -12,9 +12,9 @@ import time
 import pytest
 
 from promises.bench import Bench
+from slurm_hooks.doctor.trial.run import Step, StepFailed, Trial
+from slurm_hooks.doctor.trial.script import Wish
 from slurm_hooks.slurm.live import Live
-from slurm_hooks.trial.run import Step, StepFailed, Trial
-from slurm_hooks.trial.script import Wish
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm

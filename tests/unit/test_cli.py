@@ -215,7 +215,7 @@ def test_verbose_tells_what_is_asked_and_nothing_else_changes(
     assert all(line.startswith("slurm_hooks.") for line in lines)
     asked = [line for line in lines if re.search(r"`scontrol.*`: 4 RPCs, \d\.\d+ s$", line)]
     assert len(asked) == 2
-    assert any("ticklock: locked" in line for line in lines)
+    assert any("lock: locked" in line for line in lines)
     assert run(capsys, "reconcile")[2] == ""
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import astuple
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from slurm_hooks.elastic.engines.entry import world_maker
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.lua_policy import render_policy
 from slurm_hooks.slurm.mark import format_mark, parse_mark
 from slurm_hooks.words.engines import DEFAULT, ENGINES, LAUNCHERS
@@ -70,5 +71,6 @@ def test_only_pools_have_marks_without_a_least_size(engine: str) -> None:
 
 @pytest.mark.parametrize("name", [row.name for row in ENGINES.values() if row.by_torchrun])
 def test_the_folder_of_an_engine_under_torchrun_makes_its_world(name: str) -> None:
-    assert world_maker(name).__module__ == f"slurm_hooks.elastic.engines.{name}.world"
-    assert world_maker("").__module__ == f"slurm_hooks.elastic.engines.{DEFAULT}.world"
+    worlds = "slurm_hooks.elastic.engines"
+    assert world_maker(name) is import_module(f"{worlds}.{name}.world").make_world
+    assert world_maker("") is import_module(f"{worlds}.{DEFAULT}.world").make_world

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.allocation.objectives import JobFacts, efficiency
-from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.model import Curve
+from slurm_hooks.tick.entry_points import find_objective
 
 OBJECTIVE = """
 from slurm_hooks.objectives import JobFacts, Worth

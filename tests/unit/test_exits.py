@@ -15,8 +15,7 @@ import pytest
 
 from programs import write_program
 from slurm_hooks import cli
-from slurm_hooks.errors import MalleableError
-from slurm_hooks.exits import MEANINGS, Exit
+from slurm_hooks.errors import MEANINGS, Exit, MalleableError
 
 ROOT = Path(__file__).parents[2]
 Output = pytest.CaptureFixture[str]
@@ -36,7 +35,7 @@ def test_the_man_page_prints_the_table() -> None:
 
 
 def test_every_error_ends_with_a_code_of_the_table() -> None:
-    for module in ("replay.logs.log_lines", "trial.run"):
+    for module in ("replay.logs.log_lines", "doctor.trial.run"):
         __import__(f"slurm_hooks.{module}")
     found = leaves(MalleableError)
     assert len(found) > 9
@@ -104,9 +103,9 @@ def test_only_the_user_of_the_tick_may_hold_jobs(tmp_path: Path, mode: int) -> N
     """Also where the directory hides the lock."""
     program = (
         "import os, sys; from pathlib import Path\n"
-        "from slurm_hooks.settings import Tick\n"
+        "from slurm_hooks.settings.values import Tick\n"
         "from slurm_hooks.errors import MalleableError\n"
-        "from slurm_hooks.ticklock import between_ticks\n"
+        "from slurm_hooks.tick.lock import between_ticks\n"
         "os.setuid(65534)\n"
         "try:\n with between_ticks(Tick(lock=sys.argv[1])): pass\n"
         "except MalleableError as error: print(error); sys.exit(error.exit_code)\n"

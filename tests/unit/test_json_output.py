@@ -14,7 +14,7 @@ import pytest
 
 from programs import write_programs
 from slurm_hooks import cli
-from slurm_hooks.exits import Exit
+from slurm_hooks.errors import Exit
 
 Output = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]

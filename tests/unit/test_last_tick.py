@@ -12,7 +12,7 @@ import pytest
 
 from slurm_hooks import cli
 from slurm_hooks.commands.following import sizes
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
 from unit.calls import Output, job_id
 
 

@@ -17,7 +17,7 @@ import pytest
 from slurm_hooks.cli import main
 from slurm_hooks.commands import reconcile
 from slurm_hooks.errors import NoTickForLong, UsageError
-from slurm_hooks.reconcile import loop
+from slurm_hooks.tick.reconcile import loop
 
 BROKEN = "#!/bin/sh\necho Unable to contact >&2\nexit 1\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks import cli
-from slurm_hooks.moments import iso, local, read_moment, read_span, shown
+from slurm_hooks.model.moments import iso, local, read_moment, read_span, shown
 
 PACKAGE = Path(__file__).parents[2] / "slurm_hooks"
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
@@ -54,7 +54,7 @@ def test_no_other_module_asks_for_local_time() -> None:
         for path in PACKAGE.rglob("*.py")
         if ".astimezone()" in path.read_text()
     ]
-    assert found == ["moments.py"]
+    assert found == ["model/moments.py"]
 
 
 def test_programs_see_one_form(new_york: None) -> None:
@@ -67,7 +67,7 @@ def test_no_other_module_prints_a_moment() -> None:
         for path in PACKAGE.rglob("*.py")
         if "elastic" not in path.parts and re.search(r":%H:%M|\.isoformat\(", path.read_text())
     ]
-    assert sorted(found) == ["moments.py"]
+    assert sorted(found) == ["model/moments.py"]
 
 
 @pytest.mark.parametrize(

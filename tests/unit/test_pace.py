@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from captured_slurm import recorded
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.pace import Bell, ask_threads, soonest_s, wait
 from slurm_hooks.planning.interval import BUSY_THREADS, pause_s
-from slurm_hooks.settings import Tick
+from slurm_hooks.settings.values import Tick
 from slurm_hooks.slurm.sdiag import parse_threads
+from slurm_hooks.tick.pace import Bell, ask_threads, soonest_s, wait
 
 SDIAG = """*******************************************************
 sdiag output at Sun Nov 22 07:00:00 2026 (1795330800)

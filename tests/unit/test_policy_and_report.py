@@ -27,7 +27,7 @@ from build import (
     reserve,
     span,
 )
-from slurm_hooks.harvest.lives import Hits
+from slurm_hooks.books.harvest.lives import Hits
 from slurm_hooks.model import (
     Cancel,
     Fragment,
@@ -44,7 +44,8 @@ from slurm_hooks.model import (
     Solve,
     Why,
 )
-from slurm_hooks.moments import shown
+from slurm_hooks.model.moments import shown
+from slurm_hooks.model.snapshot.encode import to_data
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data
@@ -58,10 +59,9 @@ from slurm_hooks.report.text import (
     jobs_table,
     minutes,
 )
-from slurm_hooks.settings import Settings, parse
+from slurm_hooks.settings.values import Settings, parse
 from slurm_hooks.slurm.cluster import Cluster
 from slurm_hooks.slurm.lua_policy import render_policy
-from slurm_hooks.snapshot.encode import to_data
 
 LUA = shutil.which("lua5.1") or shutil.which("lua")
 ODD = ["malleable", "a-b.c", 'q"uote', "back\\slash", "new\nline"]

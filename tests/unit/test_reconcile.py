@@ -11,8 +11,8 @@ from captured_slurm import SITUATIONS, recorded
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import settings_in
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.reconcile import loop, tick
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.reconcile import loop, tick
 
 MARK = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
 

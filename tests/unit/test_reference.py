@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slurm_hooks import cli
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.settings import Settings, parse, state_dir_in
-from slurm_hooks.settings_file import load
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings, parse, state_dir_in
 
 ROOT = Path(__file__).parents[2]
 KEYS = [
@@ -108,7 +108,7 @@ def test_where_settings_are_looked_for(tmp_path: Path, monkeypatch: pytest.Monke
     other = tmp_path / "b.toml"
     other.write_text("")
     assert load(other) == Settings()
-    monkeypatch.setattr("slurm_hooks.settings_file.DEFAULT_PATH", tmp_path / "none.toml")
+    monkeypatch.setattr("slurm_hooks.settings.file.DEFAULT_PATH", tmp_path / "none.toml")
     monkeypatch.delenv("MALLEABLE_SETTINGS")
     assert load() == Settings()
 

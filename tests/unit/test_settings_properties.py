@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.settings import Settings, parse
+from slurm_hooks.settings.values import Settings, parse
 
 SECTIONS = {section.name: section.default_factory for section in fields(Settings)}  # type: ignore[misc]
 VALUES = st.sampled_from(

@@ -16,10 +16,10 @@ from planning.clusters import clusters
 from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Curve, Snapshot
+from slurm_hooks.model.snapshot import file as files
+from slurm_hooks.model.snapshot.decode import BadData
+from slurm_hooks.model.snapshot.encode import to_data
 from slurm_hooks.slurm.gateway import observe
-from slurm_hooks.snapshot import file as files
-from slurm_hooks.snapshot.decode import BadData
-from slurm_hooks.snapshot.encode import to_data
 
 ROOT = Path(__file__).parents[2]
 Output = pytest.CaptureFixture[str]

@@ -17,11 +17,11 @@ from captured_slurm import recorded
 from planning.whole_ticks import settings_in
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.model import Level
-from slurm_hooks.reconcile import tick
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.switch import find_off, switch_off, switch_on
+from slurm_hooks.tick.reconcile import tick
+from slurm_hooks.tick.switch import find_off, switch_off, switch_on
 from unit.calls import Output, job_id, run
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
@@ -117,7 +117,7 @@ def test_a_date_that_no_calendar_has_switches_off(second: int) -> None:
 def test_two_who_switch_off_at_once(tmp_path: Path) -> None:
     """Neither fails, while a third switches on again and again."""
     code = (
-        "import sys; from slurm_hooks.switch import switch_off, switch_on\n"
+        "import sys; from slurm_hooks.tick.switch import switch_off, switch_on\n"
         "for i in range(1500): switch_off(sys.argv[1], f'{sys.argv[2]} {i}')"
     )
     argv = [sys.executable, "-c", code, str(tmp_path)]
@@ -322,7 +322,8 @@ def test_observing_is_said(capsys: Output, site: Path) -> None:
 def test_a_full_disk_takes_the_reason_and_not_the_switch(tmp_path: Path) -> None:
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
-        "from slurm_hooks.switch import switch_off; print(switch_off(sys.argv[1], 'fire').reason)"
+        "from slurm_hooks.tick.switch import switch_off; "
+        "print(switch_off(sys.argv[1], 'fire').reason)"
     )
     argv = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

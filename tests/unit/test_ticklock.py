@@ -20,9 +20,9 @@ from planning.whole_ticks import settings_in
 from programs import write_program
 from slurm_hooks import cli
 from slurm_hooks.errors import NotAllowed, NoTickForLong, RetryLater, SettingsError
-from slurm_hooks.reconcile import tick
-from slurm_hooks.settings import Settings, Tick
-from slurm_hooks.ticklock import locked, patience_s
+from slurm_hooks.settings.values import Settings, Tick
+from slurm_hooks.tick.lock import locked, patience_s
+from slurm_hooks.tick.reconcile import tick
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
@@ -37,8 +37,8 @@ time.sleep(30)
 # A tick that hangs.
 TICK = """
 import sys, time
-from slurm_hooks.settings import Tick
-from slurm_hooks.ticklock import locked
+from slurm_hooks.settings.values import Tick
+from slurm_hooks.tick.lock import locked
 with locked(Tick(lock=sys.argv[1])):
     print("held", flush=True)
     time.sleep(30)
@@ -218,7 +218,7 @@ def test_a_full_disk_takes_the_holder_s_number_and_nothing_else(
     with locked(chosen):
         pass
     full = OSError(errno.ENOSPC, "No space left on device")
-    mocker.patch("slurm_hooks.ticklock.os.pwrite", side_effect=full)
+    mocker.patch("slurm_hooks.tick.lock.os.pwrite", side_effect=full)
     with locked(chosen), pytest.raises(RetryLater, match="unknown"), locked(chosen):
         pass
 

@@ -15,7 +15,7 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
-from slurm_hooks.last_tick import INTERVALS
+from slurm_hooks.tick.last_tick import INTERVALS
 
 ENABLE = Run("systemctl enable --now slurm-malleable.timer", "root")
 BY_CRON = Run("cp /usr/share/slurm-malleable/cron/slurm-malleable /etc/cron.d/", "root")

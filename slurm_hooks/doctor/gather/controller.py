@@ -11,12 +11,12 @@ from typing import Optional
 from slurm_hooks.doctor.facts import Hook, SlurmSays, Submission, Textfile, TickSeen
 from slurm_hooks.doctor.gather.files import attempt, read_text, see, text_or_none
 from slurm_hooks.errors import MalleableError
-from slurm_hooks.last_tick import find_last_tick
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.site_policy import render_answer, unknown_users
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.ticklock import patience_s
+from slurm_hooks.tick.last_tick import find_last_tick
+from slurm_hooks.tick.lock import patience_s
 
 HOOKS = ("Prolog", "Epilog", "PrologSlurmctld", "EpilogSlurmctld")
 CRON = Path("/etc/cron.d/slurm-malleable")

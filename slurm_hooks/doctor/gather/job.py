@@ -11,15 +11,15 @@ from slurm_hooks.doctor.facts import JobSeen, Unread
 from slurm_hooks.doctor.gather.files import attempt
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import MalleableJob, Plan, Why
-from slurm_hooks.plural import plural
-from slurm_hooks.reconcile import tick
+from slurm_hooks.model.plural import plural
 from slurm_hooks.report.text import explain_lines, find_job
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings import Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import read_remarks
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.scontrol import Words, read_records
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.tick.reconcile import tick
 
 END_OF_LOG = 1 << 16
 LACKING = (Why.ALONE, Why.DIED, Why.STOPPED, Why.NOT_STARTED)

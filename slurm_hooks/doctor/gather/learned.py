@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from slurm_hooks.books.storage.place import aside
 from slurm_hooks.doctor.facts import LearnedSeen
 from slurm_hooks.doctor.gather.files import see
 from slurm_hooks.doctor.gather.shared import MOUNTS, file_system
-from slurm_hooks.learning.connect import damage, learned_path
-from slurm_hooks.settings import Settings
-from slurm_hooks.storage.place import aside
+from slurm_hooks.learning.store.connect import damage, learned_path
+from slurm_hooks.settings.values import Settings
 
 MIB = 2**20
 

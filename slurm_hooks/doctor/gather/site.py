@@ -32,14 +32,14 @@ from slurm_hooks.doctor.gather.plugstack import read_plugstack
 from slurm_hooks.doctor.gather.python import LIMIT_S, ask_python
 from slurm_hooks.doctor.gather.shared import job_directory, try_links
 from slurm_hooks.doctor.gather.slurm import ask_accounting, ask_slurm
-from slurm_hooks.entry_points import find_objective
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.settings import Settings
-from slurm_hooks.settings_file import DEFAULT_PATH, load
+from slurm_hooks.settings.file import DEFAULT_PATH, load
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.slurm.site_policy import unknown_users
+from slurm_hooks.tick.entry_points import find_objective
 
 T = TypeVar("T")
 INSTALLED_JOB_PATH = "/usr/share/slurm-malleable/jobpath"

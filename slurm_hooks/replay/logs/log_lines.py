@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable, TextIO, TypeVar
 
-from slurm_hooks.errors import MalleableError, UsageError
-from slurm_hooks.exits import Exit
+from slurm_hooks.errors import Exit, MalleableError, UsageError
 
 T = TypeVar("T")
 MOST_TOLD = 20

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Optional
 
-from slurm_hooks.advisor.learned import learn
-from slurm_hooks.advisor.prior import Fit, Prior, fit_of, prior_of
-from slurm_hooks.advisor.probe import (
+from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares
+from slurm_hooks.learning.learned import learn
+from slurm_hooks.learning.prior import Fit, Prior, fit_of, prior_of
+from slurm_hooks.learning.probe import (
     Costs,
     Looker,
     Probe,
@@ -28,7 +29,6 @@ from slurm_hooks.advisor.probe import (
     price_of,
     wanted,
 )
-from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares
 from slurm_hooks.model import Curve, Learned, Rate
 from slurm_hooks.replay.policies.shipped import Allocator
 from slurm_hooks.replay.question import Question, Row, Spent

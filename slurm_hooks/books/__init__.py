@@ -1,0 +1,1 @@
+"""What happened, kept: derived from ticks, in a ledger, as metrics."""

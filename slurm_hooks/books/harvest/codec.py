@@ -1,0 +1,67 @@
+"""What a tick remembers for the next one, as JSON text and back."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any, Optional
+
+from slurm_hooks.books.harvest.values import Promise, Seen, SeenRun
+from slurm_hooks.model import FragmentId, Why
+
+
+def to_text(seen: Seen) -> str:
+    """One line of JSON."""
+    data = {
+        "at": seen.at.timestamp(),
+        "runs": [_run_row(run) for run in seen.runs],
+        "idle": [[reason.value, nodes] for reason, nodes in seen.idle],
+        "promises": [[p.job_id, p.start.timestamp(), p.held_s] for p in seen.promises],
+    }
+    return json.dumps(data, separators=(",", ":"))
+
+
+def from_text(text: str) -> Seen:
+    """What `to_text` wrote. Raises ValueError for anything else."""
+    try:
+        data = json.loads(text)
+        return Seen(
+            at=moment(data["at"]),
+            runs=tuple(_run(row) for row in data["runs"]),
+            idle=tuple((Why(reason), int(nodes)) for reason, nodes in data["idle"]),
+            promises=tuple(Promise(str(j), moment(s), float(h)) for j, s, h in data["promises"]),
+        )
+    except (LookupError, TypeError, OverflowError, OSError, RecursionError) as error:
+        raise ValueError(f"not what a tick wrote: {error!r}") from error
+
+
+def moment(seconds: float) -> datetime:
+    """A moment from epoch seconds."""
+    return datetime.fromtimestamp(seconds, timezone.utc)
+
+
+def _run_row(run: SeenRun) -> list[Any]:
+    row = [run.fragment.job_id, run.fragment.index, run.restarts]
+    if not run.nodes:
+        return row
+    return [*row, sorted(run.nodes), _seconds(run.start), _seconds(run.end), run.leaves]
+
+
+def _run(row: list[Any]) -> SeenRun:
+    fragment = FragmentId(int(row[0]), int(row[1]))
+    if len(row) == 3:
+        return SeenRun(fragment, int(row[2]))
+    _, _, restarts, nodes, start, end, leaves = row
+    if not all(isinstance(node, str) for node in nodes):
+        raise ValueError(f"not what a tick wrote: nodes {nodes!r}")
+    return SeenRun(
+        fragment, int(restarts), frozenset(nodes), _optional(start), _optional(end), str(leaves)
+    )
+
+
+def _seconds(when: Optional[datetime]) -> Optional[float]:
+    return when.timestamp() if when else None
+
+
+def _optional(seconds: Optional[float]) -> Optional[datetime]:
+    return None if seconds is None else moment(seconds)

@@ -1,0 +1,286 @@
+"""From two snapshots that follow each other to what happened between them.
+
+Slurm says to the second when a run began, and mostly when it ended; so what was used is exact even
+across ticks that were missed. Why nodes were idle is known for a bounded time after each tick.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Optional
+
+from slurm_hooks.books.harvest.delays import Stay, settle
+from slurm_hooks.books.harvest.endings import kind_of, moment_of, run_of, runs_on
+from slurm_hooks.books.harvest.values import (
+    ENDED,
+    TRAINED_NOTHING,
+    UNSEEN,
+    Cost,
+    Done,
+    Ending,
+    Forgotten,
+    JobFacts,
+    NodeCounts,
+    Promise,
+    Record,
+    Seen,
+    SeenRun,
+)
+from slurm_hooks.model import (
+    ENDED_STATES,
+    ON_NODES,
+    Cancel,
+    Fragment,
+    FragmentId,
+    FragmentState,
+    Grow,
+    MalleableJob,
+    NodeState,
+    Notice,
+    Of,
+    Plan,
+    PutBack,
+    Snapshot,
+    Why,
+    verb_of,
+)
+from slurm_hooks.model.ends import is_finished, trained_nothing
+
+_OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long after a tick its reasons still hold, whose nodes are counted, and after how many
+    seconds a fragment that is in no round is told of."""
+
+    longest: timedelta
+    partitions: frozenset[str]
+    join_s: float
+
+
+def record_of(
+    last: Optional[Seen], seen: Snapshot, plan: Plan, cost: Cost, limits: Limits
+) -> Record:
+    """What a tick has to tell. Without a `last` one it only says where things stand."""
+    before = last or Seen(seen.now)
+    since = min(before.at, seen.now)
+    span = seen.now - since
+    known = min(span, limits.longest)
+    fragments = {f.id: f for job in seen.jobs for f in job.fragments}
+    endings = tuple(_named(_endings(before, since, fragments, seen), seen, limits.join_s))
+    begun = tuple(_begun(before, fragments, endings, seen.now))
+    stays = (*_lasting(before, since, endings, seen.now), *begun)
+    promises, delays, starts = settle(before.promises, seen, since, [stay for _, stay in stays])
+    used: dict[int, float] = defaultdict(float)
+    for fragment, stay in stays:
+        used[fragment.job_id] += _node_s(stay, since)
+    new_s = sum(_node_s(stay, since) for _, stay in begun)
+    vague = {e.fragment for e in endings if not e.is_exact}
+    uncertain = (_node_s(s, since) for i, s in stays if i in vague and s.end < seen.now)
+    return Record(
+        at=seen.now,
+        span_s=span.total_seconds(),
+        unseen_s=(span - known).total_seconds(),
+        uncertain_node_s=sum(uncertain),
+        nodes=_counts(seen, limits.partitions),
+        cost=cost,
+        jobs=tuple(_all_facts(seen, plan, used)),
+        endings=endings,
+        delays=delays,
+        starts=starts,
+        idle=_idle(before, plan, known, new_s),
+        done=_done(plan),
+        whys=_whys(plan),
+        forgotten=tuple(_forgotten(before, seen, used, span > known)),
+        seen=_seen_of(seen, plan, promises, before),
+    )
+
+
+def _done(plan: Plan) -> tuple[Done, ...]:
+    """The plan's actions counted."""
+    found: Counter[tuple[str, str]] = Counter()
+    for action in plan.actions:
+        count = len(action.fragments) if isinstance(action, Cancel) else 1
+        found[verb_of(action), action.cause.value] += count
+    return tuple(Done(verb, cause, count) for (verb, cause), count in sorted(found.items()))
+
+
+def _whys(plan: Plan) -> tuple[tuple[Why, int], ...]:
+    """How many jobs each reason stands behind; a job may have several."""
+    found = Counter(why for job in plan.jobs for why in {reason.why for reason in job.reasons})
+    return tuple((why, found[why]) for why in Of.JOB.whys if found[why])
+
+
+def _forgotten(
+    before: Seen, seen: Snapshot, used: Mapping[int, float], is_late: bool
+) -> Iterator[Forgotten]:
+    """Slurm drops a job at once that is cancelled before it ran. It lists any other for a while, so
+    the end of that is unknown if the tick `is_late`."""
+    gone = {run.fragment.job_id for run in before.runs} - {job.job_id for job in seen.jobs}
+    ran = {run.fragment.job_id for run in before.runs if run.nodes or run.restarts}
+    for job_id in sorted(gone):
+        how = UNSEEN if is_late or job_id in ran else "cancelled before it ran"
+        yield Forgotten(job_id, used.get(job_id, 0.0), how)
+
+
+def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: Seen) -> Seen:
+    """What the next tick needs to know of this one, after its plan."""
+    asked = {a.fragment: a.cause.value for a in plan.actions if isinstance(a, (Notice, PutBack))}
+    asked.update({r.fragment: r.leaves for r in before.runs if r.leaves})
+    old = {run.fragment: run for run in before.runs}
+    runs = []
+    for fragment in (f for job in seen.jobs for f in job.fragments):
+        last = old.get(fragment.id, SeenRun(fragment.id, run_of(fragment)))
+        is_same = last.restarts == run_of(fragment)
+        word = asked.get(fragment.id, "") if is_same else ""
+        runs.append(_seen_run(fragment, word, last.start if is_same else None))
+    return Seen(seen.now, tuple(runs), tuple((i.reason, i.nodes) for i in plan.idle), promises)
+
+
+def _seen_run(fragment: Fragment, asked: str, start: Optional[datetime]) -> SeenRun:
+    """`start` is what an earlier tick has seen of the same run."""
+    if fragment.state not in _OCCUPIES:
+        return SeenRun(fragment.id, run_of(fragment))
+    leaves = asked or (Why.REMINDED.value if fragment.is_leaving else "")
+    where = (fragment.nodes, start or fragment.start, fragment.end)
+    return SeenRun(fragment.id, run_of(fragment), *where, leaves)
+
+
+def _endings(
+    before: Seen, since: datetime, fragments: Mapping[FragmentId, Fragment], seen: Snapshot
+) -> Iterator[Ending]:
+    """The ends of all runs that the last tick saw, and of those that came and went since."""
+    down = frozenset(node.name for node in seen.nodes if node.state is NodeState.DOWN)
+    for run in before.runs:
+        fragment = fragments.get(run.fragment)
+        if not run.nodes:
+            if fragment is not None and run_of(fragment) > run.restarts:
+                yield _unseen(run, fragment, since, seen)
+            continue
+        if runs_on(run, fragment):
+            continue
+        kind, cause = kind_of(run, fragment, down)
+        at, is_exact = moment_of(run, fragment, since, seen)
+        ran = at - run.start if run.start else timedelta(0)
+        ran_s = max(ran.total_seconds(), 0.0)
+        yield Ending(run.fragment, at, kind, cause, len(run.nodes), ran_s, is_exact)
+
+
+def _named(endings: Iterable[Ending], seen: Snapshot, join_s: float) -> Iterator[Ending]:
+    """The endings. Those of runs that trained nothing have that as their cause."""
+    jobs = {job.job_id: job for job in seen.jobs}
+    for ending in endings:
+        job = jobs.get(ending.fragment.job_id)
+        is_vain = job is not None and any(
+            trained_nothing(fragment, job, ending.ran_s, join_s)
+            for fragment in job.fragments
+            if fragment.id == ending.fragment and fragment.state not in _OCCUPIES
+        )
+        yield replace(ending, cause=TRAINED_NOTHING) if is_vain else ending
+
+
+def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -> Ending:
+    """A run that no tick saw: it began and was requeued between two; its length is not known."""
+    kind, cause = kind_of(run, fragment, frozenset())
+    if fragment.state in _OCCUPIES:
+        kind, cause = Why.PREEMPTED, ""
+    at, _ = moment_of(replace(run, start=since), fragment, since, seen)
+    return Ending(run.fragment, at, kind, cause, 0, 0.0, is_exact=False)
+
+
+def _lasting(
+    before: Seen, since: datetime, endings: Iterable[Ending], now: datetime
+) -> Iterator[tuple[FragmentId, Stay]]:
+    """Where the last tick saw each fragment, until the end of its run or now."""
+    ended = {e.fragment: e.at for e in endings if e.nodes}
+    for run in before.runs:
+        if run.nodes:
+            yield run.fragment, Stay(run.nodes, run.start or since, ended.get(run.fragment, now))
+
+
+def _begun(
+    before: Seen,
+    fragments: Mapping[FragmentId, Fragment],
+    endings: Iterable[Ending],
+    now: datetime,
+) -> Iterator[tuple[FragmentId, Stay]]:
+    """Runs that the last tick had not seen, though they may have begun in the same second."""
+    ended = {e.fragment for e in endings if e.nodes}
+    old = {run.fragment for run in before.runs if run.nodes} - ended
+    for fragment in fragments.values():
+        is_new = fragment.state in _OCCUPIES and fragment.id not in old
+        if is_new and fragment.nodes and fragment.start is not None:
+            yield fragment.id, Stay(fragment.nodes, fragment.start, now)
+
+
+def _node_s(stay: Stay, since: datetime) -> float:
+    """Node-seconds of a stay since the last tick."""
+    return len(stay.nodes) * max((stay.end - max(stay.start, since)).total_seconds(), 0.0)
+
+
+def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterator[JobFacts]:
+    """What is to be said of each job."""
+    grown = Counter(a.fragment.job_id for a in plan.actions if isinstance(a, Grow))
+    whys = {each.job_id: {reason.why for reason in each.reasons} for each in plan.jobs}
+    for job in seen.jobs:
+        request = job.request
+        yield JobFacts(
+            job_id=job.job_id,
+            user=job.user,
+            min_nodes=request.min_nodes,
+            max_nodes=request.max_nodes,
+            engine=request.engine,
+            nodes=sum(len(f.nodes) for f in job.fragments if f.state in _OCCUPIES),
+            node_s=used.get(job.job_id, 0.0),
+            releases=grown[job.job_id],
+            over=_over(job, whys.get(job.job_id, set())),
+        )
+
+
+def _over(job: MalleableJob, whys: Set[Why]) -> str:
+    """Why a job has ended, as its plan says; empty if it goes on."""
+    stops = (f.mark.stopped for f in job.fragments if f.mark.stopped)
+    if stop := next(stops, ""):
+        return stop
+    if Why.FINISHED in whys or is_finished(job):
+        return _finished(job)
+    if Why.CANCELLED in whys:
+        return str(Why.CANCELLED.value)
+    return ENDED if all(f.state in ENDED_STATES for f in job.fragments) else ""
+
+
+def _finished(job: MalleableJob) -> str:
+    if job.request.is_pool:
+        return "no work left"
+    return Why.FINISHED.value if job.has_agent else "script ended with 0"
+
+
+def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:
+    ours = {n for j in seen.jobs for f in j.fragments if f.state in ON_NODES for n in f.nodes}
+    states = Counter(
+        "ours" if node.name in ours and node.state is not NodeState.DOWN else node.state.value
+        for node in seen.nodes
+        if node.partitions & partitions
+    )
+    out = sum(states[s.value] for s in NodeState if s not in (NodeState.FREE, NodeState.BUSY))
+    return NodeCounts(sum(states.values()), states["ours"], states[NodeState.BUSY.value], out)
+
+
+def _idle(
+    before: Seen,
+    plan: Plan,
+    known: timedelta,
+    new_s: float,
+) -> tuple[tuple[Why, int, float], ...]:
+    """Idle nodes now, and node-seconds since the last tick for what it said, as far as known;
+    `new_s` are those of runs that have begun, on nodes where they were on their way."""
+    seconds = dict.fromkeys(Of.IDLE.whys, 0.0)
+    seconds.update((reason, n * known.total_seconds()) for reason, n in before.idle)
+    seconds[Why.STARTING] = max(seconds[Why.STARTING] - new_s, 0.0)
+    now = {item.reason: item.nodes for item in plan.idle}
+    rows = ((reason, now.get(reason, 0), seconds[reason]) for reason in Of.IDLE.whys)
+    return tuple(row for row in rows if row[1] or row[2])

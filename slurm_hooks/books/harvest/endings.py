@@ -1,0 +1,95 @@
+"""How and when the run of a fragment ended that the last tick saw on its nodes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Optional
+
+from slurm_hooks.books.harvest.values import SeenRun
+from slurm_hooks.model import (
+    ENDED_STATES,
+    Fragment,
+    FragmentState,
+    Said,
+    Slurm,
+    Snapshot,
+    Why,
+)
+from slurm_hooks.model.ends import is_death, requeue_of
+
+_ON = frozenset(
+    {
+        FragmentState.RUNNING,
+        FragmentState.SUSPENDED,
+        FragmentState.ENDING,  # how it ends is not known before it has
+        FragmentState.UNKNOWN,
+    }
+)
+
+
+def runs_on(run: SeenRun, fragment: Optional[Fragment]) -> bool:
+    """True if that run has not ended, as far as anybody knows."""
+    if fragment is None or fragment.state not in _ON:
+        return False
+    return run_of(fragment) == run.restarts
+
+
+def run_of(fragment: Fragment) -> int:
+    """The restart count of its run. What is requeued counts as restarted while it is still ending,
+    and has a start that moves with the clock (22.05)."""
+    is_requeued = fragment.state is FragmentState.ENDING and fragment.restarts > fragment.mark.run
+    return fragment.restarts - is_requeued
+
+
+def kind_of(run: SeenRun, fragment: Optional[Fragment], down: frozenset[str]) -> tuple[Why, str]:
+    """How the run ended, and its cause: a `Why` for which it was to leave, or its exit code. `down`
+    are nodes that are down now.
+
+    A requeue leaves no trace of who wanted it; one that was neither asked for by a tick nor begun
+    by the fragment's own agent counts as a preemption.
+    """
+    if fragment is None:
+        return Why.UNKNOWN, ""
+    state = fragment.state
+    if state is FragmentState.CANCELLED:
+        return Why.CANCELLED, ""
+    if fragment.said is Said.FINISHED or fragment.mark.is_finished:
+        return Why.FINISHED, ""
+    gave_up = fragment.said is Said.APART and not is_death(fragment)
+    if run.leaves or fragment.said is Said.LEAVING or fragment.is_leaving or gave_up:
+        return Why.LEFT, run.leaves
+    if state is FragmentState.DONE and (not fragment.has_agent or fragment.mark.request.is_pool):
+        return Why.FINISHED, fragment.exit_code
+    if state is FragmentState.LOST or run.nodes & down:
+        return Why.NODE_FAILED, ""
+    if is_death(fragment):
+        return Why.DIED, fragment.exit_code
+    if state is FragmentState.TIMED_OUT and _had_its_time(run, fragment):
+        return Why.LEASE_ENDED, ""
+    return Why.PREEMPTED, ""
+
+
+def _had_its_time(run: SeenRun, fragment: Fragment) -> bool:
+    ends = (fragment.end, run.end)
+    return any(end is None for end in ends) or fragment.end >= run.end  # type: ignore[operator]
+
+
+def moment_of(
+    run: SeenRun, fragment: Optional[Fragment], since: datetime, seen: Snapshot
+) -> tuple[datetime, bool]:
+    """When a run ended that was on its nodes at `since`, and whether Slurm said so. Of one that
+    Slurm has forgotten it is known that it did not outlive its lease."""
+    said = _said_end(fragment, seen.slurm)
+    if said is not None and (run.start or since) <= said <= seen.now:
+        return said, True
+    latest = seen.now
+    if fragment is None and run.end is not None:
+        latest = max(since, min(run.end, seen.now))
+    return since + (latest - since) / 2, False
+
+
+def _said_end(fragment: Optional[Fragment], slurm: Slurm) -> Optional[datetime]:
+    if fragment is not None and fragment.state in ENDED_STATES:
+        return fragment.end
+    waits = (FragmentState.HELD, FragmentState.PENDING, FragmentState.SPECIAL)
+    return requeue_of(fragment, slurm) if fragment and fragment.state in waits else None

@@ -1,0 +1,69 @@
+"""A malleable job's life in one line, for AdminComment; and what was lost of its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from slurm_hooks.books.harvest.values import Record
+
+HOUR_S = 3600.0
+ONE_HIT_S = 30.0  # fragments that go within this time are one hit for the job
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a job has used, how often it was hit, the fewest and the most nodes it ran on."""
+
+    node_s: float
+    hits: int
+    least: int
+    most: int
+
+    @property
+    def line(self) -> str:
+        """As `slurm.mark` finds it again: to replace it, not to add to it."""
+        hours = self.node_s / HOUR_S
+        used = f"{hours:.1f}" if hours >= 10 else f"{hours:.2f}"
+        return f"malleable: {used} node-h, {self.hits} hits, {self.least}-{self.most} nodes"
+
+
+def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
+    """The lives with what has happened since they were written down."""
+    done = dict(lives)
+    for job in record.jobs:
+        life = lives.get(job.job_id)
+        if life is not None:
+            hits = sum(e.is_hit for e in record.endings if e.fragment.job_id == job.job_id)
+            sizes = [n for n in (life.least, job.nodes) if n]
+            done[job.job_id] = Life(
+                life.node_s + job.node_s,
+                life.hits + hits,
+                min(sizes, default=0),
+                max(life.most, job.nodes),
+            )
+    return done
+
+
+@dataclass(frozen=True)
+class Hits:
+    """At how many moments a job lost fragments that neither a tick nor its user wanted to end, in
+    so many seconds of training at most."""
+
+    count: int
+    ran_s: float
+
+    def share_done_twice(self, hit_s: float) -> float:
+        """Roughly, of all its work, 0 to 1: a hit finds the newest checkpoint half as old as it
+        gets."""
+        lost_s = self.count * hit_s / 2
+        return lost_s / max(lost_s, self.ran_s) if lost_s > 0 else 0.0
+
+
+def moments_of(ends: Iterable[float]) -> int:
+    """How many moments ends, in seconds and in order, belong to."""
+    count, last = 0, float("-inf")
+    for at in ends:
+        count += at - last > ONE_HIT_S
+        last = at
+    return count

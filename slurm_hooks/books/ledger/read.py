@@ -1,0 +1,286 @@
+"""Reads the ledger: what the last tick saw, and totals of a span."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Any, Optional
+
+from slurm_hooks.books.harvest.codec import from_text, moment
+from slurm_hooks.books.harvest.lives import Hits, Life, moments_of
+from slurm_hooks.books.harvest.totals import (
+    Asked,
+    Ends,
+    JobLine,
+    LastTick,
+    Sample,
+    Share,
+    Standing,
+    Ticks,
+    Totals,
+    VainRun,
+)
+from slurm_hooks.books.harvest.values import HITS, TRAINED_NOTHING, Delay, Done, Seen
+from slurm_hooks.books.ledger.schema import HOUR_S, hour_of
+from slurm_hooks.model import FragmentId, Of, Why
+
+SAMPLES = 360  # points of a picture
+JOBS = 200  # lines of jobs in a report, those that used most
+
+
+def last_seen(ledger: sqlite3.Connection) -> Optional[Seen]:
+    """What the last tick left for the next; None if it is the first. Raises ValueError."""
+    row = ledger.execute("SELECT seen FROM last").fetchone()
+    return from_text(row[0]) if row else None
+
+
+def without_account(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> tuple[int, ...]:
+    """Those of the jobs whose account the ledger does not know."""
+    known = {r[0] for r in ledger.execute("SELECT job_id FROM job WHERE account IS NOT NULL")}
+    return tuple(job_id for job_id in job_ids if job_id not in known)
+
+
+def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
+    """What the ledger says of a span. What each job used is kept by the hour, so hours are counted
+    as a whole in what is said of users, accounts and jobs; and the whole span is widened to them
+    where one user or account is asked about."""
+    whole = _Part(ledger, asked)
+    tick = whole.tick()
+    shares = whole.users()
+    is_all = not (asked.user or asked.account)
+    return Totals(
+        asked=asked,
+        first=moment(tick["first"]) if tick["count"] else None,
+        last=moment(tick["last"]) if tick["count"] else None,
+        span_s=tick["span_s"],
+        unseen_s=tick["unseen_s"],
+        node_s=tick["node_s"] if is_all else sum(share.node_s for share in shares),
+        all_node_s=tick["node_s"],
+        uncertain_node_s=tick["uncertain_node_s"],
+        idle=whole.idle(),
+        users=shares,
+        accounts=whole.accounts(),
+        jobs=whole.jobs(),
+        ends=whole.ends(),
+        done=whole.done(),
+        delays=whole.delays(),
+        starts=tick["starts"],
+        ticks=Ticks(tick["count"], tick["mean"], tick["longest"], tick["rpcs"], tick["refused"]),
+        samples=whole.samples(),
+        vain=whole.vain(),
+    )
+
+
+class _Part:
+    """A span of the ledger, and whose jobs in it."""
+
+    def __init__(self, ledger: sqlite3.Connection, asked: Asked) -> None:
+        ledger.row_factory = sqlite3.Row
+        self._ledger = ledger
+        since, until = asked.since.timestamp(), asked.until.timestamp()
+        first, last = int(since // HOUR_S), hour_of(until)
+        if asked.user or asked.account:
+            since, until = first * HOUR_S, (last + 1) * HOUR_S
+        self._values: dict[str, Any] = {
+            "since": since,
+            "until": until,
+            "first_hour": first,
+            "last_hour": last,
+            "user": asked.user,
+            "account": asked.account,
+        }
+
+    def _rows(self, question: str, **more: object) -> list[sqlite3.Row]:
+        return self._ledger.execute(question, {**self._values, **more}).fetchall()
+
+    def tick(self) -> dict[str, Any]:
+        sums = ("span_s", "unseen_s", "node_s", "uncertain_node_s", "rpcs", "refused", "starts")
+        (row,) = self._rows(
+            f"SELECT count(*) AS count, min(at) AS first, max(at) AS last, "
+            f"coalesce(avg(seconds), 0) AS mean, coalesce(max(seconds), 0) AS longest, "
+            f"{', '.join(f'coalesce(sum({name}), 0) AS {name}' for name in sums)} "
+            f"FROM tick WHERE at > :since AND at <= :until"
+        )
+        return dict(row)
+
+    def idle(self) -> dict[Why, float]:
+        rows = self._rows(
+            "SELECT reason, sum(idle.node_s) AS node_s FROM idle JOIN tick ON tick.id = idle.tick "
+            "WHERE at > :since AND at <= :until GROUP BY reason"
+        )
+        found = {row["reason"]: row["node_s"] for row in rows}
+        return {reason: found[reason.value] for reason in Of.IDLE.whys if reason.value in found}
+
+    def users(self) -> tuple[Share, ...]:
+        return self._shares("user")
+
+    def accounts(self) -> tuple[Share, ...]:
+        return self._shares("account")
+
+    def _shares(self, column: str) -> tuple[Share, ...]:
+        rows = self._rows(
+            f"SELECT coalesce({column}, '') AS name, sum(harvest.node_s) AS node_s, "
+            f"count(DISTINCT job.id) AS jobs, sum(harvest.releases) AS releases "
+            f"FROM harvest JOIN job ON job.id = harvest.job "
+            f"WHERE hour BETWEEN :first_hour AND :last_hour AND {_WHOSE} GROUP BY 1 ORDER BY 2 DESC"
+        )
+        hits = self._rows(
+            f"SELECT coalesce({column}, '') AS name, count(*) AS hits FROM ending "
+            f"JOIN job ON job.id = ending.job WHERE {_IN_SPAN} AND {_WHOSE} "
+            f"AND kind IN ({_HITS}) GROUP BY 1"
+        )
+        hit = {row["name"]: row["hits"] for row in hits}
+        return tuple(
+            Share(r["name"], r["node_s"], r["jobs"], r["releases"], hit.get(r["name"], 0))
+            for r in rows
+        )
+
+    def jobs(self) -> tuple[JobLine, ...]:
+        rows = self._rows(
+            f"SELECT * FROM job WHERE last_at > :since AND first_at <= :until AND {_WHOSE} "
+            f"ORDER BY node_s DESC, job_id LIMIT {JOBS}"
+        )
+        return tuple(_job_line(row) for row in rows)
+
+    def ends(self) -> tuple[Ends, ...]:
+        rows = self._rows(
+            f"SELECT kind, count(*) AS count, sum(nodes * ran_s) AS node_s FROM ending "
+            f"LEFT JOIN job ON job.id = ending.job WHERE {_IN_SPAN} AND {_WHOSE} GROUP BY kind"
+        )
+        found = {row["kind"]: row for row in rows}
+        kinds = (kind for kind in Of.END.whys if kind.value in found)
+        return tuple(
+            Ends(k, found[k.value]["count"], found[k.value]["node_s"] or 0.0) for k in kinds
+        )
+
+    def vain(self) -> tuple[VainRun, ...]:
+        rows = self._rows(
+            "SELECT job_id, fragment, at, nodes, ran_s FROM ending JOIN job ON job.id = ending.job "
+            f"WHERE {_IN_SPAN} AND {_WHOSE} AND cause = '{TRAINED_NOTHING}' "
+            f"ORDER BY nodes * ran_s DESC LIMIT {JOBS}"
+        )
+        return tuple(
+            VainRun(FragmentId(r["job_id"], r["fragment"]), moment(r["at"]), r["nodes"], r["ran_s"])
+            for r in rows
+        )
+
+    def done(self) -> tuple[Done, ...]:
+        rows = self._rows(
+            "SELECT verb, cause, sum(fragments) AS fragments FROM done "
+            f"JOIN tick ON tick.id = done.tick WHERE {_IN_SPAN} "
+            "GROUP BY verb, cause ORDER BY 3 DESC"
+        )
+        return tuple(Done(row["verb"], row["cause"], row["fragments"]) for row in rows)
+
+    def delays(self) -> tuple[Delay, ...]:
+        rows = self._rows(f"SELECT * FROM delay WHERE {_IN_SPAN} ORDER BY held_s DESC, at")
+        return tuple(
+            Delay(r["other"], moment(r["planned"]), moment(r["started"]), r["held_s"]) for r in rows
+        )
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Means over spans of equal length, one for each point of a picture."""
+        tick = self.tick()
+        if not tick["count"]:
+            return ()
+        width = max((tick["last"] - tick["first"]) / SAMPLES, 1e-3)
+        bin_of = f"cast((at - {tick['first']!r}) / {width!r} AS INTEGER)"
+        span = "WHERE at > :since AND at <= :until"
+        nodes = self._rows(
+            f"SELECT {bin_of} AS bin, min(at) AS at, count(*) AS count, avg(ours) AS ours, "
+            f"avg(busy) AS busy, avg(out) AS out FROM tick {span} GROUP BY bin ORDER BY bin"
+        )
+        known = {reason.value for reason in Of.IDLE.whys}  # a later version may have had more
+        idle: dict[int, dict[Why, float]] = {}
+        for row in self._rows(
+            f"SELECT {bin_of} AS bin, reason, sum(idle.nodes) AS nodes FROM idle "
+            f"JOIN tick ON tick.id = idle.tick {span} GROUP BY bin, reason"
+        ):
+            if row["reason"] in known:
+                idle.setdefault(row["bin"], {})[Why(row["reason"])] = row["nodes"]
+        return tuple(
+            Sample(
+                *(moment(row["at"]), row["ours"], row["busy"], row["out"]),
+                {reason: n / row["count"] for reason, n in idle.get(row["bin"], {}).items()},
+            )
+            for row in nodes
+        )
+
+
+_HITS = ", ".join(f"'{kind.value}'" for kind in Of.END.whys if kind in HITS)
+_IN_SPAN = "at > :since AND at <= :until"
+_WHOSE = "(:user = '' OR user = :user) AND (:account = '' OR account = :account)"
+
+
+def _job_line(row: sqlite3.Row) -> JobLine:
+    return JobLine(
+        job_id=row["job_id"],
+        user=row["user"],
+        account=row["account"] or "",
+        node_s=row["node_s"],
+        hits=row["hits"],
+        least=row["least"],
+        most=row["most"],
+        min_nodes=row["min_nodes"],
+        max_nodes=row["max_nodes"],
+        first=moment(row["first_at"]),
+        last=moment(row["last_at"]),
+        over=row["over"],
+    )
+
+
+def hits_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Hits]:
+    """How often a job was hit; None if the ledger does not know it."""
+    ledger.row_factory = sqlite3.Row
+    job = ledger.execute(
+        "SELECT * FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1", (job_id,)
+    ).fetchone()
+    if job is None:
+        return None
+    rows = ledger.execute(
+        f"SELECT at FROM ending WHERE job = ? AND kind IN ({_HITS}) ORDER BY at", (job["id"],)
+    )
+    ran_s = min(job["last_at"] - job["first_at"], job["node_s"] / max(1, job["least"]))
+    return Hits(moments_of(row["at"] for row in rows), ran_s)
+
+
+def standing(ledger: sqlite3.Connection) -> Standing:
+    """The counters and the last tick."""
+    ledger.row_factory = sqlite3.Row
+    counters = ledger.execute("SELECT name, label, value FROM counter").fetchall()
+    (pages,) = ledger.execute("PRAGMA page_count").fetchone()
+    (page,) = ledger.execute("PRAGMA page_size").fetchone()
+    found = {(row["name"], row["label"]): float(row["value"]) for row in counters}
+    return Standing(found, _last_tick(ledger), pages * page)
+
+
+def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
+    tick = ledger.execute("SELECT * FROM tick ORDER BY id DESC LIMIT 1").fetchone()
+    if tick is None:
+        return None
+    rows = ledger.execute("SELECT reason, nodes FROM idle WHERE tick = ?", (tick["id"],))
+    names = ("at", "seconds", "solver_s", "jobs", "ours", "busy", "out")
+    nodes = {row["reason"]: row["nodes"] for row in rows}
+    idle = {reason: nodes[reason.value] for reason in Of.IDLE.whys if reason.value in nodes}
+    return LastTick(idle=idle, whys=_whys(ledger), **{name: tick[name] for name in names})
+
+
+def _whys(ledger: sqlite3.Connection) -> dict[Why, int]:
+    """Of the last tick; none in a ledger in which this version has not written yet."""
+    if not ledger.execute("SELECT 1 FROM sqlite_master WHERE name = 'why'").fetchone():
+        return {}
+    jobs = {row["reason"]: row["jobs"] for row in ledger.execute("SELECT * FROM why")}
+    return {why: jobs[why.value] for why in Of.JOB.whys if why.value in jobs}
+
+
+def lives_of(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, Life]:
+    """What became of these jobs so far; those unknown are left out."""
+    found = {}
+    for job_id in job_ids:
+        row = ledger.execute(
+            "SELECT node_s, hits, least, most FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1",
+            (job_id,),
+        ).fetchone()
+        if row:
+            found[job_id] = Life(*row)
+    return found

@@ -1,0 +1,115 @@
+"""What the ledger counts, as metric families: base units, few labels, no number of a job.
+
+All labels of a closed set are there from the beginning, at 0, so that rates have a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from slurm_hooks import __version__
+from slurm_hooks.books.harvest.totals import Chosen, Standing
+from slurm_hooks.books.harvest.values import HITS
+from slurm_hooks.model import Of
+
+_PLAIN = {  # counters of the ledger without labels: name in the metrics, what it means
+    "releases": ("releases", "Fragments released onto idle nodes"),
+    "promised_starts": ("promised_starts", "Starts of other jobs that Slurm had published"),
+    "delayed_jobs": (
+        "delayed_jobs",
+        "Other jobs that started late while one of ours was on a node of their plan",
+    ),
+    "delay_seconds": ("delay_seconds", "By how much at most these were delayed by us"),
+    "ticks": ("ticks", "Ticks completed"),
+    "tick_seconds": ("tick_seconds", "Time that ticks took"),
+    "commands": ("commands", "Commands of Slurm that ticks ran"),
+    "rpcs": ("rpcs", "Remote procedure calls that these made to slurmctld"),
+    "refused": ("refused_changes", "Changes that Slurm refused"),
+    "unseen_seconds": ("unseen_seconds", "Time too far from any tick to say why nodes were idle"),
+}
+
+
+def families(standing: Standing, chosen: Chosen) -> Iterator[Metric]:
+    """All metrics of a ledger as it stands."""
+    yield _gauge("build_info", "Version of slurm-malleable", {"version": __version__})
+    yield _gauge("ledger_bytes", "Size of the ledger", value=standing.bytes)
+    yield from _counters(standing.counters, chosen)
+    yield from _last_tick(standing)
+
+
+def _counters(counters: Mapping[tuple[str, str], float], chosen: Chosen) -> Iterator[Metric]:
+    for name, (shown, text) in _PLAIN.items():
+        yield CounterMetricFamily(f"malleable_{shown}", text, value=counters.get((name, ""), 0.0))
+    kinds = [kind.value for kind in Of.END.whys]
+    hits = sorted(kind.value for kind in HITS)
+    reasons = [reason.value for reason in Of.IDLE.whys]
+    labelled = (
+        ("idle_node_seconds", "Node-seconds that stayed idle, by reason", "reason", reasons),
+        ("ends", "Runs of fragments that ended, by how", "how", kinds),
+        (
+            "hit_node_seconds",
+            "Node-seconds since their starts of fragments that were hit",
+            "how",
+            hits,
+        ),
+    )
+    for name, text, label, values in labelled:
+        family = CounterMetricFamily(f"malleable_{name}", text, labels=[label])
+        for value in values:
+            family.add_metric([value], counters.get((name, value), 0.0))
+        yield family
+    yield from _harvested(counters, chosen)
+
+
+def _harvested(counters: Mapping[tuple[str, str], float], chosen: Chosen) -> Iterator[Metric]:
+    name = "harvested_node_seconds"
+    by_user = {label: value for (of, label), value in counters.items() if of == name}
+    text = "Node-seconds that malleable jobs ran on nodes that others left idle"
+    yield CounterMetricFamily("malleable_harvested_node_seconds", text, value=sum(by_user.values()))
+    if chosen.by_user:
+        family = CounterMetricFamily(
+            "malleable_user_harvested_node_seconds", f"{text}, by user", labels=["user"]
+        )
+        for user, value in sorted(by_user.items()):
+            family.add_metric([user], value)
+        yield family
+
+
+def _last_tick(standing: Standing) -> Iterator[Metric]:
+    tick = standing.tick
+    if tick is None:
+        return
+    yield _gauge("last_tick_timestamp_seconds", "When the last tick was completed", value=tick.at)
+    yield _gauge("last_tick_duration_seconds", "How long it took", value=tick.seconds)
+    yield _gauge("last_tick_solver_seconds", "Of this, the allocator", value=tick.solver_s)
+    yield _gauge("jobs", "Malleable jobs that Slurm knows", value=tick.jobs)
+    limited = GaugeMetricFamily(
+        "malleable_limited_jobs",
+        "Malleable jobs that have this reason for their size; a job may have several",
+        labels=["reason"],
+    )
+    for why in Of.JOB.whys:
+        limited.add_metric([why.value], tick.whys.get(why, 0))
+    yield limited
+    nodes = GaugeMetricFamily(
+        "malleable_nodes", "Nodes of the malleable partitions in the last tick", labels=["use"]
+    )
+    for use, count in _uses(tick.ours, tick.busy, tick.out, sum(tick.idle.values())):
+        nodes.add_metric([use], count)
+    yield nodes
+    idle = GaugeMetricFamily("malleable_idle_nodes", "Idle nodes, by reason", labels=["reason"])
+    for reason in Of.IDLE.whys:
+        idle.add_metric([reason.value], tick.idle.get(reason, 0))
+    yield idle
+
+
+def _uses(ours: int, busy: int, out: int, idle: int) -> Iterable[tuple[str, int]]:
+    return (("ours", ours), ("others", busy), ("out_of_service", out), ("idle", idle))
+
+
+def _gauge(name: str, text: str, labels: Mapping[str, str] = {}, value: float = 1) -> Metric:
+    family = GaugeMetricFamily(f"malleable_{name}", text, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family

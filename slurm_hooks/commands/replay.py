@@ -1,0 +1,339 @@
+"""The command line of `malleable replay`: reads choices, runs the lines, prints.
+
+Results go to standard output; notes, bad lines and the progress bar to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from slurm_hooks.allocation.allocate import SOLVERS
+from slurm_hooks.allocation.curves import SERIAL_FRACTION
+from slurm_hooks.commands.arguments import Parser, seconds_between
+from slurm_hooks.errors import UsageError
+from slurm_hooks.model.moments import LONGEST_S
+from slurm_hooks.model.plural import plural
+from slurm_hooks.planning.interval import pause_s
+from slurm_hooks.replay import scenario
+from slurm_hooks.replay.record import Record
+from slurm_hooks.replay.result import reference, result
+from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.scenario import Conditions, Source
+from slurm_hooks.replay.show import DAY_S, answer, chart, models_table, table
+from slurm_hooks.replay.simulator.simulate import Outcome
+from slurm_hooks.replay.work import (
+    ASSUMED_NODE_H,
+    BUILT_IN,
+    assumed_scaling,
+    read_queue,
+    read_scaling,
+)
+from slurm_hooks.report.json_data import json_text
+from slurm_hooks.report.tables import print_lines, print_tables, terminal
+from slurm_hooks.settings.file import load
+from slurm_hooks.settings.values import Settings
+
+DEFAULT_CHECKPOINT_S = 600.0
+DEFAULT_LATENCY_S = 2.0
+COMPARED = ("equal", "oracle")
+OWN_PACE = "auto"
+_seconds, _positive = seconds_between(0, LONGEST_S), seconds_between(1, LONGEST_S)
+LEARNED, UNLEARNED = "learned", ("default", "equal", "linear", "descending")
+
+_log = logging.getLogger(__name__)
+out = terminal()
+err = terminal(is_stderr=True)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one replay; errors are MalleableError and left to the caller."""
+    arguments = make_parser().parse_args(argv)
+    arguments.policy = arguments.policy or (LEARNED if arguments.learn else "default")
+    settings = load(arguments.settings)
+    conditions = _conditions(arguments, settings)
+    loaded = scenario.load(_source(arguments), _say)
+    record = scenario.window(loaded.record, arguments.from_s, arguments.to_s)
+    _log.debug("read: %g s, %s left out", record.window_s, plural(record.skipped, "bad line"))
+    names = _lines(arguments)
+    rules = scenario.rules_of(conditions, settings)
+    base = reference(*scenario.run_dedicated(record, conditions), record.window_s)
+    lines: dict[str, dict[str, Any]] = {}
+    outcomes: dict[str, Outcome] = {}
+    with _progress() as bar:
+        for name in names:
+            task = bar.add_task(name, total=1.0)
+            tell = _teller(bar, task)
+            outcome = scenario.run(name, record, conditions, settings, tell)
+            delays = scenario.planned_delays(loaded, outcome, rules)
+            _log.debug("replayed %s", name)
+            lines[name] = result(outcome, record, base, delays)
+            outcomes[name] = outcome
+    if arguments.png:
+        chart(arguments.png, lines, outcomes[names[0]])
+    _print(arguments, conditions, record, lines, rules.shortest_gap_s)
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of `malleable replay`."""
+    parser = Parser(
+        prog="malleable replay",
+        usage="malleable replay --idle FILE|--swf FILE|--sacct FILE [options]",
+        description="What malleable jobs would have made of a recorded machine's idle nodes.",
+        epilog="Without --event-driven, the settings for ticks, notices and holes apply.",
+    )
+    machine = parser.add_argument_group("the machine")
+    source = machine.add_mutually_exclusive_group(required=True)
+    source.add_argument("--idle", type=Path, metavar="FILE", help="idle intervals: CSV, may be .gz")
+    source.add_argument("--swf", type=Path, metavar="FILE", help="workload log, in nodes")
+    source.add_argument("--sacct", type=Path, metavar="FILE", help="output of sacct --parsable2")
+    add = machine.add_argument
+    add("--columns", type=_columns, metavar="A-B", help="with --idle: only these columns")
+    add("--reschedule", action="store_true", help="with --swf: FCFS and EASY instead of the log")
+    add("--nodes", default="", metavar="LIST", help="with --sacct: all nodes, like n[1-64]")
+    add("--from", dest="from_s", type=_seconds, metavar="S", help="leave out what was before")
+    add("--to", dest="to_s", type=_seconds, metavar="S", help="leave out what comes after")
+    add("--skip-bad", action="store_true", help="count bad lines instead of refusing the log")
+    names = ", ".join(BUILT_IN)
+    add = parser.add_argument_group("the malleable jobs").add_argument
+    add("--queue", default="", metavar="NAME", help=f"{names}, or a file (default: all models)")
+    add(
+        "--scaling",
+        type=Path,
+        metavar="FILE",
+        help="images/s by model and nodes (default: Amdahl's law)",
+    )
+    add("--jobs", type=_jobs, default=10, metavar="N", help="malleable jobs at once (default 10)")
+    add("--seed", type=int, default=1, metavar="N", help="order of a shuffled queue (default 1)")
+    _add_policy(parser.add_argument_group("how nodes are shared out"))
+    _add_costs(parser.add_argument_group("time: ticks, and what a change costs"))
+    add = parser.add_argument_group("output and settings").add_argument
+    add("--json", action="store_true", help="one JSON object instead of tables")
+    add("-o", "--png", type=Path, metavar="FILE", help="write charts to FILE")
+    add("--settings", type=Path, metavar="FILE", help="settings file to use")
+    return parser
+
+
+def _add_policy(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--policy", choices=scenario.POLICIES, help="who shares out the nodes (default default)")
+    add(
+        "--compare",
+        type=_policies,
+        metavar="LIST",
+        help="policies to compare it with, or none (default equal,oracle for the policy default)",
+    )
+    add(
+        "--learn",
+        action="store_true",
+        help="hide how models scale: the policy learned, beside those that know or guess it",
+    )
+    add("--families", action="store_true", help="jobs of a model know what earlier ones showed")
+    add("--objective", metavar="NAME", default="", help="what to maximise (docs/objectives.md)")
+    add(
+        "--ends",
+        choices=scenario.ENDS,
+        default="planned",
+        help="hole ends known from a job's submission on, or not at all",
+    )
+    add("--solver", choices=SOLVERS, help="always ask the allocator, with this solver")
+    add("--t-fwd", type=_positive, metavar="S", help="look-ahead (default: settings)")
+
+
+def _add_costs(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--rescale",
+        type=_pair,
+        metavar="UP,DOWN",
+        help="seconds without progress after growing and shrinking (default: settings)",
+    )
+    clock = group.add_mutually_exclusive_group()
+    clock.add_argument("--event-driven", action="store_true", help="decide at each change")
+    clock.add_argument(
+        "--tick",
+        type=_tick,
+        metavar="S|auto",
+        help="decide every S seconds; auto: as often as `malleable reconcile --loop` would",
+    )
+    add(
+        "--latency",
+        type=_seconds,
+        default=DEFAULT_LATENCY_S,
+        metavar="S",
+        help="from a tick's look at the machine to its effect (default %(default)g)",
+    )
+    add(
+        "--checkpoint",
+        type=_seconds,
+        metavar="S",
+        help="between checkpoints, which a loss without notice goes back to "
+        "(default 600, event-driven 0)",
+    )
+    add(
+        "--redo-planned",
+        action="store_true",
+        help="planned changes go back to the checkpoint too: scripts that hear of no notice",
+    )
+
+
+def _source(arguments: argparse.Namespace) -> Source:
+    kind = next(k for k in ("idle", "swf", "sacct") if getattr(arguments, k))
+    for option, owner in (("columns", "idle"), ("reschedule", "swf"), ("nodes", "sacct")):
+        if getattr(arguments, option) and kind != owner:
+            raise UsageError(f"--{option} goes with --{owner}, not with --{kind}")
+    return Source(
+        kind,
+        getattr(arguments, kind),
+        arguments.columns,
+        arguments.reschedule,
+        arguments.nodes,
+        arguments.skip_bad,
+    )
+
+
+def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions:
+    plan = settings.plan
+    has_own_pace = arguments.tick == OWN_PACE
+    given = pause_s(0.0, 0, settings.tick) if has_own_pace else arguments.tick
+    tick = 0.0 if arguments.event_driven else given or settings.tick.every_s
+    checkpoint = arguments.checkpoint
+    if checkpoint is None:
+        checkpoint = 0.0 if arguments.event_driven else DEFAULT_CHECKPOINT_S
+    if tick and arguments.latency >= tick:
+        raise UsageError(f"--latency {arguments.latency:g} must be shorter than a tick, {tick:g} s")
+    curves = read_scaling(arguments.scaling) if arguments.scaling else assumed_scaling()
+    return Conditions(
+        queue=read_queue(arguments.queue, curves, arguments.seed),
+        jobs=arguments.jobs,
+        rescale=arguments.rescale or Rescale(plan.grow_s, plan.shrink_s),
+        t_fwd_s=arguments.t_fwd or plan.horizon_s,
+        tick_s=tick,
+        latency_s=arguments.latency,
+        checkpoint_s=checkpoint,
+        objective=arguments.objective,
+        ends=arguments.ends,
+        solver=arguments.solver or "",
+        redoes_planned=arguments.redo_planned,
+        has_own_pace=has_own_pace,
+        site=curves,
+        shares_family=arguments.families,
+    )
+
+
+def _lines(arguments: argparse.Namespace) -> list[str]:
+    """The policies to run, the one asked for first."""
+    compared = arguments.compare
+    if compared is None and arguments.learn:
+        compared = UNLEARNED
+    if compared is None:
+        compared = COMPARED if arguments.policy == "default" and not arguments.json else ()
+    return list(dict.fromkeys([arguments.policy, *compared]))
+
+
+def _print(
+    arguments: argparse.Namespace,
+    conditions: Conditions,
+    record: Record,
+    lines: dict[str, dict[str, Any]],
+    gap_s: float,
+) -> None:
+    if not arguments.json:
+        _line(answer(lines[arguments.policy], record, gap_s))
+        _line(f"The log covers {record.window_s / DAY_S:.1f} days of {record.nodes} nodes.")
+        _print_tables(arguments, conditions, lines)
+        for note in record.notes:
+            _say(note)
+        return
+    settings = {
+        "policy": arguments.policy,
+        "queue": arguments.queue,
+        "scaling": str(arguments.scaling or "assumed"),
+        "jobs": conditions.jobs,
+        "rescale_s": [conditions.rescale.up_s, conditions.rescale.down_s],
+        "t_fwd_s": conditions.t_fwd_s,
+        "tick_s": OWN_PACE if conditions.has_own_pace else conditions.tick_s,
+        "checkpoint_s": conditions.checkpoint_s,
+        "redoes_planned": conditions.redoes_planned,
+        "seed": arguments.seed,
+    }
+    gaps = {"usable_gap_s": gap_s, "usable_idle_node_s": record.idle_in_gaps_s(gap_s)}
+    about = {**settings, **gaps, "skipped_lines": record.skipped, "notes": record.notes}
+    compared = {name: line for name, line in lines.items() if name != arguments.policy}
+    print(json_text({**lines[arguments.policy], **about, "lines": compared}))
+
+
+def _print_tables(
+    arguments: argparse.Namespace, conditions: Conditions, lines: dict[str, dict[str, Any]]
+) -> None:
+    if not arguments.scaling:
+        _line(_assumed(arguments, conditions))
+    print_tables(out, "", table(lines))
+    if arguments.scaling:
+        print_tables(out, "", models_table(lines[arguments.policy]))
+
+
+def _assumed(arguments: argparse.Namespace, conditions: Conditions) -> str:
+    kinds = conditions.queue.kinds
+    least, most = min(k.min_nodes for k in kinds), max(k.max_nodes for k in kinds)
+    jobs = f"{conditions.jobs} jobs at a time, each of {least} to {most} nodes"
+    work = "" if arguments.queue else f" and {ASSUMED_NODE_H:g} node-hours"
+    law = f"They scale by Amdahl's law, {100 * SERIAL_FRACTION:g} % serial"
+    return f"Assumed: {jobs}{work}. {law} (--scaling FILE for your own)."
+
+
+def _line(text: str) -> None:
+    print_lines(out, [text])
+
+
+def _progress() -> Progress:
+    """A bar on standard error, if that is a terminal."""
+    columns = (TextColumn("{task.description:>8}"), BarColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=err, disable=not sys.stderr.isatty(), transient=True)
+
+
+def _teller(bar: Progress, task: Any) -> Callable[[float], None]:
+    return lambda share: bar.update(task, completed=share)
+
+
+def _say(text: str) -> None:
+    print_lines(err, [f"malleable replay: {text}"])
+
+
+def _columns(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range like 0-1023")
+    return int(first), int(last)
+
+
+def _tick(text: str) -> float | str:
+    return OWN_PACE if text == OWN_PACE else _positive(text)
+
+
+def _jobs(text: str) -> int:
+    if not (text.isdecimal() and 1 <= int(text) <= 10_000):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number from 1 to 10000")
+    return int(text)
+
+
+def _pair(text: str) -> Rescale:
+    parts = text.split(",")
+    if len(parts) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 18,12")
+    return Rescale(_seconds(parts[0]), _seconds(parts[1]))
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    names = tuple(name for name in text.split(",") if name and name != "none")
+    unknown = [name for name in names if name not in scenario.POLICIES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no policy {', '.join(unknown)}")
+    return names

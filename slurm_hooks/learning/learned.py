@@ -1,0 +1,121 @@
+"""From rates to a curve that the allocator can trust, whatever was told.
+
+The curve rises, is finite and never above linear of its own one-unit rate: a lie can make a job
+look better than it is at sizes that it claims to have measured, never better than linear.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from slurm_hooks.allocation.curves import curve_of
+from slurm_hooks.learning.drift import current
+from slurm_hooks.learning.prior import Prior
+from slurm_hooks.learning.throughput import (
+    MODEL_ERROR,
+    SHAPES,
+    Belief,
+    Seen,
+    believe,
+    log_speedups,
+    seen_of,
+)
+from slurm_hooks.model import Curve, Learned, Rate
+
+PLAUSIBLE = 8
+ENOUGH = 2  # sizes: with fewer, mean curves did worse than equal shares
+NEAR = 2.0  # units: without a size so small, too
+
+
+def learn(
+    rates: Iterable[Rate], prior: Prior, unit: int, max_nodes: int, min_nodes: int = 0
+) -> Learned:
+    """What is known of a job with these rates, of any size and time, up to `max_nodes`.
+
+    `curve` is None with fewer than two sizes, or none near the smallest that the job can have, of
+    two units or `min_nodes`; unless its family is known. Rates that tell of an earlier phase are
+    left out (`drift.current`).
+    """
+    seen = seen_of(current(rates), unit)
+    belief = believe(seen, prior.log_weights)
+    sizes = _sizes(seen, unit, max_nodes)
+    likely = tuple(_curve(k, log_unit, seen, sizes, unit) for k, log_unit in _drawn(belief, seen))
+    near = max(NEAR, min_nodes / unit)
+    is_enough = prior.is_shared or (len(seen) >= ENOUGH and seen[0].units <= near)
+    curve = _mean(belief, seen, sizes, unit) if is_enough else None
+    shown = tuple(round(s.units * unit) for s in seen)
+    return Learned(curve, likely, shown, is_shared=prior.is_shared)
+
+
+def _sizes(seen: Sequence[Seen], unit: int, max_nodes: int) -> list[int]:
+    """Nodes for which the curve has points: few, each costs the solver a variable."""
+    most = max(max_nodes // unit, 1)
+    sizes = {unit * 2**k for k in range(most.bit_length())} | {unit * most}
+    sizes |= {round(s.units * unit) for s in seen if s.units >= 1}
+    return sorted(n for n in sizes if n <= unit * most)
+
+
+def _mean(belief: Belief, seen: Sequence[Seen], sizes: Sequence[int], unit: int) -> Curve:
+    """The mean speed-up of what is likely, drawn towards what was measured."""
+    log_unit = math.fsum(w * u for w, u in zip(belief.weights, belief.log_units))
+    logs = {u: _mean_log(belief, u) for u in {n / unit for n in sizes} | {s.units for s in seen}}
+    bend = _Bend([(s, s.log_rate - log_unit - logs[s.units]) for s in seen])
+    return _safe([(n, log_unit + logs[n / unit] + bend(n / unit)) for n in sizes])
+
+
+def _mean_log(belief: Belief, units: float) -> float:
+    values = log_speedups(units)
+    return math.log(math.fsum(w * math.exp(values[k]) for k, w in zip(belief.at, belief.weights)))
+
+
+def _curve(
+    shape: int, log_unit: float, seen: Sequence[Seen], sizes: Sequence[int], unit: int
+) -> Curve:
+    """The curve of one shape, drawn towards what was measured."""
+    bend = _Bend([(s, s.log_rate - log_unit - log_speedups(s.units)[shape]) for s in seen])
+    return _safe([(n, log_unit + log_speedups(n / unit)[shape] + bend(n / unit)) for n in sizes])
+
+
+def _safe(points: Sequence[tuple[int, float]]) -> Curve:
+    return curve_of((n, math.exp(min(max(v, -40.0), 40.0))) for n, v in points)
+
+
+class _Bend:
+    """By how much the curve is moved, in the logarithm, so that it comes close to what was seen.
+
+    At a size that was seen, by the part of the difference that is the shape's fault rather than
+    the measurement's; between sizes, linearly over their logarithm; beyond them, as at the last.
+    """
+
+    def __init__(self, misses: Sequence[tuple[Seen, float]]) -> None:
+        self._at = [math.log(s.units) for s, _ in misses]
+        self._by = [miss * MODEL_ERROR**2 / (MODEL_ERROR**2 + s.error**2) for s, miss in misses]
+
+    def __call__(self, units: float) -> float:
+        if not self._at:
+            return 0.0
+        where = math.log(units)
+        right = bisect_left(self._at, where)
+        if right == 0 or right == len(self._at):
+            return self._by[min(right, len(self._by) - 1)]
+        left = right - 1
+        part = (where - self._at[left]) / (self._at[right] - self._at[left])
+        return self._by[left] + part * (self._by[right] - self._by[left])
+
+
+def _drawn(belief: Belief, seen: Sequence[Seen]) -> list[tuple[int, float]]:
+    """So many shapes, each as likely as the others, evenly from the steepest to the flattest."""
+    rows = sorted(
+        zip(belief.at, belief.weights, belief.log_units),
+        key=lambda row: SHAPES[row[0]].cliff + SHAPES[row[0]].slope,
+    )
+    drawn: list[tuple[int, float]] = []
+    passed, wanted = 0.0, 0.5 / PLAUSIBLE
+    for shape, weight, log_unit in rows:
+        passed += weight
+        while wanted < passed and len(drawn) < PLAUSIBLE:
+            drawn.append((shape, log_unit))
+            wanted += 1 / PLAUSIBLE
+    return drawn

@@ -1,0 +1,163 @@
+"""Reads what is learned: for a tick, and for people."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Optional
+
+from slurm_hooks.learning.drift import current
+from slurm_hooks.learning.store.codec import learned_from, shortened
+from slurm_hooks.learning.store.family import Family, family_of
+from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
+from slurm_hooks.learning.store.rates import rates_of
+from slurm_hooks.model import Counts, Learned, MalleableJob, Pauses
+
+TOGETHER = 400  # jobs asked for in one question
+SILENT_NODE_S = 3600.0  # by then a family that tells anything has told something
+MOST = 500  # lines for people, the newest
+_COLUMNS = "user, name, unit, engine, needs"
+
+
+def learned_of(database: sqlite3.Connection, jobs: Sequence[MalleableJob]) -> dict[int, Learned]:
+    """What is known of these jobs, and how many node-seconds they have had: of those that have
+    shown nothing yet what their family has.
+
+    Jobs of families that never tell anything are not in it: to look at them is in vain. Raises
+    Damaged if the file says nonsense.
+    """
+    families = {job.job_id: family_of(job) for job in jobs}
+    found: dict[int, Learned] = {}
+    had: dict[int, tuple[float, float]] = {}
+    for row in _job_rows(database, families):
+        job_id, text, node_s, probed_node_s = row[:4]
+        if Family(*row[4:]) != families[job_id]:
+            continue
+        had[job_id] = (node_s, probed_node_s)
+        if text:
+            found[job_id] = learned_from(text, node_s, probed_node_s)
+    missing = [job for job in jobs if job.job_id not in found]
+    begun = _of_families(database, {families[job.job_id] for job in missing})
+    for job in missing:
+        known = begun[families[job.job_id]]
+        if known is not None:
+            found[job.job_id] = _for_job(known, job, had.get(job.job_id, (0.0, 0.0)))
+    return found
+
+
+def _job_rows(database: sqlite3.Connection, job_ids: Iterable[int]) -> Iterator[Any]:
+    waiting = iter(job_ids)
+    while some := tuple(islice(waiting, TOGETHER)):
+        yield from database.execute(
+            f"SELECT job_id, job.learned, node_s, probed_node_s, {_COLUMNS} FROM job "
+            f"JOIN family ON family.id = family WHERE job_id IN ({', '.join('?' * len(some))})",
+            some,
+        )
+
+
+def _of_families(
+    database: sqlite3.Connection, families: Iterable[Family]
+) -> dict[Family, Optional[Learned]]:
+    """What their jobs begin with; None if none of them ever told anything."""
+    found: dict[Family, Optional[Learned]] = {}
+    for family in families:
+        row = database.execute(
+            f"SELECT id, learned FROM family WHERE ({_COLUMNS}) = (?, ?, ?, ?, ?)",
+            (family.user, family.name, family.unit, family.engine, family.needs),
+        ).fetchone()
+        if row and row[1]:
+            found[family] = learned_from(row[1], 0.0, 0.0)
+        else:
+            found[family] = None if row and _is_silent(database, row[0]) else Learned()
+    return found
+
+
+def _is_silent(database: sqlite3.Connection, family: int) -> bool:
+    changed_at, node_s = database.execute(
+        "SELECT max(changed_at), sum(node_s) FROM job WHERE family = ?", (family,)
+    ).fetchone()
+    return bool(changed_at == 0 and node_s > SILENT_NODE_S)
+
+
+def _for_job(known: Learned, job: MalleableJob, had: tuple[float, float]) -> Learned:
+    most = job.request.max_nodes
+    plausible = (shortened(curve, most) for curve in known.plausible)
+    return replace(
+        known,
+        curve=shortened(known.curve, most),
+        plausible=tuple(curve for curve in plausible if curve),
+        node_s=had[0],
+        probed_node_s=had[1],
+    )
+
+
+def job_profile(database: sqlite3.Connection, job_id: int) -> Optional[JobProfile]:
+    """What is kept of the newest job with this id; None if nothing is."""
+    row = database.execute(
+        f"{_JOB} WHERE job_id = ? ORDER BY job.last_at DESC, job.id DESC LIMIT 1", (job_id,)
+    ).fetchone()
+    return _job_profile(database, row) if row else None
+
+
+def job_profiles(
+    database: sqlite3.Connection, name: str = "", user: str = ""
+) -> tuple[JobProfile, ...]:
+    """What is kept of jobs, of families of this name or user if one is given, the newest first."""
+    rows = database.execute(
+        f"{_JOB} WHERE (? = '' OR name = ?) AND (? = '' OR user = ?) "
+        f"ORDER BY job.last_at DESC, job.id DESC LIMIT {MOST}",
+        (name, name, user, user),
+    ).fetchall()
+    return tuple(_job_profile(database, row) for row in rows)
+
+
+def family_profiles(
+    database: sqlite3.Connection, name: str = "", user: str = ""
+) -> tuple[FamilyProfile, ...]:
+    """What is kept of families, of this name or user if one is given, the newest first."""
+    rows = database.execute(
+        f"SELECT {_COLUMNS}, learned, last_at, most, (SELECT count(*) FROM job WHERE family = "
+        "family.id), (SELECT count(*) FROM job WHERE family = family.id AND fit IS NOT NULL) "
+        "FROM family WHERE (? = '' OR name = ?) AND (? = '' OR user = ?) "
+        f"ORDER BY last_at DESC, id DESC LIMIT {MOST}",
+        (name, name, user, user),
+    ).fetchall()
+    return tuple(
+        FamilyProfile(
+            Family(*row[:5]),
+            learned_from(row[5], 0.0, 0.0) if row[5] else Learned(),
+            *row[6:],
+        )
+        for row in rows
+    )
+
+
+_JOB = (
+    f"SELECT {_COLUMNS}, job.id, job_id, min_nodes, max_nodes, first_at, job.last_at, node_s, "
+    "probed_node_s, counts, sync, start_s, grow_s, shrink_s, hit_s, job.learned "
+    "FROM job JOIN family ON family.id = family"
+)
+
+
+def _job_profile(database: sqlite3.Connection, row: Any) -> JobProfile:
+    key, job_id, least, most, first_at, last_at, node_s, probed_node_s, counts, sync = row[5:15]
+    learned = row[19]
+    rates = rates_of(database, key)
+    return JobProfile(
+        job_id=job_id,
+        family=Family(*row[:5]),
+        min_nodes=least,
+        max_nodes=most,
+        first_at=first_at,
+        last_at=last_at,
+        learned=learned_from(learned, node_s, probed_node_s)
+        if learned
+        else Learned(node_s=node_s, probed_node_s=probed_node_s),
+        rates=rates,
+        counted=current(rates),
+        counts=Counts(counts) if counts else Counts.SAMPLES,
+        sync=sync,
+        pauses=Pauses(*row[15:19]),
+    )

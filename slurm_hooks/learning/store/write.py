@@ -1,0 +1,198 @@
+"""Writes down which jobs there are and what they tell."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from slurm_hooks.learning.store.drop import drop
+from slurm_hooks.learning.store.family import Family
+from slurm_hooks.learning.store.intake import Told, news
+from slurm_hooks.learning.store.rates import rates_of
+from slurm_hooks.model import Rate
+
+TOGETHER = 400  # jobs asked for in one question
+LONGEST_S = 600.0  # between two ticks: nobody knows what a job had in a longer pause
+OF_A_SIZE, SIZES = 8, 24  # rates of one job that are kept, the newest
+USER_JOBS = 2000  # of one user that are kept, the newest
+PUSHED_OUT = 100  # of them at once
+_OF_USER = "FROM job JOIN family ON family.id = family WHERE user = ?"
+
+
+@dataclass(frozen=True)
+class Present:
+    """A job that a tick has seen. `is_probing` is true if it is about to get nodes only to be
+    looked at on them; `told` is None if it told nothing."""
+
+    job_id: int
+    family: Family
+    min_nodes: int
+    max_nodes: int
+    nodes: int
+    is_probing: bool = False
+    told: Optional[Told] = None
+
+
+def put(database: sqlite3.Connection, jobs: Sequence[Present], now_s: float) -> None:
+    """Write down which jobs there are, what they had since the last tick, what they tell."""
+    database.row_factory = sqlite3.Row
+    families = {f: _family(database, f, now_s) for f in dict.fromkeys(j.family for j in jobs)}
+    known = _known(database, jobs)
+    rows = [known.get((job.job_id, families[job.family])) for job in jobs]
+    database.executemany(
+        "UPDATE job SET last_at = ?, nodes = ?, is_probing = ?, node_s = node_s + ?, "
+        "probed_node_s = probed_node_s + ? WHERE id = ?",
+        [_change(row, job, now_s) for row, job in zip(rows, jobs) if row],
+    )
+    room = _Room(database, now_s)
+    for row, job in zip(rows, jobs):
+        if not row and not room.is_made_for(job.family.user):
+            continue
+        key = row["id"] if row else _add_job(database, job, families[job.family], now_s)
+        if job.told is not None and job.told.digest != (row["told"] if row else ""):
+            _put_told(database, key, job.told, now_s)
+
+
+def _known(
+    database: sqlite3.Connection, jobs: Sequence[Present]
+) -> dict[tuple[int, int], sqlite3.Row]:
+    """Rows by job id and family; there may be others of the same ids."""
+    found = {}
+    for begin in range(0, len(jobs), TOGETHER):
+        some = [job.job_id for job in jobs[begin : begin + TOGETHER]]
+        rows = database.execute(
+            "SELECT id, job_id, family, last_at, nodes, is_probing, told FROM job "
+            f"WHERE job_id IN ({', '.join('?' * len(some))})",
+            some,
+        )
+        found.update({(row["job_id"], row["family"]): row for row in rows})
+    return found
+
+
+def _change(row: sqlite3.Row, job: Present, now_s: float) -> tuple[float, ...]:
+    """What it had since the last tick, as its row takes it."""
+    had = row["nodes"] * min(max(now_s - row["last_at"], 0.0), LONGEST_S)
+    return (now_s, job.nodes, job.is_probing, had, had * row["is_probing"], row["id"])
+
+
+def _family(database: sqlite3.Connection, family: Family, now_s: float) -> int:
+    key = (family.user, family.name, family.unit, family.engine, family.needs)
+    row = database.execute(
+        "SELECT id FROM family WHERE (user, name, unit, engine, needs) = (?, ?, ?, ?, ?)", key
+    ).fetchone()
+    if row:
+        database.execute("UPDATE family SET last_at = ? WHERE id = ?", (now_s, row["id"]))
+        return int(row["id"])
+    added = database.execute(
+        "INSERT INTO family (user, name, unit, engine, needs, most, last_at, fit_at) "
+        "VALUES (?, ?, ?, ?, ?, 0, ?, 0)",
+        (*key, now_s),
+    )
+    return int(added.lastrowid or 0)
+
+
+def _add_job(database: sqlite3.Connection, job: Present, family: int, now_s: float) -> int:
+    database.execute("UPDATE family SET most = max(most, ?) WHERE id = ?", (job.max_nodes, family))
+    row = (job.job_id, family, job.min_nodes, job.max_nodes, now_s, now_s, job.nodes)
+    added = database.execute(
+        "INSERT INTO job (job_id, family, min_nodes, max_nodes, first_at, last_at, nodes, "
+        "is_probing, node_s, probed_node_s, told, counts, changed_at, learned_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, '', '', 0, 0)",
+        (*row, job.is_probing),
+    )
+    return int(added.lastrowid or 0)
+
+
+class _Room:
+    """For new jobs: a user who submits very many pushes out his own oldest ones, not those of
+    others, and none that this tick has seen."""
+
+    def __init__(self, database: sqlite3.Connection, now_s: float) -> None:
+        self._database, self._now_s = database, now_s
+        self._left: dict[str, int] = {}
+        self._full: set[str] = set()
+
+    def is_made_for(self, user: str) -> bool:
+        """Whether one more job of this user can be kept; as many as that are there already, and
+        all of them seen now, if not."""
+        if user not in self._left:
+            (count,) = self._database.execute(f"SELECT count(*) {_OF_USER}", (user,)).fetchone()
+            self._left[user] = USER_JOBS - count
+        if self._left[user] < 1 and user not in self._full:
+            self._left[user] += self._push_out(user)
+        if self._left[user] < 1:
+            self._full.add(user)
+            return False
+        self._left[user] -= 1
+        return True
+
+    def _push_out(self, user: str) -> int:
+        most = PUSHED_OUT - min(self._left[user], 0)
+        oldest = f"SELECT job.id {_OF_USER} AND job.last_at != ? ORDER BY job.last_at LIMIT ?"
+        gone = [row[0] for row in self._database.execute(oldest, (user, self._now_s, most))]
+        drop(self._database, gone)
+        self._database.execute(
+            "DELETE FROM family WHERE user = ? AND last_at != ? "
+            "AND NOT EXISTS (SELECT 1 FROM job WHERE job.family = family.id)",
+            (user, self._now_s),
+        )
+        return len(gone)
+
+
+def _put_told(database: sqlite3.Connection, key: int, told: Told, now_s: float) -> None:
+    _drop_other_counts(database, key, told)
+    _follow_clock(database, key, int(now_s))
+    kept = rates_of(database, key)
+    new = news(told, kept, int(now_s))
+    _add_rates(database, key, new.rates)
+    _drop_rates(database, key)
+    pauses = told.pauses
+    database.execute(
+        "UPDATE job SET told = ?, counts = ?, sync = ?, start_s = ?, grow_s = ?, shrink_s = ?, "
+        "hit_s = ?, changed_at = CASE WHEN ? THEN max(?, learned_at + 1) ELSE changed_at END "
+        "WHERE id = ?",
+        (
+            *(told.digest if new.is_all else "", told.counts.value, told.sync),
+            *(pauses.start_s, pauses.grow_s, pauses.shrink_s, pauses.hit_s),
+            *(bool(new.rates), now_s, key),
+        ),
+    )
+
+
+def _drop_other_counts(database: sqlite3.Connection, key: int, told: Told) -> None:
+    """Steps and samples cannot be compared."""
+    (counts,) = database.execute("SELECT counts FROM job WHERE id = ?", (key,)).fetchone()
+    if counts and counts != told.counts.value:
+        database.execute("DELETE FROM sample WHERE job = ?", (key,))
+
+
+def _follow_clock(database: sqlite3.Connection, key: int, now_s: int) -> None:
+    """After the clock was set back, the newest of what was told before is of now: else nothing
+    would be newer for as long as that."""
+    (last,) = database.execute("SELECT max(at) FROM sample WHERE job = ?", (key,)).fetchone()
+    if last is not None and last > now_s:
+        ahead = last - now_s
+        database.execute("UPDATE sample SET at = at - ? WHERE job = ?", (ahead, key))
+
+
+def _add_rates(database: sqlite3.Connection, key: int, rates: Sequence[Rate]) -> None:
+    database.executemany(
+        "INSERT INTO sample (job, nodes, at, per_s, error, batch) VALUES (?, ?, ?, ?, ?, ?)",
+        [(key, r.nodes, r.at, r.per_s, r.error, r.batch) for r in rates],
+    )
+
+
+def _drop_rates(database: sqlite3.Connection, key: int) -> None:
+    """The oldest ones of each size, and of the sizes that were seen longest ago all."""
+    rows = database.execute(
+        "SELECT id, nodes FROM sample WHERE job = ? ORDER BY at DESC, id DESC", (key,)
+    )
+    count: dict[int, int] = {}
+    gone = []
+    for row in rows:
+        count[row["nodes"]] = count.get(row["nodes"], 0) + 1
+        if count[row["nodes"]] > OF_A_SIZE or len(count) > SIZES:
+            gone.append((row["id"],))
+    database.executemany("DELETE FROM sample WHERE id = ?", gone)

@@ -1,0 +1,77 @@
+"""A snapshot as a file: what a tick saw, to plan it again elsewhere or later.
+
+docs/snapshot.md describes the format, docs/snapshot.schema.json is made by `schema`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from slurm_hooks.errors import UsageError
+from slurm_hooks.model import Snapshot
+from slurm_hooks.model.snapshot.decode import BadData, from_data, schema_of
+from slurm_hooks.model.snapshot.encode import to_data
+
+FORMAT = "slurm-malleable snapshot"
+VERSION = 1
+MAX_CHARACTERS = 1 << 28  # 10,000 nodes and 300 jobs of 64 fragments take a thirteenth of it
+
+
+def snapshot_text(snapshot: Snapshot) -> str:
+    """The file: one JSON object, each part of the snapshot on lines of its own."""
+    head = {"format": FORMAT, "version": VERSION}
+    return json.dumps({**head, "snapshot": to_data(snapshot)}, indent=1) + "\n"
+
+
+def save(snapshot: Snapshot, path: Path) -> None:
+    """Write the file. Raises OSError where that is not possible."""
+    path.write_text(snapshot_text(snapshot), encoding="utf-8")
+
+
+def read(path: Path) -> Snapshot:
+    """The snapshot in a file. Raises UsageError with the key at fault, OSError if unreadable."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+        if len(text) > MAX_CHARACTERS:
+            raise UsageError(f"{path}: not a snapshot: longer than {MAX_CHARACTERS:,} characters")
+        data = json.loads(text)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not a snapshot: not UTF-8 text") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: not a snapshot: not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: not a snapshot: nested too deeply") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise UsageError(f'{path}: not a snapshot: "format" is not "{FORMAT}"')
+    if data.get("version") != VERSION:
+        found = data.get("version")
+        raise UsageError(f"{path}: version: expected {VERSION}, found {found!r}")
+    try:
+        return parse(data.get("snapshot"))
+    except BadData as error:
+        raise UsageError(f"{path}: snapshot: {error}") from error
+
+
+def parse(data: Any) -> Snapshot:
+    """The snapshot in plain data. Raises BadData."""
+    found: Snapshot = from_data(Snapshot, data)
+    return found
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of the file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "What one tick of slurm-malleable saw",
+        "type": "object",
+        "properties": {
+            "format": {"const": FORMAT},
+            "version": {"const": VERSION},
+            "snapshot": schema_of(Snapshot),
+        },
+        "required": ["format", "version", "snapshot"],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,147 @@
+"""What `malleable top` shows, as rows of text: a pure function of one look at the machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+
+from slurm_hooks.model import (
+    Fragment,
+    FragmentState,
+    Hole,
+    HoleEnd,
+    MalleableJob,
+    NodeState,
+    Snapshot,
+)
+from slurm_hooks.model.moments import shown
+from slurm_hooks.model.plural import plural
+from slurm_hooks.planning.holes import holes_of
+from slurm_hooks.report.text import (
+    OVER,
+    action_line,
+    explain_lines,
+    job_state,
+    minutes,
+    sizes,
+)
+from slurm_hooks.report.why import reason_text
+from slurm_hooks.slurm.text import fold
+from slurm_hooks.tick.report import TickReport
+
+Row = tuple[str, ...]
+JOB_COLUMNS = ("job", "user", "state", "nodes", "min-max", "next", "lease ends", "why")
+HOLE_COLUMNS = ("idle nodes", "until", "because of", "list")
+LEASE_COLUMNS = ("fragment", "user", "state", "node", "ends", "starts")
+
+
+@dataclass(frozen=True)
+class Board:
+    """One look: two lines of figures, then rows under the columns above.
+
+    `jobs` has a row for each job, `holes` one for all idle nodes that are free for equally long,
+    `leases` one for each running fragment, the first to end first; `actions` is what the next tick
+    would do.
+    """
+
+    summary: tuple[str, str]
+    jobs: tuple[Row, ...]
+    holes: tuple[Row, ...]
+    leases: tuple[Row, ...]
+    actions: tuple[str, ...]
+
+
+def board_of(report: TickReport, user: str = "") -> Board:
+    """The board of a tick that changed nothing; with `user`, only the jobs of that one."""
+    seen = report.snapshot
+    jobs = [job for job in seen.jobs if not user or job.user == user]
+    jobs.sort(key=lambda job: (job_state(job) in OVER, job.job_id))
+    running = [(f, job) for job in jobs for f in job.fragments if _is_running(f)]
+    running.sort(key=lambda pair: (pair[0].end is None, pair[0].end, pair[0].id))
+    return Board(
+        summary=_summary(report),
+        jobs=tuple(_job_row(job, report) for job in jobs),
+        holes=_hole_rows(seen),
+        leases=tuple(_lease_row(fragment, job, seen.now) for fragment, job in running),
+        actions=tuple(map(action_line, report.plan.actions)),
+    )
+
+
+def job_lines(report: TickReport, job_id: int) -> tuple[str, ...]:
+    """All that is known of one job, in the words of `malleable explain`; empty if it is gone."""
+    for job in report.snapshot.jobs:
+        if job.job_id == job_id:
+            return tuple(explain_lines(job, report.plan, report.at))
+    return ()
+
+
+def _summary(report: TickReport) -> tuple[str, str]:
+    """What the nodes do, and what malleable jobs do: two lines of a terminal."""
+    seen = report.snapshot
+    states = Counter(node.state for node in seen.nodes)
+    ours = len({name for job in seen.jobs for name in job.nodes})
+    kinds = (NodeState.FREE, NodeState.BUSY, NodeState.LEAVING, NodeState.DOWN, NodeState.UNKNOWN)
+    counted = ", ".join(f"{states[kind]} {kind.value}" for kind in kinds if states[kind])
+    jobs = plural(sum(bool(job.nodes) for job in seen.jobs), "malleable job")
+    solve = report.plan.solve
+    return (
+        f"{shown(seen.now, seen.now)}  {plural(len(seen.nodes), 'node')}: {counted}",
+        f"{ours} used by {jobs}  |  next tick: {plural(len(report.plan.actions), 'action')}, "
+        f"{solve.solver}: {solve.status.value}",
+    )
+
+
+def _job_row(job: MalleableJob, report: TickReport) -> Row:
+    plan = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)
+    ends = [f.end for f in job.active if f.end is not None]
+    return (
+        str(job.job_id),
+        job.user,
+        job_state(job),
+        str(len(job.nodes)),
+        sizes(job, report.snapshot.now),
+        str(plan.nodes_planned) if plan else "",
+        f"in {minutes(min(ends) - report.snapshot.now)}" if ends else "",
+        reason_text(plan.reasons[0]) if plan and plan.reasons else "",
+    )
+
+
+def _hole_rows(seen: Snapshot) -> tuple[Row, ...]:
+    """Idle nodes, those together that the same claim ends; the first to close first."""
+    holes = holes_of(seen)
+    kinds: dict[tuple[bool, str, str], list[Hole]] = {}
+    for node in seen.nodes:
+        if node.state is NodeState.FREE:
+            hole = holes[node.name]
+            key = (hole.end is None, str(hole.end), _because(hole))
+            kinds.setdefault(key, []).append(hole)
+    rows = (found for _, found in sorted(kinds.items()))
+    return tuple(
+        (
+            str(len(found)),
+            shown(found[0].end, seen.now) if found[0].end else "further notice",
+            _because(found[0]),
+            fold(hole.node for hole in found),
+        )
+        for found in rows
+    )
+
+
+def _because(hole: Hole) -> str:
+    return "" if hole.source is HoleEnd.NOBODY else f"{hole.source.value}: {hole.by}"
+
+
+def _is_running(fragment: Fragment) -> bool:
+    return fragment.state is FragmentState.RUNNING
+
+
+def _lease_row(fragment: Fragment, job: MalleableJob, now: datetime) -> Row:
+    return (
+        str(fragment.id),
+        job.user,
+        "leaving" if fragment.is_leaving else fragment.state.value,
+        fold(fragment.nodes) if fragment.nodes else "",
+        f"in {minutes(fragment.end - now)}" if fragment.end else "",
+        str(fragment.restarts + 1),
+    )

@@ -1,0 +1,1 @@
+"""The settings: their values, and the file they come from."""

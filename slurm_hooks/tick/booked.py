@@ -1,0 +1,31 @@
+"""The one way in which commands run a tick: whoever runs it, it is written into the ledger,
+and what jobs told of their speed is learned.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from slurm_hooks.learning.store.tick import remember
+from slurm_hooks.planning.looking import looked_at
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.tick.bookkeeping import keep_books, summaries
+from slurm_hooks.tick.reconcile import tick
+from slurm_hooks.tick.report import TickReport
+
+
+def booked_tick(port: Port, settings: Settings) -> tuple[TickReport, tuple[str, ...]]:
+    """Run one tick and keep books of it; also the warnings about what could not be written down.
+
+    Raises as `tick` does.
+    """
+    report = tick(port, settings, sum_up=partial(summaries, settings))
+    lines = (*keep_books(report, settings, port), *_learn(report, settings))
+    return report, tuple(f"malleable: warning: {line}" for line in lines)
+
+
+def _learn(report: TickReport, settings: Settings) -> tuple[str, ...]:
+    """Nobody gets a size to be looked at from a tick that changes nothing."""
+    probed = frozenset() if report.is_dry else looked_at(report.plan, report.snapshot)
+    return remember(report.snapshot, settings, probed)

@@ -1,0 +1,166 @@
+"""After a tick: what happened goes into the ledger, and from there to the metrics.
+
+Never fails a tick: whatever goes wrong here costs one line of warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.books.harvest.derive import Limits, record_of
+from slurm_hooks.books.harvest.lives import sum_up
+from slurm_hooks.books.harvest.totals import Chosen, Standing
+from slurm_hooks.books.harvest.values import Cost
+from slurm_hooks.books.ledger.connect import Damaged, Unusable, ledger_path, reading, writing
+from slurm_hooks.books.ledger.read import last_seen, lives_of, standing, without_account
+from slurm_hooks.books.ledger.write import prune, write
+from slurm_hooks.books.storage.place import make_place, set_aside
+from slurm_hooks.errors import MalleableError
+from slurm_hooks.model import Plan, Snapshot, Why
+from slurm_hooks.planning.closing import ending_jobs
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.slurm.gateway import read_accounts
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.tick.report import TickReport
+
+_log = logging.getLogger(__name__)
+_SHORTEST = timedelta(seconds=120)
+_TICKS = 3  # for which the reasons of the last one hold if no other came
+DAY_S = 86_400
+
+
+def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str, ...]:
+    """Write a tick into the ledger, then the metrics; lines of warning on what was not written.
+
+    Of a tick that only observed it says what was seen, and that nothing was done.
+    """
+    if not settings.ledger.enabled:
+        return ()
+    found, lines = _book(report, settings, port)
+    return (*lines, *_tell(found, settings))
+
+
+def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
+    """One line for each job that a plan closes; none where the ledger does not know."""
+    closing = ending_jobs(plan)
+    if not (closing and settings.ledger.enabled and settings.ledger.summary):
+        return {}
+    try:
+        with reading(ledger_path(settings.tick.state_dir)) as ledger:
+            last, lives = last_seen(ledger), lives_of(ledger, closing)
+        record = record_of(last, seen, plan, Cost(0, 0, 0, 0, 0), _limits(settings))
+        return {job_id: life.line for job_id, life in sum_up(lives, record).items()}
+    except Exception as error:  # a job without its line is no reason to fail a tick
+        _log.debug("no summaries: %s", error)
+        return {}
+
+
+def _book(
+    report: TickReport, settings: Settings, port: Port
+) -> tuple[Optional[Standing], tuple[str, ...]]:
+    """The ledger as it stands after this tick, None if it cannot be read; what went wrong."""
+    where = ledger_path(settings.tick.state_dir)
+    lost = f"this tick is not in the ledger {where}"
+    moved: tuple[str, ...] = ()
+    try:
+        path = make_place(where)
+        try:
+            return _write(path, report, settings, port), ()
+        except Damaged as error:
+            kept = set_aside(path)
+            moved = (f"the ledger {path} was damaged ({error}): moved to {kept}, begun anew",)
+        return _write(path, report, settings, port), moved
+    except Unusable as error:
+        return stands(settings), (*moved, f"{lost}: {error}")
+    except OSError as error:  # from a place that may not be ours nothing is read either
+        return None, (*moved, f"{lost}: {error}")
+    except Exception as error:  # a bug here must not fail a tick that has done its work
+        _log.debug("the ledger was not written", exc_info=True)
+        return None, (*moved, f"{lost}: {type(error).__name__}: {error}")
+
+
+def stands(settings: Settings) -> Optional[Standing]:
+    """The ledger as it stands; None if it cannot be read now."""
+    try:
+        with reading(ledger_path(settings.tick.state_dir)) as ledger:
+            return standing(ledger)
+    except Unusable as error:
+        _log.debug("the ledger was not read: %s", error)
+        return None
+
+
+def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> Standing:
+    chosen = settings.ledger
+    with writing(path, chosen.max_mib) as ledger:
+        try:
+            last = last_seen(ledger)
+        except ValueError as error:
+            raise Damaged(str(error)) from error
+        new = without_account(ledger, (job.job_id for job in report.snapshot.jobs))
+        accounts = _accounts(port, report.snapshot, new)
+        plan = _as_done(report)
+        record = record_of(last, report.snapshot, plan, _cost(report), _limits(settings))
+        write(ledger, record, accounts)
+        prune(ledger, report.at.timestamp(), chosen.keep_days * DAY_S, chosen.max_mib)
+        return standing(ledger)
+
+
+def _as_done(report: TickReport) -> Plan:
+    """The plan with what came of it: nothing where the tick only observed, or was refused for want
+    of rights. (What Slurm refuses one by one, with rights, is counted as done: it is rare.)"""
+    if report.is_dry:
+        return replace(report.plan, actions=())
+    if not report.lacks_rights:
+        return report.plan
+    idle = tuple(
+        replace(each, reason=Why.NOT_GIVEN) if each.reason is Why.STARTING else each
+        for each in report.plan.idle
+    )
+    return replace(report.plan, actions=(), idle=idle)
+
+
+def _tell(found: Optional[Standing], settings: Settings) -> tuple[str, ...]:
+    """Write the metrics to their file, if the site wants one; a line if that cannot be done."""
+    textfile = settings.metrics.textfile
+    if not textfile:
+        return ()
+    try:
+        from slurm_hooks.books.metrics.exposition import text_of, write_textfile  # noqa: PLC0415
+
+        write_textfile(Path(textfile), text_of(found, Chosen(settings.metrics.by_user)))
+    except ImportError:
+        needed = "needs the Python library prometheus_client: install slurm-malleable[metrics]"
+        return (f"metrics.textfile {needed}",)
+    except Exception as error:  # as with the ledger
+        _log.debug("the metrics were not written", exc_info=True)
+        return (f"metrics.textfile = {textfile!r}: cannot be written: {error}",)
+    return ()
+
+
+def _limits(settings: Settings) -> Limits:
+    longest = max(_SHORTEST, timedelta(seconds=_TICKS * settings.tick.every_s))
+    return Limits(longest, frozenset(settings.site.partitions), settings.failures.join_s)
+
+
+def _cost(report: TickReport) -> Cost:
+    solver_s = report.plan.solve.seconds
+    asked, refused = len(report.asked), len(report.refused)
+    return Cost(report.seconds, solver_s, asked, report.rpcs, refused)
+
+
+def _accounts(port: Port, seen: Snapshot, new: Iterable[int]) -> dict[int, str]:
+    """The accounts of new jobs, empty where Slurm names none. If it cannot say now, the next tick
+    asks again."""
+    known = {job.job_id: job.account for job in seen.jobs}
+    wanted = [job_id for job_id in new if not known[job_id]]
+    with contextlib.suppress(MalleableError):
+        told = read_accounts(port, seen.jobs) if wanted else {}
+        known.update((job_id, told.get(job_id, "")) for job_id in wanted)
+        return known
+    return {job_id: account for job_id, account in known.items() if account}

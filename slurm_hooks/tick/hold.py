@@ -1,0 +1,132 @@
+"""An operator's hold on a malleable job: no fragment of it starts until it is released.
+
+What runs goes on, as with `scontrol hold`. That it is held stands in the marks, since Slurm's own
+hold is lost when a fragment ends or its user requeues it. `scontrol release` would start fragments
+outside a lease, so letting go has a command of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from slurm_hooks.errors import CommandRefused, NotAllowed, RetryLater, UsageError
+from slurm_hooks.model import (
+    ENDED_STATES,
+    WAITING_STATES,
+    Fragment,
+    FragmentState,
+    MalleableJob,
+    SetMark,
+    Why,
+)
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.slurm.actions import commands, ranges
+from slurm_hooks.slurm.gateway import look_at_jobs
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.text import Command
+from slurm_hooks.tick.lock import between_ticks
+
+_log = logging.getLogger(__name__)
+_OPEN = (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING)
+_COME_BACK = (ENDED_STATES | {FragmentState.ENDING}) - {FragmentState.CANCELLED}
+
+
+def hold(port: Port, settings: Settings, job_id: int) -> int:
+    """Hold the job; returns how many fragments wait or run. Raises UsageError if none does,
+    NotAllowed if this user may not, CommandRefused if Slurm let none be held."""
+    return _set(port, settings, job_id, "hold", is_paused=True)
+
+
+def release(port: Port, settings: Settings, job_id: int) -> int:
+    """Let go of what an operator holds: it waits for a hole again. Returns how many fragments.
+    Raises RetryLater if some have ended since the last tick: Slurm changes no mark of theirs, and
+    one that stays holds the job."""
+    return _set(port, settings, job_id, "uhold", is_paused=False)
+
+
+def _set(port: Port, settings: Settings, job_id: int, verb: str, is_paused: bool) -> int:
+    """No tick runs meanwhile: it would write marks as it saw them before."""
+    with between_ticks(settings.tick):
+        found = _open(_job(port, settings, job_id))
+        if not found:
+            raise UsageError(f"job {job_id}: no fragment waits or runs; is it ending?")
+        if not is_paused:
+            found = [f for f in found if f.is_paused or f.mark.is_paused]
+            for fragment in found:
+                if fragment.is_requeue_held:
+                    _let_go(port, fragment)
+        _write(port, found, verb, is_paused)
+        left = _job(port, settings, job_id)
+        now = {
+            f.id for f in _open(left) if f.mark.is_paused is is_paused and _is_done(f, is_paused)
+        }
+    done = [f for f in found if f.id in now]
+    if found and not done:
+        raise CommandRefused(f"job {job_id}: Slurm refused to change any fragment")
+    kept = ranges(f.id for f in left.fragments if f.state in _COME_BACK and f.mark.is_paused)
+    if kept and not is_paused:
+        raise RetryLater(
+            f"job {job_id}: still held, since the hold of {', '.join(kept)} ends only after the "
+            "next tick: repeat `malleable release` then"
+        )
+    return len(done)
+
+
+def _is_done(fragment: Fragment, is_paused: bool) -> bool:
+    return is_paused or not fragment.is_requeue_held
+
+
+def _write(port: Port, found: list[Fragment], verb: str, is_paused: bool) -> None:
+    """Whether it worked is seen afterwards: fragments may end at any moment."""
+    marks = [
+        SetMark(f.id, replace(f.mark, is_paused=is_paused), Why.PAUSED)
+        for f in found
+        if f.mark.is_paused is not is_paused
+    ]
+    lines = [f"{verb} {word}" for word in ranges(f.id for f in found)]
+    asked = commands(marks, {f.id: f.note for f in found})
+    if lines:
+        asked.append(_scontrol(*lines))
+    for command in asked:
+        _try(port, command)
+
+
+def _let_go(port: Port, fragment: Fragment) -> None:
+    """Of a requeuehold, instead of which Slurm takes no hold before a release: what is released
+    may not start yet, and then waits since it waited."""
+    word = str(fragment.id)
+    if _try(port, _scontrol(f"update jobid={word} StartTime=now+60")):
+        lines = [f"release {word}", f"uhold {word}"]
+        if fragment.eligible is not None:
+            lines.append(f"update jobid={word} StartTime=uts{fragment.eligible.timestamp():.0f}")
+        _try(port, _scontrol(*lines))
+
+
+def _scontrol(*lines: str) -> Command:
+    return Command(("scontrol",), "".join(f"{line}\n" for line in lines), len(lines))
+
+
+def _try(port: Port, command: Command) -> bool:
+    try:
+        port.ask(command)
+    except NotAllowed as error:
+        raise NotAllowed(
+            "only the tick's user may hold jobs: run this as root, as SlurmUser, or as an "
+            f"Administrator of the accounting database ({error})"
+        ) from error
+    except CommandRefused as error:
+        _log.debug("refused: %s", error)
+        return False
+    return True
+
+
+def _open(job: MalleableJob) -> list[Fragment]:
+    return [f for f in job.fragments if f.state in _OPEN]
+
+
+def _job(port: Port, settings: Settings, job_id: int) -> MalleableJob:
+    for job in look_at_jobs(port, settings.site.partitions):
+        if job.job_id == job_id:
+            return job
+    raise UsageError(f"Slurm knows no malleable job {job_id} (see `malleable status`)")

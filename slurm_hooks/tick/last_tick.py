@@ -1,0 +1,70 @@
+"""When the last tick was, as far as this user can see on this host.
+
+The lock's date tells it to the user of the tick. The ledger tells all others: every tick writes it,
+and anybody can see its date. A reader changes neither the ledger nor what its log of changes holds.
+Hosts other than that of the ticks may know neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Optional
+
+from slurm_hooks.books.ledger.connect import ledger_path
+from slurm_hooks.books.storage.place import beside
+from slurm_hooks.model import MalleableJob
+from slurm_hooks.model.moments import age_text, shown
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.lock import stamp_path
+
+INTERVALS = 2  # without a tick that are worth a line
+
+
+def find_last_tick(settings: Settings) -> Optional[datetime]:
+    """When the last tick was; None if this host knows of none."""
+    ledger = ledger_path(settings.tick.state_dir)
+    changes, _shared = beside(ledger)
+    found = []
+    for path in (stamp_path(settings.tick), ledger, changes):
+        with contextlib.suppress(OSError):
+            seen = path.stat()
+            if path is not changes or seen.st_size:  # a reader makes an empty one
+                found.append(seen.st_mtime)
+    return datetime.fromtimestamp(max(found), timezone.utc) if found else None
+
+
+def silence(settings: Settings, jobs: Iterable[MalleableJob] = ()) -> str:
+    """A line if no tick has come for two intervals; else empty.
+
+    Where this host knows of no tick, `jobs` may show that there are ticks elsewhere.
+    """
+    last, now = find_last_tick(settings), datetime.fromtimestamp(time.time(), timezone.utc)
+    every_s = settings.tick.every_s
+    if last is None:
+        is_told = any(_was_touched(job) for job in jobs)
+        if is_told:
+            return ""
+        return "this host does not know of a tick: if your job stays held, ask whether ticks run"
+    silent_s = abs((now - last).total_seconds())
+    if silent_s <= INTERVALS * every_s:
+        return ""
+    return (
+        f"no tick for {age_text(silent_s)}, since {shown(last, now)} (expected every "
+        f"{every_s:g} s): no job can start or grow"
+    )
+
+
+def steady_silence(settings: Settings) -> str:
+    """The same without the age, for what is printed again at each change."""
+    last, every_s = find_last_tick(settings), settings.tick.every_s
+    if last is None or not silence(settings):
+        return ""  # a login host may know of no tick at all
+    now = datetime.fromtimestamp(time.time(), timezone.utc)
+    return f"no tick since {shown(last, now)} (expected every {every_s:g} s)"
+
+
+def _was_touched(job: MalleableJob) -> bool:
+    return any(f.mark.released or f.nodes or f.mark.stopped for f in job.fragments)

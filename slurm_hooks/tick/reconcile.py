@@ -1,0 +1,140 @@
+"""One tick: lock, observe, plan, guard, write in two halves with a look between, report.
+
+Safe to run twice, to miss, to kill at any line: the truth is in Slurm and every tick starts there.
+Decisions are made in planning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Callable, Optional
+
+from slurm_hooks.learning.store.tick import recall
+from slurm_hooks.model import Level, Plan, Snapshot
+from slurm_hooks.model.plural import plural
+from slurm_hooks.planning.closing import with_summaries
+from slurm_hooks.planning.dropping import without
+from slurm_hooks.planning.guard import guard, needs_guard
+from slurm_hooks.planning.limits import needs_charges
+from slurm_hooks.planning.modes import needs_accounts
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.planning.second_look import (
+    contradicted,
+    first_half,
+    needs_look,
+    second_half,
+    switched_off,
+)
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe, with_charges
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.site_nodes import with_host_lists
+from slurm_hooks.tick.entry_points import find_objective
+from slurm_hooks.tick.lock import Outcome, locked
+from slurm_hooks.tick.report import TickReport, lacks_rights
+from slurm_hooks.tick.switch import find_off, with_switch
+
+_log = logging.getLogger(__name__)
+
+
+def _no_pause(command: str) -> None:
+    """What is done before each write outside of tests and progress displays: nothing."""
+
+
+def _no_summaries(seen: Snapshot, plan: Plan) -> Mapping[int, str]:
+    """What is said of jobs that end where nobody keeps books: nothing."""
+    return {}
+
+
+def tick(
+    port: Port,
+    settings: Settings,
+    is_dry: bool = False,
+    pause: Callable[[str], None] = _no_pause,
+    sum_up: Callable[[Snapshot, Plan], Mapping[int, str]] = _no_summaries,
+) -> TickReport:
+    """Run one tick. With `is_dry` nothing is written and no lock is needed. `sum_up` says in one
+    line what became of the jobs that a plan closes.
+
+    Where the mode is to observe nothing is written either, and the tick counts as completed. Raises
+    RetryLater if Slurm does not answer or another tick runs, NoTickForLong if that has been so for
+    minutes, SettingsError if nobody can see whether malleable jobs are switched off.
+    """
+    began = time.monotonic()
+    before = len(port.asked)
+    refused: list[str] = []
+    objective = find_objective(settings.plan.objective)
+    settings = with_host_lists(settings)
+    lock = contextlib.nullcontext(Outcome()) if is_dry else locked(settings.tick)
+    with lock as outcome, _uncollected():
+        seen = observe(port, settings.site.partitions)
+        seen = with_switch(seen, settings.tick.state_dir, is_dry)
+        if needs_accounts(seen, settings) or needs_charges(seen, settings):
+            seen = with_charges(port, seen)
+        seen = recall(seen, settings)
+        plan = make_plan(seen, settings, time.monotonic, objective)
+        is_dry = is_dry or plan.level is Level.OBSERVE
+        newest = seen
+        if needs_guard(plan):
+            newest = look_again(port, seen)
+            plan = guard(plan, seen, newest, settings)
+        _log.debug("planned: %s by %s", plural(len(plan.actions), "action"), plan.solve.solver)
+        if not is_dry:
+            plan = with_summaries(plan, seen, sum_up(seen, plan))
+            plan, refused = _write(port, newest, plan, settings, pause)
+            outcome.is_completed = not lacks_rights(refused)
+    asked = tuple(port.asked[before:])
+    seconds = time.monotonic() - began
+    return TickReport(seen.now, plan, seen, tuple(refused), asked, seconds, is_dry)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile: all that a tick makes lives until its end, and looking
+    through it again and again took a third of its time (19,200 fragments)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _write(
+    port: Port, seen: Snapshot, plan: Plan, settings: Settings, pause: Callable[[str], None]
+) -> tuple[Plan, list[str]]:
+    """Write a plan. Returns it without what no longer held, and what Slurm refused."""
+    refused = apply(port, seen, first_half(plan.actions), pause)
+    if needs_look(plan.actions):
+        fresh = look_at_jobs(port, settings.site.partitions)
+        plan = without(plan, contradicted(plan.actions, fresh, seen.slurm))
+        off = find_off(settings.tick.state_dir)  # it may have been thrown since the tick began
+        plan = without(plan, switched_off(plan.actions, off))
+    return plan, refused + apply(port, seen, second_half(plan.actions), pause)
+
+
+def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
+    """The plan for a snapshot that was taken elsewhere; Slurm is not asked."""
+    began = time.monotonic()
+    objective = find_objective(settings.plan.objective)
+    settings = with_host_lists(settings)
+    plan = make_plan(seen, settings, time.monotonic, objective)
+    return TickReport(seen.now, plan, seen, (), (), time.monotonic() - began, is_dry=True)
+
+
+def loop(once: Callable[[], float], wait: Callable[[float], Optional[bool]]) -> None:
+    """Call `once`, which returns the seconds from its start to the next call, until `wait(pause)`
+    returns True.
+
+    A tick that takes longer delays the next one; none are made up for.
+    """
+    while True:
+        began = time.monotonic()
+        seconds = once()
+        if wait(max(0.0, seconds - (time.monotonic() - began))):
+            return
