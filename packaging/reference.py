@@ -1,6 +1,6 @@
 """Writes what is generated of the documentation: the reference of all settings, as a page and as
-malleable.toml(5), and what bash completes. Texts come from etc/malleable.toml; kinds, ranges,
-defaults, commands and options from the code.
+malleable.toml(5), the list of modules, and what bash completes. Texts come from
+etc/malleable.toml and from docstrings; kinds, ranges, defaults, commands and options from the code.
 
 Run by `make docs`, or with a file as its argument for the completion alone. A test keeps the files
 that are checked in alike; the completion is installed.
@@ -9,6 +9,7 @@ that are checked in alike; the completion is installed.
 from __future__ import annotations
 
 import argparse
+import ast
 import math
 import re
 import sys
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "etc" / "malleable.toml"
 PAGE = ROOT / "docs" / "settings.md"
 MAN = ROOT / "docs" / "man" / "malleable.toml.5"
+MODULES = ROOT / "docs" / "modules.md"
 COMPLETION = ROOT / "build" / "bash-completion" / "malleable"
 
 
@@ -129,6 +131,31 @@ def man(found: tuple[Entry, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def modules() -> str:
+    """Every module of the package with the first sentence of its docstring, room by room."""
+    package = ROOT / "slurm_hooks"
+    lines = ["# Modules", "", "This page is written by `make docs`, from the modules themselves."]
+    room = None
+    for path in sorted(package.rglob("*.py"), key=lambda path: (path.parent, path)):
+        if path.name == "__init__.py":
+            continue
+        if path.parent != room:
+            room = path.parent
+            lines += ["", f"## {room.relative_to(ROOT)}", *_first_sentence(room / "__init__.py")]
+            lines += ["", "| module | contains |", "|---|---|"]
+        lines.append(f"| `{path.name}` | {' '.join(_first_sentence(path))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _first_sentence(path: Path) -> list[str]:
+    """The sentence as a list of one text, or an empty one where there is no docstring."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    if not text:
+        return []
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    return [re.split(r"(?<=\.) (?=[A-Z`])", paragraph)[0].replace("|", "\\|")]
+
+
 def _roff(text: str) -> str:
     """Text that roff prints as it is."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
@@ -149,7 +176,7 @@ def completion() -> str:
 def written() -> dict[Path, str]:
     """Each generated file that is checked in, with its text."""
     found = tuple(entries(SOURCE.read_text(encoding="utf-8")))
-    return {PAGE: page(found), MAN: man(found)}
+    return {PAGE: page(found), MAN: man(found), MODULES: modules()}
 
 
 if __name__ == "__main__":
