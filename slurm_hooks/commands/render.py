@@ -40,8 +40,9 @@ def add(commands: Commands) -> None:
 
 def _lua(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
-    policy = render_site(settings, live(settings))
-    found = (*policy.findings, *check_conf(policy.answer, settings)) if arguments.check else ()
+    port = live(settings)
+    policy = render_site(settings, port)
+    found = check_conf(policy.answer, settings, port) if arguments.check else ()
     told = policy.faults + found
     if not arguments.json:
         print_lines(err, [f"malleable: {line}" for line in told])

@@ -1,21 +1,23 @@
-"""The part of doctor that `malleable render lua --check` prints: what slurm.conf says, a line each.
-
-Pure: it needs Slurm's answer and the settings alone.
-"""
+"""The part of doctor that `malleable render lua --check` prints: what Slurm says, a line each."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slurm_hooks.doctor.checks import ending, limits, preemption, scheduler
-from slurm_hooks.doctor.facts import Facts, Host, Unread
-from slurm_hooks.doctor.gather.slurm import read_slurm
+from slurm_hooks.doctor.facts import Accounting, Facts, Host, Unread
+from slurm_hooks.doctor.finding import Severity
+from slurm_hooks.doctor.gather.slurm import ask_accounting, read_slurm
 from slurm_hooks.doctor.remedies import Remedies
-from slurm_hooks.doctor.run import run
+from slurm_hooks.doctor.run import Outcome, run
 from slurm_hooks.doctor.text import one_liners
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.settings.values import Settings
+from slurm_hooks.slurm.live import Port
 
-# `render lua` itself says which partitions are missing or cannot be preempted.
+# `render lua` itself says why jobs of a partition or of site.qos cannot be preempted.
 _SAID_ALREADY = ("partition", "preempt-type", "preempt-mode")
+_ERRORS_SAID = "preempt-qos"
 CHECKS = tuple(
     check
     for module in (ending, preemption, limits, scheduler)
@@ -24,14 +26,26 @@ CHECKS = tuple(
 )
 
 
-def check_conf(answer: str, settings: Settings) -> tuple[str, ...]:
-    """Warnings and errors in the answer to cluster_command; none if it cannot be read."""
+def check_conf(answer: str, settings: Settings, port: Port) -> tuple[str, ...]:
+    """Warnings and errors in the answer to cluster_command, none if it cannot be read. Where QOS
+    decide who preempts whom, the accounting database is asked, and this raises as the port does.
+    """
     try:
         slurm = read_slurm(answer, settings.site.partitions)
     except UnreadableOutput:
         return ()
     unread = Unread("not read here")
-    facts = Facts(Host("", 0, ""), settings, slurm=slurm, accounting=unread)
-    outcomes = run(CHECKS, facts, is_before=False)
+    by_qos = slurm.value("PreemptType") == "preempt/qos"
+    accounting: Accounting | Unread = ask_accounting(port) if by_qos else unread
+    facts = Facts(Host("", 0, ""), settings, slurm=slurm, accounting=accounting)
+    outcomes = [_unsaid(outcome) for outcome in run(CHECKS, facts, is_before=False)]
     findings = [found for outcome in outcomes for found in outcome.findings]
     return one_liners(outcomes, Remedies(findings, slurm, unread))
+
+
+def _unsaid(outcome: Outcome) -> Outcome:
+    """The outcome without the errors that `render lua` has printed already."""
+    if outcome.check.id != _ERRORS_SAID:
+        return outcome
+    left = tuple(f for f in outcome.findings if f.severity is not Severity.ERROR)
+    return replace(outcome, findings=left)

@@ -6,21 +6,20 @@ PreemptMode nor a QOS that is only the partition's makes a job preemptible (22.0
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Optional
 
 from slurm_hooks.errors import UnreadableOutput
-from slurm_hooks.slurm.text import Command, parse_limit
+from slurm_hooks.slurm.text import Command
 
 _LIMITS = ("MaxSubmitJobsPerUser", "MaxSubmitJobsPerAccount", "GrpSubmitJobs")
-_FIELDS = ("Name", "Preempt", "PreemptMode", "GraceTime", "PreemptExemptTime", *_LIMITS)
+_FIELDS = ("Name", "Preempt", "PreemptMode", *_LIMITS)
 
 
 @dataclass(frozen=True)
 class Qos:
-    """A QOS: which others it may preempt, how its own jobs are preempted, and when.
+    """A QOS: which others it may preempt, and how its own jobs are preempted.
 
     `most_submitted` is the smallest of its submit limits, against which every array element
     counts; None if it has none.
@@ -29,8 +28,6 @@ class Qos:
     name: str
     preempts: frozenset[str]
     mode: str
-    grace: timedelta
-    exempt: timedelta
     most_submitted: Optional[int]
 
 
@@ -55,8 +52,6 @@ def _qos(row: Sequence[str]) -> Qos:
             name=words["Name"],
             preempts=frozenset(name for name in words["Preempt"].split(",") if name),
             mode=words["PreemptMode"].lower(),
-            grace=parse_limit(words["GraceTime"]) or timedelta(0),
-            exempt=parse_limit(words["PreemptExemptTime"]) or timedelta(0),
             most_submitted=min(limits, default=None),
         )
     except (KeyError, ValueError) as error:
@@ -88,24 +83,3 @@ def preemption_fault(name: str, known: Mapping[str, Qos], mode: str) -> str:
             f"requeue; write: sacctmgr modify qos {name} set PreemptMode=requeue"
         )
     return ""
-
-
-def check_qos(qos: Qos, known: Mapping[str, Qos]) -> Iterator[str]:
-    """What would make urgent jobs wait for jobs of `qos`, with what to write instead."""
-    others = sorted(known.keys() - {qos.name})
-    weak = ",".join(name for name in others if qos.name not in known[name].preempts)
-    if weak:
-        yield (
-            f"QOS {weak}: jobs there cannot preempt fragments, whose QOS is {qos.name}; write: "
-            f"sacctmgr modify qos {weak} set Preempt+={qos.name}"
-        )
-    if qos.grace:
-        yield (
-            f"QOS {qos.name}: GraceTime={qos.grace} is enforced by a slow periodic check, so "
-            f"urgent jobs wait for its nodes; write: sacctmgr modify qos {qos.name} set GraceTime=0"
-        )
-    if qos.exempt:
-        yield (
-            f"QOS {qos.name}: PreemptExemptTime={qos.exempt}: nobody can preempt a fragment for so "
-            f"long after its start; write: sacctmgr modify qos {qos.name} set PreemptExemptTime=0"
-        )

@@ -14,18 +14,16 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.lua_policy import render_policy
-from slurm_hooks.slurm.qos import Qos, check_qos, parse_qos, preemption_fault, qos_command
+from slurm_hooks.slurm.qos import Qos, parse_qos, preemption_fault, qos_command
 from slurm_hooks.slurm.scontrol import Words, read_config
 
 
 @dataclass(frozen=True)
 class SitePolicy:
-    """The text of malleable_policy.lua, its faults, what its QOS would break, and the answer of
-    Slurm that it is made of."""
+    """The text of malleable_policy.lua, its faults, and the answer of Slurm that it is made of."""
 
     text: str
     faults: tuple[str, ...]
-    findings: tuple[str, ...]
     answer: str
 
 
@@ -56,7 +54,6 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
             *_unfit(settings.site.partitions, cluster),
             *map(_stranger, unknown_users(settings.site.operators)),
         ),
-        findings=tuple(check_qos(known[name], known)) if decides and name in known else (),
         answer=answer,
     )
 

@@ -7,6 +7,7 @@ import pwd
 import re
 import shutil
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,47 @@ import pytest
 from known_sites import answer
 
 from slurm_hooks.doctor.conf_check import check_conf
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Settings, Site
+from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.site_policy import find_uids
+from slurm_hooks.slurm.text import Command
+
+
+@dataclass
+class NoPort:
+    """A Slurm that must not be asked anything."""
+
+    asked: list[Asked] = field(default_factory=list)
+
+    def ask(self, command: Command) -> str:
+        raise AssertionError(command)
+
+
+class Sacctmgr:
+    """An accounting database with QOS that are `weak`: they preempt nothing."""
+
+    def __init__(self, *weak: str, preempt: str = "low") -> None:
+        self.asked: list[Asked] = []
+        self._rows = [f"normal|{preempt}", *(f"{name}|" for name in weak), "low|"]
+
+    def ask(self, command: Command) -> str:
+        kind = command.argv[command.argv.index("show") + 1]
+        return "\n".join(["Name|Preempt", *self._rows]) if kind == "qos" else "User|Admin\n"
+
+
+BY_QOS = Settings(site=Site(qos="low"))
+
+
+def test_where_qos_decide_those_that_cannot_preempt_are_named_with_one_line() -> None:
+    text = answer({"PreemptType": "preempt/qos"}, {}, {})
+    assert check_conf(text, BY_QOS, Sacctmgr()) == ()
+    (found,) = check_conf(text, BY_QOS, Sacctmgr("high", "long"))
+    assert "Run sacctmgr -i modify qos high,long set Preempt+=low" in found
+
+
+def test_what_render_says_of_the_qos_is_not_said_twice() -> None:
+    text = answer({"PreemptType": "preempt/qos"}, {}, {})
+    assert check_conf(text, BY_QOS, Sacctmgr(preempt="")) == ()
 
 
 @pytest.mark.parametrize(
@@ -37,7 +77,7 @@ from slurm_hooks.slurm.site_policy import find_uids
 def test_findings(
     config: dict[str, str], ours: dict[str, str], main: dict[str, str], wanted: list[str]
 ) -> None:
-    found = check_conf(answer(config, ours, main), Settings())
+    found = check_conf(answer(config, ours, main), Settings(), NoPort())
     assert len(found) == len(wanted), found
     for line, pattern in zip(found, wanted):
         assert re.search(pattern, line)
@@ -46,7 +86,7 @@ def test_findings(
 
 @pytest.mark.parametrize("text", ["", "hello", "PartitionName=malleable", "PartitionName= a=b ="])
 def test_what_cannot_be_read_is_no_finding(text: str) -> None:
-    assert check_conf(text, Settings()) == ()
+    assert check_conf(text, Settings(), NoPort()) == ()
 
 
 def test_users_are_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

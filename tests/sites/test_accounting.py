@@ -108,7 +108,7 @@ def test_qos_that_cannot_preempt_fragments_are_found_with_the_line_to_write(benc
     try:
         found = bench.malleable("render", "lua", "--check")
         assert found.returncode == 1
-        line = found.stderr.partition("write: sacctmgr ")[2].strip()
+        line = found.stderr.partition("Run sacctmgr ")[2].strip()
         sacctmgr(bench.box, *line.split())
         assert bench.malleable("render", "lua", "--check").returncode == 0
     finally:

@@ -11,12 +11,12 @@ import pytest
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.settings.values import parse
 from slurm_hooks.slurm.live import Asked
-from slurm_hooks.slurm.qos import check_qos, parse_qos, preemption_fault, qos_command
+from slurm_hooks.slurm.qos import parse_qos, preemption_fault, qos_command
 from slurm_hooks.slurm.site_policy import SitePolicy, render_site
 from slurm_hooks.slurm.text import Command
 
 # sacctmgr of 22.05.8 on a sandbox with accounting
-SEEN = "normal|scavenge|cluster|00:00:00||||\nscavenge||cluster|00:00:00||||\n"
+SEEN = "normal|scavenge|cluster|||\nscavenge||cluster|||\n"
 CLUSTER = """PartitionName=malleable Nodes=n1 PriorityTier=1 PreemptMode={partition} State=UP
 Configuration data as of 1795287648
 PreemptMode             = {mode}
@@ -44,26 +44,12 @@ def test_who_can_be_preempted(name: str, text: str, mode: str, wanted: str) -> N
 
 
 def test_the_smallest_submit_limit_counts() -> None:
-    rows = parse_qos("a||cluster|00:00:00||100|30|50\nb||cluster|00:00:00||||\n")
+    rows = parse_qos("a||cluster|100|30|50\nb||cluster|||\n")
     assert rows["a"].most_submitted == 30
     assert rows["b"].most_submitted is None
 
 
-def test_what_makes_urgent_jobs_wait_is_found() -> None:
-    known = parse_qos("slow||cluster|00:00:10|00:05:00|||\nnormal|slow|cluster|||||\n")
-    grace, exempt = check_qos(known["slow"], known)
-    assert "GraceTime=0:00:10" in grace
-    assert "PreemptExemptTime=0:05:00" in exempt
-
-
-def test_who_cannot_preempt_is_named() -> None:
-    assert not list(check_qos(parse_qos(SEEN)["scavenge"], parse_qos(SEEN)))
-    known = parse_qos(SEEN + "high||cluster|00:00:00||||\nlong|high|cluster|00:00:00||||\n")
-    (weak,) = check_qos(known["scavenge"], known)
-    assert "sacctmgr modify qos high,long set Preempt+=scavenge" in weak
-
-
-@pytest.mark.parametrize("text", ["normal", "normal||cluster|soon||||", "a||cluster|||x||"])
+@pytest.mark.parametrize("text", ["normal", "normal||cluster|||soon", "a||cluster||x|"])
 def test_what_cannot_be_read_is_no_qos(text: str) -> None:
     with pytest.raises(UnreadableOutput, match="not a QOS"):
         parse_qos(text)
@@ -110,7 +96,7 @@ def test_where_partitions_decide_a_qos_may_be_named_as_well() -> None:
 
 
 def test_the_submit_limit_reaches_job_submit() -> None:
-    limited = SEEN.replace("scavenge||cluster|00:00:00||||", "scavenge||cluster|00:00:00||40||")
+    limited = SEEN.replace("scavenge||cluster|||", "scavenge||cluster||40|")
     assert "max_submitted = 40," in rendered("qos", seen=limited).text
     assert "max_submitted" not in rendered("qos").text
 

@@ -160,9 +160,9 @@ def _one_qos(name: str, qos: dict[str, Words]) -> Iterator[Finding]:
             Run(f"sacctmgr -i modify qos {first} set Preempt+={name}"),
         )
     elif lacking:
-        yield note(
+        yield warning(
             f"QOS {name} cannot be preempted by jobs of QOS {', '.join(lacking)}",
-            Run(f"sacctmgr -i modify qos {lacking[0]} set Preempt+={name}"),
+            Run(f"sacctmgr -i modify qos {','.join(lacking)} set Preempt+={name}"),
         )
     mode = qos.get(name, {}).get("PreemptMode", "cluster")
     if mode.lower() not in ("cluster", "requeue", ""):
