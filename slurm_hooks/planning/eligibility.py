@@ -26,9 +26,9 @@ from slurm_hooks.model import (
     Verdict,
     Why,
 )
-from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE, lease_within
 from slurm_hooks.planning.situation import Situation
+from slurm_hooks.planning.survey import Survey
 
 _IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
 
@@ -64,17 +64,17 @@ class Eligibility:
     are free or that any job has.
     """
 
-    def __init__(self, ground: Ground, situations: Iterable[Situation]) -> None:
+    def __init__(self, survey: Survey, situations: Iterable[Situation]) -> None:
         ranked = sorted(situations, key=lambda situation: situation.job.job_id)
         self.taken = frozenset(name for s in ranked for name in _nodes_of(s.job))
-        self._ground = ground
-        self._jobs = {s.job.job_id: _job_kind(s, ground) for s in ranked}
+        self._survey = survey
+        self._jobs = {s.job.job_id: _job_kind(s, survey) for s in ranked}
         self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.is_over)
-        self._nodes = {name: _node_kind(node, ground) for name, node in ground.nodes.items()}
-        self._usable = Verdict(Why.REGISTERING) if ground.mandate.registering else USABLE
-        self.in_service = {n for n, node in ground.nodes.items() if node.state in _IN_SERVICE}
+        self._nodes = {name: _node_kind(node, survey) for name, node in survey.nodes.items()}
+        self._usable = Verdict(Why.REGISTERING) if survey.mandate.registering else USABLE
+        self.in_service = {n for n, node in survey.nodes.items() if node.state in _IN_SERVICE}
         free_or_others = self.in_service - self.taken
-        self._others = {n for n in free_or_others if not ground.mandate.bars_node(n)}
+        self._others = {n for n in free_or_others if not survey.mandate.bars_node(n)}
         self._faults: dict[tuple[_NodeKind, JobKind], tuple[Optional[Verdict], bool]] = {}
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
         self._shunned: dict[int, dict[str, Verdict]] = {}
@@ -92,17 +92,17 @@ class Eligibility:
         """Whether jobs of a kind could start a fragment on the node now, and if not, why: the
         obstacle that would last longest. `shunned` are nodes that the job keeps away from."""
         if not self.room(name):
-            state = self._ground.nodes[name].state
+            state = self._survey.nodes[name].state
             return Verdict(Why.TAKEN, (NodeState.BUSY if name in self.taken else state).value)
         lack, is_short = self._judge(self._nodes[name], kind)
         fault = lack or shunned.get(name) or self._why_nobody(name)
         if fault or not is_short:
             return fault or self._usable
-        return Verdict(Why.HOLE_SHORT, _claim(self._ground.holes[name]))
+        return Verdict(Why.HOLE_SHORT, _claim(self._survey.holes[name]))
 
     def room(self, name: str) -> int:
         """How many fragments more the node can take now."""
-        return int(self._ground.nodes[name].state is NodeState.FREE and name not in self.taken)
+        return int(self._survey.nodes[name].state is NodeState.FREE and name not in self.taken)
 
     def jobs(self, name: str) -> tuple[int, ...]:
         """The ids of the jobs for which this node is eligible, but of those that are over, whether
@@ -132,15 +132,15 @@ class Eligibility:
 
     def _why_nobody(self, name: str) -> Optional[Verdict]:
         """Why no malleable job uses the node for now; None if some may."""
-        if self._ground.mandate.bars_node(name):
+        if self._survey.mandate.bars_node(name):
             return Verdict(Why.CANARY)
-        jobs = self._ground.suspects.get(name)
+        jobs = self._survey.suspects.get(name)
         return Verdict(Why.SUSPECT, ", ".join(map(str, jobs))) if jobs else None
 
     def _judge(self, kind: _NodeKind, job: JobKind) -> tuple[Optional[Verdict], bool]:
         """What nodes of a kind lack for jobs of a kind, and whether their holes are too short."""
         if (kind, job) not in self._faults:
-            is_short = _is_short(kind, job, self._ground.now)
+            is_short = _is_short(kind, job, self._survey.ground.now)
             self._faults[kind, job] = (_lack(kind, job), is_short)
         return self._faults[kind, job]
 
@@ -179,16 +179,16 @@ def _nodes_of(job: MalleableJob) -> frozenset[str]:
     return frozenset(n for f in job.fragments if f.state in ON_NODES for n in f.nodes)
 
 
-def _node_kind(node: Node, ground: Ground) -> _NodeKind:
-    ends = ground.ends
+def _node_kind(node: Node, survey: Survey) -> _NodeKind:
+    ends = survey.ends
     has = (node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
     return _NodeKind(*has, ends.latest[node.name], ends.until[node.name])
 
 
-def _job_kind(situation: Situation, ground: Ground) -> JobKind:
+def _job_kind(situation: Situation, survey: Survey) -> JobKind:
     job, request = situation.job, situation.job.request
-    lease, shortest = min(request.lease, ground.longest_lease), request.shortest_hole
-    if situation.gains_past and shortest <= ground.shortest_hole:
+    lease, shortest = min(request.lease, survey.ground.longest_lease), request.shortest_hole
+    if situation.gains_past and shortest <= survey.ground.shortest_hole:
         shortest = MINUTE  # the site's least is for those who must leave in time
     return JobKind(job.partition, job.needs, shortest, lease, situation.gains_past)
 

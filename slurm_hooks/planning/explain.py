@@ -21,12 +21,12 @@ from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.eligibility import Eligibility, JobKind
-from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_lines
 from slurm_hooks.planning.modes import ceiling_text
 from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.sizes import why_not
+from slurm_hooks.planning.survey import Survey
 from slurm_hooks.settings.values import Settings
 
 
@@ -36,10 +36,10 @@ class Obstacles:
     Nodes and jobs that are alike are looked at once, whatever their number.
     """
 
-    def __init__(self, ground: Ground, eligibility: Eligibility, given: int) -> None:
+    def __init__(self, survey: Survey, eligibility: Eligibility, given: int) -> None:
         """`given` nodes go to all jobs together."""
-        self.holes, self.now = ground.holes, ground.now
-        self._ground, self._eligibility, self._given = ground, eligibility, given
+        self.holes, self.now = survey.holes, survey.ground.now
+        self._survey, self._eligibility, self._given = survey, eligibility, given
         self._seen: dict[JobKind, Mapping[str, Verdict]] = {}
         self._counts: dict[JobKind, Counter[Verdict]] = {}
 
@@ -61,7 +61,7 @@ class Obstacles:
 
     def of_all(self, situation: Situation) -> list[Reason]:
         """One if something that holds for all jobs keeps this one from growing."""
-        mandate, request = self._ground.mandate, situation.job.request
+        mandate, request = self._survey.mandate, situation.job.request
         if mandate.registering:
             return [Reason(Why.REGISTERING, mandate.registering_line)]
         ceiling = mandate.ceiling
@@ -78,7 +78,7 @@ class Obstacles:
         """On the nodes of its partition, the same for all jobs that are like it."""
         kind = self._eligibility.kind(job.job_id)
         if kind not in self._seen:
-            names = (n.name for n in self._ground.nodes.values() if job.partition in n.partitions)
+            names = (n.name for n in self._survey.nodes.values() if job.partition in n.partitions)
             self._seen[kind] = {name: self._eligibility.verdict(name, kind) for name in names}
             self._counts[kind] = Counter(self._seen[kind].values())
         return self._seen[kind]

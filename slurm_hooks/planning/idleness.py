@@ -15,12 +15,12 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.dropping import handed_out
 from slurm_hooks.planning.eligibility import Eligibility
-from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.situation import Situation
+from slurm_hooks.planning.survey import Survey
 
 
 def idle_nodes(
-    ground: Ground,
+    survey: Survey,
     eligibility: Eligibility,
     situations: Sequence[Situation],
     actions: Iterable[Action],
@@ -31,9 +31,9 @@ def idle_nodes(
     given, granted = Counter(job_id for _, job_id in grants), {name for name, _ in grants}
     wanting = [s for s in situations if _wants_more(s, given[s.job.job_id])]
     ours = frozenset(partitions)
-    judge = _Judge(ground, eligibility, wanting, len(eligibility.taken | granted))
-    free = (n for n, node in ground.nodes.items() if eligibility.room(n) and node.partitions & ours)
-    starting = handed_out(ground.mandate.level)
+    judge = _Judge(survey, eligibility, wanting, len(eligibility.taken | granted))
+    free = (n for n, node in survey.nodes.items() if eligibility.room(n) and node.partitions & ours)
+    starting = handed_out(survey.mandate.level)
     found = Counter(starting if n in granted else judge.reason(n) for n in free)
     return tuple(IdleNodes(reason, found[reason]) for reason in Of.IDLE.whys if found[reason])
 
@@ -47,14 +47,14 @@ class _Judge:
     """Reasons for nodes that nobody got; alike jobs are asked about once."""
 
     def __init__(
-        self, ground: Ground, eligibility: Eligibility, wanting: Sequence[Situation], used: int
+        self, survey: Survey, eligibility: Eligibility, wanting: Sequence[Situation], used: int
     ) -> None:
         """`used` nodes are taken or granted already."""
-        self._ground, self._eligibility = ground, eligibility
+        self._survey, self._eligibility = survey, eligibility
         self._barred = {s.job.job_id for s in wanting if s.barred}
         self._makes_room = {s.job.job_id for s in wanting if s.barred and s.barred.why is Why.LIMIT}
         least = min((s.job.request.unit for s in wanting), default=1)
-        ceiling = ground.mandate.ceiling
+        ceiling = survey.mandate.ceiling
         self._is_full = ceiling is not None and used + least > ceiling
         self._wanting = {s.job.job_id for s in wanting}
         self._kinds = {eligibility.kind(job_id) for job_id in self._wanting}
@@ -62,7 +62,7 @@ class _Judge:
 
     def reason(self, name: str) -> Why:
         """Why this free node was not handed out."""
-        mandate = self._ground.mandate
+        mandate = self._survey.mandate
         if mandate.level is Level.OFF:
             return Why.OFF
         if not self._wanting:

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from slurm_hooks.model import Snapshot, Why
 from slurm_hooks.planning.claims import waits_too_long
 from slurm_hooks.planning.eligibility import Eligibility
-from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.modes import ceiling_text
 from slurm_hooks.planning.node_classes import kept_by
 from slurm_hooks.planning.situation import Situation
+from slurm_hooks.planning.survey import Survey
 from slurm_hooks.settings.values import Planning
 
 
 def last_leases(
     situations: Sequence[Situation],
     snapshot: Snapshot,
-    ground: Ground,
+    survey: Survey,
     eligibility: Eligibility,
     plan: Planning,
 ) -> dict[int, str]:
@@ -27,15 +27,15 @@ def last_leases(
     than the site allows now, or a job has waited for `patience_s` and could use a node of theirs.
     """
     finished = [s for s in situations if s.job.active and _is_finished(s)]
-    most = ground.mandate.most_kept
+    most = survey.mandate.most_kept
     if not finished:
         return {}
     if most is not None and sum(map(kept_by, situations)) > most:
         return {s.job.job_id: ceiling_text(most) for s in finished}
-    waiting = _waiting(situations, snapshot, ground, eligibility, plan)
+    waiting = _waiting(situations, snapshot, survey, eligibility, plan)
     found = {}
     for situation in finished:
-        known = situation.job.nodes & ground.nodes.keys()  # one may have left slurm.conf
+        known = situation.job.nodes & survey.nodes.keys()  # one may have left slurm.conf
         first = min((j for n in known for j in eligibility.jobs(n) if j in waiting), default=None)
         if first is not None:
             why = f"job {first} has waited for {plan.patience_s:.0f} s (plan.patience_s)"
@@ -50,18 +50,18 @@ def _is_finished(situation: Situation) -> bool:
 def _waiting(
     situations: Sequence[Situation],
     snapshot: Snapshot,
-    ground: Ground,
+    survey: Survey,
     eligibility: Eligibility,
     plan: Planning,
 ) -> frozenset[int]:
     """The jobs that have lost patience, and for which there are nodes enough, whoever has them."""
-    if ground.mandate.registering:
+    if survey.mandate.registering:
         return frozenset()
     late = {s.job.job_id: s.least for s in situations if waits_too_long(s, snapshot, plan)}
     if not late:
         return frozenset()
     found = (j for name in eligibility.in_service for j in eligibility.jobs(name))
     usable = Counter(job_id for job_id in found if job_id in late)
-    ceiling = ground.mandate.ceiling
+    ceiling = survey.mandate.ceiling
     most = sum(usable.values()) if ceiling is None else ceiling
     return frozenset(j for j, least in late.items() if least <= min(usable[j], most))

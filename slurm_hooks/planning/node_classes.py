@@ -16,10 +16,10 @@ from typing import Optional
 
 from slurm_hooks.model import Fragment, FragmentState, NodeState
 from slurm_hooks.planning.eligibility import Eligibility
-from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.modes import Mandate
 from slurm_hooks.planning.situation import Situation
+from slurm_hooks.planning.survey import Survey
 
 
 @dataclass(frozen=True, order=True)
@@ -78,43 +78,43 @@ class Pool:
         self.room = free if self.room is None else min(self.room, free)
 
 
-def pool_of(ground: Ground, eligibility: Eligibility, situations: Sequence[Situation]) -> Pool:
+def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]) -> Pool:
     """All free nodes, and those that jobs may keep.
 
     For fragments that stay past planned starts, and where a job may gain the node that would, only
     reservations close it: planned starts move.
     """
     pool, kept = Pool(), 0
-    ends, now = ground.ends, ground.now
-    fleeing = {name: _seconds_open(now, ends.latest[name]) for name in ground.nodes}
-    staying = {name: _seconds_open(now, ends.walls[name]) for name in ground.nodes}
+    ends, now = survey.ends, survey.ground.now
+    fleeing = {name: _seconds_open(now, ends.latest[name]) for name in survey.nodes}
+    staying = {name: _seconds_open(now, ends.walls[name]) for name in survey.nodes}
     gains_past = {s.job.job_id for s in situations if s.gains_past}
     for situation in sorted(situations, key=lambda situation: situation.job.job_id):
         stay = situation.staying if situation.is_placed else ()
-        known = [f for f in stay if f.nodes and f.nodes <= ground.nodes.keys()]
+        known = [f for f in stay if f.nodes and f.nodes <= survey.nodes.keys()]
         kept += kept_by(situation) - sum(len(f.nodes) for f in known)
         for fragment in known:
             seconds = staying if situation.stays_past(fragment) else fleeing
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
-            key = _key(ground, seconds[worst], eligibility.jobs(worst))
+            key = _key(survey, seconds[worst], eligibility.jobs(worst))
             pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
     free: dict[ClassKey, list[str]] = {}
     going = {name for s in situations for name in _going(s)}
-    for name, node in ground.nodes.items():
+    for name, node in survey.nodes.items():
         is_coming = name in going and node.state is NodeState.BUSY
         room = eligibility.room(name)
         jobs = eligibility.jobs(name) if room or is_coming else ()
         if not jobs:
             continue
         seconds = fleeing if gains_past.isdisjoint(jobs) else staying
-        key = _key(ground, seconds[name], jobs)
+        key = _key(survey, seconds[name], jobs)
         if room:
             free.setdefault(key, []).append(name)
         else:
             pool.coming[key] += 1
     for key, names in free.items():
         pool.free[key] = deque(sorted(names, key=lambda name: (-fleeing[name], natural(name))))
-    _limit(pool, ground.mandate, kept, len(eligibility.taken))
+    _limit(pool, survey.mandate, kept, len(eligibility.taken))
     return pool
 
 
@@ -148,8 +148,8 @@ def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
         pool.is_closed, pool.room = True, 0
 
 
-def _key(ground: Ground, seconds: float, jobs: tuple[int, ...]) -> ClassKey:
-    return ClassKey(math.inf if seconds >= ground.horizon.total_seconds() else seconds, jobs)
+def _key(survey: Survey, seconds: float, jobs: tuple[int, ...]) -> ClassKey:
+    return ClassKey(math.inf if seconds >= survey.ground.horizon.total_seconds() else seconds, jobs)
 
 
 def _seconds_open(now: datetime, last: Optional[datetime]) -> float:

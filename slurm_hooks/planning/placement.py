@@ -17,11 +17,11 @@ from slurm_hooks.model import (
     Said,
     Why,
 )
-from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import lease_within
 from slurm_hooks.planning.leases import notice
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
+from slurm_hooks.planning.survey import Survey
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Change:
 
 
 def change(
-    situation: Situation, targets: Mapping[ClassKey, int], pool: Pool, ground: Ground
+    situation: Situation, targets: Mapping[ClassKey, int], pool: Pool, survey: Survey
 ) -> Change:
     """Actions that bring a job from what it holds to `targets` nodes in each class.
 
@@ -46,11 +46,11 @@ def change(
     cause = _cause(situation, size, sum(targets.values()), pool)
     is_in_vain = pool.is_closed and cause in (Why.BETTER_USE, Why.BELOW_MIN)
     going = [] if is_in_vain else _leavers(job, targets, pool)
-    actions: list[Action] = [_dismiss(f, cause, ground.now) for f in going]
+    actions: list[Action] = [_dismiss(f, cause, survey.ground.now) for f in going]
     where = _openings(job, targets, pool)
     starting = list(zip(sorted(situation.upkeep.growable, key=_order), where))
     if size + unit * len(starting) >= situation.least:
-        actions += [_grow(f, situation, _take(pool, key, unit), ground) for f, key in starting]
+        actions += [_grow(f, situation, _take(pool, key, unit), survey) for f, key in starting]
     return Change(tuple(actions), frozenset(f.id for f in going))
 
 
@@ -126,14 +126,14 @@ def _take(pool: Pool, key: ClassKey, count: int) -> list[str]:
     return taken
 
 
-def _grow(fragment: Fragment, situation: Situation, nodes: list[str], ground: Ground) -> Grow:
-    last = ground.ends.until if situation.gains_past else ground.ends.latest
+def _grow(fragment: Fragment, situation: Situation, nodes: list[str], survey: Survey) -> Grow:
+    last = survey.ends.until if situation.gains_past else survey.ends.latest
     latest = min((e for name in nodes if (e := last[name]) is not None), default=None)
-    longest = min(situation.job.request.lease, ground.longest_lease)
-    limit = lease_within(ground.now, latest, longest)
+    longest = min(situation.job.request.lease, survey.ground.longest_lease)
+    limit = lease_within(survey.ground.now, latest, longest)
     mark = replace(
         fragment.mark,
-        released=ground.now,
+        released=survey.ground.now,
         run=fragment.restarts,
         noticed=None,
         gave_way_to="",

@@ -29,7 +29,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.explain import Obstacles, reasons_for
-from slurm_hooks.planning.ground import Ground, ground_of
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.idleness import idle_nodes
 from slurm_hooks.planning.last_leases import last_leases
 from slurm_hooks.planning.leases import cut, renewal
@@ -38,6 +38,7 @@ from slurm_hooks.planning.node_classes import pool_of
 from slurm_hooks.planning.placement import Change, change
 from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of
+from slurm_hooks.planning.survey import Survey, survey_of
 from slurm_hooks.settings.values import Settings
 
 
@@ -51,31 +52,31 @@ def make_plan(
 
     `objective` is that of the settings, which must be one of `OBJECTIVES` if it is not given.
     """
-    ground = ground_of(snapshot, settings)
-    situations = [situation_of(job, ground, settings, snapshot.slurm) for job in snapshot.jobs]
-    eligibility = Eligibility(ground, situations)
-    pool = pool_of(ground, eligibility, situations)
+    survey = survey_of(Ground(snapshot, settings))
+    situations = [situation_of(job, survey, settings, snapshot.slurm) for job in snapshot.jobs]
+    eligibility = Eligibility(survey, situations)
+    pool = pool_of(survey, eligibility, situations)
     shares = share_out(situations, pool, snapshot, settings, objective, clock)
     pool.keep_free(settings.plan.headroom_nodes, shares.targets)
-    obstacles = Obstacles(ground, eligibility, given(situations, shares))
+    obstacles = Obstacles(survey, eligibility, given(situations, shares))
     actions: list[Action] = []
     plans: list[JobPlan] = []
-    last = last_leases(situations, snapshot, ground, eligibility, settings.plan)
+    last = last_leases(situations, snapshot, survey, eligibility, settings.plan)
     for situation in situations:
-        made = change(situation, shares.targets.get(situation.job.job_id, {}), pool, ground)
+        made = change(situation, shares.targets.get(situation.job.job_id, {}), pool, survey)
         actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
         why_last = last.get(situation.job.job_id, "")
-        actions += _renewals(situation, made, bool(why_last), ground, settings)
+        actions += _renewals(situation, made, bool(why_last), survey, settings)
         look = shares.looks.get(situation.job.job_id)
         planned = _job_plan(situation, made, obstacles, look, settings)
         if why_last:
             text = f"the leases of what its scripts still do are not renewed: {why_last}"
             planned = replace(planned, reasons=(*planned.reasons, Reason(Why.GIVEN_BACK, text)))
         plans.append(planned)
-    told = ground.mandate.lines(snapshot)
-    notes = snapshot.unknown + shares.faults + told + _warnings(snapshot, ground)
-    idle = idle_nodes(ground, eligibility, situations, actions, settings.site.partitions)
-    level = ground.mandate.level
+    told = survey.mandate.lines(snapshot)
+    notes = snapshot.unknown + shares.faults + told + _warnings(snapshot, survey)
+    idle = idle_nodes(survey, eligibility, situations, actions, settings.site.partitions)
+    level = survey.mandate.level
     return Plan(tuple(actions), tuple(plans), shares.solve, notes, idle=idle, level=level)
 
 
@@ -87,7 +88,7 @@ def _without_twice(actions: tuple[Action, ...]) -> list[Action]:
 
 
 def _renewals(
-    situation: Situation, made: Change, is_last: bool, ground: Ground, settings: Settings
+    situation: Situation, made: Change, is_last: bool, survey: Survey, settings: Settings
 ) -> list[Action]:
     """Of a finished job too, unless its present leases are the last: what its script does after the
     training is not cut short."""
@@ -99,7 +100,7 @@ def _renewals(
             stay = situation.stays[fragment.id]
             is_going = fragment.is_leaving or stay.leaves is not None or fragment.id in made.going
             decide = cut if is_going else renewal
-            renewed = decide(fragment, situation.job, stay, ground, settings.lease)
+            renewed = decide(fragment, situation.job, stay, survey, settings.lease)
             is_longer = renewed and fragment.end is not None and renewed.end > fragment.end
             actions += [renewed] if renewed and not (is_last and is_longer) else []
     return actions
@@ -133,15 +134,15 @@ def _is_given(probe: Probe, now: int, planned: int) -> bool:
     return planned == probe.nodes or now < planned < probe.nodes
 
 
-def _warnings(snapshot: Snapshot, ground: Ground) -> tuple[str, ...]:
+def _warnings(snapshot: Snapshot, survey: Survey) -> tuple[str, ...]:
     """What puts the mechanism at risk: nodes that kill, Slurm's own settings."""
     lines = [
         f"{node}: fragments of jobs {', '.join(map(str, jobs))} died there; no malleable job uses "
         "it for now, please check the node"
-        for node, jobs in ground.suspects.items()
+        for node, jobs in survey.suspects.items()
     ]
     slurm = snapshot.slurm
-    if snapshot.jobs and timedelta(0) < slurm.min_job_age < 4 * ground.until_next:
+    if snapshot.jobs and timedelta(0) < slurm.min_job_age < 4 * survey.ground.until_next:
         lines.append(
             f"MinJobAge={slurm.min_job_age.total_seconds():.0f} in slurm.conf: slurmctld forgets a "
             "fragment so many seconds after its end, and its job loses it if no tick ran until then"

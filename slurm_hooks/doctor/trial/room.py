@@ -11,9 +11,10 @@ from typing import Optional
 from slurm_hooks.model import USABLE, Level, MalleableJob, Needs, Request, Snapshot, Verdict
 from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.eligibility import Eligibility
-from slurm_hooks.planning.ground import ground_of
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.modes import is_in_canary
 from slurm_hooks.planning.situation import situation_of
+from slurm_hooks.planning.survey import survey_of
 from slurm_hooks.report.why import obstacle_text
 from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.text import fold
@@ -36,14 +37,14 @@ def find_room(snapshot: Snapshot, settings: Settings, partition: str, feature: s
     """The room for a job of this partition that leaves all to the settings but `feature`, its
     --constraint."""
     job = _hypothetical(settings, partition, feature)
-    ground = ground_of(snapshot, settings)
+    survey = survey_of(Ground(snapshot, settings))
     jobs, slurm = (*snapshot.jobs, job), snapshot.slurm
-    eligibility = Eligibility(ground, [situation_of(j, ground, settings, slurm) for j in jobs])
+    eligibility = Eligibility(survey, [situation_of(j, survey, settings, slurm) for j in jobs])
     idle = (n.name for n in snapshot.nodes if partition in n.partitions)
     kind = eligibility.kind(job.job_id)
     found = {name: eligibility.verdict(name, kind) for name in idle if eligibility.room(name)}
     barred = Counter(verdict for verdict in found.values() if verdict != USABLE)
-    ceiling = ground.mandate.ceiling
+    ceiling = survey.mandate.ceiling
     return Room(
         partition,
         usable=tuple(name for name, verdict in found.items() if verdict == USABLE),

@@ -1,0 +1,48 @@
+"""What a tick finds on its ground: the nodes, how long each is open, what holds for all jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_hooks.model import Hole, Node
+from slurm_hooks.planning.failures import suspects
+from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.hits import Hits, hits_of
+from slurm_hooks.planning.holes import Ends, ends_of, holes_of
+from slurm_hooks.planning.limits import Queue, queue_of
+from slurm_hooks.planning.modes import Mandate, mandate_of
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What every job finds: `ends` are the last moments at which a lease on a node may end, `hits`
+    says who minds planned starts, `suspects` which nodes no job should use for now, with the jobs
+    whose fragments died there, `mandate` what this tick may do, `queue` who waits for a limit on
+    running jobs.
+    """
+
+    ground: Ground
+    nodes: Mapping[str, Node]
+    holes: Mapping[str, Hole]
+    ends: Ends
+    hits: Hits
+    suspects: Mapping[str, tuple[int, ...]]
+    mandate: Mandate
+    queue: Queue
+
+
+def survey_of(ground: Ground) -> Survey:
+    """The survey of a ground."""
+    seen, settings = ground.seen, ground.settings
+    holes = holes_of(seen)
+    return Survey(
+        ground,
+        nodes={node.name: node for node in seen.nodes},
+        holes=holes,
+        ends=ends_of(seen, holes, settings.lease),
+        hits=hits_of(settings, seen.slurm.kill_wait),
+        suspects=suspects(seen.jobs, seen.now, settings, len(seen.nodes)),
+        mandate=mandate_of(seen, settings),
+        queue=queue_of(seen, settings),
+    )
