@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.model import Action, Fragment, MalleableJob, NodeState, Notice, Renew, Why
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.survey import Survey
-from slurm_hooks.settings.values import Lease
 
 _SLACK = timedelta(seconds=60)  # between a release and its start; time limits are whole minutes
 _MOMENT = timedelta(seconds=10)  # for a notice to arrive; an end in the past is refused
@@ -24,47 +24,46 @@ class Stay:
     is_known: bool = True
 
 
-def may_stay(fragment: Fragment, survey: Survey, lease: Lease, is_past: bool = False) -> Stay:
+def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
     """A fragment goes when its node leaves service, or in time before its hole closes.
 
     `is_past` says that it stays past planned starts, so that only reservations close its hole.
     Nodes that are down or in an unknown state are left to Slurm; leases there are not renewed.
     """
+    ground = survey.ground
     last = survey.ends.walls if is_past else survey.ends.latest
     known = [survey.nodes[name] for name in sorted(fragment.nodes) if name in survey.nodes]
     if any(node.state is NodeState.LEAVING for node in known):
         return Stay(None, Why.NODE_LEAVES)
-    if _is_ahead(fragment, survey):
+    if _is_ahead(ground, fragment):
         return Stay(None, Why.LEASE_LONG)
     ends = [last[node.name] for node in known]
     latest = min((end for end in ends if end is not None), default=None)
     is_known = bool(known) and all(node.state is not NodeState.UNKNOWN for node in known)
     if latest is None or fragment.start is None:
         return Stay(latest, is_known=is_known)
-    lead = timedelta(seconds=lease.notice_s) + survey.ground.until_next
-    goes = latest - survey.ground.now <= lead
+    lead = timedelta(seconds=ground.settings.lease.notice_s) + ground.until_next
+    goes = latest - ground.now <= lead
     return Stay(latest, Why.HOLE_CLOSES if goes else None, is_known)
 
 
-def _is_ahead(fragment: Fragment, survey: Survey) -> bool:
+def _is_ahead(ground: Ground, fragment: Fragment) -> bool:
     """True if it started in the future: slurmctld's clock was set back, and its lease is too long
     by as much. It cannot be cut, since Slurm (22.05) would make its time limit negative."""
     if fragment.start is None or fragment.end is None:
         return False
-    longest = survey.ground.now + survey.ground.longest_lease
+    longest = ground.now + ground.longest_lease
     return fragment.end > longest + _SLACK and longest < fragment.start + MINUTE
 
 
-def renewal(
-    fragment: Fragment, job: MalleableJob, stay: Stay, survey: Survey, lease: Lease
-) -> Optional[Renew]:
+def renewal(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Optional[Renew]:
     """The new end of a lease of a fragment that stays, or None if the present one is right.
 
     Cut to the hole if it overruns it, and to the longest lease there may be (a restart by Slurm
     itself gets all that was ever added to it); extended once half of it is used.
     """
-    length = min(job.request.lease, timedelta(seconds=lease.length_s))
-    wanted = survey.ground.now + length
+    length = min(job.request.lease, ground.longest_lease)
+    wanted = ground.now + length
     end = wanted if stay.latest is None else min(wanted, stay.latest)
     if fragment.end is None:
         return Renew(fragment.id, end, Why.LEASE_LONG)
@@ -72,26 +71,20 @@ def renewal(
         return Renew(fragment.id, end, Why.HOLE_CLOSES)
     if fragment.end > wanted + _SLACK:
         return Renew(fragment.id, end, Why.LEASE_LONG)
-    is_early = fragment.end - survey.ground.now > length / 2
+    is_early = fragment.end - ground.now > length / 2
     if is_early or end <= fragment.end or not stay.is_known:
         return None
     return Renew(fragment.id, end)
 
 
-def cut(
-    fragment: Fragment, job: MalleableJob, stay: Stay, survey: Survey, lease: Lease
-) -> Optional[Renew]:
+def cut(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Optional[Renew]:
     """An earlier end for the lease of a fragment that is asked to leave, if its lease is too long:
     it may ignore the notice, and this tick may be the last one for hours."""
-    length = min(job.request.lease, timedelta(seconds=lease.length_s))
-    ends = (
-        [survey.ground.now + length]
-        if stay.latest is None
-        else [survey.ground.now + length, stay.latest]
-    )
-    soonest = survey.ground.now + timedelta(seconds=lease.notice_s) + _MOMENT
+    length = min(job.request.lease, ground.longest_lease)
+    ends = [ground.now + length] if stay.latest is None else [ground.now + length, stay.latest]
+    soonest = ground.now + timedelta(seconds=ground.settings.lease.notice_s) + _MOMENT
     end = max(min(ends), soonest)
-    if _is_ahead(fragment, survey):
+    if _is_ahead(ground, fragment):
         return None
     if fragment.end is not None and fragment.end <= end + _SLACK:
         return None

@@ -52,8 +52,9 @@ def make_plan(
 
     `objective` is that of the settings, which must be one of `OBJECTIVES` if it is not given.
     """
-    survey = survey_of(Ground(snapshot, settings))
-    situations = [situation_of(job, survey, settings, snapshot.slurm) for job in snapshot.jobs]
+    ground = Ground(snapshot, settings)
+    survey = survey_of(ground)
+    situations = [situation_of(survey, job) for job in snapshot.jobs]
     eligibility = Eligibility(survey, situations)
     pool = pool_of(survey, eligibility, situations)
     shares = share_out(situations, pool, snapshot, settings, objective, clock)
@@ -66,7 +67,7 @@ def make_plan(
         made = change(situation, shares.targets.get(situation.job.job_id, {}), pool, survey)
         actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
         why_last = last.get(situation.job.job_id, "")
-        actions += _renewals(situation, made, bool(why_last), survey, settings)
+        actions += _renewals(ground, situation, made, bool(why_last))
         look = shares.looks.get(situation.job.job_id)
         planned = _job_plan(situation, made, obstacles, look, settings)
         if why_last:
@@ -87,9 +88,7 @@ def _without_twice(actions: tuple[Action, ...]) -> list[Action]:
     return [a for a in actions if not isinstance(a, SetMark) or last[a.fragment] is a]
 
 
-def _renewals(
-    situation: Situation, made: Change, is_last: bool, survey: Survey, settings: Settings
-) -> list[Action]:
+def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool) -> list[Action]:
     """Of a finished job too, unless its present leases are the last: what its script does after the
     training is not cut short."""
     actions: list[Action] = []
@@ -100,7 +99,7 @@ def _renewals(
             stay = situation.stays[fragment.id]
             is_going = fragment.is_leaving or stay.leaves is not None or fragment.id in made.going
             decide = cut if is_going else renewal
-            renewed = decide(fragment, situation.job, stay, survey, settings.lease)
+            renewed = decide(ground, fragment, situation.job, stay)
             is_longer = renewed and fragment.end is not None and renewed.end > fragment.end
             actions += [renewed] if renewed and not (is_last and is_longer) else []
     return actions

@@ -19,12 +19,12 @@ from slurm_hooks.model import (
     PutBack,
     Reason,
     SetMark,
-    Slurm,
     Waiter,
     Why,
     Wish,
 )
 from slurm_hooks.planning.failures import Shunned, shunned
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.leases import Stay, may_stay, notice
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.planning.limits import why_waiting
@@ -32,7 +32,6 @@ from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.sizes import avoided, failing
 from slurm_hooks.planning.survey import Survey
 from slurm_hooks.planning.workers import is_to_be_tried
-from slurm_hooks.settings.values import Settings
 
 
 @dataclass(frozen=True)
@@ -122,27 +121,29 @@ class Situation:
         return not self.upkeep.is_over and self.reachable >= self.least
 
 
-def situation_of(job: MalleableJob, survey: Survey, settings: Settings, slurm: Slurm) -> Situation:
+def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     """The situation of one job, before any allocation."""
-    job, care = _as_marked(job, upkeep(job, survey.ground.now, settings, slurm))
-    is_apart = not care.is_over and _is_apart(job, survey, settings)
+    ground = survey.ground
+    settings, slurm = ground.settings, ground.slurm
+    job, care = _as_marked(job, upkeep(job, ground.now, settings, slurm))
+    is_apart = not care.is_over and _is_apart(ground, job)
     if is_apart:
         job, care = _with_alone_noted(job, care)
-    waiter, wish = survey.queue.first(job), job.wish(survey.ground.now)
+    waiter, wish = survey.queue.first(job), job.wish(ground.now)
     bars = survey.mandate.bars_job(job) or (why_waiting(waiter) if waiter else None)
     barred = None if care.is_over else bars or _why_unwanted(job, wish)
-    care = care if care.is_over else _within_bars(care, barred, survey)
+    care = care if care.is_over else _within_bars(survey, care, barred)
     running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
     past, gains_past = survey.hits.staying(job, survey.holes), survey.hits.may_gain(job)
-    stays = {f.id: _stay(f, barred or bars, survey, settings, f.id in past) for f in running}
+    stays = {f.id: _stay(survey, f, barred or bars, f.id in past) for f in running}
     job = _with_way_given(job, waiter) if waiter else job
     leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
-    avoided = shunned(job, survey.ground.now, settings)
+    avoided = shunned(job, ground.now, settings)
     if care.is_over:
         ends = tuple(Cancel((f.id,), cause) for f, cause in leaving.items())
         return Situation(job, care, stays, avoided, ends, past=past)
-    notices = tuple(notice(f, cause, survey.ground.now) for f, cause in leaving.items())
-    snoozes = _snoozes(job, survey, settings)
+    notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
+    snoozes = _snoozes(ground, job)
     situation = Situation(
         job, care, stays, avoided, notices, snoozes, is_apart, barred, past, gains_past
     )
@@ -150,35 +151,29 @@ def situation_of(job: MalleableJob, survey: Survey, settings: Settings, slurm: S
         situation,
         redone_s=survey.hits.redone_s(job),
         wish=wish,
-        is_tried=is_to_be_tried(job, survey.ground.now, settings),
-        failing=failing(job, survey.ground.now, settings),
+        is_tried=is_to_be_tried(job, ground.now, settings),
+        failing=failing(job, ground.now, settings),
     )
-    return _given_up(situation, survey) if _is_hopeless(situation, survey, settings) else situation
+    return _given_up(ground, situation) if _is_hopeless(ground, situation) else situation
 
 
-def _snoozes(job: MalleableJob, survey: Survey, settings: Settings) -> bool:
+def _snoozes(ground: Ground, job: MalleableJob) -> bool:
     """A gang rests after any change, a pool after a failure alone: in a large one somebody always
     comes or goes."""
-    span = timedelta(seconds=settings.plan.snooze_s)
+    span = timedelta(seconds=ground.settings.plan.snooze_s)
     if not job.request.is_pool:
-        return any(is_within(survey.ground.now, f.mark.noticed, span) for f in job.fragments)
+        return any(is_within(ground.now, f.mark.noticed, span) for f in job.fragments)
     deaths = (a.since for f in job.fragments for a in f.mark.deaths)
-    return job.failures > 0 and any(is_within(survey.ground.now, since, span) for since in deaths)
+    return job.failures > 0 and any(is_within(ground.now, since, span) for since in deaths)
 
 
-def _stay(
-    fragment: Fragment,
-    barred: Optional[Reason],
-    survey: Survey,
-    settings: Settings,
-    is_past: bool,
-) -> Stay:
+def _stay(survey: Survey, fragment: Fragment, barred: Optional[Reason], is_past: bool) -> Stay:
     """Whether it may stay: for the sake of its node, of the mandate, of what bars its job."""
-    stay = may_stay(fragment, survey, settings.lease, is_past)
-    return replace(stay, leaves=stay.leaves or _bars(fragment, barred, survey))
+    stay = may_stay(survey, fragment, is_past)
+    return replace(stay, leaves=stay.leaves or _bars(survey, fragment, barred))
 
 
-def _bars(fragment: Fragment, barred: Optional[Reason], survey: Survey) -> Optional[Why]:
+def _bars(survey: Survey, fragment: Fragment, barred: Optional[Reason]) -> Optional[Why]:
     """Why the fragment of a job may not be where it is, or is on its way to."""
     if any(map(survey.mandate.bars_node, fragment.nodes)):
         return Why.CANARY
@@ -192,9 +187,9 @@ def _why_unwanted(job: MalleableJob, wish: Optional[Wish]) -> Optional[Reason]:
     return Reason(Why.WISH, "wishes for no nodes now, and waits until it does")
 
 
-def _within_bars(care: Upkeep, barred: Optional[Reason], survey: Survey) -> Upkeep:
+def _within_bars(survey: Survey, care: Upkeep, barred: Optional[Reason]) -> Upkeep:
     """Without starts that are not allowed; what was about to start where it may not is held."""
-    whys = ((f.id, _bars(f, barred, survey)) for f in care.arriving)
+    whys = ((f.id, _bars(survey, f, barred)) for f in care.arriving)
     causes = {fragment: cause for fragment, cause in whys if cause}
     holds = tuple(Hold(fragment, cause) for fragment, cause in causes.items())
     return replace(
@@ -217,15 +212,15 @@ def _with_way_given(job: MalleableJob, waiter: Waiter) -> MalleableJob:
     )
 
 
-def _is_apart(job: MalleableJob, survey: Survey, settings: Settings) -> bool:
+def _is_apart(ground: Ground, job: MalleableJob) -> bool:
     """True if its fragments find each other in no directory, or one has run for long enough to meet
     others and no agent has ever spoken."""
     if job.has_agent or job.request.is_pool:
         return job.is_apart and not job.request.is_pool
-    patience = timedelta(seconds=settings.failures.join_s)
+    patience = timedelta(seconds=ground.settings.failures.join_s)
     starts = (f.start for f in job.active if f.start is not None)
     is_known = any(f.mark.is_alone for f in job.fragments)
-    return is_known or any(survey.ground.now - start >= patience for start in starts)
+    return is_known or any(ground.now - start >= patience for start in starts)
 
 
 def _with_alone_noted(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
@@ -240,19 +235,19 @@ def _with_alone_noted(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Up
     return _as_marked(job, replace(care, actions=(*care.actions, note)))
 
 
-def _is_hopeless(situation: Situation, survey: Survey, settings: Settings) -> bool:
+def _is_hopeless(ground: Ground, situation: Situation) -> bool:
     """True if a gang has been below its minimum for long, and nothing came or went meanwhile."""
     if situation.is_placed or not 0 < situation.size < situation.least:
         return False
-    wait = timedelta(seconds=settings.plan.gang_wait_s)
+    wait = timedelta(seconds=ground.settings.plan.gang_wait_s)
     moments = ((f.start, f.mark.released, f.mark.noticed) for f in situation.job.fragments)
-    return not any(is_within(survey.ground.now, when, wait) for row in moments for when in row)
+    return not any(is_within(ground.now, when, wait) for row in moments for when in row)
 
 
-def _given_up(situation: Situation, survey: Survey) -> Situation:
+def _given_up(ground: Ground, situation: Situation) -> Situation:
     """A gang that cannot be completed gives back what it runs on."""
     idle = [f for f in situation.staying if f.state is FragmentState.RUNNING]
-    notices = tuple(notice(f, Why.BELOW_MIN, survey.ground.now) for f in idle)
+    notices = tuple(notice(f, Why.BELOW_MIN, ground.now) for f in idle)
     leaves = {f.id: replace(situation.stays[f.id], leaves=Why.BELOW_MIN) for f in idle}
     stays = {**situation.stays, **leaves}
     return replace(situation, stays=stays, notices=(*situation.notices, *notices))

@@ -38,8 +38,8 @@ def find_room(snapshot: Snapshot, settings: Settings, partition: str, feature: s
     --constraint."""
     job = _hypothetical(settings, partition, feature)
     survey = survey_of(Ground(snapshot, settings))
-    jobs, slurm = (*snapshot.jobs, job), snapshot.slurm
-    eligibility = Eligibility(survey, [situation_of(j, survey, settings, slurm) for j in jobs])
+    jobs = (*snapshot.jobs, job)
+    eligibility = Eligibility(survey, [situation_of(survey, each) for each in jobs])
     idle = (n.name for n in snapshot.nodes if partition in n.partitions)
     kind = eligibility.kind(job.job_id)
     found = {name: eligibility.verdict(name, kind) for name in idle if eligibility.room(name)}
