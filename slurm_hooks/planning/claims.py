@@ -8,27 +8,27 @@ from datetime import datetime, timedelta
 from slurm_hooks.allocation import minimums
 from slurm_hooks.allocation.minimums import Standing, turn_at, turns_of
 from slurm_hooks.allocation.problem import JobAsk
-from slurm_hooks.model import MalleableJob, Slurm, Snapshot
+from slurm_hooks.model import MalleableJob, Slurm
 from slurm_hooks.model.ends import requeue_of
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.settings.values import Planning
 
 
 def with_claims(
-    situations: Sequence[Situation], asks: Sequence[JobAsk], snapshot: Snapshot, plan: Planning
+    ground: Ground, situations: Sequence[Situation], asks: Sequence[JobAsk]
 ) -> tuple[JobAsk, ...]:
     """The asks, each with its claim to the job's minimum."""
-    standings = [_standing(situation, snapshot, plan.patience_s) for situation in situations]
-    turn = turn_at(snapshot.now.timestamp(), plan.patience_s)
+    standings = [_standing(ground, situation) for situation in situations]
+    turn = turn_at(ground.now.timestamp(), ground.settings.plan.patience_s)
     return minimums.with_claims(asks, standings, turn)
 
 
-def _standing(situation: Situation, snapshot: Snapshot, patience_s: float) -> Standing:
-    job = situation.job
+def _standing(ground: Ground, situation: Situation) -> Standing:
+    job, patience_s = situation.job, ground.settings.plan.patience_s
     is_short = situation.size < situation.least
-    waited_s = waited(job, snapshot).total_seconds() if is_short else 0.0
+    waited_s = waited(ground, job).total_seconds() if is_short else 0.0
     since = job.oldest_start
-    ran_s = 0.0 if since is None else (snapshot.now - since).total_seconds()
+    ran_s = 0.0 if since is None else (ground.now - since).total_seconds()
     return Standing(
         number=job.job_id,
         is_short=is_short,
@@ -38,19 +38,20 @@ def _standing(situation: Situation, snapshot: Snapshot, patience_s: float) -> St
     )
 
 
-def waits_too_long(situation: Situation, snapshot: Snapshot, plan: Planning) -> bool:
+def waits_too_long(ground: Ground, situation: Situation) -> bool:
     """True if a job that could start now, were there nodes, has had none for `patience_s`, or less
     than its minimum."""
-    if not plan.patience_s or not situation.is_placed or situation.size >= situation.least:
+    patience_s = ground.settings.plan.patience_s
+    if not patience_s or not situation.is_placed or situation.size >= situation.least:
         return False
-    return waited(situation.job, snapshot).total_seconds() >= plan.patience_s
+    return waited(ground, situation.job).total_seconds() >= patience_s
 
 
-def waited(job: MalleableJob, snapshot: Snapshot) -> timedelta:
+def waited(ground: Ground, job: MalleableJob) -> timedelta:
     """How long a job that does not run has waited: since its submission, since the last of its
     fragments was put back or preempted, or since it waited for other jobs."""
-    known = (when for when in _moments(job, snapshot.slurm) if when <= snapshot.now)
-    return snapshot.now - max(known, default=snapshot.now)
+    known = (when for when in _moments(job, ground.slurm) if when <= ground.now)
+    return ground.now - max(known, default=ground.now)
 
 
 def _moments(job: MalleableJob, slurm: Slurm) -> Iterator[datetime]:

@@ -26,6 +26,7 @@ from slurm_hooks.model import (
     Verdict,
     Why,
 )
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE, lease_within
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
@@ -68,9 +69,9 @@ class Eligibility:
         ranked = sorted(situations, key=lambda situation: situation.job.job_id)
         self.taken = frozenset(name for s in ranked for name in _nodes_of(s.job))
         self._survey = survey
-        self._jobs = {s.job.job_id: _job_kind(s, survey) for s in ranked}
+        self._jobs = {s.job.job_id: _job_kind(survey.ground, s) for s in ranked}
         self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.is_over)
-        self._nodes = {name: _node_kind(node, survey) for name, node in survey.nodes.items()}
+        self._nodes = {name: _node_kind(survey, node) for name, node in survey.nodes.items()}
         self._usable = Verdict(Why.REGISTERING) if survey.mandate.registering else USABLE
         self.in_service = {n for n, node in survey.nodes.items() if node.state in _IN_SERVICE}
         free_or_others = self.in_service - self.taken
@@ -179,16 +180,16 @@ def _nodes_of(job: MalleableJob) -> frozenset[str]:
     return frozenset(n for f in job.fragments if f.state in ON_NODES for n in f.nodes)
 
 
-def _node_kind(node: Node, survey: Survey) -> _NodeKind:
+def _node_kind(survey: Survey, node: Node) -> _NodeKind:
     ends = survey.ends
     has = (node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
     return _NodeKind(*has, ends.latest[node.name], ends.until[node.name])
 
 
-def _job_kind(situation: Situation, survey: Survey) -> JobKind:
+def _job_kind(ground: Ground, situation: Situation) -> JobKind:
     job, request = situation.job, situation.job.request
-    lease, shortest = min(request.lease, survey.ground.longest_lease), request.shortest_hole
-    if situation.gains_past and shortest <= survey.ground.shortest_hole:
+    lease, shortest = min(request.lease, ground.longest_lease), request.shortest_hole
+    if situation.gains_past and shortest <= ground.shortest_hole:
         shortest = MINUTE  # the site's least is for those who must leave in time
     return JobKind(job.partition, job.needs, shortest, lease, situation.gains_past)
 

@@ -21,13 +21,13 @@ from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.eligibility import Eligibility, JobKind
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_lines
 from slurm_hooks.planning.modes import ceiling_text
 from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.sizes import why_not
 from slurm_hooks.planning.survey import Survey
-from slurm_hooks.settings.values import Settings
 
 
 class Obstacles:
@@ -38,7 +38,6 @@ class Obstacles:
 
     def __init__(self, survey: Survey, eligibility: Eligibility, given: int) -> None:
         """`given` nodes go to all jobs together."""
-        self.holes, self.now = survey.holes, survey.ground.now
         self._survey, self._eligibility, self._given = survey, eligibility, given
         self._seen: dict[JobKind, Mapping[str, Verdict]] = {}
         self._counts: dict[JobKind, Counter[Verdict]] = {}
@@ -91,20 +90,20 @@ def _rank(verdict: Verdict) -> tuple[bool, bool, str, str]:
 
 
 def reasons_for(
-    situation: Situation, planned: int, obstacles: Obstacles, settings: Settings
+    survey: Survey, situation: Situation, planned: int, obstacles: Obstacles
 ) -> tuple[Reason, ...]:
     """What is behind a job's size, the most important first."""
-    care = situation.upkeep
+    ground, care = survey.ground, situation.upkeep
     if care.is_over:
         return care.reasons
-    leaving = _leaving(situation, obstacles.holes, obstacles.now)
-    idle = idle_lines(situation.job, obstacles.now, settings.failures.join_s)
+    leaving = _leaving(survey, situation)
+    idle = idle_lines(situation.job, ground.now, ground.settings.failures.join_s)
     found = [*care.reasons, *(Reason(Why.NOT_TRAINING, line) for line in idle), *leaving]
     if situation.barred:
         return tuple(found)
     if situation.failing:
         found.append(Reason(Why.SIZE, why_not(situation.job, situation.failing)))
-    final = _final(situation, planned, settings)
+    final = _final(ground, situation, planned)
     if final:
         return (*found, final)
     if situation.wish is not None:
@@ -112,12 +111,13 @@ def reasons_for(
             Reason(Why.WISH, f"wishes for {plural(situation.wish.nodes, 'node')} at most now")
         )
     if situation.snoozes:
-        text = f"shrank or failed less than {settings.plan.snooze_s:g} s ago and does not grow yet"
+        snooze_s = ground.settings.plan.snooze_s
+        text = f"shrank or failed less than {snooze_s:g} s ago and does not grow yet"
         found.append(Reason(Why.RESTING, text))
     if situation.is_tried:
         text = (
             f"has failed {plural(situation.job.failures, 'time')}: one worker is tried, and others "
-            f"follow once it has run for {settings.failures.join_s} s"
+            f"follow once it has run for {ground.settings.failures.join_s} s"
         )
         found.append(Reason(Why.RESTING, text))
     if situation.job.request.is_pool and not situation.upkeep.growable:
@@ -132,7 +132,7 @@ def reasons_for(
     return (*found, *obstacles.of_all(situation), *obstacles.reasons(situation.job))
 
 
-def _final(situation: Situation, planned: int, settings: Settings) -> Optional[Reason]:
+def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reason]:
     """The reason beside which no other counts: it would not grow onto any node."""
     most, wish = situation.job.request.max_nodes, situation.wish
     if situation.is_apart and situation.job.is_apart:
@@ -144,9 +144,9 @@ def _final(situation: Situation, planned: int, settings: Settings) -> Optional[R
     if situation.is_apart:
         return Reason(
             Why.ALONE,
-            f"no fragment has joined a round within {settings.failures.join_s} s: the script does "
-            "not start torchrun, or Slurm's commands are missing where it runs; several fragments "
-            "would each train on their own, so it is kept to one",
+            f"no fragment has joined a round within {ground.settings.failures.join_s} s: the "
+            "script does not start torchrun, or Slurm's commands are missing where it runs; "
+            "several fragments would each train on their own, so it is kept to one",
         )
     if wish is not None and wish.nodes < most and planned >= situation.most:
         return Reason(
@@ -170,17 +170,17 @@ def _maximum(job: MalleableJob, planned: int) -> str:
     )
 
 
-def _leaving(situation: Situation, holes: Mapping[str, Hole], now: datetime) -> list[Reason]:
+def _leaving(survey: Survey, situation: Situation) -> list[Reason]:
     found = []
     for fragment in situation.job.active:
         stay = situation.stays[fragment.id]
         for name in sorted(fragment.nodes, key=natural):
-            hole = holes.get(name)
+            hole = survey.holes.get(name)
             if stay.leaves is not None:
                 text = f"{name} is given back: {stay.leaves.value}{_by(hole)}"
                 found.append(Reason(Why.GIVEN_BACK, text))
             elif hole is not None and hole.source is not HoleEnd.NOBODY:
-                text = f"{name} may be used until {_time(hole, now)}{_by(hole)}"
+                text = f"{name} may be used until {_time(hole, survey.ground.now)}{_by(hole)}"
                 found.append(Reason(Why.HOLE_ENDS, text))
     for f in situation.job.fragments:
         if f.is_leaving and f.state is FragmentState.RUNNING:

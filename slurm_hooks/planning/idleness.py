@@ -24,13 +24,12 @@ def idle_nodes(
     eligibility: Eligibility,
     situations: Sequence[Situation],
     actions: Iterable[Action],
-    partitions: Iterable[str],
 ) -> tuple[IdleNodes, ...]:
     """The free nodes that no fragment is on, by reason, in the order of the reasons."""
     grants = [(n, a.fragment.job_id) for a in actions if isinstance(a, Grow) for n in a.nodes]
     given, granted = Counter(job_id for _, job_id in grants), {name for name, _ in grants}
     wanting = [s for s in situations if _wants_more(s, given[s.job.job_id])]
-    ours = frozenset(partitions)
+    ours = frozenset(survey.ground.settings.site.partitions)
     judge = _Judge(survey, eligibility, wanting, len(eligibility.taken | granted))
     free = (n for n, node in survey.nodes.items() if eligibility.room(n) and node.partitions & ours)
     starting = handed_out(survey.mandate.level)

@@ -6,22 +6,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from slurm_hooks.model import Snapshot, Why
+from slurm_hooks.model import Why
 from slurm_hooks.planning.claims import waits_too_long
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.modes import ceiling_text
 from slurm_hooks.planning.node_classes import kept_by
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
-from slurm_hooks.settings.values import Planning
 
 
 def last_leases(
-    situations: Sequence[Situation],
-    snapshot: Snapshot,
-    survey: Survey,
-    eligibility: Eligibility,
-    plan: Planning,
+    survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]
 ) -> dict[int, str]:
     """Why, by job id. The allocator has no say in finished jobs; all malleable jobs may have more
     than the site allows now, or a job has waited for `patience_s` and could use a node of theirs.
@@ -32,13 +27,13 @@ def last_leases(
         return {}
     if most is not None and sum(map(kept_by, situations)) > most:
         return {s.job.job_id: ceiling_text(most) for s in finished}
-    waiting = _waiting(situations, snapshot, survey, eligibility, plan)
-    found = {}
+    waiting = _waiting(survey, eligibility, situations)
+    found, patience_s = {}, survey.ground.settings.plan.patience_s
     for situation in finished:
         known = situation.job.nodes & survey.nodes.keys()  # one may have left slurm.conf
         first = min((j for n in known for j in eligibility.jobs(n) if j in waiting), default=None)
         if first is not None:
-            why = f"job {first} has waited for {plan.patience_s:.0f} s (plan.patience_s)"
+            why = f"job {first} has waited for {patience_s:.0f} s (plan.patience_s)"
             found[situation.job.job_id] = why
     return found
 
@@ -48,16 +43,12 @@ def _is_finished(situation: Situation) -> bool:
 
 
 def _waiting(
-    situations: Sequence[Situation],
-    snapshot: Snapshot,
-    survey: Survey,
-    eligibility: Eligibility,
-    plan: Planning,
+    survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]
 ) -> frozenset[int]:
     """The jobs that have lost patience, and for which there are nodes enough, whoever has them."""
     if survey.mandate.registering:
         return frozenset()
-    late = {s.job.job_id: s.least for s in situations if waits_too_long(s, snapshot, plan)}
+    late = {s.job.job_id: s.least for s in situations if waits_too_long(survey.ground, s)}
     if not late:
         return frozenset()
     found = (j for name in eligibility.in_service for j in eligibility.jobs(name))

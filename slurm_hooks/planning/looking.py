@@ -21,8 +21,8 @@ from slurm_hooks.learning.probe import (
 )
 from slurm_hooks.model import Curve, FragmentState, Learned, Plan, Reason, Snapshot, Why
 from slurm_hooks.model.plural import plural
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.settings.values import Settings
 
 TOLD_AFTER_S = 60.0
 """Seconds of steady work after which a job tells a rate, at the latest."""
@@ -44,9 +44,7 @@ class Weighing:
         return min(reachable, self.look.nodes) if isinstance(self.look, Probe) else reachable
 
 
-def weighings(
-    situations: Sequence[Situation], nodes: int, snapshot: Snapshot, settings: Settings
-) -> tuple[Weighing, ...]:
+def weighings(ground: Ground, situations: Sequence[Situation], nodes: int) -> tuple[Weighing, ...]:
     """Of each job, in their order; all of them share `nodes`.
 
     Only a job of which something is `learned`, be it nothing yet, is looked at, and only while they
@@ -54,12 +52,12 @@ def weighings(
     """
     wishes = [min(max(s.reachable, 1), nodes) for s in situations]
     shares = equal_shares(wishes, nodes, [min(s.least, w) for s, w in zip(situations, wishes)])
-    plan = settings.plan
+    settings, plan = ground.settings, ground.settings.plan
     costs = Costs(TOLD_AFTER_S + settings.tick.every_s, plan.grow_s, plan.shrink_s)
     lookers = {
-        s.job.job_id: _looker(s, learned, share, snapshot)
+        s.job.job_id: _looker(ground, s, learned, share)
         for s, share in zip(situations, shares)
-        if (learned := _learned(s, snapshot)) is not None
+        if (learned := _learned(ground, s)) is not None
     }
     others = sum(share for s, share in zip(situations, shares) if s.job.job_id not in lookers)
     price = price_of(lookers.values(), max(nodes - others, 0))
@@ -69,31 +67,31 @@ def weighings(
     def look(situation: Situation) -> Union[Probe, Why]:
         looker = lookers.get(situation.job.job_id)
         if looker is None:
-            return _kept_out(situation, snapshot)
+            return _kept_out(ground, situation)
         return judge(looker, costs, price, budget) if is_scarce else Why.PLENTY
 
-    return tuple(_weighing(s, share, look(s), snapshot) for s, share in zip(situations, shares))
+    return tuple(_weighing(ground, s, share, look(s)) for s, share in zip(situations, shares))
 
 
-def _kept_out(situation: Situation, snapshot: Snapshot) -> Why:
+def _kept_out(ground: Ground, situation: Situation) -> Why:
     """Why a job is none of those that may be looked at."""
-    if situation.job.job_id in snapshot.curves:
+    if situation.job.job_id in ground.seen.curves:
         return Why.GIVEN
     if situation.is_apart:
         return Why.ALONE
     return Why.SILENT_FAMILY if situation.job.tells_rates else Why.ENGINE
 
 
-def _learned(situation: Situation, snapshot: Snapshot) -> Optional[Learned]:
+def _learned(ground: Ground, situation: Situation) -> Optional[Learned]:
     """What is known of a job that may be looked at."""
     job = situation.job
-    is_known = job.job_id in snapshot.curves
+    is_known = job.job_id in ground.seen.curves
     may = job.tells_rates and not is_known and not situation.is_apart
-    return snapshot.learned.get(job.job_id) if may else None
+    return ground.seen.learned.get(job.job_id) if may else None
 
 
-def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapshot) -> Looker:
-    job, now = situation.job, snapshot.now
+def _looker(ground: Ground, situation: Situation, learned: Learned, share: int) -> Looker:
+    job, now = situation.job, ground.now
     starts = [f.start for f in job.active if f.start is not None]
     running = sum(len(f.nodes) for f in situation.staying if f.state is FragmentState.RUNNING)
     is_whole = running == situation.size > 0
@@ -119,14 +117,14 @@ def _looker(situation: Situation, learned: Learned, share: int, snapshot: Snapsh
 
 
 def _weighing(
-    situation: Situation, share: int, look: Union[Probe, Why], snapshot: Snapshot
+    ground: Ground, situation: Situation, share: int, look: Union[Probe, Why]
 ) -> Weighing:
     job = situation.job
     if job.request.is_pool:
         return Weighing(pool_curve(share, situation.most, job.request.unit), look)
-    if job.job_id in snapshot.curves:
-        return Weighing(snapshot.curves[job.job_id], look)
-    learned = snapshot.learned.get(job.job_id, Learned())
+    if job.job_id in ground.seen.curves:
+        return Weighing(ground.seen.curves[job.job_id], look)
+    learned = ground.seen.learned.get(job.job_id, Learned())
     if isinstance(look, Probe) and look.purpose is Purpose.LARGER:
         return Weighing(optimistic(learned, job.request.unit), look)
     if isinstance(look, Probe):

@@ -16,6 +16,7 @@ from typing import Optional
 
 from slurm_hooks.model import Fragment, FragmentState, NodeState
 from slurm_hooks.planning.eligibility import Eligibility
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.modes import Mandate
 from slurm_hooks.planning.situation import Situation
@@ -96,7 +97,7 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
         for fragment in known:
             seconds = staying if situation.stays_past(fragment) else fleeing
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
-            key = _key(survey, seconds[worst], eligibility.jobs(worst))
+            key = _key(survey.ground, seconds[worst], eligibility.jobs(worst))
             pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
     free: dict[ClassKey, list[str]] = {}
     going = {name for s in situations for name in _going(s)}
@@ -107,7 +108,7 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
         if not jobs:
             continue
         seconds = fleeing if gains_past.isdisjoint(jobs) else staying
-        key = _key(survey, seconds[name], jobs)
+        key = _key(survey.ground, seconds[name], jobs)
         if room:
             free.setdefault(key, []).append(name)
         else:
@@ -148,8 +149,8 @@ def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
         pool.is_closed, pool.room = True, 0
 
 
-def _key(survey: Survey, seconds: float, jobs: tuple[int, ...]) -> ClassKey:
-    return ClassKey(math.inf if seconds >= survey.ground.horizon.total_seconds() else seconds, jobs)
+def _key(ground: Ground, seconds: float, jobs: tuple[int, ...]) -> ClassKey:
+    return ClassKey(math.inf if seconds >= ground.horizon.total_seconds() else seconds, jobs)
 
 
 def _seconds_open(now: datetime, last: Optional[datetime]) -> float:

@@ -33,7 +33,7 @@ class Change:
 
 
 def change(
-    situation: Situation, targets: Mapping[ClassKey, int], pool: Pool, survey: Survey
+    survey: Survey, situation: Situation, targets: Mapping[ClassKey, int], pool: Pool
 ) -> Change:
     """Actions that bring a job from what it holds to `targets` nodes in each class.
 
@@ -50,7 +50,7 @@ def change(
     where = _openings(job, targets, pool)
     starting = list(zip(sorted(situation.upkeep.growable, key=_order), where))
     if size + unit * len(starting) >= situation.least:
-        actions += [_grow(f, situation, _take(pool, key, unit), survey) for f, key in starting]
+        actions += [_grow(survey, f, situation, _take(pool, key, unit)) for f, key in starting]
     return Change(tuple(actions), frozenset(f.id for f in going))
 
 
@@ -126,14 +126,15 @@ def _take(pool: Pool, key: ClassKey, count: int) -> list[str]:
     return taken
 
 
-def _grow(fragment: Fragment, situation: Situation, nodes: list[str], survey: Survey) -> Grow:
+def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[str]) -> Grow:
+    ground = survey.ground
     last = survey.ends.until if situation.gains_past else survey.ends.latest
     latest = min((e for name in nodes if (e := last[name]) is not None), default=None)
-    longest = min(situation.job.request.lease, survey.ground.longest_lease)
-    limit = lease_within(survey.ground.now, latest, longest)
+    longest = min(situation.job.request.lease, ground.longest_lease)
+    limit = lease_within(ground.now, latest, longest)
     mark = replace(
         fragment.mark,
-        released=survey.ground.now,
+        released=ground.now,
         run=fragment.restarts,
         noticed=None,
         gave_way_to="",

@@ -57,26 +57,26 @@ def make_plan(
     situations = [situation_of(survey, job) for job in snapshot.jobs]
     eligibility = Eligibility(survey, situations)
     pool = pool_of(survey, eligibility, situations)
-    shares = share_out(situations, pool, snapshot, settings, objective, clock)
+    shares = share_out(ground, situations, pool, objective, clock)
     pool.keep_free(settings.plan.headroom_nodes, shares.targets)
     obstacles = Obstacles(survey, eligibility, given(situations, shares))
     actions: list[Action] = []
     plans: list[JobPlan] = []
-    last = last_leases(situations, snapshot, survey, eligibility, settings.plan)
+    last = last_leases(survey, eligibility, situations)
     for situation in situations:
-        made = change(situation, shares.targets.get(situation.job.job_id, {}), pool, survey)
+        made = change(survey, situation, shares.targets.get(situation.job.job_id, {}), pool)
         actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
         why_last = last.get(situation.job.job_id, "")
         actions += _renewals(ground, situation, made, bool(why_last))
         look = shares.looks.get(situation.job.job_id)
-        planned = _job_plan(situation, made, obstacles, look, settings)
+        planned = _job_plan(survey, situation, made, obstacles, look)
         if why_last:
             text = f"the leases of what its scripts still do are not renewed: {why_last}"
             planned = replace(planned, reasons=(*planned.reasons, Reason(Why.GIVEN_BACK, text)))
         plans.append(planned)
     told = survey.mandate.lines(snapshot)
-    notes = snapshot.unknown + shares.faults + told + _warnings(snapshot, survey)
-    idle = idle_nodes(survey, eligibility, situations, actions, settings.site.partitions)
+    notes = snapshot.unknown + shares.faults + told + _warnings(survey)
+    idle = idle_nodes(survey, eligibility, situations, actions)
     level = survey.mandate.level
     return Plan(tuple(actions), tuple(plans), shares.solve, notes, idle=idle, level=level)
 
@@ -106,18 +106,18 @@ def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool)
 
 
 def _job_plan(
+    survey: Survey,
     situation: Situation,
     made: Change,
     obstacles: Obstacles,
     look: Optional[Union[Probe, Why]],
-    settings: Settings,
 ) -> JobPlan:
     grown = sum(len(a.nodes) for a in made.actions if isinstance(a, Grow))
     lost = sum(len(f.nodes) for f in situation.job.fragments if f.id in made.going)
     planned = situation.size + grown - lost
     now = sum(len(f.nodes) for f in situation.job.active)
     needed = 0 if situation.upkeep.is_over else situation.least
-    reasons = reasons_for(situation, planned, obstacles, settings)
+    reasons = reasons_for(survey, situation, planned, obstacles)
     found = JobPlan(situation.job.job_id, now, planned, reasons, nodes_needed=needed)
     if not isinstance(look, Probe):
         return replace(found, spared=look)
@@ -133,22 +133,22 @@ def _is_given(probe: Probe, now: int, planned: int) -> bool:
     return planned == probe.nodes or now < planned < probe.nodes
 
 
-def _warnings(snapshot: Snapshot, survey: Survey) -> tuple[str, ...]:
+def _warnings(survey: Survey) -> tuple[str, ...]:
     """What puts the mechanism at risk: nodes that kill, Slurm's own settings."""
+    seen, slurm = survey.ground.seen, survey.ground.slurm
     lines = [
         f"{node}: fragments of jobs {', '.join(map(str, jobs))} died there; no malleable job uses "
         "it for now, please check the node"
         for node, jobs in survey.suspects.items()
     ]
-    slurm = snapshot.slurm
-    if snapshot.jobs and timedelta(0) < slurm.min_job_age < 4 * survey.ground.until_next:
+    if seen.jobs and timedelta(0) < slurm.min_job_age < 4 * survey.ground.until_next:
         lines.append(
             f"MinJobAge={slurm.min_job_age.total_seconds():.0f} in slurm.conf: slurmctld forgets a "
             "fragment so many seconds after its end, and its job loses it if no tick ran until then"
         )
-    if snapshot.records > 0.9 * slurm.max_job_count:
+    if seen.records > 0.9 * slurm.max_job_count:
         lines.append(
-            f"slurmctld holds {snapshot.records} of at most {slurm.max_job_count} job records "
+            f"slurmctld holds {seen.records} of at most {slurm.max_job_count} job records "
             "(MaxJobCount), ended ones for MinJobAge="
             f"{slurm.min_job_age.total_seconds():.0f} s: soon nobody can submit"
         )

@@ -10,12 +10,12 @@ from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.objectives import OBJECTIVES, JobFacts, Objective, Worth, weigh
 from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.learning.probe import Probe
-from slurm_hooks.model import FragmentState, Snapshot, Solve, Why
+from slurm_hooks.model import FragmentState, MalleableJob, Solve, Why
 from slurm_hooks.planning.claims import with_claims
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.looking import Weighing, weighings
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.settings.values import Settings
 
 
 @dataclass(frozen=True)
@@ -42,28 +42,27 @@ class _Asking:
 
 
 def share_out(
+    ground: Ground,
     situations: Iterable[Situation],
     pool: Pool,
-    snapshot: Snapshot,
-    settings: Settings,
     objective: Optional[Objective],
     clock: Callable[[], float],
 ) -> Shares:
     """Ask the allocator about every job that is placed; `clock` only ends its search in time."""
-    plan = settings.plan
+    plan = ground.settings.plan
     placed = [situation for situation in situations if situation.is_placed]
     known = [situation.job.priority for situation in placed if situation.job.priority > 0]
     mean_priority = sum(known) / len(known) if known else 1.0
     weighed = objective or OBJECTIVES[plan.objective]
     nodes = sum(map(pool.capacity, pool.keys))
     nodes = nodes if pool.ceiling is None else min(nodes, pool.ceiling)
-    weighings_of = weighings(placed, nodes, snapshot, settings)
+    weighings_of = weighings(ground, placed, nodes)
     asking = [
-        _asking(situation, weighing, pool, snapshot, settings, (weighed, mean_priority))
+        _asking(ground, situation, weighing, pool, (weighed, mean_priority))
         for situation, weighing in zip(placed, weighings_of)
     ]
     problem = Problem(
-        jobs=with_claims(placed, [each.ask for each in asking], snapshot, plan),
+        jobs=with_claims(ground, placed, [each.ask for each in asking]),
         classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in pool.keys),
         horizon_s=plan.horizon_s,
         headroom_nodes=plan.headroom_nodes,
@@ -114,11 +113,10 @@ def given(situations: Iterable[Situation], shares: Shares) -> int:
 
 
 def _asking(
+    ground: Ground,
     situation: Situation,
     weighing: Weighing,
     pool: Pool,
-    snapshot: Snapshot,
-    settings: Settings,
     by: tuple[Objective, float],
 ) -> _Asking:
     """`by` is the objective, and the mean priority."""
@@ -133,26 +131,26 @@ def _asking(
         user=job.user,
         partition=job.partition,
         priority=job.priority / mean_priority if job.priority > 0 else 1.0,
-        age_s=_age_s(situation, snapshot),
+        age_s=_age_s(ground, job),
         nodes=situation.size,
     )
     worth, fault = weigh(objective, facts)
-    ask = _ask(situation, pool, worth, settings)
+    ask = _ask(ground, situation, pool, worth)
     ask = replace(ask, max_nodes=weighing.most(ask.max_nodes))
     return _Asking(job.job_id, ask, fault)
 
 
-def _age_s(situation: Situation, snapshot: Snapshot) -> float:
+def _age_s(ground: Ground, job: MalleableJob) -> float:
     """Seconds since the job was submitted."""
-    since = situation.job.submitted or snapshot.now
-    return max(0.0, (snapshot.now - since).total_seconds())
+    since = job.submitted or ground.now
+    return max(0.0, (ground.now - since).total_seconds())
 
 
-def _ask(situation: Situation, pool: Pool, worth: Worth, settings: Settings) -> JobAsk:
+def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobAsk:
     """What is on its way trains no more than what is held: to give it more is a start. A change of
     what trains costs the pause, and what the job does again; workers of a pool come and go free
     of charge."""
-    job_id, plan = situation.job.job_id, settings.plan
+    job_id, plan = situation.job.job_id, ground.settings.plan
     is_pool = situation.job.request.is_pool
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
     grow_s = plan.grow_s + situation.redone_s if trains else 0.0

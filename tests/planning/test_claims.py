@@ -24,6 +24,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.claims import waited
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.settings.values import Mode, Planning, Settings
 
 RUNNING = FragmentState.RUNNING
@@ -236,14 +237,14 @@ def test_nobody_has_an_extra_that_another_lacks_to_start(data: st.DataObject) ->
 
 
 def test_how_long_a_job_has_waited() -> None:
-    seen = make_snapshot()
+    ground = Ground(make_snapshot(), SHIPPED)
 
     def seconds(job: MalleableJob) -> float:
-        return waited(job, seen).total_seconds()
+        return waited(ground, job).total_seconds()
 
     job = gang(8, 2, waited_s=5_000)
     assert seconds(job) == 5_000
-    back_s = seen.slurm.requeue_wait.total_seconds()
+    back_s = ground.slurm.requeue_wait.total_seconds()
     noticed = make_fragment(0, job_id=8, noticed=after(-900))
     preempted = make_fragment(1, job_id=8, eligible=after(back_s - 300))
     assert seconds(replace(job, fragments=(noticed, *job.fragments[1:]))) == 900
