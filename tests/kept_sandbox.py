@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.planning.failures import suspects
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe
@@ -126,7 +127,7 @@ def _start_apart(nodes: int) -> Sandbox:
 
 def _suspects(box: Sandbox) -> dict[str, tuple[int, ...]]:
     seen = observe(Live(environment={**os.environ, **box.environment}), ["malleable"])
-    return suspects(seen.jobs, seen.now, Settings(), len(seen.nodes))
+    return suspects(Ground(seen, Settings()))
 
 
 def _files(box: Sandbox) -> dict[Path, bytes]:

@@ -28,6 +28,7 @@ from slurm_hooks.model import (
     Snapshot,
     Why,
 )
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.leases import notice
 from slurm_hooks.planning.lifecycle import upkeep
 from slurm_hooks.planning.second_look import first_half, second_half
@@ -147,7 +148,7 @@ class MalleableFleet(Fleet):
         """A tick that leaves sizes alone."""
         seen = self._observe()
         settings = load(self.box.settings)
-        actions = upkeep(self._job(seen), seen.now, settings, seen.slurm).actions
+        actions = upkeep(Ground(seen, settings), self._job(seen)).actions
         for half in (first_half(actions), second_half(actions)):
             apply(port(self.box), seen, half, lambda _: None)  # what is refused is said again
 

@@ -21,13 +21,12 @@ from slurm_hooks.model import (
     MalleableJob,
     Mark,
     Said,
-    Slurm,
 )
 from slurm_hooks.model.ends import is_death, requeue_of
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.sizes import failing, with_failure
 from slurm_hooks.planning.workers import has_worked, outlived
-from slurm_hooks.settings.values import Settings
 
 _FIRST_PAUSE = timedelta(seconds=30)
 _LONGEST_PAUSE = timedelta(hours=1)
@@ -45,53 +44,47 @@ class Shunned:
     unfit: frozenset[str] = frozenset()
 
 
-def has_progressed(job: MalleableJob, slurm: Slurm, now: datetime, settings: Settings) -> bool:
+def has_progressed(ground: Ground, job: MalleableJob) -> bool:
     """True if the training has made progress since the job's last failure. A running fragment
     says so now, a waiting one said so when it left; the workers of a pool may also show it."""
     failed = max((a.since for f in job.fragments for a in f.mark.deaths), default=None)
-    if job.request.is_pool and has_worked(job, failed, now, settings):
+    if job.request.is_pool and has_worked(ground, job, failed):
         return True
     for fragment in job.fragments:
         if fragment.is_training:
             return True
         if fragment.state in WAITING_STATES and fragment.said is Said.TRAINED:
-            left = requeue_of(fragment, slurm)
+            left = requeue_of(fragment, ground.slurm)
             if left is not None and (failed is None or left > failed):
                 return True
     return False
 
 
-def is_blame_on_node(
-    fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings
-) -> bool:
+def is_blame_on_node(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool:
     """True if the script is not at fault: the node of this dead fragment failed, other fragments
     train, or another worker of its pool has lived for longer."""
     if fragment.state is FragmentState.LOST or job.trains:
         return True
-    return job.request.is_pool and outlived(fragment, job, now, settings)
+    return job.request.is_pool and outlived(ground, fragment, job)
 
 
-def culprits(
-    job: MalleableJob, died: Iterable[Fragment], now: datetime, settings: Settings
-) -> tuple[Fragment, ...]:
+def culprits(ground: Ground, job: MalleableJob, died: Iterable[Fragment]) -> tuple[Fragment, ...]:
     """Those of the dead whose script is at fault."""
-    return tuple(f for f in died if not is_blame_on_node(f, job, now, settings))
+    return tuple(f for f in died if not is_blame_on_node(ground, f, job))
 
 
-def is_to_stop(
-    job: MalleableJob, guilty: tuple[Fragment, ...], now: datetime, settings: Settings
-) -> bool:
+def is_to_stop(ground: Ground, job: MalleableJob, guilty: tuple[Fragment, ...]) -> bool:
     """True if the script has now failed as often as it may. Retries go to other nodes as long as
     there are any, so these failures were not one node's. Nor are they of a size that the script
     cannot have."""
-    is_often = bool(guilty) and job.failures + 1 >= settings.failures.limit
-    return is_often and not _is_blame_on_size(job, now, settings)
+    is_often = bool(guilty) and job.failures + 1 >= ground.settings.failures.limit
+    return is_often and not _is_blame_on_size(ground, job)
 
 
-def _is_blame_on_size(job: MalleableJob, now: datetime, settings: Settings) -> bool:
+def _is_blame_on_size(ground: Ground, job: MalleableJob) -> bool:
     """True if one more failure shows that the script cannot have the size that it has now."""
     nodes = _size(job)
-    return nodes in failing(job, now, settings, with_failure(job, nodes, now, settings))
+    return nodes in failing(ground, job, with_failure(ground, job, nodes))
 
 
 def _size(job: MalleableJob) -> int:
@@ -100,36 +93,36 @@ def _size(job: MalleableJob) -> int:
     return job.request.unit * sum(f.state is lives or is_death(f) for f in job.fragments)
 
 
-def why_stopped(first: Fragment, settings: Settings) -> str:
+def why_stopped(ground: Ground, first: Fragment) -> str:
     """The reason for a stop, in characters that a mark may hold."""
     where = "+".join(sorted(first.nodes)) or "unknown"
     code = re.sub(r"[^A-Za-z0-9:]", "_", first.exit_code) or "unknown"
-    return f"failed-{settings.failures.limit}-times:exit-{code}-on-{where}"
+    return f"failed-{ground.settings.failures.limit}-times:exit-{code}-on-{where}"
 
 
-def after_death(fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings) -> Mark:
+def after_death(ground: Ground, fragment: Fragment, job: MalleableJob) -> Mark:
     """The mark of a dead fragment, without nodes that it has avoided for long enough. One tick
     counts one failure, however many fragments of a gang died together. Of each node the last two
     deaths are kept."""
-    span = timedelta(seconds=settings.failures.avoid_s)
+    now, span = ground.now, timedelta(seconds=ground.settings.failures.avoid_s)
     lasting = [a for a in fragment.mark.deaths if is_within(now, a.since, span)]
     newest = {a.node: a for a in sorted(lasting)}
     kept = tuple(a for a in lasting if a.node not in fragment.nodes or a == newest[a.node])
     deaths = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
     mark = replace(fragment.mark, noticed=now, deaths=deaths)
-    if is_blame_on_node(fragment, job, now, settings):
+    if is_blame_on_node(ground, fragment, job):
         return mark
-    more = 0 if _is_blame_on_size(job, now, settings) else 1
-    sizes = with_failure(job, _size(job), now, settings)
+    more = 0 if _is_blame_on_size(ground, job) else 1
+    sizes = with_failure(ground, job, _size(job))
     return replace(mark, failures=job.failures + more, failed_sizes=sizes)
 
 
-def shunned(job: MalleableJob, now: datetime, settings: Settings) -> Shunned:
+def shunned(ground: Ground, job: MalleableJob) -> Shunned:
     """The nodes that this job keeps away from for now."""
-    span = timedelta(seconds=settings.failures.avoid_s)
+    span = timedelta(seconds=ground.settings.failures.avoid_s)
 
     def recent(found: Iterable[AvoidedNode]) -> Counter[str]:
-        return Counter(a.node for a in found if is_within(now, a.since, span))
+        return Counter(a.node for a in found if is_within(ground.now, a.since, span))
 
     deaths = recent(a for f in job.fragments for a in f.mark.deaths)
     once = frozenset(name for name, count in deaths.items() if count == 1 and job.trains)
@@ -140,30 +133,28 @@ def shunned(job: MalleableJob, now: datetime, settings: Settings) -> Shunned:
     )
 
 
-def suspects(
-    jobs: Iterable[MalleableJob], now: datetime, settings: Settings, machine: int
-) -> dict[str, tuple[int, ...]]:
+def suspects(ground: Ground) -> dict[str, tuple[int, ...]]:
     """Nodes on which fragments of different users' jobs died lately, with those jobs.
 
     Only jobs that otherwise train say anything about a node: one with failures on record may fail
     everywhere. All jobs of one user count once, and where more than a quarter of the machine would
     be suspect, no node is: either could keep nodes from everybody else.
     """
-    span = timedelta(seconds=settings.failures.avoid_s)
+    span = timedelta(seconds=ground.settings.failures.avoid_s)
     deaths: dict[str, dict[str, int]] = {}
-    for job in jobs:
+    for job in ground.seen.jobs:
         if job.failures or any(f.mark.stopped for f in job.fragments):
             continue
         for fragment in job.fragments:
             for death in fragment.mark.deaths:
-                if is_within(now, death.since, span):
+                if is_within(ground.now, death.since, span):
                     deaths.setdefault(death.node, {}).setdefault(job.user, job.job_id)
     found = {
         node: tuple(sorted(by_user.values()))
         for node, by_user in sorted(deaths.items())
         if len(by_user) > 1
     }
-    return found if len(found) <= max(1, machine // 4) else {}
+    return found if len(found) <= max(1, len(ground.seen.nodes) // 4) else {}
 
 
 def is_vain(fragment: Fragment, now: datetime) -> bool:

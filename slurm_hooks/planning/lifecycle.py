@@ -25,7 +25,6 @@ from slurm_hooks.model import (
     Reason,
     Said,
     SetMark,
-    Slurm,
     Why,
 )
 from slurm_hooks.model.ends import is_death, is_finished, requeue_of
@@ -40,6 +39,7 @@ from slurm_hooks.planning.failures import (
     is_vain,
     why_stopped,
 )
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within, noted_dependent
 from slurm_hooks.planning.steps import BACK_STATES, steps_of
 from slurm_hooks.planning.workers import (
@@ -49,7 +49,6 @@ from slurm_hooks.planning.workers import (
     newest_of,
     to_be_started,
 )
-from slurm_hooks.settings.values import Settings
 
 # Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
 # newer than the end of the job's last run there, in whole seconds ("Job credential revoked",
@@ -72,16 +71,16 @@ class Upkeep:
     reasons: tuple[Reason, ...] = ()
 
 
-def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -> Upkeep:
+def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
     """What to do about a job's fragments because of the state they are in."""
     stopped = next((f.mark.stopped for f in job.fragments if f.mark.stopped), "")
     if stopped:
         return _close(job, Reason(Why.STOPPED, f"stopped: {stopped}"))
     if is_finished(job):
         return _finish(job)
-    if is_out_of_work(job, now, slurm):
+    if is_out_of_work(ground, job):
         return _out_of_work(job)
-    cancel = cancel_scope(job, slurm)
+    cancel = cancel_scope(job, ground.slurm)
     if cancel is CancelScope.WHOLE:
         reason = Reason(Why.CANCELLED, "cancelled by its user, or past its --deadline")
         return _close(job, reason)
@@ -91,24 +90,18 @@ def upkeep(job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm) -
     if is_crippled(job):
         return _stop(job, "too-few-fragments-left")
     died = tuple(f for f in job.fragments if is_death(f))
-    guilty = culprits(job, died, now, settings)
-    if is_to_stop(job, guilty, now, settings):
-        return _stop(job, why_stopped(guilty[0], settings))
-    return _care(job, died, now, settings, slurm)
+    guilty = culprits(ground, job, died)
+    if is_to_stop(ground, job, guilty):
+        return _stop(job, why_stopped(ground, guilty[0]))
+    return _care(ground, job, died)
 
 
-def _care(
-    job: MalleableJob,
-    died: tuple[Fragment, ...],
-    now: datetime,
-    settings: Settings,
-    slurm: Slurm,
-) -> Upkeep:
+def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upkeep:
     """The upkeep of a job that goes on."""
-    noted = _noted(job, now, settings, slurm)
+    noted = _noted(ground, job)
     if noted:
         job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
-    steps = [a for f in job.fragments for a in steps_of(f, job, now, settings)]
+    steps = [a for f in job.fragments for a in steps_of(ground, f, job)]
     marked = {a.fragment for a in steps if isinstance(a, (SetMark, PutBack, Notice)) and a.mark}
     notes = [SetMark(i, f.mark, Why.NOTED) for i, f in noted.items() if i not in marked]
     held = {a.fragment for a in steps if isinstance(a, Hold)}
@@ -116,30 +109,31 @@ def _care(
     return Upkeep(
         actions=(*notes, *steps),
         arriving=tuple(f for f in arriving if f.id not in held),
-        growable=growable(job, now, slurm),
-        reasons=_reasons(job, died, now),
+        growable=growable(ground, job),
+        reasons=_reasons(job, died, ground.now),
     )
 
 
-def growable(job: MalleableJob, now: datetime, slurm: Slurm) -> tuple[Fragment, ...]:
+def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
     """The fragments that could be released: rested, held by nobody else, and likely to start."""
+    now = ground.now
     if any(f.depends or f.mark.is_paused or is_in_the_way(f, now) for f in job.fragments):
         return ()
     found = job.fragments
     if job.request.is_pool:
-        found = tuple(f for f in to_be_started(job, now, slurm) if not is_vain(f, now))
-    return tuple(f for f in found if is_rested(f, now, slurm) and not f.is_paused)
+        found = tuple(f for f in to_be_started(ground, job) if not is_vain(f, now))
+    return tuple(f for f in found if is_rested(ground, f) and not f.is_paused)
 
 
-def is_rested(fragment: Fragment, now: datetime, slurm: Slurm) -> bool:
+def is_rested(ground: Ground, fragment: Fragment) -> bool:
     """True for a held fragment whose last run did not end just now."""
     if fragment.state not in WAITING_STATES:
         return False
     if fragment.state is FragmentState.SPECIAL and is_death(fragment):
         return False  # its end is put on record first
-    if is_within(now, fragment.mark.noticed, _REST):
+    if is_within(ground.now, fragment.mark.noticed, _REST):
         return False
-    return not is_within(now, requeue_of(fragment, slurm), _REST)
+    return not is_within(ground.now, requeue_of(fragment, ground.slurm), _REST)
 
 
 def _finish(job: MalleableJob) -> Upkeep:
@@ -207,14 +201,12 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
     return Upkeep(actions=(*actions, *closing), is_over=True, reasons=(reason,))
 
 
-def _noted(
-    job: MalleableJob, now: datetime, settings: Settings, slurm: Slurm
-) -> dict[FragmentId, Fragment]:
+def _noted(ground: Ground, job: MalleableJob) -> dict[FragmentId, Fragment]:
     """Fragments with news for their marks: the job trains again, elements are gone, a release was
     not in vain, what the job's priority was before the hold, that it waits for other jobs."""
-    trains = job.failures > 0 and has_progressed(job, slurm, now, settings)
+    trains = job.failures > 0 and has_progressed(ground, job)
     is_ranked = any(f.mark.priority for f in job.fragments)
-    lost, dependent = gone(job), noted_dependent(job, now, settings.plan.patience_s)
+    lost, dependent = gone(job), noted_dependent(ground, job)
     noted: dict[FragmentId, Fragment] = {}
     for fragment in job.fragments:
         runs, mark = fragment.state is FragmentState.RUNNING, fragment.mark
@@ -224,7 +216,7 @@ def _noted(
         if trains and mark.failures:
             news["failures"] = 0
         if fragment is dependent:
-            news["depended"] = now
+            news["depended"] = ground.now
         if runs and mark.vain:
             news.update(vain=0, obstacle="")
         if runs and fragment.priority and not is_ranked:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.model import WAITING_STATES, Fragment, MalleableJob
+from slurm_hooks.planning.ground import Ground
 
 
 def is_within(now: datetime, since: Optional[datetime], span: timedelta) -> bool:
@@ -14,11 +15,11 @@ def is_within(now: datetime, since: Optional[datetime], span: timedelta) -> bool
     return since is not None and timedelta(0) <= now - since < span
 
 
-def noted_dependent(job: MalleableJob, now: datetime, patience_s: float) -> Optional[Fragment]:
+def noted_dependent(ground: Ground, job: MalleableJob) -> Optional[Fragment]:
     """The fragment to note on now that its job waits for others: that is no waiting for nodes. When
     it ends Slurm does not say, so it is noted a few times in the patience that a job has."""
-    often = timedelta(seconds=patience_s / 4)
-    is_known = any(is_within(now, f.mark.depended, often) for f in job.fragments)
+    often = timedelta(seconds=ground.settings.plan.patience_s / 4)
+    is_known = any(is_within(ground.now, f.mark.depended, often) for f in job.fragments)
     if is_known or not often or not any(f.depends for f in job.fragments):
         return None
     return next((f for f in job.fragments if f.state in WAITING_STATES), None)

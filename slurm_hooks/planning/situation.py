@@ -124,8 +124,7 @@ class Situation:
 def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     """The situation of one job, before any allocation."""
     ground = survey.ground
-    settings, slurm = ground.settings, ground.slurm
-    job, care = _as_marked(job, upkeep(job, ground.now, settings, slurm))
+    job, care = _as_marked(job, upkeep(ground, job))
     is_apart = not care.is_over and _is_apart(ground, job)
     if is_apart:
         job, care = _with_alone_noted(job, care)
@@ -138,7 +137,7 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     stays = {f.id: _stay(survey, f, barred or bars, f.id in past) for f in running}
     job = _with_way_given(job, waiter) if waiter else job
     leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
-    avoided = shunned(job, ground.now, settings)
+    avoided = shunned(ground, job)
     if care.is_over:
         ends = tuple(Cancel((f.id,), cause) for f, cause in leaving.items())
         return Situation(job, care, stays, avoided, ends, past=past)
@@ -151,8 +150,8 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
         situation,
         redone_s=survey.hits.redone_s(job),
         wish=wish,
-        is_tried=is_to_be_tried(job, ground.now, settings),
-        failing=failing(job, ground.now, settings),
+        is_tried=is_to_be_tried(ground, job),
+        failing=failing(ground, job),
     )
     return _given_up(ground, situation) if _is_hopeless(ground, situation) else situation
 

@@ -6,11 +6,11 @@ Failures are in the marks of fragments. That a job trains at a size it says itse
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from slurm_hooks.model import FailedSize, MalleableJob
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
-from slurm_hooks.settings.values import Settings
 
 
 def trained(job: MalleableJob) -> dict[int, int]:
@@ -21,29 +21,25 @@ def trained(job: MalleableJob) -> dict[int, int]:
     return {rate.nodes: rate.at for rate in ranked if low <= rate.nodes <= high}
 
 
-def with_failure(
-    job: MalleableJob, nodes: int, now: datetime, settings: Settings
-) -> tuple[FailedSize, ...]:
+def with_failure(ground: Ground, job: MalleableJob, nodes: int) -> tuple[FailedSize, ...]:
     """The failures that count, and one more: as many of each size as matter."""
-    found = {*_lasting(job, now, settings), FailedSize(nodes, now)}
+    found = {*_lasting(ground, job), FailedSize(nodes, ground.now)}
     kept: list[FailedSize] = []
     for size in sorted(found, reverse=True):
-        if sum(k.nodes == size.nodes for k in kept) < settings.failures.limit:
+        if sum(k.nodes == size.nodes for k in kept) < ground.settings.failures.limit:
             kept.append(size)
     return tuple(sorted(kept))
 
 
-def failing(
-    job: MalleableJob, now: datetime, settings: Settings, more: tuple[FailedSize, ...] = ()
-) -> frozenset[int]:
+def failing(ground: Ground, job: MalleableJob, more: tuple[FailedSize, ...] = ()) -> frozenset[int]:
     """Sizes at which the script has failed as often in a row as a job may, while it trained at
     another; `more` failures are not in the marks yet."""
     seen = trained(job)
     if not seen or job.request.is_pool:
         return frozenset()
-    failed = {*_lasting(job, now, settings), *more}
+    failed = {*_lasting(ground, job), *more}
     counts = Counter(s.nodes for s in failed if s.at.timestamp() > seen.get(s.nodes, 0))
-    bad = frozenset(n for n, count in counts.items() if count >= settings.failures.limit)
+    bad = frozenset(n for n, count in counts.items() if count >= ground.settings.failures.limit)
     return bad if seen.keys() - bad else frozenset()
 
 
@@ -69,10 +65,10 @@ def why_not(job: MalleableJob, bad: frozenset[int]) -> str:
     return f"{text}: {asked}" if asked else text
 
 
-def _lasting(job: MalleableJob, now: datetime, settings: Settings) -> set[FailedSize]:
-    span = timedelta(seconds=settings.failures.avoid_s)
+def _lasting(ground: Ground, job: MalleableJob) -> set[FailedSize]:
+    span = timedelta(seconds=ground.settings.failures.avoid_s)
     noted = (size for f in job.fragments for size in f.mark.failed_sizes)
-    return {size for size in noted if is_within(now, size.at, span)}
+    return {size for size in noted if is_within(ground.now, size.at, span)}
 
 
 def _request(good: list[int], bad: frozenset[int], job: MalleableJob) -> str:

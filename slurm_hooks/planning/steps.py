@@ -25,9 +25,9 @@ from slurm_hooks.model import (
 from slurm_hooks.model.ends import is_death
 from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.failures import NOT_STARTED, after_death
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.workers import idle_since
-from slurm_hooks.settings.values import Settings
 
 BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}
 """States out of which a fragment can be put back."""
@@ -39,26 +39,24 @@ _OBSTACLE = re.compile(
 )
 
 
-def steps_of(
-    fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings
-) -> tuple[Action, ...]:
+def steps_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> tuple[Action, ...]:
     """The actions for one fragment; an unknown state calls for none."""
     state = fragment.state
     if is_death(fragment):
-        mark = after_death(fragment, job, now, settings)
+        mark = after_death(ground, fragment, job)
         if state in (*WAITING_STATES, FragmentState.PENDING):
             is_held = state in WAITING_STATES and not fragment.is_paused
             held = () if is_held else (Hold(fragment.id, Why.DIED),)
             return (*held, SetMark(fragment.id, mark, Why.DIED))
         return (_back(fragment, Why.DIED, mark),)
     if state in WAITING_STATES:
-        return _held(fragment, now)
+        return _held(fragment, ground.now)
     if state is FragmentState.PENDING:
-        return _pending(fragment, now, settings)
+        return _pending(ground, fragment)
     if state is FragmentState.RUNNING:
-        return _running(fragment, now, settings)
+        return _running(ground, fragment)
     if state in BACK_STATES:
-        mark = replace(fragment.mark, noticed=now, gone=max(gone(job), fragment.mark.gone))
+        mark = replace(fragment.mark, noticed=ground.now, gone=max(gone(job), fragment.mark.gone))
         cause = _cause_of_end(fragment)
         if cause is Why.NO_WORK:
             mark = replace(mark, idle=idle_since(fragment))
@@ -98,12 +96,12 @@ def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
     return (SetMark(fragment.id, replace(fragment.mark, unfit=unfit), Why.UNFIT),)
 
 
-def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
+def _pending(ground: Ground, fragment: Fragment) -> tuple[Action, ...]:
     """Hold what Slurm requeued (it waits for a later BeginTime) and what did not start in time."""
-    mark = fragment.mark
+    mark, now = fragment.mark, ground.now
     if fragment.eligible is not None and fragment.eligible > now:
         return (Hold(fragment.id, Why.PREEMPTED),)
-    patience = timedelta(seconds=settings.lease.start_timeout_s)
+    patience = timedelta(seconds=ground.settings.lease.start_timeout_s)
     obstacle = _OBSTACLE.match(fragment.reason)
     if not obstacle and is_within(now, mark.released, patience):
         return ()
@@ -112,14 +110,15 @@ def _pending(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Act
     return (Hold(fragment.id, Why.NOT_STARTED), noted)
 
 
-def _running(fragment: Fragment, now: datetime, settings: Settings) -> tuple[Action, ...]:
+def _running(ground: Ground, fragment: Fragment) -> tuple[Action, ...]:
     """Make sure that it comes back held. After a notice: repeat it until the fragment begins to
     leave, and requeue the fragment once the notice is over."""
     mark = fragment.mark
     secured = (Hold(fragment.id, Why.SECURED),) if fragment.priority else ()
     if mark.noticed is None:
         return secured
-    if not is_within(now, mark.noticed, timedelta(seconds=settings.lease.notice_s)):
+    notice = timedelta(seconds=ground.settings.lease.notice_s)
+    if not is_within(ground.now, mark.noticed, notice):
         return (*secured, PutBack(fragment.id, Why.NOTICE_OVER))
     if fragment.said is Said.LEAVING:
         return secured

@@ -42,7 +42,7 @@ def survey_of(ground: Ground) -> Survey:
         holes=holes,
         ends=ends_of(seen, holes, settings.lease),
         hits=hits_of(settings, seen.slurm.kill_wait),
-        suspects=suspects(seen.jobs, seen.now, settings, len(seen.nodes)),
+        suspects=suspects(ground),
         mandate=mandate_of(seen, settings),
         queue=queue_of(seen, settings),
     )

@@ -22,7 +22,7 @@ from slurm_hooks.model import (
     Slurm,
 )
 from slurm_hooks.model.ends import requeue_of
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.planning.ground import Ground
 
 
 def idle_since(fragment: Fragment) -> Optional[datetime]:
@@ -60,24 +60,24 @@ def _last_cancel(job: MalleableJob) -> Optional[datetime]:
     return max((end for end in ends if end is not None), default=None)
 
 
-def to_be_started(job: MalleableJob, now: datetime, slurm: Slurm) -> tuple[Fragment, ...]:
+def to_be_started(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
     """Of the waiting fragments of a pool those that may find work: all of them, or once a worker
     has found none, those that were interrupted later."""
-    idle = idle_workers(job, now)
+    idle = idle_workers(job, ground.now)
     waiting = tuple(f for f in job.fragments if f.state in WAITING_STATES)
     if not idle:
         return waiting
     newest, known = newest_of(idle), {f.id for f in idle}
-    return tuple(f for f in waiting if f.id not in known and _moved_after(f, newest, slurm))
+    return tuple(f for f in waiting if f.id not in known and _moved_after(f, newest, ground.slurm))
 
 
-def is_out_of_work(job: MalleableJob, now: datetime, slurm: Slurm) -> bool:
+def is_out_of_work(ground: Ground, job: MalleableJob) -> bool:
     """True if a worker of the pool has found no work, none runs or is about to, and none was
     interrupted since that moment.
 
     What has ended and is to be put back counts as interrupted, and what cannot be read may run.
     """
-    idle = idle_workers(job, now)
+    idle = idle_workers(job, ground.now)
     if not idle or job.unread or job.cancelled == len(job.fragments):
         return False
     newest, known = newest_of(idle), {f.id for f in idle}
@@ -87,7 +87,7 @@ def is_out_of_work(job: MalleableJob, now: datetime, slurm: Slurm) -> bool:
         return False
     waiting = (f for f in others if f.state in WAITING_STATES)
     is_any_on = any(f.state in ON_NODES for f in idle)
-    return not is_any_on and not any(_moved_after(f, newest, slurm) for f in waiting)
+    return not is_any_on and not any(_moved_after(f, newest, ground.slurm) for f in waiting)
 
 
 def newest_of(idle: tuple[Fragment, ...]) -> datetime:
@@ -103,16 +103,14 @@ def _moved_after(fragment: Fragment, moment: datetime, slurm: Slurm) -> bool:
     return any(when is not None and when >= moment for when in moments)
 
 
-def has_worked(
-    job: MalleableJob, failed: Optional[datetime], now: datetime, settings: Settings
-) -> bool:
+def has_worked(ground: Ground, job: MalleableJob, failed: Optional[datetime]) -> bool:
     """True if a worker has got something done since `failed`: it says so, has run for a whole
     lease, or has found no work left."""
-    lease = min(job.request.lease, timedelta(seconds=settings.lease.length_s))
+    lease = min(job.request.lease, ground.longest_lease)
     ended = (idle_since(f) for f in job.fragments)
     if any(since is not None and (failed is None or since > failed) for since in ended):
         return True
-    return job.trains or any(_has_had(f, lease, now) for f in job.fragments)
+    return job.trains or any(_has_had(f, lease, ground.now) for f in job.fragments)
 
 
 def _has_had(fragment: Fragment, lease: timedelta, now: datetime) -> bool:
@@ -131,20 +129,21 @@ def ran_for(fragment: Fragment) -> timedelta:
     return max(fragment.end - fragment.start, timedelta(0))
 
 
-def outlived(fragment: Fragment, job: MalleableJob, now: datetime, settings: Settings) -> bool:
+def outlived(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool:
     """True if another worker runs, for failures.join_s at least and for longer than the dead one
     did: so the script works. Workers that die in turn do not excuse each other."""
     oldest = job.oldest_start
     if oldest is None:
         return False
-    least = timedelta(seconds=settings.failures.join_s)
-    return now - oldest >= least and now - oldest > ran_for(fragment)
+    least, ran = timedelta(seconds=ground.settings.failures.join_s), ground.now - oldest
+    return ran >= least and ran > ran_for(fragment)
 
 
-def is_to_be_tried(job: MalleableJob, now: datetime, settings: Settings) -> bool:
+def is_to_be_tried(ground: Ground, job: MalleableJob) -> bool:
     """True if a pool has failed and no worker has run for failures.join_s since: then one worker is
     tried, not hundreds."""
     if not job.request.is_pool or not job.failures:
         return False
     oldest = job.oldest_start
-    return oldest is None or now - oldest < timedelta(seconds=settings.failures.join_s)
+    least = timedelta(seconds=ground.settings.failures.join_s)
+    return oldest is None or ground.now - oldest < least

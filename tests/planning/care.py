@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from build import NOW, make_slurm
+from build import make_snapshot
 from slurm_hooks.model import Action, MalleableJob, Mark, Notice, PutBack, SetMark
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.settings.values import Settings
 
@@ -11,7 +12,11 @@ SETTINGS = Settings()  # notice 20 s, start timeout 60 s, three failures
 
 
 def care_for(job: MalleableJob, settings: Settings = SETTINGS) -> Upkeep:
-    return upkeep(job, NOW, settings, make_slurm())
+    return upkeep(ground_under(job, settings), job)
+
+
+def ground_under(job: MalleableJob, settings: Settings = SETTINGS) -> Ground:
+    return Ground(make_snapshot(job), settings)
 
 
 def marks(actions: tuple[Action, ...]) -> dict[int, Mark]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from care import care_for, marks
 
-from build import NOW, after, make_fragment, make_job, make_mark, make_slurm
+from build import NOW, after, make_fragment, make_job, make_mark, make_slurm, make_snapshot
 from slurm_hooks.model import (
     AvoidedNode,
     Cancel,
@@ -21,6 +21,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.model.ends import is_finish
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.lifecycle import upkeep
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Settings
@@ -244,8 +245,8 @@ def test_a_fragment_rests_before_it_runs_again(fields: dict[str, Any], rested: b
 def test_the_rest_follows_slurm_s_own_wait() -> None:
     job = make_job(make_fragment(0, HELD, eligible=after(300)))
     assert care_for(job).growable
-    slow = make_slurm(requeue_wait=after(300) - NOW)
-    assert not upkeep(job, NOW, SETTINGS, slow).growable
+    slow = make_snapshot(job, slurm=make_slurm(requeue_wait=after(300) - NOW))
+    assert not upkeep(Ground(slow, SETTINGS), job).growable
 
 
 def test_holds_are_only_for_what_could_come_back_unheld() -> None:

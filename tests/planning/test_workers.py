@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
-from care import care_for, marks
+from care import care_for, ground_under, marks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from readings import grown, noticed, plan_for
@@ -18,7 +18,6 @@ from build import (
     make_job,
     make_node,
     make_request,
-    make_slurm,
     make_snapshot,
     plan_start,
 )
@@ -138,7 +137,7 @@ def test_the_end_of_a_worker(state: FragmentState, fields: dict[str, Any], cause
 def test_a_gang_knows_no_idle_worker() -> None:
     done = make_fragment(0, DONE, ["n1"], said=Said.TRAINED)
     assert idle_since(done) is not None
-    assert not is_out_of_work(make_job(done), NOW, make_slurm())
+    assert not is_out_of_work(ground_under(make_job(done)), make_job(done))
     assert marks(care_for(make_job(done, held=1)).actions)[0].idle is None
 
 
@@ -193,7 +192,7 @@ def test_the_end_of_a_pool_is_kept_beyond_the_cancel_of_what_waits() -> None:
 @pytest.mark.parametrize("unread", [0, 1])
 def test_a_row_that_cannot_be_read_may_be_a_worker(unread: int) -> None:
     job = replace(pool(worker(0, idle=after(-5)), held=1), unread=unread)
-    assert is_out_of_work(job, NOW, make_slurm()) is not bool(unread)
+    assert is_out_of_work(ground_under(job), job) is not bool(unread)
 
 
 @pytest.mark.parametrize("state", [RUNNING, HELD, DONE, FAILED, TIMED_OUT])
